@@ -1,0 +1,61 @@
+// Logical CPU devices: memory from the C library (huge pages for large blocks) and one ThreadPool each.
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include "core/check.h"
+#include "core/cpu/thread_pool.h"
+#include "core/device_backend.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr size_t kAlignment = 64;                    // a cache line, and an AVX-512 register
+constexpr size_t kHugePage = size_t{2} << 20;        // blocks of at least two of them are aligned to them
+
+class CpuBackend : public DeviceBackend {
+ public:
+  int count() const override {
+    static const int devices = [] {
+      const char* text = std::getenv("RINGGRAD_CPU_DEVICES");
+      const int wanted = text ? std::atoi(text) : 1;
+      CHECK(wanted >= 1 && wanted <= 64, "RINGGRAD_CPU_DEVICES is '", text, "', expected a number from 1 to 64");
+      return wanted;
+    }();
+    return devices;
+  }
+
+  void* allocate(int, size_t bytes) override {
+    const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
+    void* data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    if (data && alignment == kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // advice: may be refused
+    return data;
+  }
+  void deallocate(int, void* data, size_t) override { std::free(data); }
+
+  Stream default_stream(int index) override {
+    std::call_once(once_, [this] {
+      for (int i = 0; i < count(); ++i)  // the cores are divided, at least one each
+        pools_.push_back(std::make_unique<ThreadPool>(std::max(1, cpu_cores() / count())));
+    });
+    check_device("stream", Device(DeviceType::CPU, index));
+    return {Device(DeviceType::CPU, index), pools_[index].get()};
+  }
+  void synchronize(Stream) override {}  // kernels on the CPU have finished when they return
+
+ private:
+  std::once_flag once_;
+  std::vector<std::unique_ptr<ThreadPool>> pools_;
+};
+
+const bool registered = [] {
+  // Never destroyed: tensors with static storage duration may be freed after everything else.
+  register_backend(DeviceType::CPU, new CpuBackend);
+  return true;
+}();
+
+}  // namespace
+}  // namespace ringgrad

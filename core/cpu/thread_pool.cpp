@@ -1,0 +1,107 @@
+#include "core/cpu/thread_pool.h"
+
+#include "core/parallel.h"
+
+namespace ringgrad {
+namespace {
+
+thread_local bool inside_pool = false;
+
+// Note [How a pool wakes and sleeps]
+// Kernels of a small CNN take 20 to 2000 µs and follow each other at once, so a worker that has finished spins for a
+// while before it sleeps on the generation counter (a futex): a spin costs ~0.1 µs to leave, a futex ~5 µs and a
+// system call on the caller's side. The spin is short (~20 µs) and yields in between, because ranks and logical
+// devices may share the cores: whoever waits must give way to whoever computes.
+constexpr int kSpins = 2000;
+
+inline void pause_briefly(int spin) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+  if (spin % 64 == 63) std::this_thread::yield();
+}
+
+}  // namespace
+
+ThreadPool::~ThreadPool() {
+  stop_ = true;
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  for (auto& worker : workers_) worker.join();
+}
+
+void ThreadPool::start() {
+  shares_ = std::vector<Share>(threads_);
+  for (int i = 1; i < threads_; ++i) workers_.emplace_back([this, i] { worker(i); });
+}
+
+void ThreadPool::worker(int index) {
+  inside_pool = true;
+  for (uint32_t seen = 0;;) {
+    for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin)
+      pause_briefly(spin);
+    generation_.wait(seen, std::memory_order_acquire);
+    seen = generation_.load(std::memory_order_acquire);
+    if (stop_) return;
+    work(index);
+    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
+  }
+}
+
+// A thread works through its own share first, in order, then helps the others: consecutive kernels touch the same
+// bytes on the same core, and a core that was taken away for a while does not hold up the rest.
+void ThreadPool::work(int index) {
+  for (int offset = 0; offset < threads_; ++offset) {
+    Share& share = shares_[(index + offset) % threads_];
+    while (!failed_.load(std::memory_order_relaxed)) {
+      const int64_t unit = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (unit >= share.end) break;
+      try {
+        body_(context_, unit);
+      } catch (...) {
+        if (!failed_.exchange(true)) error_ = std::current_exception();
+      }
+    }
+  }
+}
+
+void ThreadPool::run(int64_t units, void (*body)(void*, int64_t), void* context) {
+  std::unique_lock lock(busy_, std::defer_lock);
+  if (threads_ == 1 || units == 1 || inside_pool || !lock.try_lock()) {
+    for (int64_t unit = 0; unit < units; ++unit) body(context, unit);
+    return;
+  }
+  if (workers_.empty()) start();
+  for (int i = 0; i < threads_; ++i) {
+    shares_[i].next.store(units * i / threads_, std::memory_order_relaxed);
+    shares_[i].end = units * (i + 1) / threads_;
+  }
+  body_ = body;
+  context_ = context;
+  failed_ = false;
+  error_ = nullptr;
+  unfinished_.store(threads_ - 1, std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+
+  inside_pool = true;
+  work(0);
+  inside_pool = false;
+
+  int left = unfinished_.load(std::memory_order_acquire);
+  for (int spin = 0; spin < kSpins && left != 0; ++spin) {
+    pause_briefly(spin);
+    left = unfinished_.load(std::memory_order_acquire);
+  }
+  for (; left != 0; left = unfinished_.load(std::memory_order_acquire))
+    unfinished_.wait(left, std::memory_order_acquire);
+  if (failed_) std::rethrow_exception(error_);
+}
+
+int thread_count(Stream stream) { return static_cast<ThreadPool*>(stream.handle)->threads(); }
+
+void detail::run_units(Stream stream, int64_t units, void (*body)(void*, int64_t), void* context) {
+  static_cast<ThreadPool*>(stream.handle)->run(units, body, context);
+}
+
+}  // namespace ringgrad

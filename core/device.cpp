@@ -1,0 +1,97 @@
+#include "core/device.h"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <ostream>
+#include <vector>
+
+#include <sched.h>
+
+#include "core/check.h"
+#include "core/device_backend.h"
+
+namespace ringgrad {
+namespace {
+
+constinit std::array<DeviceBackend*, kDeviceTypes> backends{};
+
+constexpr int kMaxDevices = 64;
+// The streams set by StreamGuard; a null handle means the device's default stream.
+thread_local std::array<std::array<Stream, kMaxDevices>, kDeviceTypes> guarded_streams;
+
+Stream& guarded(Device device) { return guarded_streams[static_cast<int>(device.type)][device.index]; }
+
+}  // namespace
+
+Device::Device(std::string_view text) {
+  const auto colon = text.find(':');
+  const auto kind = text.substr(0, colon);
+  int parsed = 0;
+  bool valid = kind == "cpu" || kind == "cuda";
+  if (colon != std::string_view::npos) {
+    const auto digits = text.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), parsed);
+    valid = valid && !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
+  }
+  CHECK_AS(DeviceError, valid && parsed >= 0 && parsed < kMaxDevices, "device: cannot read '", text,
+           "', expected cpu, cpu:1, cuda or cuda:1");
+  type = kind == "cpu" ? DeviceType::CPU : DeviceType::CUDA;
+  index = static_cast<int8_t>(parsed);
+}
+
+const char* name(DeviceType type) { return type == DeviceType::CPU ? "cpu" : "cuda"; }
+
+std::ostream& operator<<(std::ostream& out, Device device) {
+  return out << name(device.type) << ':' << static_cast<int>(device.index);
+}
+
+int device_count(DeviceType type) {
+  const DeviceBackend* backend = backends[static_cast<int>(type)];
+  return backend ? backend->count() : 0;
+}
+
+void check_device(const char* operation, Device device) {
+  const int count = device_count(device.type);
+  CHECK_AS(DeviceError, count > 0, operation, ": no ", name(device.type), " device: this program was built without ",
+           name(device.type), " support, or none was found");
+  CHECK_AS(DeviceError, device.index >= 0 && device.index < count, operation, ": device ", device,
+           " does not exist, expected an index below ", count,
+           device.is_cpu() ? " (RINGGRAD_CPU_DEVICES sets the number of logical CPU devices)" : "");
+}
+
+int cpu_cores() {
+  static const int cores = [] {
+    if (const char* text = std::getenv("RINGGRAD_THREADS")) {
+      const int wanted = std::atoi(text);
+      CHECK(wanted >= 1 && wanted <= 1024, "RINGGRAD_THREADS is '", text, "', expected a number from 1 to 1024");
+      return wanted;
+    }
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  }();
+  return cores;
+}
+
+void register_backend(DeviceType type, DeviceBackend* backend) { backends[static_cast<int>(type)] = backend; }
+
+DeviceBackend& device_backend(DeviceType type) {
+  DeviceBackend* backend = backends[static_cast<int>(type)];
+  CHECK_AS(DeviceError, backend != nullptr, "device: this program was built without ", name(type), " support");
+  return *backend;
+}
+
+Stream current_stream(Device device) {
+  if (const Stream& stream = guarded(device); stream.handle) return stream;
+  return device_backend(device.type).default_stream(device.index);
+}
+
+void synchronize(Stream stream) { device_backend(stream.device.type).synchronize(stream); }
+
+StreamGuard::StreamGuard(Stream stream) : previous_(guarded(stream.device)) {
+  previous_.device = stream.device;
+  guarded(stream.device) = stream;
+}
+StreamGuard::~StreamGuard() { guarded(previous_.device) = previous_; }
+
+}  // namespace ringgrad

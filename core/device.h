@@ -1,0 +1,42 @@
+// Where a tensor's bytes live. "cpu" is one logical device by default; RINGGRAD_CPU_DEVICES=n splits the
+// machine's cores into cpu:0 … cpu:n-1, each with its own threads and its own memory account, so that
+// DataParallel can be run, tested and measured without a GPU. "cuda:i" exists where CUDA kernels are built in.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string_view>
+
+namespace ringgrad {
+
+enum class DeviceType : uint8_t { CPU, CUDA };
+inline constexpr int kDeviceTypes = 2;
+
+struct Device {
+  DeviceType type = DeviceType::CPU;
+  int8_t index = 0;
+
+  Device() = default;
+  Device(DeviceType type, int index = 0) : type(type), index(static_cast<int8_t>(index)) {}
+  // Parses "cpu", "cpu:1", "cuda", "cuda:0". Throws DeviceError on anything else; does not ask whether it exists.
+  Device(std::string_view text);
+  Device(const char* text) : Device(std::string_view(text)) {}
+
+  bool is_cpu() const { return type == DeviceType::CPU; }
+  bool is_cuda() const { return type == DeviceType::CUDA; }
+  bool operator==(const Device&) const = default;
+};
+
+const char* name(DeviceType type);  // "cpu"
+std::ostream& operator<<(std::ostream& out, Device device);
+
+// How many devices of a type exist now. Thread-safe.
+int device_count(DeviceType type);
+
+// Throws DeviceError, naming what exists, unless `device` does.
+void check_device(const char* operation, Device device);
+
+// The number of CPU cores this process may use (its affinity mask, or RINGGRAD_THREADS where set).
+int cpu_cores();
+
+}  // namespace ringgrad

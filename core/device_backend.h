@@ -1,0 +1,28 @@
+// What a device type provides besides kernels: memory, streams and a count. core/cpu/cpu_backend.cpp implements it
+// for the CPU; cuda_kernels/runtime registers the one for CUDA, so that core never names CUDA.
+#pragma once
+
+#include <cstddef>
+
+#include "core/stream.h"
+
+namespace ringgrad {
+
+class DeviceBackend {
+ public:
+  virtual ~DeviceBackend() = default;
+  virtual int count() const = 0;
+  // Bytes aligned to at least 64. Returns nullptr when the device has no memory left. Thread-safe.
+  virtual void* allocate(int index, size_t bytes) = 0;
+  virtual void deallocate(int index, void* data, size_t bytes) = 0;
+  virtual Stream default_stream(int index) = 0;
+  virtual void synchronize(Stream stream) = 0;
+};
+
+// Registers the backend of a device type; called once, before main, by the file that implements it.
+void register_backend(DeviceType type, DeviceBackend* backend);
+
+// Throws DeviceError when the program was built without that device type.
+DeviceBackend& device_backend(DeviceType type);
+
+}  // namespace ringgrad

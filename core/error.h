@@ -1,0 +1,59 @@
+// Errors are values with names: one exception type per kind of mistake, and a message that says
+// `operation: what is wrong, the values, what was expected`. Nothing in the library prints or exits.
+//
+// The macros CHECK and ASSERT live in core/check.h, which only .cpp files include, so that a program
+// using the library keeps its own macros of that name.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace ringgrad {
+
+// Any number of printable parts, joined: str("size ", 3, " > ", 2) == "size 3 > 2".
+template <class... Parts>
+std::string str(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+struct ShapeError : Error {  // a shape or a number of dimensions does not fit
+  using Error::Error;
+};
+struct DTypeError : Error {  // an element type is not supported, or two differ
+  using Error::Error;
+};
+struct DeviceError : Error {  // a device does not exist, or two tensors live on different ones
+  using Error::Error;
+};
+struct IndexError : Error {  // an index lies outside its range
+  using Error::Error;
+};
+struct NotImplementedError : Error {  // the kernel has no implementation on this device
+  using Error::Error;
+};
+struct IoError : Error {  // a file is missing, unreadable, or the disk is full
+  using Error::Error;
+};
+struct DataError : IoError {  // a file was read, and what it holds is damaged or hostile
+  using IoError::IoError;
+};
+struct CudaError : Error {  // a call of the CUDA runtime or of a library on top of it failed
+  using Error::Error;
+};
+struct OutOfMemoryError : Error {  // names the operation, the bytes asked for and what holds memory
+  using Error::Error;
+};
+struct DistributedError : Error {  // a peer died, disagreed or sent nonsense; names rank and operation
+  using Error::Error;
+};
+struct TimeoutError : DistributedError {  // a wait outlasted its deadline; names who is missing
+  using DistributedError::DistributedError;
+};
+
+}  // namespace ringgrad

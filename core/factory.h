@@ -1,0 +1,43 @@
+// New tensors. None of these is part of the autograd graph; mark a leaf with set_requires_grad().
+#pragma once
+
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace ringgrad {
+
+// Uninitialised. Throws ShapeError on a negative size, OutOfMemoryError, DeviceError.
+Tensor empty(const Shape& shape, TensorOptions options = {});
+Tensor empty_like(const Tensor& x);              // same shape, dtype, device; same order in memory where x is dense
+Tensor empty_like(const Tensor& x, DType dtype);
+Tensor empty_channels_last(const Shape& nchw, TensorOptions options = {});
+
+Tensor full(const Shape& shape, double value, TensorOptions options = {});
+Tensor zeros(const Shape& shape, TensorOptions options = {});
+Tensor ones(const Shape& shape, TensorOptions options = {});
+Tensor zeros_like(const Tensor& x);
+Tensor ones_like(const Tensor& x);
+Tensor scalar(double value, TensorOptions options = {});                    // shape []
+Tensor arange(int64_t n, TensorOptions options = {.dtype = DType::Int64});  // 0 … n-1
+
+// A copy of host values, row-major; throws ShapeError unless there are shape.numel() of them.
+template <class T>
+Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = {});
+template <class T>
+Tensor tensor(const std::vector<T>& values, Device device = {}) {  // 1-D
+  return tensor(values, Shape{static_cast<int64_t>(values.size())}, device);
+}
+
+// The elements on the host, row-major, converted to T; waits for the device.
+template <class T>
+std::vector<T> to_vector(const Tensor& x);
+
+// In place, without history; both raise the version counter of the destination.
+void fill_(const Tensor& x, double value);
+void copy_(const Tensor& destination, const Tensor& source);  // same shape; converts dtype, crosses devices, reorders
+
+// A contiguous strided copy of x, or x itself where it is one already; without history.
+Tensor contiguous(const Tensor& x);
+
+}  // namespace ringgrad

@@ -1,0 +1,83 @@
+#include "core/shape.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include "core/check.h"
+
+namespace ringgrad {
+
+Shape::Shape(std::span<const int64_t> sizes) {
+  CHECK_AS(ShapeError, sizes.size() <= kMaxDims, "shape: ", sizes.size(), " dimensions, at most ", kMaxDims,
+           " are supported");
+  std::copy(sizes.begin(), sizes.end(), sizes_.begin());
+  dim_ = static_cast<int>(sizes.size());
+}
+
+int64_t Shape::numel() const {
+  int64_t n = 1;
+  for (int64_t size : *this) n *= size;
+  return n;
+}
+
+void Shape::push_back(int64_t size) { insert(dim_, size); }
+
+void Shape::insert(int d, int64_t size) {
+  CHECK_AS(ShapeError, dim_ < kMaxDims, "shape: more than ", kMaxDims, " dimensions are not supported");
+  std::copy_backward(begin() + d, end(), end() + 1);
+  sizes_[d] = size;
+  ++dim_;
+}
+
+void Shape::erase(int d) {
+  std::copy(begin() + d + 1, end(), begin() + d);
+  --dim_;
+}
+
+bool Shape::operator==(const Shape& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  out << '[';
+  for (int d = 0; d < shape.dim(); ++d) out << (d ? ", " : "") << shape[d];
+  return out << ']';
+}
+
+Strides contiguous_strides(const Shape& shape) {
+  Strides strides = shape;
+  int64_t step = 1;
+  for (int d = shape.dim() - 1; d >= 0; --d) {
+    strides[d] = step;
+    step *= std::max<int64_t>(shape[d], 1);
+  }
+  return strides;
+}
+
+Strides channels_last_strides(const Shape& nchw) {
+  ASSERT(nchw.dim() == 4);
+  const int64_t c = nchw[1], h = nchw[2], w = nchw[3];
+  return {h * w * c, 1, w * c, c};
+}
+
+Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
+  if (a == b) return a;
+  const Shape& longer = a.dim() >= b.dim() ? a : b;
+  const Shape& shorter = a.dim() >= b.dim() ? b : a;
+  Shape result = longer;
+  const int offset = longer.dim() - shorter.dim();
+  for (int d = 0; d < shorter.dim(); ++d) {
+    const int64_t x = longer[d + offset], y = shorter[d];
+    CHECK_AS(ShapeError, x == y || x == 1 || y == 1, operation, ": shapes ", a, " and ", b,
+             " cannot be broadcast: dimension ", d + offset - longer.dim(), " has sizes ", x, " and ", y,
+             ", expected equal sizes or 1");
+    result[d + offset] = x == 1 ? y : x;
+  }
+  return result;
+}
+
+int normalize_dim(const char* operation, int d, int dim) {
+  CHECK_AS(IndexError, d >= -dim && d < dim, operation, ": dimension ", d, " is out of range for a tensor of ", dim,
+           " dimensions, expected ", -dim, " to ", dim - 1);
+  return d < 0 ? d + dim : d;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,57 @@
+// Shapes and strides: small arrays of int64 without heap memory, and the rules for broadcasting and dimensions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
+#include <span>
+#include <vector>
+
+namespace ringgrad {
+
+inline constexpr int kMaxDims = 8;
+
+// The sizes of a tensor's dimensions, outermost first; also used for strides (counted in elements). Prints as [2, 3].
+class Shape {
+ public:
+  Shape() = default;  // zero dimensions: one element
+  Shape(std::initializer_list<int64_t> sizes) : Shape(std::span(sizes.begin(), sizes.size())) {}
+  Shape(const std::vector<int64_t>& sizes) : Shape(std::span<const int64_t>(sizes)) {}
+  explicit Shape(std::span<const int64_t> sizes);  // throws ShapeError above kMaxDims dimensions
+
+  int dim() const { return dim_; }
+  int64_t operator[](int d) const { return sizes_[d]; }
+  int64_t& operator[](int d) { return sizes_[d]; }
+  int64_t back() const { return sizes_[dim_ - 1]; }
+  int64_t numel() const;
+
+  const int64_t* begin() const { return sizes_.data(); }
+  const int64_t* end() const { return sizes_.data() + dim_; }
+  int64_t* begin() { return sizes_.data(); }
+  int64_t* end() { return sizes_.data() + dim_; }
+
+  void push_back(int64_t size);
+  void insert(int d, int64_t size);  // before dimension d
+  void erase(int d);
+  bool operator==(const Shape& other) const;
+
+ private:
+  std::array<int64_t, kMaxDims> sizes_{};
+  int dim_ = 0;
+};
+using Strides = Shape;
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape);
+
+Strides contiguous_strides(const Shape& shape);  // row-major: the last dimension has stride 1
+Strides channels_last_strides(const Shape& nchw);  // of a 4-D NCHW shape stored as NHWC
+
+// The common shape of an elementwise operation (NumPy's rule: align right; sizes agree or one of them is 1).
+// Throws ShapeError in the name of `operation`.
+Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b);
+
+// Maps d in [-dim, dim) to [0, dim). Throws IndexError in the name of `operation`.
+int normalize_dim(const char* operation, int d, int dim);
+
+}  // namespace ringgrad

@@ -1,0 +1,120 @@
+// Tensor: a handle to a strided (or channel-blocked) array of one element type on one device.
+//
+// Copying a Tensor copies the handle: both name the same array, and the same place in the autograd graph. There are no
+// operation methods, so there is no second, untracked API to fall into: operations are the free functions of
+// autograd/ops/. The members under "autograd" are declared here, because that is where people look for them, and
+// defined in autograd/, which alone knows what AutogradMeta is.
+//
+// Thread-safety: like std::shared_ptr and the array behind it. Different handles may be used by different threads;
+// writing to elements that another thread reads needs synchronisation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/storage.h"
+
+namespace ringgrad {
+
+struct AutogradMeta;
+
+// How the elements of a tensor lie in its storage.
+enum class Layout : uint8_t {
+  Strided,         // element (i, j, …) at offset + i * stride[0] + j * stride[1] + …; contiguous and NHWC are cases of it
+  ChannelBlocked,  // 4-D only: [N, ⌈C/16⌉, H, W, 16], contiguous; the channels of the last block beyond C hold zeros
+};
+inline constexpr int64_t kChannelBlock = 16;
+
+struct TensorOptions {
+  DType dtype = DType::Float32;
+  Device device = {};
+  Layout layout = Layout::Strided;
+};
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined: names no array
+  // A view of `storage`. REQUIRES: every element lies inside the storage.
+  Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, int64_t offset, DType dtype,
+         Layout layout = Layout::Strided);
+
+  bool defined() const { return impl_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+
+  const Shape& shape() const { return impl_->shape; }  // the logical shape, NCHW for images in every layout
+  int64_t size(int d) const;                           // d may be negative
+  int dim() const { return impl_->shape.dim(); }
+  int64_t numel() const { return impl_->shape.numel(); }
+  const Strides& strides() const { return impl_->strides; }  // meaningless when layout() is ChannelBlocked
+  int64_t stride(int d) const;
+  DType dtype() const { return impl_->dtype; }
+  Device device() const { return impl_->storage->device(); }
+  Layout layout() const { return impl_->layout; }
+  TensorOptions options() const { return {dtype(), device(), layout()}; }
+
+  bool is_contiguous() const;     // strided, row-major, without gaps
+  bool is_channels_last() const;  // strided, 4-D, stored as NHWC without gaps
+  // Elements from the first to the last in storage when all of it is used exactly once (contiguous, any permutation of
+  // that, or channel-blocked, whose padding counts); else 0. Two tensors with equal shape, strides and layout for which
+  // this holds can be walked as flat arrays.
+  int64_t flat_numel() const;
+
+  // The first element. Throws DTypeError when T is not the tensor's dtype. On CUDA it is a device address.
+  template <class T>
+  T* data() const {
+    if (impl_->dtype != dtype_of<T>) throw_wrong_dtype(dtype_of<T>);
+    return static_cast<T*>(raw_data());
+  }
+  void* raw_data() const {
+    return static_cast<char*>(impl_->storage->data()) + impl_->offset * static_cast<int64_t>(itemsize(impl_->dtype));
+  }
+
+  // The value of a tensor with one element, converted to T; waits for the device. Throws ShapeError otherwise.
+  template <class T>
+  T item() const;
+
+  const std::shared_ptr<Storage>& storage() const { return impl_->storage; }
+  int64_t storage_offset() const { return impl_->offset; }  // in elements
+  bool shares_memory_with(const Tensor& other) const { return storage() == other.storage(); }
+
+  // Same array, no history: what backward closures save, and what libtorch calls detach().
+  Tensor detach() const;
+  // Same storage seen through other sizes; no history. REQUIRES: as the constructor.
+  Tensor as_strided(const Shape& shape, const Strides& strides, int64_t offset) const;
+  // Makes every handle of this tensor name `other`'s array from now on; shape and dtype must agree (the device may
+  // change). The tensor keeps its own history and gradient. Used to move parameters, and to lay them into an arena.
+  void set_data(const Tensor& other) const;
+
+  // -- autograd; defined in autograd/autograd_meta.cpp and engine.cpp ---------------------------------------------
+  bool requires_grad() const;  // true for leaves marked so, and for everything computed from them
+  const Tensor& set_requires_grad(bool value = true) const;  // throws unless a floating leaf
+  bool is_leaf() const;
+  Tensor grad() const;  // undefined until backward has reached this leaf
+  void set_grad(const Tensor& grad) const;  // shape, dtype and device must be the tensor's; undefined clears it
+  // Accumulates d(this)/d(leaf) into the grad of every leaf. Without argument this must have one element.
+  void backward(const Tensor& grad_output = {}) const;
+  const std::shared_ptr<AutogradMeta>& autograd_meta() const { return impl_->autograd; }
+  void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const { impl_->autograd = std::move(meta); }
+
+ private:
+  struct Impl {
+    std::shared_ptr<Storage> storage;
+    std::shared_ptr<AutogradMeta> autograd;
+    int64_t offset;
+    Shape shape;
+    Strides strides;
+    DType dtype;
+    Layout layout;
+  };
+  [[noreturn]] void throw_wrong_dtype(DType wanted) const;
+
+  std::shared_ptr<Impl> impl_;
+};
+
+// [2, 3] float32 cpu:0 and the elements, abbreviated above 1000 of them.
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+}  // namespace ringgrad
