@@ -8,14 +8,15 @@
 #define CHECK(condition, ...) CHECK_AS(::ringgrad::Error, condition, __VA_ARGS__)
 
 // CHECK_AS(ShapeError, a == b, "add: ...") throws that type of error.
-#define CHECK_AS(Type, condition, ...)                                       \
-  do {                                                                       \
-    if (!(condition)) [[unlikely]] throw Type(::ringgrad::str(__VA_ARGS__)); \
+#define CHECK_AS(Type, condition, ...)          \
+  do {                                          \
+    if (!(condition)) [[unlikely]]              \
+      throw Type(::ringgrad::str(__VA_ARGS__)); \
   } while (0)
 
-#define ASSERT(condition)                                                                              \
-  do {                                                                                                 \
-    if (!(condition)) [[unlikely]]                                                                     \
-      throw ::ringgrad::Error(                                                                         \
+#define ASSERT(condition)                                                                             \
+  do {                                                                                                \
+    if (!(condition)) [[unlikely]]                                                                    \
+      throw ::ringgrad::Error(                                                                        \
           ::ringgrad::str("internal error: ", #condition, " is false at ", __FILE__, ":", __LINE__)); \
   } while (0)

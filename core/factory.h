@@ -9,7 +9,7 @@ namespace ringgrad {
 
 // Uninitialised. Throws ShapeError on a negative size, OutOfMemoryError, DeviceError.
 Tensor empty(const Shape& shape, TensorOptions options = {});
-Tensor empty_like(const Tensor& x);              // same shape, dtype, device; same order in memory where x is dense
+Tensor empty_like(const Tensor& x);  // same shape, dtype, device; same order in memory where x is dense
 Tensor empty_like(const Tensor& x, DType dtype);
 Tensor empty_channels_last(const Shape& nchw, TensorOptions options = {});
 

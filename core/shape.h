@@ -44,7 +44,7 @@ using Strides = Shape;
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
-Strides contiguous_strides(const Shape& shape);  // row-major: the last dimension has stride 1
+Strides contiguous_strides(const Shape& shape);    // row-major: the last dimension has stride 1
 Strides channels_last_strides(const Shape& nchw);  // of a 4-D NCHW shape stored as NHWC
 
 // The common shape of an elementwise operation (NumPy's rule: align right; sizes agree or one of them is 1).

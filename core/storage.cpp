@@ -12,8 +12,10 @@ Storage::Storage(void* data, size_t nbytes, Device device, std::function<void()>
     : data_(data), nbytes_(nbytes), stream_{device, nullptr}, release_(std::move(release)) {}
 
 Storage::~Storage() {
-  if (release_) release_();
-  else deallocate(stream_, data_, nbytes_);
+  if (release_)
+    release_();
+  else
+    deallocate(stream_, data_, nbytes_);
 }
 
 }  // namespace ringgrad

@@ -23,7 +23,7 @@ struct AutogradMeta;
 
 // How the elements of a tensor lie in its storage.
 enum class Layout : uint8_t {
-  Strided,         // element (i, j, …) at offset + i * stride[0] + j * stride[1] + …; contiguous and NHWC are cases of it
+  Strided,  // element (i, j, …) at offset + i * stride[0] + j * stride[1] + …; contiguous and NHWC are cases of it
   ChannelBlocked,  // 4-D only: [N, ⌈C/16⌉, H, W, 16], contiguous; the channels of the last block beyond C hold zeros
 };
 inline constexpr int64_t kChannelBlock = 16;
@@ -92,7 +92,7 @@ class Tensor {
   bool requires_grad() const;  // true for leaves marked so, and for everything computed from them
   const Tensor& set_requires_grad(bool value = true) const;  // throws unless a floating leaf
   bool is_leaf() const;
-  Tensor grad() const;  // undefined until backward has reached this leaf
+  Tensor grad() const;                      // undefined until backward has reached this leaf
   void set_grad(const Tensor& grad) const;  // shape, dtype and device must be the tensor's; undefined clears it
   // Accumulates d(this)/d(leaf) into the grad of every leaf. Without argument this must have one element.
   void backward(const Tensor& grad_output = {}) const;

@@ -13,8 +13,8 @@
 namespace ringgrad {
 namespace {
 
-constexpr size_t kAlignment = 64;                    // a cache line, and an AVX-512 register
-constexpr size_t kHugePage = size_t{2} << 20;        // blocks of at least two of them are aligned to them
+constexpr size_t kAlignment = 64;              // a cache line, and an AVX-512 register
+constexpr size_t kHugePage = size_t{2} << 20;  // blocks of at least two of them are aligned to them
 
 class CpuBackend : public DeviceBackend {
  public:

@@ -1,0 +1,135 @@
+#include "core/factory.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+#include "core/kernels.h"
+
+namespace ringgrad {
+namespace {
+
+Tensor allocate(const Shape& shape, const Strides& strides, int64_t elements, DType dtype, Device device,
+                Layout layout) {
+  auto storage = std::make_shared<Storage>(static_cast<size_t>(elements) * itemsize(dtype), device);
+  return Tensor(std::move(storage), shape, strides, 0, dtype, layout);
+}
+
+}  // namespace
+
+Tensor empty(const Shape& shape, TensorOptions options) {
+  // The number of bytes must fit: a hostile or mistaken shape is an error here, not a small allocation.
+  int64_t elements = 1;
+  for (int64_t size : shape) {
+    CHECK_AS(ShapeError, size >= 0, "empty: shape ", shape, " has a negative size");
+    CHECK_AS(ShapeError, !__builtin_mul_overflow(elements, size, &elements) && elements < (int64_t{1} << 56),
+             "empty: shape ", shape, " has too many elements");
+  }
+  if (options.layout == Layout::ChannelBlocked) {
+    CHECK_AS(ShapeError, shape.dim() == 4, "empty: the channel-blocked layout needs 4 dimensions, the shape is ",
+             shape);
+    const int64_t blocks = (shape[1] + kChannelBlock - 1) / kChannelBlock;
+    elements = shape[0] * blocks * kChannelBlock * shape[2] * shape[3];
+  }
+  return allocate(shape, contiguous_strides(shape), elements, options.dtype, options.device, options.layout);
+}
+
+Tensor empty_like(const Tensor& x, DType dtype) {
+  if (x.layout() == Layout::ChannelBlocked || x.is_contiguous() || x.flat_numel() == 0)
+    return empty(x.shape(), {dtype, x.device(), x.layout()});
+  return allocate(x.shape(), x.strides(), x.numel(), dtype, x.device(), Layout::Strided);
+}
+Tensor empty_like(const Tensor& x) { return empty_like(x, x.dtype()); }
+
+Tensor empty_channels_last(const Shape& nchw, TensorOptions options) {
+  CHECK_AS(ShapeError, nchw.dim() == 4, "empty_channels_last: shape ", nchw, " has ", nchw.dim(),
+           " dimensions, expected 4");
+  return allocate(nchw, channels_last_strides(nchw), nchw.numel(), options.dtype, options.device, Layout::Strided);
+}
+
+Tensor full(const Shape& shape, double value, TensorOptions options) {
+  Tensor x = empty(shape, options);
+  kernels::fill(x, value);
+  return x;
+}
+Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0, options); }
+Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1, options); }
+Tensor scalar(double value, TensorOptions options) { return full({}, value, options); }
+
+Tensor zeros_like(const Tensor& x) {
+  Tensor y = empty_like(x);
+  kernels::fill(y, 0);
+  return y;
+}
+Tensor ones_like(const Tensor& x) {
+  Tensor y = empty_like(x);
+  kernels::fill(y, 1);
+  return y;
+}
+
+Tensor arange(int64_t n, TensorOptions options) {
+  std::vector<int64_t> values(n);
+  for (int64_t i = 0; i < n; ++i) values[i] = i;
+  Tensor x = empty({n}, options);
+  kernels::copy(x, tensor(values));
+  return x;
+}
+
+template <class T>
+Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device) {
+  CHECK_AS(ShapeError, static_cast<int64_t>(values.size()) == shape.numel(), "tensor: ", values.size(),
+           " values for shape ", shape, ", expected ", shape.numel());
+  Tensor host = empty(shape, {.dtype = dtype_of<T>});
+  std::copy(values.begin(), values.end(), host.data<T>());
+  if (device == host.device()) return host;
+  Tensor x = empty(shape, {.dtype = dtype_of<T>, .device = device});
+  copy_(x, host);
+  return x;
+}
+
+template <class T>
+std::vector<T> to_vector(const Tensor& x) {
+  Tensor host = empty(x.shape(), {.dtype = dtype_of<T>});
+  copy_(host, x);
+  if (!x.device().is_cpu()) synchronize(current_stream(x.device()));
+  return std::vector<T>(host.data<T>(), host.data<T>() + host.numel());
+}
+
+#define INSTANTIATE(T)                                                 \
+  template Tensor tensor(const std::vector<T>&, const Shape&, Device); \
+  template std::vector<T> to_vector(const Tensor&);
+INSTANTIATE(float)
+INSTANTIATE(double)
+INSTANTIATE(int64_t)
+INSTANTIATE(int32_t)
+INSTANTIATE(uint8_t)
+INSTANTIATE(bool)
+INSTANTIATE(float16)
+INSTANTIATE(bfloat16)
+#undef INSTANTIATE
+
+void fill_(const Tensor& x, double value) {
+  kernels::fill(x, value);
+  x.storage()->bump_version();
+}
+
+void copy_(const Tensor& destination, const Tensor& source) {
+  CHECK_AS(ShapeError, destination.shape() == source.shape(), "copy_: the destination has shape ", destination.shape(),
+           ", the source ", source.shape(), ", expected equal shapes");
+  // A kernel runs where its first tensor lives. From a device to the host the device's kernel must do the work, so
+  // the source's slot is asked for by running on the source's side.
+  if (destination.device().is_cpu() && !source.device().is_cpu())
+    kernels::copy_to_host(source, destination);
+  else
+    kernels::copy(destination, source);
+  destination.storage()->bump_version();
+}
+
+Tensor contiguous(const Tensor& x) {
+  if (x.is_contiguous()) return x;
+  Tensor y = empty(x.shape(), {x.dtype(), x.device()});
+  kernels::copy(y, x);
+  return y;
+}
+
+}  // namespace ringgrad

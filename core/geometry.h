@@ -1,0 +1,38 @@
+// The parameters of windowed operations on images, as C++20 designated initialisers: conv2d(x, w, b, {.stride = 2}).
+#pragma once
+
+#include <cstdint>
+
+namespace ringgrad {
+
+// A height and a width; one number stands for both.
+struct Pair {
+  int64_t h, w;
+  constexpr Pair(int64_t both) : h(both), w(both) {}
+  constexpr Pair(int64_t h, int64_t w) : h(h), w(w) {}
+  bool operator==(const Pair&) const = default;
+};
+
+struct Conv2dOptions {
+  Pair stride = 1;
+  Pair padding = 0;  // zeros on every side
+  Pair dilation = 1;
+  int64_t groups = 1;  // channels are split into groups that do not see each other
+
+  // ⌊(in + 2 padding - dilation (kernel - 1) - 1) / stride⌋ + 1
+  int64_t out_h(int64_t in, int64_t kernel) const {
+    return (in + 2 * padding.h - dilation.h * (kernel - 1) - 1) / stride.h + 1;
+  }
+  int64_t out_w(int64_t in, int64_t kernel) const {
+    return (in + 2 * padding.w - dilation.w * (kernel - 1) - 1) / stride.w + 1;
+  }
+};
+
+struct Pool2dOptions {
+  Pair kernel = 2;
+  Pair stride = 0;            // 0: the kernel size
+  Pair padding = 0;           // at most half the kernel; the padding never wins a maximum
+  bool count_padding = true;  // avg_pool2d: whether padding counts in the divisor
+};
+
+}  // namespace ringgrad

@@ -1,0 +1,77 @@
+#include "core/random.h"
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/factory.h"
+#include "core/kernels.h"
+
+namespace ringgrad {
+namespace {
+
+std::mutex generators_mutex;
+uint64_t default_seed = 0;
+std::vector<std::unique_ptr<Generator>>& generators(DeviceType type) {
+  static auto* all = new std::vector<std::unique_ptr<Generator>>[kDeviceTypes];  // never destroyed: holds tensors
+  return all[static_cast<int>(type)];
+}
+
+}  // namespace
+
+Generator::Generator(uint64_t seed, Device device) : state_(empty({2}, {.dtype = DType::Int64, .device = device})) {
+  set_state(seed, 0);
+}
+
+void Generator::set_state(uint64_t seed, uint64_t offset) {
+  copy_(state_, tensor<int64_t>({static_cast<int64_t>(seed), static_cast<int64_t>(offset)}));
+}
+
+Tensor Generator::draw(int64_t count) {
+  Tensor snapshot = empty_like(state_);
+  kernels::advance_random_state(snapshot, state_, (count + 3) / 4);
+  return snapshot;
+}
+
+Generator& default_generator(Device device) {
+  check_device("random", device);
+  std::lock_guard lock(generators_mutex);
+  auto& of_type = generators(device.type);
+  if (static_cast<int>(of_type.size()) <= device.index) of_type.resize(device.index + 1);
+  auto& generator = of_type[device.index];
+  if (!generator) generator = std::make_unique<Generator>(default_seed, device);
+  return *generator;
+}
+
+void manual_seed(uint64_t seed) {
+  std::lock_guard lock(generators_mutex);
+  default_seed = seed;
+  for (int type = 0; type < kDeviceTypes; ++type)
+    for (auto& generator : generators(static_cast<DeviceType>(type)))
+      if (generator) generator->set_state(seed, 0);
+}
+
+void uniform_(const Tensor& x, double low, double high) {
+  kernels::uniform(x, default_generator(x.device()).draw(x.numel()), low, high);
+  x.storage()->bump_version();
+}
+
+void normal_(const Tensor& x, double mean, double std) {
+  // Box and Muller (1958) turn two uniform numbers into two normal ones: as many offsets as for uniform.
+  kernels::normal(x, default_generator(x.device()).draw(x.numel()), mean, std);
+  x.storage()->bump_version();
+}
+
+Tensor rand(const Shape& shape, TensorOptions options) {
+  Tensor x = empty(shape, options);
+  uniform_(x, 0, 1);
+  return x;
+}
+
+Tensor randn(const Shape& shape, TensorOptions options) {
+  Tensor x = empty(shape, options);
+  normal_(x, 0, 1);
+  return x;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,68 @@
+// Random numbers that are the same on every device: Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011), a function of
+// (seed, offset, index) without state, so element i of a tensor gets the same number whatever thread computes it.
+//
+// A stream of numbers is named by a state: an int64 tensor [seed, offset]. Element i of a draw uses the Philox block
+// with key = seed and counter = (offset + i / 4, 0), word i % 4; a draw of n numbers takes ⌈n / 4⌉ offsets.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/tensor.h"
+
+#ifdef __CUDACC__
+#define RINGGRAD_HOST_DEVICE __host__ __device__
+#else
+#define RINGGRAD_HOST_DEVICE
+#endif
+
+namespace ringgrad {
+
+struct PhiloxBlock {
+  uint32_t word[4];
+};
+
+// The 128-bit output for a 64-bit key and a 64-bit counter (the upper half of the 128-bit counter is `lane`).
+RINGGRAD_HOST_DEVICE inline PhiloxBlock philox(uint64_t key, uint64_t counter, uint64_t lane = 0) {
+  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
+  uint32_t c2 = static_cast<uint32_t>(lane), c3 = static_cast<uint32_t>(lane >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
+    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0, n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c1 = static_cast<uint32_t>(p1);
+    c3 = static_cast<uint32_t>(p0);
+    c0 = n0;
+    c2 = n2;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+// A uniform number in [0, 1) with 24 bits, exact in float32.
+RINGGRAD_HOST_DEVICE inline float uniform_from(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+
+// The state of a device's random numbers; each operation that draws advances it and keeps a snapshot.
+class Generator {
+ public:
+  explicit Generator(uint64_t seed = 0, Device device = {});
+  // A snapshot [seed, offset] for a draw of `count` numbers; advances the state on the device, without waiting for it.
+  Tensor draw(int64_t count);
+  const Tensor& state() const { return state_; }  // int64 [2]: saved in checkpoints
+  void set_state(uint64_t seed, uint64_t offset);
+
+ private:
+  Tensor state_;
+};
+
+// The generator of a device that dropout and initialisation use. Not thread-safe per device.
+Generator& default_generator(Device device = {});
+void manual_seed(uint64_t seed);  // seeds the default generator of every device
+
+Tensor rand(const Shape& shape, TensorOptions options = {});   // uniform in [0, 1), from the default generator
+Tensor randn(const Shape& shape, TensorOptions options = {});  // standard normal
+void uniform_(const Tensor& x, double low, double high);       // in place, floating dtypes
+void normal_(const Tensor& x, double mean, double std);
+
+}  // namespace ringgrad

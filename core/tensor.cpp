@@ -1,0 +1,89 @@
+#include "core/tensor.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/factory.h"
+
+namespace ringgrad {
+
+Tensor::Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, int64_t offset,
+               DType dtype, Layout layout)
+    : impl_(std::make_shared<Impl>(Impl{std::move(storage), nullptr, offset, shape, strides, dtype, layout})) {}
+
+int64_t Tensor::size(int d) const { return impl_->shape[normalize_dim("size", d, dim())]; }
+int64_t Tensor::stride(int d) const { return impl_->strides[normalize_dim("stride", d, dim())]; }
+
+bool Tensor::is_contiguous() const {
+  if (layout() != Layout::Strided) return false;
+  int64_t expected = 1;
+  for (int d = dim() - 1; d >= 0; --d) {
+    if (shape()[d] == 1) continue;
+    if (strides()[d] != expected) return numel() == 0;
+    expected *= shape()[d];
+  }
+  return true;
+}
+
+bool Tensor::is_channels_last() const {
+  if (layout() != Layout::Strided || dim() != 4) return false;
+  const Strides wanted = channels_last_strides(shape());
+  for (int d = 0; d < 4; ++d)
+    if (shape()[d] != 1 && strides()[d] != wanted[d]) return false;
+  return true;
+}
+
+int64_t Tensor::flat_numel() const {
+  if (layout() == Layout::ChannelBlocked) {
+    const int64_t blocks = (shape()[1] + kChannelBlock - 1) / kChannelBlock;
+    return shape()[0] * blocks * kChannelBlock * shape()[2] * shape()[3];
+  }
+  if (is_contiguous()) return numel();
+  // Dense in another order of dimensions: sorted by stride, each stride is the product of the sizes inside it.
+  std::array<int, kMaxDims> order;
+  int dims = 0;
+  for (int d = 0; d < dim(); ++d)
+    if (shape()[d] != 1) order[dims++] = d;
+  std::sort(order.begin(), order.begin() + dims, [&](int a, int b) { return strides()[a] < strides()[b]; });
+  int64_t expected = 1;
+  for (int i = 0; i < dims; ++i) {
+    if (strides()[order[i]] != expected) return 0;
+    expected *= shape()[order[i]];
+  }
+  return numel();
+}
+
+Tensor Tensor::detach() const { return Tensor(storage(), shape(), strides(), storage_offset(), dtype(), layout()); }
+
+Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, int64_t offset) const {
+  ASSERT(layout() == Layout::Strided);
+  return Tensor(storage(), shape, strides, offset, dtype());
+}
+
+void Tensor::set_data(const Tensor& other) const {
+  CHECK_AS(ShapeError, other.shape() == shape(), "set_data: the new data has shape ", other.shape(),
+           ", the tensor has ", shape(), ", expected equal shapes");
+  CHECK_AS(DTypeError, other.dtype() == dtype(), "set_data: the new data has dtype ", other.dtype(),
+           ", the tensor has ", dtype(), ", expected equal dtypes");
+  impl_->storage = other.impl_->storage;
+  impl_->strides = other.impl_->strides;
+  impl_->offset = other.impl_->offset;
+  impl_->layout = other.impl_->layout;
+}
+
+void Tensor::throw_wrong_dtype(DType wanted) const {
+  throw DTypeError(str("data: the tensor has dtype ", dtype(), ", and its elements were asked for as ", wanted));
+}
+
+template <class T>
+T Tensor::item() const {
+  CHECK_AS(ShapeError, numel() == 1, "item: the tensor has shape ", shape(), ", expected one element");
+  return to_vector<T>(*this)[0];
+}
+template float Tensor::item() const;
+template double Tensor::item() const;
+template int64_t Tensor::item() const;
+template int32_t Tensor::item() const;
+template uint8_t Tensor::item() const;
+
+}  // namespace ringgrad
