@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""The rules that keep ringgrad's shape, as a test.
+
+Reads every code file of a source tree, parses its #include lines and counts its lines. It needs no compiler and nothing
+but the standard library, so it is the first test to run. One line per rule, one line per breach:
+
+    core/tensor.h:12: core may not include nn/module.h
+        mend: core sees only core; move what you need down, or the user of it up
+
+    architecture_test.py [ROOT]        checks the tree (default: the one this file lies in); exit status 1 on a breach
+    architecture_test.py --self-test   feeds bad trees to each rule (architecture_self_test.py)
+"""
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.dont_write_bytecode = True  # tests leave nothing behind
+
+from source_tree import Tree, each_line, without_comments
+
+MAX_LINES = 400
+TOP_LEVEL = set(
+    "CMakeLists.txt CMakePresets.json README.md go "
+    "core autograd cuda_kernels nn distributed data models tests bench".split()
+)
+
+# folder -> the folders it may include; the arrows of the design's diagram, transitively.
+MAY_INCLUDE = {
+    "core": {"core"},
+    "autograd": {"autograd", "core"},
+    "cuda_kernels": {"cuda_kernels", "core"},
+    "data": {"data", "core"},
+    "nn": {"nn", "autograd", "core"},
+    "distributed": {"distributed", "autograd", "core"},
+    "models": {"models", "nn", "data", "distributed", "autograd", "core"},
+}
+FREE_FOLDERS = {"tests", "bench"}  # consumers: they may include everything
+
+# Vendor libraries: which include lines are theirs, which names in code are, and who may use them.
+CPU_VENDOR_INCLUDE = re.compile(r"^(unsupported/)?Eigen/|^(oneapi/)?dnnl")
+CUDA_VENDOR_INCLUDE = re.compile(
+    r"^(cuda|cublas|cudnn|cufft|curand|cusparse|cusolver|nccl|nvtx|nvml|nvrtc|nvToolsExt|mma\.h|cooperative_groups"
+    r"|device_launch_parameters|cub/|thrust/|cutlass/|cute/)"
+)
+VENDOR_NAME = re.compile(
+    r"\b(Eigen::|dnnl::|dnnl_\w+|(cuda|cublas|cublasLt|cudnn|nccl)[A-Z]\w*_t\b|CU(stream|event)\b)"
+)
+DEVICE_CODE = re.compile(r"\b__(global|device|shared)__\b")
+
+
+@dataclass
+class Breach:
+    path: str
+    line: int
+    what: str
+    mend: str
+
+
+# -- the rules: each takes a Tree and returns (how many things it looked at, breaches) -------------------------------
+
+
+def layers(tree):
+    """A folder includes only the folders below it."""
+    breaches = []
+    seen = 0
+    for source in tree.cpp:
+        for line, path, _ in source.includes:
+            target = path.split("/")[0]
+            if (
+                source.folder in FREE_FOLDERS
+                or target not in MAY_INCLUDE.keys() | FREE_FOLDERS
+                or path not in tree.paths
+            ):
+                continue
+            seen += 1
+            allowed = set(MAY_INCLUDE.get(source.folder, ()))
+            name = source.path.split("/")[-1]
+            if source.folder == "distributed" and re.search(r"data_parallel\.(h|cpp)$", name):
+                allowed.add("nn")  # the two data-parallel wrappers wrap a Module
+            if source.path == "distributed/nccl_process_group.cpp" and path.startswith("cuda_kernels/runtime/"):
+                continue  # the only arrow into cuda_kernels
+            if target not in allowed:
+                sees = ", ".join(sorted(allowed)) or "nothing"
+                breaches.append(
+                    Breach(
+                        source.path,
+                        line,
+                        f"{source.folder} may not include {path}",
+                        f"{name} sees only {sees}; move what it needs down, or the code that needs it up",
+                    )
+                )
+    return seen, breaches
+
+
+def roots(tree):
+    """Project headers are included as "folder/name.h", and what is so included exists."""
+    breaches = []
+    seen = 0
+    for source in tree.cpp:
+        here = os.path.dirname(source.path)
+        for line, path, quoted in source.includes:
+            seen += 1
+            beside = os.path.normpath(os.path.join(here, path)).replace(os.sep, "/")
+            if not quoted and path in tree.paths:
+                breaches.append(
+                    Breach(source.path, line, f"<{path}> is a file of this project", f'write #include "{path}"')
+                )
+            elif quoted and path not in tree.paths:
+                mend = (
+                    f'write #include "{beside}"'
+                    if beside in tree.paths
+                    else "use <…> for other libraries; else create the file"
+                )
+                breaches.append(Breach(source.path, line, f'"{path}" is not a path from the root', mend))
+    return seen, breaches
+
+
+def vendors(tree):
+    """Eigen and oneDNN only in core/cpu/**.cpp, CUDA only in cuda_kernels and NCCL's file, no vendor type in headers."""
+    breaches = []
+    for source in tree.cpp:
+        on_cpu = source.path.startswith("core/cpu/") and source.suffix == ".cpp"
+        on_cuda = source.folder == "cuda_kernels" or source.path == "distributed/nccl_process_group.cpp"
+        for line, path, quoted in source.includes:
+            if CPU_VENDOR_INCLUDE.match(path) and not on_cpu:
+                breaches.append(
+                    Breach(
+                        source.path,
+                        line,
+                        f"{path} outside core/cpu/**.cpp",
+                        "call a kernel of core/kernels.h; in a header, hide the type behind a pointer",
+                    )
+                )
+            if not quoted and CUDA_VENDOR_INCLUDE.match(path) and not on_cuda:
+                breaches.append(
+                    Breach(
+                        source.path,
+                        line,
+                        f"{path} outside cuda_kernels",
+                        "use core/stream.h, core/device.h, or a kernel of core/kernels.h",
+                    )
+                )
+        if source.is_header and source.folder != "cuda_kernels":
+            for line, name in each_line(source, VENDOR_NAME):
+                breaches.append(
+                    Breach(
+                        source.path,
+                        line,
+                        f"vendor type {name} in a header",
+                        "keep it in the .cpp; a header shows our types only",
+                    )
+                )
+    return len(tree.cpp), breaches
+
+
+def device_code(tree):
+    """Device code in .cu and .cuh only; a .cuh is private to cuda_kernels."""
+    breaches = []
+    for source in tree.cpp:
+        for line, path, _ in source.includes:
+            if path.endswith(".cuh") and source.folder != "cuda_kernels":
+                breaches.append(
+                    Breach(
+                        source.path,
+                        line,
+                        f"{path} is private to cuda_kernels",
+                        "call the kernel through core/kernels.h",
+                    )
+                )
+        if source.suffix in (".cuh", ".cu") and source.folder not in ("cuda_kernels", "tests", "bench"):
+            breaches.append(
+                Breach(source.path, 1, "device code outside cuda_kernels", "move the file to cuda_kernels/")
+            )
+        if source.suffix in (".cpp", ".h") and not source.path.startswith("cuda_kernels/emulator/"):
+            for line, name in each_line(source, DEVICE_CODE):
+                breaches.append(
+                    Breach(source.path, line, f"{name} in a {source.suffix} file", "device code lives in .cu and .cuh")
+                )
+    return len(tree.cpp), breaches
+
+
+def lines(tree):
+    """No code file over 400 lines."""
+    breaches = []
+    for source in tree.sources:
+        count = len(source.text.splitlines())
+        if count > MAX_LINES:
+            breaches.append(
+                Breach(source.path, MAX_LINES + 1, f"{count} lines, at most {MAX_LINES}", "it is two ideas: split it")
+            )
+    return len(tree.sources), breaches
+
+
+def macros(tree):
+    """CHECK and ASSERT are common names: no header brings them into a user's program."""
+    breaches = [
+        Breach(s.path, line, "a header includes core/check.h", "throw from the .cpp, or throw the typed error by hand")
+        for s in tree.cpp
+        if s.is_header
+        for line, path, _ in s.includes
+        if path == "core/check.h"
+    ]
+    return sum(s.is_header for s in tree.cpp), breaches
+
+
+def top_level(tree):
+    """The top level holds what the design lists, and dot files."""
+    names = tree.top_level()
+    extra = [
+        Breach(name, 1, "not part of the top level", "put it in a folder, or name it in .gitignore")
+        for name in names
+        if name not in TOP_LEVEL
+    ]
+    return len(names), extra
+
+
+def objects(tree):
+    """Every library folder is a CMake OBJECT library: files that only register themselves must survive linking."""
+    cmake = "\n".join(s.text for s in tree.sources if s.path.endswith("CMakeLists.txt") or s.suffix == ".cmake")
+    folders = sorted({s.folder for s in tree.cpp if s.suffix == ".cpp" and s.folder in MAY_INCLUDE})
+    breaches = []
+    for folder in folders:
+        by_function = re.search(rf"^\s*ringgrad_folder\(\s*{folder}\b", cmake, re.M)
+        if not by_function and not re.search(rf"add_library\(\s*\w*{folder}\w*\s+OBJECT", cmake):
+            breaches.append(
+                Breach("CMakeLists.txt", 1, f"{folder}/ is no OBJECT library", f"add ringgrad_folder({folder} …)")
+            )
+    return len(folders), breaches
+
+
+def kernels(tree):
+    """Every kernel of the contract has a native CPU implementation and a row in the table of operation specs."""
+    declared = []
+    for source in tree.cpp:
+        if re.match(r"core/kernels(\w*\.h|/\w+\.h)$", source.path):
+            text = without_comments(source.text)
+            for match in re.finditer(r"\bextern\s+constinit\s+Kernel<(?:[^;]*)>\s*(\w+)\s*;", text):
+                declared.append((match[1], source.path, text.count("\n", 0, match.start()) + 1))
+    registered = set()
+    tested = set()
+    for source in tree.cpp:
+        text = without_comments(source.text)
+        if source.path.startswith("core/cpu/"):
+            pattern = r"REGISTER_KERNEL\(\s*(?:kernels::)?(\w+)\s*,\s*DeviceType::CPU\s*,\s*Provider::Native\b"
+            registered.update(re.findall(pattern, text))
+        if re.match(r"tests/op_specs\w*\.(cpp|h)$", source.path):
+            for row in re.findall(r"\.kernels\s*=\s*\{([^}]*)\}", text):
+                tested.update(re.findall(r'"(\w+)"', row))
+    breaches = []
+    for name, path, line in declared:
+        if name not in registered:
+            breaches.append(
+                Breach(
+                    path,
+                    line,
+                    f"kernel {name} has no native CPU implementation",
+                    f"REGISTER_KERNEL({name}, DeviceType::CPU, Provider::Native, …) in core/cpu/",
+                )
+            )
+        if name not in tested:
+            breaches.append(
+                Breach(
+                    path,
+                    line,
+                    f"kernel {name} is in no row of tests/op_specs*.cpp",
+                    f'name it in the .kernels = {{"{name}", …}} of the row that reaches it',
+                )
+            )
+    return 2 * len(declared), breaches
+
+
+RULES = [layers, roots, vendors, device_code, lines, macros, top_level, objects, kernels]
+
+
+def check(root):
+    tree = Tree(root)
+    return [(rule.__name__, *rule(tree)) for rule in RULES]
+
+
+def main(arguments):
+    if arguments[:1] == ["--self-test"]:
+        import architecture_self_test
+
+        return architecture_self_test.main()
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    total_seen = total_failed = 0
+    for name, seen, breaches in check(root):
+        failed = len(breaches)
+        total_seen, total_failed = total_seen + max(seen, failed), total_failed + failed
+        print(f"{name}: {max(seen, failed) - failed} passed, {failed} failed")
+        for breach in breaches:
+            print(f"  {breach.path}:{breach.line}: {breach.what}\n      mend: {breach.mend}")
+    print(f"{total_seen - total_failed} passed, {total_failed} failed")
+    return 1 if total_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
