@@ -1,0 +1,108 @@
+// Elementwise arithmetic on the CPU, for every dtype but bool.
+#include "core/cpu/elementwise.h"
+#include "core/kernels.h"
+
+namespace ringgrad::cpu {
+namespace {
+
+template <class Body>
+void visit_number(const char* operation, DType dtype, Body&& body) {
+  if (dtype == DType::Bool) throw_unsupported_dtype(operation, dtype, "a number");
+  visit_dtype(operation, dtype, std::forward<Body>(body));
+}
+
+void fill_cpu(Stream stream, const Tensor& x, double value) {
+  visit_dtype("fill", x.dtype(), [&]<class T>() { map<T>(stream, x, [v = static_cast<T>(value)] { return v; }); });
+}
+
+void affine_cpu(Stream stream, const Tensor& y, const Tensor& x, double scale, double shift) {
+  visit_number("affine", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    map<T>(
+        stream, y, [a = static_cast<A>(scale), b = static_cast<A>(shift)](A v) -> A { return a * v + b; }, x);
+  });
+}
+
+void axpby_cpu(Stream stream, const Tensor& y, const Tensor& x, double alpha, double beta) {
+  visit_number("axpby", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    map<T>(
+        stream, y, [a = static_cast<A>(alpha), b = static_cast<A>(beta)](A u, A v) -> A { return a * u + b * v; }, x,
+        y);
+  });
+}
+
+void add_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  visit_number("add", y.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    map<T>(
+        stream, y, [](A u, A v) -> A { return u + v; }, a, b);
+  });
+}
+void sub_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  visit_number("sub", y.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    map<T>(
+        stream, y, [](A u, A v) -> A { return u - v; }, a, b);
+  });
+}
+void mul_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  visit_number("mul", y.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    map<T>(
+        stream, y, [](A u, A v) -> A { return u * v; }, a, b);
+  });
+}
+void div_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  visit_number("div", y.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    map<T>(
+        stream, y,
+        [](A u, A v) -> A {
+          if constexpr (std::is_integral_v<A>)
+            return v == 0 ? A{0} : static_cast<A>(u / v);  // never a trap
+          else
+            return u / v;
+        },
+        a, b);
+  });
+}
+
+void maximum_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  visit_number("maximum", y.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    map<T>(
+        stream, y, [](A u, A v) -> A { return u > v || u != u ? u : v; }, a, b);
+  });
+}
+void maximum_backward_cpu(Stream stream, const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a,
+                          const Tensor& b) {
+  visit_floating("maximum", dy.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const auto share = [](A g, A mine, A other) -> A { return mine > other ? g : mine == other ? g / 2 : A{0}; };
+    map<T>(stream, da, share, dy, a, b);
+    map<T>(stream, db, share, dy, b, a);
+  });
+}
+
+void equal_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  visit_dtype("equal", a.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    map_to<bool, T>(
+        stream, y, [](A u, A v) { return u == v; }, a, b);
+  });
+}
+
+REGISTER_KERNEL(fill, DeviceType::CPU, Provider::Native, fill_cpu);
+REGISTER_KERNEL(affine, DeviceType::CPU, Provider::Native, affine_cpu);
+REGISTER_KERNEL(axpby, DeviceType::CPU, Provider::Native, axpby_cpu);
+REGISTER_KERNEL(add, DeviceType::CPU, Provider::Native, add_cpu);
+REGISTER_KERNEL(sub, DeviceType::CPU, Provider::Native, sub_cpu);
+REGISTER_KERNEL(mul, DeviceType::CPU, Provider::Native, mul_cpu);
+REGISTER_KERNEL(div, DeviceType::CPU, Provider::Native, div_cpu);
+REGISTER_KERNEL(maximum, DeviceType::CPU, Provider::Native, maximum_cpu);
+REGISTER_KERNEL(maximum_backward, DeviceType::CPU, Provider::Native, maximum_backward_cpu);
+REGISTER_KERNEL(equal, DeviceType::CPU, Provider::Native, equal_cpu);
+
+}  // namespace
+}  // namespace ringgrad::cpu
