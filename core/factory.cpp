@@ -125,7 +125,7 @@ void copy_(const Tensor& destination, const Tensor& source) {
   destination.storage()->bump_version();
 }
 
-Tensor contiguous(const Tensor& x) {
+Tensor as_contiguous(const Tensor& x) {
   if (x.is_contiguous()) return x;
   Tensor y = empty(x.shape(), {x.dtype(), x.device()});
   kernels::copy(y, x);

@@ -38,6 +38,6 @@ void fill_(const Tensor& x, double value);
 void copy_(const Tensor& destination, const Tensor& source);  // same shape; converts dtype, crosses devices, reorders
 
 // A contiguous strided copy of x, or x itself where it is one already; without history.
-Tensor contiguous(const Tensor& x);
+Tensor as_contiguous(const Tensor& x);
 
 }  // namespace ringgrad

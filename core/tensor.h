@@ -78,6 +78,8 @@ class Tensor {
 
   const std::shared_ptr<Storage>& storage() const { return impl_->storage; }
   int64_t storage_offset() const { return impl_->offset; }  // in elements
+  // True when nobody else can see these elements: no other handle, no view. Then they may be overwritten.
+  bool is_sole_owner() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
   bool shares_memory_with(const Tensor& other) const { return storage() == other.storage(); }
 
   // Same array, no history: what backward closures save, and what libtorch calls detach().

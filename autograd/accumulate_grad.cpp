@@ -1,0 +1,65 @@
+#include "autograd/accumulate_grad.h"
+
+#include "autograd/autograd_meta.h"
+#include "core/check.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+
+namespace ringgrad {
+namespace {
+
+// leaf.grad += g. The first gradient becomes the leaf's own, without a copy, where nobody else can see it; see
+// Note [Who owns a gradient] in engine.cpp.
+void accumulate(const Tensor& leaf, const Tensor& incoming) {
+  AutogradMeta& meta = *leaf.autograd_meta();
+  const Tensor& g = incoming.layout() == Layout::Strided ? incoming : as_contiguous(incoming);
+  if (meta.grad) {
+    kernels::add(meta.grad, meta.grad, g);
+    meta.grad.storage()->bump_version();
+  } else if (g.is_sole_owner() && g.is_contiguous()) {
+    meta.grad = g;
+  } else {
+    meta.grad = empty(g.shape(), {g.dtype(), g.device()});
+    kernels::copy(meta.grad, g);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf) {
+  auto node = std::make_shared<Node>("AccumulateGrad", kLeafSequence);
+  node->outputs.push_back({leaf.shape(), leaf.dtype(), leaf.device()});
+  // The closure keeps the leaf alive; the leaf refers to this node only weakly, so there is no cycle.
+  node->backward = [leaf](std::span<const Tensor> grads) -> Gradients {
+    accumulate(leaf, grads[0]);
+    for (const auto& [id, hook] : leaf.autograd_meta()->post_accumulate_hooks) hook(leaf);
+    return {};
+  };
+  return node;
+}
+
+HookHandle& HookHandle::operator=(HookHandle&& other) noexcept {
+  if (this != &other) {
+    remove();
+    meta_ = std::move(other.meta_);
+    id_ = other.id_;
+    other.meta_.reset();
+  }
+  return *this;
+}
+
+void HookHandle::remove() {
+  if (const auto meta = meta_.lock()) meta->post_accumulate_hooks.erase(id_);
+  meta_.reset();
+}
+
+HookHandle register_post_accumulate_grad_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook) {
+  CHECK(leaf.is_leaf() && leaf.requires_grad(), "register_post_accumulate_grad_hook: the tensor of shape ",
+        leaf.shape(), " is not a leaf that requires grad, so no gradient is accumulated in it");
+  AutogradMeta& meta = *leaf.autograd_meta();
+  const int id = meta.next_hook++;
+  meta.post_accumulate_hooks.emplace(id, std::move(hook));
+  return HookHandle(leaf.autograd_meta(), id);
+}
+
+}  // namespace ringgrad

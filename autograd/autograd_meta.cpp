@@ -1,0 +1,57 @@
+// The autograd members of Tensor that need AutogradMeta to be complete.
+#include "autograd/autograd_meta.h"
+
+#include "autograd/accumulate_grad.h"
+#include "core/check.h"
+
+namespace ringgrad {
+
+AutogradMeta& autograd_meta(const Tensor& tensor) {
+  if (!tensor.autograd_meta()) tensor.set_autograd_meta(std::make_shared<AutogradMeta>());
+  return *tensor.autograd_meta();
+}
+
+Edge gradient_edge(const Tensor& tensor) {
+  const auto& meta = tensor.autograd_meta();
+  if (!meta) return {};
+  if (meta->grad_fn) return {meta->grad_fn, meta->output};
+  if (!meta->requires_grad) return {};
+  auto node = meta->accumulator.lock();
+  if (!node) {
+    node = make_accumulate_grad(tensor);
+    meta->accumulator = node;
+  }
+  return {node, 0};
+}
+
+bool Tensor::requires_grad() const {
+  const auto& meta = autograd_meta();
+  return meta && (meta->requires_grad || meta->grad_fn);
+}
+
+bool Tensor::is_leaf() const { return !autograd_meta() || !autograd_meta()->grad_fn; }
+
+const Tensor& Tensor::set_requires_grad(bool value) const {
+  CHECK(is_leaf(), "set_requires_grad: the tensor was computed by ", autograd_meta()->grad_fn->name,
+        ", only leaves can be marked; detach() gives a leaf");
+  CHECK_AS(DTypeError, !value || is_floating(dtype()), "set_requires_grad: dtype ", dtype(),
+           " has no gradients, expected a floating dtype");
+  ringgrad::autograd_meta(*this).requires_grad = value;
+  return *this;
+}
+
+Tensor Tensor::grad() const { return autograd_meta() ? autograd_meta()->grad : Tensor(); }
+
+void Tensor::set_grad(const Tensor& grad) const {
+  if (grad) {
+    CHECK_AS(ShapeError, grad.shape() == shape(), "set_grad: the gradient has shape ", grad.shape(),
+             ", the tensor has ", shape(), ", expected equal shapes");
+    CHECK_AS(DTypeError, grad.dtype() == dtype(), "set_grad: the gradient has dtype ", grad.dtype(),
+             ", the tensor has ", dtype(), ", expected equal dtypes");
+    CHECK_AS(DeviceError, grad.device() == device(), "set_grad: the gradient is on ", grad.device(), ", the tensor on ",
+             device(), ", expected the same device");
+  }
+  ringgrad::autograd_meta(*this).grad = grad;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,57 @@
+// differentiable(): the only way an operation joins the graph.
+//
+//   Tensor exp(const Tensor& x) {
+//     Tensor y = empty_like(x);
+//     kernels::exp(y, x);
+//     return differentiable("exp", {x}, y, [y = save(y)](const Tensor& dy) -> Gradients { return {mul(dy, y.get())};
+//     });
+//   }
+//
+// The closure receives d(loss)/dy and returns one gradient per input, in their order; it must capture save(t), never a
+// tensor with history. It runs without grad mode, at most once, on the thread of the engine.
+#pragma once
+
+#include <initializer_list>
+#include <utility>
+
+#include "autograd/autograd_meta.h"
+#include "autograd/grad_mode.h"
+#include "autograd/saved_tensor.h"
+
+namespace ringgrad {
+
+// True when an operation on these inputs must be recorded. Ask before computing what only backward needs.
+bool needs_grad(std::span<const Tensor> inputs);
+bool needs_grad(std::initializer_list<Tensor> inputs);
+
+// True when a gradient for this input is wanted: closures skip the others.
+inline bool wants_grad(const Tensor& input) { return input && grad_enabled() && input.requires_grad(); }
+
+namespace detail {
+using Backward = std::function<Gradients(std::span<const Tensor>)>;
+void record(const char* name, std::span<const Tensor> inputs, std::span<const Tensor> outputs, Backward backward);
+}  // namespace detail
+
+// y must be fresh: a tensor that only this operation has made. Returns y.
+template <class Closure>
+Tensor differentiable(const char* name, std::span<const Tensor> inputs, Tensor y, Closure&& backward) {
+  if (needs_grad(inputs))
+    detail::record(name, inputs, {&y, 1}, [backward = std::forward<Closure>(backward)](std::span<const Tensor> dy) {
+      return backward(dy[0]);
+    });
+  return y;
+}
+template <class Closure>
+Tensor differentiable(const char* name, std::initializer_list<Tensor> inputs, Tensor y, Closure&& backward) {
+  return differentiable(name, std::span(inputs.begin(), inputs.size()), std::move(y), std::forward<Closure>(backward));
+}
+
+// Several outputs: the closure receives all their gradients, undefined for those the loss does not depend on.
+template <class Closure>
+std::vector<Tensor> differentiable(const char* name, std::span<const Tensor> inputs, std::vector<Tensor> outputs,
+                                   Closure&& backward) {
+  if (needs_grad(inputs)) detail::record(name, inputs, outputs, std::forward<Closure>(backward));
+  return outputs;
+}
+
+}  // namespace ringgrad

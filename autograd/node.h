@@ -1,0 +1,64 @@
+// Node: one operation on the tape. It knows how to turn the gradients of its outputs into those of its inputs, and
+// which nodes receive them.
+//
+// Ownership. A tensor owns the node that made it (grad_fn), and a node owns the nodes of its inputs: the graph of a
+// loss lives as long as the loss. A backward closure captures saved tensors, which have no history, so it never owns
+// the tensor that owns it: there are no cycles.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace ringgrad {
+
+// One per input of the operation; an undefined Tensor means "no gradient for this input".
+using Gradients = std::vector<Tensor>;
+
+struct Node;
+
+// Where the gradient of an input goes: output number `output` of `node`. A null node takes no gradient.
+struct Edge {
+  std::shared_ptr<Node> node;
+  int output = 0;
+};
+
+// What a node remembers of an output, to check the gradient that arrives for it.
+struct OutputInfo {
+  Shape shape;
+  DType dtype;
+  Device device;
+};
+
+struct Node {
+  const char* name;        // "conv2d": for messages, traces and graph printing
+  uint64_t sequence;       // the tape's order: backward runs the newest ready node first; leaves have the largest
+  std::vector<Edge> next;  // next[i] receives the gradient of input i
+  std::vector<OutputInfo> outputs;
+  // grad_outputs[i] is undefined where output i did not contribute to the loss. Returns one gradient per input.
+  std::function<Gradients(std::span<const Tensor> grad_outputs)> backward;
+
+  // The engine's notes during one backward pass; see engine.cpp.
+  struct Progress {
+    uint64_t pass = 0;                 // which pass the rest belongs to
+    int dependencies = 0;              // gradients still to arrive
+    std::vector<Tensor> grad_outputs;  // summed so far
+  } progress;
+
+  Node(const char* name, uint64_t sequence) : name(name), sequence(sequence) {}
+  ~Node();  // iterative: a chain of a million nodes must not overflow the stack
+  Node(const Node&) = delete;
+};
+
+// AccumulateGrad nodes come before everything else that is ready, so a leaf's hooks run as soon as its gradient is
+// complete.
+inline constexpr uint64_t kLeafSequence = UINT64_MAX;
+
+// The next number of the tape; one counter for the process, so that graphs built by several threads stay ordered.
+uint64_t next_sequence();
+
+}  // namespace ringgrad

@@ -1,0 +1,194 @@
+#include "autograd/ops/arithmetic.h"
+
+#include "autograd/ops/common.h"
+#include "core/check.h"
+
+namespace ringgrad {
+namespace {
+
+// The two operands of a binary operation, seen with their common shape and in a common layout, and a fresh output.
+struct Broadcast {
+  Tensor a, b, y;
+  Shape a_shape, b_shape;
+
+  Broadcast(const char* operation, const Tensor& a_, const Tensor& b_) {
+    check_same_kind(operation, a_, b_);
+    a_shape = a_.shape();
+    b_shape = b_.shape();
+    // Zero stays zero in the padding of the channel-blocked layout under sums and products; a quotient would not.
+    const bool keep_blocked = a_.layout() == b_.layout() && a_shape == b_shape && operation[0] != 'd';
+    a = keep_blocked ? a_ : strided(a_);
+    b = keep_blocked ? b_ : strided(b_);
+    if (!(a_shape == b_shape)) {
+      const Shape shape = broadcast_shapes(operation, a_shape, b_shape);
+      a = broadcast_view(a, shape);
+      b = broadcast_view(b, shape);
+      y = empty(shape, {a.dtype(), a.device()});
+    } else {
+      y = empty_like(a);
+    }
+  }
+};
+
+Tensor like(const Tensor& dy, const Tensor& saved) {  // dy in the layout of what it will be combined with
+  return dy.layout() == saved.layout() ? dy : strided(dy);
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  OpScope scope("add");
+  Broadcast in("add", a, b);
+  kernels::add(in.y, in.a, in.b);
+  return differentiable("add", {a, b}, in.y, [sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
+    return {sum_to(dy, sa), sum_to(dy, sb)};
+  });
+}
+
+Tensor sub(const Tensor& a, const Tensor& b) {
+  OpScope scope("sub");
+  Broadcast in("sub", a, b);
+  kernels::sub(in.y, in.a, in.b);
+  return differentiable("sub", {a, b}, in.y, [sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
+    return {sum_to(dy, sa), sum_to(neg(dy), sb)};
+  });
+}
+
+Tensor mul(const Tensor& a, const Tensor& b) {
+  OpScope scope("mul");
+  Broadcast in("mul", a, b);
+  kernels::mul(in.y, in.a, in.b);
+  return differentiable(
+      "mul", {a, b}, in.y,
+      [a = save_if(wants_grad(b), in.a), b = save_if(wants_grad(a), in.b), sa = in.a_shape,
+       sb = in.b_shape](const Tensor& dy) -> Gradients {
+        return {b ? sum_to(mul(dy, b.get()), sa) : Tensor(), a ? sum_to(mul(dy, a.get()), sb) : Tensor()};
+      });
+}
+
+Tensor div(const Tensor& a, const Tensor& b) {
+  OpScope scope("div");
+  Broadcast in("div", a, b);
+  kernels::div(in.y, in.a, in.b);
+  return differentiable(
+      "div", {a, b}, in.y,
+      [y = save(in.y), b = save(in.b), sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
+        const Tensor da = div(dy, b.get());  // d(a/b)/da = 1/b,  d(a/b)/db = -y/b
+        return {sum_to(da, sa), sum_to(neg(mul(da, y.get())), sb)};
+      });
+}
+
+Tensor maximum(const Tensor& a, const Tensor& b) {
+  OpScope scope("maximum");
+  Broadcast in("maximum", a, b);
+  kernels::maximum(in.y, in.a, in.b);
+  return differentiable(
+      "maximum", {a, b}, in.y,
+      [a = save(in.a), b = save(in.b), sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
+        const Tensor g = like(dy, a.get());
+        Tensor da = empty(g.shape(), g.options()), db = empty(g.shape(), g.options());
+        kernels::maximum_backward(da, db, g, a.get(), b.get());
+        return {sum_to(da, sa), sum_to(db, sb)};
+      });
+}
+
+Tensor equal(const Tensor& a, const Tensor& b) {
+  OpScope scope("equal");
+  check_same_kind("equal", a, b);
+  const Shape shape = broadcast_shapes("equal", a.shape(), b.shape());
+  Tensor y = empty(shape, {DType::Bool, a.device()});
+  kernels::equal(y, broadcast_view(as_contiguous(a), shape), broadcast_view(as_contiguous(b), shape));
+  return y;
+}
+
+Tensor add(const Tensor& x_, double c) {
+  OpScope scope("add");
+  check_defined("add", x_);
+  const Tensor x = strided(x_);
+  Tensor y = empty_like(x);
+  kernels::affine(y, x, 1, c);
+  return differentiable("add", {x}, y, [](const Tensor& dy) -> Gradients { return {dy}; });
+}
+
+Tensor mul(const Tensor& x, double c) {
+  OpScope scope("mul");
+  check_defined("mul", x);
+  Tensor y = empty_like(x);
+  kernels::affine(y, x, c, 0);
+  return differentiable("mul", {x}, y, [c](const Tensor& dy) -> Gradients { return {mul(dy, c)}; });
+}
+
+Tensor neg(const Tensor& x) { return mul(x, -1); }
+
+Tensor pow(const Tensor& x_, double exponent) {
+  OpScope scope("pow");
+  check_floating("pow", x_);
+  const Tensor x = strided(x_);
+  Tensor y = empty_like(x);
+  kernels::pow(y, x, exponent);
+  return differentiable("pow", {x}, y, [x = save(x), exponent](const Tensor& dy) -> Gradients {
+    Tensor dx = empty_like(x.get());
+    kernels::pow_backward(dx, strided(dy), x.get(), exponent);
+    return {dx};
+  });
+}
+
+Tensor exp(const Tensor& x_) {
+  OpScope scope("exp");
+  check_floating("exp", x_);
+  const Tensor x = strided(x_);
+  Tensor y = empty_like(x);
+  kernels::exp(y, x);
+  return differentiable("exp", {x}, y, [y = save(y)](const Tensor& dy) -> Gradients { return {mul(dy, y.get())}; });
+}
+
+Tensor log(const Tensor& x_) {
+  OpScope scope("log");
+  check_floating("log", x_);
+  const Tensor x = strided(x_);
+  Tensor y = empty_like(x);
+  kernels::log(y, x);
+  return differentiable("log", {x}, y, [x = save(x)](const Tensor& dy) -> Gradients { return {div(dy, x.get())}; });
+}
+
+Tensor sqrt(const Tensor& x_) {
+  OpScope scope("sqrt");
+  check_floating("sqrt", x_);
+  const Tensor x = strided(x_);
+  Tensor y = empty_like(x);
+  kernels::sqrt(y, x);
+  return differentiable("sqrt", {x}, y, [y = save(y)](const Tensor& dy) -> Gradients {
+    Tensor dx = empty_like(y.get());
+    kernels::sqrt_backward(dx, strided(dy), y.get());
+    return {dx};
+  });
+}
+
+Tensor abs(const Tensor& x_) {
+  OpScope scope("abs");
+  check_floating("abs", x_);
+  const Tensor x = strided(x_);
+  Tensor y = empty_like(x);
+  kernels::abs(y, x);
+  return differentiable("abs", {x}, y, [x = save(x)](const Tensor& dy) -> Gradients {
+    Tensor dx = empty_like(x.get());
+    kernels::abs_backward(dx, strided(dy), x.get());
+    return {dx};
+  });
+}
+
+Tensor clamp(const Tensor& x_, double low, double high) {
+  OpScope scope("clamp");
+  check_floating("clamp", x_);
+  CHECK(low <= high, "clamp: the lower limit ", low, " is above the upper limit ", high);
+  const Tensor x = strided(x_);
+  Tensor y = empty_like(x);
+  kernels::clamp(y, x, low, high);
+  return differentiable("clamp", {x}, y, [x = save(x), low, high](const Tensor& dy) -> Gradients {
+    Tensor dx = empty_like(x.get());
+    kernels::clamp_backward(dx, strided(dy), x.get(), low, high);
+    return {dx};
+  });
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,53 @@
+#include "autograd/ops/common.h"
+
+#include "autograd/ops/convert.h"
+#include "core/check.h"
+
+namespace ringgrad {
+
+void check_defined(const char* operation, const Tensor& x) {
+  CHECK(x.defined(), operation, ": an argument is an undefined tensor, expected one with elements");
+}
+
+void check_floating(const char* operation, const Tensor& x) {
+  check_defined(operation, x);
+  if (!is_floating(x.dtype())) throw_unsupported_dtype(operation, x.dtype(), "a floating dtype");
+}
+
+void check_dim(const char* operation, const char* argument, const Tensor& x, int dim) {
+  check_defined(operation, x);
+  CHECK_AS(ShapeError, x.dim() == dim, operation, ": ", argument, " has shape ", x.shape(), " with ", x.dim(),
+           " dimensions, expected ", dim);
+}
+
+void check_same_kind(const char* operation, const Tensor& a, const Tensor& b) {
+  check_defined(operation, a);
+  check_defined(operation, b);
+  CHECK_AS(DTypeError, a.dtype() == b.dtype(), operation, ": dtypes ", a.dtype(), " and ", b.dtype(),
+           " differ, expected equal ones; convert with to(x, dtype)");
+  CHECK_AS(DeviceError, a.device() == b.device(), operation, ": tensors on ", a.device(), " and ", b.device(),
+           ", expected one device; move with to(x, device)");
+}
+
+Tensor broadcast_view(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  Strides strides = shape;
+  const int offset = shape.dim() - x.dim();
+  for (int d = 0; d < shape.dim(); ++d)
+    strides[d] = d < offset || x.shape()[d - offset] == 1 ? 0 : x.strides()[d - offset];
+  return x.as_strided(shape, strides, x.storage_offset());
+}
+
+Tensor sum_to(const Tensor& g, const Shape& shape) {
+  if (g.shape() == shape) return g;
+  Shape kept = shape;  // with leading ones, so that it has as many dimensions as g
+  while (kept.dim() < g.dim()) kept.insert(0, 1);
+  Tensor sum = empty(kept, {g.dtype(), g.device()});
+  kernels::sum(sum, g, 1);
+  return sum.as_strided(shape, contiguous_strides(shape), 0);
+}
+
+Tensor strided(const Tensor& x) { return x.layout() == Layout::Strided ? x : to_layout(x, Layout::Strided); }
+Tensor dense(const Tensor& x) { return contiguous(strided(x)); }
+
+}  // namespace ringgrad

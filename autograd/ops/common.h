@@ -1,0 +1,28 @@
+// What the operations share: argument checks that throw typed errors in the operation's name, and the two views that
+// broadcasting needs. Private to autograd/ops.
+#pragma once
+
+#include "autograd/differentiable.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+#include "core/op_scope.h"
+
+namespace ringgrad {
+
+void check_defined(const char* operation, const Tensor& x);
+void check_floating(const char* operation, const Tensor& x);  // defined, too
+void check_dim(const char* operation, const char* argument, const Tensor& x, int dim);
+// Defined, and of one dtype and on one device; throws DTypeError or DeviceError naming both.
+void check_same_kind(const char* operation, const Tensor& a, const Tensor& b);
+
+// x seen with `shape`, dimensions of size 1 repeated without a copy (stride 0). REQUIRES: shape is a broadcast of x's.
+Tensor broadcast_view(const Tensor& x, const Shape& shape);
+// The sum of g over the dimensions along which `shape` was broadcast to g's: the gradient of broadcast_view.
+Tensor sum_to(const Tensor& g, const Shape& shape);
+
+// x in the strided layout, tracked; x itself where it is.
+Tensor strided(const Tensor& x);
+// x in the strided layout and contiguous, tracked.
+Tensor dense(const Tensor& x);
+
+}  // namespace ringgrad

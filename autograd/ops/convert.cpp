@@ -1,0 +1,44 @@
+#include "autograd/ops/convert.h"
+
+#include "autograd/ops/common.h"
+#include "core/check.h"
+
+namespace ringgrad {
+
+Tensor to(const Tensor& x, DType dtype) {
+  OpScope scope("to");
+  check_defined("to", x);
+  if (x.dtype() == dtype) return x;
+  Tensor y = empty_like(x, dtype);
+  kernels::copy(y, x);
+  if (!is_floating(dtype)) return y;
+  return differentiable("to", {x}, y, [from = x.dtype()](const Tensor& dy) -> Gradients { return {to(dy, from)}; });
+}
+
+Tensor to(const Tensor& x, Device device) {
+  OpScope scope("to");
+  check_defined("to", x);
+  if (x.device() == device) return x;
+  check_device("to", device);
+  Tensor y = empty(x.shape(), {x.dtype(), device, x.layout()});
+  copy_(y, x);
+  return differentiable("to", {x}, y, [from = x.device()](const Tensor& dy) -> Gradients { return {to(dy, from)}; });
+}
+
+Tensor contiguous(const Tensor& x) {
+  check_defined("contiguous", x);
+  if (x.is_contiguous()) return x;
+  return differentiable("contiguous", {x}, as_contiguous(x), [](const Tensor& dy) -> Gradients { return {dy}; });
+}
+
+Tensor to_layout(const Tensor& x, Layout layout) {
+  OpScope scope("to_layout");
+  check_defined("to_layout", x);
+  if (x.layout() == layout) return x;
+  Tensor y = empty(x.shape(), {x.dtype(), x.device(), layout});
+  kernels::copy(y, x);
+  return differentiable("to_layout", {x}, y,
+                        [from = x.layout()](const Tensor& dy) -> Gradients { return {to_layout(dy, from)}; });
+}
+
+}  // namespace ringgrad

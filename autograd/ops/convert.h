@@ -1,0 +1,14 @@
+// The same values in another dtype, on another device, or in another order in memory.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace ringgrad {
+
+// x itself where nothing changes. The gradient is converted back. To an integer dtype: truncated, without gradient.
+Tensor to(const Tensor& x, DType dtype);
+Tensor to(const Tensor& x, Device device);
+Tensor contiguous(const Tensor& x);                // row-major, without gaps
+Tensor to_layout(const Tensor& x, Layout layout);  // a strided result is contiguous; see Layout
+
+}  // namespace ringgrad

@@ -1,0 +1,15 @@
+// Matrix products.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace ringgrad {
+
+// [M, K] · [K, N] → [M, N];  [B, M, K] · [B, K, N] → [B, M, N]; a 2-D operand of a 3-D one is used for every batch.
+// Any strides: a transposed view is not copied. Throws ShapeError naming the inner sizes that differ.
+Tensor matmul(const Tensor& a, const Tensor& b);
+
+// y = x wᵀ + b:  x [..., in], w [out, in], b [out] or undefined, y [..., out].
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
+
+}  // namespace ringgrad

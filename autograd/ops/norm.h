@@ -1,0 +1,31 @@
+// Normalisations.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace ringgrad {
+
+enum class Activation : uint8_t { None, Relu };
+
+struct BatchNormOptions {
+  bool training = true;
+  double momentum = 0.1;  // of the new value in the running statistics
+  double eps = 1e-5;
+  Activation activation = Activation::None;
+  Tensor residual = {};  // added before the activation; same shape as x
+};
+
+// y = act(weight (x - mean) / sqrt(var + eps) + bias + residual), per channel (Ioffe & Szegedy 2015). One node for
+// normalisation, addition and activation: they read and write each byte once.
+//   x [N, C, ...]; weight, bias [C] or undefined; running_mean, running_var [C] or undefined, float32 (float64 for
+//   float64 x). In training mean and var are the batch's (var biased), and the running ones are updated in place, with
+//   the unbiased variance: running = (1 - momentum) running + momentum batch. Throws in training with one value per
+//   channel, whose variance would be 0/0. In evaluation the running ones are used.
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                  const Tensor& running_var, const BatchNormOptions& options = {});
+
+// Over the last dimensions, which have `normalized_shape`; weight, bias of that shape or undefined (Ba et al. 2016).
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
+                  double eps = 1e-5);
+
+}  // namespace ringgrad

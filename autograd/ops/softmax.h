@@ -1,0 +1,11 @@
+#pragma once
+
+#include "core/tensor.h"
+
+namespace ringgrad {
+
+// e^x / sum e^x along a dimension, safe from overflow; log_softmax is its logarithm.
+Tensor softmax(const Tensor& x, int dim = -1);
+Tensor log_softmax(const Tensor& x, int dim = -1);
+
+}  // namespace ringgrad
