@@ -63,8 +63,7 @@ Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, int64_t of
 void Tensor::set_data(const Tensor& other) const {
   CHECK_AS(ShapeError, other.shape() == shape(), "set_data: the new data has shape ", other.shape(),
            ", the tensor has ", shape(), ", expected equal shapes");
-  CHECK_AS(DTypeError, other.dtype() == dtype(), "set_data: the new data has dtype ", other.dtype(),
-           ", the tensor has ", dtype(), ", expected equal dtypes");
+  impl_->dtype = other.impl_->dtype;
   impl_->storage = other.impl_->storage;
   impl_->strides = other.impl_->strides;
   impl_->offset = other.impl_->offset;

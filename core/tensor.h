@@ -80,14 +80,16 @@ class Tensor {
   int64_t storage_offset() const { return impl_->offset; }  // in elements
   // True when nobody else can see these elements: no other handle, no view. Then they may be overwritten.
   bool is_sole_owner() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
+  bool is_same(const Tensor& other) const { return impl_ == other.impl_; }  // two handles of one tensor
   bool shares_memory_with(const Tensor& other) const { return storage() == other.storage(); }
 
   // Same array, no history: what backward closures save, and what libtorch calls detach().
   Tensor detach() const;
   // Same storage seen through other sizes; no history. REQUIRES: as the constructor.
   Tensor as_strided(const Shape& shape, const Strides& strides, int64_t offset) const;
-  // Makes every handle of this tensor name `other`'s array from now on; shape and dtype must agree (the device may
-  // change). The tensor keeps its own history and gradient. Used to move parameters, and to lay them into an arena.
+  // Makes every handle of this tensor name `other`'s array from now on; the shape must agree, dtype and device may
+  // change. The tensor keeps its own history and gradient. Used to move and convert parameters, and to lay them into
+  // an arena.
   void set_data(const Tensor& other) const;
 
   // -- autograd; defined in autograd/autograd_meta.cpp and engine.cpp ---------------------------------------------

@@ -1,0 +1,87 @@
+#include "nn/arena.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/check.h"
+#include "core/factory.h"
+
+namespace ringgrad::nn {
+namespace {
+
+int64_t padded(int64_t numel) { return (numel + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
+
+Tensor flat_view(const Tensor& array, int64_t begin, int64_t numel) { return array.as_strided({numel}, {1}, begin); }
+
+Tensor shaped_view(const Tensor& array, int64_t begin, const Shape& shape) {
+  return array.as_strided(shape, contiguous_strides(shape), begin);
+}
+
+// `next` lies directly behind `previous`, at the place the arena's layout gives it, in values and gradients.
+bool follows(const Tensor& previous, const Tensor& next) {
+  const auto adjacent = [&](const Tensor& a, const Tensor& b) {
+    return a.shares_memory_with(b) && b.storage_offset() == a.storage_offset() + padded(previous.numel());
+  };
+  return previous.dtype() == next.dtype() && adjacent(previous, next) && adjacent(previous.grad(), next.grad());
+}
+
+}  // namespace
+
+std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters) {
+  std::vector<int> order(parameters.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    order[i] = static_cast<int>(i);
+    const Tensor& p = parameters[i];
+    if (!p.grad()) p.set_grad(zeros(p.shape(), {p.dtype(), p.device()}));
+    ASSERT(p.is_contiguous() && p.grad().is_contiguous());
+  }
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    const Tensor &x = parameters[a], &y = parameters[b];
+    return std::pair(x.storage()->data(), x.storage_offset()) < std::pair(y.storage()->data(), y.storage_offset());
+  });
+
+  std::vector<ArenaRange> ranges;
+  for (int i : order) {
+    const Tensor& p = parameters[i];
+    const bool extends = !ranges.empty() && follows(parameters[ranges.back().parameters.back()], p);
+    if (!extends) ranges.emplace_back();
+    ArenaRange& range = ranges.back();
+    const int64_t begin = extends ? p.storage_offset() - parameters[range.parameters.front()].storage_offset() : 0;
+    range.parameters.push_back(i);
+    range.offsets.push_back(begin);
+  }
+  for (ArenaRange& range : ranges) {
+    const Tensor& first = parameters[range.parameters.front()];
+    const int64_t numel = range.offsets.back() + parameters[range.parameters.back()].numel();
+    range.values = flat_view(first, first.storage_offset(), numel);
+    range.grads = flat_view(first.grad(), first.grad().storage_offset(), numel);
+  }
+  return ranges;
+}
+
+void flatten_parameters(const std::vector<Tensor>& parameters, const AllocateGrads& allocate) {
+  using Kind = std::pair<DType, std::pair<DeviceType, int>>;
+  std::map<Kind, std::vector<Tensor>> kinds;
+  for (auto p = parameters.rbegin(); p != parameters.rend(); ++p)
+    kinds[{p->dtype(), {p->device().type, p->device().index}}].push_back(*p);
+
+  for (const auto& [kind, members] : kinds) {
+    if (!allocate && arena_ranges(members).size() == 1) continue;
+    int64_t numel = 0;
+    for (const Tensor& p : members) numel += padded(p.numel());
+    const TensorOptions options{members[0].dtype(), members[0].device()};
+    const Tensor values = zeros({numel}, options);
+    const Tensor grads = allocate ? allocate(numel, options) : zeros({numel}, options);
+    int64_t begin = 0;
+    for (const Tensor& p : members) {
+      const Tensor value = shaped_view(values, begin, p.shape()), grad = shaped_view(grads, begin, p.shape());
+      copy_(value, p);
+      if (p.grad()) copy_(grad, p.grad());
+      p.set_data(value);
+      p.set_grad(grad);
+      begin += padded(p.numel());
+    }
+  }
+}
+
+}  // namespace ringgrad::nn

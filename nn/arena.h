@@ -1,0 +1,39 @@
+// The flat arena of a set of parameters: one array for all values, one for all gradients, and each parameter and its
+// grad a view of them.
+//
+// It is what makes a training step cheap: zero_grad is one fill, an optimizer step one kernel, a bucket of the
+// distributed reducer a range (nothing is packed or copied), a checkpoint one write. Parameters lie in the order in
+// which backward finishes them (the reverse of their registration), so buckets at the front are complete first.
+//
+// There is no registry: the layout is a property of the tensors themselves, and whoever needs it looks at them.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace ringgrad::nn {
+
+// A range of neighbouring parameters, as flat arrays over them and the gaps between them (which hold zeros).
+struct ArenaRange {
+  std::vector<int> parameters;   // positions in the list given to arena_ranges, in the order of the arena
+  std::vector<int64_t> offsets;  // where each begins, counted from the range's beginning, in elements
+  Tensor values, grads;          // [n]
+};
+
+// Elements between one parameter's beginning and the next's are a multiple of this: each begins on a cache line.
+inline constexpr int64_t kArenaAlignment = 16;
+
+// Lays the parameters into an arena in the reverse of the given order, one per dtype and device, moving values and
+// existing gradients; every handle of a parameter follows. Does nothing where arena_ranges() already gives one range
+// per dtype and device. `allocate` makes the zeroed flat array for the gradients (shared memory, say); by default
+// zeros().
+using AllocateGrads = std::function<Tensor(int64_t numel, TensorOptions options)>;
+void flatten_parameters(const std::vector<Tensor>& parameters, const AllocateGrads& allocate = {});
+
+// The parameters as few ranges as their places in memory allow, values and gradients alike. A parameter without a
+// gradient gets a zeroed one of its own.
+std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters);
+
+}  // namespace ringgrad::nn

@@ -1,0 +1,88 @@
+// Module: a network or a part of one. It knows its parameters, buffers and children by name.
+//
+//   struct Net : nn::Module {
+//     nn::Conv2d conv{1, 16, 5};
+//     nn::Linear fc{16 * 12 * 12, 10};
+//     Net() {
+//       register_module("conv", conv);
+//       register_module("fc", fc);
+//     }
+//     Tensor forward(const Tensor& x) override { return fc(flatten(max_pool2d(relu(conv(x)), {.kernel = 2}), 1)); }
+//   };
+//
+// A child is a member of its parent, which registers a reference to it; so modules are neither copied nor moved.
+// Parameters are Tensors: handles that optimizers and wrappers may keep. Not thread-safe.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace ringgrad::nn {
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+// What load_state_dict found: names in the module that the state lacks, and the other way round.
+struct LoadReport {
+  std::vector<std::string> missing, unexpected;
+  bool stripped_module_prefix = false;  // the state's names began with "module." (PyTorch's DDP) and were accepted
+};
+
+class Module {
+ public:
+  Module() = default;
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  // The computation. Modules of another signature declare their own forward; calling this one on them throws
+  // NotImplementedError.
+  virtual Tensor forward(const Tensor& x);
+  Tensor operator()(const Tensor& x) { return forward(x); }
+
+  // Batch norm and dropout behave differently in training. Sets all descendants too.
+  void train(bool on = true);
+  void eval() { train(false); }
+  bool is_training() const { return training_; }
+
+  // In order of registration, own ones before the children's; names are joined by dots: "layer1.0.conv1.weight". A
+  // tensor registered twice (shared weights) is listed once, under its first name.
+  NamedTensors named_parameters() const;
+  NamedTensors named_buffers() const;
+  std::vector<Tensor> parameters() const;
+  std::vector<Tensor> buffers() const;
+  // This module and all below it, parents first, with their dotted names ("" for this one).
+  std::vector<std::pair<std::string, Module*>> named_modules();
+  int64_t num_parameters() const;  // elements
+
+  // Moves parameters, their gradients and buffers; every handle follows. An integer buffer keeps its dtype.
+  void to(Device device);
+  void to(DType dtype);  // a floating dtype
+  void zero_grad();
+
+  // Parameters and buffers by name, without history, sharing memory with the module; torchvision's names.
+  NamedTensors state_dict() const;
+  // Copies values into the module. Names with a "module." prefix throughout are accepted without it. Strict: throws
+  // DataError listing every name that is missing or unexpected. Always: throws ShapeError listing every tensor whose
+  // shape differs. Nothing is changed when it throws. Dtypes are converted.
+  LoadReport load_state_dict(const NamedTensors& state, bool strict = true);
+
+ protected:
+  // Names are unique within the module and contain no dot. register_parameter marks the tensor as requiring grad.
+  Tensor register_parameter(const std::string& name, const Tensor& value);
+  Tensor register_buffer(const std::string& name, const Tensor& value);
+  void register_module(const std::string& name, Module& child);
+
+ private:
+  void check_name(const std::string& name) const;
+  void collect(const std::string& prefix, NamedTensors Module::*which, NamedTensors& out) const;
+
+  NamedTensors parameters_, buffers_;
+  std::vector<std::pair<std::string, Module*>> children_;
+  bool training_ = true;
+};
+
+}  // namespace ringgrad::nn
