@@ -1,7 +1,5 @@
 #include "core/loop_plan.h"
 
-#include <algorithm>
-
 #include "core/check.h"
 
 namespace ringgrad {
@@ -32,15 +30,9 @@ LoopPlan plan_loops(std::initializer_list<const Tensor*> operands) {
   }
   plan.numel = first.numel();
 
-  std::array<int, kMaxDims> order;  // outermost first: by falling stride of the first operand
-  int dims = 0;
-  for (int d = 0; d < first.dim(); ++d)
-    if (first.shape()[d] != 1) order[dims++] = d;
-  std::stable_sort(order.begin(), order.begin() + dims,
-                   [&](int a, int b) { return first.strides()[a] > first.strides()[b]; });
-
-  for (int i = 0; i < dims; ++i) {
-    const int d = order[i];
+  const DimOrder order = memory_order(first.shape(), first.strides());
+  for (int i = 0; i < order.count; ++i) {
+    const int d = order.dim[i];
     bool merge = plan.dims > 0;
     int operand = 0;
     for (const Tensor* t : operands) {

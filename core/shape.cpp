@@ -74,6 +74,17 @@ Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
   return result;
 }
 
+DimOrder memory_order(const Shape& shape, const Strides& strides) {
+  DimOrder order;
+  for (int d = 0; d < shape.dim(); ++d) {
+    if (shape[d] == 1) continue;
+    int at = order.count++;
+    for (; at > 0 && strides[order.dim[at - 1]] < strides[d]; --at) order.dim[at] = order.dim[at - 1];
+    order.dim[at] = d;
+  }
+  return order;
+}
+
 int normalize_dim(const char* operation, int d, int dim) {
   CHECK_AS(IndexError, d >= -dim && d < dim, operation, ": dimension ", d, " is out of range for a tensor of ", dim,
            " dimensions, expected ", -dim, " to ", dim - 1);

@@ -51,6 +51,14 @@ Strides channels_last_strides(const Shape& nchw);  // of a 4-D NCHW shape stored
 // Throws ShapeError in the name of `operation`.
 Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b);
 
+// The dimensions whose size is not 1, by falling stride (equal strides keep their order): how the elements are walked
+// in the order of memory.
+struct DimOrder {
+  int count = 0;
+  std::array<int, kMaxDims> dim{};
+};
+DimOrder memory_order(const Shape& shape, const Strides& strides);
+
 // Maps d in [-dim, dim) to [0, dim). Throws IndexError in the name of `operation`.
 int normalize_dim(const char* operation, int d, int dim);
 

@@ -1,7 +1,5 @@
 #include "core/tensor.h"
 
-#include <algorithm>
-
 #include "core/check.h"
 #include "core/factory.h"
 
@@ -39,16 +37,12 @@ int64_t Tensor::flat_numel() const {
     return shape()[0] * blocks * kChannelBlock * shape()[2] * shape()[3];
   }
   if (is_contiguous()) return numel();
-  // Dense in another order of dimensions: sorted by stride, each stride is the product of the sizes inside it.
-  std::array<int, kMaxDims> order;
-  int dims = 0;
-  for (int d = 0; d < dim(); ++d)
-    if (shape()[d] != 1) order[dims++] = d;
-  std::sort(order.begin(), order.begin() + dims, [&](int a, int b) { return strides()[a] < strides()[b]; });
+  // Dense in another order of dimensions: each stride is the product of the sizes inside it.
+  const DimOrder order = memory_order(shape(), strides());
   int64_t expected = 1;
-  for (int i = 0; i < dims; ++i) {
-    if (strides()[order[i]] != expected) return 0;
-    expected *= shape()[order[i]];
+  for (int i = order.count - 1; i >= 0; --i) {
+    if (strides()[order.dim[i]] != expected) return 0;
+    expected *= shape()[order.dim[i]];
   }
   return numel();
 }

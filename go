@@ -1,0 +1,92 @@
+#!/bin/sh
+# The two commands a newcomer needs, and a short way to the third:
+#   ./go               install what is missing, build, train the default network
+#   ./go test          the same, then every test
+#   ./go COMMAND …     build if needed, then: ringgrad COMMAND …   (try ./go --help)
+#   ./go clean         remove what was built
+# GO_PRESET=debug|asan|tsan builds another preset; GO_NO_INSTALL=1 never touches apt. The truth about how things are
+# built is in CMakePresets.json; this script only calls it.
+set -eu
+root=$(cd "$(dirname "$0")" && pwd)
+preset=${GO_PRESET:-release}
+build=$root/build/$preset
+packages="g++ cmake ninja-build python3 libeigen3-dev catch2 libcli11-dev libfmt-dev nlohmann-json3-dev zlib1g-dev
+  libssl-dev libcurl4-openssl-dev libpng-dev libboost-context-dev"
+
+say() { printf '%s\n' "$*" >&2; }
+
+install_missing() {
+  [ -z "${GO_NO_INSTALL:-}" ] || return 0
+  if ! command -v dpkg-query >/dev/null 2>&1; then
+    command -v cmake >/dev/null 2>&1 || say "go: no dpkg here; install the equivalents of:" $packages
+    return 0
+  fi
+  missing=
+  for package in $packages; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing="$missing $package"
+  done
+  [ -n "$missing" ] || return 0
+  if [ "$(id -u)" = 0 ]; then sudo=
+  elif command -v sudo >/dev/null 2>&1 && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then sudo=sudo
+  else
+    say "go: these packages are missing, and installing them needs root:"
+    say "  apt-get install$missing"
+    exit 3
+  fi
+  say "go: installing$missing"
+  log=$root/build/apt.log
+  mkdir -p "$root/build"
+  install="env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends"
+  $sudo $install $missing >"$log" 2>&1 || { $sudo apt-get update >>"$log" 2>&1 && $sudo $install $missing >>"$log" 2>&1; } || {
+    tail -n 5 "$log" >&2
+    say "go: could not install$missing; the whole log is $log"
+    exit 3
+  }
+}
+
+jobs() {  # one per core, and per 1.5 GB of free memory
+  cores=$(nproc)
+  memory=$(awk '/MemAvailable/ { print int($2 / 1572864) }' /proc/meminfo)
+  [ "$memory" -ge 1 ] || memory=1
+  [ "$cores" -le "$memory" ] && echo "$cores" || echo "$memory"
+}
+
+build() {  # $@: further options of cmake --build
+  log=$build/build.log
+  mkdir -p "$build"
+  [ -f "$build/build.ninja" ] || { say "go: configuring ($preset)"; cmake -S "$root" --preset "$preset" >"$log" 2>&1; } || {
+    tail -n 30 "$log" >&2
+    say "go: configuring failed; the whole log is $log"
+    exit 3
+  }
+  if ! ninja -C "$build" -n "$@" 2>/dev/null | grep -q 'no work to do'; then
+    say "go: building ($preset, $(jobs) jobs)"
+  fi
+  ninja -C "$build" -j "$(jobs)" "$@" >"$log" 2>&1 || {
+    tail -n 30 "$log" >&2
+    say "go: the build failed; the whole log is $log"
+    exit 3
+  }
+}
+
+case "${1:-}" in
+  clean)
+    rm -rf "$root/build"
+    ;;
+  test)
+    shift
+    install_missing
+    build
+    cd "$build" && exec ctest --output-on-failure -j "$(jobs)" "$@"
+    ;;
+  '')
+    install_missing
+    build ringgrad_program
+    exec "$build/ringgrad" train
+    ;;
+  *)
+    if [ ! -x "$build/ringgrad" ]; then install_missing; fi
+    build ringgrad_program
+    exec "$build/ringgrad" "$@"
+    ;;
+esac
