@@ -1,0 +1,39 @@
+// How CPU kernels cut their work: into units for parallel_for, and into lanes for the vector registers.
+//
+// A compiler that may not reorder additions cannot vectorise a sum, and one that may makes the result depend on the
+// machine. So the order is written down: term i goes to lane i % 16, and the lanes are folded in halves. The loop over
+// the lanes becomes one vector addition (0.03 ns per float), and the result is the same for any number of threads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace ringgrad::cpu {
+
+inline constexpr int kLanes = 16;
+inline constexpr int64_t kMaxTerms = 4096;       // of one partial sum in the type of the terms; beyond it in double
+inline constexpr int64_t kUnitElements = 32768;  // of a unit of parallel_for, for kernels bound by memory: ~10 µs
+
+// The grain for parallel_for whose index stands for `elements` elements.
+inline int64_t grain(int64_t elements) { return std::max<int64_t>(1, kUnitElements / std::max<int64_t>(1, elements)); }
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// term(0) + … + term(n - 1) in A.
+template <class A, class Term>
+A sum_lanes(int64_t n, Term&& term) {
+  A total = 0;
+  int64_t i = 0;
+  if (n >= kLanes) {
+    A lanes[kLanes] = {};
+    for (; i + kLanes <= n; i += kLanes)
+      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
+    for (int width = kLanes / 2; width > 0; width /= 2)
+      for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
+    total = lanes[0];
+  }
+  for (; i < n; ++i) total += term(i);  // the rest, at most 15
+  return total;
+}
+
+}  // namespace ringgrad::cpu

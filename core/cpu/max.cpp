@@ -1,0 +1,96 @@
+// The largest and the smallest element along one dimension, and where they are, on the CPU.
+#include "core/check.h"
+#include "core/cpu/blocking.h"
+#include "core/kernels.h"
+#include "core/parallel.h"
+
+namespace ringgrad::cpu {
+namespace {
+
+// Whether v takes the place of `best`: strictly beyond it, or the first NaN. Integers compare equal to themselves, so
+// the second half costs them nothing.
+template <bool kMax, class A>
+bool beats(A v, A best) {
+  return (kMax ? v > best : v < best) | ((v != v) & (best == best));
+}
+
+// x [n] contiguous: one comparison per lane for the value, then a search for its first place.
+template <bool kMax, class T>
+int64_t best_in_row(const T* x, int64_t n) {
+  using A = Accumulator<T>;
+  A best = static_cast<A>(x[0]);
+  int64_t i = 0;
+  if (n >= kLanes) {
+    A lanes[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = static_cast<A>(x[lane]);
+    for (i = kLanes; i + kLanes <= n; i += kLanes)
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const A v = static_cast<A>(x[i + lane]);
+        lanes[lane] = beats<kMax>(v, lanes[lane]) ? v : lanes[lane];
+      }
+    for (int lane = 0; lane < kLanes; ++lane) best = beats<kMax>(lanes[lane], best) ? lanes[lane] : best;
+  }
+  for (; i < n; ++i) best = beats<kMax>(static_cast<A>(x[i]), best) ? static_cast<A>(x[i]) : best;
+  for (i = 0; i < n; ++i) {
+    const A v = static_cast<A>(x[i]);
+    if (v == best || (v != v && best != best)) break;
+  }
+  return i;
+}
+
+// x [n, inner]: every column at once, for as many columns as stay in the first-level cache.
+template <bool kMax, class T>
+void best_in_columns(T* y, int64_t* index, const T* x, int64_t n, int64_t inner, int64_t columns) {
+  using A = Accumulator<T>;
+  for (int64_t j = 0; j < columns; ++j) y[j] = x[j], index[j] = 0;
+  for (int64_t i = 1; i < n; ++i)
+    for (int64_t j = 0; j < columns; ++j) {
+      const bool better = beats<kMax>(static_cast<A>(x[i * inner + j]), static_cast<A>(y[j]));
+      y[j] = better ? x[i * inner + j] : y[j];
+      index[j] = better ? i : index[j];
+    }
+}
+
+template <bool kMax>
+void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& index, const Tensor& x) {
+  ASSERT(x.dim() == 3 && x.is_contiguous() && y.is_contiguous() && index.is_contiguous());
+  const int64_t outer = x.shape()[0], n = x.shape()[1], inner = x.shape()[2];
+  if (y.numel() == 0) return;
+  ASSERT(n >= 1);
+  visit_dtype(name, x.dtype(), [&]<class T>() {
+    const T* const from = x.data<T>();
+    T* const to = y.data<T>();
+    int64_t* const at = index.data<int64_t>();
+    if (inner == 1) {
+      parallel_for(stream, outer, grain(n), [&](int64_t begin, int64_t end) {
+        for (int64_t o = begin; o < end; ++o) {
+          at[o] = best_in_row<kMax>(from + o * n, n);
+          to[o] = from[o * n + at[o]];
+        }
+      });
+      return;
+    }
+    constexpr int64_t kColumns = 512;
+    const int64_t tiles = ceil_div(inner, kColumns);
+    parallel_for(stream, outer * tiles, grain(n * std::min(inner, kColumns)), [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t o = unit / tiles, j = unit % tiles * kColumns;
+        best_in_columns<kMax>(to + o * inner + j, at + o * inner + j, from + o * n * inner + j, n, inner,
+                              std::min(kColumns, inner - j));
+      }
+    });
+  });
+}
+
+void max_cpu(Stream stream, const Tensor& y, const Tensor& index, const Tensor& x) {
+  extremum<true>("max", stream, y, index, x);
+}
+void min_cpu(Stream stream, const Tensor& y, const Tensor& index, const Tensor& x) {
+  extremum<false>("min", stream, y, index, x);
+}
+
+REGISTER_KERNEL(max, DeviceType::CPU, Provider::Native, max_cpu);
+REGISTER_KERNEL(min, DeviceType::CPU, Provider::Native, min_cpu);
+
+}  // namespace
+}  // namespace ringgrad::cpu
