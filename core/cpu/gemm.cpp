@@ -1,0 +1,45 @@
+#include "core/cpu/gemm.h"
+
+// g++ 12 takes the undefined registers of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#define EIGEN_DONT_PARALLELIZE
+#include <Eigen/Core>
+#pragma GCC diagnostic pop
+
+#include "core/check.h"
+
+namespace ringgrad::cpu {
+namespace {
+
+template <class T, int kOrder>
+auto map(const Matrix<T>& m) {
+  using Dense = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, kOrder>;
+  return Eigen::Map<Dense, 0, Eigen::OuterStride<>>(m.data, m.rows, m.cols, Eigen::OuterStride<>(m.stride));
+}
+
+}  // namespace
+
+template <class T>
+void add_product(const Matrix<T>& c, const Matrix<T>& a, const Matrix<T>& b) {
+  using Eigen::ColMajor;
+  using Eigen::RowMajor;
+  ASSERT(!c.is_transposed && a.rows == c.rows && b.cols == c.cols && a.cols == b.rows);
+  auto to = map<T, RowMajor>(c);
+  if (a.is_transposed) {
+    if (b.is_transposed)
+      to.noalias() += map<T, ColMajor>(a) * map<T, ColMajor>(b);
+    else
+      to.noalias() += map<T, ColMajor>(a) * map<T, RowMajor>(b);
+  } else {
+    if (b.is_transposed)
+      to.noalias() += map<T, RowMajor>(a) * map<T, ColMajor>(b);
+    else
+      to.noalias() += map<T, RowMajor>(a) * map<T, RowMajor>(b);
+  }
+}
+
+template void add_product(const Matrix<float>&, const Matrix<float>&, const Matrix<float>&);
+template void add_product(const Matrix<double>&, const Matrix<double>&, const Matrix<double>&);
+
+}  // namespace ringgrad::cpu

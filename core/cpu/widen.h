@@ -1,0 +1,28 @@
+// How kernels that add many numbers treat the 16-bit floating types: float32 copies go in, one float32 result comes
+// out and is rounded once. Only kernels that cannot hold their sums in registers need it.
+#pragma once
+
+#include "core/factory.h"
+#include "core/kernels.h"
+
+namespace ringgrad::cpu {
+
+inline bool is_16_bit(const Tensor& x) { return x.dtype() == DType::Float16 || x.dtype() == DType::BFloat16; }
+
+// A contiguous float32 copy; undefined stays undefined.
+inline Tensor widen(const Tensor& x) {
+  if (!x.defined()) return x;
+  Tensor wide = empty(x.shape(), {DType::Float32, x.device()});
+  kernels::copy(wide, x);
+  return wide;
+}
+
+// Runs body(wide) with a float32 tensor of y's shape, and rounds what it wrote into y.
+template <class Body>
+void narrow_into(const Tensor& y, Body&& body) {
+  const Tensor wide = empty(y.shape(), {DType::Float32, y.device()});
+  body(wide);
+  kernels::copy(y, wide);
+}
+
+}  // namespace ringgrad::cpu
