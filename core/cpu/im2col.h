@@ -1,0 +1,157 @@
+// im2col and its adjoint: the pixels that each tap of a filter sees, as rows of a matrix, so that a convolution becomes
+// a matrix product (Chellapilla, Puri & Simard 2006). Private to core/cpu.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "core/cpu/blocking.h"
+#include "core/geometry.h"
+
+namespace ringgrad::cpu {
+
+// The sizes of one convolution; c and k count the channels and filters of one group.
+struct ConvShape {
+  int64_t n, groups, c, h, w;
+  int64_t k, r, s, p, q;
+  Pair stride, padding, dilation;
+
+  int64_t depth() const { return c * r * s; }
+  // Taps see the pixels in place: im2col would be a copy.
+  bool is_pointwise() const { return r == 1 && s == 1 && stride == Pair(1) && padding == Pair(0) && p == h && q == w; }
+};
+
+// Whole output rows: some of one image, or all of several small ones.
+struct Strip {
+  int64_t image, images, row, rows;
+  int64_t pixels(const ConvShape& shape) const { return images * rows * shape.q; }
+};
+
+// How the pixels of a group are cut, by the shape alone: into strips of at least kPixels pixels (fewer make a slow
+// product, because the filters are packed anew for each) whose im2col matrix is, where possible, at most 256 KiB of
+// float32, a quarter of a second-level cache.
+struct Strips {
+  static constexpr int64_t kElements = 65536, kPixels = 96;
+  int64_t images, rows;      // of one strip
+  int64_t per_image, count;  // per_image is 1 where a strip has several images
+
+  explicit Strips(const ConvShape& shape) {
+    const int64_t pixels = std::max(kPixels, kElements / std::max(shape.depth(), shape.k));
+    images = std::clamp<int64_t>(pixels / (shape.p * shape.q), 1, std::max<int64_t>(1, shape.n));
+    rows = images > 1 ? shape.p : ceil_div(shape.p, ceil_div(shape.p, std::max<int64_t>(1, pixels / shape.q)));
+    per_image = ceil_div(shape.p, rows);
+    count = ceil_div(shape.n, images) * per_image;
+  }
+  Strip operator()(const ConvShape& shape, int64_t i) const {
+    const int64_t image = i / per_image * images, row = i % per_image * rows;
+    return {image, std::min(images, shape.n - image), row, std::min(rows, shape.p - row)};
+  }
+  int64_t pixels(const ConvShape& shape) const { return images * rows * shape.q; }  // of the largest strip
+};
+
+// Where an output row or column i sees the input at i · stride + shift: from `begin` to `end`; elsewhere it sees
+// padding.
+struct Visible {
+  int64_t shift, begin, end;
+  Visible(int64_t tap, int64_t stride, int64_t padding, int64_t dilation, int64_t in, int64_t out)
+      : shift(tap * dilation - padding),
+        begin(std::clamp<int64_t>(ceil_div(std::max<int64_t>(0, -shift), stride), 0, out)),
+        end(std::clamp<int64_t>(shift < in ? (in - 1 - shift) / stride + 1 : 0, begin, out)) {}
+};
+
+// to[i] = from[i * stride]; loops with a constant stride become vector instructions.
+template <class T>
+void copy_every(T* to, const T* from, int64_t n, int64_t stride) {
+  if (stride == 1)
+    for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+  else if (stride == 2)
+    for (int64_t i = 0; i < n; ++i) to[i] = from[2 * i];
+  else
+    for (int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
+}
+template <class T>
+void add_every(T* to, const T* from, int64_t n, int64_t stride) {  // to[i * stride] += from[i]
+  if (stride == 1)
+    for (int64_t i = 0; i < n; ++i) to[i] += from[i];
+  else
+    for (int64_t i = 0; i < n; ++i) to[i * stride] += from[i];
+}
+
+// What one tap (r, s) sees of one plane [h, w], for the output rows [row, row + rows): col [rows, q].
+//
+// Where the output is as wide as the input and the stride is 1, rows follow each other at the same distance on both
+// sides, so a whole plane is one run, whose first and last columns wrap around the edges and are then cleared. (Rows of
+// 8 pixels, as in the last stage of a CIFAR ResNet, would cost as much as the product that follows.)
+template <class T>
+void unfold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64_t rows, T* col, const T* plane) {
+  const int64_t q = shape.q;
+  const Visible y(r, shape.stride.h, shape.padding.h, shape.dilation.h, shape.h, shape.p);
+  const Visible x(s, shape.stride.w, shape.padding.w, shape.dilation.w, shape.w, q);
+  const int64_t begin = std::clamp(y.begin, row, row + rows), end = std::clamp(y.end, begin, row + rows);
+  T* const first = col + (begin - row) * q;
+  T* const last = col + (end - row) * q;
+  if (x.begin == x.end || begin == end) {
+    std::fill(col, col + rows * q, T{0});
+    return;
+  }
+  std::fill(col, first, T{0});
+  if (q == shape.w && shape.stride == Pair(1)) {
+    const T* const from = plane + (begin + y.shift) * shape.w + x.shift;
+    std::memcpy(first + x.begin, from + x.begin, ((end - begin - 1) * q + x.end - x.begin) * sizeof(T));
+  } else {
+    for (int64_t i = begin; i < end; ++i)
+      copy_every(col + (i - row) * q + x.begin,
+                 plane + (i * shape.stride.h + y.shift) * shape.w + x.begin * shape.stride.w + x.shift, x.end - x.begin,
+                 shape.stride.w);
+  }
+  for (T* to = first; to != last; to += q) {
+    for (int64_t j = 0; j < x.begin; ++j) to[j] = T{0};
+    for (int64_t j = x.end; j < q; ++j) to[j] = T{0};
+  }
+  std::fill(last, col + rows * q, T{0});
+}
+
+// The adjoint: adds every element of col to the pixel it was copied from. Clears the elements that saw padding.
+template <class T>
+void fold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64_t rows, T* plane, T* col) {
+  const int64_t q = shape.q;
+  const Visible y(r, shape.stride.h, shape.padding.h, shape.dilation.h, shape.h, shape.p);
+  const Visible x(s, shape.stride.w, shape.padding.w, shape.dilation.w, shape.w, q);
+  const int64_t begin = std::clamp(y.begin, row, row + rows), end = std::clamp(y.end, begin, row + rows);
+  if (x.begin == x.end || begin == end) return;
+  T* const first = col + (begin - row) * q;
+  if (q == shape.w && shape.stride == Pair(1)) {
+    for (T* to = first; to != col + (end - row) * q; to += q) {
+      for (int64_t j = 0; j < x.begin; ++j) to[j] = T{0};
+      for (int64_t j = x.end; j < q; ++j) to[j] = T{0};
+    }
+    add_every(plane + (begin + y.shift) * shape.w + x.shift + x.begin, first + x.begin,
+              (end - begin - 1) * q + x.end - x.begin, 1);
+  } else {
+    for (int64_t i = begin; i < end; ++i)
+      add_every(plane + (i * shape.stride.h + y.shift) * shape.w + x.begin * shape.stride.w + x.shift,
+                col + (i - row) * q + x.begin, x.end - x.begin, shape.stride.w);
+  }
+}
+
+// col [channels · r · s, pixels]: what the filters see of channels [first, first + channels) of x, counted over all
+// groups, in one strip. col2im is the adjoint: it adds to dx and spoils col.
+template <class T>
+void im2col(const ConvShape& shape, const Strip& strip, int64_t first, int64_t channels, T* col, const T* x) {
+  for (int64_t c = first; c < first + channels; ++c)
+    for (int64_t tap = 0; tap < shape.r * shape.s; ++tap)
+      for (int64_t i = strip.image; i < strip.image + strip.images; ++i, col += strip.rows * shape.q)
+        unfold_plane(shape, tap / shape.s, tap % shape.s, strip.row, strip.rows, col,
+                     x + (i * shape.groups * shape.c + c) * shape.h * shape.w);
+}
+template <class T>
+void col2im(const ConvShape& shape, const Strip& strip, int64_t first, int64_t channels, T* dx, T* col) {
+  for (int64_t c = first; c < first + channels; ++c)
+    for (int64_t tap = 0; tap < shape.r * shape.s; ++tap)
+      for (int64_t i = strip.image; i < strip.image + strip.images; ++i, col += strip.rows * shape.q)
+        fold_plane(shape, tap / shape.s, tap % shape.s, strip.row, strip.rows,
+                   dx + (i * shape.groups * shape.c + c) * shape.h * shape.w, col);
+}
+
+}  // namespace ringgrad::cpu

@@ -1,0 +1,121 @@
+// Convolutions on the CPU and their gradients against the sums that define them, in double.
+#include "tests/cpu_kernels.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+struct Case {
+  int64_t n, c, h, w, k, r, s;
+  Conv2dOptions options = {};
+};
+
+struct Reference {
+  std::vector<double> y, dx, dw;
+  int64_t terms_y, terms_dx, terms_dw;  // of the longest sum of each
+};
+
+// Each product of the definition contributes to one element of y, of dx and of dw.
+Reference reference(const Case& t, int64_t p, int64_t q, const Tensor& x, const Tensor& w, const Tensor& b,
+                    const Tensor& dy) {
+  const Conv2dOptions& o = t.options;
+  const int64_t c_group = t.c / o.groups, k_group = t.k / o.groups;
+  const std::vector<double> vx = values(x), vw = values(w), vb = values(b), vdy = values(dy);
+  Reference ref{std::vector<double>(vdy.size()),
+                std::vector<double>(vx.size()),
+                std::vector<double>(vw.size()),
+                c_group * t.r * t.s,
+                k_group * t.r * t.s,
+                t.n * p * q};
+  for (int64_t n = 0; n < t.n; ++n)
+    for (int64_t k = 0; k < t.k; ++k)
+      for (int64_t i = 0; i < p; ++i)
+        for (int64_t j = 0; j < q; ++j) {
+          const int64_t at_y = ((n * t.k + k) * p + i) * q + j;
+          ref.y[at_y] += vb[k];
+          for (int64_t c = 0; c < c_group; ++c)
+            for (int64_t r = 0; r < t.r; ++r)
+              for (int64_t s = 0; s < t.s; ++s) {
+                const int64_t h = i * o.stride.h + r * o.dilation.h - o.padding.h;
+                const int64_t v = j * o.stride.w + s * o.dilation.w - o.padding.w;
+                if (h < 0 || h >= t.h || v < 0 || v >= t.w) continue;
+                const int64_t at_x = ((n * t.c + k / k_group * c_group + c) * t.h + h) * t.w + v;
+                const int64_t at_w = ((k * c_group + c) * t.r + r) * t.s + s;
+                ref.y[at_y] += vx[at_x] * vw[at_w];
+                ref.dx[at_x] += vdy[at_y] * vw[at_w];
+                ref.dw[at_w] += vdy[at_y] * vx[at_x];
+              }
+        }
+  return ref;
+}
+
+void check_conv(const Case& t, DType dtype) {
+  const Conv2dOptions& o = t.options;
+  const int64_t p = o.out_h(t.h, t.r), q = o.out_w(t.w, t.s);
+  const Shape x_shape{t.n, t.c, t.h, t.w}, w_shape{t.k, t.c / o.groups, t.r, t.s};
+  INFO("x " << x_shape << ", w " << w_shape << ", stride " << o.stride.h << ", padding " << o.padding.h << ", dilation "
+            << o.dilation.h << ", groups " << o.groups << ", " << dtype);
+  const Tensor x = random_tensor(x_shape, dtype, 1);
+  const Tensor w = random_tensor(w_shape, dtype, 2), b = random_tensor({t.k}, dtype, 3);
+  const Tensor dy = random_tensor({t.n, t.k, p, q}, dtype, 4);
+  const Tensor y = empty(dy.shape(), {.dtype = dtype}), dx = empty(x.shape(), {.dtype = dtype});
+  const Tensor dw = empty(w.shape(), {.dtype = dtype});
+  kernels::conv2d(y, x, w, b, o);
+  kernels::conv2d_backward_input(dx, dy, w, o);
+  kernels::conv2d_backward_weight(dw, dy, x, o);
+  const Reference ref = reference(t, p, q, x, w, b, dy);
+  require_close(y, ref.y, sum_tolerance(dtype, ref.terms_y));
+  require_close(dx, ref.dx, sum_tolerance(dtype, ref.terms_dx));
+  require_close(dw, ref.dw, sum_tolerance(dtype, ref.terms_dw));
+}
+
+}  // namespace
+
+TEST_CASE("conv2d with every kind of window", "[quick][cpu]") {
+  for (int64_t stride : {1, 2, 3})
+    for (int64_t padding : {0, 1, 2, 4})
+      for (int64_t dilation : {1, 2})
+        for (int64_t kernel : {1, 3})
+          check_conv({2,
+                      4,
+                      9,
+                      7,
+                      6,
+                      kernel,
+                      kernel,
+                      {.stride = stride, .padding = padding, .dilation = dilation, .groups = 2}},
+                     DType::Float32);
+  for (DType dtype : kFloating) {
+    check_conv({3, 3, 8, 10, 5, 3, 2, {.stride = {2, 1}, .padding = {0, 1}, .dilation = {1, 3}}}, dtype);
+    check_conv({2, 5, 6, 6, 4, 1, 1}, dtype);
+    check_conv({2, 6, 5, 5, 6, 3, 3, {.padding = 1, .groups = 6}}, dtype);
+  }
+}
+
+TEST_CASE("conv2d of large and of many small images", "[quick][cpu]") {
+  check_conv({2, 20, 40, 37, 18, 3, 3, {.padding = 1}}, DType::Float32);  // several strips of an image
+  check_conv({37, 3, 4, 4, 5, 3, 3, {.padding = 1}}, DType::Float32);     // several images in a strip
+  check_conv({21, 130, 3, 3, 3, 3, 3}, DType::Float32);                   // one output pixel, several channel blocks
+  check_conv({9, 7, 20, 20, 3, 1, 1}, DType::Float32);
+  check_conv({1, 1, 3, 200, 2, 1, 5, {.padding = {0, 2}}}, DType::Float32);
+}
+
+TEST_CASE("conv2d of nothing", "[quick][cpu]") {
+  check_conv({0, 3, 5, 5, 4, 3, 3}, DType::Float32);
+  check_conv({2, 3, 5, 5, 0, 3, 3}, DType::Float32);
+}
+
+TEST_CASE("conv2d does not depend on the number of threads", "[quick][cpu]") {
+  const Conv2dOptions options{.padding = 1, .groups = 2};
+  const Tensor x = random_tensor({9, 12, 24, 24}, DType::Float32, 5),
+               w = random_tensor({8, 6, 3, 3}, DType::Float32, 6);
+  const Tensor dy = random_tensor({9, 8, 24, 24}, DType::Float32, 7);
+  require_same_on_any_threads([&] {
+    const Tensor y = empty(dy.shape()), dx = empty(x.shape()), dw = empty(w.shape());
+    kernels::conv2d(y, x, w, {}, options);
+    kernels::conv2d_backward_input(dx, dy, w, options);
+    kernels::conv2d_backward_weight(dw, dy, x, options);
+    return std::vector<Tensor>{y, dx, dw};
+  });
+}
