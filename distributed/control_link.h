@@ -1,0 +1,61 @@
+// The control connection that every pair of ranks has beside the way of its data.
+//
+// Data streams may be full, or stuck in the middle of a message, when something goes wrong. The control connection
+// carries only a few short messages, so it is free whenever a rank has to say why it gives up; and the kernel closes it
+// when a process dies, however it dies, which wakes everybody who polls it. It also passes file descriptors.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "distributed/failure.h"
+#include "distributed/file_descriptor.h"
+
+namespace ringgrad {
+
+enum class ControlKind : uint8_t {
+  Goodbye,     // the sender leaves in good order
+  Failed,      // the sender gives the group up: failure kind and text
+  Query,       // where are you? number: the asker's collective
+  Position,    // the answer. number: the last collective that the sender has entered; text: what it does
+  Descriptor,  // a file for the receiver; number: its size or 0
+};
+
+struct ControlMessage {
+  ControlKind kind;
+  FailureKind failure = FailureKind::Died;
+  uint64_t number = 0;
+  std::string text = {};
+  FileDescriptor descriptor = {};
+};
+
+class ControlLink {
+ public:
+  static constexpr size_t kMaxText = 4096;
+
+  // REQUIRES: a connected stream socket; a Unix one where descriptors are sent.
+  explicit ControlLink(FileDescriptor socket);
+
+  // Never waits: a message that does not fit into the socket's buffer (the peer has been stopped for long) is dropped,
+  // and a broken connection is noticed when receiving. Longer texts are cut. `descriptor` is borrowed.
+  void send(const ControlMessage& message, int descriptor = -1) noexcept;
+
+  // The next message that has arrived whole. Nonsense counts as a closed connection.
+  std::optional<ControlMessage> receive();
+
+  bool closed() const { return closed_; }  // by the peer, or by its death; nothing more will arrive
+  int descriptor() const { return socket_.get(); }
+  void close();
+
+ private:
+  void read_available();
+
+  FileDescriptor socket_;
+  std::string buffer_;
+  std::deque<FileDescriptor> descriptors_;
+  bool closed_ = false;
+};
+
+}  // namespace ringgrad

@@ -1,0 +1,31 @@
+// Why a group of ranks cannot go on. A group fails as a whole: the rank that notices first tells the others, and each
+// of them throws the same words, so that every rank's message names the culprit and none names a victim.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+
+#include "core/error.h"
+
+namespace ringgrad {
+
+// The ranks do not do the same thing: another operation, step, shape, model or world size.
+struct OutOfStepError : DistributedError {
+  using DistributedError::DistributedError;
+};
+
+enum class FailureKind : uint8_t { Died, TimedOut, OutOfStep };
+
+struct Failure {
+  FailureKind kind = FailureKind::Died;
+  std::string text;
+};
+
+// Throws DistributedError, TimeoutError or OutOfStepError with the failure's text, after `context`.
+[[noreturn]] void throw_failure(const Failure& failure, const std::string& context = {});
+
+// The failure that an exception stands for; an exception of the program itself counts as Died.
+Failure failure_of(std::exception_ptr error);
+
+}  // namespace ringgrad

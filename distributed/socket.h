@@ -1,0 +1,43 @@
+// Sockets: the few calls that the rest of the folder needs, with deadlines, and errors that name both ends.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "distributed/deadline.h"
+#include "distributed/file_descriptor.h"
+
+namespace ringgrad {
+
+struct Address {
+  std::string host;  // a name, or a numeric IPv4 or IPv6 address
+  uint16_t port = 0;
+};
+std::string to_string(const Address& address);  // "127.0.0.1:29500", "[::1]:29500"
+
+// Listens on this address only; port 0: any free one. Throws DistributedError ("… is taken …") when that fails.
+FileDescriptor listen_tcp(const Address& address);
+// The address to which a socket is bound, numeric.
+Address local_address(const FileDescriptor& socket);
+bool is_loopback(const std::string& host);
+
+// Connects; tries again while nobody listens yet. Throws TimeoutError at the deadline, naming the address and the
+// cause.
+FileDescriptor connect_tcp(const Address& address, Deadline deadline);
+
+// The same for abstract Unix sockets: they have no file, and exist within one network namespace.
+FileDescriptor listen_local(const std::string& name);
+FileDescriptor connect_local(const std::string& name, Deadline deadline);
+
+// Writes or reads exactly so many bytes. Throws TimeoutError or DistributedError, which call the other end `peer`.
+void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, Deadline deadline, const char* peer);
+void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline, const char* peer);
+
+// Two connected sockets of this process.
+std::pair<FileDescriptor, FileDescriptor> local_socket_pair();
+std::pair<FileDescriptor, FileDescriptor> tcp_socket_pair();
+
+}  // namespace ringgrad

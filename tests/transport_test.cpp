@@ -1,0 +1,181 @@
+// Bytes between ranks: order, sizes around every buffer, and what happens when a rank dies, leaves, hangs or fails.
+#include <atomic>
+#include <numeric>
+
+#include "distributed/byte_queue.h"
+#include "tests/catch.h"
+#include "tests/run_ranks.h"
+
+using namespace ringgrad;
+
+namespace {
+
+std::vector<std::byte> pattern(size_t size, int seed) {
+  std::vector<std::byte> bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>((i * 31 + i / 251 + seed * 17) & 0xff);
+  return bytes;
+}
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("bytes between all pairs arrive whole and in order", "[transport][quick]") {
+  const auto channel = GENERATE("shm", "tcp");
+  const int size = GENERATE(1, 2, 3, 7);
+  run_ranks(size, channel, [&](Transport& t) {
+    const std::vector<size_t> sizes = {0, 1, 7, 4095, 4096, 4097, 100'000, 700'000};  // queues hold 512 KiB
+    std::vector<std::vector<std::byte>> outgoing, incoming, expected;
+    std::vector<Transfer> transfers;
+    for (size_t n : sizes) {
+      for (int peer = 0; peer < size; ++peer) {
+        if (peer == t.rank()) continue;
+        outgoing.push_back(pattern(n, t.rank() * 8 + peer));
+        transfers.push_back(t.send(peer, outgoing.back()));
+        incoming.emplace_back(n);
+        expected.push_back(pattern(n, peer * 8 + t.rank()));
+        transfers.push_back(t.recv(peer, incoming.back()));
+      }
+    }
+    for (const Transfer& transfer : transfers) t.wait(transfer);
+    if (incoming != expected) throw Error("received other bytes than were sent");
+  });
+}
+
+TEST_CASE("a byte queue wraps around without losing a byte", "[transport][quick]") {
+  constexpr size_t kCapacity = 64;
+  alignas(64) std::byte memory[ByteQueue::footprint(kCapacity)] = {};
+  ByteQueue writer(memory, kCapacity), reader(memory, kCapacity);
+  const auto sent = pattern(10'000, 1);
+  std::vector<std::byte> received(sent.size());
+  std::thread producer([&] {
+    for (size_t done = 0; done < sent.size();) {
+      const size_t n = writer.write(std::span(sent).subspan(done, std::min<size_t>(done % 97 + 1, sent.size() - done)));
+      done += n;
+      if (n == 0) std::this_thread::yield();
+    }
+  });
+  for (size_t done = 0; done < received.size();) {
+    const size_t n =
+        reader.read(std::span(received).subspan(done, std::min<size_t>(done % 89 + 1, received.size() - done)));
+    done += n;
+    if (n == 0) std::this_thread::yield();
+  }
+  producer.join();
+  REQUIRE(received == sent);
+}
+
+TEST_CASE("a rank that fails is named by all others, wherever it is in the ring", "[transport][quick]") {
+  const auto channel = GENERATE("shm", "tcp");
+  const auto errors = errors_of_ranks(in_process_transports(4, channel), [](Transport& t) {
+    if (t.rank() == 2) {
+      t.abort({FailureKind::Died, "rank 2 failed: bad batch"});
+      throw Error("bad batch");
+    }
+    std::byte byte;
+    t.wait(t.recv((t.rank() + 3) % 4, {&byte, 1}));  // ranks 0 and 1 wait for ranks that wait themselves
+  });
+  REQUIRE(errors[2] == "bad batch");
+  for (int r : {0, 1, 3}) {
+    CAPTURE(channel, r);
+    REQUIRE(errors[r] == "rank 2 failed: bad batch");
+  }
+}
+
+TEST_CASE("an exception that closes a rank's transport is no goodbye", "[transport][quick]") {
+  const auto channel = GENERATE("shm", "tcp");
+  const auto errors = errors_of_ranks(in_process_transports(3, channel), [](Transport& t) {
+    if (t.rank() == 1) throw Error("out of luck");
+    std::byte byte;
+    t.wait(t.recv(1 - t.rank() / 2, {&byte, 1}));
+  });
+  REQUIRE(contains(errors[0], "rank 1 failed"));
+  REQUIRE(contains(errors[2], "rank 1 failed"));
+}
+
+TEST_CASE("a rank may leave when nobody needs it any more", "[transport][quick]") {
+  const auto channel = GENERATE("shm", "tcp");
+  std::atomic<bool> gone = false;
+  const auto errors = errors_of_ranks(in_process_transports(3, channel), [&](Transport& t) {
+    std::byte byte{7};
+    if (t.rank() == 2) return t.wait(t.send(0, {&byte, 1}));
+    if (t.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return t.wait(t.send(0, {&byte, 1}));
+    }
+    t.wait(t.recv(1, {&byte, 1}));  // rank 2 leaves during this wait
+    t.wait(t.recv(2, {&byte, 1}));  // and what it has sent is still there
+    gone = true;
+    t.set_timeout(std::chrono::milliseconds(50));
+    t.wait(t.recv(2, {&byte, 1}));
+  });
+  REQUIRE(gone);
+  REQUIRE(contains(errors[0], "rank 2 has left the group"));
+}
+
+TEST_CASE("a deadline names the rank that is missing, and everybody learns it", "[transport][quick]") {
+  const auto channel = GENERATE("shm", "tcp");
+  std::atomic<int> failed = 0;
+  const auto errors = errors_of_ranks(in_process_transports(4, channel), [&](Transport& t) {
+    t.position().entered = t.rank() == 2 ? 16 : 17;
+    t.position().describe = [] { return "between collectives"; };
+    t.set_timeout(std::chrono::milliseconds(t.rank() == 0 ? 60 : 2000));
+    if (t.rank() == 2) {  // computes, with a thread that answers; then comes too late
+      while (failed < 3) {
+        try {
+          t.attend();
+        } catch (const TimeoutError&) {
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      t.attend();
+    }
+    std::byte byte;
+    try {
+      t.wait(t.recv((t.rank() + 3) % 4, {&byte, 1}));
+    } catch (const TimeoutError&) {
+      ++failed;
+      throw;
+    }
+  });
+  for (const auto& error : errors)
+    REQUIRE(error == "nothing moved for 0.06 s; rank 2 has not come to it: it is between collectives");
+}
+
+TEST_CASE("a rank that does not answer is called stopped", "[transport][quick]") {
+  const auto channel = GENERATE("shm", "tcp");
+  std::atomic<bool> failed = false;
+  const auto errors = errors_of_ranks(in_process_transports(2, channel), [&](Transport& t) {
+    t.set_timeout(std::chrono::milliseconds(30));
+    t.position().entered = 1;
+    std::byte byte;
+    if (t.rank() == 1) {
+      while (!failed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } else {
+      try {
+        t.wait(t.recv(1, {&byte, 1}));
+      } catch (...) {
+        failed = true;
+        throw;
+      }
+    }
+  });
+  REQUIRE(contains(errors[0], "rank 1 does not answer: it is stopped, or cut off"));
+}
+
+TEST_CASE("all calls fail with the first cause once a group has failed", "[transport][quick]") {
+  run_ranks(2, "shm", [](Transport& t) {
+    if (t.rank() == 1) return;
+    t.abort({FailureKind::OutOfStep, "first cause"});
+    t.abort({FailureKind::Died, "second cause"});
+    std::byte byte;
+    for (int i = 0; i < 2; ++i) {
+      try {
+        t.wait(t.recv(1, {&byte, 1}));
+        throw Error("recv succeeded");
+      } catch (const OutOfStepError& e) {
+        if (e.what() != std::string("first cause")) throw;
+      }
+    }
+  });
+}
