@@ -40,6 +40,16 @@ struct LoopNest {
     }
     return count > 0 ? result + index * (loops[0].*stride) : result;
   }
+  // body(offset in x) for the indices [first, last); divides once per innermost loop, not once per index.
+  template <class Body>
+  void walk(int64_t first, int64_t last, Body&& body) const {
+    const Loop inner = count > 0 ? loops[count - 1] : Loop{};
+    while (first < last) {
+      const int64_t begin = offset(first, &Loop::x_stride), n = std::min(last - first, inner.size - first % inner.size);
+      for (int64_t i = 0; i < n; ++i) body(begin + i * inner.x_stride);
+      first += n;
+    }
+  }
 };
 
 struct SumPlan {
@@ -134,16 +144,32 @@ void sum_rows(Stream stream, const SumPlan& plan, const Tensor& y, const T* x, d
                     const int64_t first_row = s / pieces * segment_rows, first = s % pieces * kMaxTerms;
                     const int64_t n = std::min(kMaxTerms, length - first);
                     Term<T> total = 0;
-                    for (int64_t r = first_row; r < std::min(rows, first_row + segment_rows); ++r) {
-                      const T* row = x + x_offset + plan.reduced.offset(r, &Loop::x_stride) + first * stride;
+                    plan.reduced.walk(first_row, std::min(rows, first_row + segment_rows), [&](int64_t offset) {
+                      const T* row = x + x_offset + offset + first * stride;
                       if (stride == 1)
                         total += sum_lanes<Term<T>>(n, [row](int64_t i) { return static_cast<Term<T>>(row[i]); });
                       else
                         total += sum_lanes<Term<T>>(
                             n, [row, stride](int64_t i) { return static_cast<Term<T>>(row[i * stride]); });
-                    }
+                    });
                     *out = total;
                   });
+}
+
+// out[j] = Σ x[r, j] over the rows [first, last). kFixed columns, known to the compiler, stay in a register (16 of
+// them: a pixel of channel-blocked memory); 0 means n.
+template <int kFixed, class T>
+void add_rows(const LoopNest& rows, const T* x, int64_t stride, int64_t first, int64_t last, int64_t n, Total<T>* out) {
+  const int64_t columns = kFixed ? kFixed : n;
+  Term<T> total[kFixed ? kFixed : kColumns] = {};
+  rows.walk(first, last, [&](int64_t offset) {
+    const T* row = x + offset;
+    if (kFixed || stride == 1)
+      for (int64_t j = 0; j < columns; ++j) total[j] += static_cast<Term<T>>(row[j]);
+    else
+      for (int64_t j = 0; j < columns; ++j) total[j] += static_cast<Term<T>>(row[j * stride]);
+  });
+  for (int64_t j = 0; j < columns; ++j) out[j] = total[j];
 }
 
 // A segment is a group of rows, added column by column.
@@ -152,17 +178,11 @@ void sum_columns(Stream stream, const SumPlan& plan, const Tensor& y, const T* x
   const int64_t rows = plan.reduced.size(), columns = plan.inner.size, stride = plan.inner.x_stride;
   const int64_t width = std::min(columns, kColumns);
   const int64_t segment_rows = std::clamp<int64_t>(kUnitElements / std::max<int64_t>(1, width), 1, kMaxTerms);
+  const auto add = columns == kLanes && stride == 1 ? add_rows<kLanes, T> : add_rows<0, T>;
   sum_segments<T>(stream, plan, columns, ceil_div(rows, segment_rows), std::min(rows, segment_rows) * width, y, scale,
                   [&](int64_t x_offset, int64_t s, int64_t n, Total<T>* out) {
-                    Term<T> total[kColumns] = {};
-                    for (int64_t r = s * segment_rows; r < std::min(rows, (s + 1) * segment_rows); ++r) {
-                      const T* row = x + x_offset + plan.reduced.offset(r, &Loop::x_stride);
-                      if (stride == 1)
-                        for (int64_t j = 0; j < n; ++j) total[j] += static_cast<Term<T>>(row[j]);
-                      else
-                        for (int64_t j = 0; j < n; ++j) total[j] += static_cast<Term<T>>(row[j * stride]);
-                    }
-                    for (int64_t j = 0; j < n; ++j) out[j] = total[j];
+                    add(plan.reduced, x + x_offset, stride, s * segment_rows, std::min(rows, (s + 1) * segment_rows), n,
+                        out);
                   });
 }
 
