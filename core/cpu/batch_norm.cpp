@@ -1,0 +1,113 @@
+// Batch normalisation on the CPU, forward: statistics, then one pass that normalises, adds and rectifies.
+#include "core/cpu/batch_norm.h"
+
+#include <cmath>
+
+#include "core/check.h"
+#include "core/kernels.h"
+
+namespace ringgrad::cpu {
+namespace {
+
+// Mean and squared deviations of each piece in two looks at the first-level cache, then merged as in Chan, Golub &
+// LeVeque (1983), eq. 2.1. Sums of x² would cancel where the mean is large against the deviation.
+template <class T, int kWidth>
+void stats(Stream stream, const ChannelRows& rows, const Tensor& mean, const Tensor& var, const T* x) {
+  using A = Accumulator<T>;
+  const int64_t channels = rows.channels(), pieces = std::max<int64_t>(1, ceil_div(rows.length, kPieceElements));
+  const Workspace<A> sums(stream, partial_count(rows) * channels), squares(stream, partial_count(rows) * channels);
+  for_each_piece(stream, rows, [&](int64_t offset, int64_t n, int64_t channel, int64_t partial) {
+    const T* const piece = x + offset;
+    A* const sum = sums.data() + partial * channels + channel;
+    sum_piece<kWidth>(n, sum, [piece](int64_t i, int) { return static_cast<A>(piece[i]); });
+    PerLane<kWidth, A> average(sum);
+    for (A& lane : average.value) lane *= static_cast<A>(kWidth) / static_cast<A>(n);
+    sum_piece<kWidth>(n, squares.data() + partial * channels + channel, [piece, &average](int64_t i, int lane) {
+      const A deviation = static_cast<A>(piece[i]) - average[lane];
+      return deviation * deviation;
+    });
+  });
+
+  const double count = std::max<double>(1, static_cast<double>(rows.count()));
+  const double last = static_cast<double>((rows.length - (pieces - 1) * kPieceElements) / kWidth);
+  const Workspace<double> means(stream, channels);
+  A* const mean_out = mean.data<A>();
+  A* const var_out = var.data<A>();
+  const int64_t real_channels = mean.numel();  // the last block may have padding
+  sum_partials(
+      stream, rows, [&](int64_t partial, int64_t c) { return static_cast<double>(sums[partial * channels + c]); },
+      [&](int64_t c, double total) {
+        means[c] = total / count;
+        if (c < real_channels) mean_out[c] = static_cast<A>(means[c]);
+      });
+  sum_partials(
+      stream, rows,
+      [&](int64_t partial, int64_t c) {
+        const double n = partial % pieces == pieces - 1 ? last : double{kPieceElements / kWidth};
+        const double apart = sums[partial * channels + c] / n - means[c];
+        return squares[partial * channels + c] + n * apart * apart;
+      },
+      [&](int64_t c, double total) {
+        if (c < real_channels) var_out[c] = static_cast<A>(total / count);
+      });
+}
+
+void batch_norm_stats_cpu(Stream stream, const Tensor& mean, const Tensor& var, const Tensor& x) {
+  ASSERT(lies_like(x, x));
+  ASSERT(mean.is_contiguous() && var.is_contiguous() && mean.numel() == x.shape()[1]);
+  const ChannelRows rows(x);
+  visit_floating("batch_norm", x.dtype(), [&]<class T>() {
+    visit_width(rows.width, [&]<int kWidth>() { stats<T, kWidth>(stream, rows, mean, var, x.data<T>()); });
+  });
+}
+
+template <class T, int kWidth, bool kResidual, bool kRelu, class A = Accumulator<T>>
+void apply(Stream stream, const ChannelRows& rows, T* y, const T* x, const T* residual, const A* mean, const A* scale,
+           const A* shift) {
+  for_each_piece(stream, rows, [=](int64_t offset, int64_t n, int64_t channel, int64_t) {
+    const PerLane<kWidth, A> m(mean + channel), a(scale + channel), b(shift + channel);
+    T* const to = y + offset;
+    const T* const from = x + offset;
+    const T* const other = residual + (kResidual ? offset : 0);
+    for_each_element<kWidth>(n, [=](int64_t i, int w) {
+      A value = (static_cast<A>(from[i]) - m[w]) * a[w] + b[w];
+      if constexpr (kResidual) value += static_cast<A>(other[i]);
+      if constexpr (kRelu) value = value > 0 || value != value ? value : A{0};
+      to[i] = static_cast<T>(value);
+    });
+  });
+}
+
+void batch_norm_apply_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& var,
+                          const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu) {
+  ASSERT(lies_like(x, x) && lies_like(y, x) && (!residual.defined() || lies_like(residual, x)));
+  const ChannelRows rows(x);
+  visit_floating("batch_norm", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    // Padding channels get zeros everywhere, so that zeros stay zeros.
+    const Workspace<A> parameters(stream, 3 * rows.channels());
+    A* const center = parameters.data();
+    A* const scale = center + rows.channels();
+    A* const shift = scale + rows.channels();
+    std::fill(center, shift + rows.channels(), A{0});
+    for (int64_t c = 0; c < x.shape()[1]; ++c) {
+      center[c] = mean.data<A>()[c];
+      const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[c]) + eps);
+      scale[c] = static_cast<A>(weight.defined() ? weight.data<A>()[c] * rstd : rstd);
+      shift[c] = bias.defined() ? bias.data<A>()[c] : A{0};
+    }
+    const T* const other = residual.defined() ? residual.data<T>() : nullptr;
+    visit_width(rows.width, [&]<int kWidth>() {
+      const auto run = other  ? relu ? apply<T, kWidth, true, true> : apply<T, kWidth, true, false>
+                        : relu ? apply<T, kWidth, false, true>
+                              : apply<T, kWidth, false, false>;
+      run(stream, rows, y.data<T>(), x.data<T>(), other, center, scale, shift);
+    });
+  });
+}
+
+REGISTER_KERNEL(batch_norm_stats, DeviceType::CPU, Provider::Native, batch_norm_stats_cpu);
+REGISTER_KERNEL(batch_norm_apply, DeviceType::CPU, Provider::Native, batch_norm_apply_cpu);
+
+}  // namespace
+}  // namespace ringgrad::cpu

@@ -1,0 +1,126 @@
+// Batch normalisation on the CPU, backward: two sums per channel, then one pass that writes dx.
+#include <cmath>
+
+#include "core/check.h"
+#include "core/cpu/batch_norm.h"
+#include "core/kernels.h"
+
+namespace ringgrad::cpu {
+namespace {
+
+// g = dy where the rectified output was positive.
+template <bool kRelu, class A, class T>
+A gradient(const T* dy, const T* y, int64_t i) {
+  const A value = static_cast<A>(dy[i]);
+  if constexpr (kRelu) return static_cast<A>(y[i]) > 0 ? value : A{0};
+  return value;
+}
+
+template <class T, int kWidth, bool kRelu, class A = Accumulator<T>>
+void reduce(Stream stream, const ChannelRows& rows, const T* dy, const T* x, const T* y, const A* mean, A* sum_g,
+            A* sum_g_centered) {
+  for_each_piece(stream, rows, [=, &rows](int64_t offset, int64_t n, int64_t channel, int64_t partial) {
+    const PerLane<kWidth, A> m(mean + channel);
+    const T* const g = dy + offset;
+    const T* const from = x + offset;
+    const T* const out = y + (kRelu ? offset : 0);
+    const int64_t at = partial * rows.channels() + channel;
+    sum_piece<kWidth>(n, sum_g + at, [=](int64_t i, int) { return gradient<kRelu, A>(g, out, i); });
+    sum_piece<kWidth>(n, sum_g_centered + at, [=](int64_t i, int lane) {
+      return gradient<kRelu, A>(g, out, i) * (static_cast<A>(from[i]) - m[lane]);
+    });
+  });
+}
+
+// The per-channel values with zeros for the padding of a last block.
+template <class A>
+void load_channels(const Workspace<A>& to, const ChannelRows& rows, const Tensor& from) {
+  std::fill_n(to.data(), rows.channels(), A{0});
+  std::copy_n(from.data<A>(), from.numel(), to.data());
+}
+
+void batch_norm_backward_reduce_cpu(Stream stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dy,
+                                    const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
+                                    double eps) {
+  ASSERT(lies_like(x, x) && lies_like(dy, x) && (!y.defined() || lies_like(y, x)));
+  const ChannelRows rows(x);
+  visit_floating("batch_norm", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const int64_t channels = rows.channels(), real_channels = mean.numel();
+    const Workspace<A> center(stream, channels);
+    const Workspace<A> sums(stream, partial_count(rows) * channels), centered(stream, partial_count(rows) * channels);
+    load_channels(center, rows, mean);
+    const T* const out = y.defined() ? y.data<T>() : nullptr;
+    visit_width(rows.width, [&]<int kWidth>() {
+      (out ? reduce<T, kWidth, true> : reduce<T, kWidth, false>)(stream, rows, dy.data<T>(), x.data<T>(), out,
+                                                                 center.data(), sums.data(), centered.data());
+    });
+    const auto partial_sum = [&](const Workspace<A>& of) {
+      return [&of, channels](int64_t partial, int64_t c) { return static_cast<double>(of[partial * channels + c]); };
+    };
+    sum_partials(stream, rows, partial_sum(sums), [&](int64_t c, double total) {
+      if (c < real_channels) sum_dy.data<A>()[c] = static_cast<A>(total);
+    });
+    sum_partials(stream, rows, partial_sum(centered), [&](int64_t c, double total) {
+      if (c < real_channels)
+        sum_dy_xhat.data<A>()[c] = static_cast<A>(total / std::sqrt(static_cast<double>(var.data<A>()[c]) + eps));
+    });
+  });
+}
+
+// dx = a g + b (x - mean) + c, with one a, b and c per channel.
+template <class T, int kWidth, bool kRelu, bool kResidual, class A = Accumulator<T>>
+void apply(Stream stream, const ChannelRows& rows, T* dx, T* dresidual, const T* dy, const T* x, const T* y,
+           const A* mean, const A* a, const A* b, const A* c) {
+  for_each_piece(stream, rows, [=](int64_t offset, int64_t n, int64_t channel, int64_t) {
+    const PerLane<kWidth, A> m(mean + channel), a_(a + channel), b_(b + channel), c_(c + channel);
+    T* const to = dx + offset;
+    T* const branch = dresidual + (kResidual ? offset : 0);
+    const T* const g = dy + offset;
+    const T* const from = x + offset;
+    const T* const out = y + (kRelu ? offset : 0);
+    for_each_element<kWidth>(n, [=](int64_t i, int w) {
+      const A grad = gradient<kRelu, A>(g, out, i);
+      to[i] = static_cast<T>(a_[w] * grad + b_[w] * (static_cast<A>(from[i]) - m[w]) + c_[w]);
+      if constexpr (kResidual) branch[i] = static_cast<T>(grad);
+    });
+  });
+}
+
+void batch_norm_backward_apply_cpu(Stream stream, const Tensor& dx, const Tensor& dresidual, const Tensor& dy,
+                                   const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
+                                   const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
+                                   double count) {
+  ASSERT(lies_like(dx, x) && lies_like(x, x) && lies_like(dy, x));
+  ASSERT((!y.defined() || lies_like(y, x)) && (!dresidual.defined() || lies_like(dresidual, x)));
+  const ChannelRows rows(x);
+  visit_floating("batch_norm", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const int64_t channels = rows.channels();
+    const Workspace<A> center(stream, channels), a(stream, channels), b(stream, channels), c(stream, channels);
+    load_channels(center, rows, mean);
+    for (const Workspace<A>* coefficient : {&a, &b, &c}) std::fill_n(coefficient->data(), channels, A{0});
+    for (int64_t i = 0; i < mean.numel(); ++i) {
+      const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[i]) + eps);
+      const double scale = (weight.defined() ? static_cast<double>(weight.data<A>()[i]) : 1.0) * rstd;
+      a[i] = static_cast<A>(scale);
+      b[i] = static_cast<A>(-scale * rstd * sum_dy_xhat.data<A>()[i] / count);
+      c[i] = static_cast<A>(-scale * sum_dy.data<A>()[i] / count);
+    }
+    const T* const out = y.defined() ? y.data<T>() : nullptr;
+    T* const branch = dresidual.defined() ? dresidual.data<T>() : nullptr;
+    visit_width(rows.width, [&]<int kWidth>() {
+      const auto run = out      ? branch ? apply<T, kWidth, true, true> : apply<T, kWidth, true, false>
+                            : branch ? apply<T, kWidth, false, true>
+                                : apply<T, kWidth, false, false>;
+      run(stream, rows, dx.data<T>(), branch, dy.data<T>(), x.data<T>(), out, center.data(), a.data(), b.data(),
+          c.data());
+    });
+  });
+}
+
+REGISTER_KERNEL(batch_norm_backward_reduce, DeviceType::CPU, Provider::Native, batch_norm_backward_reduce_cpu);
+REGISTER_KERNEL(batch_norm_backward_apply, DeviceType::CPU, Provider::Native, batch_norm_backward_apply_cpu);
+
+}  // namespace
+}  // namespace ringgrad::cpu
