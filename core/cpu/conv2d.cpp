@@ -68,13 +68,6 @@ Matrix<T> filters_of(const ConvShape& shape, int64_t group, T* w) {
   return {w + group * shape.k * shape.depth(), shape.k, shape.depth(), shape.depth()};
 }
 
-// Calls run.operator()<T>() for the two types that the GEMM knows.
-template <class Run>
-void visit_wide(DType dtype, Run&& run) {
-  ASSERT(dtype == DType::Float32 || dtype == DType::Float64);
-  dtype == DType::Float32 ? run.template operator()<float>() : run.template operator()<double>();
-}
-
 void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
                 const Conv2dOptions& options) {
   if (y.numel() == 0) return;
@@ -83,7 +76,7 @@ void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w
   const ConvShape shape = conv_shape(x, w, y, options);
   const Strips strips(shape);
   const bool in_place = shape.is_pointwise() && strips.images == 1;
-  visit_wide(y.dtype(), [&]<class T>() {
+  visit_wide("conv2d", y.dtype(), [&]<class T>() {
     T* const x_data = x.data<T>();
     T* const y_data = y.data<T>();
     parallel_for(stream, shape.groups * strips.count, 1, [&](int64_t unit, int64_t) {
@@ -115,7 +108,7 @@ void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy
   const Strips strips(shape);
   const bool in_place = shape.is_pointwise() && strips.images == 1;
   const int64_t blocks = ceil_div(shape.n, strips.images), channels = shape.groups * shape.c;
-  visit_wide(dx.dtype(), [&]<class T>() {
+  visit_wide("conv2d", dx.dtype(), [&]<class T>() {
     T* const dx_data = dx.data<T>();
     T* const dy_data = dy.data<T>();
     parallel_for(stream, shape.groups * blocks, 1, [&](int64_t unit, int64_t) {
@@ -159,7 +152,7 @@ void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& d
   const int64_t blocks = ceil_div(shape.c, block);
   const int64_t parts = std::clamp<int64_t>(std::min(kUnits / (shape.groups * blocks), kPartElements / weights), 1,
                                             std::max<int64_t>(1, strips.count));
-  visit_wide(dw.dtype(), [&]<class T>() {
+  visit_wide("conv2d", dw.dtype(), [&]<class T>() {
     T* const x_data = x.data<T>();
     T* const dy_data = dy.data<T>();
     T* const dw_data = dw.data<T>();

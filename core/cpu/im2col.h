@@ -50,8 +50,8 @@ struct Strips {
   int64_t pixels(const ConvShape& shape) const { return images * rows * shape.q; }  // of the largest strip
 };
 
-// Where an output row or column i sees the input at i · stride + shift: from `begin` to `end`; elsewhere it sees
-// padding.
+// Output row (or column) i sees input row i · stride + shift through this tap, for i from `begin` to `end`; the other
+// outputs see padding.
 struct Visible {
   int64_t shift, begin, end;
   Visible(int64_t tap, int64_t stride, int64_t padding, int64_t dilation, int64_t in, int64_t out)
@@ -60,7 +60,7 @@ struct Visible {
         end(std::clamp<int64_t>(shift < in ? (in - 1 - shift) / stride + 1 : 0, begin, out)) {}
 };
 
-// to[i] = from[i * stride]; loops with a constant stride become vector instructions.
+// to[i] = from[i * stride]; loops whose stride is a constant become vector instructions.
 template <class T>
 void copy_every(T* to, const T* from, int64_t n, int64_t stride) {
   if (stride == 1)
@@ -81,10 +81,11 @@ void add_every(T* to, const T* from, int64_t n, int64_t stride) {  // to[i * str
 // What one tap (r, s) sees of one plane [h, w], for the output rows [row, row + rows): col [rows, q].
 //
 // Where the output is as wide as the input and the stride is 1, rows follow each other at the same distance on both
-// sides, so a whole plane is one run, whose first and last columns wrap around the edges and are then cleared. (Rows of
-// 8 pixels, as in the last stage of a CIFAR ResNet, would cost as much as the product that follows.)
+// sides, so a whole plane is one run, whose first and last columns wrap around the edges and are then overwritten.
+// (Rows of 8 pixels, as in the last stage of a CIFAR ResNet, would cost as much as the product that follows.)
 template <class T>
-void unfold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64_t rows, T* col, const T* plane) {
+void unfold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64_t rows, T* col, const T* plane,
+                  T outside = T{0}) {
   const int64_t q = shape.q;
   const Visible y(r, shape.stride.h, shape.padding.h, shape.dilation.h, shape.h, shape.p);
   const Visible x(s, shape.stride.w, shape.padding.w, shape.dilation.w, shape.w, q);
@@ -92,10 +93,10 @@ void unfold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int
   T* const first = col + (begin - row) * q;
   T* const last = col + (end - row) * q;
   if (x.begin == x.end || begin == end) {
-    std::fill(col, col + rows * q, T{0});
+    std::fill(col, col + rows * q, outside);
     return;
   }
-  std::fill(col, first, T{0});
+  std::fill(col, first, outside);
   if (q == shape.w && shape.stride == Pair(1)) {
     const T* const from = plane + (begin + y.shift) * shape.w + x.shift;
     std::memcpy(first + x.begin, from + x.begin, ((end - begin - 1) * q + x.end - x.begin) * sizeof(T));
@@ -106,10 +107,10 @@ void unfold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int
                  shape.stride.w);
   }
   for (T* to = first; to != last; to += q) {
-    for (int64_t j = 0; j < x.begin; ++j) to[j] = T{0};
-    for (int64_t j = x.end; j < q; ++j) to[j] = T{0};
+    for (int64_t j = 0; j < x.begin; ++j) to[j] = outside;
+    for (int64_t j = x.end; j < q; ++j) to[j] = outside;
   }
-  std::fill(last, col + rows * q, T{0});
+  std::fill(last, col + rows * q, outside);
 }
 
 // The adjoint: adds every element of col to the pixel it was copied from. Clears the elements that saw padding.

@@ -25,4 +25,12 @@ void narrow_into(const Tensor& y, Body&& body) {
   kernels::copy(y, wide);
 }
 
+// Calls run.operator()<T>() for the two types that remain.
+template <class Run>
+void visit_wide(const char* operation, DType dtype, Run&& run) {
+  if (dtype == DType::Float32) return run.template operator()<float>();
+  if (dtype == DType::Float64) return run.template operator()<double>();
+  throw_unsupported_dtype(operation, dtype, "float32 or float64");
+}
+
 }  // namespace ringgrad::cpu
