@@ -27,14 +27,17 @@ namespace {
 // A closure may return the same array for several inputs (add returns dy twice), a view of what it received, or
 // something a user still holds. So a gradient may be written to only when it is solely owned; else a sum goes into
 // fresh memory. Summing in place into a shared array would corrupt the other receiver's gradient without a trace.
+// The same goes for an array in which elements share a place: the gradient of sum is dy seen with stride 0.
+bool may_overwrite(const Tensor& g) { return g.is_sole_owner() && g.flat_numel() > 0; }
+
 Tensor sum_of(Tensor a, Tensor b) {
   if (a.layout() != b.layout()) {  // one consumer used a channel-blocked layout, the other a strided one
     Tensor converted = empty(a.shape(), a.options());
     kernels::copy(converted, b);
     b = std::move(converted);
   }
-  if (!a.is_sole_owner() && b.is_sole_owner()) std::swap(a, b);
-  Tensor sum = a.is_sole_owner() ? a : empty_like(a);
+  if (!may_overwrite(a) && may_overwrite(b)) std::swap(a, b);
+  Tensor sum = may_overwrite(a) ? a : empty_like(a);
   kernels::add(sum, a, b);
   return sum;
 }

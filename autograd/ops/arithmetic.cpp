@@ -30,10 +30,6 @@ struct Broadcast {
   }
 };
 
-Tensor like(const Tensor& dy, const Tensor& saved) {  // dy in the layout of what it will be combined with
-  return dy.layout() == saved.layout() ? dy : strided(dy);
-}
-
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {

@@ -43,11 +43,25 @@ Tensor sum_to(const Tensor& g, const Shape& shape) {
   Shape kept = shape;  // with leading ones, so that it has as many dimensions as g
   while (kept.dim() < g.dim()) kept.insert(0, 1);
   Tensor sum = empty(kept, {g.dtype(), g.device()});
-  kernels::sum(sum, g, 1);
+  kernels::sum(sum, strided(g), 1);
   return sum.as_strided(shape, contiguous_strides(shape), 0);
 }
 
 Tensor strided(const Tensor& x) { return x.layout() == Layout::Strided ? x : to_layout(x, Layout::Strided); }
 Tensor dense(const Tensor& x) { return contiguous(strided(x)); }
+Tensor like(const Tensor& dy, const Tensor& saved) {
+  return dy.layout() == saved.layout() ? dy : to_layout(dy, saved.layout());
+}
+
+DType accumulator_dtype(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
+
+Tensor around_dim(const Tensor& x, int d) {
+  ASSERT(x.is_contiguous());
+  int64_t outer = 1, inner = 1;
+  for (int i = 0; i < d; ++i) outer *= x.shape()[i];
+  for (int i = d + 1; i < x.dim(); ++i) inner *= x.shape()[i];
+  const Shape shape = {outer, x.shape()[d], inner};
+  return x.as_strided(shape, contiguous_strides(shape), x.storage_offset());
+}
 
 }  // namespace ringgrad

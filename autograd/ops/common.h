@@ -24,5 +24,13 @@ Tensor sum_to(const Tensor& g, const Shape& shape);
 Tensor strided(const Tensor& x);
 // x in the strided layout and contiguous, tracked.
 Tensor dense(const Tensor& x);
+// dy in the layout of the saved tensor that it is combined with, element by element.
+Tensor like(const Tensor& dy, const Tensor& saved);
+
+// The dtype in which 16-bit floats are summed and per-channel values are kept: float32, or float64 for float64.
+DType accumulator_dtype(DType dtype);
+
+// [O, N, I]: the dimensions before d, d itself, and those after it. REQUIRES: x contiguous.
+Tensor around_dim(const Tensor& x, int d);
 
 }  // namespace ringgrad

@@ -17,6 +17,7 @@ struct ClassLossOptions {
 
 // log_softmax and nll_loss in one node: x [N, C] logits, target int64 [N] with values in [0, C) or ignore_index; or
 // x [N, C, H, W] and target [N, H, W]. Throws IndexError naming the row of a target outside (for tensors on the CPU).
+// The loss of 16-bit logits is float32. Where every row is ignored, the mean is NaN (0/0).
 Tensor cross_entropy(const Tensor& x, const Tensor& target, const ClassLossOptions& options = {});
 // The same for x that holds log-probabilities.
 Tensor nll_loss(const Tensor& x, const Tensor& target, const ClassLossOptions& options = {});

@@ -1,0 +1,77 @@
+#include "autograd/graph_print.h"
+
+#include <algorithm>
+#include <ostream>
+#include <unordered_map>
+#include <vector>
+
+#include "autograd/autograd_meta.h"
+#include "core/check.h"
+
+namespace ringgrad {
+namespace {
+
+bool is_leaf(const Node& node) { return node.sequence == kLeafSequence; }
+
+// Every node that a gradient of `tensor` reaches, newest first, leaves last. Iterative, as graphs may be deep.
+std::vector<const Node*> nodes_of(const char* operation, const Tensor& tensor) {
+  CHECK(tensor.defined() && tensor.requires_grad(), operation,
+        ": the tensor has no graph: it does not depend on any leaf that requires grad");
+  std::unordered_map<const Node*, bool> seen;
+  std::vector<const Node*> nodes;
+  const Edge root = gradient_edge(tensor);
+  nodes.push_back(root.node.get());
+  seen[root.node.get()] = true;
+  for (size_t i = 0; i < nodes.size(); ++i)
+    for (const Edge& edge : nodes[i]->next)
+      if (edge.node && !std::exchange(seen[edge.node.get()], true)) nodes.push_back(edge.node.get());
+  std::stable_sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) {
+    return is_leaf(*a) != is_leaf(*b) ? is_leaf(*b) : a->sequence > b->sequence;
+  });
+  return nodes;
+}
+
+// "[64, 10] [64]"
+std::string shapes(const Node& node) {
+  std::string text;
+  for (const OutputInfo& output : node.outputs) text += str(text.empty() ? "" : " ", output.shape);
+  return text;
+}
+
+}  // namespace
+
+void print_graph(std::ostream& out, const Tensor& tensor) {
+  for (const Node* node : nodes_of("print_graph", tensor)) {
+    if (is_leaf(*node)) continue;  // shown where they are reached
+    out << '#' << node->sequence << ' ' << node->name << ' ' << shapes(*node);
+    if (!node->backward) out << " (freed)";
+    const char* separator = " <- ";
+    for (const Edge& edge : node->next) {
+      out << std::exchange(separator, ", ");
+      if (!edge.node)
+        out << "no gradient";
+      else if (is_leaf(*edge.node))
+        out << "leaf " << shapes(*edge.node);
+      else
+        out << '#' << edge.node->sequence;
+    }
+    out << '\n';
+  }
+}
+
+void print_graph_dot(std::ostream& out, const Tensor& tensor) {
+  const std::vector<const Node*> nodes = nodes_of("print_graph_dot", tensor);
+  std::unordered_map<const Node*, size_t> number;  // addresses would differ from run to run
+  for (const Node* node : nodes) number.emplace(node, number.size());
+  out << "digraph gradients {\n  node [fontname=\"monospace\"];\n";
+  for (const Node* node : nodes) {
+    out << "  n" << number[node] << " [shape=" << (is_leaf(*node) ? "ellipse" : "box") << ", label=\""
+        << (is_leaf(*node) ? "leaf" : node->name) << "\\n"
+        << shapes(*node) << "\"];\n";
+    for (const Edge& edge : node->next)
+      if (edge.node) out << "  n" << number[node] << " -> n" << number[edge.node.get()] << ";\n";
+  }
+  out << "}\n";
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,128 @@
+#include "autograd/ops/conv.h"
+
+#include <algorithm>
+
+#include "autograd/ops/common.h"
+#include "autograd/ops/view.h"
+#include "core/check.h"
+
+namespace ringgrad {
+namespace {
+
+void check_options(const char* operation, Pair stride, Pair padding, Pair dilation, int64_t groups) {
+  CHECK(stride.h >= 1 && stride.w >= 1, operation, ": the stride is ", stride.h, "×", stride.w,
+        ", expected at least 1");
+  CHECK(padding.h >= 0 && padding.w >= 0, operation, ": the padding is ", padding.h, "×", padding.w,
+        ", expected at least 0");
+  CHECK(dilation.h >= 1 && dilation.w >= 1, operation, ": the dilation is ", dilation.h, "×", dilation.w,
+        ", expected at least 1");
+  CHECK(groups >= 1, operation, ": the number of groups is ", groups, ", expected at least 1");
+}
+
+// x [N, C, H, W], w [K, C/groups, R, S], b [channels] or undefined: kinds and dimensions.
+void check_operands(const char* operation, const Tensor& x, const Tensor& w, const Tensor& b, int64_t channels) {
+  check_same_kind(operation, x, w);
+  check_floating(operation, x);
+  check_dim(operation, "the input", x, 4);
+  if (!b) return;
+  check_same_kind(operation, x, b);
+  CHECK_AS(ShapeError, b.dim() == 1 && b.size(0) == channels, operation, ": the bias has shape ", b.shape(),
+           ", expected [", channels, "], one for each output channel");
+}
+
+Tensor channel_sums(const Tensor& dy) {  // [N, K, P, Q] → [K]
+  const Tensor kept = empty({1, dy.size(1), 1, 1}, {dy.dtype(), dy.device()});
+  kernels::sum(kept, dy, 1);
+  return kept.as_strided({dy.size(1)}, {1}, 0);
+}
+
+}  // namespace
+
+Tensor conv2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, const Conv2dOptions& options) {
+  OpScope scope("conv2d");
+  check_dim("conv2d", "the weight", w_, 4);
+  check_operands("conv2d", x_, w_, b_, w_.size(0));
+  check_options("conv2d", options.stride, options.padding, options.dilation, options.groups);
+  CHECK_AS(ShapeError, x_.size(1) == w_.size(1) * options.groups && w_.size(0) % options.groups == 0,
+           "conv2d: the input is ", x_.shape(), ", the weight ", w_.shape(), ", groups ", options.groups,
+           ", expected x.size(1) == w.size(1) · groups, and w.size(0) a multiple of groups");
+  const int64_t height = options.out_h(x_.size(2), w_.size(2)), width = options.out_w(x_.size(3), w_.size(3));
+  CHECK_AS(ShapeError,
+           x_.size(2) + 2 * options.padding.h > options.dilation.h * (w_.size(2) - 1) &&
+               x_.size(3) + 2 * options.padding.w > options.dilation.w * (w_.size(3) - 1) && w_.size(2) > 0 &&
+               w_.size(3) > 0,
+           "conv2d: the kernel of the weight ", w_.shape(), " (dilation ", options.dilation.h, "×", options.dilation.w,
+           ") does not fit into the input ", x_.shape(), " padded by ", options.padding.h, "×", options.padding.w);
+
+  const Tensor x = dense(x_), w = dense(w_), b = b_ ? dense(b_) : b_;
+  Tensor y = empty({x.size(0), w.size(0), height, width}, {x.dtype(), x.device()});
+  kernels::conv2d(y, x, w, b, options);
+  return differentiable("conv2d", {x, w, b}, y,
+                        [x = save_if(wants_grad(w), x), w = save_if(wants_grad(x), w), b = wants_grad(b),
+                         x_shape = x.shape(), w_shape = w.shape(), options](const Tensor& dy_) -> Gradients {
+                          const Tensor dy = dense(dy_);
+                          Tensor dx, dw;
+                          if (w) {  // not for the first layer, whose input wants no gradient
+                            dx = empty(x_shape, dy.options());
+                            kernels::conv2d_backward_input(dx, dy, w.get(), options);
+                          }
+                          if (x) {
+                            dw = empty(w_shape, dy.options());
+                            kernels::conv2d_backward_weight(dw, dy, x.get(), options);
+                          }
+                          return {dx, dw, b ? channel_sums(dy) : Tensor()};
+                        });
+}
+
+Tensor conv_transpose2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, const ConvTranspose2dOptions& options) {
+  OpScope scope("conv_transpose2d");
+  check_dim("conv_transpose2d", "the weight", w_, 4);
+  check_operands("conv_transpose2d", x_, w_, b_, w_.size(1) * options.groups);
+  check_options("conv_transpose2d", options.stride, options.padding, options.dilation, options.groups);
+  CHECK_AS(ShapeError, x_.size(1) == w_.size(0) && w_.size(0) % options.groups == 0, "conv_transpose2d: the input is ",
+           x_.shape(), ", the weight ", w_.shape(), ", groups ", options.groups,
+           ", expected x.size(1) == w.size(0), a multiple of groups");
+  const auto& [extra_h, extra_w] = options.output_padding;
+  CHECK(extra_h >= 0 && extra_h < std::max(options.stride.h, options.dilation.h) && extra_w >= 0 &&
+            extra_w < std::max(options.stride.w, options.dilation.w),
+        "conv_transpose2d: the output padding is ", extra_h, "×", extra_w,
+        ", expected less than the stride or the dilation");
+  const int64_t height =
+      (x_.size(2) - 1) * options.stride.h - 2 * options.padding.h + options.dilation.h * (w_.size(2) - 1) + extra_h + 1;
+  const int64_t width =
+      (x_.size(3) - 1) * options.stride.w - 2 * options.padding.w + options.dilation.w * (w_.size(3) - 1) + extra_w + 1;
+  CHECK_AS(ShapeError, x_.size(2) > 0 && x_.size(3) > 0 && w_.size(2) > 0 && w_.size(3) > 0 && height > 0 && width > 0,
+           "conv_transpose2d: the input ", x_.shape(), " and the weight ", w_.shape(), " give an output of ", height,
+           "×", width, ", expected images, kernels and outputs of at least 1×1");
+
+  const Conv2dOptions conv = {options.stride, options.padding, options.dilation, options.groups};
+  const int64_t rows = conv.out_h(height, w_.size(2)), columns = conv.out_w(width, w_.size(3));
+  const int64_t more_h = rows - x_.size(2), more_w = columns - x_.size(3);
+  if (more_h > 0 || more_w > 0) {  // an output padding of a stride or more: rows of x that are not there, as zeros
+    ConvTranspose2dOptions rest = options;
+    rest.output_padding = {extra_h - more_h * options.stride.h, extra_w - more_w * options.stride.w};
+    return conv_transpose2d(pad(x_, {0, more_w, 0, more_h}), w_, b_, rest);
+  }
+
+  const Tensor x = dense(x_), w = dense(w_), b = b_ ? dense(b_) : b_;
+  Tensor y = empty({x.size(0), w.size(1) * options.groups, height, width}, {x.dtype(), x.device()});
+  kernels::conv2d_backward_input(y, x, w, conv);
+  if (b) kernels::add(y, y, b.as_strided(y.shape(), {0, 1, 0, 0}, b.storage_offset()));
+  return differentiable("conv_transpose2d", {x, w, b}, y,
+                        [x = save_if(wants_grad(w), x), w = save_if(wants_grad(x), w), b = wants_grad(b),
+                         x_shape = x.shape(), w_shape = w.shape(), conv](const Tensor& dy_) -> Gradients {
+                          const Tensor dy = dense(dy_);
+                          Tensor dx, dw;
+                          if (w) {
+                            dx = empty(x_shape, dy.options());
+                            kernels::conv2d(dx, dy, w.get(), {}, conv);
+                          }
+                          if (x) {  // the roles of input and output are exchanged
+                            dw = empty(w_shape, dy.options());
+                            kernels::conv2d_backward_weight(dw, x.get(), dy, conv);
+                          }
+                          return {dx, dw, b ? channel_sums(dy) : Tensor()};
+                        });
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,178 @@
+#include "autograd/ops/loss.h"
+
+#include "autograd/ops/arithmetic.h"
+#include "autograd/ops/common.h"
+#include "autograd/ops/convert.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/ops/view.h"
+#include "core/check.h"
+
+namespace ringgrad {
+namespace {
+
+void check_class_loss(const char* operation, const Tensor& x, const Tensor& target, const ClassLossOptions& options) {
+  check_floating(operation, x);
+  check_defined(operation, target);
+  bool fits = x.dim() >= 2 && target.dim() == x.dim() - 1;
+  for (int d = 0; fits && d < target.dim(); ++d) fits = target.shape()[d] == x.shape()[d == 0 ? 0 : d + 1];
+  CHECK_AS(ShapeError, fits && x.size(1) > 0, operation, ": the input has shape ", x.shape(), ", the target ",
+           target.shape(), ", expected [N, C] and [N], or [N, C, H, W] and [N, H, W]");
+  CHECK_AS(DTypeError, target.dtype() == DType::Int64, operation, ": the target has dtype ", target.dtype(),
+           ", expected int64; convert with to(target, DType::Int64)");
+  CHECK_AS(DeviceError, target.device() == x.device(), operation, ": the target is on ", target.device(),
+           ", the input on ", x.device(), ", expected one device; move with to(x, device)");
+  if (options.weight) {
+    check_floating(operation, options.weight);
+    CHECK_AS(ShapeError, options.weight.dim() == 1 && options.weight.size(0) == x.size(1), operation,
+             ": the class weight has shape ", options.weight.shape(), ", expected [", x.size(1), "]");
+    CHECK_AS(DeviceError, options.weight.device() == x.device(), operation, ": the class weight is on ",
+             options.weight.device(), ", the input on ", x.device(), ", expected one device");
+  }
+}
+
+// On the CPU the targets can be looked at; on CUDA that would stall the device, and a bad one makes the loss NaN.
+void check_targets(const char* operation, const Tensor& target, int64_t classes, int64_t ignore_index) {
+  if (!target.device().is_cpu()) return;
+  const int64_t* t = target.data<int64_t>();
+  for (int64_t n = 0; n < target.numel(); ++n)
+    CHECK_AS(IndexError, (t[n] >= 0 && t[n] < classes) || t[n] == ignore_index, operation, ": the target of row ", n,
+             " is ", t[n], ", expected 0 to ", classes - 1, ", or the ignore_index ", ignore_index);
+}
+
+// The loss of rows, reduced, and what backward needs to turn d(result) into d(result)/d(loss[n]). Nothing here waits
+// for the device: the sum of the weights stays there.
+struct ReducedRows {
+  Tensor result, weight_sum;
+  ReducedRows(const Tensor& loss, const Tensor& weight, Reduction reduction) : result(loss) {
+    if (reduction == Reduction::None) return;
+    result = sum_to(loss, {});
+    if (reduction == Reduction::Mean) {
+      weight_sum = sum_to(weight, {});
+      kernels::div(result, result, weight_sum);
+    }
+  }
+};
+
+Tensor row_scale(const Tensor& dy, const Tensor& weight_sum, int64_t rows) {
+  Tensor scale = empty({rows}, {dy.dtype(), dy.device()});
+  if (weight_sum)
+    kernels::div(scale, broadcast_view(dy, {rows}), broadcast_view(weight_sum, {rows}));
+  else
+    kernels::copy(scale, broadcast_view(dy, {rows}));
+  return scale;
+}
+
+// Calls loss_of_rows on [N, C] logits and [N] targets, whatever the number of dimensions.
+template <class LossOfRows>
+Tensor over_rows(const char* operation, const Tensor& x, const Tensor& target, const ClassLossOptions& options,
+                 LossOfRows&& loss_of_rows) {
+  check_class_loss(operation, x, target, options);
+  const Tensor flat = dense(reshape(target.detach(), {target.numel()}));
+  check_targets(operation, flat, x.size(1), options.ignore_index);
+  const Tensor weight = options.weight ? dense(to(options.weight.detach(), accumulator_dtype(x.dtype()))) : Tensor();
+  if (x.dim() == 2) return loss_of_rows(dense(x), flat, weight);
+  std::vector<int> channels_to_end = {0};
+  for (int d = 2; d < x.dim(); ++d) channels_to_end.push_back(d);
+  channels_to_end.push_back(1);
+  const Tensor rows = dense(reshape(permute(x, channels_to_end), {target.numel(), x.size(1)}));
+  const Tensor loss = loss_of_rows(rows, flat, weight);
+  return options.reduction == Reduction::None ? reshape(loss, target.shape()) : loss;
+}
+
+Tensor reduce(const Tensor& losses, Reduction reduction) {
+  switch (reduction) {
+    case Reduction::Mean:
+      return mean(losses);
+    case Reduction::Sum:
+      return sum(losses);
+    default:
+      return losses;
+  }
+}
+
+void check_same_shape(const char* operation, const Tensor& x, const Tensor& target) {
+  check_same_kind(operation, x, target);
+  check_floating(operation, x);
+  CHECK_AS(ShapeError, x.shape() == target.shape(), operation, ": the input has shape ", x.shape(), ", the target ",
+           target.shape(), ", expected equal shapes");
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& x_, const Tensor& target_, const ClassLossOptions& options) {
+  OpScope scope("cross_entropy");
+  CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, "cross_entropy: the label smoothing is ",
+        options.label_smoothing, ", expected a number in [0, 1]");
+  return over_rows(
+      "cross_entropy", x_, target_, options, [&](const Tensor& x, const Tensor& target, const Tensor& class_weight) {
+        const int64_t rows = x.size(0);
+        const kernels::CrossEntropyOptions smoothing = {options.label_smoothing, options.ignore_index};
+        Tensor loss = empty({rows}, {accumulator_dtype(x.dtype()), x.device()});
+        Tensor weight = empty_like(loss), log_sum_exp = empty_like(loss);
+        kernels::cross_entropy(loss, weight, log_sum_exp, x, target, class_weight, smoothing);
+        ReducedRows reduced(loss, weight, options.reduction);
+        return differentiable(
+            "cross_entropy", {x}, reduced.result,
+            [x = save(x), target = save(target), class_weight = save(class_weight), log_sum_exp = save(log_sum_exp),
+             weight_sum = save(reduced.weight_sum), rows, smoothing](const Tensor& dy) -> Gradients {
+              Tensor dx = empty_like(x.get());
+              kernels::cross_entropy_backward(dx, row_scale(dy, weight_sum.get(), rows), x.get(), log_sum_exp.get(),
+                                              target.get(), class_weight.get(), smoothing);
+              return {dx};
+            });
+      });
+}
+
+Tensor nll_loss(const Tensor& x_, const Tensor& target_, const ClassLossOptions& options) {
+  OpScope scope("nll_loss");
+  CHECK(options.label_smoothing == 0, "nll_loss: the label smoothing is ", options.label_smoothing,
+        ", expected 0; cross_entropy() has it");
+  return over_rows(
+      "nll_loss", x_, target_, options, [&](const Tensor& x, const Tensor& target, const Tensor& class_weight) {
+        const int64_t rows = x.size(0), ignore_index = options.ignore_index;
+        Tensor loss = empty({rows}, {accumulator_dtype(x.dtype()), x.device()});
+        Tensor weight = empty_like(loss);
+        kernels::nll_loss(loss, weight, x, target, class_weight, ignore_index);
+        ReducedRows reduced(loss, weight, options.reduction);
+        return differentiable(
+            "nll_loss", {x}, reduced.result,
+            [dtype = x.dtype(), shape = x.shape(), target = save(target), class_weight = save(class_weight),
+             weight_sum = save(reduced.weight_sum), rows, ignore_index](const Tensor& dy) -> Gradients {
+              Tensor dx = empty(shape, {dtype, dy.device()});
+              kernels::nll_loss_backward(dx, row_scale(dy, weight_sum.get(), rows), target.get(), class_weight.get(),
+                                         ignore_index);
+              return {dx};
+            });
+      });
+}
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  OpScope scope("mse_loss");
+  check_same_shape("mse_loss", x, target);
+  const Tensor difference = sub(x, target);
+  return reduce(mul(difference, difference), reduction);
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& x_, const Tensor& target_, Reduction reduction) {
+  const char* const name = "binary_cross_entropy_with_logits";
+  OpScope scope(name);
+  check_same_shape(name, x_, target_);
+  const Tensor x = strided(x_), target = strided(target_);
+  Tensor losses = empty_like(x);
+  kernels::bce_with_logits(losses, x, target);
+  losses = differentiable(name, {x, target}, losses,
+                          [x = save(x), target = save_if(wants_grad(x), target),
+                           wants_target = wants_grad(target)](const Tensor& dy_) -> Gradients {
+                            const Tensor dy = strided(dy_);
+                            Tensor dx, dtarget;
+                            if (target) {
+                              dx = empty_like(x.get());
+                              kernels::bce_with_logits_backward(dx, dy, x.get(), target.get());
+                            }
+                            if (wants_target) dtarget = neg(mul(dy, x.get()));
+                            return {dx, dtarget};
+                          });
+  return reduce(losses, reduction);
+}
+
+}  // namespace ringgrad

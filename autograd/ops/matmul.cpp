@@ -1,0 +1,90 @@
+#include "autograd/ops/matmul.h"
+
+#include "autograd/ops/common.h"
+#include "autograd/ops/view.h"
+#include "core/check.h"
+
+namespace ringgrad {
+namespace {
+
+// A 2-D matrix as a batch of B times the same one (stride 0); a 3-D tensor as it is.
+Tensor as_batch(const Tensor& x, int64_t batch) { return broadcast_view(x, {batch, x.size(-2), x.size(-1)}); }
+
+Tensor swapped(const Tensor& x) {  // the last two dimensions, without history
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  const int d = x.dim() - 2;
+  std::swap(shape[d], shape[d + 1]);
+  std::swap(strides[d], strides[d + 1]);
+  return x.as_strided(shape, strides, x.storage_offset());
+}
+
+// a · b (+ bias) for strided operands of 2 or 3 dimensions, without history.
+Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias = {}) {
+  const int64_t batch = a.dim() == 3 ? a.size(0) : b.dim() == 3 ? b.size(0) : 1;
+  Tensor c = empty({batch, a.size(-2), b.size(-1)}, {a.dtype(), a.device()});
+  kernels::matmul(c, as_batch(a, batch), as_batch(b, batch), bias);
+  if (a.dim() == 3 || b.dim() == 3) return c;
+  const Shape shape = {a.size(0), b.size(1)};
+  return c.as_strided(shape, contiguous_strides(shape), 0);
+}
+
+Tensor column_sums(const Tensor& x) {  // [M, N] → [N]
+  return sum_to(x, {x.size(1)});
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a_, const Tensor& b_) {
+  OpScope scope("matmul");
+  check_same_kind("matmul", a_, b_);
+  check_floating("matmul", a_);
+  for (const Tensor* x : {&a_, &b_})
+    CHECK_AS(ShapeError, x->dim() == 2 || x->dim() == 3, "matmul: an operand has shape ", x->shape(),
+             ", expected 2 or 3 dimensions; unsqueeze() makes a vector a matrix");
+  CHECK_AS(ShapeError, a_.size(-1) == b_.size(-2), "matmul: inner sizes differ: a is ", a_.shape(), ", b is ",
+           b_.shape(), ", expected a.size(-1) == b.size(-2)");
+  CHECK_AS(ShapeError, a_.dim() == 2 || b_.dim() == 2 || a_.size(0) == b_.size(0), "matmul: batch sizes differ: a is ",
+           a_.shape(), ", b is ", b_.shape(), ", expected a.size(0) == b.size(0)");
+  if (a_.dim() == 3 && b_.dim() == 2)  // one product of B·M rows, and its gradients need no sum over the batch
+    return reshape(matmul(flatten(a_, 0, 1), b_), {a_.size(0), a_.size(1), b_.size(1)});
+
+  const Tensor a = strided(a_), b = strided(b_);
+  return differentiable("matmul", {a, b}, product(a, b),
+                        [a = save_if(wants_grad(b), a), b = save_if(wants_grad(a), b), a_shape = a.shape(),
+                         b_shape = b.shape()](const Tensor& dy_) -> Gradients {
+                          const Tensor dy = strided(dy_);
+                          return {b ? sum_to(product(dy, swapped(b.get())), a_shape) : Tensor(),
+                                  a ? sum_to(product(swapped(a.get()), dy), b_shape) : Tensor()};
+                        });
+}
+
+Tensor linear(const Tensor& x, const Tensor& w_, const Tensor& b) {
+  OpScope scope("linear");
+  check_same_kind("linear", x, w_);
+  check_floating("linear", x);
+  check_dim("linear", "the weight", w_, 2);
+  CHECK_AS(ShapeError, x.dim() >= 1 && x.size(-1) == w_.size(1), "linear: the input has shape ", x.shape(),
+           ", the weight ", w_.shape(), ", expected the last size of the input to be ", w_.size(1));
+  if (b) {
+    check_same_kind("linear", x, b);
+    CHECK_AS(ShapeError, b.dim() == 1 && b.size(0) == w_.size(0), "linear: the bias has shape ", b.shape(),
+             ", the weight ", w_.shape(), ", expected [", w_.size(0), "]");
+  }
+  if (x.dim() != 2) {
+    Shape shape = x.shape();
+    shape[shape.dim() - 1] = w_.size(0);
+    return reshape(linear(x.dim() == 1 ? unsqueeze(x, 0) : flatten(x, 0, -2), w_, b), shape);
+  }
+  const Tensor rows = strided(x), w = strided(w_);
+  const Tensor bias = b ? dense(b) : b;
+  return differentiable("linear", {rows, w, bias}, product(rows, swapped(w), bias),
+                        [x = save_if(wants_grad(w), rows), w = save_if(wants_grad(rows), w),
+                         bias = wants_grad(bias)](const Tensor& dy_) -> Gradients {
+                          const Tensor dy = strided(dy_);
+                          return {w ? product(dy, w.get()) : Tensor(), x ? product(swapped(dy), x.get()) : Tensor(),
+                                  bias ? column_sums(dy) : Tensor()};
+                        });
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,135 @@
+#include "autograd/ops/norm.h"
+
+#include <cmath>
+
+#include "autograd/ops/common.h"
+#include "autograd/ops/convert.h"
+#include "core/check.h"
+
+namespace ringgrad {
+namespace {
+
+// A per-channel argument: [C], one of the dtypes, on x's device. Undefined is fine.
+void check_per_channel(const char* argument, const Tensor& x, const Tensor& value, bool running) {
+  if (!value) return;
+  const DType wanted = accumulator_dtype(x.dtype());
+  CHECK_AS(ShapeError, value.dim() == 1 && value.size(0) == x.size(1), "batch_norm: the ", argument, " has shape ",
+           value.shape(), ", the input ", x.shape(), ", expected [", x.size(1), "], one for each channel");
+  CHECK_AS(DTypeError, value.dtype() == wanted || (!running && value.dtype() == x.dtype()), "batch_norm: the ",
+           argument, " has dtype ", value.dtype(), ", the input ", x.dtype(), ", expected ", wanted);
+  CHECK_AS(DeviceError, value.device() == x.device(), "batch_norm: the ", argument, " is on ", value.device(),
+           ", the input on ", x.device(), ", expected one device; move with to(x, device)");
+}
+
+// running = (1 - momentum) running + momentum · scale · batch, in place.
+void update_running(const Tensor& running, const Tensor& batch, double momentum, double scale) {
+  if (!running) return;
+  kernels::axpby(running, batch, momentum * scale, 1 - momentum);
+  running.storage()->bump_version();
+}
+
+Tensor kept_or_dense(const Tensor& x) { return x.layout() == Layout::ChannelBlocked ? x : dense(x); }
+
+}  // namespace
+
+Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
+                  const Tensor& running_var, const BatchNormOptions& options) {
+  OpScope scope("batch_norm");
+  check_floating("batch_norm", x_);
+  CHECK_AS(ShapeError, x_.dim() >= 2, "batch_norm: the input has shape ", x_.shape(),
+           ", expected at least 2 dimensions [N, C, ...]");
+  check_per_channel("weight", x_, weight_, false);
+  check_per_channel("bias", x_, bias_, false);
+  check_per_channel("running mean", x_, running_mean, true);
+  check_per_channel("running variance", x_, running_var, true);
+  CHECK(options.training || (running_mean && running_var),
+        "batch_norm: evaluation needs the running mean and variance, and they are undefined");
+  const int64_t channels = x_.size(1), count = channels > 0 ? x_.numel() / channels : 0;
+  CHECK_AS(ShapeError, !options.training || count > 1 || channels == 0, "batch_norm: the input ", x_.shape(), " has ",
+           count, " values per channel, expected at least 2 in training: the variance of one is undefined");
+  if (options.residual) {
+    check_same_kind("batch_norm", x_, options.residual);
+    CHECK_AS(ShapeError, options.residual.shape() == x_.shape(), "batch_norm: the residual has shape ",
+             options.residual.shape(), ", the input ", x_.shape(), ", expected equal shapes");
+  }
+
+  const DType per_channel = accumulator_dtype(x_.dtype());
+  const bool relu = options.activation == Activation::Relu;
+  const double eps = options.eps;
+  const Tensor x = kept_or_dense(x_);
+  const Tensor weight = weight_ ? dense(to(weight_, per_channel)) : weight_;
+  const Tensor bias = bias_ ? dense(to(bias_, per_channel)) : bias_;
+  const Tensor residual = options.residual ? kept_or_dense(to_layout(options.residual, x.layout())) : Tensor();
+
+  Tensor mean = running_mean, var = running_var;
+  double divisor = INFINITY;  // of the terms by which x moves mean and var: none where they are constants
+  if (options.training) {
+    mean = empty({channels}, {per_channel, x.device()});
+    var = empty_like(mean);
+    divisor = static_cast<double>(count);
+    kernels::batch_norm_stats(mean, var, x);
+  }
+  Tensor y = empty_like(x);
+  kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
+  if (options.training) {  // last: nothing above has changed them if it threw
+    update_running(running_mean, mean, options.momentum, 1);
+    update_running(running_var, var, options.momentum, divisor / (divisor - 1));  // unbiased
+  }
+
+  return differentiable(
+      "batch_norm", {x, weight, bias, residual}, y,
+      [x = save(x), y = save_if(relu, y), mean = save(mean), var = save(var), weight = save(weight), eps, divisor,
+       wants_dx = wants_grad(x), wants_residual = wants_grad(residual), wants_weight = wants_grad(weight),
+       wants_bias = wants_grad(bias)](const Tensor& dy_) -> Gradients {
+        const Tensor dy = kept_or_dense(like(dy_, x.get()));
+        Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get()), dx, dresidual;
+        kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(), var.get(), eps);
+        if (wants_dx || wants_residual) {
+          dx = empty_like(x.get());
+          if (wants_residual) dresidual = empty_like(dx);
+          kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(), var.get(), weight.get(),
+                                             sum_dy, sum_dy_xhat, eps, divisor);
+        }
+        return {dx, wants_weight ? sum_dy_xhat : Tensor(), wants_bias ? sum_dy : Tensor(), dresidual};
+      });
+}
+
+Tensor layer_norm(const Tensor& x_, const Shape& normalized_shape, const Tensor& weight_, const Tensor& bias_,
+                  double eps) {
+  OpScope scope("layer_norm");
+  check_floating("layer_norm", x_);
+  const int kept = x_.dim() - normalized_shape.dim();
+  bool fits = kept >= 0 && normalized_shape.dim() > 0 && normalized_shape.numel() > 0;
+  for (int d = 0; fits && d < normalized_shape.dim(); ++d) fits = x_.shape()[kept + d] == normalized_shape[d];
+  CHECK_AS(ShapeError, fits, "layer_norm: the input has shape ", x_.shape(), ", expected its last dimensions to be ",
+           normalized_shape);
+  for (const Tensor* value : {&weight_, &bias_}) {
+    if (!*value) continue;
+    check_same_kind("layer_norm", x_, *value);
+    CHECK_AS(ShapeError, value->shape() == normalized_shape, "layer_norm: the ", value == &weight_ ? "weight" : "bias",
+             " has shape ", value->shape(), ", expected ", normalized_shape);
+  }
+
+  const Shape columns = {normalized_shape.numel()}, matrix = {x_.numel() / columns[0], columns[0]};
+  const auto row = [columns](const Tensor& t) { return t ? t.as_strided(columns, {1}, t.storage_offset()) : t; };
+  const auto rows = [matrix](const Tensor& t) {
+    return t.as_strided(matrix, contiguous_strides(matrix), t.storage_offset());
+  };
+  const Tensor x = dense(x_), weight = weight_ ? dense(weight_) : weight_, bias = bias_ ? dense(bias_) : bias_;
+  Tensor y = empty_like(x), mean = empty({matrix[0]}, {accumulator_dtype(x.dtype()), x.device()});
+  Tensor rstd = empty_like(mean);
+  kernels::layer_norm(rows(y), mean, rstd, rows(x), row(weight), row(bias), eps);
+  return differentiable(
+      "layer_norm", {x, weight, bias}, y,
+      [x = save(x), mean = save(mean), rstd = save(rstd), weight = save(weight), wants_weight = wants_grad(weight),
+       wants_bias = wants_grad(bias), normalized_shape, row, rows](const Tensor& dy) -> Gradients {
+        Tensor dx = empty_like(x.get());
+        Tensor dweight = wants_weight ? empty(normalized_shape, {dx.dtype(), dx.device()}) : Tensor();
+        Tensor dbias = wants_bias ? empty(normalized_shape, {dx.dtype(), dx.device()}) : Tensor();
+        kernels::layer_norm_backward(rows(dx), row(dweight), row(dbias), rows(dense(dy)), rows(x.get()), mean.get(),
+                                     rstd.get(), row(weight.get()));
+        return {dx, dweight, dbias};
+      });
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,77 @@
+#include "autograd/ops/pool.h"
+
+#include "autograd/ops/common.h"
+#include "core/check.h"
+
+namespace ringgrad {
+namespace {
+
+// Checks x and the window, and gives the options with their stride and the shape of y.
+Shape pooled_shape(const char* operation, const Tensor& x, Pool2dOptions& options) {
+  check_floating(operation, x);
+  check_dim(operation, "the input", x, 4);
+  const auto& [kernel, stride, padding, count_padding] = options;
+  CHECK(kernel.h >= 1 && kernel.w >= 1, operation, ": the kernel is ", kernel.h, "×", kernel.w,
+        ", expected at least 1");
+  if (stride == Pair(0)) options.stride = kernel;
+  CHECK(stride.h >= 1 && stride.w >= 1, operation, ": the stride is ", stride.h, "×", stride.w,
+        ", expected at least 1, or 0 for the kernel size");
+  CHECK(padding.h >= 0 && padding.h <= kernel.h / 2 && padding.w >= 0 && padding.w <= kernel.w / 2, operation,
+        ": the padding is ", padding.h, "×", padding.w, ", expected at most half the kernel ", kernel.h, "×", kernel.w);
+  const int64_t height = x.size(2) + 2 * padding.h, width = x.size(3) + 2 * padding.w;
+  CHECK_AS(ShapeError, x.size(2) > 0 && x.size(3) > 0 && height >= kernel.h && width >= kernel.w, operation,
+           ": the kernel ", kernel.h, "×", kernel.w, " does not fit into the input ", x.shape(), " padded by ",
+           padding.h, "×", padding.w);
+  return {x.size(0), x.size(1), (height - kernel.h) / stride.h + 1, (width - kernel.w) / stride.w + 1};
+}
+
+}  // namespace
+
+Tensor max_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
+  OpScope scope("max_pool2d");
+  Pool2dOptions options = wanted;
+  const Shape shape = pooled_shape("max_pool2d", x_, options);
+  const Tensor x = dense(x_);
+  Tensor y = empty(shape, x.options()), index = empty(shape, {DType::Int32, x.device()});
+  kernels::max_pool2d(y, index, x, options);
+  return differentiable("max_pool2d", {x}, y,
+                        [index = save(index), from = x.shape(), options](const Tensor& dy) -> Gradients {
+                          Tensor dx = empty(from, {dy.dtype(), dy.device()});
+                          kernels::max_pool2d_backward(dx, dense(dy), index.get(), options);
+                          return {dx};
+                        });
+}
+
+Tensor avg_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
+  OpScope scope("avg_pool2d");
+  Pool2dOptions options = wanted;
+  const Shape shape = pooled_shape("avg_pool2d", x_, options);
+  const Tensor x = dense(x_);
+  Tensor y = empty(shape, x.options());
+  kernels::avg_pool2d(y, x, options);
+  return differentiable("avg_pool2d", {x}, y, [from = x.shape(), options](const Tensor& dy) -> Gradients {
+    Tensor dx = empty(from, {dy.dtype(), dy.device()});
+    kernels::avg_pool2d_backward(dx, dense(dy), options);
+    return {dx};
+  });
+}
+
+Tensor adaptive_avg_pool2d(const Tensor& x_, Pair output_size) {
+  OpScope scope("adaptive_avg_pool2d");
+  check_floating("adaptive_avg_pool2d", x_);
+  check_dim("adaptive_avg_pool2d", "the input", x_, 4);
+  CHECK(output_size.h >= 1 && output_size.w >= 1, "adaptive_avg_pool2d: the output size is ", output_size.h, "×",
+        output_size.w, ", expected at least 1");
+  CHECK_AS(ShapeError, x_.size(2) > 0 && x_.size(3) > 0, "adaptive_avg_pool2d: the input ", x_.shape(),
+           " has no pixels, expected at least one");
+  const Tensor x = dense(x_);
+  Tensor y = empty({x.size(0), x.size(1), output_size.h, output_size.w}, x.options());
+  kernels::adaptive_avg_pool2d(y, x);
+  return differentiable("adaptive_avg_pool2d", {x}, y, [from = x.shape()](const Tensor& dy) -> Gradients {
+    Tensor dx = empty(from, {dy.dtype(), dy.device()});
+    kernels::adaptive_avg_pool2d_backward(dx, dense(dy));
+    return {dx};
+  });
+}
+
+}  // namespace ringgrad

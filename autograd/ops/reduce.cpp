@@ -1,0 +1,126 @@
+#include "autograd/ops/reduce.h"
+
+#include <algorithm>
+#include <array>
+
+#include "autograd/ops/arithmetic.h"
+#include "autograd/ops/common.h"
+#include "autograd/ops/view.h"
+#include "core/check.h"
+
+namespace ringgrad {
+namespace {
+
+void check_number(const char* operation, const Tensor& x) {
+  check_defined(operation, x);
+  if (x.dtype() == DType::Bool)
+    throw_unsupported_dtype(operation, x.dtype(), "a number; convert with to(x, DType::Int64)");
+}
+
+// x's shape with the reduced dimensions of size 1, and without them.
+struct Reduced {
+  Shape kept, dropped;
+  int64_t count = 1;  // elements that become one
+
+  Reduced(const char* operation, const Shape& shape, const std::vector<int>& dims) : kept(shape) {
+    std::array<bool, kMaxDims> reduced{};
+    if (dims.empty()) reduced.fill(true);
+    for (int d : dims) {
+      d = normalize_dim(operation, d, shape.dim());
+      CHECK_AS(ShapeError, !reduced[d], operation, ": dimension ", d, " appears twice in the dimensions to reduce");
+      reduced[d] = true;
+    }
+    for (int d = 0; d < shape.dim(); ++d) {
+      if (!reduced[d]) {
+        dropped.push_back(shape[d]);
+        continue;
+      }
+      count *= shape[d];
+      kept[d] = 1;
+    }
+  }
+};
+
+Tensor scaled_sum(const char* name, const Tensor& x_, const Reduced& reduced, double scale, bool keepdim) {
+  const Tensor x = strided(x_);
+  const Tensor kept = empty(reduced.kept, {x.dtype(), x.device()});
+  kernels::sum(kept, x, scale);
+  const Shape& shape = keepdim ? reduced.kept : reduced.dropped;
+  return differentiable(name, {x}, kept.as_strided(shape, contiguous_strides(shape), 0),
+                        [from = x.shape(), kept = reduced.kept, scale](const Tensor& dy) -> Gradients {
+                          const Tensor g = reshape(dy, kept);
+                          return {broadcast_view(scale == 1 ? g : mul(g, scale), from)};
+                        });
+}
+
+using Extreme = Kernel<void(const Tensor& y, const Tensor& index, const Tensor& x)>;
+
+ValuesAndIndices extreme(const char* name, const Extreme& kernel, const Tensor& x_, int dim, bool keepdim) {
+  OpScope scope(name);
+  check_number(name, x_);
+  dim = normalize_dim(name, dim, x_.dim());
+  CHECK_AS(IndexError, x_.shape()[dim] > 0, name, ": dimension ", dim, " of shape ", x_.shape(),
+           " is empty, expected at least one element");
+  const Tensor x = dense(x_);
+  Shape kept = x.shape(), shape = x.shape();
+  kept[dim] = 1;
+  shape.erase(dim);
+  if (keepdim) shape = kept;
+  const Tensor values = empty(kept, {x.dtype(), x.device()}), indices = empty(kept, {DType::Int64, x.device()});
+  const auto row = [dim](const Tensor& t) {  // [O, I]
+    const Tensor around = around_dim(t, dim);
+    const Shape two = {around.size(0), around.size(2)};
+    return around.as_strided(two, contiguous_strides(two), around.storage_offset());
+  };
+  kernel(row(values), row(indices), around_dim(x, dim));
+  const Tensor y = values.as_strided(shape, contiguous_strides(shape), 0);
+  const auto backward = [from = x.shape(), kept, dim, indices = save(indices)](const Tensor& dy) -> Gradients {
+    Tensor dx = zeros(from, {dy.dtype(), dy.device()});
+    const Tensor g = dense(reshape(dy, kept));
+    kernels::scatter_add(around_dim(dx, dim), around_dim(g, dim), around_dim(indices.get(), dim));
+    return {dx};
+  };
+  return {differentiable(name, {x}, y, backward), indices.as_strided(shape, contiguous_strides(shape), 0)};
+}
+
+Tensor extreme_of_all(const char* name, const Extreme& kernel, const Tensor& x) {
+  check_number(name, x);
+  CHECK_AS(IndexError, x.numel() > 0, name, ": a tensor of shape ", x.shape(),
+           " is empty, expected at least one element");
+  return extreme(name, kernel, reshape(x, {x.numel()}), 0, false).values;
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  OpScope scope("sum");
+  check_number("sum", x);
+  return scaled_sum("sum", x, Reduced("sum", x.shape(), dims), 1, keepdim);
+}
+
+Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  OpScope scope("mean");
+  check_floating("mean", x);
+  const Reduced reduced("mean", x.shape(), dims);
+  return scaled_sum("mean", x, reduced, 1.0 / static_cast<double>(reduced.count), keepdim);  // 0 · ∞ = NaN when empty
+}
+
+Tensor var(const Tensor& x, const std::vector<int>& dims, int correction, bool keepdim) {
+  OpScope scope("var");
+  check_floating("var", x);
+  const int64_t divisor = Reduced("var", x.shape(), dims).count - correction;
+  const Tensor centred = sub(x, mean(x, dims, true));  // two passes: no cancellation when the mean is large
+  return mul(sum(mul(centred, centred), dims, keepdim), 1.0 / static_cast<double>(std::max<int64_t>(divisor, 0)));
+}
+
+Tensor max(const Tensor& x) { return extreme_of_all("max", kernels::max, x); }
+Tensor min(const Tensor& x) { return extreme_of_all("min", kernels::min, x); }
+ValuesAndIndices max(const Tensor& x, int dim, bool keepdim) { return extreme("max", kernels::max, x, dim, keepdim); }
+ValuesAndIndices min(const Tensor& x, int dim, bool keepdim) { return extreme("min", kernels::min, x, dim, keepdim); }
+
+Tensor argmax(const Tensor& x, int dim, bool keepdim) {
+  NoGradGuard no_grad;
+  return extreme("argmax", kernels::max, x, dim, keepdim).indices;
+}
+
+}  // namespace ringgrad

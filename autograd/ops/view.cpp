@@ -1,0 +1,251 @@
+#include "autograd/ops/view.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "autograd/ops/common.h"
+#include "autograd/ops/convert.h"
+#include "core/check.h"
+
+namespace ringgrad {
+namespace {
+
+// The strides that show x's elements, in row-major order, with `shape`; nothing where no strides can. Dimensions of x
+// that can be walked as one form a chunk, and each chunk must be the product of consecutive new sizes.
+std::optional<Strides> strides_of_reshaped(const Tensor& x, const Shape& shape) {
+  if (x.numel() == 0 || x.dim() == 0) return contiguous_strides(shape);
+  Strides strides = shape;
+  int to = shape.dim() - 1;
+  int64_t chunk_stride = x.strides().back(), chunk_size = 1;
+  for (int from = x.dim() - 1; from >= 0; --from) {
+    chunk_size *= x.shape()[from];
+    const bool goes_on = from > 0 && (x.shape()[from - 1] == 1 || x.strides()[from - 1] == chunk_size * chunk_stride);
+    if (goes_on) continue;
+    int64_t size = 1;
+    for (; to >= 0 && (size < chunk_size || shape[to] == 1); --to) {
+      strides[to] = size * chunk_stride;
+      size *= shape[to];
+    }
+    if (size != chunk_size) return std::nullopt;
+    if (from > 0) chunk_stride = x.strides()[from - 1];
+    chunk_size = 1;
+  }
+  return strides;
+}
+
+// `shape` with its -1 replaced by what is left of x's elements.
+Shape resolve_shape(const Tensor& x, Shape shape) {
+  int64_t known = 1;
+  int unknown = -1;
+  for (int d = 0; d < shape.dim(); ++d) {
+    CHECK_AS(ShapeError, shape[d] >= 0 || (shape[d] == -1 && unknown < 0), "reshape: shape ", shape,
+             " has negative sizes, expected at most one -1 (what is left)");
+    if (shape[d] < 0)
+      unknown = d;
+    else  // a product that wraps around must not pass for x's number of elements
+      CHECK_AS(ShapeError, !__builtin_mul_overflow(known, shape[d], &known), "reshape: shape ", shape,
+               " has too many elements");
+  }
+  if (unknown >= 0) {
+    CHECK_AS(ShapeError, known > 0 && x.numel() % known == 0, "reshape: a tensor of shape ", x.shape(), " has ",
+             x.numel(), " elements, which leaves no size for the -1 in ", shape);
+    shape[unknown] = x.numel() / known;
+  }
+  CHECK_AS(ShapeError, unknown >= 0 || known == x.numel(), "reshape: a tensor of shape ", x.shape(), " has ", x.numel(),
+           " elements, shape ", shape, " has ", known, ", expected as many");
+  return shape;
+}
+
+// Elements begin, …, begin + (length - 1) step along d, without history.
+Tensor part(const Tensor& x, int d, int64_t begin, int64_t length, int64_t step = 1) {
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  shape[d] = length;
+  const int64_t offset = x.storage_offset() + begin * strides[d];
+  if (length > 1) strides[d] *= step;
+  return x.as_strided(shape, strides, length > 0 ? offset : x.storage_offset());
+}
+
+}  // namespace
+
+Tensor reshape(const Tensor& x_, const Shape& wanted) {
+  OpScope scope("reshape");
+  check_defined("reshape", x_);
+  const Shape shape = resolve_shape(x_, wanted);
+  Tensor x = strided(x_);
+  auto strides = strides_of_reshaped(x, shape);
+  if (!strides) {
+    x = contiguous(x);
+    strides = contiguous_strides(shape);
+  }
+  return differentiable("reshape", {x}, x.as_strided(shape, *strides, x.storage_offset()),
+                        [from = x.shape()](const Tensor& dy) -> Gradients { return {reshape(dy, from)}; });
+}
+
+Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
+  check_defined("flatten", x);
+  if (x.dim() == 0) return reshape(x, {1});
+  const int start = normalize_dim("flatten", start_dim, x.dim()), end = normalize_dim("flatten", end_dim, x.dim());
+  CHECK_AS(ShapeError, start <= end, "flatten: dimensions ", start, " to ", end, " of shape ", x.shape(),
+           " are in the wrong order");
+  Shape shape;
+  for (int d = 0; d < x.dim(); ++d) {
+    if (d > start && d <= end)
+      shape[start] *= x.shape()[d];
+    else
+      shape.push_back(x.shape()[d]);
+  }
+  return reshape(x, shape);
+}
+
+Tensor permute(const Tensor& x_, const std::vector<int>& order) {
+  OpScope scope("permute");
+  check_defined("permute", x_);
+  const int dims = x_.dim();
+  CHECK_AS(ShapeError, static_cast<int>(order.size()) == dims, "permute: the order has ", order.size(),
+           " entries, expected one for each of the ", dims, " dimensions of shape ", x_.shape());
+  const Tensor x = strided(x_);
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  std::vector<int> inverse(dims, -1);
+  for (int i = 0; i < dims; ++i) {
+    const int d = normalize_dim("permute", order[i], dims);
+    CHECK_AS(ShapeError, inverse[d] < 0, "permute: dimension ", d, " appears twice in the order");
+    inverse[d] = i;
+    shape[i] = x.shape()[d];
+    strides[i] = x.strides()[d];
+  }
+  return differentiable("permute", {x}, x.as_strided(shape, strides, x.storage_offset()),
+                        [inverse](const Tensor& dy) -> Gradients { return {permute(dy, inverse)}; });
+}
+
+Tensor transpose(const Tensor& x, int dim0, int dim1) {
+  check_defined("transpose", x);
+  std::vector<int> order(x.dim());
+  for (int d = 0; d < x.dim(); ++d) order[d] = d;
+  std::swap(order[normalize_dim("transpose", dim0, x.dim())], order[normalize_dim("transpose", dim1, x.dim())]);
+  return permute(x, order);
+}
+
+Tensor slice(const Tensor& x_, int dim, int64_t begin, int64_t end, int64_t step) {
+  OpScope scope("slice");
+  check_defined("slice", x_);
+  dim = normalize_dim("slice", dim, x_.dim());
+  CHECK(step >= 1, "slice: the step is ", step, ", expected at least 1");
+  const Tensor x = strided(x_);
+  const int64_t n = x.shape()[dim];
+  begin = std::clamp<int64_t>(begin < 0 ? begin + n : begin, 0, n);
+  end = std::clamp<int64_t>(end < 0 ? end + n : end, begin, n);
+  const int64_t length = end == begin ? 0 : (end - begin - 1) / step + 1;
+  return differentiable("slice", {x}, part(x, dim, begin, length, step),
+                        [from = x.shape(), dim, begin, length, step](const Tensor& dy) -> Gradients {
+                          Tensor dx = zeros(from, {dy.dtype(), dy.device()});
+                          kernels::copy(part(dx, dim, begin, length, step), dy);
+                          return {dx};
+                        });
+}
+
+Tensor expand(const Tensor& x_, const Shape& wanted) {
+  OpScope scope("expand");
+  check_defined("expand", x_);
+  const Tensor x = strided(x_);
+  Shape shape = wanted;
+  const int added = shape.dim() - x.dim();
+  CHECK_AS(ShapeError, added >= 0, "expand: shape ", wanted, " has fewer dimensions than the tensor's ", x.shape());
+  for (int d = 0; d < shape.dim(); ++d) {
+    if (shape[d] == -1 && d >= added) shape[d] = x.shape()[d - added];
+    CHECK_AS(ShapeError, shape[d] >= 0 && (d < added || x.shape()[d - added] == 1 || x.shape()[d - added] == shape[d]),
+             "expand: a tensor of shape ", x.shape(), " cannot be repeated to ", wanted,
+             ": only dimensions of size 1 and new ones in front are repeated");
+  }
+  // detach(): expanding to its own shape gives a tensor of its own as well
+  return differentiable("expand", {x}, broadcast_view(x, shape).detach(),
+                        [from = x.shape()](const Tensor& dy) -> Gradients { return {sum_to(dy, from)}; });
+}
+
+Tensor squeeze(const Tensor& x, int dim) {
+  check_defined("squeeze", x);
+  dim = normalize_dim("squeeze", dim, x.dim());
+  Shape shape = x.shape();
+  CHECK_AS(ShapeError, shape[dim] == 1, "squeeze: dimension ", dim, " of shape ", shape, " has size ", shape[dim],
+           ", expected 1");
+  shape.erase(dim);
+  return reshape(x, shape);
+}
+
+Tensor unsqueeze(const Tensor& x, int dim) {
+  check_defined("unsqueeze", x);
+  Shape shape = x.shape();
+  shape.insert(normalize_dim("unsqueeze", dim, x.dim() + 1), 1);
+  return reshape(x, shape);
+}
+
+Tensor cat(const std::vector<Tensor>& tensors, int dim) {
+  OpScope scope("cat");
+  CHECK(!tensors.empty(), "cat: the list of tensors is empty, expected at least one");
+  const Tensor& first = tensors[0];
+  check_defined("cat", first);
+  dim = normalize_dim("cat", dim, first.dim());
+  Shape shape = first.shape();
+  shape[dim] = 0;
+  std::vector<int64_t> lengths;
+  for (const Tensor& x : tensors) {
+    check_same_kind("cat", first, x);
+    bool fits = x.dim() == first.dim();
+    for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || x.shape()[d] == shape[d];
+    CHECK_AS(ShapeError, fits, "cat: shapes ", first.shape(), " and ", x.shape(), " differ outside dimension ", dim,
+             ", along which they are joined");
+    lengths.push_back(x.shape()[dim]);
+    shape[dim] += lengths.back();
+  }
+  Tensor y = empty(shape, {first.dtype(), first.device()});
+  int64_t begin = 0;
+  for (size_t i = 0; i < tensors.size(); begin += lengths[i++])
+    kernels::copy(part(y, dim, begin, lengths[i]), tensors[i]);
+  return differentiable("cat", tensors, y, [lengths, dim](const Tensor& dy) -> Gradients {
+    const Tensor g = strided(dy);
+    Gradients parts;
+    int64_t begin = 0;
+    for (int64_t length : lengths) {
+      parts.push_back(part(g, dim, begin, length));
+      begin += length;
+    }
+    return parts;
+  });
+}
+
+Tensor stack(const std::vector<Tensor>& tensors, int dim) {
+  CHECK(!tensors.empty(), "stack: the list of tensors is empty, expected at least one");
+  std::vector<Tensor> unsqueezed;
+  for (const Tensor& x : tensors) {
+    check_same_kind("stack", tensors[0], x);
+    CHECK_AS(ShapeError, x.shape() == tensors[0].shape(), "stack: shapes ", tensors[0].shape(), " and ", x.shape(),
+             " differ, expected equal ones");
+    unsqueezed.push_back(unsqueeze(x, dim));
+  }
+  return cat(unsqueezed, dim);
+}
+
+Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, double value) {
+  OpScope scope("pad");
+  check_defined("pad", x);
+  const int pairs = static_cast<int>(widths.size() / 2);
+  CHECK_AS(ShapeError, widths.size() % 2 == 0 && pairs <= x.dim(), "pad: ", widths.size(), " widths for shape ",
+           x.shape(), ", expected a pair (before, after) for each of at most ", x.dim(), " dimensions");
+  Shape shape = x.shape();
+  for (int i = 0; i < pairs; ++i) {
+    const int64_t before = widths[2 * i], after = widths[2 * i + 1];
+    CHECK(before >= 0 && after >= 0, "pad: the widths ", before, " and ", after,
+          " are not both positive or 0; slice() removes elements");
+    shape[x.dim() - 1 - i] += before + after;
+  }
+  const auto inside = [from = x.shape(), widths, pairs](Tensor y) {  // where x lies in y
+    for (int i = 0; i < pairs; ++i) y = part(y, y.dim() - 1 - i, widths[2 * i], from[from.dim() - 1 - i]);
+    return y;
+  };
+  Tensor y = full(shape, value, {x.dtype(), x.device()});
+  kernels::copy(inside(y), x);
+  return differentiable("pad", {x}, y, [inside](const Tensor& dy) -> Gradients { return {inside(strided(dy))}; });
+}
+
+}  // namespace ringgrad
