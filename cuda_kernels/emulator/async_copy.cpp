@@ -1,0 +1,37 @@
+#include "cuda_kernels/emulator/async_copy.h"
+
+#include <cstdint>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace ringgrad::emulator {
+
+std::string AsyncCopies::start(void* destination, const void* source, size_t bytes, size_t zero_fill) {
+  if (bytes != 4 && bytes != 8 && bytes != 16) return str("cp.async of ", bytes, " bytes, expected 4, 8 or 16");
+  if (reinterpret_cast<uintptr_t>(destination) % bytes || reinterpret_cast<uintptr_t>(source) % bytes)
+    return str("cp.async of ", bytes, " bytes to ", destination, " from ", source, ", expected addresses aligned to ",
+               bytes);
+  if (zero_fill > bytes) return str("cp.async fills ", zero_fill, " of ", bytes, " bytes with zeros");
+  std::memset(destination, 0xFF, bytes);
+  copies_.push_back({destination, source, bytes, zero_fill, group_});
+  return "";
+}
+
+void AsyncCopies::wait_prior(int groups) {
+  size_t done = 0;
+  for (; done < copies_.size() && copies_[done].group < group_ - groups; ++done) {
+    const Copy& copy = copies_[done];
+    const size_t copied = copy.bytes - copy.zero_fill;
+    std::memcpy(copy.destination, copy.source, copied);
+    std::memset(static_cast<char*>(copy.destination) + copied, 0, copy.zero_fill);
+  }
+  copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(done));
+}
+
+void AsyncCopies::clear() {
+  copies_.clear();
+  group_ = 0;
+}
+
+}  // namespace ringgrad::emulator

@@ -1,0 +1,37 @@
+// What the environment decides about the emulator. Read once; tests change the fields between launches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ringgrad::emulator {
+
+// In which order the threads of a block run where the program leaves it open. A warp always runs as far as it can
+// before another one is looked at: the schedule under which a forgotten barrier shows.
+enum class Schedule : uint8_t {
+  Forward,   // the lowest warp and lane that can run
+  Reversed,  // the highest
+  Random,
+};
+
+// When the operations of a stream run.
+enum class StreamOrder : uint8_t {
+  Eager,   // as they are queued
+  Lazy,    // as late as a wait allows
+  Random,  // as late, and with other streams of the device running ahead wherever events permit it
+};
+
+struct Config {
+  int devices;          // RINGGRAD_CUDA_DEVICES=4
+  size_t memory_bytes;  // of each device: RINGGRAD_EMU_MEMORY_MB=1024
+  Schedule schedule;    // RINGGRAD_EMU_SCHEDULE=forward|reversed|random[:seed]
+  uint32_t schedule_seed;
+  StreamOrder streams;  // RINGGRAD_EMU_STREAMS=eager|lazy|random[:seed]
+  uint32_t streams_seed;
+  size_t stack_bytes;  // of a CUDA thread that waits: RINGGRAD_EMU_STACK_KB=64
+};
+
+// Throws Error when a variable cannot be read. Not thread-safe against changes: change it while no kernel runs.
+Config& config();
+
+}  // namespace ringgrad::emulator

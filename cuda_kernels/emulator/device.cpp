@@ -1,0 +1,159 @@
+// Emulated devices and the error state of the calling thread.
+#include <cstdio>
+#include <cstring>
+
+#include "core/error.h"
+#include "cuda_kernels/emulator/config.h"
+#include "cuda_kernels/emulator/runtime.h"
+#include "cuda_kernels/emulator/shared_memory.h"
+
+namespace ringgrad::emulator {
+namespace {
+
+constinit thread_local int device_of_thread = 0;
+constinit thread_local cudaError_t last_error = cudaSuccess;
+
+struct Detail {
+  cudaError_t error = cudaSuccess;  // the error that `text` belongs to
+  std::string text, message;
+};
+thread_local Detail last_detail;
+
+struct ErrorText {
+  cudaError_t error;
+  const char *name, *text;
+};
+constexpr ErrorText kErrors[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
+     "the capture was not initiated in this stream"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
+    {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+     "operation not permitted on an event last recorded in a capturing stream"},
+};
+
+const ErrorText& describe(cudaError_t error) {
+  for (const ErrorText& entry : kErrors)
+    if (entry.error == error) return entry;
+  return kErrors[1];
+}
+
+}  // namespace
+
+int current_device() { return device_of_thread; }
+
+cudaError_t fail(cudaError_t error, const std::string& detail) {
+  last_error = error;
+  last_detail = {error, detail, {}};
+  return error;
+}
+
+Runtime& Runtime::instance() {
+  static auto* runtime = new Runtime;
+  return *runtime;
+}
+
+Runtime::Runtime() : devices(static_cast<size_t>(config().devices)) {
+  for (size_t i = 0; i < devices.size(); ++i) {
+    devices[i].null_stream = std::make_shared<CUstream_st>();
+    devices[i].null_stream->device = static_cast<int>(i);
+    devices[i].null_stream->blocking = true;
+  }
+}
+
+cudaError_t take_failure(int device) {
+  auto& runtime = Runtime::instance();
+  std::string failure;
+  {
+    std::lock_guard lock(runtime.mutex);
+    failure.swap(runtime.devices[static_cast<size_t>(device)].failure);
+  }
+  return failure.empty() ? cudaSuccess : fail(cudaErrorLaunchFailure, failure);
+}
+
+}  // namespace ringgrad::emulator
+
+using namespace ringgrad::emulator;
+
+const char* cudaGetErrorName(cudaError_t error) { return describe(error).name; }
+
+const char* cudaGetErrorString(cudaError_t error) {
+  const char* text = describe(error).text;
+  if (last_detail.error != error || last_detail.text.empty()) return text;
+  last_detail.message = std::string(text) + ": " + last_detail.text;
+  return last_detail.message.c_str();
+}
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+cudaError_t cudaPeekAtLastError() { return last_error; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = static_cast<int>(Runtime::instance().devices.size());
+  return *count ? cudaSuccess : fail(cudaErrorNoDevice);
+}
+
+static bool exists(int device) { return device >= 0 && device < static_cast<int>(Runtime::instance().devices.size()); }
+
+cudaError_t cudaSetDevice(int device) {
+  if (!exists(device)) return fail(cudaErrorInvalidDevice);
+  device_of_thread = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = device_of_thread;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (!exists(device)) return fail(cudaErrorInvalidDevice);
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "emulated on the CPU");
+  properties->totalGlobalMem = config().memory_bytes;
+  properties->sharedMemPerBlockOptin = kMaxSharedBytes;
+  properties->major = 9;
+  // So few that grid-stride launchers choose small grids; odd, because power-of-two strides collide in the host's L1.
+  properties->multiProcessorCount = 3;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t error = forbid_while_capturing("cudaDeviceSynchronize")) return error;
+  Runtime::instance().drain_device(device_of_thread);
+  return take_failure(device_of_thread);
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  if (!exists(device) || !exists(peer)) return fail(cudaErrorInvalidDevice);
+  *can = device != peer;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  if (!exists(peer) || peer == device_of_thread) return fail(cudaErrorInvalidDevice);
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  uint64_t& peers = runtime.devices[static_cast<size_t>(device_of_thread)].peers;
+  if (peers >> peer & 1) return fail(cudaErrorPeerAccessAlreadyEnabled);
+  peers |= uint64_t{1} << peer;
+  return cudaSuccess;
+}

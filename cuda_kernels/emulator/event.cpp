@@ -1,0 +1,132 @@
+// Emulated events: a position in a stream's queue.
+#include "core/error.h"
+#include "cuda_kernels/emulator/runtime.h"
+
+using namespace ringgrad::emulator;
+
+namespace {
+
+CUevent_st* find_event(Runtime& runtime, const char* call, cudaEvent_t handle, cudaError_t& error) {
+  const auto found = runtime.events.find(handle);
+  error = found != runtime.events.end()
+              ? cudaSuccess
+              : fail(cudaErrorInvalidResourceHandle, std::string(call) + " with an event that does not exist");
+  return error ? nullptr : found->second.get();
+}
+
+}  // namespace
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned) {
+  auto& runtime = Runtime::instance();
+  auto event = std::make_unique<CUevent_st>();
+  *handle = event.get();
+  std::lock_guard lock(runtime.mutex);
+  runtime.events[*handle] = std::move(event);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t handle) {
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  cudaError_t error;
+  if (find_event(runtime, "cudaEventDestroy", handle, error)) runtime.events.erase(handle);
+  return error;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
+  auto& runtime = Runtime::instance();
+  std::unique_lock lock(runtime.mutex);
+  cudaError_t error;
+  CUevent_st* event = find_event(runtime, "cudaEventRecord", handle, error);
+  if (error) return error;
+  const auto stream = runtime.stream(stream_handle);
+  if (!stream) return fail(cudaErrorInvalidResourceHandle, "cudaEventRecord on a stream that does not exist");
+  event->stream = stream;
+  event->capture = stream->capture;
+  event->frontier = stream->frontier;
+  if (event->capture) return cudaSuccess;  // in a graph an event is an edge, not a node
+  event->position = stream->submitted + 1;
+  event->time = std::make_shared<std::chrono::steady_clock::time_point>();
+  lock.unlock();
+  return runtime.submit(stream, [time = event->time] { *time = std::chrono::steady_clock::now(); });
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, unsigned) {
+  auto& runtime = Runtime::instance();
+  std::unique_lock lock(runtime.mutex);
+  cudaError_t error;
+  CUevent_st* event = find_event(runtime, "cudaStreamWaitEvent", handle, error);
+  if (error) return error;
+  const auto stream = runtime.stream(stream_handle);
+  if (!stream) return fail(cudaErrorInvalidResourceHandle, "cudaStreamWaitEvent on a stream that does not exist");
+  if (!event->stream) return cudaSuccess;  // never recorded: nothing to wait for
+  if (stream->capture && stream->capture != event->capture) {
+    stream->capture->invalid = true;
+    return fail(cudaErrorStreamCaptureIsolation, "cudaStreamWaitEvent on an event recorded outside the capture");
+  }
+  if (event->capture) {
+    if (!stream->capture) {
+      stream->capture = event->capture;
+      stream->capture->streams.push_back(stream.get());
+      stream->frontier.clear();
+    }
+    stream->frontier.insert(stream->frontier.end(), event->frontier.begin(), event->frontier.end());
+    return cudaSuccess;
+  }
+  // The wait is for the record made last before this call; a later one does not move it.
+  const auto recorded_on = event->stream;
+  const uint64_t position = event->position;
+  lock.unlock();
+  return runtime.submit(stream, [=] { Runtime::instance().drain(recorded_on, position); });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
+  auto& runtime = Runtime::instance();
+  std::unique_lock lock(runtime.mutex);
+  cudaError_t error;
+  CUevent_st* event = find_event(runtime, "cudaEventSynchronize", handle, error);
+  if (error) return error;
+  if (event->capture) {
+    event->capture->invalid = true;
+    return fail(cudaErrorCapturedEvent);
+  }
+  if (!event->stream) return cudaSuccess;
+  const auto stream = event->stream;
+  const uint64_t position = event->position;
+  lock.unlock();
+  runtime.drain(stream, position);
+  return take_failure(stream->device);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  auto& runtime = Runtime::instance();
+  std::unique_lock lock(runtime.mutex);
+  cudaError_t error;
+  CUevent_st* event = find_event(runtime, "cudaEventQuery", handle, error);
+  if (error) return error;
+  if (event->capture) {
+    event->capture->invalid = true;
+    return fail(cudaErrorCapturedEvent);
+  }
+  const auto stream = event->stream;
+  if (!stream || stream->completed >= event->position) return cudaSuccess;
+  const uint64_t step = stream->completed + 1;  // see cudaStreamQuery
+  lock.unlock();
+  runtime.drain(stream, step);
+  return cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start_handle, cudaEvent_t end_handle) {
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  cudaError_t error;
+  const CUevent_st* start = find_event(runtime, "cudaEventElapsedTime", start_handle, error);
+  const CUevent_st* end = error ? nullptr : find_event(runtime, "cudaEventElapsedTime", end_handle, error);
+  if (error) return error;
+  for (const CUevent_st* event : {start, end}) {
+    if (!event->time) return fail(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime of an event never recorded");
+    if (event->stream->completed < event->position) return cudaErrorNotReady;
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();
+  return cudaSuccess;
+}

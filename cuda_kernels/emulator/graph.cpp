@@ -1,0 +1,163 @@
+// Emulated stream capture and graphs. What a capture forbids is refused as on a device, so that "this step can be
+// captured" is tested without one.
+#include <algorithm>
+
+#include "core/error.h"
+#include "cuda_kernels/emulator/config.h"
+#include "cuda_kernels/emulator/runtime.h"
+
+namespace ringgrad::emulator {
+namespace {
+
+constinit thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+
+cudaError_t refuse(Capture& capture, const char* call) {
+  capture.invalid = true;
+  return fail(cudaErrorStreamCaptureUnsupported, std::string(call) + " while a stream is being captured");
+}
+
+// Whether every node precedes the end of the stream in which the capture began.
+bool all_joined(const Capture& capture) {
+  std::vector<bool> reached(capture.nodes.size());
+  std::vector<int> open = capture.origin->frontier;
+  while (!open.empty()) {
+    const auto node = static_cast<size_t>(open.back());
+    open.pop_back();
+    if (reached[node]) continue;
+    reached[node] = true;
+    open.insert(open.end(), capture.nodes[node].after.begin(), capture.nodes[node].after.end());
+  }
+  return std::find(reached.begin(), reached.end(), false) == reached.end();
+}
+
+// Runs a graph's nodes, each after those it depends on: in the order of capture, or in a random one.
+void replay(const std::vector<Node>& nodes) {
+  if (config().streams != StreamOrder::Random) {
+    for (const Node& node : nodes) node.operation();
+    return;
+  }
+  std::minstd_rand random(config().streams_seed);
+  std::vector<bool> done(nodes.size());
+  std::vector<size_t> left(nodes.size());
+  for (size_t i = 0; i < left.size(); ++i) left[i] = i;
+  while (!left.empty()) {
+    const size_t start = random() % left.size();
+    for (size_t k = 0; k < left.size(); ++k) {
+      const auto candidate = left.begin() + static_cast<std::ptrdiff_t>((start + k) % left.size());
+      const Node& node = nodes[*candidate];
+      if (!std::all_of(node.after.begin(), node.after.end(), [&](int i) { return done[static_cast<size_t>(i)]; }))
+        continue;
+      node.operation();
+      done[*candidate] = true;
+      left.erase(candidate);
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+cudaError_t forbid_while_capturing(const char* call) {
+  if (thread_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  for (const auto& capture : runtime.captures) {
+    const bool concerns_us =
+        capture->mode == cudaStreamCaptureModeGlobal ||
+        (capture->mode == cudaStreamCaptureModeThreadLocal && capture->thread == std::this_thread::get_id());
+    if (concerns_us) return refuse(*capture, call);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t forbid_while_capturing(const char* call, const CUstream_st& stream) {
+  std::lock_guard lock(Runtime::instance().mutex);
+  return stream.capture ? refuse(*stream.capture, call) : cudaSuccess;
+}
+
+}  // namespace ringgrad::emulator
+
+using namespace ringgrad::emulator;
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(thread_mode, *mode);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  if (!handle) return fail(cudaErrorStreamCaptureUnsupported, "the null stream cannot be captured");
+  const auto stream = runtime.stream(handle);
+  if (!stream) return fail(cudaErrorInvalidResourceHandle, "cudaStreamBeginCapture on a stream that does not exist");
+  if (stream->capture) return refuse(*stream->capture, "cudaStreamBeginCapture");
+  stream->capture = std::make_shared<Capture>(Capture{handle, mode, std::this_thread::get_id(), {handle}, {}});
+  stream->frontier.clear();
+  runtime.captures.push_back(stream->capture);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
+  *graph = nullptr;
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  const auto stream = runtime.stream(handle);
+  if (!stream || !stream->capture) return fail(cudaErrorInvalidValue, "cudaStreamEndCapture without a capture");
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (capture->origin != handle) {
+    capture->invalid = true;
+    return fail(cudaErrorStreamCaptureUnmatched);
+  }
+  const bool joined = all_joined(*capture);
+  std::erase(runtime.captures, capture);
+  for (CUstream_st* member : capture->streams) {
+    member->capture = nullptr;
+    member->frontier.clear();
+  }
+  if (capture->invalid) return fail(cudaErrorStreamCaptureInvalidated);
+  if (!joined) return fail(cudaErrorStreamCaptureUnjoined);
+  *graph = new CUgraph_st{std::move(capture->nodes)};
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  const auto stream = runtime.stream(handle);
+  if (!stream) return fail(cudaErrorInvalidResourceHandle, "cudaStreamIsCapturing on a stream that does not exist");
+  *status = !stream->capture           ? cudaStreamCaptureStatusNone
+            : stream->capture->invalid ? cudaStreamCaptureStatusInvalidated
+                                       : cudaStreamCaptureStatusActive;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void* nodes, size_t* count) {
+  if (nodes) return fail(cudaErrorInvalidValue, "the emulator only counts the nodes of a graph");
+  *count = graph->nodes.size();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new CUgraphExec_st{std::make_shared<const std::vector<Node>>(graph->nodes)};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
+  auto& runtime = Runtime::instance();
+  std::shared_ptr<CUstream_st> stream;
+  {
+    std::lock_guard lock(runtime.mutex);
+    stream = runtime.stream(handle);
+  }
+  if (!stream) return fail(cudaErrorInvalidResourceHandle, "cudaGraphLaunch on a stream that does not exist");
+  return runtime.submit(stream, [nodes = executable->nodes] { replay(*nodes); });
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}

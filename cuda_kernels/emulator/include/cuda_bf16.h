@@ -1,0 +1,9 @@
+// Stand-in for the CUDA toolkit's header of this name: __nv_bfloat16 with the bits and rounding of the device's.
+#pragma once
+
+#include "cuda_kernels/emulator/sixteen_bit.h"
+
+using __nv_bfloat16 = ringgrad::emulator::SixteenBit<ringgrad::bfloat16>;
+
+inline __nv_bfloat16 __float2bfloat16(float value) { return __nv_bfloat16(value); }
+inline float __bfloat162float(__nv_bfloat16 value) { return static_cast<float>(value); }

@@ -1,0 +1,13 @@
+// Stand-in for the CUDA toolkit's header of this name: asynchronous copies (cp.async). See emulator/async_copy.h.
+#pragma once
+
+#include "cuda_kernels/emulator/language.h"
+
+inline void __pipeline_memcpy_async(void* destination, const void* source, size_t bytes, size_t zero_fill = 0,
+                                    RINGGRAD_SITE) {
+  auto& block = *ringgrad::emulator::running_block;
+  const std::string problem = block.async_copies().start(destination, source, bytes, zero_fill);
+  if (!problem.empty()) block.fail(site, problem);
+}
+inline void __pipeline_commit() { ringgrad::emulator::running_block->async_copies().commit(); }
+inline void __pipeline_wait_prior(int groups) { ringgrad::emulator::running_block->async_copies().wait_prior(groups); }

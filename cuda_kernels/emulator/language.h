@@ -1,0 +1,107 @@
+// The CUDA C++ language on the host: keywords become nothing, built-in variables become thread-local ones, barriers
+// and warp intrinsics become calls of the block's scheduler.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "cuda_kernels/emulator/block.h"
+#include "cuda_kernels/emulator/vector_types.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __launch_bounds__(...)
+#define __forceinline__ inline __attribute__((always_inline))
+#define __align__(bytes) __attribute__((aligned(bytes)))
+// One copy for each operating system thread: it runs one block at a time, and fibers never leave it. (Function-local
+// thread_local variables are static, as shared arrays are.)
+#define __shared__ thread_local
+// Dynamic shared memory, the form that both compilers understand: DYNAMIC_SHARED(float, tile); tile[i] = ...
+#define DYNAMIC_SHARED(Type, name) \
+  Type* name = static_cast<Type*>(::ringgrad::emulator::running_block->dynamic_shared())
+
+inline constinit thread_local uint3 threadIdx{0, 0, 0}, blockIdx{0, 0, 0};
+inline constinit thread_local dim3 blockDim, gridDim;
+inline constexpr int warpSize = ringgrad::emulator::kWarpSize;
+
+namespace ringgrad::emulator {
+
+// The block whose kernel this operating system thread is in.
+inline constinit thread_local Block* running_block = nullptr;
+
+template <class T>
+uint64_t to_bits(T value) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>, "shuffles move up to 8 bytes");
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+template <class T>
+T from_bits(uint64_t bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+std::string combine_shuffle(Lane* lanes, uint32_t arrived);
+std::string combine_ballot(Lane* lanes, uint32_t arrived);
+std::string combine_nothing(Lane* lanes, uint32_t arrived);
+
+template <class T>
+T shuffle(uint32_t mask, T value, int source, const char* kind, Site site) {
+  return from_bits<T>(running_block->collective(mask, {to_bits(value), 0, source}, combine_shuffle, kind, site).out);
+}
+inline int lane() { return running_block->lane(); }
+
+}  // namespace ringgrad::emulator
+
+// ---- barriers and fences ----------------------------------------------------------------------------------------
+#define RINGGRAD_SITE ::ringgrad::emulator::Site site = ::ringgrad::emulator::Site::here()
+
+inline void __syncthreads(RINGGRAD_SITE) { ringgrad::emulator::running_block->sync_threads(site); }
+inline void __syncwarp(unsigned mask = 0xffffffffu, RINGGRAD_SITE) {
+  ringgrad::emulator::running_block->collective(mask, {}, ringgrad::emulator::combine_nothing, "__syncwarp", site);
+}
+inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+inline void __threadfence_block() { std::atomic_thread_fence(std::memory_order_acq_rel); }
+[[noreturn]] inline void __trap(RINGGRAD_SITE) { ringgrad::emulator::running_block->fail(site, "__trap"); }
+
+// ---- warp shuffles: `width` divides the warp into groups that shuffle among themselves ---------------------------
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32, RINGGRAD_SITE) {
+  const int base = ringgrad::emulator::lane() & ~(width - 1);
+  return ringgrad::emulator::shuffle(mask, value, base + (source & (width - 1)), "__shfl_sync", site);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, RINGGRAD_SITE) {
+  const int lane = ringgrad::emulator::lane(), source = lane + static_cast<int>(delta);
+  const bool inside = (lane & (width - 1)) + static_cast<int>(delta) < width;
+  return ringgrad::emulator::shuffle(mask, value, inside ? source : lane, "__shfl_down_sync", site);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, RINGGRAD_SITE) {
+  const int lane = ringgrad::emulator::lane(), source = lane - static_cast<int>(delta);
+  const bool inside = (lane & (width - 1)) >= static_cast<int>(delta);
+  return ringgrad::emulator::shuffle(mask, value, inside ? source : lane, "__shfl_up_sync", site);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, RINGGRAD_SITE) {
+  const int lane = ringgrad::emulator::lane(), source = lane ^ lane_mask;
+  const bool inside = (source & ~(width - 1)) <= (lane & ~(width - 1));
+  return ringgrad::emulator::shuffle(mask, value, inside ? source : lane, "__shfl_xor_sync", site);
+}
+
+// ---- warp votes ---------------------------------------------------------------------------------------------------
+inline unsigned __ballot_sync(unsigned mask, int predicate, RINGGRAD_SITE) {
+  const ringgrad::emulator::Lane vote{predicate != 0, 0, 0};
+  return static_cast<unsigned>(
+      ringgrad::emulator::running_block->collective(mask, vote, ringgrad::emulator::combine_ballot, "a warp vote", site)
+          .out);
+}
+inline int __any_sync(unsigned mask, int predicate, RINGGRAD_SITE) { return __ballot_sync(mask, predicate, site) != 0; }
+inline int __all_sync(unsigned mask, int predicate, RINGGRAD_SITE) {
+  return __ballot_sync(mask, !predicate, site) == 0;
+}

@@ -1,0 +1,57 @@
+// Emulated launches: the blocks of a grid, on the threads of the first CPU device.
+#include "cuda_kernels/emulator/launch_kernel.h"
+
+#include "core/error.h"
+#include "core/parallel.h"
+#include "cuda_kernels/emulator/block.h"
+#include "cuda_kernels/emulator/runtime.h"
+
+namespace ringgrad::emulator {
+namespace {
+
+constexpr unsigned kMaxGridYZ = 65535;
+
+std::string wrong_configuration(const cudaLaunchConfig_t& config) {
+  const dim3 g = config.gridDim, b = config.blockDim;
+  const auto shape = [](dim3 d) { return str("(", d.x, ", ", d.y, ", ", d.z, ")"); };
+  const uint64_t threads = uint64_t{b.x} * b.y * b.z;
+  if (threads == 0 || threads > kMaxThreads || b.z > 64)
+    return str("block ", shape(b), ", expected 1 to ", kMaxThreads, " threads");
+  if (g.x == 0 || g.y == 0 || g.z == 0 || g.x > 0x7fffffffu || g.y > kMaxGridYZ || g.z > kMaxGridYZ)
+    return str("grid ", shape(g), ", expected at least one block and y, z up to ", kMaxGridYZ);
+  if (config.dynamicSmemBytes > kMaxSharedBytes)
+    return str(config.dynamicSmemBytes, " bytes of shared memory, expected at most ", kMaxSharedBytes);
+  return "";
+}
+
+void run_grid(const Grid& grid) {
+  const int64_t blocks = int64_t{grid.grid.x} * grid.grid.y * grid.grid.z;
+  const Stream host = current_stream(Device(DeviceType::CPU));
+  const int64_t grain = std::max<int64_t>(1, blocks / (8 * thread_count(host)));
+  parallel_for(host, blocks, grain, [&](int64_t begin, int64_t end) {
+    Block& block = Block::mine();
+    for (int64_t index = begin; index < end; ++index) block.run(grid, index);
+  });
+}
+
+}  // namespace
+
+cudaError_t launch(const cudaLaunchConfig_t& config, void (*body)(const void*), std::shared_ptr<const void> arguments) {
+  if (const std::string problem = wrong_configuration(config); !problem.empty())
+    return fail(cudaErrorInvalidConfiguration, problem);
+  auto& runtime = Runtime::instance();
+  std::shared_ptr<CUstream_st> stream;
+  {
+    std::lock_guard lock(runtime.mutex);
+    stream = runtime.stream(config.stream);
+  }
+  if (!stream) return fail(cudaErrorInvalidResourceHandle, "a launch on a stream that does not exist");
+  if (stream->device != current_device())
+    return fail(cudaErrorInvalidResourceHandle, str("a launch on a stream of device ", stream->device,
+                                                    " while the current device is ", current_device()));
+  return runtime.submit(stream, [config, body, arguments = std::move(arguments)] {
+    run_grid({config.gridDim, config.blockDim, config.dynamicSmemBytes, body, arguments.get()});
+  });
+}
+
+}  // namespace ringgrad::emulator

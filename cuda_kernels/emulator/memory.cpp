@@ -1,0 +1,113 @@
+// Emulated device memory: host memory with an account for each device, filled with NaN when it is handed out.
+#include <cstdlib>
+#include <cstring>
+
+#include "core/error.h"
+#include "cuda_kernels/emulator/config.h"
+#include "cuda_kernels/emulator/runtime.h"
+
+namespace ringgrad::emulator {
+
+constexpr size_t kAlignment = 256;  // what cudaMalloc promises
+
+const Allocation* Runtime::find(const void* memory, uintptr_t* begin) {
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  auto after = allocations.upper_bound(address);
+  if (after == allocations.begin()) return nullptr;
+  const auto& [first, allocation] = *--after;
+  if (address >= first + allocation.bytes) return nullptr;
+  if (begin) *begin = first;
+  return &allocation;
+}
+
+}  // namespace ringgrad::emulator
+
+using namespace ringgrad::emulator;
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  *memory = nullptr;
+  if (const cudaError_t error = forbid_while_capturing("cudaMalloc")) return error;
+  if (bytes == 0) return cudaSuccess;
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  DeviceState& device = runtime.devices[static_cast<size_t>(current_device())];
+  const size_t limit = config().memory_bytes;
+  // Exactly as many bytes as asked for, so that AddressSanitizer sees the first one beyond.
+  if (bytes > limit || device.used_bytes > limit - bytes || posix_memalign(memory, kAlignment, bytes) != 0)
+    return fail(cudaErrorMemoryAllocation,
+                ringgrad::str("asked for ", bytes, " bytes of device ", current_device(), ", where ", device.used_bytes,
+                              " of ", limit, " are in use (RINGGRAD_EMU_MEMORY_MB)"));
+  std::memset(*memory, 0xFF, bytes);
+  device.used_bytes += bytes;
+  runtime.allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, current_device()};
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* memory) {
+  if (!memory) return cudaSuccess;
+  if (const cudaError_t error = forbid_while_capturing("cudaFree")) return error;
+  auto& runtime = Runtime::instance();
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  int device;
+  {
+    std::lock_guard lock(runtime.mutex);
+    const auto found = runtime.allocations.find(address);
+    if (found == runtime.allocations.end() || found->second.device == kPinned)
+      return fail(cudaErrorInvalidValue, "cudaFree of an address that cudaMalloc did not return");
+    device = found->second.device;
+  }
+  runtime.drain_device(device);
+  std::lock_guard lock(runtime.mutex);
+  const auto found = runtime.allocations.find(address);
+  runtime.devices[static_cast<size_t>(device)].used_bytes -= found->second.bytes;
+  runtime.allocations.erase(found);
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void** memory, size_t bytes) {
+  *memory = nullptr;
+  if (const cudaError_t error = forbid_while_capturing("cudaMallocHost")) return error;
+  if (posix_memalign(memory, 4096, bytes ? bytes : 1) != 0) return fail(cudaErrorMemoryAllocation);
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  runtime.allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, kPinned};
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  if (!memory) return cudaSuccess;
+  if (const cudaError_t error = forbid_while_capturing("cudaFreeHost")) return error;
+  auto& runtime = Runtime::instance();
+  for (size_t device = 0; device < runtime.devices.size(); ++device) runtime.drain_device(static_cast<int>(device));
+  std::lock_guard lock(runtime.mutex);
+  const auto found = runtime.allocations.find(reinterpret_cast<uintptr_t>(memory));
+  if (found == runtime.allocations.end() || found->second.device != kPinned)
+    return fail(cudaErrorInvalidValue, "cudaFreeHost of an address that cudaMallocHost did not return");
+  runtime.allocations.erase(found);
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  const size_t used = runtime.devices[static_cast<size_t>(current_device())].used_bytes;
+  *total = config().memory_bytes;
+  *free = used < *total ? *total - used : 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  void* address = const_cast<void*>(memory);
+  const Allocation* allocation = runtime.find(memory);
+  if (!allocation)
+    *attributes = {cudaMemoryTypeUnregistered, -1, nullptr, address};
+  else if (allocation->device == kPinned)
+    *attributes = {cudaMemoryTypeHost, 0, address, address};
+  else
+    *attributes = {cudaMemoryTypeDevice, allocation->device, address, nullptr};
+  return cudaSuccess;
+}

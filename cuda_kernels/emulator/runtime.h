@@ -1,0 +1,126 @@
+// The state behind the emulated runtime API: devices with their memory accounts, streams as queues of closures, events
+// as positions in them, graphs as recorded closures.
+//
+// An operation of a stream runs on whichever host thread makes it run: the one that queues it (eager) or the one that
+// waits for it (lazy, random). The runtime's lock is never held meanwhile, because operations may meet each other, as
+// the ranks of a collective do.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda_kernels/emulator/runtime_api.h"
+
+namespace ringgrad::emulator {
+
+using Operation = std::function<void()>;  // may be called again: a graph replays it
+
+struct Node {
+  Operation operation;
+  std::vector<int> after;  // nodes that must have run before
+};
+
+// A stream capture in progress. It begins on one stream and spreads to those that wait for its events.
+struct Capture {
+  CUstream_st* origin;
+  cudaStreamCaptureMode mode;
+  std::thread::id thread;
+  std::vector<CUstream_st*> streams;
+  std::vector<Node> nodes;
+  bool invalid = false;
+};
+
+struct Allocation {
+  size_t bytes;
+  int device;  // kPinned: page-locked host memory
+};
+inline constexpr int kPinned = -1;
+
+struct DeviceState {
+  size_t used_bytes = 0;
+  uint64_t peers = 0;  // bit i: kernels may access device i's memory
+  std::shared_ptr<CUstream_st> null_stream;
+  // The first failure of an operation since the last wait that could report it; "" is none.
+  std::string failure;
+};
+
+}  // namespace ringgrad::emulator
+
+struct CUstream_st {
+  int device = 0;
+  bool blocking = false;  // waits for the null stream and the null stream for it
+  std::deque<ringgrad::emulator::Operation> queue;
+  uint64_t submitted = 0, completed = 0;
+  bool running = false;
+  std::shared_ptr<ringgrad::emulator::Capture> capture;
+  std::vector<int> frontier;  // while capturing: the nodes that the next one must follow
+};
+
+struct CUevent_st {
+  std::shared_ptr<CUstream_st> stream;  // where it was recorded last; nullptr: never
+  uint64_t position = 0;                // it is complete when the stream has completed that many operations
+  std::shared_ptr<std::chrono::steady_clock::time_point> time;
+  std::shared_ptr<ringgrad::emulator::Capture> capture;  // when recorded in one
+  std::vector<int> frontier;
+};
+
+struct CUgraph_st {
+  std::vector<ringgrad::emulator::Node> nodes;
+};
+struct CUgraphExec_st {
+  std::shared_ptr<const std::vector<ringgrad::emulator::Node>> nodes;
+};
+
+namespace ringgrad::emulator {
+
+class Runtime {
+ public:
+  static Runtime& instance();  // never destroyed: tensors with static storage duration are freed late
+
+  std::mutex mutex;  // guards everything below and the structures above
+  std::condition_variable progress;
+  std::vector<DeviceState> devices;
+  std::map<uintptr_t, Allocation> allocations;  // by their first byte
+  std::map<CUstream_st*, std::shared_ptr<CUstream_st>> streams;
+  std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
+  std::vector<std::shared_ptr<Capture>> captures;
+  std::minstd_rand random;
+
+  // The allocation that contains `memory`, or nullptr.
+  const Allocation* find(const void* memory, uintptr_t* begin = nullptr);
+  // nullptr means the current device's null stream. Returns nullptr for a handle that is not a stream.
+  std::shared_ptr<CUstream_st> stream(CUstream_st* handle);
+
+  // Queues an operation (or records it, while capturing) and runs it when streams are eager. Returns cudaSuccess, or
+  // what an operation that ran meanwhile failed with. Takes the lock.
+  cudaError_t submit(const std::shared_ptr<CUstream_st>& stream, Operation operation);
+  // Runs the stream's operations until `position` of them are complete. Takes the lock.
+  void drain(const std::shared_ptr<CUstream_st>& stream, uint64_t position);
+  void drain_all(const std::shared_ptr<CUstream_st>& stream);
+  void drain_device(int device);
+
+ private:
+  Runtime();
+  bool run_another_stream(std::unique_lock<std::mutex>& lock, const CUstream_st& stream);
+};
+
+int current_device();
+// Remembers the error for cudaGetLastError and the detail for cudaGetErrorString; returns the error.
+cudaError_t fail(cudaError_t error, const std::string& detail = "");
+// Reports and forgets the failure of a device's operation, if any.
+cudaError_t take_failure(int device);
+// Calls that a capture forbids: returns cudaErrorStreamCaptureUnsupported and spoils the capture, or cudaSuccess.
+cudaError_t forbid_while_capturing(const char* call);
+cudaError_t forbid_while_capturing(const char* call, const CUstream_st& stream);
+
+}  // namespace ringgrad::emulator

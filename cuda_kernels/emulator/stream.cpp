@@ -1,0 +1,185 @@
+// Emulated streams: who runs which operation when.
+#include <algorithm>
+
+#include "core/error.h"
+#include "cuda_kernels/emulator/config.h"
+#include "cuda_kernels/emulator/runtime.h"
+
+namespace ringgrad::emulator {
+
+using Lock = std::unique_lock<std::mutex>;
+
+std::shared_ptr<CUstream_st> Runtime::stream(CUstream_st* handle) {
+  if (!handle) return devices[static_cast<size_t>(current_device())].null_stream;
+  const auto found = streams.find(handle);
+  return found == streams.end() ? nullptr : found->second;
+}
+
+cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operation operation) {
+  Lock lock(mutex);
+  if (const auto& capture = stream->capture) {
+    const int node = static_cast<int>(capture->nodes.size());
+    capture->nodes.push_back({std::move(operation), stream->frontier});
+    stream->frontier = {node};
+    return cudaSuccess;
+  }
+  // The null stream waits for all blocking streams of its device, and they for it.
+  const auto& null_stream = devices[static_cast<size_t>(stream->device)].null_stream;
+  std::vector<std::pair<std::shared_ptr<CUstream_st>, uint64_t>> before;
+  const auto follow = [&](const std::shared_ptr<CUstream_st>& other) {
+    if (other->completed < other->submitted) before.emplace_back(other, other->submitted);
+  };
+  if (stream == null_stream) {
+    for (const auto& [handle, other] : streams)
+      if (other->blocking && other->device == stream->device) follow(other);
+  } else if (stream->blocking) {
+    follow(null_stream);
+  }
+  if (before.empty()) {
+    stream->queue.push_back(std::move(operation));
+  } else {
+    stream->queue.push_back([this, before, operation = std::move(operation)] {
+      for (const auto& [other, position] : before) drain(other, position);
+      operation();
+    });
+  }
+  const uint64_t position = ++stream->submitted;
+  lock.unlock();
+  if (config().streams != StreamOrder::Eager) return cudaSuccess;
+  drain(stream, position);
+  return take_failure(stream->device);
+}
+
+void Runtime::drain(const std::shared_ptr<CUstream_st>& stream, uint64_t position) {
+  Lock lock(mutex);
+  while (stream->completed < position) {
+    if (stream->running) {  // by another host thread
+      progress.wait(lock);
+      continue;
+    }
+    if (config().streams == StreamOrder::Random && run_another_stream(lock, *stream)) continue;
+    const Operation operation = std::move(stream->queue.front());
+    stream->queue.pop_front();
+    stream->running = true;
+    lock.unlock();
+    std::string failure;
+    try {
+      operation();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    lock.lock();
+    stream->running = false;
+    ++stream->completed;
+    auto& first_failure = devices[static_cast<size_t>(stream->device)].failure;
+    if (first_failure.empty()) first_failure = failure;
+    progress.notify_all();
+  }
+}
+
+// Every second time, lets an operation of another stream of the device go first, as a device may. Only what a program
+// orders by events or waits is then still in order.
+bool Runtime::run_another_stream(Lock& lock, const CUstream_st& stream) {
+  static uint32_t seed = 0;
+  if (seed != config().streams_seed) random.seed(seed = config().streams_seed);
+  if (random() >> 8 & 1) return false;
+  std::vector<std::shared_ptr<CUstream_st>> others;
+  for (const auto& [handle, other] : streams)
+    if (other->device == stream.device && handle != &stream && !other->running && !other->queue.empty())
+      others.push_back(other);
+  if (others.empty()) return false;
+  const auto other = others[random() % others.size()];
+  const uint64_t position = other->completed + 1;
+  lock.unlock();
+  drain(other, position);
+  lock.lock();
+  return true;
+}
+
+void Runtime::drain_all(const std::shared_ptr<CUstream_st>& stream) {
+  uint64_t position;
+  {
+    std::lock_guard lock(mutex);
+    position = stream->submitted;
+  }
+  drain(stream, position);
+}
+
+void Runtime::drain_device(int device) {
+  std::vector<std::shared_ptr<CUstream_st>> of_device;
+  {
+    std::lock_guard lock(mutex);
+    of_device.push_back(devices[static_cast<size_t>(device)].null_stream);
+    for (const auto& [handle, stream] : streams)
+      if (stream->device == device) of_device.push_back(stream);
+  }
+  for (const auto& stream : of_device) drain_all(stream);
+}
+
+}  // namespace ringgrad::emulator
+
+using namespace ringgrad::emulator;
+
+static std::shared_ptr<CUstream_st> find_stream(const char* call, cudaStream_t handle, cudaError_t& error) {
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  auto stream = runtime.stream(handle);
+  error = stream ? cudaSuccess
+                 : fail(cudaErrorInvalidResourceHandle, std::string(call) + " on a stream that does not exist");
+  return stream;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
+  auto& runtime = Runtime::instance();
+  auto stream = std::make_shared<CUstream_st>();
+  stream->device = current_device();
+  stream->blocking = !(flags & cudaStreamNonBlocking);
+  *handle = stream.get();
+  std::lock_guard lock(runtime.mutex);
+  runtime.streams[stream.get()] = std::move(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t handle) {
+  cudaError_t error;
+  const auto stream = find_stream("cudaStreamDestroy", handle, error);
+  if (error) return error;
+  if ((error = forbid_while_capturing("cudaStreamDestroy", *stream))) return error;
+  auto& runtime = Runtime::instance();
+  runtime.drain_all(stream);
+  std::lock_guard lock(runtime.mutex);
+  runtime.streams.erase(handle);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+  cudaError_t error;
+  const auto stream = find_stream("cudaStreamSynchronize", handle, error);
+  if (error) return error;
+  if ((error = forbid_while_capturing("cudaStreamSynchronize", *stream))) return error;
+  Runtime::instance().drain_all(stream);
+  return take_failure(stream->device);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  cudaError_t error;
+  const auto stream = find_stream("cudaStreamQuery", handle, error);
+  if (error) return error;
+  if ((error = forbid_while_capturing("cudaStreamQuery", *stream))) return error;
+  auto& runtime = Runtime::instance();
+  // A lazy stream would never be ready for a program that polls: asking makes one step.
+  uint64_t step;
+  {
+    std::lock_guard lock(runtime.mutex);
+    if (stream->completed == stream->submitted) return cudaSuccess;
+    step = stream->completed + 1;
+  }
+  runtime.drain(stream, step);
+  return cudaErrorNotReady;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* data) {
+  cudaError_t error;
+  const auto stream = find_stream("cudaLaunchHostFunc", handle, error);
+  return error ? error : Runtime::instance().submit(stream, [=] { function(data); });
+}

@@ -1,0 +1,123 @@
+// CUDA as core sees it: a count of devices, memory, a default stream each, and a way to wait.
+#include "cuda_kernels/runtime/backend.h"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "core/check.h"
+#include "core/device_backend.h"
+#include "core/op_scope.h"
+#include "cuda_kernels/runtime/check.h"
+#include "cuda_kernels/runtime/device_guard.h"
+#include "cuda_kernels/runtime/graph.h"
+#include "cuda_kernels/runtime/stream.h"
+
+namespace ringgrad::cuda {
+namespace {
+
+struct DeviceRecord {
+  std::once_flag once;
+  std::optional<OwnedStream> default_stream;
+  std::mutex mutex;  // guards:
+  int graphs = 0;    // alive; while there are any, freed memory is kept back
+  std::vector<void*> kept_back;
+};
+
+// cudaMalloc inside a capture is refused as possibly unsafe. Ours is safe: it hands out memory that nobody has used.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+class CudaBackend : public DeviceBackend {
+ public:
+  int count() const override {
+    static const int devices = [] {
+      int found = 0;  // without a driver or a device: an error, which means none
+      if (cudaGetDeviceCount(&found) != cudaSuccess) found = 0;
+      cudaGetLastError();
+      return found;
+    }();
+    return devices;
+  }
+
+  void* allocate(int index, size_t bytes) override {
+    const DeviceGuard guard(Device(DeviceType::CUDA, index));
+    const RelaxedCapture relaxed;
+    void* memory = nullptr;
+    const cudaError_t error = cudaMalloc(&memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+      // Inside a capture nothing can be waited for, so cached blocks cannot be given back to try again.
+      if (capturing()) CUDA_CHECK(error);
+      cudaGetLastError();
+      return nullptr;
+    }
+    CUDA_CHECK(error);
+    return memory;
+  }
+
+  void deallocate(int index, void* memory, size_t) override {
+    DeviceRecord& device = record(index);
+    std::lock_guard lock(device.mutex);
+    if (device.graphs > 0) {
+      device.kept_back.push_back(memory);
+      return;
+    }
+    const DeviceGuard guard(Device(DeviceType::CUDA, index));
+    CUDA_CHECK(cudaFree(memory));
+  }
+
+  Stream default_stream(int index) override {
+    check_device("stream", Device(DeviceType::CUDA, index));
+    DeviceRecord& device = record(index);
+    std::call_once(device.once, [&] { device.default_stream.emplace(Device(DeviceType::CUDA, index)); });
+    return device.default_stream->get();
+  }
+
+  void synchronize(Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    CUDA_CHECK(cudaStreamSynchronize(native(stream)));
+  }
+
+  void keep_memory(int index) {
+    std::lock_guard lock(record(index).mutex);
+    ++record(index).graphs;
+  }
+  void release_memory(int index) {
+    DeviceRecord& device = record(index);
+    std::lock_guard lock(device.mutex);
+    if (--device.graphs > 0) return;
+    const DeviceGuard guard(Device(DeviceType::CUDA, index));
+    for (void* memory : device.kept_back) cudaFree(memory);
+    device.kept_back.clear();
+  }
+
+ private:
+  DeviceRecord& record(int index) {
+    std::call_once(once_, [this] { records_ = std::make_unique<DeviceRecord[]>(static_cast<size_t>(count())); });
+    return records_[static_cast<size_t>(index)];
+  }
+
+  std::once_flag once_;
+  std::unique_ptr<DeviceRecord[]> records_;
+};
+
+CudaBackend* backend = [] {
+  auto* created = new CudaBackend;  // never destroyed: tensors with static storage duration are freed late
+  register_backend(DeviceType::CUDA, created);
+  return created;
+}();
+
+}  // namespace
+
+void keep_memory(Device device) { backend->keep_memory(device.index); }
+void release_memory(Device device) { backend->release_memory(device.index); }
+
+}  // namespace ringgrad::cuda

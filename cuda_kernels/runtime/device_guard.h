@@ -1,0 +1,23 @@
+// The CUDA runtime's current device, which belongs to the calling thread.
+#pragma once
+
+#include "core/device.h"
+
+namespace ringgrad::cuda {
+
+// Makes a CUDA device the current one for the guard's lifetime. Throws CudaError.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+
+ private:
+  int previous_;
+  int entered_;
+};
+
+// How many streaming multiprocessors a device has. Thread-safe.
+int multiprocessors(Device device);
+
+}  // namespace ringgrad::cuda

@@ -1,0 +1,79 @@
+#include "cuda_kernels/runtime/graph.h"
+
+#include <utility>
+
+#include "cuda_kernels/runtime/backend.h"
+#include "cuda_kernels/runtime/check.h"
+#include "cuda_kernels/runtime/device_guard.h"
+
+namespace ringgrad::cuda {
+namespace {
+
+constinit thread_local int capture_depth = 0;
+
+// A capture that ends in every case, so that an exception does not leave the stream recording.
+class Recording {
+ public:
+  explicit Recording(Stream stream) : stream_(stream) {
+    CUDA_CHECK(cudaStreamBeginCapture(native(stream_), cudaStreamCaptureModeThreadLocal));
+    ++capture_depth;
+  }
+  ~Recording() {
+    if (open_) {
+      --capture_depth;
+      cudaStreamEndCapture(native(stream_), &graph_);
+    }
+    if (graph_) cudaGraphDestroy(graph_);
+    cudaGetLastError();
+  }
+  Recording(const Recording&) = delete;
+
+  cudaGraph_t finish() {
+    open_ = false;
+    --capture_depth;
+    CUDA_CHECK(cudaStreamEndCapture(native(stream_), &graph_));
+    return graph_;
+  }
+
+ private:
+  Stream stream_;
+  cudaGraph_t graph_ = nullptr;
+  bool open_ = true;
+};
+
+}  // namespace
+
+bool capturing() { return capture_depth > 0; }
+
+Graph::Graph(OwnedStream stream, cudaGraph_t recorded) : stream_(std::move(stream)) {
+  CUDA_CHECK(cudaGraphGetNodes(recorded, nullptr, &nodes_));
+  CUDA_CHECK(cudaGraphInstantiate(&executable_, recorded, 0));
+  keep_memory(device());
+}
+Graph::Graph(Graph&& other) noexcept
+    : stream_(std::move(other.stream_)), executable_(std::exchange(other.executable_, nullptr)), nodes_(other.nodes_) {}
+Graph::~Graph() {
+  if (!executable_) return;
+  const DeviceGuard guard(device());
+  cudaDeviceSynchronize();  // a replay may still be running
+  cudaGraphExecDestroy(executable_);
+  release_memory(device());
+}
+
+void Graph::launch(Stream stream) const {
+  const DeviceGuard guard(stream.device);
+  CUDA_CHECK(cudaGraphLaunch(executable_, native(stream)));
+}
+
+Graph capture(Device device, const std::function<void()>& body) {
+  const DeviceGuard device_guard(device);
+  OwnedStream own(device);
+  Recording recording(own.get());
+  {
+    const StreamGuard guard(own.get());
+    body();
+  }
+  return Graph(std::move(own), recording.finish());
+}
+
+}  // namespace ringgrad::cuda

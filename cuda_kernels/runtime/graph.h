@@ -1,0 +1,44 @@
+// CUDA graphs: a sequence of operations recorded once and replayed with one call, which saves the cost of launching
+// each kernel. That cost, not the device, limits the training of small networks.
+#pragma once
+
+#include <functional>
+
+#include <cuda_runtime.h>
+
+#include "cuda_kernels/runtime/stream.h"
+
+namespace ringgrad::cuda {
+
+// A recorded sequence, ready to run. Movable. Memory that the recorded body took from the allocator stays reserved for
+// as long as the graph lives.
+class Graph {
+ public:
+  Graph(Graph&& other) noexcept;
+  ~Graph();
+  Graph& operator=(Graph&&) = delete;
+
+  // Queues one replay on a stream of the graph's device. Replays of one graph follow each other.
+  void launch(Stream stream) const;
+  size_t nodes() const { return nodes_; }  // kernels, copies and so on that one replay runs
+  Device device() const { return stream_.get().device; }
+
+ private:
+  friend Graph capture(Device, const std::function<void()>&);
+  Graph(OwnedStream stream, cudaGraph_t recorded);
+
+  OwnedStream stream_;  // its blocks in the caching allocator are the graph's memory
+  cudaGraphExec_t executable_ = nullptr;
+  size_t nodes_ = 0;
+};
+
+// Records what `body` queues on the current stream of `device`, running nothing. Meanwhile the current stream is a
+// private one, so that memory which body takes and frees is used again by this graph alone. Throws what body throws,
+// and CudaError when body does what cannot be recorded: waits for the device (item(), copies to the host), or uses
+// another stream without waiting for it in the end.
+Graph capture(Device device, const std::function<void()>& body);
+
+// Whether this thread is inside capture().
+bool capturing();
+
+}  // namespace ringgrad::cuda

@@ -1,0 +1,234 @@
+// The emulated CUDA runtime: devices, memory, copies, streams, events, capture.
+#ifdef RINGGRAD_CUDA_EMULATED
+#include <cmath>
+#include <cstring>
+
+#include "core/allocator.h"
+#include "core/factory.h"
+#include "cuda_kernels/emulator/config.h"
+#include "cuda_kernels/runtime/event.h"
+#include "cuda_kernels/runtime/graph.h"
+#include "tests/catch.h"
+#include "tests/emulator_runtime_kernels.cu"
+#include "tests/emulator_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+using emulator::StreamOrder;
+
+namespace {
+
+class StreamOrderGuard {
+ public:
+  explicit StreamOrderGuard(StreamOrder order, uint32_t seed = 1) {
+    emulator::config().streams = order;
+    emulator::config().streams_seed = seed;
+  }
+  ~StreamOrderGuard() { emulator::config().streams = StreamOrder::Eager; }
+};
+
+size_t free_bytes(int device) {
+  CUDA_CHECK(cudaSetDevice(device));
+  size_t free, total;
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  CUDA_CHECK(cudaSetDevice(0));
+  return free;
+}
+
+constexpr int kN = 1000;
+
+}  // namespace
+
+TEST_CASE("emulator: each device has its own memory account, with a limit", "[quick][emulated]") {
+  REQUIRE(device_count(DeviceType::CUDA) == emulator::config().devices);
+  const size_t before0 = free_bytes(0), before1 = free_bytes(1);
+  {
+    Array<char> block(5000);
+    REQUIRE(free_bytes(0) == before0 - 5000);
+    REQUIRE(free_bytes(1) == before1);
+    REQUIRE_THROWS_AS(Array<char>(before0), OutOfMemoryError);
+  }
+  REQUIRE(free_bytes(0) == before0);
+  REQUIRE_THROWS_AS(Device("cuda:99"), DeviceError);
+  REQUIRE_THROWS_AS(current_stream(Device("cuda:63")), DeviceError);
+}
+
+TEST_CASE("emulator: fresh device memory is NaN", "[quick][emulated]") {
+  for (const float value : Array<float>(100).values()) REQUIRE(std::isnan(value));
+}
+
+TEST_CASE("emulator: copies check direction and range", "[quick][emulated]") {
+  Array<char> device(64);
+  std::vector<char> host(128);
+  REQUIRE(cudaMemcpy(device.get(), host.data(), 64, cudaMemcpyDeviceToHost) == cudaErrorInvalidMemcpyDirection);
+  REQUIRE(cudaMemcpy(device.get(), host.data(), 64, cudaMemcpyDeviceToDevice) == cudaErrorInvalidMemcpyDirection);
+  REQUIRE(cudaMemcpy(device.get(), host.data(), 65, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
+  const std::string why = failure([&] { CUDA_CHECK(cudaMemsetAsync(device.get() + 60, 0, 5)); });
+  REQUIRE(contains(why, "cudaMemsetAsync of 5 bytes at offset 60 of an allocation of 64"));
+  REQUIRE(cudaFree(device.get() + 1) == cudaErrorInvalidValue);
+  REQUIRE(cudaMemcpy(device.get(), host.data(), 64, cudaMemcpyDefault) == cudaSuccess);
+  cudaGetLastError();
+}
+
+TEST_CASE("emulator: a launch on another device's stream is an error", "[quick][emulated]") {
+  cudaLaunchConfig_t config{};
+  config.gridDim = config.blockDim = 1;
+  config.stream = cuda::native(current_stream(Device("cuda:1")));
+  CUDA_CHECK(cudaSetDevice(0));
+  int* none = nullptr;
+  REQUIRE(cudaLaunchKernelEx(&config, set_kernel, none, 0, 0) == cudaErrorInvalidResourceHandle);
+  cudaGetLastError();
+}
+
+// The producer fills x with 7 on one stream, the consumer doubles it on another: right only if the second waits.
+TEST_CASE("emulator: a missing wait between streams shows under an adversarial order", "[quick][emulated]") {
+  const auto last_value = [](bool wait) {
+    const cuda::OwnedStream producer(Device("cuda:0")), consumer(Device("cuda:0"));
+    Array<int> x(std::vector<int>(kN, 0));
+    cuda::launch(set_kernel, 1, 32, 0, producer.get(), x.get(), kN, 7);
+    if (wait) cuda::wait_for(consumer.get(), producer.get());
+    cuda::launch(double_kernel, 1, 32, 0, consumer.get(), x.get(), kN);
+    synchronize(consumer.get());
+    synchronize(producer.get());
+    return x.values()[kN - 1];
+  };
+  const auto order = GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random);
+  int wrong = 0;
+  for (uint32_t seed = 1; seed <= 8; ++seed) {
+    const StreamOrderGuard guard(order, seed);
+    REQUIRE(last_value(true) == 14);
+    wrong += last_value(false) != 14;
+  }
+  if (order == StreamOrder::Eager) REQUIRE(wrong == 0);
+  if (order == StreamOrder::Lazy) REQUIRE(wrong == 8);
+  if (order == StreamOrder::Random) REQUIRE(wrong > 0);
+}
+
+TEST_CASE("emulator: events mark a point, and host functions run in order", "[quick][emulated]") {
+  const StreamOrderGuard guard(StreamOrder::Lazy);
+  const cuda::OwnedStream stream(Device("cuda:0"));
+  Array<int> x(std::vector<int>(kN, 0));
+  cuda::Event before(Device("cuda:0"), true), after(Device("cuda:0"), true);
+  std::vector<int> calls;
+  const auto note = [](void* data) {
+    auto* list = static_cast<std::vector<int>*>(data);
+    list->push_back(static_cast<int>(list->size()));
+  };
+  before.record(stream.get());
+  CUDA_CHECK(cudaLaunchHostFunc(cuda::native(stream.get()), note, &calls));
+  cuda::launch(set_kernel, 1, 32, 0, stream.get(), x.get(), kN, 3);
+  after.record(stream.get());
+  CUDA_CHECK(cudaLaunchHostFunc(cuda::native(stream.get()), note, &calls));
+  REQUIRE(calls.empty());  // nothing has run: nobody waits yet
+  after.synchronize();
+  REQUIRE(calls.size() == 1);
+  REQUIRE(after.done());
+  REQUIRE(after.milliseconds_since(before) >= 0);
+  synchronize(stream.get());
+  REQUIRE(calls.size() == 2);
+}
+
+TEST_CASE("emulator: page-locked memory is read when the copy runs, pageable memory when it is queued",
+          "[quick][emulated]") {
+  const StreamOrderGuard guard(StreamOrder::Lazy);
+  const cuda::OwnedStream stream(Device("cuda:0"));
+  void* pinned;
+  CUDA_CHECK(cudaMallocHost(&pinned, sizeof(int)));
+  int pageable = 1;
+  std::memcpy(pinned, &pageable, sizeof(int));
+  Array<int> x(2);
+  CUDA_CHECK(cudaMemcpyAsync(x.get(), pinned, sizeof(int), cudaMemcpyHostToDevice, cuda::native(stream.get())));
+  CUDA_CHECK(cudaMemcpyAsync(x.get() + 1, &pageable, sizeof(int), cudaMemcpyHostToDevice, cuda::native(stream.get())));
+  pageable = 2;
+  std::memcpy(pinned, &pageable, sizeof(int));  // the mistake that a device would show now and then
+  synchronize(stream.get());
+  REQUIRE(x.values() == std::vector<int>{2, 1});
+  CUDA_CHECK(cudaFreeHost(pinned));
+}
+
+TEST_CASE("emulator: the error of a kernel surfaces at the next wait for its device", "[quick][emulated]") {
+  const StreamOrderGuard guard(StreamOrder::Lazy);
+  const cuda::OwnedStream stream(Device("cuda:0"));
+  cuda::launch(trap_kernel, 1, 1, 0, stream.get());
+  const std::string message = failure([&] { synchronize(stream.get()); });
+  REQUIRE(contains(message, "__trap"));
+  synchronize(stream.get());  // reported once
+}
+
+TEST_CASE("emulator: a captured graph does its work again at each launch", "[quick][emulated]") {
+  const StreamOrderGuard guard(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
+  const Device device("cuda:0");
+  Array<int> x(std::vector<int>(kN, 1)), y(std::vector<int>(kN, 0));
+  const cuda::OwnedStream side(device);
+  const cuda::Graph graph = cuda::capture(device, [&] {
+    const Stream main = current_stream(device);
+    cuda::launch(double_kernel, 1, 32, 0, main, x.get(), kN);
+    cuda::wait_for(side.get(), main);  // fork
+    cuda::launch(set_kernel, 1, 32, 0, side.get(), y.get(), kN, 5);
+    cuda::launch(double_kernel, 1, 32, 0, main, x.get(), kN);
+    cuda::wait_for(main, side.get());  // join
+    cuda::launch(double_kernel, 1, 32, 0, main, y.get(), kN);
+  });
+  REQUIRE(graph.nodes() == 4);
+  REQUIRE(x.values()[0] == 1);  // recorded, not run
+  for (int i = 0; i < 3; ++i) graph.launch(current_stream(device));
+  synchronize(current_stream(device));
+  REQUIRE(x.values() == std::vector<int>(kN, 64));
+  REQUIRE(y.values() == std::vector<int>(kN, 10));
+}
+
+TEST_CASE("emulator: what a capture forbids is error 900, and the device is usable afterwards", "[quick][emulated]") {
+  const Device device("cuda:0");
+  Array<int> x(1);
+  int host = 0;
+  const cuda::OwnedStream side(device);
+  const auto capture_failure = [&](auto body) {
+    return failure([&] { cuda::capture(device, [&] { body(current_stream(device)); }); });
+  };
+  const std::string not_permitted = "cudaErrorStreamCaptureUnsupported";
+  void* memory;
+  REQUIRE(contains(capture_failure([](Stream stream) { synchronize(stream); }), not_permitted));
+  REQUIRE(contains(capture_failure([](Stream) { CUDA_CHECK(cudaDeviceSynchronize()); }), not_permitted));
+  REQUIRE(contains(capture_failure([&](Stream) { CUDA_CHECK(cudaMalloc(&memory, 8)); }), not_permitted));
+  REQUIRE(contains(
+      capture_failure([&](Stream) { CUDA_CHECK(cudaMemcpy(&host, x.get(), sizeof host, cudaMemcpyDeviceToHost)); }),
+      not_permitted));
+  REQUIRE(static_cast<int>(cudaErrorStreamCaptureUnsupported) == 900);
+  // Swallowing the error does not help: the capture is spoilt.
+  REQUIRE(contains(capture_failure([](Stream) { cudaDeviceSynchronize(); }), "cudaErrorStreamCaptureInvalidated"));
+  const auto forgotten_join = [&](Stream main) {
+    cuda::wait_for(side.get(), main);
+    cuda::launch(set_kernel, 1, 1, 0, side.get(), x.get(), 1, 1);
+  };
+  REQUIRE(contains(capture_failure(forgotten_join), "cudaErrorStreamCaptureUnjoined"));
+  const auto outside_event = [&](Stream main) {
+    cuda::Event event(device);
+    event.record(side.get());
+    event.block(main);
+  };
+  REQUIRE(contains(capture_failure(outside_event), "cudaErrorStreamCaptureIsolation"));
+  REQUIRE_FALSE(cuda::capturing());
+  cuda::launch(set_kernel, 1, 1, 0, side.get(), x.get(), 1, 9);
+  REQUIRE(x.values()[0] == 9);
+}
+
+TEST_CASE("emulator: a graph keeps the memory that its body allocated", "[quick][emulated]") {
+  const Device device("cuda:1");
+  CUDA_CHECK(cudaSetDevice(1));
+  Array<int> result(kN);
+  {
+    const cuda::Graph graph = cuda::capture(device, [&] {
+      const Tensor temporary = empty({kN}, {.dtype = DType::Int32, .device = device});
+      cuda::launch(set_kernel, 1, 32, 0, current_stream(device), temporary.data<int>(), kN, 21);
+      cuda::launch(double_kernel, 1, 32, 0, current_stream(device), temporary.data<int>(), kN);
+      CUDA_CHECK(cudaMemcpyAsync(result.get(), temporary.raw_data(), kN * sizeof(int), cudaMemcpyDeviceToDevice,
+                                 cuda::native(current_stream(device))));
+    });
+    empty_cache(device);  // the temporary's block is cached, but the graph still writes to it
+    for (int i = 0; i < 2; ++i) graph.launch(current_stream(device));
+    synchronize(current_stream(device));
+    REQUIRE(result.values() == std::vector<int>(kN, 42));
+  }
+  CUDA_CHECK(cudaSetDevice(0));
+}
+#endif
