@@ -1,0 +1,21 @@
+"""One JSON document on stdout, with one line per row so that people can read it too; and what machine this is."""
+
+import json
+import os
+import platform
+
+
+def machine():
+    model = platform.processor()
+    for line in open("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    return f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+
+
+def show(header, key, rows):
+    """header's entries, and `key` with a list of one-line rows."""
+    lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in header.items()]
+    body = ",\n".join("    " + json.dumps(row) for row in rows)
+    print("{", *lines, f"  {json.dumps(key)}: [\n{body}\n  ]", "}", sep="\n")

@@ -1,0 +1,59 @@
+// What libtorch's tape costs per operation: a chain of 1,000 adds of one float, as `ringgrad bench ops` measures ours.
+// One thread; the median of many repetitions, in nanoseconds per operation, as JSON. Built by tape_libtorch.sh.
+#include <ATen/Parallel.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <vector>
+
+namespace {
+
+constexpr int kChain = 1000;
+
+template <class Function>
+double nanoseconds_per_op(Function&& run) {
+  const auto start = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / kChain;
+}
+
+double median(std::vector<double> samples) {
+  std::nth_element(samples.begin(), samples.begin() + samples.size() / 2, samples.end());
+  return samples[samples.size() / 2];
+}
+
+}  // namespace
+
+int main() {
+  at::set_num_threads(1);
+  const torch::Tensor b = torch::ones({1});
+  const torch::Tensor leaf = torch::zeros({1}, torch::requires_grad());
+  const auto chain = [&] {
+    torch::Tensor x = leaf;
+    for (int i = 0; i < kChain; ++i) x = x + b;
+    return x;
+  };
+  std::vector<double> untracked, forward, both;
+  for (int repetition = -20; repetition < 500; ++repetition) {
+    const double plain = nanoseconds_per_op([&] {
+      torch::NoGradGuard guard;
+      chain();
+    });
+    torch::Tensor end;
+    const double record = nanoseconds_per_op([&] { end = chain(); });
+    const double replay = nanoseconds_per_op([&] {
+      end.backward();
+      end = torch::Tensor();
+    });
+    if (repetition < 0) continue;
+    untracked.push_back(plain);
+    forward.push_back(record);
+    both.push_back(record + replay);
+  }
+  std::printf(
+      "{\"peer\": \"libtorch %s\", \"chain\": %d, \"add_untracked_ns\": %.0f, \"add_forward_ns\": %.0f, "
+      "\"add_forward_backward_ns\": %.0f}\n",
+      TORCH_VERSION, kChain, median(untracked), median(forward), median(both));
+}
