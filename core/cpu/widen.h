@@ -17,6 +17,14 @@ inline Tensor widen(const Tensor& x) {
   return wide;
 }
 
+// x in this dtype: itself, or a copy; undefined stays undefined.
+inline Tensor in_dtype(const Tensor& x, DType dtype) {
+  if (!x.defined() || x.dtype() == dtype) return x;
+  Tensor converted = empty(x.shape(), {dtype, x.device()});
+  kernels::copy(converted, x);
+  return converted;
+}
+
 // Runs body(wide) with a float32 tensor of y's shape, and rounds what it wrote into y.
 template <class Body>
 void narrow_into(const Tensor& y, Body&& body) {

@@ -1,0 +1,104 @@
+// Layer normalisation of rows [N, C] on the CPU.
+#include <cmath>
+
+#include "core/check.h"
+#include "core/cpu/blocking.h"
+#include "core/cpu/widen.h"
+#include "core/cpu/workspace.h"
+#include "core/parallel.h"
+
+namespace ringgrad::cpu {
+namespace {
+
+// weight (bias) in the accumulation type; `otherwise` everywhere where it is undefined.
+template <class A>
+Tensor parameter(const Tensor& x, int64_t columns, double otherwise) {
+  ASSERT(!x.defined() || (x.is_contiguous() && x.numel() == columns));
+  return x.defined() ? in_dtype(x, dtype_of<A>) : full({columns}, otherwise, {.dtype = dtype_of<A>});
+}
+
+void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
+                    const Tensor& weight, const Tensor& bias, double eps) {
+  ASSERT(x.dim() == 2 && x.is_contiguous() && y.is_contiguous());
+  const int64_t columns = x.shape()[1];
+  visit_floating("layer_norm", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const Tensor scale = parameter<A>(weight, columns, 1), shift = parameter<A>(bias, columns, 0);
+    const A* const a = scale.data<A>();
+    const A* const b = shift.data<A>();
+    parallel_for(stream, x.shape()[0], grain(columns), [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) {
+        const T* const row = x.data<T>() + n * columns;
+        T* const to = y.data<T>() + n * columns;
+        const A m = sum_lanes<A>(columns, [row](int64_t c) { return static_cast<A>(row[c]); }) / columns;
+        const A var = sum_lanes<A>(columns,
+                                   [row, m](int64_t c) {
+                                     const A deviation = static_cast<A>(row[c]) - m;
+                                     return deviation * deviation;
+                                   }) /
+                      columns;
+        const A r = 1 / std::sqrt(var + static_cast<A>(eps));
+        for (int64_t c = 0; c < columns; ++c) to[c] = static_cast<T>((static_cast<A>(row[c]) - m) * r * a[c] + b[c]);
+        mean.data<A>()[n] = m;
+        rstd.data<A>()[n] = r;
+      }
+    });
+  });
+}
+
+// to[c] = Σ over the partial sums [count, columns], in double and in their order.
+template <class A>
+void add_partials(const Tensor& to, const A* partial, int64_t count, int64_t columns) {
+  const Tensor sums = to.dtype() == dtype_of<A> ? to : empty({columns}, {.dtype = dtype_of<A>});
+  for (int64_t c = 0; c < columns; ++c) {
+    double total = 0;
+    for (int64_t i = 0; i < count; ++i) total += partial[i * columns + c];
+    sums.data<A>()[c] = static_cast<A>(total);
+  }
+  if (to.dtype() != dtype_of<A>) kernels::copy(to, sums);
+}
+
+// With g = weight dy:  dx = rstd (g - Σ g / C - xhat Σ (g xhat) / C).  dweight and dbias are sums over the rows: each
+// unit of rows, whose size depends on C alone, has sums of its own.
+void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
+                             const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd,
+                             const Tensor& weight) {
+  ASSERT(x.dim() == 2 && x.is_contiguous() && dy.is_contiguous() && dx.is_contiguous());
+  const int64_t rows = x.shape()[0], columns = x.shape()[1], unit_rows = std::min(grain(columns) * 2, kMaxTerms);
+  const int64_t units = ceil_div(rows, unit_rows);
+  visit_floating("layer_norm", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const Tensor scale = parameter<A>(weight, columns, 1);
+    const A* const a = scale.data<A>();
+    const Workspace<A> weight_sums(stream, units * columns), bias_sums(stream, units * columns);
+    parallel_for(stream, rows, unit_rows, [&](int64_t begin, int64_t end) {
+      A* const dw = weight_sums.data() + begin / unit_rows * columns;
+      A* const db = bias_sums.data() + begin / unit_rows * columns;
+      std::fill_n(dw, columns, A{0});
+      std::fill_n(db, columns, A{0});
+      for (int64_t n = begin; n < end; ++n) {
+        const T* const from = x.data<T>() + n * columns;
+        const T* const grad = dy.data<T>() + n * columns;
+        T* const to = dx.data<T>() + n * columns;
+        const A m = mean.data<A>()[n], r = rstd.data<A>()[n];
+        const auto xhat = [=](int64_t c) { return (static_cast<A>(from[c]) - m) * r; };
+        const auto g = [=](int64_t c) { return static_cast<A>(grad[c]) * a[c]; };
+        const A mean_g = sum_lanes<A>(columns, g) / columns;
+        const A mean_g_xhat = sum_lanes<A>(columns, [=](int64_t c) { return g(c) * xhat(c); }) / columns;
+        for (int64_t c = 0; c < columns; ++c) {
+          dw[c] += static_cast<A>(grad[c]) * xhat(c);
+          db[c] += static_cast<A>(grad[c]);
+        }
+        for (int64_t c = 0; c < columns; ++c) to[c] = static_cast<T>(r * (g(c) - mean_g - xhat(c) * mean_g_xhat));
+      }
+    });
+    if (dweight.defined()) add_partials(dweight, weight_sums.data(), units, columns);
+    if (dbias.defined()) add_partials(dbias, bias_sums.data(), units, columns);
+  });
+}
+
+REGISTER_KERNEL(layer_norm, DeviceType::CPU, Provider::Native, layer_norm_cpu);
+REGISTER_KERNEL(layer_norm_backward, DeviceType::CPU, Provider::Native, layer_norm_backward_cpu);
+
+}  // namespace
+}  // namespace ringgrad::cpu

@@ -1,0 +1,84 @@
+// Softmax and its logarithm along rows [N, C] on the CPU. Rows are shifted by their maximum, so that nothing overflows.
+#include "core/check.h"
+#include "core/cpu/blocking.h"
+#include "core/cpu/vector_math.h"
+#include "core/cpu/workspace.h"
+#include "core/kernels.h"
+#include "core/parallel.h"
+
+namespace ringgrad::cpu {
+namespace {
+
+// body(row, columns, scratch) for every row of x [N, C]; scratch has C elements of the accumulation type.
+template <class T, class Body>
+void for_each_row(Stream stream, const Tensor& x, Body&& body) {
+  ASSERT(x.dim() == 2 && x.is_contiguous());
+  const int64_t columns = x.shape()[1];
+  parallel_for(stream, x.shape()[0], grain(4 * columns), [&](int64_t begin, int64_t end) {
+    const Workspace<Accumulator<T>> scratch(stream, columns);
+    for (int64_t row = begin; row < end; ++row) body(row * columns, columns, scratch.data());
+  });
+}
+
+void softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) {
+  visit_floating("softmax", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_each_row<T>(stream, x, [&](int64_t offset, int64_t n, A* power) {
+      const T* const from = x.data<T>() + offset;
+      T* const to = y.data<T>() + offset;
+      const A largest = max_lanes<A>(n, [from](int64_t i) { return static_cast<A>(from[i]); });
+      for (int64_t i = 0; i < n; ++i) power[i] = fast_exp(static_cast<A>(from[i]) - largest);
+      const A scale = 1 / sum_lanes<A>(n, [power](int64_t i) { return power[i]; });
+      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(power[i] * scale);
+    });
+  });
+}
+
+void softmax_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& y) {
+  visit_floating("softmax", y.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_each_row<T>(stream, y, [&](int64_t offset, int64_t n, A*) {
+      const T* const g = dy.data<T>() + offset;
+      const T* const p = y.data<T>() + offset;
+      T* const to = dx.data<T>() + offset;
+      const A mean = sum_lanes<A>(n, [g, p](int64_t i) { return static_cast<A>(g[i]) * static_cast<A>(p[i]); });
+      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(static_cast<A>(p[i]) * (static_cast<A>(g[i]) - mean));
+    });
+  });
+}
+
+void log_softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) {
+  visit_floating("log_softmax", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_each_row<T>(stream, x, [&](int64_t offset, int64_t n, A* power) {
+      const T* const from = x.data<T>() + offset;
+      T* const to = y.data<T>() + offset;
+      const A largest = max_lanes<A>(n, [from](int64_t i) { return static_cast<A>(from[i]); });
+      for (int64_t i = 0; i < n; ++i) power[i] = fast_exp(static_cast<A>(from[i]) - largest);
+      const A log_sum = std::log(sum_lanes<A>(n, [power](int64_t i) { return power[i]; }));
+      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(static_cast<A>(from[i]) - largest - log_sum);
+    });
+  });
+}
+
+void log_softmax_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& y) {
+  visit_floating("log_softmax", y.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_each_row<T>(stream, y, [&](int64_t offset, int64_t n, A*) {
+      const T* const g = dy.data<T>() + offset;
+      const T* const log_p = y.data<T>() + offset;
+      T* const to = dx.data<T>() + offset;
+      const A total = sum_lanes<A>(n, [g](int64_t i) { return static_cast<A>(g[i]); });
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = static_cast<T>(static_cast<A>(g[i]) - fast_exp(static_cast<A>(log_p[i])) * total);
+    });
+  });
+}
+
+REGISTER_KERNEL(softmax, DeviceType::CPU, Provider::Native, softmax_cpu);
+REGISTER_KERNEL(softmax_backward, DeviceType::CPU, Provider::Native, softmax_backward_cpu);
+REGISTER_KERNEL(log_softmax, DeviceType::CPU, Provider::Native, log_softmax_cpu);
+REGISTER_KERNEL(log_softmax_backward, DeviceType::CPU, Provider::Native, log_softmax_backward_cpu);
+
+}  // namespace
+}  // namespace ringgrad::cpu
