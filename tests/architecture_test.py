@@ -231,44 +231,47 @@ def objects(tree):
     return len(folders), breaches
 
 
+NOT_ON_THE_CPU = {"copy_to_host"}  # the work of the device that is copied from
+
+
+def registered_kernels(text):
+    """Kernels that a file registers for the CPU, by REGISTER_KERNEL or by a macro of its own around that."""
+    native = r"REGISTER_KERNEL\(\s*(?:kernels::)?(\w+)\s*,\s*DeviceType::CPU\s*,\s*Provider::Native\b"
+    names = set(re.findall(native, text))
+    for macro, first, body in re.findall(r"#define (\w+)\((\w+)[^)]*\)((?:.*\\\n)*.*)", text):
+        if first in re.findall(native, body):
+            names.update(re.findall(rf"^{macro}\(\s*(\w+)", text, re.M))
+    return names
+
+
+def mentioned_kernels(text):
+    """Kernels that the rows of a file name, as "NAME" or, beside it, as NAME + "_backward"."""
+    names = set(re.findall(r'"(\w+)"', text))
+    return names | {name + "_backward" for name in names} if '+ "_backward"' in text else names
+
+
 def kernels(tree):
     """Every kernel of the contract has a native CPU implementation and a row in the table of operation specs."""
     declared = []
-    for source in tree.cpp:
-        if re.match(r"core/kernels(\w*\.h|/\w+\.h)$", source.path):
-            text = without_comments(source.text)
-            for match in re.finditer(r"\bextern\s+constinit\s+Kernel<(?:[^;]*)>\s*(\w+)\s*;", text):
-                declared.append((match[1], source.path, text.count("\n", 0, match.start()) + 1))
-    registered = set()
+    registered = set(NOT_ON_THE_CPU)
     tested = set()
     for source in tree.cpp:
         text = without_comments(source.text)
-        if source.path.startswith("core/cpu/"):
-            pattern = r"REGISTER_KERNEL\(\s*(?:kernels::)?(\w+)\s*,\s*DeviceType::CPU\s*,\s*Provider::Native\b"
-            registered.update(re.findall(pattern, text))
-        if re.match(r"tests/op_specs\w*\.(cpp|h)$", source.path):
-            for row in re.findall(r"\.kernels\s*=\s*\{([^}]*)\}", text):
-                tested.update(re.findall(r'"(\w+)"', row))
+        if re.match(r"core/kernels(\w*\.h|/\w+\.h)$", source.path):
+            for match in re.finditer(r"\bextern\s+constinit\s+Kernel<(?:[^;]*)>\s*(\w+)\s*;", text):
+                declared.append((match[1], source.path, text.count("\n", 0, match.start()) + 1))
+        elif source.path.startswith("core/cpu/"):
+            registered |= registered_kernels(text)
+        elif re.match(r"tests/op_specs\w*\.cpp$", source.path):
+            tested |= mentioned_kernels(text)
     breaches = []
     for name, path, line in declared:
         if name not in registered:
-            breaches.append(
-                Breach(
-                    path,
-                    line,
-                    f"kernel {name} has no native CPU implementation",
-                    f"REGISTER_KERNEL({name}, DeviceType::CPU, Provider::Native, …) in core/cpu/",
-                )
-            )
+            mend = f"REGISTER_KERNEL({name}, DeviceType::CPU, Provider::Native, …) in core/cpu/"
+            breaches.append(Breach(path, line, f"kernel {name} has no native CPU implementation", mend))
         if name not in tested:
-            breaches.append(
-                Breach(
-                    path,
-                    line,
-                    f"kernel {name} is in no row of tests/op_specs*.cpp",
-                    f'name it in the .kernels = {{"{name}", …}} of the row that reaches it',
-                )
-            )
+            mend = f'name it in the .kernels = {{"{name}", …}} of the row that reaches it'
+            breaches.append(Breach(path, line, f"kernel {name} is in no row of tests/op_specs*.cpp", mend))
     return 2 * len(declared), breaches
 
 
