@@ -1,0 +1,105 @@
+#include "core/cpu/conv/gemm.h"
+
+#include <algorithm>
+
+namespace ringgrad::conv {
+namespace {
+
+// Note [Register tiles]
+// A tile of rows x vectors accumulators stays in registers for the whole reduction. Each step loads `vectors` vectors
+// of the right matrix and broadcasts one number per row. With 32 registers 12 x 2 leaves room for the operands, and 24
+// independent sums hide the latency of the multiply-add (4 cycles, two per cycle). With 16 registers 4 x 2. A narrow
+// tile is 16 x 1: its broadcasts, one for each multiply-add, just keep up.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kWideRows = 12, kNarrowRows = 16;
+#else
+constexpr int kWideRows = 4, kNarrowRows = 8;
+#endif
+
+template <int kRows, int kVectors, bool kAccumulate>
+void tile(const LeftMatrix& left, const float* a, const RightMatrix& right, const float* b, const int64_t* column,
+          float* c, int64_t c_stride) {
+  Vector sum[kRows][kVectors];
+  RINGGRAD_UNROLL
+  for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
+  for (int j = 0; j < kVectors; ++j) sum[i][j] = kAccumulate ? load(c + i * c_stride + j * kLanes) : Vector{};
+
+  // Rows are addressed in groups of four, from one pointer each: eleven multiples of the stride would not fit into the
+  // general registers.
+  const int64_t row_stride = left.row_stride, step_stride = left.step_stride, steps = left.steps;
+  const int64_t b_stride = right.stride, b_next = kVectors > 1 ? column[1] - column[0] : 0;
+  for (int64_t segment = 0; segment < left.segment_count; ++segment) {
+    const float* group[kRows / 4];
+    RINGGRAD_UNROLL
+    for (int g = 0; g < kRows / 4; ++g) group[g] = a + left.segments[segment] + 4 * g * row_stride;
+    for (int64_t step = 0; step < steps; ++step, b += b_stride) {
+      Vector factor[kVectors];
+      factor[0] = load(b);
+      if constexpr (kVectors > 1) factor[1] = load(b + b_next);
+      RINGGRAD_UNROLL
+      for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
+      for (int j = 0; j < kVectors; ++j) sum[i][j] += group[i / 4][i % 4 * row_stride] * factor[j];
+      RINGGRAD_UNROLL
+      for (int g = 0; g < kRows / 4; ++g) group[g] += step_stride;
+    }
+  }
+  RINGGRAD_UNROLL
+  for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
+  for (int j = 0; j < kVectors; ++j) store(c + i * c_stride + j * kLanes, sum[i][j]);
+}
+
+// How many rows the next tile takes: as many as fit, but 16 as 8 + 8 rather than 12 + 4.
+template <int kMaxRows>
+int64_t next_rows(int64_t left) {
+  if (kMaxRows == 12 && left > 12 && left <= 16) return 8;
+  return std::min<int64_t>(kMaxRows, (left + 3) / 4 * 4);
+}
+
+template <int kVectors, bool kAccumulate>
+void column_strip(const LeftMatrix& left, int64_t rows, const RightMatrix& right, const float* b, const int64_t* column,
+                  float* c, int64_t c_stride) {
+  constexpr int kMaxRows = kVectors == 2 ? kWideRows : kNarrowRows;
+  for (int64_t row = 0; row < rows;) {
+    const float* a = left.data + row * left.row_stride;
+    float* const out = c + row * c_stride;
+    const int64_t count = next_rows<kMaxRows>(rows - row);
+    const auto run = [&]<int kRows>() {
+      if constexpr (kRows <= kMaxRows)
+        if (count == kRows) tile<kRows, kVectors, kAccumulate>(left, a, right, b, column, out, c_stride);
+    };
+    run.template operator()<4>();
+    run.template operator()<8>();
+    run.template operator()<12>();
+    run.template operator()<16>();
+    row += count;
+  }
+}
+
+template <bool kAccumulate>
+void multiply_panel(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t width, float* c,
+                    int64_t c_stride) {
+  for (int64_t j = 0; j < width;) {
+    // where the strip's vectors begin in a row of the right matrix
+    const auto offset = [&](int64_t at) { return at / kBlock * right.block_stride + at % kBlock; };
+    const int64_t column[] = {offset(j), offset(j + kLanes)};
+    if (j + 2 * kLanes <= width) {
+      column_strip<2, kAccumulate>(left, rows, right, right.data + column[0], column, c + j, c_stride);
+      j += 2 * kLanes;
+    } else {
+      column_strip<1, kAccumulate>(left, rows, right, right.data + column[0], column, c + j, c_stride);
+      j += kLanes;
+    }
+  }
+}
+
+}  // namespace
+
+void multiply(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t width, float* c, int64_t c_stride,
+              bool accumulate) {
+  if (accumulate)
+    multiply_panel<true>(left, rows, right, width, c, c_stride);
+  else
+    multiply_panel<false>(left, rows, right, width, c, c_stride);
+}
+
+}  // namespace ringgrad::conv

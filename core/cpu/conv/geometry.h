@@ -1,0 +1,39 @@
+// The sizes of a two-dimensional convolution, and how its images lie in memory.
+//
+// Images are channel-blocked: [N, ⌈C/16⌉, H, W, 16] float32. The lanes of the last block beyond C hold zeros; every
+// kernel of this folder relies on that and keeps it so (for finite inputs). Filters are plain [K, C, R, S].
+#pragma once
+
+#include <cstdint>
+
+namespace ringgrad::conv {
+
+inline constexpr int64_t kBlock = 16;  // channels of a block: one AVX-512 register, one cache line
+
+inline int64_t channel_blocks(int64_t channels) { return (channels + kBlock - 1) / kBlock; }
+
+// y[n,k,p,q] = sum_{c,r,s} x[n, c, p stride + r - padding, q stride + s - padding] w[k,c,r,s]
+struct Conv2dGeometry {
+  int64_t n, c, h, w;  // x [n, c, h, w]
+  int64_t k, r, s;     // filters [k, c, r, s]
+  int64_t stride, padding;
+  int64_t oh, ow;  // y [n, k, oh, ow]
+  bool operator==(const Conv2dGeometry&) const = default;
+};
+
+// Computes oh and ow. Throws ShapeError where a size is not positive (n may be 0), the padding is negative, or a filter
+// does not fit into the padded image.
+Conv2dGeometry conv2d_geometry(int64_t n, int64_t c, int64_t h, int64_t w, int64_t k, int64_t r, int64_t s,
+                               int64_t stride, int64_t padding);
+
+// The physical shape of a channel-blocked image.
+struct BlockedShape {
+  int64_t n, blocks, h, w;
+  int64_t plane() const { return h * w * kBlock; }  // floats of one block of one image
+  int64_t numel() const { return n * blocks * plane(); }
+  int64_t channels() const { return blocks * kBlock; }  // padding included
+};
+inline BlockedShape input_shape(const Conv2dGeometry& g) { return {g.n, channel_blocks(g.c), g.h, g.w}; }
+inline BlockedShape output_shape(const Conv2dGeometry& g) { return {g.n, channel_blocks(g.k), g.oh, g.ow}; }
+
+}  // namespace ringgrad::conv

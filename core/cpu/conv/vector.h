@@ -1,0 +1,90 @@
+// Vectors of the width the compiler's target has, by GCC's vector extensions: one source for AVX-512, AVX2, SSE2 and
+// NEON. A block of 16 channels is 16 / kLanes vectors.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "core/cpu/conv/geometry.h"
+
+namespace ringgrad::conv {
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+inline constexpr int kVectorsPerBlock = kBlock / kLanes;
+
+using Vector = float __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
+using UnalignedVector = float __attribute__((vector_size(kLanes * sizeof(float)), may_alias, aligned(4)));
+
+// Loops over the registers of a tile must vanish before register allocation.
+#define RINGGRAD_UNROLL _Pragma("GCC unroll 16")
+
+inline Vector load(const float* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
+inline void store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
+inline Vector splat(float value) { return Vector{} + value; }
+inline Vector relu(Vector v) { return v < 0.0f ? Vector{} : v; }  // NaN stays NaN
+
+// A store that bypasses the caches, for outputs larger than they are. REQUIRES: p is aligned to a vector; and a
+// stream_fence() by the same thread before others may read.
+inline void stream(float* p, Vector v) {
+#if defined(__AVX512F__)
+  __builtin_ia32_movntps512(p, v);
+#elif defined(__AVX__)
+  __builtin_ia32_movntps256(p, v);
+#elif defined(__SSE2__)
+  __builtin_ia32_movntps(p, v);
+#else
+  store(p, v);
+#endif
+}
+inline void stream_fence() {
+#if defined(__SSE2__)
+  __builtin_ia32_sfence();
+#endif
+}
+
+// Brings a cache line into the second-level cache. (g++ 12 deletes __builtin_prefetch in loops it believes empty.)
+inline void prefetch(const float* p) {
+#if defined(__x86_64__)
+  asm volatile("prefetcht1 %0" : : "m"(*p));
+#else
+  __builtin_prefetch(p, 0, 2);
+#endif
+}
+
+// One stage of a transposition by butterflies: exchanges the off-diagonal D x D blocks of rows i and i + D.
+template <int D, int... I>
+inline void exchange(Vector& a, Vector& b, std::integer_sequence<int, I...>) {
+  const Vector x = a, y = b;
+  a = __builtin_shufflevector(x, y, ((I & D) ? kLanes + I - D : I)...);
+  b = __builtin_shufflevector(x, y, ((I & D) ? kLanes + I : I + D)...);
+}
+template <int D>
+inline void transpose_stage(Vector* rows) {
+  if constexpr (D < kLanes) {
+    RINGGRAD_UNROLL
+    for (int i = 0; i < kLanes; ++i)
+      if (!(i & D)) exchange<D>(rows[i], rows[i + D], std::make_integer_sequence<int, kLanes>{});
+    transpose_stage<2 * D>(rows);
+  }
+}
+
+// to[j][i] = from[i][j] for a 16 x 16 matrix; strides in floats.
+inline void transpose_block(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+  for (int64_t i = 0; i < kBlock; i += kLanes)
+    for (int64_t j = 0; j < kBlock; j += kLanes) {
+      Vector rows[kLanes];
+      RINGGRAD_UNROLL
+      for (int r = 0; r < kLanes; ++r) rows[r] = load(from + (i + r) * from_stride + j);
+      transpose_stage<1>(rows);
+      RINGGRAD_UNROLL
+      for (int r = 0; r < kLanes; ++r) store(to + (j + r) * to_stride + i, rows[r]);
+    }
+}
+
+}  // namespace ringgrad::conv
