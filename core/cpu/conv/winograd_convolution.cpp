@@ -1,0 +1,227 @@
+// Forward pass and data gradient. Per block of tiles: input transform (from 6 x 6 pixels of 16 channels in registers to
+// 36 planes), 36 matrix products with the transformed filters, output transform.
+#include "core/cpu/blocking.h"
+#include "core/cpu/conv/gemm.h"
+#include "core/cpu/conv/prefetch.h"
+#include "core/cpu/conv/winograd.h"
+#include "core/cpu/conv/winograd_filters.h"
+#include "core/parallel.h"
+
+namespace ringgrad::conv {
+namespace {
+
+// Note [Private and shared blocks]
+// Private: a thread takes a block of 12 to 48 tiles through all three stages. Its transforms, half a MiB, stay in the
+// second-level cache, and the filters' factors stream from the third level.
+// Shared: where the factors are larger than the caches (512 channels; the images are small there), all threads work on
+// one large block. They divide the channels of the input transform, then the panels of outputs; and each panel of
+// filters is transformed just before its use, so that 38 MB of factors never reach memory.
+struct Blocking {
+  int64_t tiles;  // of a block; a multiple of 4
+  bool shared;
+};
+constexpr int64_t kPrivateFloats = 128 << 10;  // both transforms of a block: half a MiB
+constexpr int64_t kLargestFactors = 16 << 20;  // bytes; more than this: shared
+constexpr int64_t kSharedTiles = 128;
+constexpr int64_t kStreamedBytes = 8 << 20;  // larger outputs bypass the caches: -5 % at 64 channels, 32 x 32
+
+template <class Scheme>
+Blocking choose_blocking(const WinogradProblem& p, int64_t tile_count) {
+  const FactorLayout factors(p.filters, p.direction);
+  if (!keeps_factors<Scheme>(p)) {
+    const int64_t tiles = cpu::ceil_div(tile_count, cpu::ceil_div(tile_count, kSharedTiles));
+    return {cpu::ceil_div(tiles, 4) * 4, true};
+  }
+  const int64_t floats_per_tile = Scheme::kEdge * Scheme::kEdge * (factors.rows + kPanel);
+  return {std::clamp<int64_t>((kPrivateFloats / floats_per_tile + 6) / 12 * 12, 12, 48), false};
+}
+
+template <class Scheme>
+class Convolution {
+  static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge;
+
+ public:
+  Convolution(const WinogradProblem& problem, const float* x, float* y, const Prologue& prologue,
+              const Epilogue& epilogue)
+      : p_(problem),
+        x_(x),
+        y_(y),
+        grid_{p_.out.n, cpu::ceil_div(p_.out.h, Scheme::kOutputStep), cpu::ceil_div(p_.out.w, Scheme::kOutputStep)},
+        layout_(p_.filters, p_.direction),
+        blocking_(choose_blocking<Scheme>(p_, grid_.count())),
+        units_(cpu::ceil_div(grid_.count(), blocking_.tiles)),
+        input_plane_(blocking_.tiles * layout_.rows + kBlock),
+        product_plane_(blocking_.tiles * kPanel + kBlock),
+        streams_(p_.out.numel() * 4 >= kStreamedBytes && reinterpret_cast<uintptr_t>(y) % 64 == 0),
+        scale_(p_.stream, prologue.scale, p_.filters.c),
+        shift_(p_.stream, prologue.shift, p_.filters.c),
+        bias_(p_.stream, epilogue.bias, p_.filters.k),
+        sums_(p_.stream, epilogue, p_.filters.k, units_) {}
+
+  void run() {
+    if (blocking_.shared)
+      run_shared();
+    else
+      run_private();
+    sums_.combine();
+  }
+
+ private:
+  void run_private() {
+    ThreadWorkspaces workspaces(p_.stream, kProducts * (input_plane_ + product_plane_) + transform_floats());
+    parallel_for(p_.stream, units_, 1, [&](int64_t unit, int64_t) {
+      const ThreadWorkspaces::Slice slice(workspaces);
+      float *const inputs = slice.data(), *const products = inputs + kProducts * input_plane_;
+      for (int64_t block = 0; block < p_.in.blocks; ++block) transform_inputs(unit, block, inputs);
+      TilePrefetcher next(x_, p_.in, grid_, Scheme::kInputStep, (unit + 1) * blocking_.tiles, blocking_.tiles,
+                          kProducts * layout_.panel_count());
+      for (int64_t panel = 0; panel < layout_.panel_count(); ++panel)
+        make_panel(unit, panel, inputs, products, [&] { next.fetch(); });
+      stream_fence();
+    });
+  }
+
+  void run_shared() {
+    const Workspace<float> inputs(p_.stream, kProducts * input_plane_);
+    ThreadWorkspaces workspaces(p_.stream, kProducts * product_plane_ + transform_floats());
+    for (int64_t unit = 0; unit < units_; ++unit) {
+      parallel_for(p_.stream, p_.in.blocks, 1,
+                   [&](int64_t block, int64_t) { transform_inputs(unit, block, inputs.data()); });
+      parallel_for(p_.stream, layout_.panel_count(), 1, [&](int64_t panel, int64_t) {
+        const ThreadWorkspaces::Slice slice(workspaces);
+        make_panel(unit, panel, inputs.data(), slice.data(), [] {});
+        stream_fence();
+      });
+    }
+  }
+
+  int64_t tile_count(int64_t unit) const { return std::min(blocking_.tiles, grid_.count() - unit * blocking_.tiles); }
+
+  // 16 channels of all tiles of a unit: inputs[product][tile][channel].
+  void transform_inputs(int64_t unit, int64_t block, float* inputs) const {
+    for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
+      float* const to = inputs + block * kBlock + lane;
+      if (scale_.block(block))
+        transform_lanes(unit, block, lane,
+                        ScaleShiftRelu{load(scale_.block(block) + lane), load(shift_.block(block) + lane)}, to);
+      else
+        transform_lanes(unit, block, lane, Unchanged{}, to);
+    }
+  }
+  template <class Activation>
+  void transform_lanes(int64_t unit, int64_t block, int64_t lane, Activation activation, float* to) const {
+    TileCursor tile(grid_, unit * blocking_.tiles);
+    for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), to += layout_.rows)
+      transform_square<typename Scheme::Input>(
+          x_ + (tile.image() * p_.in.blocks + block) * p_.in.plane() + lane, p_.in.h, p_.in.w,
+          tile.row() * Scheme::kInputStep - p_.offset, tile.column() * Scheme::kInputStep - p_.offset, activation,
+          [&](int i, int j, Vector v) { store(to + (i * Scheme::kEdge + j) * input_plane_, v); });
+  }
+
+  // One panel of output channels for all tiles of a unit. between() is called between the matrix products.
+  template <class Between>
+  void make_panel(int64_t unit, int64_t panel, const float* inputs, float* products, Between between) const {
+    const float* factors = p_.factors + layout_.offset(panel);
+    if (!p_.factors) {
+      float* const own = products + kProducts * product_plane_;
+      transform_filter_panel<Scheme>(p_.w, p_.filters, p_.direction, panel, own, own + kFilterScratch);
+      factors = own + kFilterScratch;
+    }
+    const int64_t width = panel_width(panel, layout_.blocks);
+    const int64_t whole = 0;
+    for (int product = 0; product < kProducts; ++product) {
+      between();
+      const LeftMatrix left{inputs + product * input_plane_, layout_.rows, 1, layout_.rows, &whole, 1};
+      const RightMatrix right{factors + factor_of<Scheme>(product) * layout_.plane(panel), width, kBlock};
+      multiply(left, tile_count(unit), right, width, products + product * product_plane_, width, false);
+    }
+    for (int64_t block = 2 * panel; block < 2 * panel + width / kBlock; ++block)
+      for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
+        const float* const from = products + block % 2 * kBlock + lane;
+        float* const sums = sums_.block(unit, block);
+        if (sums)
+          transform_outputs<true>(unit, block, lane, from, width, sums + lane);
+        else
+          transform_outputs<false>(unit, block, lane, from, width, nullptr);
+      }
+  }
+
+  template <bool kSums>
+  void transform_outputs(int64_t unit, int64_t block, int64_t lane, const float* from, int64_t width,
+                         float* sums) const {
+    const Vector bias = bias_.block(block) ? load(bias_.block(block) + lane) : Vector{};
+    Vector sum{}, sum_of_squares{};
+    TileCursor tile(grid_, unit * blocking_.tiles);
+    for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), from += width) {
+      const int64_t top = tile.row() * Scheme::kOutputStep, left = tile.column() * Scheme::kOutputStep;
+      float* const to =
+          y_ + (tile.image() * p_.out.blocks + block) * p_.out.plane() + (top * p_.out.w + left) * kBlock + lane;
+      transform_clipped<typename Scheme::Output>(
+          p_.out.h, p_.out.w, top, left,
+          [&](int i, int j) { return load(from + (i * Scheme::kEdge + j) * product_plane_); },
+          [&](int64_t offset, Vector v) {
+            v += bias;
+            if (streams_)
+              stream(to + offset, v);
+            else
+              store(to + offset, v);
+            if constexpr (kSums) sum += v, sum_of_squares += v * v;
+          });
+    }
+    if constexpr (kSums) store(sums, sum), store(sums + kBlock, sum_of_squares);
+  }
+
+  // Floats for one panel of factors, where they are not given.
+  int64_t transform_floats() const { return p_.factors ? 0 : kFilterScratch + layout_.panel_floats(); }
+
+  const WinogradProblem& p_;
+  const float* x_;
+  float* y_;
+  TileGrid grid_;
+  FactorLayout layout_;
+  Blocking blocking_;
+  int64_t units_;
+  int64_t input_plane_, product_plane_;  // floats between planes: an odd number of cache lines
+  bool streams_;
+  PaddedChannels scale_, shift_, bias_;
+  PartialSums sums_;
+};
+
+}  // namespace
+
+template <class Scheme>
+bool keeps_factors(const WinogradProblem& p) {
+  return FactorLayout(p.filters, p.direction).floats() * 4 <= kLargestFactors;
+}
+
+template <class Scheme>
+void transform_filters(const WinogradProblem& p, float* factors) {
+  const FactorLayout layout(p.filters, p.direction);
+  ThreadWorkspaces workspaces(p.stream, kFilterScratch);
+  parallel_for(p.stream, layout.panel_count(), 1, [&](int64_t panel, int64_t) {
+    const ThreadWorkspaces::Slice slice(workspaces);
+    transform_filter_panel<Scheme>(p.w, p.filters, p.direction, panel, slice.data(), factors + layout.offset(panel));
+  });
+}
+
+template <class Scheme>
+void winograd_convolution(const WinogradProblem& p, const float* x, float* y, const Prologue& prologue,
+                          const Epilogue& epilogue) {
+  if (p.factors || !keeps_factors<Scheme>(p)) return Convolution<Scheme>(p, x, y, prologue, epilogue).run();
+  const Workspace<float> factors(p.stream, FactorLayout(p.filters, p.direction).floats());
+  transform_filters<Scheme>(p, factors.data());
+  WinogradProblem with_factors = p;
+  with_factors.factors = factors.data();
+  Convolution<Scheme>(with_factors, x, y, prologue, epilogue).run();
+}
+
+#define INSTANTIATE(Scheme)                                                                                 \
+  template bool keeps_factors<Scheme>(const WinogradProblem&);                                              \
+  template void transform_filters<Scheme>(const WinogradProblem&, float*);                                  \
+  template void winograd_convolution<Scheme>(const WinogradProblem&, const float*, float*, const Prologue&, \
+                                             const Epilogue&)
+INSTANTIATE(F43);
+INSTANTIATE(F25);
+#undef INSTANTIATE
+
+}  // namespace ringgrad::conv

@@ -1,0 +1,31 @@
+// Filters in the Winograd domain.
+#pragma once
+
+#include "core/cpu/conv/filters.h"
+#include "core/cpu/conv/gemm.h"
+
+namespace ringgrad::conv {
+
+// Transformed filters lie as [panel][factor 0..35][row][column of the panel]: for each panel of 32 (the last may have
+// 16) columns, 36 right matrices. Between the matrices lies one cache line: they would all start in the same cache set
+// if their distance were a power of two.
+struct FactorLayout {
+  static constexpr int64_t kFactors = 36;
+  int64_t rows;    // channels that are summed over, padding included
+  int64_t blocks;  // column blocks
+
+  FactorLayout(FilterShape shape, Direction d) : rows(shape.rows(d) * kBlock), blocks(shape.columns(d)) {}
+  int64_t panel_count() const { return panels(blocks); }
+  int64_t plane(int64_t panel) const { return rows * panel_width(panel, blocks) + kBlock; }
+  int64_t panel_floats() const { return kFactors * plane(0); }  // of the widest panel
+  int64_t offset(int64_t panel) const { return panel * kFactors * (rows * kPanel + kBlock); }
+  int64_t floats() const { return offset(panel_count() - 1) + kFactors * plane(panel_count() - 1); }
+};
+
+// Transforms one panel to `factors`; `scratch` has kFilterScratch floats. Scheme: see transforms.h.
+inline constexpr int64_t kFilterScratch = 2 * 25 * kBlock * kBlock;
+template <class Scheme>
+void transform_filter_panel(const float* w, FilterShape shape, Direction direction, int64_t panel, float* scratch,
+                            float* factors);
+
+}  // namespace ringgrad::conv

@@ -1,0 +1,232 @@
+// Weight gradient: dw = sum over tiles of Gᵀ [ (Bᵀ x B) ⊙ (A dy Aᵀ) ] G. Per block of tiles both transforms, then for
+// each of the 36 planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G once at the end.
+#include "core/cpu/blocking.h"
+#include "core/cpu/conv/gemm.h"
+#include "core/cpu/conv/prefetch.h"
+#include "core/cpu/conv/winograd.h"
+#include "core/parallel.h"
+
+namespace ringgrad::conv {
+namespace {
+
+// Note [Who sums a weight gradient]
+// Private: the blocks of tiles are dealt to a fixed number of parts, whatever the number of threads, and each part has
+// accumulators of its own, which are added in order at the end. More parts feed more threads, and cost one write and
+// one read of 36 C K floats each: 4 parts instead of 2 cost 2 % at 128 channels. Shared: where the accumulators are
+// larger than the caches (from 256 channels on), all threads work on one large block, dividing first the channels of
+// the transforms and then chunks of 32 x 32 accumulators. If that block is the only one, a chunk never leaves the cache
+// of its thread.
+struct Blocking {
+  int64_t tiles;  // of a block
+  int64_t parts;  // 0: shared
+};
+constexpr int64_t kLargestAccumulators = 4 << 20;  // bytes; more than this: shared
+constexpr int64_t kPartsBytes = 10 << 20;          // accumulators of all parts
+constexpr int64_t kMinTiles = 48, kMaxTiles = 256;
+
+// The transforms of one operand: [panel of channels][product][tile][channel of the panel]. One cache line between
+// planes keeps them from starting in the same cache set.
+struct Panels {
+  int64_t blocks, tiles, products;
+  int64_t plane(int64_t panel) const { return tiles * panel_width(panel, blocks) + kBlock; }
+  int64_t offset(int64_t panel) const { return panel * products * (tiles * kPanel + kBlock); }
+  int64_t floats() const { return offset(panels(blocks)); }
+};
+
+template <class Scheme>
+class WeightGradient {
+  static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge, kFactors = 36;
+  static constexpr int kTaps = Scheme::Filter::kIn * Scheme::Filter::kIn;
+
+ public:
+  WeightGradient(const WinogradProblem& problem, const float* x, const float* dy, float* dw, const Prologue& prologue)
+      : p_(problem),
+        x_(x),
+        dy_(dy),
+        dw_(dw),
+        grid_{p_.out.n, cpu::ceil_div(p_.out.h, Scheme::kOutputStep), cpu::ceil_div(p_.out.w, Scheme::kOutputStep)},
+        blocking_(choose_blocking()),
+        units_(cpu::ceil_div(grid_.count(), blocking_.tiles)),
+        x_panels_{p_.in.blocks, blocking_.tiles, kProducts},
+        dy_panels_{p_.out.blocks, blocking_.tiles, kProducts},
+        scale_(p_.stream, prologue.scale, p_.filters.c),
+        shift_(p_.stream, prologue.shift, p_.filters.c) {}
+
+  void run() {
+    if (blocking_.parts)
+      run_private();
+    else
+      run_shared();
+  }
+
+ private:
+  // A block reads and writes 36 C K accumulators and 36 T (C + K) transformed numbers: equally many for T = 2 C K / (C
+  // + K).
+  Blocking choose_blocking() const {
+    const int64_t tiles = grid_.count(), c = p_.in.channels(), k = p_.out.channels();
+    const int64_t block =
+        cpu::ceil_div(tiles, cpu::ceil_div(tiles, std::clamp(2 * c * k / (c + k), kMinTiles, kMaxTiles)));
+    const int64_t bytes = kFactors * c * k * 4;
+    if (bytes > kLargestAccumulators) return {block, 0};
+    return {block, std::clamp<int64_t>(kPartsBytes / bytes, 1, std::min<int64_t>(16, cpu::ceil_div(tiles, block)))};
+  }
+
+  // A chunk of accumulators, [factor][c][k], belongs to a panel of c and a panel of k.
+  struct Chunk {
+    int64_t row_panel, column_panel;
+    int64_t rows, columns;
+    int64_t plane() const { return rows * columns + kBlock; }
+  };
+  Chunk chunk(int64_t index) const {
+    const int64_t row = index / panels(p_.out.blocks), column = index % panels(p_.out.blocks);
+    return {row, column, panel_width(row, p_.in.blocks), panel_width(column, p_.out.blocks)};
+  }
+  int64_t chunk_count() const { return panels(p_.in.blocks) * panels(p_.out.blocks); }
+  static constexpr int64_t kChunkFloats = kFactors * (kPanel * kPanel + kBlock);
+
+  void run_private() {
+    const int64_t part_floats = chunk_count() * kChunkFloats;
+    const Workspace<float> accumulators(p_.stream, blocking_.parts * part_floats);
+    ThreadWorkspaces workspaces(p_.stream, x_panels_.floats() + dy_panels_.floats());
+    parallel_for(p_.stream, blocking_.parts, 1, [&](int64_t part, int64_t) {
+      const ThreadWorkspaces::Slice slice(workspaces);
+      float *const x = slice.data(), *const dy = x + x_panels_.floats();
+      const int64_t first = units_ * part / blocking_.parts, last = units_ * (part + 1) / blocking_.parts;
+      for (int64_t unit = first; unit < last; ++unit) {
+        for (int64_t block = 0; block < p_.in.blocks; ++block) transform_x(unit, block, x);
+        for (int64_t block = 0; block < p_.out.blocks; ++block) transform_dy(unit, block, dy);
+        const int64_t next = (unit + 1) * blocking_.tiles, parts = kProducts * chunk_count();
+        TilePrefetcher next_x(x_, p_.in, grid_, Scheme::kInputStep, next, blocking_.tiles, parts);
+        TilePrefetcher next_dy(dy_, p_.out, grid_, Scheme::kOutputStep, next, blocking_.tiles, parts);
+        for (int64_t i = 0; i < chunk_count(); ++i)
+          accumulate(unit, chunk(i), x, dy, accumulators.data() + part * part_floats + i * kChunkFloats, unit == first,
+                     [&] { next_x.fetch(), next_dy.fetch(); });
+      }
+    });
+    parallel_for(p_.stream, chunk_count(), 1, [&](int64_t i, int64_t) {
+      finish(chunk(i), accumulators.data() + i * kChunkFloats, blocking_.parts, part_floats);
+    });
+  }
+
+  void run_shared() {
+    const Workspace<float> x(p_.stream, x_panels_.floats()), dy(p_.stream, dy_panels_.floats());
+    // With a single block of tiles a chunk is finished as soon as it is summed, and needs no memory of its own.
+    const bool single = units_ == 1;
+    const Workspace<float> accumulators(p_.stream, single ? 0 : chunk_count() * kChunkFloats);
+    ThreadWorkspaces workspaces(p_.stream, single ? kChunkFloats : 0);
+    for (int64_t unit = 0; unit < units_; ++unit) {
+      parallel_for(p_.stream, p_.in.blocks + p_.out.blocks, 1, [&](int64_t block, int64_t) {
+        if (block < p_.in.blocks)
+          transform_x(unit, block, x.data());
+        else
+          transform_dy(unit, block - p_.in.blocks, dy.data());
+      });
+      parallel_for(p_.stream, chunk_count(), 1, [&](int64_t i, int64_t) {
+        const ThreadWorkspaces::Slice slice(workspaces);
+        float* const sums = single ? slice.data() : accumulators.data() + i * kChunkFloats;
+        accumulate(unit, chunk(i), x.data(), dy.data(), sums, unit == 0, [] {});
+        if (unit == units_ - 1) finish(chunk(i), sums, 1, 0);
+      });
+    }
+  }
+
+  int64_t tile_count(int64_t unit) const { return std::min(blocking_.tiles, grid_.count() - unit * blocking_.tiles); }
+
+  // 16 channels of all tiles of a unit.
+  void transform_x(int64_t unit, int64_t block, float* panels) const {
+    for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
+      const auto transform_lanes = [&](auto activation) {
+        transform_operand<typename Scheme::Input>(x_, p_.in, x_panels_, Scheme::kInputStep, p_.offset, unit, block,
+                                                  lane, activation, panels);
+      };
+      if (!scale_.block(block))
+        transform_lanes(Unchanged{});
+      else
+        transform_lanes(ScaleShiftRelu{load(scale_.block(block) + lane), load(shift_.block(block) + lane)});
+    }
+  }
+  void transform_dy(int64_t unit, int64_t block, float* panels) const {
+    for (int64_t lane = 0; lane < kBlock; lane += kLanes)
+      transform_operand<typename Scheme::OutputAdjoint>(dy_, p_.out, dy_panels_, Scheme::kOutputStep, 0, unit, block,
+                                                        lane, Unchanged{}, panels);
+  }
+  template <class F, class Activation>
+  void transform_operand(const float* image, const BlockedShape& shape, const Panels& layout, int64_t step,
+                         int64_t offset, int64_t unit, int64_t block, int64_t lane, Activation activation,
+                         float* panels) const {
+    const int64_t panel = block / 2, plane = layout.plane(panel), width = panel_width(panel, shape.blocks);
+    float* to = panels + layout.offset(panel) + block % 2 * kBlock + lane;
+    TileCursor tile(grid_, unit * blocking_.tiles);
+    for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), to += width)
+      transform_square<F>(image + (tile.image() * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
+                          tile.row() * step - offset, tile.column() * step - offset, activation,
+                          [&](int i, int j, Vector v) { store(to + (i * Scheme::kEdge + j) * plane, v); });
+  }
+
+  // sums += over the tiles of a unit. between() is called between the matrix products.
+  template <class Between>
+  void accumulate(int64_t unit, const Chunk& chunk, const float* x, const float* dy, float* sums, bool first,
+                  Between between) const {
+    const float* const left = x + x_panels_.offset(chunk.row_panel);
+    const float* const right = dy + dy_panels_.offset(chunk.column_panel);
+    const int64_t left_plane = x_panels_.plane(chunk.row_panel), right_plane = dy_panels_.plane(chunk.column_panel);
+    const int64_t whole = 0;
+    for (int product = 0; product < kProducts; ++product) {
+      between();
+      // several products may share a factor: the first of them starts its sum
+      const bool starts = first && product / Scheme::kEdge <= 5 && product % Scheme::kEdge <= 5;
+      for (int64_t c = 0; c < chunk.rows; c += kBlock)
+        multiply({left + product * left_plane + c, 1, chunk.rows, tile_count(unit), &whole, 1}, kBlock,
+                 {right + product * right_plane, chunk.columns, kBlock}, chunk.columns,
+                 sums + factor_of<Scheme>(product) * chunk.plane() + c * chunk.columns, chunk.columns, !starts);
+    }
+  }
+
+  // Adds the parts of a chunk's accumulators, transforms them back and writes them into dw.
+  void finish(const Chunk& chunk, const float* sums, int64_t parts, int64_t part_floats) const {
+    alignas(64) float block[kBlock * kTaps * kBlock];  // [c][tap][k]
+    for (int64_t c = 0; c < chunk.rows; c += kBlock)
+      for (int64_t k = 0; k < chunk.columns; k += kBlock) {
+        for (int64_t i = 0; i < kBlock; ++i)
+          for (int64_t lane = 0; lane < kBlock; lane += kLanes)
+            finish_filters(sums + (c + i) * chunk.columns + k + lane, chunk.plane(), parts, part_floats,
+                           block + i * kTaps * kBlock + lane);
+        store_filter_block(dw_, p_.filters, 2 * chunk.row_panel + c / kBlock, 2 * chunk.column_panel + k / kBlock,
+                           block);
+      }
+  }
+  static void finish_filters(const float* sums, int64_t plane, int64_t parts, int64_t part_floats, float* taps) {
+    transform<typename Scheme::FilterAdjoint>(
+        [&](int i, int j) {
+          Vector sum = load(sums + (i * 6 + j) * plane);
+          for (int64_t part = 1; part < parts; ++part) sum += load(sums + (i * 6 + j) * plane + part * part_floats);
+          return sum;
+        },
+        [&](int i, int j, Vector v) { store(taps + (i * Scheme::FilterAdjoint::kOut + j) * kBlock, v); });
+  }
+
+  const WinogradProblem& p_;
+  const float *x_, *dy_;
+  float* dw_;
+  TileGrid grid_;
+  Blocking blocking_;
+  int64_t units_;
+  Panels x_panels_, dy_panels_;
+  PaddedChannels scale_, shift_;
+};
+
+}  // namespace
+
+template <class Scheme>
+void winograd_weight_gradient(const WinogradProblem& p, const float* x, const float* dy, float* dw,
+                              const Prologue& prologue) {
+  if (p.in.n == 0) return static_cast<void>(std::fill_n(dw, p.filters.k * p.filters.c * p.filters.taps, 0.0f));
+  WeightGradient<Scheme>(p, x, dy, dw, prologue).run();
+}
+
+template void winograd_weight_gradient<F43>(const WinogradProblem&, const float*, const float*, float*,
+                                            const Prologue&);
+template void winograd_weight_gradient<F25>(const WinogradProblem&, const float*, const float*, float*,
+                                            const Prologue&);
+
+}  // namespace ringgrad::conv
