@@ -1,0 +1,70 @@
+// Direct convolutions: every filter size, stride and padding, as matrix products whose left matrix is a window of the
+// image. 1 x 1 filters, first layers with one or three channels, and what the Winograd schemes do not cover.
+#pragma once
+
+#include "core/cpu/conv/filters.h"
+#include "core/cpu/conv/fusion.h"
+#include "core/stream.h"
+
+namespace ringgrad::conv {
+
+// How the input of a direct convolution lies in memory.
+enum class InputLayout {
+  Blocked,     // as everywhere in this folder
+  Contiguous,  // [N, C, H, W]: first layers, whose few channels would leave most lanes of a block empty
+};
+
+// The filter taps that contribute to one phase of the outputs along one axis. Outputs phase, phase + out_step, … use
+// the same taps: in the forward pass (out_step 1) all of them; in the data gradient of stride 2 every second one.
+struct AxisPhase {
+  int64_t outputs;          // how many outputs the phase has
+  int64_t taps;             // how many taps; their inputs are neighbours
+  int64_t offset;           // output i begins at input i in_step + offset
+  int64_t first, tap_step;  // the filter's taps in the order of the inputs: first, first + tap_step, …
+};
+
+// A convolution along one axis.
+struct Axis {
+  Direction direction;
+  int64_t input, output, filter, stride, padding;
+
+  int64_t in_step() const { return direction == Direction::Forward ? stride : 1; }
+  int64_t out_step() const { return direction == Direction::Forward ? 1 : stride; }
+  AxisPhase phase(int64_t index) const;  // 0 <= index < out_step()
+  // The inputs that output i of any phase may touch: i in_step() + begin … i in_step() + end - 1.
+  int64_t begin() const;
+  int64_t end() const;
+};
+
+struct DirectProblem {
+  Stream stream;
+  Direction direction;
+  InputLayout layout;
+  int64_t n;
+  Axis rows, columns;
+  FilterShape filters;
+  const float* w;
+  const float* prepared;  // see direct_filter_floats; null: they are prepared inside
+
+  int64_t phases() const { return rows.out_step() * columns.out_step(); }
+  // Channels that lie side by side at a pixel of a window, and how many such groups there are.
+  int64_t group() const { return layout == InputLayout::Blocked ? kBlock : filters.c; }
+  int64_t groups() const { return layout == InputLayout::Blocked ? filters.rows(direction) : 1; }
+  BlockedShape out() const { return {n, filters.columns(direction), rows.output, columns.output}; }
+};
+
+DirectProblem direct_problem(Stream stream, const Conv2dGeometry& geometry, Direction direction, InputLayout layout);
+
+// Filters as right matrices: [panel of 32 columns][phase][group][tap row][tap column][channel of the group][column].
+int64_t direct_filter_floats(const DirectProblem& problem);
+void prepare_direct_filters(const DirectProblem& problem, float* prepared);
+
+// y (blocked) = the convolution of x. The prologue applies to x, the epilogue to y.
+void direct_convolution(const DirectProblem& problem, const float* x, float* y, const Prologue& prologue,
+                        const Epilogue& epilogue);
+
+// dw [K, C, R, S] from x and dy (blocked). REQUIRES: direction Forward.
+void direct_weight_gradient(const DirectProblem& problem, const float* x, const float* dy, float* dw,
+                            const Prologue& prologue);
+
+}  // namespace ringgrad::conv

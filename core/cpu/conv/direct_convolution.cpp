@@ -1,0 +1,147 @@
+// Forward pass and data gradient of direct convolutions. Per unit (some output rows of an image): the window is copied
+// into the second-level cache, then for each panel of 32 output channels one matrix product per output row, straight
+// from the window: its rows are pixels, its reduction runs over channels and taps.
+#include <algorithm>
+
+#include "core/cpu/conv/direct.h"
+#include "core/cpu/conv/direct_window.h"
+#include "core/cpu/conv/gemm.h"
+#include "core/parallel.h"
+
+namespace ringgrad::conv {
+namespace {
+
+constexpr int64_t kUnitPixels = 128;
+
+class DirectConvolution {
+ public:
+  DirectConvolution(const DirectProblem& problem, const float* x, float* y, const Prologue& prologue,
+                    const Epilogue& epilogue)
+      : p_(problem),
+        x_(x),
+        y_(y),
+        out_(p_.out()),
+        window_(p_, kUnitPixels),
+        segments_(p_.stream, p_.groups() * p_.filters.taps),
+        scale_(p_.stream, prologue.scale, p_.filters.c),
+        shift_(p_.stream, prologue.shift, p_.filters.c),
+        bias_(p_.stream, epilogue.bias, p_.filters.k),
+        sums_(p_.stream, epilogue, p_.filters.k, p_.n * window_.units_per_image()) {}
+
+  void run() {
+    fill_segments();
+    const int64_t pixels = window_.rows() * p_.columns.phase(0).outputs + 3;  // see multiply()
+    ThreadWorkspaces workspaces(p_.stream, window_.floats() + pixels * kPanel);
+    parallel_for(p_.stream, p_.n * window_.units_per_image(), 1, [&](int64_t unit, int64_t) {
+      const ThreadWorkspaces::Slice slice(workspaces);
+      float* const window = slice.data();
+      window_.load(x_, unit / window_.units_per_image(), unit % window_.units_per_image(), scale_, shift_, window);
+      for (int64_t panel = 0; panel < panels(out_.blocks); ++panel)
+        make_panel(unit, panel, window, window + window_.floats());
+    });
+    sums_.combine();
+  }
+
+ private:
+  struct Phase {
+    AxisPhase rows, columns;
+    int64_t row, column;  // of the first output
+    int64_t taps_before;  // in the phases before this one
+  };
+
+  template <class Body>
+  void for_each_phase(Body body) const {
+    int64_t taps = 0;
+    for (int64_t i = 0; i < p_.phases(); ++i) {
+      const int64_t row = i / p_.columns.out_step(), column = i % p_.columns.out_step();
+      const Phase phase{p_.rows.phase(row), p_.columns.phase(column), row, column, taps};
+      if (phase.rows.outputs > 0 && phase.columns.outputs > 0) body(phase);
+      taps += phase.rows.taps * phase.columns.taps;
+    }
+  }
+
+  int64_t* segments(const Phase& phase) const { return segments_.data() + p_.groups() * phase.taps_before; }
+
+  // The inputs of a tap row are neighbours in the window: one segment for each group of channels and tap row.
+  void fill_segments() {
+    for_each_phase([&](const Phase& phase) {
+      int64_t* next = segments(phase);
+      for (int64_t group = 0; group < p_.groups(); ++group)
+        for (int64_t i = 0; i < phase.rows.taps; ++i)
+          *next++ = group * window_.plane() + i * window_.pitch() + window_.offset(phase.rows, phase.columns);
+    });
+  }
+
+  // 32 (or 16) output channels of a unit, in all phases.
+  void make_panel(int64_t unit, int64_t panel, const float* window, float* products) const {
+    const int64_t width = panel_width(panel, out_.blocks), rows = p_.groups() * p_.group();
+    const float* const filters = p_.prepared + panel * rows * p_.filters.taps * kPanel;
+    const int64_t first = unit % window_.units_per_image() * window_.rows();
+    if (sums_.block(unit, 2 * panel)) std::fill_n(sums_.block(unit, 2 * panel), 2 * width, 0.0f);
+    for_each_phase([&](const Phase& phase) {
+      const int64_t count = std::min(window_.rows(), phase.rows.outputs - first), columns = phase.columns.outputs;
+      if (count <= 0) return;
+      LeftMatrix left{window,
+                      window_.in_step() * p_.group(),
+                      1,
+                      phase.columns.taps * p_.group(),
+                      segments(phase),
+                      phase.columns.taps ? p_.groups() * phase.rows.taps : 0};
+      const RightMatrix right{filters + phase.taps_before * rows * width, width, kBlock};
+      if (window_.joins_rows(phase.columns)) {
+        multiply(left, count * columns, right, width, products, width, false);
+      } else {
+        for (int64_t i = 0; i < count; ++i, left.data += window_.in_step() * window_.pitch())
+          multiply(left, columns, right, width, products + i * columns * width, width, false);
+      }
+      for (int64_t block = 2 * panel; block < 2 * panel + width / kBlock; ++block)
+        for (int64_t lane = 0; lane < kBlock; lane += kLanes)
+          write(unit, phase, first, count, block, lane, products + block % 2 * kBlock + lane, width);
+    });
+  }
+
+  // Some lanes of a block of output channels, from the products into the image.
+  void write(int64_t unit, const Phase& phase, int64_t first, int64_t count, int64_t block, int64_t lane,
+             const float* products, int64_t width) const {
+    const Vector bias = bias_.block(block) ? load(bias_.block(block) + lane) : Vector{};
+    const int64_t image = unit / window_.units_per_image(), step = p_.rows.out_step();
+    float* const plane = y_ + (image * out_.blocks + block) * out_.plane() + phase.column * kBlock + lane;
+    Vector sum{}, sum_of_squares{};
+    for (int64_t i = 0; i < count; ++i) {
+      float* to = plane + (phase.row + (first + i) * step) * out_.w * kBlock;
+      for (int64_t j = 0; j < phase.columns.outputs; ++j, to += step * kBlock, products += width) {
+        const Vector v = load(products) + bias;
+        store(to, v);
+        sum += v;
+        sum_of_squares += v * v;
+      }
+    }
+    if (float* const sums = sums_.block(unit, block)) {
+      store(sums + lane, load(sums + lane) + sum);
+      store(sums + kBlock + lane, load(sums + kBlock + lane) + sum_of_squares);
+    }
+  }
+
+  const DirectProblem& p_;
+  const float* x_;
+  float* y_;
+  BlockedShape out_;
+  DirectWindow window_;
+  Workspace<int64_t> segments_;
+  PaddedChannels scale_, shift_, bias_;
+  PartialSums sums_;
+};
+
+}  // namespace
+
+void direct_convolution(const DirectProblem& p, const float* x, float* y, const Prologue& prologue,
+                        const Epilogue& epilogue) {
+  if (p.prepared) return DirectConvolution(p, x, y, prologue, epilogue).run();
+  const Workspace<float> filters(p.stream, direct_filter_floats(p));
+  prepare_direct_filters(p, filters.data());
+  DirectProblem with_filters = p;
+  with_filters.prepared = filters.data();
+  DirectConvolution(with_filters, x, y, prologue, epilogue).run();
+}
+
+}  // namespace ringgrad::conv

@@ -1,0 +1,123 @@
+// Weight gradient of direct convolutions. Per unit (some output rows of an image) the window of x is copied; then for
+// each group of channels and tap row one matrix product per panel of 32 output channels: its rows are the channels of
+// all taps of the row, which are neighbours in the window, and its reduction runs over pixels. dy is the right matrix
+// as it is.
+#include <algorithm>
+
+#include "core/cpu/conv/direct.h"
+#include "core/cpu/conv/direct_window.h"
+#include "core/cpu/conv/gemm.h"
+#include "core/parallel.h"
+
+namespace ringgrad::conv {
+namespace {
+
+constexpr int64_t kUnitPixels = 256;
+constexpr int64_t kPartsBytes = 10 << 20;  // accumulators of all parts, see Note [Who sums a weight gradient]
+constexpr int64_t kMaxParts = 16;
+
+class DirectWeightGradient {
+ public:
+  DirectWeightGradient(const DirectProblem& problem, const float* x, const float* dy, float* dw,
+                       const Prologue& prologue)
+      : p_(problem),
+        x_(x),
+        dy_(dy),
+        dw_(dw),
+        out_(p_.out()),
+        window_(p_, kUnitPixels),
+        units_(p_.n * window_.units_per_image()),
+        rows_((p_.columns.filter * p_.group() + 3) / 4 * 4),
+        part_floats_(p_.groups() * p_.rows.filter * rows_ * out_.channels()),
+        parts_(std::clamp<int64_t>(kPartsBytes / 4 / part_floats_, 1, std::min(kMaxParts, units_))),
+        segments_(p_.stream, window_.rows()),
+        accumulators_(p_.stream, parts_ * part_floats_),
+        scale_(p_.stream, prologue.scale, p_.filters.c),
+        shift_(p_.stream, prologue.shift, p_.filters.c) {}
+
+  void run() {
+    for (int64_t i = 0; i < window_.rows(); ++i) segments_[i] = i * window_.in_step() * window_.pitch();
+    ThreadWorkspaces workspaces(p_.stream, std::max(window_.floats(), kBlock * p_.filters.taps * kBlock));
+    parallel_for(p_.stream, parts_, 1, [&](int64_t part, int64_t) {
+      const ThreadWorkspaces::Slice slice(workspaces);
+      const int64_t first = units_ * part / parts_, last = units_ * (part + 1) / parts_;
+      for (int64_t unit = first; unit < last; ++unit) {
+        const int64_t image = unit / window_.units_per_image(), index = unit % window_.units_per_image();
+        window_.load(x_, image, index, scale_, shift_, slice.data());
+        accumulate(image, index, slice.data(), part, unit == first);
+      }
+    });
+    parallel_for(p_.stream, out_.blocks, 1, [&](int64_t k_block, int64_t) {
+      const ThreadWorkspaces::Slice slice(workspaces);
+      finish(k_block, slice.data());
+    });
+  }
+
+ private:
+  // Accumulators: [panel of k][group][tap row][tap column, channel][k].
+  int64_t offset(int64_t panel, int64_t group, int64_t tap_row) const {
+    return panel * p_.groups() * p_.rows.filter * rows_ * kPanel +
+           (group * p_.rows.filter + tap_row) * rows_ * panel_width(panel, out_.blocks);
+  }
+
+  void accumulate(int64_t image, int64_t index, const float* window, int64_t part, bool first) const {
+    const int64_t row = index * window_.rows(), count = std::min(window_.rows(), out_.h - row);
+    for (int64_t panel = 0; panel < panels(out_.blocks); ++panel) {
+      const int64_t width = panel_width(panel, out_.blocks);
+      const RightMatrix right{dy_ + (image * out_.blocks + 2 * panel) * out_.plane() + row * out_.w * kBlock, kBlock,
+                              out_.plane()};
+      for (int64_t group = 0; group < p_.groups(); ++group)
+        for (int64_t tap_row = 0; tap_row < p_.rows.filter; ++tap_row) {
+          const LeftMatrix left{window + group * window_.plane() + tap_row * window_.pitch(),
+                                1,
+                                window_.in_step() * p_.group(),
+                                out_.w,
+                                segments_.data(),
+                                count};
+          multiply(left, p_.columns.filter * p_.group(), right, width,
+                   accumulators_.data() + part * part_floats_ + offset(panel, group, tap_row), width, !first);
+        }
+    }
+  }
+
+  // Adds the parts and writes a block of output channels into dw, by way of `block`, [c][tap][k].
+  void finish(int64_t k_block, float* block) const {
+    const int64_t panel = k_block / 2, width = panel_width(panel, out_.blocks);
+    for (int64_t c_block = 0; c_block < channel_blocks(p_.filters.c); ++c_block) {
+      const int64_t group = c_block * kBlock / p_.group(), first = c_block * kBlock % p_.group();
+      for (int64_t c = 0; c < std::min(kBlock, p_.group() - first); ++c)
+        for (int64_t tap = 0; tap < p_.filters.taps; ++tap) {
+          const float* const from = accumulators_.data() + offset(panel, group, tap / p_.columns.filter) +
+                                    (tap % p_.columns.filter * p_.group() + first + c) * width + k_block % 2 * kBlock;
+          for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
+            Vector sum = load(from + lane);
+            for (int64_t part = 1; part < parts_; ++part) sum += load(from + part * part_floats_ + lane);
+            store(block + (c * p_.filters.taps + tap) * kBlock + lane, sum);
+          }
+        }
+      store_filter_block(dw_, p_.filters, c_block, k_block, block);
+    }
+  }
+
+  const DirectProblem& p_;
+  const float *x_, *dy_;
+  float* dw_;
+  BlockedShape out_;
+  DirectWindow window_;
+  int64_t units_;
+  int64_t rows_;  // accumulator rows of a tap row, a multiple of 4, see multiply()
+  int64_t part_floats_, parts_;
+  Workspace<int64_t> segments_;  // the output rows of a unit
+  Workspace<float> accumulators_;
+  PaddedChannels scale_, shift_;
+};
+
+}  // namespace
+
+void direct_weight_gradient(const DirectProblem& p, const float* x, const float* dy, float* dw,
+                            const Prologue& prologue) {
+  if (p.n == 0) return static_cast<void>(std::fill_n(dw, p.filters.k * p.filters.c * p.filters.taps, 0.0f));
+  DirectWeightGradient(p, x, dy, dw, prologue).run();
+}
+
+}  // namespace ringgrad::conv

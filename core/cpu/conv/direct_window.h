@@ -1,0 +1,46 @@
+// The part of an image that a unit of work of a direct convolution needs, copied into scratch memory: the border's
+// zeros are there, batch norm and ReLU are applied, and pixels between those a 1 x 1 filter of stride 2 visits are left
+// out.
+#pragma once
+
+#include "core/cpu/conv/direct.h"
+
+namespace ringgrad::conv {
+
+// A unit computes output rows [first, first + rows) of every phase of an image.
+class DirectWindow {
+ public:
+  // `pixels`: how many outputs of a phase a unit should have about.
+  DirectWindow(const DirectProblem& problem, int64_t pixels);
+
+  int64_t rows() const { return rows_; }  // output rows of a unit
+  int64_t units_per_image() const { return units_; }
+  int64_t in_step() const { return in_step_; }                   // window pixels from output to output
+  int64_t pitch() const { return columns_ * problem_.group(); }  // floats from row to row
+  int64_t plane() const { return plane_; }                       // floats from group to group
+  // Room for the window and for what multiply() reads beyond it.
+  int64_t floats() const { return problem_.groups() * plane_ + 4 * in_step_ * problem_.group(); }
+  // Where the first tap of a phase lies in the window, for the unit's first output.
+  int64_t offset(const AxisPhase& row, const AxisPhase& column) const {
+    return (row.offset - problem_.rows.begin()) * pitch() +
+           (column.offset - problem_.columns.begin()) * problem_.group();
+  }
+  // Whether a phase's outputs of all rows follow each other in the window (filters of one column, such as 1 x 1).
+  bool joins_rows(const AxisPhase& column) const { return in_step_ == 1 && columns_ == column.outputs; }
+
+  // Copies the window of a unit of image n. scale and shift: see Prologue.
+  void load(const float* x, int64_t n, int64_t unit, const PaddedChannels& scale, const PaddedChannels& shift,
+            float* window) const;
+
+ private:
+  void load_row(const float* from, int64_t channel_stride, int64_t group, const PaddedChannels& scale,
+                const PaddedChannels& shift, float* to) const;
+
+  const DirectProblem& problem_;
+  int64_t rows_, units_;
+  int64_t in_step_, source_step_;  // steps from output to output in the window, from window pixel to image pixel
+  int64_t height_, columns_;       // of the window
+  int64_t plane_;
+};
+
+}  // namespace ringgrad::conv
