@@ -1,0 +1,317 @@
+// The CPU's convolution kernels against a direct convolution in double precision, over geometries that have whole and
+// partial tiles, whole and partial channel blocks, and fewer tiles than threads.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/cpu/conv/conv2d.h"
+#include "core/cpu/conv/layout.h"
+#include "core/cpu/thread_pool.h"
+#include "core/error.h"
+#include "tests/catch.h"
+
+using namespace ringgrad;
+using namespace ringgrad::conv;
+
+namespace {
+
+// One pool per number of threads, kept: the allocator's free lists remember the stream.
+Stream pool_stream(int threads) {
+  static std::unique_ptr<ThreadPool> pools[4];
+  if (!pools[threads]) pools[threads] = std::make_unique<ThreadPool>(threads);
+  return {Device("cpu"), pools[threads].get()};
+}
+
+std::vector<float> random_values(size_t count, unsigned seed, float scale = 1) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+// Everything a geometry needs, in NCHW.
+struct Problem {
+  explicit Problem(const Conv2dGeometry& geometry) : g(geometry) {
+    x = random_values(g.n * g.c * g.h * g.w, 1);
+    w = random_values(g.k * g.c * g.r * g.s, 2, std::sqrt(2.0f / static_cast<float>(g.c * g.r * g.s)));
+    dy = random_values(g.n * g.k * g.oh * g.ow, 3);
+    scale = random_values(g.c, 4);
+    shift = random_values(g.c, 5);
+    bias = random_values(g.k, 6);
+  }
+
+  // body(n, k, p, q, c, i, j, r, s) for each product that exists
+  template <class Body>
+  void for_each_product(Body body) const {
+    for (int64_t n = 0; n < g.n; ++n)
+      for (int64_t k = 0; k < g.k; ++k)
+        for (int64_t p = 0; p < g.oh; ++p)
+          for (int64_t q = 0; q < g.ow; ++q)
+            for (int64_t r = 0; r < g.r; ++r)
+              for (int64_t s = 0; s < g.s; ++s) {
+                const int64_t i = p * g.stride + r - g.padding, j = q * g.stride + s - g.padding;
+                if (i < 0 || j < 0 || i >= g.h || j >= g.w) continue;
+                for (int64_t c = 0; c < g.c; ++c)
+                  body(((n * g.k + k) * g.oh + p) * g.ow + q, ((n * g.c + c) * g.h + i) * g.w + j,
+                       ((k * g.c + c) * g.r + r) * g.s + s);
+              }
+  }
+  // x as the convolution sees it
+  std::vector<double> seen(bool normalised) const {
+    std::vector<double> values(x.begin(), x.end());
+    for (size_t i = 0; normalised && i < values.size(); ++i) {
+      const size_t c = i / (g.h * g.w) % g.c;
+      values[i] = std::max(0.0, values[i] * scale[c] + shift[c]);
+    }
+    return values;
+  }
+
+  Conv2dGeometry g;
+  std::vector<float> x, w, dy, scale, shift, bias;
+};
+
+std::vector<float> blocked(Stream stream, const std::vector<float>& nchw, int64_t n, int64_t c, int64_t h, int64_t w) {
+  std::vector<float> out(n * channel_blocks(c) * kBlock * h * w, std::numeric_limits<float>::quiet_NaN());
+  nchw_to_blocked(stream, n, c, h, w, nchw.data(), out.data());
+  return out;
+}
+std::vector<float> contiguous(Stream stream, const std::vector<float>& image, int64_t n, int64_t c, int64_t h,
+                              int64_t w) {
+  std::vector<float> out(n * c * h * w, std::numeric_limits<float>::quiet_NaN());
+  blocked_to_nchw(stream, n, c, h, w, image.data(), out.data());
+  return out;
+}
+
+// rms error / rms of the reference; NaN if anything is NaN
+double relative_error(const std::vector<float>& got, const std::vector<double>& reference) {
+  REQUIRE(got.size() == reference.size());
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    difference += (got[i] - reference[i]) * (got[i] - reference[i]);
+    size += reference[i] * reference[i];
+  }
+  return std::sqrt(difference / std::max(size, 1e-30));
+}
+
+// In units of u = 2^-24: each of `terms` additions rounds the sum so far, which makes at most sqrt(terms); Winograd's
+// transforms into the tile and out of it round numbers up to ten times as large as the result.
+double tolerance(Algorithm algorithm, double terms) {
+  return 0x1p-24 * ((algorithm == Algorithm::Winograd ? 48 : 4) + std::sqrt(terms));
+}
+
+bool padding_is_zero(const std::vector<float>& image, const BlockedShape& shape, int64_t channels) {
+  for (int64_t n = 0; n < shape.n; ++n)
+    for (int64_t i = 0; i < shape.h * shape.w; ++i)
+      for (int64_t c = channels; c < shape.channels(); ++c)
+        if (image[((n * shape.blocks + c / kBlock) * shape.h * shape.w + i) * kBlock + c % kBlock] != 0) return false;
+  return true;
+}
+
+// All outputs of one geometry and algorithm, for comparisons bit by bit.
+struct Outputs {
+  std::vector<float> y, dx, dw;
+  std::vector<double> sum, sum_of_squares;
+};
+
+Outputs run(Stream stream, const Problem& p, Algorithm algorithm, bool fused, bool prepared) {
+  const Conv2dGeometry& g = p.g;
+  const BlockedShape in = input_shape(g), out = output_shape(g);
+  const auto x = blocked(stream, p.x, g.n, g.c, g.h, g.w), dy = blocked(stream, p.dy, g.n, g.k, g.oh, g.ow);
+  std::vector<float> forms[2];
+  Filters filters[2] = {{p.w.data()}, {p.w.data()}};
+  for (Direction direction : {Direction::Forward, Direction::BackwardInput}) {
+    auto& form = forms[direction == Direction::BackwardInput];
+    form.resize(prepared ? prepared_filter_floats(g, algorithm, direction) : 0);
+    if (form.empty()) continue;
+    prepare_filters(stream, g, algorithm, direction, p.w.data(), form.data());
+    filters[direction == Direction::BackwardInput].prepared = form.data();
+  }
+  const float nan = std::numeric_limits<float>::quiet_NaN();  // what is not written shows
+  Outputs o{std::vector<float>(out.numel(), nan), std::vector<float>(in.numel(), nan),
+            std::vector<float>(p.w.size(), nan), std::vector<double>(g.k, nan), std::vector<double>(g.k, nan)};
+  const Prologue prologue = fused ? Prologue{p.scale.data(), p.shift.data()} : Prologue{};
+  const Epilogue epilogue = fused ? Epilogue{p.bias.data(), o.sum.data(), o.sum_of_squares.data()} : Epilogue{};
+  forward(stream, g, algorithm, x.data(), filters[0], o.y.data(), prologue, epilogue);
+  backward_input(stream, g, algorithm, dy.data(), filters[1], o.dx.data());
+  backward_weight(stream, g, algorithm, x.data(), dy.data(), o.dw.data(), prologue);
+  return o;
+}
+
+struct References {
+  std::vector<double> y, dx, dw, sum, sum_of_squares;
+};
+
+References references(const Problem& p, bool fused) {
+  const Conv2dGeometry& g = p.g;
+  References o{std::vector<double>(p.dy.size()), std::vector<double>(p.x.size()), std::vector<double>(p.w.size()),
+               std::vector<double>(g.k), std::vector<double>(g.k)};
+  const auto x = p.seen(fused);
+  p.for_each_product([&](int64_t y_at, int64_t x_at, int64_t w_at) {
+    o.y[y_at] += x[x_at] * p.w[w_at];
+    o.dx[x_at] += static_cast<double>(p.dy[y_at]) * p.w[w_at];
+    o.dw[w_at] += x[x_at] * p.dy[y_at];
+  });
+  for (size_t i = 0; fused && i < o.y.size(); ++i) {
+    const size_t k = i / (g.oh * g.ow) % g.k;
+    o.y[i] += p.bias[k];
+    o.sum[k] += o.y[i];
+    o.sum_of_squares[k] += o.y[i] * o.y[i];
+  }
+  return o;
+}
+
+void check(const Conv2dGeometry& g, Algorithm algorithm) {
+  const Problem p(g);
+  const Stream stream = pool_stream(2);
+  for (bool fused : {false, true}) {
+    INFO("n " << g.n << " c " << g.c << " h " << g.h << " w " << g.w << " k " << g.k << " r " << g.r << " s " << g.s
+              << " stride " << g.stride << " padding " << g.padding
+              << (algorithm == Algorithm::Winograd ? " winograd" : " direct") << (fused ? " fused" : ""));
+    const References expected = references(p, fused);
+    const Outputs got = run(stream, p, algorithm, fused, false);
+    const double taps = static_cast<double>(g.r * g.s);
+    const auto y = contiguous(stream, got.y, g.n, g.k, g.oh, g.ow), dx = contiguous(stream, got.dx, g.n, g.c, g.h, g.w);
+    REQUIRE(relative_error(y, expected.y) < tolerance(algorithm, taps * g.c));
+    REQUIRE(relative_error(dx, expected.dx) < tolerance(algorithm, taps * g.k));
+    REQUIRE(relative_error(got.dw, expected.dw) < tolerance(algorithm, g.n * g.oh * g.ow));
+    REQUIRE(padding_is_zero(got.y, output_shape(g), g.k));
+    REQUIRE(padding_is_zero(got.dx, input_shape(g), g.c));
+    const double outputs = static_cast<double>(g.n * g.oh * g.ow);
+    double square = 0;  // of an average output
+    for (int64_t k = 0; k < g.k; ++k) square += expected.sum_of_squares[k] / (outputs * static_cast<double>(g.k));
+    for (int64_t k = 0; fused && k < g.k; ++k) {
+      REQUIRE(std::abs(got.sum[k] - expected.sum[k]) < 1e-5 * outputs * std::sqrt(square));
+      REQUIRE(std::abs(got.sum_of_squares[k] - expected.sum_of_squares[k]) < 1e-5 * outputs * square);
+    }
+    // the same bits with filters prepared beforehand, and with any number of threads
+    for (int threads : {1, 3}) {
+      const Outputs again = run(pool_stream(threads), p, algorithm, fused, true);
+      REQUIRE(again.y == got.y);
+      REQUIRE(again.dx == got.dx);
+      REQUIRE(again.dw == got.dw);
+      if (fused) REQUIRE(again.sum == got.sum);
+      if (fused) REQUIRE(again.sum_of_squares == got.sum_of_squares);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("winograd 3x3, stride 1", "[quick][conv]") {
+  const int64_t shapes[][7] = {
+      // n, c, h, w, k, padding
+      {1, 1, 4, 4, 1, 1},    {1, 3, 5, 7, 16, 1},    {2, 16, 8, 8, 16, 1},   {3, 20, 9, 6, 48, 1},
+      {5, 48, 13, 4, 20, 1}, {2, 64, 16, 16, 64, 1}, {1, 16, 4, 24, 64, 1},  {4, 64, 7, 7, 3, 0},
+      {2, 33, 10, 5, 17, 2}, {1, 16, 3, 3, 16, 0},   {2, 32, 24, 24, 32, 1}, {1, 8, 6, 6, 8, 3},
+  };
+  for (const auto& s : shapes) check(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 1, s[5]), Algorithm::Winograd);
+}
+
+TEST_CASE("winograd 3x3, stride 1, as many channels as make threads share a block of tiles", "[conv]") {
+  check(conv2d_geometry(3, 384, 4, 4, 400, 3, 3, 1, 1), Algorithm::Winograd);
+  check(conv2d_geometry(2, 400, 24, 12, 320, 3, 3, 1, 1), Algorithm::Winograd);
+}
+
+TEST_CASE("winograd 5x5, stride 1", "[quick][conv]") {
+  const int64_t shapes[][6] = {{1, 1, 5, 5, 1, 2},     {2, 16, 8, 8, 32, 2}, {3, 20, 9, 6, 48, 2},
+                               {2, 32, 14, 14, 64, 2}, {1, 3, 7, 6, 16, 0},  {2, 17, 6, 11, 5, 1}};
+  for (const auto& s : shapes) check(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 5, 5, 1, s[5]), Algorithm::Winograd);
+}
+
+TEST_CASE("direct convolutions", "[quick][conv]") {
+  const int64_t shapes[][9] = {
+      // n, c, h, w, k, r, s, stride, padding
+      {2, 64, 8, 8, 48, 1, 1, 1, 0},  {3, 20, 9, 7, 64, 1, 1, 2, 0},  {1, 16, 5, 5, 16, 1, 1, 2, 1},
+      {2, 16, 8, 8, 20, 3, 3, 1, 1},  {2, 33, 9, 12, 16, 3, 3, 2, 1}, {1, 3, 24, 24, 48, 7, 7, 2, 3},
+      {2, 5, 11, 9, 17, 5, 5, 1, 2},  {1, 16, 13, 10, 3, 3, 3, 3, 0}, {2, 16, 6, 6, 16, 2, 2, 2, 0},
+      {1, 48, 4, 4, 32, 4, 4, 4, 0},  {1, 20, 7, 9, 18, 1, 5, 1, 1},  {2, 16, 9, 7, 16, 5, 1, 2, 2},
+      {1, 1, 28, 28, 32, 3, 3, 1, 1}, {1, 16, 6, 6, 16, 1, 1, 3, 0},  {1, 8, 5, 6, 8, 3, 3, 2, 2},
+      {5, 16, 4, 17, 32, 3, 3, 2, 1},
+  };
+  for (const auto& s : shapes)
+    check(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]), Algorithm::Direct);
+}
+
+TEST_CASE("first layers read contiguous images", "[quick][conv]") {
+  const int64_t shapes[][8] = {{2, 3, 12, 9, 16, 3, 1, 1},
+                               {3, 1, 28, 28, 20, 5, 1, 2},
+                               {1, 3, 24, 21, 64, 7, 2, 3},
+                               {2, 1, 8, 8, 32, 3, 1, 0},
+                               {1, 20, 6, 7, 16, 3, 2, 1}};
+  for (const auto& s : shapes) {
+    const Problem p(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[5], s[6], s[7]));
+    const Conv2dGeometry& g = p.g;
+    const References expected = references(p, true);
+    std::vector<float> previous_y, previous_dw;
+    for (int threads : {1, 2, 3}) {
+      const Stream stream = pool_stream(threads);
+      std::vector<float> y(output_shape(g).numel()), dw(p.w.size()), prepared(prepared_filter_floats_nchw(g));
+      std::vector<double> sum(g.k), sum_of_squares(g.k);
+      const auto dy = blocked(stream, p.dy, g.n, g.k, g.oh, g.ow);
+      prepare_filters_nchw(stream, g, p.w.data(), prepared.data());
+      forward_nchw(stream, g, p.x.data(), {p.w.data(), prepared.data()}, y.data(), {p.scale.data(), p.shift.data()},
+                   {p.bias.data(), sum.data(), sum_of_squares.data()});
+      backward_weight_nchw(stream, g, p.x.data(), dy.data(), dw.data(), {p.scale.data(), p.shift.data()});
+      REQUIRE(relative_error(contiguous(stream, y, g.n, g.k, g.oh, g.ow), expected.y) <
+              tolerance(Algorithm::Direct, g.c * g.r * g.s));
+      REQUIRE(relative_error(dw, expected.dw) < tolerance(Algorithm::Direct, g.n * g.oh * g.ow));
+      REQUIRE(padding_is_zero(y, output_shape(g), g.k));
+      if (threads > 1) REQUIRE((y == previous_y && dw == previous_dw));
+      previous_y = y;
+      previous_dw = dw;
+    }
+  }
+}
+
+TEST_CASE("an empty batch", "[quick][conv]") {
+  const Conv2dGeometry g = conv2d_geometry(0, 16, 8, 8, 16, 3, 3, 1, 1);
+  const std::vector<float> w(16 * 16 * 9, 1);
+  for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
+    std::vector<float> dw(w.size(), 7);
+    std::vector<double> sum(16, 7), sum_of_squares(16, 7);
+    forward(pool_stream(2), g, algorithm, nullptr, {w.data()}, nullptr, {},
+            {nullptr, sum.data(), sum_of_squares.data()});
+    backward_input(pool_stream(2), g, algorithm, nullptr, {w.data()}, nullptr);
+    backward_weight(pool_stream(2), g, algorithm, nullptr, nullptr, dw.data());
+    REQUIRE(dw == std::vector<float>(w.size(), 0));
+    REQUIRE(sum == std::vector<double>(16, 0));
+    REQUIRE(sum_of_squares == std::vector<double>(16, 0));
+  }
+}
+
+TEST_CASE("a NaN reaches the output", "[quick][conv]") {
+  for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
+    Problem p(conv2d_geometry(1, 16, 8, 8, 16, 3, 3, 1, 1));
+    p.x[5] = std::numeric_limits<float>::quiet_NaN();
+    const Outputs o = run(pool_stream(1), p, algorithm, true, false);
+    REQUIRE(std::isnan(o.y[5 * kBlock]));
+  }
+}
+
+TEST_CASE("layouts convert into each other", "[quick][conv]") {
+  const int64_t shapes[][4] = {{1, 1, 1, 1},    {2, 16, 4, 4}, {3, 20, 5, 7},
+                               {2, 48, 24, 13}, {0, 16, 4, 4}, {1, 15, 40, 40}};
+  for (const auto& s : shapes) {
+    const auto nchw = random_values(s[0] * s[1] * s[2] * s[3], 7);
+    const auto image = blocked(pool_stream(3), nchw, s[0], s[1], s[2], s[3]);
+    REQUIRE(padding_is_zero(image, {s[0], channel_blocks(s[1]), s[2], s[3]}, s[1]));
+    for (int64_t n = 0; n < s[0]; ++n)
+      for (int64_t c = 0; c < s[1]; ++c)
+        for (int64_t i = 0; i < s[2] * s[3]; ++i)
+          REQUIRE(image[((n * channel_blocks(s[1]) + c / 16) * s[2] * s[3] + i) * 16 + c % 16] ==
+                  nchw[(n * s[1] + c) * s[2] * s[3] + i]);
+    REQUIRE(contiguous(pool_stream(3), image, s[0], s[1], s[2], s[3]) == nchw);
+  }
+}
+
+TEST_CASE("conv2d_geometry refuses what does not fit", "[quick][conv]") {
+  REQUIRE(conv2d_geometry(1, 3, 32, 30, 64, 7, 7, 2, 3).oh == 16);
+  REQUIRE_THROWS_AS(conv2d_geometry(1, 0, 8, 8, 16, 3, 3, 1, 1), ShapeError);
+  REQUIRE_THROWS_AS(conv2d_geometry(1, 16, 8, 8, 16, 3, 3, 0, 1), ShapeError);
+  REQUIRE_THROWS_AS(conv2d_geometry(1, 16, 2, 8, 16, 5, 5, 1, 1), ShapeError);
+}
