@@ -36,19 +36,25 @@ A sum_lanes(int64_t n, Term&& term) {
   return total;
 }
 
+// Loops over lanes that compare need more than 16 of them: g++ unrolls up to 16 iterations into branches, and turns
+// more into vector instructions.
+inline constexpr int kCompareLanes = 32;
+
 // The largest of term(0), …, term(n - 1), or a NaN where there is one. REQUIRES: n >= 1.
 template <class A, class Term>
 A max_lanes(int64_t n, Term&& term) {
-  const auto larger = [](A a, A b) { return b > a || b != b ? b : a; };
-  A lanes[kLanes];
-  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = term(0);
+  const auto larger = [](A a, A b) { return (b > a) | (b != b) ? b : a; };
+  A largest = term(0);
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = larger(lanes[lane], term(i + lane));
-  for (int lane = 0; i + lane < n; ++lane) lanes[lane] = larger(lanes[lane], term(i + lane));
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int lane = 0; lane < width; ++lane) lanes[lane] = larger(lanes[lane], lanes[lane + width]);
-  return lanes[0];
+  if (n >= kCompareLanes) {
+    A lanes[kCompareLanes];
+    for (int lane = 0; lane < kCompareLanes; ++lane) lanes[lane] = term(lane);
+    for (i = kCompareLanes; i + kCompareLanes <= n; i += kCompareLanes)
+      for (int lane = 0; lane < kCompareLanes; ++lane) lanes[lane] = larger(lanes[lane], term(i + lane));
+    for (int lane = 0; lane < kCompareLanes; ++lane) largest = larger(largest, lanes[lane]);
+  }
+  for (; i < n; ++i) largest = larger(largest, term(i));
+  return largest;
 }
 
 }  // namespace ringgrad::cpu

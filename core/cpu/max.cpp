@@ -20,15 +20,15 @@ int64_t best_in_row(const T* x, int64_t n) {
   using A = Accumulator<T>;
   A best = static_cast<A>(x[0]);
   int64_t i = 0;
-  if (n >= kLanes) {
-    A lanes[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = static_cast<A>(x[lane]);
-    for (i = kLanes; i + kLanes <= n; i += kLanes)
-      for (int lane = 0; lane < kLanes; ++lane) {
+  if (n >= kCompareLanes) {
+    A lanes[kCompareLanes];
+    for (int lane = 0; lane < kCompareLanes; ++lane) lanes[lane] = static_cast<A>(x[lane]);
+    for (i = kCompareLanes; i + kCompareLanes <= n; i += kCompareLanes)
+      for (int lane = 0; lane < kCompareLanes; ++lane) {
         const A v = static_cast<A>(x[i + lane]);
         lanes[lane] = beats<kMax>(v, lanes[lane]) ? v : lanes[lane];
       }
-    for (int lane = 0; lane < kLanes; ++lane) best = beats<kMax>(lanes[lane], best) ? lanes[lane] : best;
+    for (int lane = 0; lane < kCompareLanes; ++lane) best = beats<kMax>(lanes[lane], best) ? lanes[lane] : best;
   }
   for (; i < n; ++i) best = beats<kMax>(static_cast<A>(x[i]), best) ? static_cast<A>(x[i]) : best;
   for (i = 0; i < n; ++i) {

@@ -10,7 +10,7 @@ namespace ringgrad::cpu {
 
 // e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2, and e^r by the polynomial of Cephes' expf (Moshier 1989).
 // Within 2 units in the last place; overflows to infinity, underflows through the subnormals to 0, NaN stays NaN.
-// 20 times as fast as std::exp in a loop with 16 lanes.
+// 8 times as fast as std::exp with AVX-512.
 inline float fast_exp(float x) {
   constexpr float kRounder = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low mantissa bits
   constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
