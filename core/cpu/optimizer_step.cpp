@@ -1,0 +1,98 @@
+// Optimizer steps over flat arrays on the CPU: one pass that reads and writes each number once.
+#include <cmath>
+
+#include "core/check.h"
+#include "core/cpu/blocking.h"
+#include "core/kernels.h"
+#include "core/parallel.h"
+
+namespace ringgrad::cpu {
+namespace {
+
+// A flat array, which may be undefined.
+template <class T>
+T* flat(const Tensor& x, const Tensor& param) {
+  if (!x.defined()) return nullptr;
+  ASSERT(x.is_contiguous() && x.numel() == param.numel());
+  return x.data<T>();
+}
+
+void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, const Tensor& grad, const Tensor& lr,
+                  const Tensor& step, const kernels::SgdOptions& o) {
+  ASSERT(buffer.defined() || o.momentum == 0);
+  visit_floating("sgd_step", param.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    T* const p = flat<T>(param, param);
+    T* const v = flat<T>(buffer, param);
+    const T* const g = flat<T>(grad, param);
+    const A rate = static_cast<A>(*lr.data<double>()), decay = static_cast<A>(o.weight_decay);
+    const A momentum = static_cast<A>(o.momentum), fresh = static_cast<A>(1 - o.dampening);
+    const bool first = *step.data<int64_t>() == 0;
+    // How a step uses its gradient is decided outside the loop: update(i, gradient) returns the direction.
+    const auto run = [&](auto update) {
+      parallel_for(stream, param.numel(), kUnitElements, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const A value = static_cast<A>(p[i]);
+          p[i] = static_cast<T>(value - rate * update(i, static_cast<A>(g[i]) + decay * value));
+        }
+      });
+    };
+    if (o.momentum == 0) {
+      run([](int64_t, A gradient) { return gradient; });
+      return;
+    }
+    const auto with_momentum = [&](auto next) {
+      if (o.nesterov)
+        run([=](int64_t i, A gradient) {
+          const A velocity = next(i, gradient);
+          v[i] = static_cast<T>(velocity);
+          return gradient + momentum * velocity;
+        });
+      else
+        run([=](int64_t i, A gradient) {
+          const A velocity = next(i, gradient);
+          v[i] = static_cast<T>(velocity);
+          return velocity;
+        });
+    };
+    if (first)  // what the buffer holds is not read: it may be uninitialised
+      with_momentum([](int64_t, A gradient) { return gradient; });
+    else
+      with_momentum([=](int64_t i, A gradient) { return momentum * static_cast<A>(v[i]) + fresh * gradient; });
+  });
+}
+
+void adam_step_cpu(Stream stream, const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
+                   const Tensor& lr, const Tensor& step, const kernels::AdamOptions& o) {
+  visit_floating("adam_step", param.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    T* const p = flat<T>(param, param);
+    T* const first_moment = flat<T>(m, param);
+    T* const second_moment = flat<T>(v, param);
+    const T* const g = flat<T>(grad, param);
+    const double rate = *lr.data<double>(), t = static_cast<double>(*step.data<int64_t>() + 1);
+    const A beta1 = static_cast<A>(o.beta1), fresh1 = static_cast<A>(1 - o.beta1);
+    const A beta2 = static_cast<A>(o.beta2), fresh2 = static_cast<A>(1 - o.beta2), eps = static_cast<A>(o.eps);
+    // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into one factor.
+    const A corrected_rate = static_cast<A>(rate / (1 - std::pow(o.beta1, t)));
+    const A correction = static_cast<A>(1 / std::sqrt(1 - std::pow(o.beta2, t)));
+    const A decay = static_cast<A>(o.decoupled ? 0 : o.weight_decay);
+    const A keep = static_cast<A>(o.decoupled ? 1 - rate * o.weight_decay : 1);
+    parallel_for(stream, param.numel(), kUnitElements, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const A value = static_cast<A>(p[i]), gradient = static_cast<A>(g[i]) + decay * value;
+        const A mean = beta1 * static_cast<A>(first_moment[i]) + fresh1 * gradient;
+        const A square = beta2 * static_cast<A>(second_moment[i]) + fresh2 * gradient * gradient;
+        first_moment[i] = static_cast<T>(mean);
+        second_moment[i] = static_cast<T>(square);
+        p[i] = static_cast<T>(keep * value - corrected_rate * mean / (std::sqrt(square) * correction + eps));
+      }
+    });
+  });
+}
+
+REGISTER_KERNEL(sgd_step, DeviceType::CPU, Provider::Native, sgd_step_cpu);
+REGISTER_KERNEL(adam_step, DeviceType::CPU, Provider::Native, adam_step_cpu);
+
+}  // namespace
+}  // namespace ringgrad::cpu

@@ -1,0 +1,102 @@
+// Random numbers on the CPU: the stream that core/random.h defines, in batches whose rounds run side by side.
+#include "core/random.h"
+
+#include <cmath>
+
+#include "core/check.h"
+#include "core/cpu/blocking.h"
+#include "core/kernels.h"
+#include "core/parallel.h"
+
+namespace ringgrad::cpu {
+namespace {
+
+struct RandomState {
+  uint64_t seed, offset;
+  explicit RandomState(const Tensor& state)
+      : seed(static_cast<uint64_t>(state.data<int64_t>()[0])), offset(static_cast<uint64_t>(state.data<int64_t>()[1])) {
+    ASSERT(state.is_contiguous() && state.numel() == 2);
+  }
+};
+
+constexpr int64_t kBatchBlocks = 32;  // independent Philox blocks: more than 16, so that g++ makes vectors of them
+constexpr int64_t kBatch = 4 * kBatchBlocks;
+
+// body(first, n, words) for the elements [first, first + n) of a draw of `count`: element first + i has words[i].
+template <class Body>
+void for_each_batch(Stream stream, const RandomState& state, int64_t count, int64_t unit_elements, Body&& body) {
+  parallel_for(stream, ceil_div(count, kBatch), std::max<int64_t>(1, unit_elements / kBatch),
+               [&](int64_t begin, int64_t end) {
+                 uint32_t words[kBatch];
+                 for (int64_t batch = begin; batch < end; ++batch) {
+                   const uint64_t counter = state.offset + static_cast<uint64_t>(batch * kBatchBlocks);
+                   for (int64_t b = 0; b < kBatchBlocks; ++b) {
+                     const PhiloxBlock block = philox(state.seed, counter + static_cast<uint64_t>(b));
+                     for (int w = 0; w < 4; ++w) words[4 * b + w] = block.word[w];
+                   }
+                   body(batch * kBatch, std::min(kBatch, count - batch * kBatch), words);
+                 }
+               });
+}
+
+void advance_random_state_cpu(Stream, const Tensor& snapshot, const Tensor& state, int64_t count) {
+  const RandomState now(state);
+  snapshot.data<int64_t>()[0] = static_cast<int64_t>(now.seed);
+  snapshot.data<int64_t>()[1] = static_cast<int64_t>(now.offset);
+  state.data<int64_t>()[1] = static_cast<int64_t>(now.offset + static_cast<uint64_t>(count));
+}
+
+void uniform_cpu(Stream stream, const Tensor& x, const Tensor& state, double low, double high) {
+  ASSERT(x.is_contiguous());
+  visit_floating("uniform", x.dtype(), [&]<class T>() {
+    for_each_batch(stream, RandomState(state), x.numel(), kUnitElements / 4,
+                   [low, range = high - low, to = x.data<T>()](int64_t first, int64_t n, const uint32_t* words) {
+                     for (int64_t i = 0; i < n; ++i)
+                       to[first + i] = static_cast<T>(low + range * uniform_from(words[i]));
+                   });
+  });
+}
+
+// Box & Muller (1958): words (0, 1) and (2, 3) of a block give a radius and an angle each, in double, so that machines
+// whose logarithms and cosines differ in the last bit still agree in float32.
+void normal_cpu(Stream stream, const Tensor& x, const Tensor& state, double mean, double std) {
+  ASSERT(x.is_contiguous());
+  constexpr double kTwoPi = 6.283185307179586476925;
+  visit_floating("normal", x.dtype(), [&]<class T>() {
+    for_each_batch(stream, RandomState(state), x.numel(), kUnitElements / 64,
+                   [=, to = x.data<T>()](int64_t first, int64_t n, const uint32_t* words) {
+                     for (int64_t i = 0; i < n; i += 2) {
+                       // 1 - u lies in (0, 1]: its logarithm is finite.
+                       const double radius = std::sqrt(-2 * std::log(1 - static_cast<double>(uniform_from(words[i]))));
+                       const double angle = kTwoPi * uniform_from(words[i + 1]);
+                       to[first + i] = static_cast<T>(mean + std * radius * std::cos(angle));
+                       if (i + 1 < n) to[first + i + 1] = static_cast<T>(mean + std * radius * std::sin(angle));
+                     }
+                   });
+  });
+}
+
+void dropout_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& state, double p) {
+  ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape() == y.shape());
+  // uniform >= p for a uniform number of 24 bits, without leaving the integers.
+  const uint32_t threshold = static_cast<uint32_t>(std::ceil(std::min(1.0, std::max(0.0, p)) * 0x1p24));
+  visit_floating("dropout", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const A scale = p < 1 ? static_cast<A>(1 / (1 - p)) : A{0};
+    for_each_batch(stream, RandomState(state), x.numel(), kUnitElements / 4,
+                   [=, to = y.data<T>(), from = x.data<T>()](int64_t first, int64_t n, const uint32_t* words) {
+                     for (int64_t i = 0; i < n; ++i) {
+                       const A kept = static_cast<A>(from[first + i]) * scale;
+                       to[first + i] = static_cast<T>(words[i] >> 8 >= threshold ? kept : A{0});
+                     }
+                   });
+  });
+}
+
+REGISTER_KERNEL(advance_random_state, DeviceType::CPU, Provider::Native, advance_random_state_cpu);
+REGISTER_KERNEL(uniform, DeviceType::CPU, Provider::Native, uniform_cpu);
+REGISTER_KERNEL(normal, DeviceType::CPU, Provider::Native, normal_cpu);
+REGISTER_KERNEL(dropout, DeviceType::CPU, Provider::Native, dropout_cpu);
+
+}  // namespace
+}  // namespace ringgrad::cpu
