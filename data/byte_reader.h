@@ -1,0 +1,55 @@
+// The bytes of a file from front to back, unpacked on the way where it is a .gz. Memory stays at two small buffers
+// whatever the file claims, so a hostile file costs nothing until its reader asks for bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ringgrad {
+
+class ByteReader {
+ public:
+  enum Mode {
+    Unpack,  // gzip is recognised by its first two bytes, whatever the file is called
+    Raw,     // the bytes as they are
+  };
+
+  // Throws IoError when `file` does not exist, cannot be read or is not a regular file (reading a pipe could hang).
+  explicit ByteReader(const std::filesystem::path& file, Mode mode = Unpack);
+  ~ByteReader();
+  ByteReader(const ByteReader&) = delete;
+
+  // Fills `out` as far as the bytes go and returns their number, less than out.size() only at the end.
+  // Throws DataError when gzip data is damaged or cut off, IoError when the disk fails.
+  size_t read(std::span<uint8_t> out);
+
+  // Fills `out` entirely. Throws DataError, naming `what` was expected and where the bytes end.
+  void read_exactly(std::span<uint8_t> out, const std::string& what);
+  // Throws DataError when there is any byte left.
+  void expect_end();
+
+  const std::filesystem::path& file() const { return file_; }
+  uint64_t file_size() const { return file_size_; }  // on the disk
+  bool packed() const { return inflater_ != nullptr; }
+  uint64_t position() const { return position_; }  // bytes handed out, after unpacking
+
+  // "FILE: byte 16": how errors name the place at `position`.
+  std::string at(uint64_t position) const;
+
+ private:
+  struct Inflater;
+  size_t read_file(std::span<uint8_t> out);
+  size_t inflate_some(std::span<uint8_t> out);
+
+  std::filesystem::path file_;
+  int descriptor_;
+  uint64_t file_size_ = 0, file_position_ = 0, position_ = 0;
+  std::unique_ptr<Inflater> inflater_;
+};
+
+}  // namespace ringgrad
