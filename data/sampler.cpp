@@ -1,0 +1,70 @@
+#include "data/sampler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/check.h"
+#include "data/random_sequence.h"
+
+namespace ringgrad {
+
+void Sampler::set_epoch(int64_t epoch) {
+  if (epoch != next_.epoch) next_ = {next_.seed, epoch, 0};
+}
+
+SamplerState Sampler::start_pass() { return std::exchange(next_, {next_.seed, next_.epoch + 1, 0}); }
+
+void Sampler::load_state(const SamplerState& state) {
+  CHECK_AS(IndexError, state.epoch >= 0 && state.position >= 0, "sampler: state has epoch ", state.epoch,
+           " and position ", state.position, ", expected both to be at least 0");
+  next_ = state;
+}
+
+std::vector<int64_t> epoch_order(int64_t dataset_size, bool shuffle, uint64_t seed, int64_t epoch) {
+  std::vector<int64_t> order(static_cast<size_t>(dataset_size));
+  std::iota(order.begin(), order.end(), 0);
+  if (!shuffle) return order;
+  // std::shuffle is another permutation with every standard library, hence our own.
+  RandomSequence random(seed, Purpose::Permutation, static_cast<uint64_t>(epoch));
+  for (size_t left = order.size(); left > 1; --left) std::swap(order[left - 1], order[random.below(left)]);
+  return order;
+}
+
+DistributedSampler::DistributedSampler(int64_t dataset_size, int64_t num_replicas, int64_t rank,
+                                       DistributedSamplerOptions options)
+    : Sampler(options.seed), dataset_size_(dataset_size), num_replicas_(num_replicas), rank_(rank), options_(options) {
+  CHECK(dataset_size >= 0, "sampler: dataset_size is ", dataset_size, ", expected at least 0");
+  CHECK(num_replicas >= 1, "sampler: num_replicas is ", num_replicas, ", expected at least 1");
+  CHECK(rank >= 0 && rank < num_replicas, "sampler: rank is ", rank, ", expected 0 to ", num_replicas - 1);
+}
+
+int64_t DistributedSampler::remaining(const SamplerState& at) const {
+  CHECK_AS(IndexError, at.position >= 0 && at.position <= dataset_size_, "sampler: position ", at.position,
+           " is outside an epoch of ", dataset_size_, " samples");
+  return dataset_size_ - at.position;
+}
+
+int64_t DistributedSampler::count(int64_t remaining) const {
+  if (options_.drop_last) return remaining / num_replicas_;
+  if (options_.pad) return (remaining + num_replicas_ - 1) / num_replicas_;
+  return (remaining - rank_ + num_replicas_ - 1) / num_replicas_;  // of 0 … remaining-1, those that are rank mod n
+}
+
+int64_t DistributedSampler::padding(const SamplerState& at) const {
+  const int64_t left = remaining(at), mine = count(left);
+  return mine > 0 && rank_ + (mine - 1) * num_replicas_ >= left ? 1 : 0;
+}
+
+std::vector<int64_t> DistributedSampler::indices(const SamplerState& at) const {
+  const int64_t left = remaining(at), mine = count(left);
+  const std::vector<int64_t> order = epoch_order(dataset_size_, options_.shuffle, at.seed, at.epoch);
+  std::vector<int64_t> result(static_cast<size_t>(mine));
+  for (int64_t i = 0; i < mine; ++i) {
+    const int64_t place = rank_ + i * num_replicas_;
+    result[i] = order[place < left ? at.position + place : (place - left) % dataset_size_];
+  }
+  return result;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,91 @@
+// Samplers decide which samples an epoch visits, in which order, and which of them are this rank's.
+//
+// An epoch's order is a pure function of (seed, epoch), the same on every machine and rank. So the whole state of a
+// sampler is three numbers, and training can go on from the middle of an epoch, on another number of ranks too.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ringgrad {
+
+struct SamplerState {
+  uint64_t seed = 0;
+  int64_t epoch = 0;
+  int64_t position = 0;  // samples of this epoch's order that all ranks together have used
+  bool operator==(const SamplerState&) const = default;
+};
+
+class Sampler {
+ public:
+  explicit Sampler(uint64_t seed = 0) : next_{seed, 0, 0} {}
+  virtual ~Sampler() = default;
+
+  // What this rank uses from `at` to the end of that epoch, in order.
+  virtual std::vector<int64_t> indices(const SamplerState& at) const = 0;
+  // How many there are in a whole epoch on this rank.
+  virtual int64_t size() const = 0;
+  // How many of the last ones repeat samples that some rank has already used, so that all ranks have equally many.
+  // Leaving them out makes counts and metrics exact.
+  virtual int64_t padding(const SamplerState&) const { return 0; }
+  // Samples of the epoch's order used, by all ranks together, per sample used here.
+  virtual int64_t num_replicas() const { return 1; }
+
+  // Which epoch the next pass is. Unless this is called, each pass is the epoch after the one before, so forgetting it
+  // does not repeat the first epoch's order for ever. In the middle of that very epoch the position stays.
+  void set_epoch(int64_t epoch);
+
+  // Where the next pass starts; the one after it is then the next epoch from its beginning. Called by the loader.
+  SamplerState start_pass();
+
+  // To be saved by whoever iterates a sampler by hand; a DataLoader knows how far its consumer has come.
+  const SamplerState& state() const { return next_; }
+  void load_state(const SamplerState& state);
+
+ private:
+  SamplerState next_;
+};
+
+// Unless shuffled: 0, 1, …, n-1. Shuffled: a permutation that (seed, epoch) decides, by the method of Fisher and Yates.
+std::vector<int64_t> epoch_order(int64_t dataset_size, bool shuffle, uint64_t seed, int64_t epoch);
+
+struct DistributedSamplerOptions {
+  bool shuffle = true;
+  uint64_t seed = 0;       // must be the same on all ranks
+  bool drop_last = false;  // leaves out the last samples that do not go evenly into the ranks
+  bool pad = true;         // else repeats the first samples of the order until they do; false: some ranks have one less
+};
+
+// PyTorch's torch.utils.data.DistributedSampler: rank r of n uses places r, r + n, r + 2n, … of the epoch's order.
+// Evaluation wants {.shuffle = false, .pad = false}: each sample exactly once.
+class DistributedSampler : public Sampler {
+ public:
+  // Throws Error unless dataset_size >= 0, num_replicas >= 1 and 0 <= rank < num_replicas.
+  DistributedSampler(int64_t dataset_size, int64_t num_replicas, int64_t rank, DistributedSamplerOptions options = {});
+
+  // Throws IndexError when the position lies outside the epoch.
+  std::vector<int64_t> indices(const SamplerState& at) const override;
+  int64_t size() const override { return count(dataset_size_); }
+  int64_t padding(const SamplerState& at) const override;
+  int64_t num_replicas() const override { return num_replicas_; }
+
+ private:
+  int64_t remaining(const SamplerState& at) const;
+  int64_t count(int64_t remaining) const;  // of this rank, when so many are left for all
+
+  int64_t dataset_size_, num_replicas_, rank_;
+  DistributedSamplerOptions options_;
+};
+
+class SequentialSampler : public DistributedSampler {
+ public:
+  explicit SequentialSampler(int64_t dataset_size) : DistributedSampler(dataset_size, 1, 0, {.shuffle = false}) {}
+};
+
+class RandomSampler : public DistributedSampler {
+ public:
+  explicit RandomSampler(int64_t dataset_size, uint64_t seed = 0)
+      : DistributedSampler(dataset_size, 1, 0, {.seed = seed}) {}
+};
+
+}  // namespace ringgrad
