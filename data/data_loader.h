@@ -1,0 +1,91 @@
+// DataLoader: a data set and a sampler become batches.
+//
+//   DataLoader loader(load_dataset("mnist", Split::Train, "data"), std::make_shared<RandomSampler>(60000),
+//                     {.batch_size = 64, .num_workers = 2, .transform = {.mean = {0.1307f}, .std = {0.3081f}}});
+//   for (Batch& batch : loader) { … batch.data, batch.target … }
+//
+// Batches and their order depend on the sampler alone, never on the number of workers. A batch's memory is its own:
+// keeping it is safe, and letting it go returns it to the caching allocator for a later batch.
+#pragma once
+
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <span>
+
+#include "data/batch.h"
+#include "data/image_dataset.h"
+#include "data/prefetcher.h"
+#include "data/sampler.h"
+#include "data/transform.h"
+
+namespace ringgrad {
+
+struct DataLoaderOptions {
+  int64_t batch_size = 1;
+  int num_workers = 0;     // threads that prepare batches; 0: the iterating thread does
+  int prefetch = 4;        // batches prepared ahead, at least one per worker
+  bool drop_last = false;  // leave out a last batch that is not full
+  ImageTransform transform = {};
+};
+
+// Fills data and target of a batch of these samples. Called on several threads at once.
+using MakeBatch = std::function<Batch(std::span<const int64_t> indices, int64_t epoch)>;
+
+// The batches of a data set in memory, each image transformed. Throws what check_dataset_invariants and
+// check_transform throw.
+MakeBatch image_batches(ImageDataset dataset, ImageTransform transform);
+
+class DataLoader {
+ public:
+  // Any source of batches; options.transform is not used. Throws Error on options out of range.
+  DataLoader(MakeBatch make_batch, std::shared_ptr<Sampler> sampler, DataLoaderOptions options = {});
+  DataLoader(ImageDataset dataset, std::shared_ptr<Sampler> sampler, DataLoaderOptions options = {});
+
+  class Iterator;
+  // Starts the sampler's next pass. What making a batch threw is rethrown when the iteration arrives at it. Leaving the
+  // loop early ends the pass. REQUIRES: the loader outlives the iterator; both are used by one thread.
+  Iterator begin();
+  std::default_sentinel_t end() const { return {}; }
+
+  int64_t size() const;  // batches in a whole epoch
+  Sampler& sampler() { return *sampler_; }
+
+  // Where training goes on after the batches handed out so far, whatever was prefetched; after the last one of a pass,
+  // at the beginning of the next. load_state() there continues with exactly the batches that would have followed.
+  SamplerState state() const { return state_; }
+  void load_state(const SamplerState& state);
+
+ private:
+  int64_t batches_of(int64_t samples) const;
+
+  MakeBatch make_batch_;
+  std::shared_ptr<Sampler> sampler_;
+  DataLoaderOptions options_;
+  SamplerState state_;
+};
+
+class DataLoader::Iterator {
+ public:
+  using value_type = Batch;
+  using difference_type = std::ptrdiff_t;
+
+  Batch& operator*() { return batch_; }
+  Batch* operator->() { return &batch_; }
+  Iterator& operator++();
+  void operator++(int) { ++*this; }
+  bool operator==(std::default_sentinel_t) const { return delivered_ > batches_; }
+
+ private:
+  friend class DataLoader;
+  Iterator(DataLoader& loader, const SamplerState& start);
+
+  DataLoader* loader_;
+  SamplerState start_;
+  int64_t batches_ = 0;
+  int64_t delivered_ = 0;
+  std::unique_ptr<Prefetcher> prefetcher_;
+  Batch batch_;
+};
+
+}  // namespace ringgrad
