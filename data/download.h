@@ -1,0 +1,30 @@
+// Downloads one file whose size and SHA-256 are known beforehand.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace ringgrad {
+
+struct DownloadOptions {
+  uint64_t bytes = 0;  // exactly so many: more end the download at once, less are an error
+  std::string sha256 = {};
+  std::function<void(uint64_t received)> progress = {};  // now and then; may throw to stop the download
+
+  // For tests against a server on this machine; no command sets them.
+  bool allow_http_to_loopback = false;  // for the first address only: a redirect to http is always refused
+  std::string ca_file = {};             // instead of the system's certificate authorities
+  int stall_seconds = 30;               // gives up below 1000 bytes per second for so long
+};
+
+// False where the program was built without libcurl; then download() throws NotImplementedError.
+bool can_download();
+
+// https only, at most five redirects, each to https. `file` appears once size and hash have been found right; whatever
+// happens before, an older file stays as it was and no part is left behind. Throws IoError (network, disk), DataError
+// (wrong size or hash).
+void download(const std::string& url, const std::filesystem::path& file, const DownloadOptions& options);
+
+}  // namespace ringgrad

@@ -1,0 +1,166 @@
+#include "data/registry.h"
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+#include "data/atomic_file.h"
+#include "data/byte_reader.h"
+#include "data/cifar.h"
+#include "data/idx.h"
+#include "data/sha256.h"
+
+namespace ringgrad {
+namespace fs = std::filesystem;
+namespace {
+
+// FILE, or FILE.gz where only that exists.
+fs::path present(const fs::path& file) {
+  std::error_code error;
+  fs::path packed = file;
+  packed += ".gz";
+  return !fs::exists(file, error) && fs::exists(packed, error) ? packed : file;
+}
+
+uint64_t download_bytes(const DatasetInfo& info) {
+  uint64_t bytes = 0;
+  for (const DatasetDownload& download : info.downloads) bytes += download.bytes;
+  return bytes;
+}
+
+fs::path find_or_throw(const DatasetInfo& info, const fs::path& directory) {
+  if (auto folder = find_dataset(info, directory)) return *folder;
+  const std::string where = (directory / info.name).string();
+  if (info.draw) throw DataError(fmt::format("{0} has no {1}.\n  make it    ringgrad data make {1}", where, info.name));
+  throw DataError(
+      fmt::format("{} has no {}, and nothing is downloaded by itself.\n"
+                  "  get it     ringgrad data get {:<10}  ({:.1f} MB, https, SHA-256 checked)\n"
+                  "  offline    --data {}",
+                  where, info.title, info.name, static_cast<double>(download_bytes(info)) / 1e6, info.stand_in));
+}
+
+ImageDataset read_split(const DatasetInfo& info, Split split, const fs::path& folder) {
+  switch (info.format) {
+    case DatasetInfo::Idx: {
+      const fs::path prefix = folder / (split == Split::Train ? "train" : "t10k");
+      return read_idx_dataset(info.name, present(prefix.string() + "-images-idx3-ubyte"),
+                              present(prefix.string() + "-labels-idx1-ubyte"), info.classes);
+    }
+    case DatasetInfo::Cifar10:
+      return read_cifar(kCifar10, info.name, folder, split, info.classes);
+    case DatasetInfo::Cifar100:
+      return read_cifar(kCifar100, info.name, folder, split, info.classes);
+  }
+  throw Error("internal error: unknown format");
+}
+
+fs::path make_folder(const DatasetInfo& info, const fs::path& directory) {
+  fs::path folder = directory / info.name;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  CHECK_AS(IoError, !error, "data: cannot make the folder ", folder.string(), ": ", error.message());
+  return folder;
+}
+
+CheckedFile check_file(const DatasetFile& expected, const fs::path& folder) {
+  CheckedFile found{present(folder / expected.name), 0, "", false};
+  ByteReader reader(found.file);
+  Sha256 sha;
+  std::vector<uint8_t> buffer(1 << 18);
+  // Of a .gz that unpacks to more than the file should have, the beginning is enough to know that it is another one.
+  while (const size_t count = found.bytes <= expected.bytes ? reader.read(buffer) : 0) {
+    sha.update({buffer.data(), count});
+    found.bytes += count;
+  }
+  found.sha256 = sha.hex();
+  found.as_published = found.sha256 == expected.sha256;
+  return found;
+}
+
+void unpack_gz(const fs::path& packed, const fs::path& file) {
+  ByteReader reader(packed);
+  AtomicFile out(file);
+  std::vector<uint8_t> buffer(1 << 18);
+  while (const size_t count = reader.read(buffer)) out.write({buffer.data(), count});
+  out.commit();
+}
+
+bool complete(const DatasetInfo& info, const fs::path& folder, const std::string& only) {
+  for (const DatasetFile& file : info.files) {
+    if (!only.empty() && file.name != only) continue;
+    std::error_code error;
+    const fs::path path = folder / file.name;
+    if (fs::file_size(path, error) != file.bytes || error || sha256_file(path) != file.sha256) return false;
+  }
+  return true;
+}
+
+void download_any(const DatasetDownload& what, const fs::path& file, const GetProgress& progress,
+                  DownloadOptions options) {
+  options.bytes = what.bytes;
+  options.sha256 = what.sha256;
+  if (progress) options.progress = [&](uint64_t received) { progress(what.name, received, what.bytes); };
+  for (size_t i = 0;; ++i) {
+    try {
+      return download(what.urls[i], file, options);
+    } catch (const IoError&) {  // DataError included: another server may have the right file
+      if (i + 1 == what.urls.size()) throw;
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<fs::path> find_dataset(const DatasetInfo& info, const fs::path& directory) {
+  std::vector<fs::path> folders{directory / info.name};
+  for (const std::string& folder : info.folders) folders.push_back(directory / folder);
+  for (const fs::path& folder : folders) {
+    for (const DatasetFile& file : info.files) {
+      std::error_code error;
+      if (fs::exists(present(folder / file.name), error)) return folder.lexically_normal();
+    }
+  }
+  return {};
+}
+
+ImageDataset load_dataset(const std::string& name, Split split, const fs::path& directory) {
+  const DatasetInfo& info = dataset_info(name);
+  if (info.draw && !find_dataset(info, directory)) make_dataset(info, directory);
+  return read_split(info, split, find_or_throw(info, directory));
+}
+
+fs::path make_dataset(const DatasetInfo& info, const fs::path& directory) {
+  CHECK(info.draw, "data make: ", info.name, " is not drawn by a program; ringgrad data get ", info.name,
+        " downloads it");
+  const fs::path folder = make_folder(info, directory);
+  info.draw(folder);
+  return folder;
+}
+
+fs::path get_dataset(const DatasetInfo& info, const fs::path& directory, const GetProgress& progress,
+                     DownloadOptions options) {
+  CHECK(!info.draw, "data get: ", info.name, " is drawn on this machine; ringgrad data make ", info.name, " does it");
+  const fs::path folder = make_folder(info, directory);
+  for (const DatasetDownload& what : info.downloads) {
+    const bool archive = !what.members.empty();
+    const fs::path packed = folder / what.name, unpacked = folder / fs::path(what.name).stem();
+    if (complete(info, folder, archive ? "" : unpacked.filename().string())) continue;
+    download_any(what, packed, progress, options);
+    if (archive)
+      extract_tar(packed, folder, what.members);
+    else
+      unpack_gz(packed, unpacked);
+    std::error_code error;
+    fs::remove(packed, error);
+  }
+  return folder;
+}
+
+CheckedDataset check_dataset(const DatasetInfo& info, const fs::path& directory) {
+  CheckedDataset result{find_or_throw(info, directory), {}, 0, 0};
+  result.train_size = read_split(info, Split::Train, result.folder).size();
+  result.test_size = read_split(info, Split::Test, result.folder).size();
+  for (const DatasetFile& file : info.files) result.files.push_back(check_file(file, result.folder));
+  return result;
+}
+
+}  // namespace ringgrad
