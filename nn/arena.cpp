@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
-#include "core/check.h"
 #include "core/factory.h"
 
 namespace ringgrad::nn {
@@ -32,12 +32,15 @@ std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters) {
   for (size_t i = 0; i < order.size(); ++i) {
     order[i] = static_cast<int>(i);
     const Tensor& p = parameters[i];
+    if (!p.is_contiguous()) p.set_data(as_contiguous(p));
     if (!p.grad()) p.set_grad(zeros(p.shape(), {p.dtype(), p.device()}));
-    ASSERT(p.is_contiguous() && p.grad().is_contiguous());
+    if (!p.grad().is_contiguous()) p.set_grad(as_contiguous(p.grad()));
   }
   std::sort(order.begin(), order.end(), [&](int a, int b) {
-    const Tensor &x = parameters[a], &y = parameters[b];
-    return std::pair(x.storage()->data(), x.storage_offset()) < std::pair(y.storage()->data(), y.storage_offset());
+    const auto place = [](const Tensor& x) {  // an empty tensor lies in front of what begins where it does
+      return std::tuple(x.storage()->data(), x.storage_offset(), x.numel());
+    };
+    return place(parameters[a]) < place(parameters[b]);
   });
 
   std::vector<ArenaRange> ranges;

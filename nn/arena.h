@@ -33,7 +33,7 @@ using AllocateGrads = std::function<Tensor(int64_t numel, TensorOptions options)
 void flatten_parameters(const std::vector<Tensor>& parameters, const AllocateGrads& allocate = {});
 
 // The parameters as few ranges as their places in memory allow, values and gradients alike. A parameter without a
-// gradient gets a zeroed one of its own.
+// gradient gets a zeroed one of its own; what is not contiguous is made so.
 std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters);
 
 }  // namespace ringgrad::nn

@@ -1,34 +1,26 @@
 #include "nn/module.h"
 
 #include <algorithm>
-#include <map>
 
-#include "autograd/grad_mode.h"
 #include "core/check.h"
 #include "core/factory.h"
 
 namespace ringgrad::nn {
 namespace {
 
-std::vector<Tensor> tensors_of(const NamedTensors& named) {
-  std::vector<Tensor> tensors;
-  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
-  return tensors;
+// Gives a tensor, and its gradient, another dtype or device; every handle follows.
+void replace(const Tensor& tensor, TensorOptions options) {
+  if (tensor.dtype() == options.dtype && tensor.device() == options.device) return;
+  const auto converted = [&options](const Tensor& x) {
+    Tensor y = empty(x.shape(), options);
+    copy_(y, x);
+    return y;
+  };
+  const Tensor grad = tensor.grad();
+  if (grad) tensor.set_grad({});  // a gradient must always fit its tensor
+  tensor.set_data(converted(tensor));
+  if (grad) tensor.set_grad(converted(grad));
 }
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size(); ++i) text += (i ? ", " : "") + names[i];
-  return text;
-}
-
-Tensor moved(const Tensor& x, Device device) {
-  Tensor y = empty(x.shape(), {x.dtype(), device});
-  copy_(y, x);
-  return y;
-}
-
-constexpr std::string_view kModulePrefix = "module.";
 
 }  // namespace
 
@@ -81,33 +73,16 @@ int64_t Module::num_parameters() const {
 
 void Module::to(Device device) {
   check_device("module.to", device);
-  const auto move = [device](const Tensor& tensor) {
-    const Tensor grad = tensor.grad();
-    if (tensor.device() == device) return;
-    if (grad) tensor.set_grad({});
-    tensor.set_data(moved(tensor, device));
-    if (grad) tensor.set_grad(moved(grad, device));
-  };
-  for (const Tensor& parameter : parameters()) move(parameter);
-  for (const Tensor& buffer : buffers()) move(buffer);
+  for (const Tensor& parameter : parameters()) replace(parameter, {parameter.dtype(), device});
+  for (const Tensor& buffer : buffers()) replace(buffer, {buffer.dtype(), device});
 }
 
 void Module::to(DType dtype) {
   if (!is_floating(dtype)) throw_unsupported_dtype("module.to", dtype, "a floating dtype");
-  const auto convert = [dtype](const Tensor& tensor) {
-    if (tensor.dtype() == dtype || !is_floating(tensor.dtype())) return;
-    const Tensor grad = tensor.grad();
-    if (grad) tensor.set_grad({});
-    const auto converted = [dtype](const Tensor& x) {
-      Tensor y = empty(x.shape(), {dtype, x.device()});
-      copy_(y, x);
-      return y;
-    };
-    tensor.set_data(converted(tensor));
-    if (grad) tensor.set_grad(converted(grad));
-  };
-  for (const Tensor& parameter : parameters()) convert(parameter);
-  for (const Tensor& buffer : buffers()) convert(buffer);
+  for (const auto& [name, module] : named_modules())
+    for (const NamedTensors* own : {&module->parameters_, &module->buffers_})
+      for (const auto& [tensor_name, tensor] : *own)
+        if (is_floating(tensor.dtype())) replace(tensor, {module->storage_dtype(dtype), tensor.device()});
 }
 
 void Module::zero_grad() {
@@ -123,39 +98,7 @@ NamedTensors Module::state_dict() const {
 }
 
 LoadReport Module::load_state_dict(const NamedTensors& state, bool strict) {
-  LoadReport report;
-  report.stripped_module_prefix = !state.empty() && std::all_of(state.begin(), state.end(), [](const auto& entry) {
-    return entry.first.starts_with(kModulePrefix);
-  });
-  std::map<std::string, Tensor> given;
-  for (const auto& [name, tensor] : state)
-    given.emplace(report.stripped_module_prefix ? name.substr(kModulePrefix.size()) : name, tensor);
-
-  std::vector<std::string> mismatched;
-  std::vector<std::pair<Tensor, Tensor>> copies;
-  for (const auto& [name, own] : state_dict()) {
-    const auto found = given.find(name);
-    if (found == given.end()) {
-      report.missing.push_back(name);
-      continue;
-    }
-    if (found->second.shape() == own.shape())
-      copies.emplace_back(own, found->second);
-    else
-      mismatched.push_back(
-          str(name, " is ", found->second.shape(), " in the state and ", own.shape(), " in the module"));
-    given.erase(found);
-  }
-  for (const auto& [name, tensor] : given) report.unexpected.push_back(name);
-
-  CHECK_AS(ShapeError, mismatched.empty(), "load_state_dict: shapes differ: ", joined(mismatched),
-           "; nothing was loaded");
-  CHECK_AS(DataError, !strict || (report.missing.empty() && report.unexpected.empty()),
-           "load_state_dict: the names do not match; nothing was loaded",
-           report.missing.empty() ? "" : "; missing in the state: ", joined(report.missing),
-           report.unexpected.empty() ? "" : "; not in the module: ", joined(report.unexpected));
-  for (const auto& [own, value] : copies) copy_(own, value);
-  return report;
+  return copy_by_name("load_state_dict", state_dict(), state, strict);
 }
 
 void Module::check_name(const std::string& name) const {

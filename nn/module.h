@@ -14,22 +14,9 @@
 // Parameters are Tensors: handles that optimizers and wrappers may keep. Not thread-safe.
 #pragma once
 
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "core/tensor.h"
+#include "nn/named_tensors.h"
 
 namespace ringgrad::nn {
-
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
-
-// What load_state_dict found: names in the module that the state lacks, and the other way round.
-struct LoadReport {
-  std::vector<std::string> missing, unexpected;
-  bool stripped_module_prefix = false;  // the state's names began with "module." (PyTorch's DDP) and were accepted
-};
 
 class Module {
  public:
@@ -58,16 +45,16 @@ class Module {
   std::vector<std::pair<std::string, Module*>> named_modules();
   int64_t num_parameters() const;  // elements
 
-  // Moves parameters, their gradients and buffers; every handle follows. An integer buffer keeps its dtype.
+  // Moves parameters, their gradients and buffers; every handle follows.
   void to(Device device);
-  void to(DType dtype);  // a floating dtype
+  // Converts them to a floating dtype. Integer buffers keep theirs, and batch norm stays in float32 where the dtype
+  // has 16 bits.
+  void to(DType dtype);
   void zero_grad();
 
   // Parameters and buffers by name, without history, sharing memory with the module; torchvision's names.
   NamedTensors state_dict() const;
-  // Copies values into the module. Names with a "module." prefix throughout are accepted without it. Strict: throws
-  // DataError listing every name that is missing or unexpected. Always: throws ShapeError listing every tensor whose
-  // shape differs. Nothing is changed when it throws. Dtypes are converted.
+  // Copies values into the module by name; see copy_by_name() for what is accepted, refused and reported.
   LoadReport load_state_dict(const NamedTensors& state, bool strict = true);
 
  protected:
@@ -75,6 +62,8 @@ class Module {
   Tensor register_parameter(const std::string& name, const Tensor& value);
   Tensor register_buffer(const std::string& name, const Tensor& value);
   void register_module(const std::string& name, Module& child);
+  // The dtype that this module's own tensors take when it is converted to `dtype`.
+  virtual DType storage_dtype(DType dtype) const { return dtype; }
 
  private:
   void check_name(const std::string& name) const;

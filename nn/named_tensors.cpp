@@ -1,0 +1,78 @@
+#include "nn/named_tensors.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/check.h"
+#include "core/factory.h"
+
+namespace ringgrad::nn {
+namespace {
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+constexpr std::string_view kModulePrefix = "module.";
+
+}  // namespace
+
+std::vector<Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
+LoadReport copy_by_name(const char* operation, const NamedTensors& own, const NamedTensors& state, bool strict) {
+  LoadReport report;
+  report.stripped_module_prefix = !state.empty() && std::all_of(state.begin(), state.end(), [](const auto& entry) {
+    return entry.first.starts_with(kModulePrefix);
+  });
+  std::map<std::string, Tensor> given;
+  for (const auto& [name, tensor] : state) {
+    const bool added =
+        given.emplace(report.stripped_module_prefix ? name.substr(kModulePrefix.size()) : name, tensor).second;
+    CHECK_AS(DataError, added, operation, ": the state has '", name, "' twice; nothing was loaded");
+  }
+
+  std::vector<std::string> mismatched;
+  std::vector<std::pair<Tensor, Tensor>> copies;
+  for (const auto& [name, tensor] : own) {
+    const auto found = given.find(name);
+    if (found == given.end()) {
+      report.missing.push_back(name);
+      continue;
+    }
+    if (found->second.shape() == tensor.shape())
+      copies.emplace_back(tensor, found->second);
+    else
+      mismatched.push_back(str(name, " is ", found->second.shape(), " in the state, expected ", tensor.shape()));
+    given.erase(found);
+  }
+  for (const auto& [name, tensor] : given) report.unexpected.push_back(name);
+
+  CHECK_AS(ShapeError, mismatched.empty(), operation, ": shapes differ: ", joined(mismatched), "; nothing was loaded");
+  CHECK_AS(DataError, !strict || (report.missing.empty() && report.unexpected.empty()), operation,
+           ": the names do not match; nothing was loaded",
+           report.missing.empty() ? "" : "; missing in the state: ", joined(report.missing),
+           report.unexpected.empty() ? "" : "; unexpected in the state: ", joined(report.unexpected));
+  for (const auto& [tensor, value] : copies) copy_(tensor, value);
+  return report;
+}
+
+NamedTensors without_prefix(const NamedTensors& named, const std::string& prefix) {
+  NamedTensors stripped;
+  for (const auto& [name, tensor] : named)
+    if (name.starts_with(prefix)) stripped.emplace_back(name.substr(prefix.size()), tensor);
+  return stripped;
+}
+
+NamedTensors with_prefix(const NamedTensors& named, const std::string& prefix) {
+  NamedTensors prefixed;
+  for (const auto& [name, tensor] : named) prefixed.emplace_back(prefix + name, tensor);
+  return prefixed;
+}
+
+}  // namespace ringgrad::nn
