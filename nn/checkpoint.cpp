@@ -1,0 +1,65 @@
+#include "nn/checkpoint.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/factory.h"
+#include "core/random.h"
+#include "nn/atomic_file.h"
+
+namespace ringgrad::nn {
+namespace {
+
+constexpr const char *kModel = "model.", *kOptimizer = "optim.", *kRandom = "random.";
+
+}  // namespace
+
+void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  remove_stale_temporaries(path.has_parent_path() ? path.parent_path() : ".");
+  NamedTensors all;
+  for (const auto& [prefix, part] : {std::pair(kModel, &checkpoint.model), std::pair(kOptimizer, &checkpoint.optimizer),
+                                     std::pair(kRandom, &checkpoint.random)})
+    for (auto& entry : with_prefix(*part, prefix)) all.push_back(std::move(entry));
+  save_safetensors(path, all, checkpoint.progress);
+}
+
+Checkpoint load_checkpoint(const std::filesystem::path& path) {
+  SafetensorsFile file = load_safetensors(path);
+  for (const auto& [name, tensor] : file.tensors)
+    CHECK_AS(DataError, name.starts_with(kModel) || name.starts_with(kOptimizer) || name.starts_with(kRandom),
+             "load: ", path.string(), ": '", name, "' is no part of a checkpoint, expected names beginning with ",
+             kModel, " ", kOptimizer, " or ", kRandom, "; is it a file of weights only?");
+  return {.model = without_prefix(file.tensors, kModel),
+          .optimizer = without_prefix(file.tensors, kOptimizer),
+          .random = without_prefix(file.tensors, kRandom),
+          .progress = std::move(file.metadata)};
+}
+
+NamedTensors random_state(const std::vector<Device>& devices) {
+  NamedTensors state;
+  for (Device device : devices) {
+    const Tensor& own = default_generator(device).state();
+    Tensor copy = empty_like(own);
+    copy_(copy, own);
+    state.emplace_back(str(device), copy);
+  }
+  return state;
+}
+
+void set_random_state(const NamedTensors& state) {
+  for (const auto& [name, saved] : state)
+    CHECK_AS(DataError, saved.dtype() == DType::Int64 && saved.shape() == Shape{2}, "set_random_state: '", name,
+             "' is ", saved.shape(), " ", saved.dtype(), ", expected [2] int64");
+  for (const auto& [name, saved] : state)
+    if (const Device device(name); device.index < device_count(device.type))
+      copy_(default_generator(device).state(), saved);
+}
+
+LoadReport load_weights(Module& module, const std::filesystem::path& path) {
+  const NamedTensors tensors = load_safetensors(path).tensors;
+  const bool is_checkpoint = std::any_of(tensors.begin(), tensors.end(),
+                                         [](const auto& entry) { return entry.first.starts_with(kOptimizer); });
+  return module.load_state_dict(is_checkpoint ? without_prefix(tensors, kModel) : tensors);
+}
+
+}  // namespace ringgrad::nn

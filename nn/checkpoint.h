@@ -1,0 +1,33 @@
+// A checkpoint: everything that training needs to go on bit for bit as if it had not stopped, in one safetensors file.
+//
+//   model.NAME     parameters and buffers        random.DEVICE  the default generators' states
+//   optim.NAME     the optimizer's state         metadata       progress: epoch, step, sampler position, …
+#pragma once
+
+#include "nn/module.h"
+#include "nn/safetensors.h"
+
+namespace ringgrad::nn {
+
+struct Checkpoint {
+  NamedTensors model;      // Module::state_dict()
+  NamedTensors optimizer;  // Optimizer::state_dict()
+  NamedTensors random;     // random_state()
+  std::map<std::string, std::string> progress;
+};
+
+// As save_safetensors() and load_safetensors(), and with their errors. Loading throws DataError on a tensor that
+// belongs to none of the three. save_checkpoint also removes what a killed save has left in the directory.
+void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
+Checkpoint load_checkpoint(const std::filesystem::path& path);
+
+// The states of the devices' default generators, by the devices' names; and back again. Devices that the state names
+// and this machine lacks are ignored. Throws DataError on an entry that is no generator's state.
+NamedTensors random_state(const std::vector<Device>& devices = {Device()});
+void set_random_state(const NamedTensors& state);
+
+// A network's weights from a file that holds nothing else (save_safetensors(path, net.state_dict()), or PyTorch's)
+// or from a checkpoint. Strict; nothing is changed when it throws.
+LoadReport load_weights(Module& module, const std::filesystem::path& path);
+
+}  // namespace ringgrad::nn

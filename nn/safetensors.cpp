@@ -1,0 +1,128 @@
+#include "nn/safetensors.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <tuple>
+
+#include "core/check.h"
+#include "core/factory.h"
+#include "nn/atomic_file.h"
+#include "nn/safetensors_header.h"
+#include "nn/sha256.h"
+
+namespace ringgrad::nn {
+namespace {
+
+// Not from the caching allocator, whose blocks are up to a quarter larger than what is asked for.
+std::shared_ptr<Storage> exact_storage(size_t bytes) {
+  void* data = std::malloc(std::max<size_t>(1, bytes));
+  CHECK_AS(OutOfMemoryError, data != nullptr, "load: out of memory: asked for ", bytes, " bytes");
+  return std::make_shared<Storage>(data, bytes, Device(), [data] { std::free(data); });
+}
+
+// The entry's bytes as a tensor: a view of the data where its place is aligned (always, in files written here).
+Tensor tensor_of(const SafetensorsEntry& entry, const std::shared_ptr<Storage>& data) {
+  const size_t item = itemsize(entry.dtype), bytes = entry.end - entry.begin;
+  const Strides strides = contiguous_strides(entry.shape);
+  if (entry.begin % item == 0)
+    return Tensor(data, entry.shape, strides, static_cast<int64_t>(entry.begin / item), entry.dtype);
+  const Tensor copy(exact_storage(bytes), entry.shape, strides, 0, entry.dtype);
+  std::memcpy(copy.raw_data(), static_cast<const char*>(data->data()) + entry.begin, bytes);
+  return copy;
+}
+
+void check_data(const std::string& file, const SafetensorsEntry& entry, const SafetensorsHeader& header,
+                const unsigned char* bytes) {
+  const size_t length = entry.end - entry.begin;
+  const auto where = [&] {
+    return str("load: ", file, ": tensor '", entry.name, "', bytes ", header.data_begin + entry.begin, " to ",
+               header.data_begin + entry.end, ", ");
+  };
+  if (const auto hash = header.hashes.find(entry.name); hash != header.hashes.end()) {
+    const std::string found = sha256_hex(bytes, length);
+    CHECK_AS(DataError, found == hash->second, where(), "has SHA-256 ", found, ", expected ",
+             hash->second.substr(0, 64), ". Nothing was loaded");
+  }
+  // A bool that is neither 0 nor 1 would be undefined behaviour wherever it is used.
+  const bool fits = entry.dtype != DType::Bool || std::all_of(bytes, bytes + length, [](auto b) { return b <= 1; });
+  CHECK_AS(DataError, fits, where(), "has a bool that is neither 0 nor 1. Nothing was loaded");
+}
+
+Tensor on_host(const Tensor& x) {
+  if (x.device().is_cpu()) return as_contiguous(x);
+  Tensor host = empty(x.shape(), {.dtype = x.dtype()});
+  copy_(host, x);
+  synchronize(current_stream(x.device()));
+  return host;
+}
+
+// The layout of a file: larger items first, so that every tensor is aligned, and then by name.
+std::vector<std::pair<SafetensorsEntry, Tensor>> laid_out(const NamedTensors& tensors) {
+  std::vector<std::pair<SafetensorsEntry, Tensor>> entries;
+  for (const auto& [name, tensor] : tensors)
+    entries.push_back({{.name = name, .dtype = tensor.dtype(), .shape = tensor.shape(), .begin = 0, .end = 0}, tensor});
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    const auto key = [](const auto& entry) {
+      return std::tuple<size_t, const std::string&>(16 - itemsize(entry.first.dtype), entry.first.name);
+    };
+    return key(a) < key(b);
+  });
+  uint64_t offset = 0;
+  for (auto& [entry, tensor] : entries) {
+    entry.begin = offset;
+    entry.end = offset += static_cast<uint64_t>(tensor.numel()) * itemsize(entry.dtype);
+  }
+  return entries;
+}
+
+}  // namespace
+
+SafetensorsFile load_safetensors(const std::filesystem::path& path) {
+  const InputFile file(path);
+  SafetensorsHeader header = read_safetensors_header(file);
+  const uint64_t bytes = file.size() - header.data_begin;
+  const std::shared_ptr<Storage> data = exact_storage(bytes);
+  file.read_at(header.data_begin, data->data(), bytes);
+
+  SafetensorsFile loaded;
+  for (const SafetensorsEntry& entry : header.entries) {
+    check_data(path.string(), entry, header, static_cast<const unsigned char*>(data->data()) + entry.begin);
+    loaded.tensors.emplace_back(entry.name, tensor_of(entry, data));
+  }
+  loaded.metadata = std::move(header.metadata);
+  return loaded;
+}
+
+void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                      const std::map<std::string, std::string>& metadata) {
+  std::set<std::string> names{"__metadata__"};
+  for (const auto& [name, tensor] : tensors) {
+    CHECK(tensor.defined(), "save: '", name, "' is an undefined tensor");
+    CHECK(names.insert(name).second, "save: the name '", name, "' comes twice, or is the format's own");
+  }
+  for (const auto& [key, value] : metadata)
+    CHECK(!key.starts_with("sha256"), "save: the metadata's key '", key, "' begins with sha256, which is ours");
+
+  const auto entries = laid_out(tensors);
+  SafetensorsHeader header{.entries = {}, .metadata = metadata, .hashes = {}, .data_begin = 0};
+  for (const auto& [entry, tensor] : entries) {
+    header.entries.push_back(entry);
+    header.hashes[entry.name] = std::string(64, '0');
+  }
+  // The header's length does not depend on the hashes: each tensor is hashed as it is written, and the header last.
+  AtomicFile file(path);
+  header.data_begin = make_safetensors_header(header).size();
+  for (const auto& [entry, tensor] : entries) {
+    const Tensor host = on_host(tensor);
+    const size_t bytes = entry.end - entry.begin;
+    header.hashes[entry.name] = sha256_hex(host.raw_data(), bytes);
+    file.write_at(static_cast<int64_t>(header.data_begin + entry.begin), host.raw_data(), bytes);
+  }
+  const std::string text = make_safetensors_header(header);
+  file.write_at(0, text.data(), text.size());
+  file.commit();
+}
+
+}  // namespace ringgrad::nn

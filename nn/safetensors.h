@@ -1,0 +1,29 @@
+// Tensors in files, in the safetensors format: what PyTorch's safetensors writes loads here, and the other way round.
+//
+// Files written here carry a SHA-256 of every tensor and of the header in their metadata, which is verified on load
+// and means nothing to other readers.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "nn/named_tensors.h"
+
+namespace ringgrad::nn {
+
+struct SafetensorsFile {
+  NamedTensors tensors;  // on the CPU, in the order of the file
+  std::map<std::string, std::string> metadata;
+};
+
+// All of it, or an exception and nothing: IoError where the file cannot be read, DataError naming file, tensor, bytes,
+// expected and found where it is damaged. Allocates at most the file's size and 64 MiB.
+SafetensorsFile load_safetensors(const std::filesystem::path& path);
+
+// Atomically (nn/atomic_file.h): throws WriteError, and an older file of that name stays as it was. Any dtypes,
+// devices and layouts. Names are unique; keys of the metadata do not begin with "sha256".
+void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                      const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace ringgrad::nn
