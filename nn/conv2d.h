@@ -1,0 +1,49 @@
+// Convolution layers: the operations of autograd/ops/conv.h with parameters of their own.
+#pragma once
+
+#include "autograd/ops/conv.h"
+#include "nn/module.h"
+
+namespace ringgrad::nn {
+
+struct Conv2dOptions {
+  Pair stride = 1;
+  Pair padding = 0;
+  Pair dilation = 1;
+  int64_t groups = 1;
+  bool bias = true;
+};
+
+// x [N, in_channels, H, W] → [N, out_channels, P, Q]. Both numbers of channels are multiples of groups.
+class Conv2d : public Module {
+ public:
+  Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Conv2dOptions options = {});
+  Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;  // [out, in/groups, R, S], [out] or undefined
+
+ private:
+  ringgrad::Conv2dOptions options_;
+};
+
+struct ConvTranspose2dOptions {
+  Pair stride = 1;
+  Pair padding = 0;
+  Pair output_padding = 0;
+  Pair dilation = 1;
+  int64_t groups = 1;
+  bool bias = true;
+};
+
+class ConvTranspose2d : public Module {
+ public:
+  ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair kernel, ConvTranspose2dOptions options = {});
+  Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;  // [in, out/groups, R, S], [out] or undefined
+
+ private:
+  ringgrad::ConvTranspose2dOptions options_;
+};
+
+}  // namespace ringgrad::nn

@@ -1,0 +1,50 @@
+#include "nn/init.h"
+
+#include <cmath>
+
+#include "core/check.h"
+#include "core/random.h"
+
+namespace ringgrad::nn::init {
+namespace {
+
+void symmetric_uniform_(const Tensor& x, double bound) { uniform_(x, -bound, bound); }
+
+double kaiming_std(const Tensor& weight, const KaimingOptions& options) {
+  const Fans both = fans(weight);
+  const int64_t fan = options.mode == FanMode::FanIn ? both.in : both.out;
+  return std::sqrt(2 / ((1 + options.negative_slope * options.negative_slope) * static_cast<double>(fan)));
+}
+
+double xavier_std(const Tensor& weight, double gain) {
+  const Fans both = fans(weight);
+  return gain * std::sqrt(2 / static_cast<double>(both.in + both.out));
+}
+
+}  // namespace
+
+Fans fans(const Tensor& weight) {
+  CHECK_AS(ShapeError, weight.dim() >= 2, "init: the weight has shape ", weight.shape(),
+           ", expected at least two dimensions");
+  int64_t field = 1;  // the receptive field
+  for (int d = 2; d < weight.dim(); ++d) field *= weight.size(d);
+  return {.in = weight.size(1) * field, .out = weight.size(0) * field};
+}
+
+void kaiming_normal_(const Tensor& weight, KaimingOptions options) { normal_(weight, 0, kaiming_std(weight, options)); }
+void kaiming_uniform_(const Tensor& weight, KaimingOptions options) {
+  symmetric_uniform_(weight, std::sqrt(3.0) * kaiming_std(weight, options));
+}
+
+void xavier_normal_(const Tensor& weight, double gain) { normal_(weight, 0, xavier_std(weight, gain)); }
+void xavier_uniform_(const Tensor& weight, double gain) {
+  symmetric_uniform_(weight, std::sqrt(3.0) * xavier_std(weight, gain));
+}
+
+void layer_default_(const Tensor& weight, const Tensor& bias) {
+  const double bound = 1 / std::sqrt(static_cast<double>(fans(weight).in));
+  symmetric_uniform_(weight, bound);
+  if (bias) symmetric_uniform_(bias, bound);
+}
+
+}  // namespace ringgrad::nn::init

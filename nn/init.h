@@ -1,0 +1,35 @@
+// How weights begin. All draw from the default generator of the tensor's device, so the same seed gives the same
+// model, and write in place without history.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace ringgrad::nn::init {
+
+// How many inputs one output sums, and how many outputs one input enters: for a weight [out, in, R, S…], in·R·S and
+// out·R·S. Throws ShapeError below two dimensions.
+struct Fans {
+  int64_t in, out;
+};
+Fans fans(const Tensor& weight);
+
+enum class FanMode { FanIn, FanOut };
+struct KaimingOptions {
+  double negative_slope = 0;      // of the leaky ReLU that follows; 0 is ReLU's
+  FanMode mode = FanMode::FanIn;  // which pass keeps its variance: forward, or backward
+};
+
+// He et al. 2015 ("Delving Deep into Rectifiers"), equations 10 and 14: std = sqrt(2 / ((1 + slope²) fan)); uniform in
+// ± sqrt(3) std.
+void kaiming_normal_(const Tensor& weight, KaimingOptions options = {});
+void kaiming_uniform_(const Tensor& weight, KaimingOptions options = {});
+
+// Glorot & Bengio 2010, equation 16: std = gain sqrt(2 / (fan_in + fan_out)).
+void xavier_normal_(const Tensor& weight, double gain = 1);
+void xavier_uniform_(const Tensor& weight, double gain = 1);
+
+// PyTorch's default for linear and convolutional layers: weight and bias uniform in ± 1/sqrt(fan_in), which is
+// kaiming_uniform_ with slope sqrt(5). The bias may be undefined.
+void layer_default_(const Tensor& weight, const Tensor& bias);
+
+}  // namespace ringgrad::nn::init
