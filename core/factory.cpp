@@ -15,6 +15,16 @@ Tensor allocate(const Shape& shape, const Strides& strides, int64_t elements, DT
   return Tensor(std::move(storage), shape, strides, 0, dtype, layout);
 }
 
+// x = value. The channels beyond C of the channel-blocked layout must stay zero, which a copy sees to.
+void fill(const Tensor& x, double value) {
+  if (x.layout() == Layout::Strided || value == 0) {
+    kernels::fill(x, value);
+    return;
+  }
+  const Tensor one = scalar(value, {x.dtype(), x.device()});
+  kernels::copy(x, one.as_strided(x.shape(), {0, 0, 0, 0}, 0));
+}
+
 }  // namespace
 
 Tensor empty(const Shape& shape, TensorOptions options) {
@@ -49,7 +59,7 @@ Tensor empty_channels_last(const Shape& nchw, TensorOptions options) {
 
 Tensor full(const Shape& shape, double value, TensorOptions options) {
   Tensor x = empty(shape, options);
-  kernels::fill(x, value);
+  fill(x, value);
   return x;
 }
 Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0, options); }
@@ -58,12 +68,12 @@ Tensor scalar(double value, TensorOptions options) { return full({}, value, opti
 
 Tensor zeros_like(const Tensor& x) {
   Tensor y = empty_like(x);
-  kernels::fill(y, 0);
+  fill(y, 0);
   return y;
 }
 Tensor ones_like(const Tensor& x) {
   Tensor y = empty_like(x);
-  kernels::fill(y, 1);
+  fill(y, 1);
   return y;
 }
 
@@ -109,7 +119,7 @@ INSTANTIATE(bfloat16)
 #undef INSTANTIATE
 
 void fill_(const Tensor& x, double value) {
-  kernels::fill(x, value);
+  fill(x, value);
   x.storage()->bump_version();
 }
 
