@@ -1,0 +1,163 @@
+#include "core/tensor.h"
+
+#include <sstream>
+
+#include "core/error.h"
+#include "core/factory.h"
+#include "tests/catch.h"
+#include "tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+TEST_CASE("tensors name arrays: copies are handles, detach and as_strided share the storage", "[tensor][quick]") {
+  const Tensor x = tensor<float>({0, 1, 2, 3, 4, 5}, {2, 3});
+  const Tensor same = x, alias = x.detach(), column = x.as_strided({2}, {3}, 1);
+  CHECK(x.shares_memory_with(same));
+  CHECK(x.shares_memory_with(alias));
+  CHECK(to_vector<float>(column) == std::vector<float>{1, 4});
+  fill_(column, 9);
+  CHECK(to_vector<float>(x) == std::vector<float>{0, 9, 2, 3, 9, 5});
+  CHECK(to_vector<float>(alias) == to_vector<float>(same));
+}
+
+TEST_CASE("a sole owner is a handle that nobody else's writes can reach", "[tensor][quick]") {
+  Tensor x = zeros({2, 3});
+  CHECK(x.is_sole_owner());
+  {
+    const Tensor same = x;
+    CHECK(!x.is_sole_owner());
+  }
+  {
+    const Tensor view = x.as_strided({2}, {3}, 0);
+    CHECK(!x.is_sole_owner());
+    CHECK(!view.is_sole_owner());
+  }
+  CHECK(x.is_sole_owner());
+}
+
+TEST_CASE("memory order: contiguous, channels-last, flat and gaps", "[tensor][quick]") {
+  const Tensor x = zeros({2, 3, 4, 5});
+  CHECK(x.is_contiguous());
+  CHECK(!x.is_channels_last());
+  CHECK(x.flat_numel() == 120);
+
+  const Tensor nhwc = empty_channels_last({2, 3, 4, 5});
+  CHECK(!nhwc.is_contiguous());
+  CHECK(nhwc.is_channels_last());
+  CHECK(nhwc.flat_numel() == 120);
+  CHECK(empty_like(nhwc).is_channels_last());
+
+  CHECK(x.as_strided({3, 2}, {1, 3}, 0).flat_numel() == 6);  // transposed: dense in another order
+  CHECK(x.as_strided({2, 2}, {3, 1}, 0).flat_numel() == 0);  // a gap
+  CHECK(x.as_strided({2, 3}, {0, 1}, 0).flat_numel() == 0);  // rows share their place
+  CHECK(x.as_strided({1, 3}, {77, 1}, 0).is_contiguous());   // the stride of a size 1 says nothing
+  CHECK(empty_like(x.as_strided({2, 2}, {3, 1}, 0)).is_contiguous());
+  CHECK(zeros({2, 0, 3}).is_contiguous());
+
+  const Tensor blocked = empty({2, 17, 4, 5}, {.layout = Layout::ChannelBlocked});
+  CHECK(!blocked.is_contiguous());
+  CHECK(blocked.flat_numel() == 2 * 32 * 4 * 5);  // the padding to whole blocks counts
+  CHECK(blocked.storage()->nbytes() == 2 * 32 * 4 * 5 * sizeof(float));
+  CHECK(empty_like(blocked).layout() == Layout::ChannelBlocked);
+}
+
+TEST_CASE("elements are reached as their own type only, and single ones with item()", "[tensor][quick]") {
+  const Tensor x = tensor<double>({1.5});
+  CHECK(x.data<double>()[0] == 1.5);
+  CHECK(x.item<float>() == 1.5f);
+  CHECK(x.item<int64_t>() == 1);
+  require_error<DTypeError>("data: the tensor has dtype float64, and its elements were asked for as float32",
+                            [&] { x.data<float>(); });
+  require_error<ShapeError>("item: the tensor has shape [2, 1], expected one element", [] {
+    zeros({2, 1}).item<float>();
+  });
+  require_error<IndexError>("size: dimension 2 is out of range for a tensor of 2 dimensions, expected -2 to 1", [] {
+    zeros({2, 1}).size(2);
+  });
+  CHECK(zeros({2, 5}).size(-1) == 5);
+  CHECK(zeros({2, 5}).stride(0) == 5);
+}
+
+TEST_CASE("factories check the shapes they are given", "[tensor][quick]") {
+  CHECK(to_vector<double>(full({3}, 2.5)) == std::vector<double>{2.5, 2.5, 2.5});
+  CHECK(to_vector<int64_t>(arange(4)) == std::vector<int64_t>{0, 1, 2, 3});
+  CHECK(arange(0).shape() == Shape{0});
+  CHECK(scalar(3).shape() == Shape{});
+  CHECK(to_vector<float>(ones_like(zeros({2}))) == std::vector<float>{1, 1});
+  require_error<ShapeError>("tensor: 3 values for shape [2, 2], expected 4", [] { tensor<float>({1, 2, 3}, {2, 2}); });
+  require_error<ShapeError>("empty: shape [2, -1] has a negative size", [] { zeros({2, -1}); });
+  require_error<ShapeError>("has too many elements", [] { zeros({int64_t{1} << 32, int64_t{1} << 32}); });
+  require_error<ShapeError>("the channel-blocked layout needs 4 dimensions, the shape is [2, 3]", [] {
+    zeros({2, 3}, {.layout = Layout::ChannelBlocked});
+  });
+  require_error<DeviceError>("does not exist", [] { zeros({2}, {.device = Device("cpu:63")}); });
+}
+
+TEST_CASE("set_data moves every handle to another array and keeps the shape", "[tensor][quick]") {
+  const Tensor x = zeros({2, 2}), handle = x, arena = tensor<float>({7, 1, 2, 3, 4}, {5});
+  x.set_data(arena.as_strided({2, 2}, {2, 1}, 1));
+  CHECK(to_vector<float>(handle) == std::vector<float>{1, 2, 3, 4});
+  CHECK(handle.shares_memory_with(arena));
+  CHECK(handle.is_same(x));
+  x.set_data(ones({2, 2}, {.dtype = DType::Float64}));
+  CHECK(handle.dtype() == DType::Float64);
+  require_error<ShapeError>("set_data: the new data has shape [5], the tensor has [2, 2]", [&] { x.set_data(arena); });
+}
+
+TEST_CASE("in-place writes raise the version that all views share", "[tensor][quick]") {
+  const Tensor x = zeros({4}), view = x.as_strided({2}, {1}, 0);
+  const uint32_t before = x.storage()->version();
+  fill_(view, 1);
+  CHECK(x.storage()->version() == before + 1);
+  copy_(x, ones({4}));
+  CHECK(view.storage()->version() == before + 2);
+  require_error<ShapeError>("copy_: the destination has shape [4], the source [2], expected equal shapes",
+                            [&] { copy_(x, zeros({2})); });
+}
+
+TEST_CASE("a storage of somebody else's bytes gives them back once", "[tensor][quick]") {
+  float bytes[4] = {1, 2, 3, 4};
+  int released = 0;
+  {
+    Tensor x(std::make_shared<Storage>(bytes, sizeof bytes, Device(), [&] { ++released; }), {2, 2}, {2, 1}, 0,
+             DType::Float32);
+    const Tensor view = x.as_strided({2}, {1}, 2);
+    x = Tensor();
+    CHECK(released == 0);
+    CHECK(to_vector<float>(view) == std::vector<float>{3, 4});
+  }
+  CHECK(released == 1);
+}
+
+TEST_CASE("tensors print their elements, shape, dtype and device", "[tensor][quick]") {
+  const auto printed = [](const Tensor& x) {
+    std::ostringstream out;
+    out << x;
+    return out.str();
+  };
+  CHECK(printed(tensor<float>({1, 2.5, -3, 0}, {2, 2})) == "[[1, 2.5],\n [-3, 0]]\n[2, 2] float32 cpu:0");
+  CHECK(printed(tensor<int64_t>({})) == "[]\n[0] int64 cpu:0");
+  CHECK(printed(scalar(2)) == "2\n[] float32 cpu:0");
+  CHECK(printed(Tensor()) == "undefined tensor");
+  CHECK(printed(arange(2000)) == "[0, 1, 2, …, 1997, 1998, 1999]\n[2000] int64 cpu:0");
+}
+
+TEST_CASE("conversions between dtypes round to nearest, ties to even", "[tensor][quick]") {
+  const auto through = [](DType dtype, double value) {
+    const Tensor narrow = empty({1}, {.dtype = dtype});
+    copy_(narrow, tensor<float>({static_cast<float>(value)}));
+    return to_vector<float>(narrow)[0];
+  };
+  CHECK(through(DType::Float16, 2049) == 2048);  // between 2048 and 2050: to even
+  CHECK(through(DType::Float16, 2051) == 2052);
+  CHECK(through(DType::Float16, 65519) == 65504);
+  CHECK(std::isinf(through(DType::Float16, 65520)));
+  CHECK(through(DType::Float16, 0x1p-24) == 0x1p-24f);  // the smallest subnormal
+  CHECK(through(DType::Float16, 0x1p-26) == 0);
+  CHECK(through(DType::BFloat16, 257) == 256);
+  CHECK(through(DType::BFloat16, 259) == 260);
+  CHECK(std::isnan(through(DType::BFloat16, NAN)));
+  CHECK(std::isnan(through(DType::Float16, NAN)));
+  CHECK(through(DType::Float16, -0.1) == through(DType::Float16, 0.1) * -1);
+}
