@@ -1,0 +1,148 @@
+// Post-accumulate-grad hooks and final callbacks: what data parallelism is built on.
+#include <memory>
+
+#include "autograd/accumulate_grad.h"
+#include "autograd/engine.h"
+#include "autograd/ops/arithmetic.h"
+#include "autograd/ops/reduce.h"
+#include "core/error.h"
+#include "core/factory.h"
+#include "tests/catch.h"
+#include "tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+Tensor leaf(const std::vector<float>& values) { return Tensor(tensor(values)).set_requires_grad(); }
+}  // namespace
+
+TEST_CASE("a hook runs once per backward, when the gradient has its final value", "[hook][quick]") {
+  const Tensor x = leaf({2});
+  std::vector<float> seen;
+  const auto handle = register_post_accumulate_grad_hook(x, [&](const Tensor& same) {
+    CHECK(same.shares_memory_with(x));
+    seen.push_back(same.grad().item<float>());
+  });
+  (x * x + x * 3 + x).backward();  // four gradients meet
+  CHECK(seen == std::vector<float>{8});
+  (x * 2).backward();
+  CHECK(seen == std::vector<float>{8, 10});
+}
+
+TEST_CASE("hooks of a leaf run in the order of their registration", "[hook][quick]") {
+  const Tensor x = leaf({1});
+  std::string order;
+  std::vector<HookHandle> handles;
+  for (char name : {'a', 'b', 'c'})
+    handles.push_back(register_post_accumulate_grad_hook(x, [&order, name](const Tensor&) { order += name; }));
+  handles.erase(handles.begin() + 1);
+  handles.push_back(register_post_accumulate_grad_hook(x, [&order](const Tensor&) { order += 'd'; }));
+  (x * 2).backward();
+  CHECK(order == "acd");
+}
+
+TEST_CASE("a hook ends with its handle, wherever that was moved", "[hook][quick]") {
+  const Tensor x = leaf({1});
+  int calls = 0;
+  {
+    HookHandle outer;
+    {
+      HookHandle inner = register_post_accumulate_grad_hook(x, [&](const Tensor&) { ++calls; });
+      outer = std::move(inner);
+    }
+    (x * 2).backward();
+    CHECK(calls == 1);
+    outer = register_post_accumulate_grad_hook(x, [&](const Tensor&) { calls += 10; });  // replaces the first
+    (x * 2).backward();
+    CHECK(calls == 11);
+    outer.remove();
+    outer.remove();
+    (x * 2).backward();
+    CHECK(calls == 11);
+  }
+  (x * 2).backward();
+  CHECK(calls == 11);
+}
+
+TEST_CASE("a handle may outlive its leaf", "[hook][quick]") {
+  HookHandle handle;
+  {
+    const Tensor x = leaf({1});
+    handle = register_post_accumulate_grad_hook(x, [](const Tensor&) {});
+  }
+  handle.remove();
+}
+
+TEST_CASE("hooks belong to leaves that want gradients", "[hook][quick]") {
+  const char* const text =
+      "register_post_accumulate_grad_hook: the tensor of shape [1] is not a leaf that requires grad";
+  require_error<Error>(text, [] { auto h = register_post_accumulate_grad_hook(zeros({1}), [](const Tensor&) {}); });
+  require_error<Error>(text, [] { auto h = register_post_accumulate_grad_hook(leaf({1}) * 2, [](const Tensor&) {}); });
+}
+
+TEST_CASE("an exception in a hook leaves backward, and everything stays usable", "[hook][quick]") {
+  struct Boom {};
+  const Tensor x = leaf({1}), w = leaf({2});
+  bool fail = true, called_back = false;
+  int later = 0;
+  const auto first = register_post_accumulate_grad_hook(w, [&](const Tensor&) {
+    queue_final_callback([&] { called_back = true; });
+    if (fail) throw Boom();
+  });
+  const auto second = register_post_accumulate_grad_hook(w, [&](const Tensor&) { ++later; });
+  CHECK_THROWS_AS((x * w).backward(), Boom);
+  CHECK(w.grad().item<float>() == 1);  // it was accumulated before its hooks ran
+  CHECK(later == 0);
+  CHECK(!called_back);
+  require_error<Error>("queue_final_callback: no backward pass is running", [] { queue_final_callback([] {}); });
+
+  fail = false;
+  x.set_grad({});
+  w.set_grad({});
+  (x * w).backward();
+  CHECK(w.grad().item<float>() == 1);
+  CHECK(x.grad().item<float>() == 2);
+  CHECK(later == 1);
+  CHECK(called_back);
+}
+
+TEST_CASE("hooks run without grad mode, and cannot start another backward", "[hook][quick]") {
+  const Tensor x = leaf({1});
+  const auto handle = register_post_accumulate_grad_hook(x, [&](const Tensor& leaf) {
+    CHECK(!(leaf * 2).requires_grad());
+    require_error<Error>("backward: called inside a backward pass", [&] { leaf.backward(); });
+  });
+  (x * 2).backward();
+  CHECK((x * 2).requires_grad());
+}
+
+TEST_CASE("final callbacks run in order after the last node, before backward returns", "[hook][quick]") {
+  const Tensor x = leaf({1}), w = leaf({2});
+  std::string order;
+  const auto on_w = register_post_accumulate_grad_hook(w, [&](const Tensor&) {
+    order += 'w';
+    queue_final_callback([&] { order += '1'; });
+    queue_final_callback([&] { order += '2'; });
+  });
+  const auto on_x = register_post_accumulate_grad_hook(x, [&](const Tensor&) { order += 'x'; });
+  (x * 3 * w).backward();  // w is ready first
+  CHECK(order == "wx12");
+  (x * 3 * w).backward();  // they are queued anew in every pass
+  CHECK(order == "wx12wx12");
+}
+
+TEST_CASE("an exception in a final callback leaves backward", "[hook][quick]") {
+  struct Boom {};
+  const Tensor x = leaf({1});
+  bool fail = true;
+  const auto handle = register_post_accumulate_grad_hook(x, [&](const Tensor&) {
+    queue_final_callback([&] {
+      if (fail) throw Boom();
+    });
+  });
+  CHECK_THROWS_AS((x * 2).backward(), Boom);
+  fail = false;
+  (x * 2).backward();
+  CHECK(x.grad().item<float>() == 4);
+}
