@@ -1,0 +1,180 @@
+// Rows for convolutions: every option against the seven nested loops of the definition.
+#include "autograd/ops/conv.h"
+#include "core/error.h"
+#include "core/factory.h"
+#include "tests/op_spec.h"
+
+namespace ringgrad::test {
+namespace {
+
+// Calls visit(n, k, p, q, c, h, w, r, s, cg) for every product of the convolution of [N, C, H, W] with [K, C/G, R, S]
+// to [N, K, P, Q] whose pixel lies inside the image; cg counts the channel inside its group.
+template <class Visit>
+void for_each_product(const Shape& x, const Shape& weight, const Shape& y, const Conv2dOptions& o, Visit visit) {
+  const int64_t group_in = weight[1], group_out = weight[0] / o.groups;
+  for (int64_t n = 0; n < y[0]; ++n)
+    for (int64_t k = 0; k < y[1]; ++k)
+      for (int64_t p = 0; p < y[2]; ++p)
+        for (int64_t q = 0; q < y[3]; ++q)
+          for (int64_t cg = 0; cg < group_in; ++cg)
+            for (int64_t r = 0; r < weight[2]; ++r)
+              for (int64_t s = 0; s < weight[3]; ++s) {
+                const int64_t h = p * o.stride.h + r * o.dilation.h - o.padding.h;
+                const int64_t w = q * o.stride.w + s * o.dilation.w - o.padding.w;
+                if (h >= 0 && h < x[2] && w >= 0 && w < x[3])
+                  visit(n, k, p, q, k / group_out * group_in + cg, h, w, r, s, cg);
+              }
+}
+
+int64_t out_size(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
+  int64_t count = 0;  // positions at which the kernel fits
+  for (int64_t at = -padding; at + dilation * (kernel - 1) < in + padding; at += stride) ++count;
+  return count;
+}
+
+OpSpec conv(const std::string& name, const Conv2dOptions& o, std::vector<Sample> samples, int64_t terms) {
+  OpSpec spec;
+  spec.name = name;
+  spec.kernels = {"conv2d", "conv2d_backward_input", "conv2d_backward_weight", "sum"};
+  spec.run = [o](const Tensors& in) { return Tensors{conv2d(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), o)}; };
+  spec.reference = [o](const Arrays& in) {
+    const Array &x = in[0], &w = in[1];
+    Array y({x.size(0), w.size(0), out_size(x.size(2), w.size(2), o.stride.h, o.padding.h, o.dilation.h),
+             out_size(x.size(3), w.size(3), o.stride.w, o.padding.w, o.dilation.w)});
+    if (in.size() > 2)
+      for (int64_t i = 0; i < y.numel(); ++i) y.values[i] = in[2](y.index(i)[1]);
+    for_each_product(x.shape, w.shape, y.shape, o,
+                     [&](auto n, auto k, auto p, auto q, auto c, auto h, auto i, auto r, auto s, auto cg) {
+                       y(n, k, p, q) += x(n, c, h, i) * w(k, cg, r, s);
+                     });
+    return Arrays{y};
+  };
+  spec.samples = std::move(samples);
+  spec.terms = terms;
+  return spec;
+}
+
+OpSpec conv_transpose(const std::string& name, const ConvTranspose2dOptions& o, std::vector<Sample> samples) {
+  OpSpec spec;
+  spec.name = name;
+  spec.kernels = {"conv2d_backward_input", "conv2d", "conv2d_backward_weight", "sum", "add"};
+  spec.run = [o](const Tensors& in) {
+    return Tensors{conv_transpose2d(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), o)};
+  };
+  spec.reference = [o](const Arrays& in) {  // every pixel of x spreads a copy of the kernel
+    const Array &x = in[0], &w = in[1];
+    const auto size = [](int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, int64_t extra) {
+      return (in - 1) * stride - 2 * padding + dilation * (kernel - 1) + extra + 1;
+    };
+    Array y({x.size(0), w.size(1) * o.groups,
+             size(x.size(2), w.size(2), o.stride.h, o.padding.h, o.dilation.h, o.output_padding.h),
+             size(x.size(3), w.size(3), o.stride.w, o.padding.w, o.dilation.w, o.output_padding.w)});
+    if (in.size() > 2)
+      for (int64_t i = 0; i < y.numel(); ++i) y.values[i] = in[2](y.index(i)[1]);
+    for_each_product(y.shape, w.shape, x.shape, {o.stride, o.padding, o.dilation, o.groups},
+                     [&](auto n, auto k, auto p, auto q, auto c, auto h, auto i, auto r, auto s, auto cg) {
+                       y(n, c, h, i) += x(n, k, p, q) * w(k, cg, r, s);
+                     });
+    return Arrays{y};
+  };
+  spec.samples = std::move(samples);
+  spec.terms = 64;
+  return spec;
+}
+
+}  // namespace
+
+std::vector<OpSpec> conv_specs() {
+  std::vector<OpSpec> specs = {
+      conv("conv2d", {},
+           {{uniform({2, 3, 5, 6}), uniform({4, 3, 3, 3}), uniform({4})},
+            {uniform({1, 2, 3, 3}), uniform({2, 2, 1, 1})},
+            {uniform({1, 1, 3, 4}), uniform({2, 1, 3, 4}), uniform({2})},
+            {uniform({1, 17, 4, 4}), uniform({18, 17, 2, 2}), uniform({18})},
+            {uniform({0, 3, 5, 6}), uniform({4, 3, 3, 3}), uniform({4})},
+            {uniform({2, 3, 5, 6}).without_grad(), uniform({4, 3, 3, 3}), uniform({4})},
+            {uniform({2, 3, 5, 6}), uniform({4, 3, 3, 3}).without_grad(), uniform({4}).without_grad()}},
+           80),
+      conv("conv2d padded", {.padding = {1, 2}},
+           {{uniform({2, 3, 4, 5}), uniform({4, 3, 3, 3}), uniform({4})},
+            {uniform({1, 1, 1, 1}), uniform({1, 1, 3, 3})},
+            {uniform({0, 1, 4, 4}), uniform({1, 1, 3, 3})}},
+           64),
+      conv("conv2d 3×3, padding 1", {.padding = 1},  // the kernel of ResNets: where fast algorithms live
+           {{uniform({2, 16, 8, 8}), uniform({16, 16, 3, 3})},
+            {uniform({1, 20, 7, 9}), uniform({24, 20, 3, 3}), uniform({24})},
+            {uniform({0, 16, 8, 8}), uniform({16, 16, 3, 3})}},
+           200),
+      conv("conv2d strided", {.stride = {2, 3}, .padding = 1},
+           {{uniform({2, 3, 7, 8}), uniform({2, 3, 3, 3}), uniform({2})},
+            {uniform({1, 2, 6, 6}), uniform({2, 2, 1, 1})},
+            {uniform({0, 2, 6, 6}), uniform({2, 2, 1, 1})}},
+           32),
+      conv("conv2d 1×1 strided", {.stride = 2},
+           {{uniform({2, 4, 5, 6}), uniform({3, 4, 1, 1})}, {uniform({0, 4, 5, 6}), uniform({3, 4, 1, 1})}}, 16),
+      conv("conv2d dilated", {.padding = {2, 0}, .dilation = {2, 3}},
+           {{uniform({2, 2, 6, 8}), uniform({3, 2, 3, 2}), uniform({3})},
+            {uniform({0, 2, 6, 8}), uniform({3, 2, 3, 2})}},
+           64),
+      conv("conv2d grouped", {.stride = 2, .padding = 1, .groups = 2},
+           {{uniform({2, 4, 5, 5}), uniform({6, 2, 3, 3}), uniform({6})},
+            {uniform({0, 4, 5, 5}), uniform({6, 2, 3, 3})}},
+           32),
+      conv("conv2d depthwise", {.padding = 1, .groups = 5},
+           {{uniform({2, 5, 4, 4}), uniform({5, 1, 3, 3}), uniform({5})},
+            {uniform({0, 5, 4, 4}), uniform({5, 1, 3, 3})}},
+           32),
+      conv_transpose("conv_transpose2d", {},
+                     {{uniform({2, 3, 3, 4}), uniform({3, 2, 3, 3}), uniform({2})},
+                      {uniform({1, 2, 2, 2}), uniform({2, 1, 1, 1})},
+                      {uniform({0, 3, 3, 4}), uniform({3, 2, 3, 3}), uniform({2})}}),
+      conv_transpose("conv_transpose2d with options",
+                     {.stride = {2, 3}, .padding = {1, 0}, .output_padding = {1, 2}, .dilation = {1, 2}, .groups = 2},
+                     {{uniform({2, 4, 3, 2}), uniform({4, 3, 3, 2}), uniform({6})},
+                      {uniform({0, 4, 3, 2}), uniform({4, 3, 3, 2}), uniform({6})}}),
+      conv_transpose("conv_transpose2d with an output padding above its stride",
+                     {.stride = 1, .padding = 1, .output_padding = {2, 0}, .dilation = 3},
+                     {{uniform({1, 2, 3, 3}), uniform({2, 2, 2, 2})}, {uniform({0, 2, 3, 3}), uniform({2, 2, 2, 2})}}),
+  };
+  const auto fails = [](const Shape& x, const Shape& w, const Shape& b, Conv2dOptions o) {
+    return [=] { conv2d(zeros(x), zeros(w), zeros(b), o); };
+  };
+  specs[0].errors = {
+      error<ShapeError>("conv2d: the input has shape [3, 5, 5] with 3 dimensions, expected 4",
+                        fails({3, 5, 5}, {4, 3, 3, 3}, {4}, {})),
+      error<ShapeError>("conv2d: the weight has shape [3, 3] with 2 dimensions, expected 4",
+                        fails({1, 3, 5, 5}, {3, 3}, {4}, {})),
+      error<ShapeError>("conv2d: the input is [1, 2, 5, 5], the weight [4, 3, 3, 3], groups 1",
+                        fails({1, 2, 5, 5}, {4, 3, 3, 3}, {4}, {})),
+      error<ShapeError>("and w.size(0) a multiple of groups", fails({1, 4, 5, 5}, {3, 2, 3, 3}, {3}, {.groups = 2})),
+      error<ShapeError>("conv2d: the bias has shape [3], expected [4]", fails({1, 3, 5, 5}, {4, 3, 3, 3}, {3}, {})),
+      error<ShapeError>("(dilation 2×2) does not fit into the input [1, 1, 4, 4] padded by 0×0",
+                        fails({1, 1, 4, 4}, {1, 1, 3, 3}, {1}, {.dilation = 2})),
+      error<ShapeError>("does not fit", fails({1, 1, 0, 4}, {1, 1, 1, 1}, {1}, {})),
+      error<ShapeError>("does not fit", fails({1, 1, 4, 4}, {1, 1, 0, 1}, {1}, {})),
+      error<Error>("conv2d: the stride is 0×0", fails({1, 1, 4, 4}, {1, 1, 1, 1}, {1}, {.stride = 0})),
+      error<Error>("conv2d: the padding is -1×0", fails({1, 1, 4, 4}, {1, 1, 1, 1}, {1}, {.padding = {-1, 0}})),
+      error<Error>("conv2d: the dilation is 1×0", fails({1, 1, 4, 4}, {1, 1, 1, 1}, {1}, {.dilation = {1, 0}})),
+      error<Error>("conv2d: the number of groups is 0", fails({1, 1, 4, 4}, {1, 1, 1, 1}, {1}, {.groups = 0})),
+      error<DTypeError>("conv2d: dtypes float32 and float64 differ",
+                        [] {
+                          conv2d(zeros({1, 1, 3, 3}), zeros({1, 1, 1, 1}, {.dtype = DType::Float64}));
+                        }),
+  };
+  const auto transpose_fails = [](const Shape& x, const Shape& w, ConvTranspose2dOptions o) {
+    return [=] { conv_transpose2d(zeros(x), zeros(w), {}, o); };
+  };
+  for (OpSpec& spec : specs)
+    if (spec.name == "conv_transpose2d")
+      spec.errors = {
+          error<ShapeError>("conv_transpose2d: the input is [1, 2, 3, 3], the weight [3, 1, 2, 2]",
+                            transpose_fails({1, 2, 3, 3}, {3, 1, 2, 2}, {})),
+          error<Error>("conv_transpose2d: the output padding is 2×0, expected less than the stride or the dilation",
+                       transpose_fails({1, 2, 3, 3}, {2, 1, 2, 2}, {.stride = 2, .output_padding = {2, 0}})),
+          error<ShapeError>("give an output of -1×-1", transpose_fails({1, 2, 1, 1}, {2, 1, 1, 1}, {.padding = 1})),
+          error<ShapeError>("expected images, kernels and outputs of at least 1×1",
+                            transpose_fails({1, 2, 0, 3}, {2, 1, 2, 2}, {}))};
+  return specs;
+}
+
+}  // namespace ringgrad::test

@@ -1,0 +1,109 @@
+// Rows for the elementwise functions and the nonlinearities.
+#include "autograd/ops/activation.h"
+#include "autograd/ops/arithmetic.h"
+#include "core/error.h"
+#include "core/factory.h"
+#include "tests/op_spec.h"
+
+namespace ringgrad::test {
+namespace {
+
+OpSpec function(const std::string& name, std::vector<std::string> kernels, Tensor (*run)(const Tensor&),
+                double (*f)(double), Input (*input)(const Shape&)) {
+  OpSpec spec;
+  spec.name = name;
+  spec.kernels = std::move(kernels);
+  spec.run = [run](const Tensors& in) { return Tensors{run(in[0])}; };
+  spec.reference = [f](const Arrays& in) { return Arrays{map(in[0], f)}; };
+  spec.samples = {{input({2, 3})},        {input({})},   {input({2, 3, 4, 5})},
+                  {input({1, 17, 2, 3})}, {input({33})}, {input({2, 0})}};
+  const std::string op = name.substr(0, name.find(' '));
+  spec.errors = {error<DTypeError>(op + ": unsupported dtype int64, expected a floating dtype",
+                                   [run] { run(zeros({2}, {.dtype = DType::Int64})); }),
+                 error<Error>(op + ": an argument is an undefined tensor", [run] { run(Tensor()); })};
+  return spec;
+}
+
+OpSpec keep_blocked(OpSpec spec) {
+  spec.keeps_blocked = true;
+  return spec;
+}
+
+OpSpec with(OpSpec spec, std::vector<Sample> more) {
+  spec.samples.insert(spec.samples.end(), more.begin(), more.end());
+  return spec;
+}
+
+OpSpec with_error(OpSpec spec, ErrorCase error) {
+  spec.errors.push_back(std::move(error));
+  return spec;
+}
+
+Input any(const Shape& shape) { return uniform(shape); }
+Input positive(const Shape& shape) { return uniform(shape, 0.25, 4); }
+Input not_zero(const Shape& shape) { return uniform(shape).away_from(0); }
+Input off_the_limits(const Shape& shape) { return uniform(shape).away_from(-0.5).away_from(1); }
+
+double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
+
+// Far from zero, where a careless formula overflows; and what is not a number.
+const Sample kFar = {literal({8}, {-1e4, -120, -90, -20, 20, 90, 120, 1e4})};
+const Sample kNaN = not_smooth({literal({3}, {NAN, 1, -1})});
+
+}  // namespace
+
+std::vector<OpSpec> function_specs() {
+  return {
+      function(
+          "exp", {"exp"}, exp, [](double x) { return std::exp(x); }, any),
+      function(
+          "log", {"log"}, log, [](double x) { return std::log(x); }, positive),
+      with(function(
+               "sqrt", {"sqrt", "sqrt_backward"}, sqrt, [](double x) { return std::sqrt(x); }, positive),
+           {kNaN}),
+      with(function(
+               "abs", {"abs", "abs_backward"}, abs, [](double x) { return std::abs(x); }, not_zero),
+           {not_smooth({literal({3}, {0, -INFINITY, NAN})})}),
+      function(
+          "pow 3", {"pow", "pow_backward"}, [](const Tensor& x) { return pow(x, 3); },
+          [](double x) { return x * x * x; }, any),
+      function(
+          "pow 2", {"pow", "pow_backward"}, [](const Tensor& x) { return pow(x, 2); }, [](double x) { return x * x; },
+          any),
+      function(
+          "pow 0", {"pow", "pow_backward"}, [](const Tensor& x) { return pow(x, 0); }, [](double) { return 1.0; }, any),
+      function(
+          "pow -1.5", {"pow", "pow_backward"}, [](const Tensor& x) { return pow(x, -1.5); },
+          [](double x) { return std::pow(x, -1.5); }, positive),
+      with_error(with(function(
+                          "clamp", {"clamp", "clamp_backward"}, [](const Tensor& x) { return clamp(x, -0.5, 1); },
+                          [](double x) { return x < -0.5 ? -0.5
+                                                : x > 1  ? 1
+                                                         : x; }, off_the_limits),
+                      {not_smooth({literal({4}, {-0.5, 1, NAN, INFINITY})})}),
+                 error<Error>("clamp: the lower limit 2 is above the upper limit 1", [] { clamp(zeros({1}), 2, 1); })),
+
+      keep_blocked(with(function(
+                            "relu", {"relu", "relu_backward"}, relu,
+                            [](double x) { return x > 0 || std::isnan(x) ? x : 0; }, not_zero),
+                        {not_smooth({literal({4}, {0, NAN, -INFINITY, INFINITY})})})),
+      keep_blocked(with(
+          function(
+              "leaky_relu", {"leaky_relu", "leaky_relu_backward"}, [](const Tensor& x) { return leaky_relu(x, 0.2); },
+              [](double x) { return x > 0 ? x : 0.2 * x; }, not_zero),
+          {not_smooth({literal({2}, {0, NAN})})})),
+      with(function("sigmoid", {"sigmoid", "sigmoid_backward"}, sigmoid, sigmoid_of, any), {kFar, kNaN}),
+      keep_blocked(with(function(
+                            "tanh", {"tanh", "tanh_backward"}, tanh, [](double x) { return std::tanh(x); }, any),
+                        {kFar, kNaN})),
+      keep_blocked(with(function(
+                            "gelu", {"gelu", "gelu_backward"}, gelu,
+                            [](double x) { return x * 0.5 * std::erfc(-x / std::sqrt(2.0)); }, any),
+                        {kFar, kNaN})),
+      keep_blocked(with(function(
+                            "silu", {"silu", "silu_backward"}, silu, [](double x) { return x * sigmoid_of(x); }, any),
+                        {kFar, kNaN})),
+  };
+}
+
+}  // namespace ringgrad::test

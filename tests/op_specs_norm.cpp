@@ -1,0 +1,185 @@
+// Rows for batch and layer normalisation.
+#include "autograd/ops/norm.h"
+#include "core/error.h"
+#include "core/factory.h"
+#include "tests/op_spec.h"
+
+namespace ringgrad::test {
+namespace {
+
+struct Moments {
+  double mean = 0, var = 0;
+  int64_t count = 0;
+};
+
+// Of channel c of x [N, C, …].
+Moments moments_of(const Array& x, int64_t c) {
+  Moments m;
+  for (int64_t i = 0; i < x.numel(); ++i)
+    if (x.index(i)[1] == c) m.mean += x.values[i], ++m.count;
+  m.mean /= static_cast<double>(m.count);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    if (x.index(i)[1] == c) m.var += (x.values[i] - m.mean) * (x.values[i] - m.mean);
+  m.var /= static_cast<double>(m.count);
+  return m;
+}
+
+struct Variant {
+  bool training = true, affine = true, residual = false, relu = false;
+};
+constexpr double kMomentum = 0.3, kEps = 1e-3;
+
+// Inputs: x, running_mean, running_var, then weight and bias where affine, then the residual. The results: y, and the
+// running statistics afterwards.
+OpSpec batch_norm_spec(const std::string& name, Variant v, std::vector<Shape> shapes) {
+  OpSpec spec;
+  spec.name = name;
+  spec.kernels = {"batch_norm_apply", "batch_norm_backward_reduce", "batch_norm_backward_apply"};
+  if (v.training) spec.kernels.insert(spec.kernels.end(), {"batch_norm_stats", "axpby"});
+  spec.keeps_blocked = true;
+  spec.terms = 64;
+  spec.run = [v](const Tensors& in) {
+    Tensor running_mean = empty(in[1].shape(), {in[1].dtype(), in[1].device()}), running_var = empty_like(running_mean);
+    copy_(running_mean, in[1]);
+    copy_(running_var, in[2]);
+    const Tensor y =
+        batch_norm(in[0], v.affine ? in[3] : Tensor(), v.affine ? in[4] : Tensor(), running_mean, running_var,
+                   {.training = v.training,
+                    .momentum = kMomentum,
+                    .eps = kEps,
+                    .activation = v.relu ? Activation::Relu : Activation::None,
+                    .residual = v.residual ? in.back() : Tensor()});
+    return Tensors{y, running_mean, running_var};
+  };
+  spec.reference = [v](const Arrays& in) {
+    const Array& x = in[0];
+    Array y(x.shape), running_mean = in[1], running_var = in[2];
+    for (int64_t c = 0; c < x.size(1); ++c) {
+      Moments m = {running_mean(c), running_var(c)};
+      if (v.training) {
+        m = moments_of(x, c);
+        const double unbiased = m.var * static_cast<double>(m.count) / static_cast<double>(m.count - 1);
+        running_mean(c) = (1 - kMomentum) * running_mean(c) + kMomentum * m.mean;
+        running_var(c) = (1 - kMomentum) * running_var(c) + kMomentum * unbiased;
+      }
+      for (int64_t i = 0; i < x.numel(); ++i) {
+        if (x.index(i)[1] != c) continue;
+        double value = (x.values[i] - m.mean) / std::sqrt(m.var + kEps);
+        if (v.affine) value = value * in[3](c) + in[4](c);
+        if (v.residual) value += in.back().values[i];
+        y.values[i] = v.relu ? std::max(0.0, value) : value;
+      }
+    }
+    return Arrays{y, running_mean, running_var};
+  };
+  for (const Shape& shape : shapes) {
+    const Shape channels = {shape[1]};
+    std::vector<Input> inputs = {uniform(shape), uniform(channels).kept_wide().without_grad(),
+                                 uniform(channels, 0.5, 2).kept_wide().without_grad()};
+    if (v.affine) inputs.insert(inputs.end(), {uniform(channels).kept_wide(), uniform(channels).kept_wide()});
+    if (v.residual) inputs.push_back(uniform(shape));
+    spec.samples.push_back({inputs, true});
+  }
+  if (v.training) spec.never_empty = "the statistics of nothing are an error";
+  return spec;
+}
+
+OpSpec layer_norm_spec(const std::string& name, int dims, bool affine, std::vector<Shape> shapes) {
+  OpSpec spec;
+  spec.name = name;
+  spec.kernels = {"layer_norm", "layer_norm_backward"};
+  spec.terms = 64;
+  const auto normalized = [dims](const Shape& shape) {
+    Shape result;
+    for (int d = shape.dim() - dims; d < shape.dim(); ++d) result.push_back(shape[d]);
+    return result;
+  };
+  spec.run = [=](const Tensors& in) {
+    return Tensors{
+        layer_norm(in[0], normalized(in[0].shape()), affine ? in[1] : Tensor(), affine ? in[2] : Tensor(), kEps)};
+  };
+  spec.reference = [=](const Arrays& in) {
+    const int64_t columns = normalized(in[0].shape).numel(), rows = in[0].numel() / columns;
+    const Array x = reshaped(in[0], {rows, columns});
+    Array y = x;
+    for (int64_t n = 0; n < rows; ++n) {
+      double mean = 0, var = 0;
+      for (int64_t c = 0; c < columns; ++c) mean += x(n, c) / static_cast<double>(columns);
+      for (int64_t c = 0; c < columns; ++c) var += (x(n, c) - mean) * (x(n, c) - mean) / static_cast<double>(columns);
+      for (int64_t c = 0; c < columns; ++c) {
+        y(n, c) = (x(n, c) - mean) / std::sqrt(var + kEps);
+        if (affine) y(n, c) = y(n, c) * in[1].values[c] + in[2].values[c];
+      }
+    }
+    return Arrays{reshaped(y, in[0].shape)};
+  };
+  for (const Shape& shape : shapes) {
+    std::vector<Input> inputs = {uniform(shape)};
+    if (affine) inputs.insert(inputs.end(), {uniform(normalized(shape)), uniform(normalized(shape))});
+    spec.samples.push_back({inputs, true});
+  }
+  return spec;
+}
+
+}  // namespace
+
+std::vector<OpSpec> norm_specs() {
+  const std::vector<Shape> images = {{2, 3, 4, 4}, {3, 17, 2, 2}, {4, 3}, {2, 2, 5}};
+  const auto and_empty = [](std::vector<Shape> shapes) {
+    shapes.push_back({0, 3, 2, 2});
+    return shapes;
+  };
+  std::vector<OpSpec> specs = {
+      batch_norm_spec("batch_norm", {}, images),
+      batch_norm_spec("batch_norm without weight", {.affine = false}, images),
+      batch_norm_spec("batch_norm with relu", {.relu = true}, images),
+      batch_norm_spec("batch_norm with residual", {.residual = true}, images),
+      batch_norm_spec("batch_norm with residual and relu", {.residual = true, .relu = true}, images),
+      batch_norm_spec("batch_norm in evaluation", {.training = false}, and_empty(images)),
+      batch_norm_spec("batch_norm in evaluation with residual and relu",
+                      {.training = false, .residual = true, .relu = true}, and_empty(images)),
+      layer_norm_spec("layer_norm", 1, true, {{3, 5}, {2, 3, 40}, {2, 3, 2, 4}, {7}, {0, 3}}),
+      layer_norm_spec("layer_norm over two dimensions", 2, true, {{3, 5}, {2, 3, 4}, {0, 3, 2}}),
+      layer_norm_spec("layer_norm without weight", 1, false, {{3, 5}, {2, 3, 2, 4}, {0, 3}}),
+  };
+  const auto fails = [](const Shape& x, const Shape& channels, const Shape& running, BatchNormOptions options) {
+    return [=] { batch_norm(zeros(x), ones(channels), zeros(channels), zeros(running), ones(running), options); };
+  };
+  specs[0].errors = {
+      error<ShapeError>("batch_norm: the input has shape [3], expected at least 2 dimensions",
+                        fails({3}, {3}, {3}, {})),
+      error<ShapeError>("batch_norm: the weight has shape [4], the input [2, 3], expected [3]",
+                        fails({2, 3}, {4}, {3}, {})),
+      error<ShapeError>("batch_norm: the running mean has shape [2], the input [2, 3], expected [3]",
+                        fails({2, 3}, {3}, {2}, {})),
+      error<ShapeError>("batch_norm: the input [1, 3, 1, 1] has 1 values per channel, expected at least 2 in training",
+                        fails({1, 3, 1, 1}, {3}, {3}, {})),
+      error<ShapeError>("batch_norm: the input [0, 3] has 0 values per channel", fails({0, 3}, {3}, {3}, {})),
+      error<ShapeError>("batch_norm: the residual has shape [2, 1], the input [2, 3]",
+                        fails({2, 3}, {3}, {3}, {.residual = zeros({2, 1})})),
+      error<Error>("batch_norm: evaluation needs the running mean and variance, and they are undefined",
+                   [] {
+                     batch_norm(zeros({2, 3}), {}, {}, {}, {}, {.training = false});
+                   }),
+      error<DTypeError>("batch_norm: the running mean has dtype float64, the input float32, expected float32",
+                        [] {
+                          const Tensor running = zeros({3}, {.dtype = DType::Float64});
+                          batch_norm(zeros({2, 3}), {}, {}, running, running);
+                        }),
+      error<DTypeError>("batch_norm: unsupported dtype int64", [] {
+        batch_norm(zeros({2, 3}, {.dtype = DType::Int64}), {}, {}, {}, {});
+      })};
+  const auto layer_fails = [](const Shape& x, const Shape& normalized, const Shape& w) {
+    return [=] { layer_norm(zeros(x), normalized, zeros(w)); };
+  };
+  specs[7].errors = {
+      error<ShapeError>("layer_norm: the input has shape [2, 3], expected its last dimensions to be [4]",
+                        layer_fails({2, 3}, {4}, {4})),
+      error<ShapeError>("layer_norm: the input has shape [2, 0], expected its last dimensions to be [0]",
+                        layer_fails({2, 0}, {0}, {0})),
+      error<ShapeError>("expected its last dimensions to be []", layer_fails({2, 3}, {}, {})),
+      error<ShapeError>("layer_norm: the weight has shape [2], expected [3]", layer_fails({2, 3}, {3}, {2}))};
+  return specs;
+}
+
+}  // namespace ringgrad::test

@@ -1,0 +1,160 @@
+// Rows for pooling.
+#include "autograd/ops/pool.h"
+#include "core/error.h"
+#include "core/factory.h"
+#include "tests/op_spec.h"
+
+namespace ringgrad::test {
+namespace {
+
+struct Window {
+  int64_t begin, end;  // of rows or columns of the image
+};
+
+// Calls visit(n, c, p, q, rows, columns) for each output; windows reach into the padding, which `visit` must skip.
+template <class Visit>
+Array pooled(const Array& x, const Pool2dOptions& o, Visit visit) {
+  const Pair stride = o.stride == Pair(0) ? o.kernel : o.stride;
+  const int64_t height = (x.size(2) + 2 * o.padding.h - o.kernel.h) / stride.h + 1;
+  const int64_t width = (x.size(3) + 2 * o.padding.w - o.kernel.w) / stride.w + 1;
+  Array y({x.size(0), x.size(1), height, width});
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    const Shape at = y.index(i);
+    const int64_t top = at[2] * stride.h - o.padding.h, left = at[3] * stride.w - o.padding.w;
+    y.values[i] = visit(at[0], at[1], Window{top, top + o.kernel.h}, Window{left, left + o.kernel.w});
+  }
+  return y;
+}
+
+double max_in(const Array& x, int64_t n, int64_t c, Window rows, Window columns) {
+  double most = -INFINITY;
+  for (int64_t h = std::max<int64_t>(0, rows.begin); h < std::min(x.size(2), rows.end); ++h)
+    for (int64_t w = std::max<int64_t>(0, columns.begin); w < std::min(x.size(3), columns.end); ++w)
+      if (x(n, c, h, w) > most || std::isnan(x(n, c, h, w))) most = x(n, c, h, w);
+  return most;
+}
+
+double mean_in(const Array& x, int64_t n, int64_t c, Window rows, Window columns, bool count_padding) {
+  double sum = 0;
+  int64_t inside = 0;
+  for (int64_t h = rows.begin; h < rows.end; ++h)
+    for (int64_t w = columns.begin; w < columns.end; ++w)
+      if (h >= 0 && h < x.size(2) && w >= 0 && w < x.size(3)) {
+        sum += x(n, c, h, w);
+        ++inside;
+      }
+  const int64_t all = (rows.end - rows.begin) * (columns.end - columns.begin);
+  return sum / static_cast<double>(count_padding ? all : inside);
+}
+
+OpSpec max_pool(const std::string& name, const Pool2dOptions& o, std::vector<Sample> samples) {
+  OpSpec spec;
+  spec.name = name;
+  spec.kernels = {"max_pool2d", "max_pool2d_backward"};
+  spec.run = [o](const Tensors& in) { return Tensors{max_pool2d(in[0], o)}; };
+  spec.reference = [o](const Arrays& in) {
+    return Arrays{
+        pooled(in[0], o, [&](int64_t n, int64_t c, Window r, Window w) { return max_in(in[0], n, c, r, w); })};
+  };
+  spec.samples = std::move(samples);
+  spec.terms = 9;  // a pixel may win in every window that covers it
+  return spec;
+}
+
+OpSpec avg_pool(const std::string& name, const Pool2dOptions& o, std::vector<Sample> samples) {
+  OpSpec spec;
+  spec.name = name;
+  spec.kernels = {"avg_pool2d", "avg_pool2d_backward"};
+  spec.run = [o](const Tensors& in) { return Tensors{avg_pool2d(in[0], o)}; };
+  spec.reference = [o](const Arrays& in) {
+    return Arrays{pooled(in[0], o, [&](int64_t n, int64_t c, Window r, Window w) {
+      return mean_in(in[0], n, c, r, w, o.count_padding);
+    })};
+  };
+  spec.samples = std::move(samples);
+  spec.terms = 9;
+  return spec;
+}
+
+OpSpec adaptive(const std::string& name, Pair size, std::vector<Sample> samples) {
+  OpSpec spec;
+  spec.name = name;
+  spec.kernels = {"adaptive_avg_pool2d", "adaptive_avg_pool2d_backward"};
+  spec.run = [size](const Tensors& in) { return Tensors{adaptive_avg_pool2d(in[0], size)}; };
+  spec.reference = [size](const Arrays& in) {
+    const Array& x = in[0];
+    Array y({x.size(0), x.size(1), size.h, size.w});
+    const auto window = [](int64_t i, int64_t out, int64_t in) {
+      return Window{i * in / out, ((i + 1) * in + out - 1) / out};
+    };
+    for (int64_t i = 0; i < y.numel(); ++i) {
+      const Shape at = y.index(i);
+      y.values[i] = mean_in(x, at[0], at[1], window(at[2], size.h, x.size(2)), window(at[3], size.w, x.size(3)), true);
+    }
+    return Arrays{y};
+  };
+  spec.samples = std::move(samples);
+  spec.terms = 35;
+  return spec;
+}
+
+template <class Run>
+std::vector<ErrorCase> window_errors(const std::string& op, Run run) {
+  const auto fails = [run](const Shape& shape, Pool2dOptions o) { return [=] { run(zeros(shape), o); }; };
+  return {error<ShapeError>(op + ": the input has shape [3, 4, 4] with 3 dimensions, expected 4", fails({3, 4, 4}, {})),
+          error<ShapeError>(op + ": the kernel 5×5 does not fit into the input [1, 1, 4, 4] padded by 0×0",
+                            fails({1, 1, 4, 4}, {.kernel = 5})),
+          error<ShapeError>("does not fit", fails({1, 1, 0, 4}, {})),
+          error<Error>(op + ": the kernel is 0×2, expected at least 1", fails({1, 1, 4, 4}, {.kernel = {0, 2}})),
+          error<Error>(op + ": the stride is -1×1", fails({1, 1, 4, 4}, {.stride = {-1, 1}})),
+          error<Error>(op + ": the padding is 2×0, expected at most half the kernel 3×3",
+                       fails({1, 1, 4, 4}, {.kernel = 3, .padding = {2, 0}})),
+          error<DTypeError>(op + ": unsupported dtype int64", [run] {
+            run(zeros({1, 1, 4, 4}, {.dtype = DType::Int64}), Pool2dOptions{});
+          })};
+}
+
+}  // namespace
+
+std::vector<OpSpec> pool_specs() {
+  std::vector<OpSpec> specs = {
+      max_pool("max_pool2d", {},
+               {{distinct({2, 3, 4, 6})},
+                {distinct({1, 2, 5, 5})},  // the last row and column are not covered
+                {distinct({1, 17, 2, 2})},
+                {uniform({0, 3, 4, 4})},
+                not_smooth({literal({1, 1, 2, 4}, {1, 1, NAN, 2, 1, 1, 3, NAN})})}),
+      max_pool("max_pool2d 3×3, stride 2, padding 1", {.kernel = 3, .stride = 2, .padding = 1},
+               {{distinct({2, 3, 6, 7})}, {distinct({1, 1, 1, 1})}, {uniform({0, 1, 4, 4})}}),
+      max_pool("max_pool2d overlapping", {.kernel = {3, 2}, .stride = 1, .padding = {0, 1}},
+               {{distinct({2, 2, 5, 4})},
+                {uniform({2, 2, 5, 4}, -3, -1)},  // padding must not win with its zeros
+                {uniform({0, 2, 5, 4})}}),
+      avg_pool("avg_pool2d", {}, {{uniform({2, 3, 4, 6})}, {uniform({1, 17, 5, 5})}, {uniform({0, 3, 4, 4})}}),
+      avg_pool("avg_pool2d padded, padding counts", {.kernel = 3, .stride = {1, 2}, .padding = 1},
+               {{uniform({2, 3, 5, 6})}, {uniform({0, 3, 4, 4})}}),
+      avg_pool("avg_pool2d padded, padding does not count",
+               {.kernel = {3, 2}, .stride = 2, .padding = 1, .count_padding = false},
+               {{uniform({2, 3, 5, 6})}, {uniform({0, 3, 4, 4})}}),
+      adaptive("adaptive_avg_pool2d to 1×1", 1,
+               {{uniform({2, 3, 5, 7})}, {uniform({2, 17, 4, 4})}, {uniform({0, 3, 4, 4})}}),
+      adaptive("adaptive_avg_pool2d", {3, 2}, {{uniform({2, 3, 5, 7})}, {uniform({0, 3, 4, 4})}}),
+      adaptive("adaptive_avg_pool2d to a larger size", {7, 4}, {{uniform({2, 3, 3, 2})}, {uniform({0, 3, 4, 4})}}),
+  };
+  specs[0].errors = window_errors("max_pool2d", max_pool2d);
+  specs[3].errors = window_errors("avg_pool2d", avg_pool2d);
+  specs[6].errors = {error<Error>("adaptive_avg_pool2d: the output size is 0×2, expected at least 1",
+                                  [] {
+                                    adaptive_avg_pool2d(zeros({1, 1, 4, 4}), {0, 2});
+                                  }),
+                     error<ShapeError>("adaptive_avg_pool2d: the input [1, 1, 0, 4] has no pixels",
+                                       [] {
+                                         adaptive_avg_pool2d(zeros({1, 1, 0, 4}), 1);
+                                       }),
+                     error<ShapeError>("adaptive_avg_pool2d: the input has shape [4, 4]", [] {
+                       adaptive_avg_pool2d(zeros({4, 4}), 1);
+                     })};
+  return specs;
+}
+
+}  // namespace ringgrad::test

@@ -1,0 +1,287 @@
+// The generic suites: every row of op_specs() on every device, provider, dtype and arrangement.
+#include <algorithm>
+#include <set>
+
+#include "autograd/differentiable.h"
+#include "autograd/gradcheck.h"
+#include "core/error.h"
+#include "core/factory.h"
+#include "tests/catch.h"
+#include "tests/op_spec.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+struct Setting {
+  Device device = {};
+  DType dtype = DType::Float64;
+  Arrangement arrangement = Arrangement::Contiguous;
+  Provider provider = Provider::Native;
+  DType rounded_to = dtype;  // the precision of the inputs' values
+
+  std::string describe() const {
+    return str(device, ' ', ringgrad::name(provider), ' ', dtype, ' ', name(arrangement));
+  }
+};
+
+struct Results {
+  Tensors outputs;
+  std::vector<std::vector<double>> grads;  // of inputs that want one, in order
+  std::string changed;                     // an input whose values are not what they were, or empty
+};
+
+Tensors make_inputs(const Sample& sample, const Setting& setting) {
+  Tensors inputs;
+  for (size_t i = 0; i < sample.inputs.size(); ++i) {
+    const Input& input = sample.inputs[i];
+    const DType dtype = input.dtype_for(setting.dtype);
+    inputs.push_back(
+        arrange(values_of(input, static_cast<int>(i), setting.rounded_to), dtype, setting.device, setting.arrangement));
+    if (input.wants_grad && is_floating(dtype)) inputs.back().set_requires_grad();
+  }
+  return inputs;
+}
+
+// Runs the operation; then backward from each output, with weights that every dtype holds exactly, or with one weight
+// for all elements, seen with stride 0 as sum() would give it.
+Results run(const OpSpec& spec, const Sample& sample, const Setting& setting, bool backward, bool same_weight = false) {
+  ProviderGuard provider(setting.provider);
+  const Tensors inputs = make_inputs(sample, setting);
+  Results results;
+  results.outputs = spec.run(inputs);
+  for (const Tensor& y : results.outputs) {
+    if (!backward || !y.requires_grad()) continue;
+    Array weights = values_of(whole(y.shape(), -12, 13), 100, DType::Float64);
+    for (double& w : weights.values) w /= 8;
+    y.backward(same_weight ? Tensor(full({}, 0.625, {y.dtype(), y.device()}).storage(), y.shape(),
+                                    Strides(std::vector<int64_t>(y.dim())), 0, y.dtype())
+                           : arrange(weights, y.dtype(), setting.device, setting.arrangement));
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::vector<double> original = values_of(sample.inputs[i], static_cast<int>(i), setting.rounded_to).values;
+    const std::string changed = difference(inputs[i], original, {DType::Int64});
+    if (!changed.empty()) results.changed = str("input ", i, ": ", changed);
+    if (backward && inputs[i].requires_grad())
+      results.grads.push_back(inputs[i].grad() ? to_vector<double>(inputs[i].grad()) : std::vector<double>{});
+  }
+  return results;
+}
+
+std::vector<Provider> providers_of(const OpSpec& spec, Device device) {
+  std::vector<Provider> providers = {Provider::Native};
+  for (const std::string& name : spec.kernels) {
+    const KernelBase* kernel = find_kernel(name);
+    if (kernel && kernel->has(device.type, Provider::Vendor)) return {Provider::Native, Provider::Vendor};
+  }
+  return providers;
+}
+
+// Every kernel that the row reaches, and those that every test needs, have an implementation there.
+bool runs_on(const OpSpec& spec, DeviceType device) {
+  if (device_count(device) == 0) return false;
+  std::vector<std::string> needed = spec.kernels;
+  needed.insert(needed.end(), {"fill", "copy"});
+  if (device == DeviceType::CUDA) needed.push_back("copy_to_host");
+  return std::all_of(needed.begin(), needed.end(), [device](const std::string& name) {
+    const KernelBase* kernel = find_kernel(name);
+    return kernel && (kernel->has(device, Provider::Native) || kernel->has(device, Provider::Vendor));
+  });
+}
+
+std::vector<Arrangement> arrangements_of(const OpSpec& spec) {
+  if (spec.bare_kernel) return {Arrangement::Contiguous};
+  return {Arrangement::Contiguous, Arrangement::Reversed, Arrangement::Gaps, Arrangement::ChannelBlocked};
+}
+
+Tolerance tolerance_of(const OpSpec& spec, DType dtype) { return {dtype, spec.terms}; }
+
+// The channels beyond C in the last block of a channel-blocked tensor.
+bool padding_is_zero(const Tensor& x) {
+  const Shape& s = x.shape();
+  const Shape blocks = {s[0], (s[1] + kChannelBlock - 1) / kChannelBlock, s[2], s[3], kChannelBlock};
+  const std::vector<double> raw =
+      to_vector<double>(Tensor(x.storage(), blocks, contiguous_strides(blocks), x.storage_offset(), x.dtype()));
+  const int64_t pixels = s[2] * s[3];
+  for (int64_t i = 0; i < static_cast<int64_t>(raw.size()); ++i) {
+    const int64_t block = i / (pixels * kChannelBlock) % blocks[1];
+    if (block * kChannelBlock + i % kChannelBlock >= s[1] && raw[i] != 0) return false;
+  }
+  return true;
+}
+
+void check_forward(const OpSpec& spec, const Sample& sample, const Setting& setting, const Results& results) {
+  Arrays inputs;
+  for (size_t i = 0; i < sample.inputs.size(); ++i)
+    inputs.push_back(values_of(sample.inputs[i], static_cast<int>(i), setting.rounded_to));
+  const Arrays want = spec.reference(inputs);
+  REQUIRE(results.outputs.size() == want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    const Tensor& y = results.outputs[i];
+    INFO("result " << i);
+    CHECK(y.shape() == want[i].shape);
+    CHECK(difference(y, want[i].values, tolerance_of(spec, setting.dtype)) == "");
+    if (y.layout() == Layout::ChannelBlocked) CHECK(padding_is_zero(y));
+  }
+}
+
+// The gradients of float64, for inputs of the same values: gradcheck has shown those to be right.
+void check_gradients(const OpSpec& spec, const Sample& sample, const Setting& setting, const Results& results) {
+  const Setting exact = {.device = {}, .dtype = DType::Float64, .rounded_to = setting.dtype};
+  const Results want = run(spec, sample, exact, true);
+  REQUIRE(results.grads.size() == want.grads.size());
+  for (size_t i = 0; i < want.grads.size(); ++i) {
+    INFO("gradient " << i);
+    CHECK(difference(results.grads[i], want.grads[i], tolerance_of(spec, setting.dtype)) == "");
+  }
+}
+
+// Forward against the reference and gradients against float64, for all providers, dtypes and arrangements.
+void check_everything(const OpSpec& spec, Device device) {
+  for (const Provider provider : providers_of(spec, device))
+    for (const DType dtype : spec.dtypes)
+      for (const Arrangement arrangement : arrangements_of(spec))
+        for (size_t i = 0; i < spec.samples.size(); ++i) {
+          const Setting setting = {device, dtype, arrangement, provider, dtype};
+          INFO(spec.name << ", sample " << i << ", " << setting.describe());
+          const Results results = run(spec, spec.samples[i], setting, is_floating(dtype));
+          check_forward(spec, spec.samples[i], setting, results);
+          CHECK(results.changed == "");
+          if (is_floating(dtype)) check_gradients(spec, spec.samples[i], setting, results);
+          if (spec.keeps_blocked && arrangement == Arrangement::ChannelBlocked && results.outputs[0].dim() == 4 &&
+              spec.samples[i].inputs[0].shape == spec.samples[i].inputs.back().shape)
+            CHECK(results.outputs[0].layout() == Layout::ChannelBlocked);
+        }
+}
+
+}  // namespace
+
+TEST_CASE("operations equal their references, and their gradients those of float64", "[ops][quick]") {
+  for (const OpSpec& spec : op_specs()) {
+    DYNAMIC_SECTION(spec.name) { check_everything(spec, {}); }
+  }
+}
+
+TEST_CASE("operations on cuda equal their references, and their gradients those of float64", "[ops][emulated]") {
+  for (const OpSpec& spec : op_specs()) {
+    if (!runs_on(spec, DeviceType::CUDA)) continue;
+    DYNAMIC_SECTION(spec.name) { check_everything(spec, Device("cuda")); }
+  }
+}
+
+TEST_CASE("backward agrees with central differences", "[ops][quick]") {
+  for (const OpSpec& spec : op_specs()) {
+    DYNAMIC_SECTION(spec.name) {
+      for (size_t i = 0; i < spec.samples.size(); ++i) {
+        const Sample& sample = spec.samples[i];
+        if (!sample.smooth || spec.dtypes != kFloatingDTypes || spec.bare_kernel) continue;
+        const Tensors inputs = make_inputs(sample, {});
+        const Tensors outputs = spec.run(inputs);
+        for (size_t k = 0; k < outputs.size(); ++k) {
+          if (!outputs[k].requires_grad()) continue;
+          INFO(spec.name << ", sample " << i << ", output " << k);
+          const auto result = gradcheck([&](const Tensors& in) { return spec.run(in)[k]; }, inputs);
+          INFO(result.message);
+          CHECK(result.passed);
+        }
+      }
+    }
+  }
+}
+
+// A gradient from sum() or mean() has stride 0, whatever the kernels of the operation before it would like.
+TEST_CASE("backward accepts a gradient whose elements share a place", "[ops][quick]") {
+  for (const OpSpec& spec : op_specs()) {
+    DYNAMIC_SECTION(spec.name) {
+      for (size_t i = 0; i < spec.samples.size(); ++i) {
+        if (spec.dtypes != kFloatingDTypes || spec.bare_kernel) continue;
+        INFO(spec.name << ", sample " << i);
+        const auto f = [&](bool same_weight) { return run(spec, spec.samples[i], {}, true, same_weight); };
+        const Results shared = f(true);
+        Sample sample = spec.samples[i];
+        const Tensors inputs = make_inputs(sample, {});
+        for (const Tensor& y : spec.run(inputs))
+          if (y.requires_grad()) y.backward(full(y.shape(), 0.625, {y.dtype()}));
+        size_t grad = 0;
+        for (const Tensor& x : inputs)
+          if (x.requires_grad() && x.grad())
+            CHECK(difference(shared.grads[grad++], to_vector<double>(x.grad()), tolerance_of(spec, DType::Float64)) ==
+                  "");
+      }
+    }
+  }
+}
+
+TEST_CASE("the providers of a kernel agree", "[ops][quick]") {
+  for (const Device& device : {Device("cpu"), Device("cuda")}) {
+    for (const OpSpec& spec : op_specs()) {
+      if (!runs_on(spec, device.type) || providers_of(spec, device).size() < 2) continue;
+      for (const DType dtype : spec.dtypes)
+        for (size_t i = 0; i < spec.samples.size(); ++i) {
+          INFO(spec.name << ", sample " << i << ", " << device << ' ' << dtype);
+          const auto with = [&](Provider provider) {
+            return run(spec, spec.samples[i], {device, dtype, Arrangement::Contiguous, provider, dtype}, true);
+          };
+          const Results native = with(Provider::Native), vendor = with(Provider::Vendor);
+          for (size_t k = 0; k < native.outputs.size(); ++k)
+            CHECK(difference(vendor.outputs[k], to_vector<double>(native.outputs[k]), tolerance_of(spec, dtype)) == "");
+          for (size_t k = 0; k < native.grads.size(); ++k)
+            CHECK(difference(vendor.grads[k], native.grads[k], tolerance_of(spec, dtype)) == "");
+        }
+    }
+  }
+}
+
+TEST_CASE("mistakes are refused with a typed error that says what to do", "[ops][quick]") {
+  for (const OpSpec& spec : op_specs()) {
+    DYNAMIC_SECTION(spec.name) {
+      for (const ErrorCase& error : spec.errors) {
+        INFO(spec.name << ": " << error.text);
+        error.test();
+      }
+    }
+  }
+}
+
+TEST_CASE("no graph is built where nobody wants a gradient", "[ops][quick]") {
+  for (const OpSpec& spec : op_specs()) {
+    DYNAMIC_SECTION(spec.name) {
+      const Sample& sample = spec.samples[0];
+      const DType dtype = spec.dtypes[0];
+      {
+        NoGradGuard no_grad;
+        for (const Tensor& y : spec.run(make_inputs(sample, {.dtype = dtype}))) CHECK(y.is_leaf());
+      }
+      Tensors inputs = make_inputs(sample, {.dtype = dtype});
+      for (Tensor& x : inputs) x = x.detach();
+      for (const Tensor& y : spec.run(inputs)) CHECK(y.is_leaf());
+    }
+  }
+}
+
+TEST_CASE("rows: each has samples with and without elements, and a name of its own", "[ops][quick]") {
+  std::set<std::string> names;
+  for (const OpSpec& spec : op_specs()) {
+    INFO(spec.name);
+    CHECK(names.insert(spec.name).second);
+    const auto empty = [](const Sample& sample) { return sample.is_empty(); };
+    CHECK(!std::all_of(spec.samples.begin(), spec.samples.end(), empty));
+    CHECK(std::any_of(spec.samples.begin(), spec.samples.end(), empty) == spec.never_empty.empty());
+  }
+}
+
+TEST_CASE("every kernel has a row, and every row names kernels that exist", "[ops][quick]") {
+  std::set<std::string> named;
+  for (const OpSpec& spec : op_specs())
+    for (const std::string& name : spec.kernels) {
+      INFO(spec.name << " names the kernel " << name);
+      CHECK(find_kernel(name) != nullptr);
+      named.insert(name);
+    }
+  for (const KernelBase* kernel = first_kernel(); kernel; kernel = kernel->next()) {
+    INFO("kernel " << kernel->name());
+    CHECK(named.count(kernel->name()) == 1);
+    CHECK(kernel->has(DeviceType::CPU, Provider::Native));
+  }
+}
