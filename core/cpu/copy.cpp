@@ -95,7 +95,10 @@ void copy_cpu(Stream stream, const Tensor& y, const Tensor& x) {
   });
 }
 
+void copy_to_host_cpu(Stream stream, const Tensor& x, const Tensor& host_y) { copy_cpu(stream, host_y, x); }
+
 REGISTER_KERNEL(copy, DeviceType::CPU, Provider::Native, copy_cpu);
+REGISTER_KERNEL(copy_to_host, DeviceType::CPU, Provider::Native, copy_to_host_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu
