@@ -1,0 +1,20 @@
+// Everything that networks and their training are made of.
+#pragma once
+
+#include "nn/activation.h"
+#include "nn/batch_norm2d.h"
+#include "nn/checkpoint.h"
+#include "nn/conv2d.h"
+#include "nn/dropout.h"
+#include "nn/flatten.h"
+#include "nn/init.h"
+#include "nn/layer_norm.h"
+#include "nn/linear.h"
+#include "nn/module.h"
+#include "nn/optim/adam.h"
+#include "nn/optim/clip_grad.h"
+#include "nn/optim/lr_scheduler.h"
+#include "nn/optim/sgd.h"
+#include "nn/pool.h"
+#include "nn/safetensors.h"
+#include "nn/sequential.h"

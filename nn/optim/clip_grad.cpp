@@ -1,0 +1,39 @@
+#include "nn/optim/clip_grad.h"
+
+#include "autograd/grad_mode.h"
+#include "autograd/ops/arithmetic.h"
+#include "autograd/ops/convert.h"
+#include "core/check.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+#include "nn/arena.h"
+
+namespace ringgrad::optim {
+
+Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
+  CHECK(max_norm >= 0, "clip_grad_norm_: max_norm is ", max_norm, ", expected at least 0");
+  CHECK(!parameters.empty(), "clip_grad_norm_: there are no parameters");
+  NoGradGuard no_grad;
+  const std::vector<nn::ArenaRange> ranges = nn::arena_ranges(parameters);
+  const Device device = ranges[0].grads.device();
+  Tensor total = zeros({}, {.device = device});  // float32 unless a gradient is float64
+  for (const nn::ArenaRange& range : ranges) {
+    CHECK_AS(DeviceError, range.grads.device() == device, "clip_grad_norm_: gradients on ", device, " and ",
+             range.grads.device(), ", expected one device");
+    const DType dtype = range.grads.dtype() == DType::Float64 ? DType::Float64 : DType::Float32;
+    const Tensor squares = empty({}, {dtype, device});
+    kernels::sum_squares(squares, range.grads);
+    if (dtype == DType::Float64) total = to(total, dtype);
+    total = add(total, to(squares, total.dtype()));
+  }
+  const Tensor norm = sqrt(total);
+  const Tensor factor = clamp(max_norm / (norm + 1e-6), 0, 1);
+  for (const nn::ArenaRange& range : ranges) {
+    const Tensor everywhere = to(factor, range.grads.dtype()).as_strided(range.grads.shape(), {0}, 0);
+    kernels::mul(range.grads, range.grads, everywhere);
+    range.grads.storage()->bump_version();
+  }
+  return norm;
+}
+
+}  // namespace ringgrad::optim

@@ -1,0 +1,67 @@
+#include "nn/optim/lr_scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "core/check.h"
+
+namespace ringgrad::optim {
+namespace {
+
+// From a at 0 to b at 1 along half a cosine.
+double cosine_between(double a, double b, double fraction) {
+  return b + (a - b) * (1 + std::cos(std::numbers::pi * fraction)) / 2;
+}
+
+}  // namespace
+
+double StepLR::operator()(double base_lr, int64_t step) const {
+  CHECK(step_size > 0, "StepLR: step_size is ", step_size, ", expected at least 1");
+  return base_lr * std::pow(gamma, static_cast<double>(step / step_size));
+}
+
+double CosineAnnealingLR::operator()(double base_lr, int64_t step) const {
+  CHECK(t_max > 0, "CosineAnnealingLR: t_max is ", t_max, ", expected at least 1");
+  return cosine_between(base_lr, eta_min, static_cast<double>(step) / static_cast<double>(t_max));
+}
+
+double LinearLR::operator()(double base_lr, int64_t step) const {
+  CHECK(total_iters > 0, "LinearLR: total_iters is ", total_iters, ", expected at least 1");
+  const double fraction = static_cast<double>(std::min(step, total_iters)) / static_cast<double>(total_iters);
+  return base_lr * (start_factor + (end_factor - start_factor) * fraction);
+}
+
+double OneCycleLR::operator()(double, int64_t step) const {
+  CHECK(total_steps > 1 && pct_start >= 0 && pct_start <= 1, "OneCycleLR: total_steps is ", total_steps, ", pct_start ",
+        pct_start, ", expected at least 2 and a value in [0, 1]");
+  const double first = max_lr / div_factor, last = first / final_div_factor;
+  // The steps are total_steps points: the peak is the one before pct_start of them, the end the last one.
+  const double peak = pct_start * static_cast<double>(total_steps) - 1, end = static_cast<double>(total_steps - 1);
+  const double t = std::min(static_cast<double>(step), end);
+  return t <= peak && peak > 0 ? cosine_between(first, max_lr, t / peak)
+                               : cosine_between(max_lr, last, (t - peak) / (end - peak));
+}
+
+double SequentialLR::operator()(double base_lr, int64_t step) const {
+  CHECK(!schedules.empty() && milestones.size() + 1 == schedules.size(), "SequentialLR: ", schedules.size(),
+        " schedules and ", milestones.size(), " milestones, expected one milestone less than schedules");
+  CHECK(std::is_sorted(milestones.begin(), milestones.end()), "SequentialLR: the milestones are not ascending");
+  const auto current = std::upper_bound(milestones.begin(), milestones.end(), step) - milestones.begin();
+  return schedules[current](base_lr, current == 0 ? step : step - milestones[current - 1]);
+}
+
+LRScheduler::LRScheduler(Optimizer& optimizer, Schedule schedule)
+    : optimizer_(optimizer), schedule_(std::move(schedule)) {
+  for (int group = 0; group < optimizer.num_groups(); ++group) base_lrs_.push_back(optimizer.lr(group));
+  set_last_step(0);
+}
+
+void LRScheduler::set_last_step(int64_t step) {
+  CHECK(step >= 0, "LRScheduler: step ", step, ", expected at least 0");
+  for (int group = 0; group < optimizer_.num_groups(); ++group)
+    optimizer_.set_lr(group, schedule_(base_lrs_[group], step));
+  last_step_ = step;
+}
+
+}  // namespace ringgrad::optim

@@ -1,0 +1,78 @@
+// Learning rate schedules, pure functions of the number of steps, with PyTorch's names and values:
+//
+//   optim::LRScheduler scheduler(optimizer, optim::SequentialLR{
+//       .schedules = {optim::LinearLR{.start_factor = 0.1, .total_iters = 5}, optim::CosineAnnealingLR{.t_max = 95}},
+//       .milestones = {5}});
+//   for (…) { …; optimizer.step(); scheduler.step(); }
+//
+// To resume, only the step is needed: scheduler.set_last_step(n).
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "nn/optim/optimizer.h"
+
+namespace ringgrad::optim {
+
+// The rate after `step` steps of the scheduler (0: at first) of a group whose rate was base_lr at first.
+using Schedule = std::function<double(double base_lr, int64_t step)>;
+
+// base_lr gamma^⌊step / step_size⌋
+struct StepLR {
+  int64_t step_size = 30;
+  double gamma = 0.1;
+  double operator()(double base_lr, int64_t step) const;
+};
+
+// eta_min + (base_lr - eta_min) (1 + cos(π step / t_max)) / 2: half a wave down to eta_min, and up again beyond t_max
+// (Loshchilov & Hutter 2017, without restarts).
+struct CosineAnnealingLR {
+  int64_t t_max = 100;
+  double eta_min = 0;
+  double operator()(double base_lr, int64_t step) const;
+};
+
+// base_lr times a factor that goes from start_factor to end_factor in total_iters steps, and stays: a warm-up.
+struct LinearLR {
+  double start_factor = 1.0 / 3, end_factor = 1;
+  int64_t total_iters = 5;
+  double operator()(double base_lr, int64_t step) const;
+};
+
+// From max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down to the first rate divided by
+// final_div_factor, both along half a cosine (Smith & Topin 2019), and stays there. Ignores base_lr, and leaves the
+// momentum alone (PyTorch: cycle_momentum=False).
+struct OneCycleLR {
+  double max_lr = 0.1;
+  int64_t total_steps = 100;
+  double pct_start = 0.3, div_factor = 25, final_div_factor = 1e4;
+  double operator()(double base_lr, int64_t step) const;
+};
+
+// Schedule i from milestones[i - 1] on, each counting from its own beginning. One milestone less than schedules.
+struct SequentialLR {
+  std::vector<Schedule> schedules;
+  std::vector<int64_t> milestones;  // ascending
+  double operator()(double base_lr, int64_t step) const;
+};
+
+// Sets the rates of an optimizer's groups; their rates at construction are the base rates. step() is called after each
+// optimizer step or each epoch, whichever the schedule counts. Keeps a reference to the optimizer.
+class LRScheduler {
+ public:
+  LRScheduler(Optimizer& optimizer, Schedule schedule);
+  void step() { set_last_step(last_step_ + 1); }
+  int64_t last_step() const { return last_step_; }
+  void set_last_step(int64_t step);
+  // The rates at construction. A checkpoint keeps them where they are not otherwise known.
+  const std::vector<double>& base_lrs() const { return base_lrs_; }
+
+ private:
+  Optimizer& optimizer_;
+  Schedule schedule_;
+  std::vector<double> base_lrs_;
+  int64_t last_step_ = 0;
+};
+
+}  // namespace ringgrad::optim

@@ -1,0 +1,160 @@
+#include "nn/optim/optimizer.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "autograd/grad_mode.h"
+#include "core/check.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+
+namespace ringgrad::optim {
+namespace {
+
+// x itself, or a copy of it on the device.
+Tensor on_device(const Tensor& x, Device device) {
+  if (x.device() == device) return x;
+  Tensor y = empty(x.shape(), {x.dtype(), device});
+  copy_(y, x);
+  return y;
+}
+
+void check_lr(const char* name, double lr) {
+  CHECK(lr >= 0, name, ": the learning rate is ", lr, ", expected at least 0");
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(name) {
+  std::vector<Tensor> all;
+  std::set<std::string> names;
+  std::set<const void*> seen;
+  int position = 0;
+  for (GroupSpec& spec : specs) {
+    check_lr(name, spec.lr);
+    Group group{
+        .named = {}, .parameters = {}, .lr = spec.lr, .lr_tensor = {}, .state_names = spec.state_names, .state = {}};
+    for (auto& [given_name, parameter] : spec.parameters.named) {
+      const std::string own_name = given_name.empty() ? std::to_string(position) : given_name;
+      ++position;
+      CHECK(parameter.defined() && parameter.is_leaf(), name, ": parameter '", own_name,
+            "' is undefined or was computed from others, expected a leaf");
+      if (!parameter.requires_grad()) continue;
+      CHECK(seen.insert(parameter.autograd_meta().get()).second && names.insert(own_name).second, name, ": parameter '",
+            own_name, "' comes twice");
+      CHECK_AS(DeviceError, all.empty() || all[0].device() == parameter.device(), name, ": parameter '", own_name,
+               "' is on ", parameter.device(), ", the first one on ", all[0].device(), ", expected one device");
+      group.named.emplace_back(own_name, parameter);
+      group.parameters.push_back(parameter);
+      all.push_back(parameter);
+    }
+    groups_.push_back(std::move(group));
+  }
+  CHECK(!all.empty(), name, ": there are no parameters that require a gradient");
+
+  NoGradGuard no_grad;
+  nn::flatten_parameters(all);
+  step_ = zeros({}, {.dtype = DType::Int64, .device = all[0].device()});
+  for (Group& group : groups_) {
+    group.lr_tensor = full({}, group.lr, {.dtype = DType::Float64, .device = all[0].device()});
+    current_ranges(group);
+  }
+}
+
+void Optimizer::zero_grad() {
+  for (Group& group : groups_)
+    for (const nn::ArenaRange& range : nn::arena_ranges(group.parameters)) fill_(range.grads, 0);
+}
+
+void Optimizer::step() {
+  NoGradGuard no_grad;
+  for (int g = 0; g < num_groups(); ++g) {
+    const std::vector<nn::ArenaRange> ranges = current_ranges(groups_[g]);
+    for (size_t r = 0; r < ranges.size(); ++r) {
+      update(g, ranges[r], groups_[g].state[r].arrays);
+      ranges[r].values.storage()->bump_version();
+    }
+  }
+  kernels::affine(step_, step_, 1, 1);
+}
+
+void Optimizer::set_lr(double lr) {
+  for (int group = 0; group < num_groups(); ++group) set_lr(group, lr);
+}
+
+void Optimizer::set_lr(int group, double lr) {
+  check_lr(name_, lr);
+  groups_.at(group).lr = lr;
+  fill_(groups_[group].lr_tensor, lr);
+}
+
+std::vector<nn::ArenaRange> Optimizer::current_ranges(Group& group) {
+  std::vector<nn::ArenaRange> ranges = nn::arena_ranges(group.parameters);
+  const auto laid_like = [](const StateRange& state, const nn::ArenaRange& range) {
+    const auto fits = [&range](const Tensor& array) {
+      return array.numel() == range.values.numel() && array.dtype() == range.values.dtype() &&
+             array.device() == range.values.device();
+    };
+    return state.parameters == range.parameters && state.offsets == range.offsets &&
+           std::all_of(state.arrays.begin(), state.arrays.end(), fits);
+  };
+  if (!std::equal(group.state.begin(), group.state.end(), ranges.begin(), ranges.end(), laid_like))
+    lay_state(group, ranges);
+  for (const nn::ArenaRange& range : ranges)
+    CHECK_AS(DeviceError, range.values.device() == step_.device(), name_, ": parameter '",
+             group.named[range.parameters[0]].first, "' is now on ", range.values.device(), ", others on ",
+             step_.device(), ", expected one device");
+  return ranges;
+}
+
+// The parameters may have been laid anew since the last step (by DistributedDataParallel, or Module::to): their state
+// is copied to where it belongs now.
+void Optimizer::lay_state(Group& group, const std::vector<nn::ArenaRange>& ranges) {
+  std::map<std::string, Tensor> old;
+  for (const auto& [name, tensor] : state_of(group)) old[name] = tensor;
+
+  group.state.clear();
+  for (const nn::ArenaRange& range : ranges) {
+    StateRange state{range.parameters, range.offsets, {}};
+    for (size_t i = 0; i < group.state_names.size(); ++i) state.arrays.push_back(zeros_like(range.values));
+    group.state.push_back(std::move(state));
+  }
+  for (const auto& [name, tensor] : state_of(group))
+    if (const auto found = old.find(name); found != old.end()) copy_(tensor, found->second);
+
+  const Device device = group.parameters.empty() ? step_.device() : group.parameters[0].device();
+  group.lr_tensor = on_device(group.lr_tensor, device);
+  step_ = on_device(step_, device);
+}
+
+nn::NamedTensors Optimizer::state_of(const Group& group) {
+  nn::NamedTensors named;
+  for (const StateRange& range : group.state)
+    for (size_t s = 0; s < group.state_names.size(); ++s)
+      for (size_t i = 0; i < range.parameters.size(); ++i) {
+        const auto& [name, parameter] = group.named[range.parameters[i]];
+        const Tensor& array = range.arrays[s];
+        named.emplace_back(
+            group.state_names[s] + "." + name,
+            array.as_strided(parameter.shape(), contiguous_strides(parameter.shape()), range.offsets[i]));
+      }
+  return named;
+}
+
+nn::NamedTensors Optimizer::state_dict() {
+  nn::NamedTensors state{{"step", step_}};
+  for (int g = 0; g < num_groups(); ++g) {
+    current_ranges(groups_[g]);
+    state.emplace_back("lr." + std::to_string(g), groups_[g].lr_tensor);
+    for (auto& entry : state_of(groups_[g])) state.push_back(std::move(entry));
+  }
+  return state;
+}
+
+void Optimizer::load_state_dict(const nn::NamedTensors& state) {
+  nn::copy_by_name("optimizer.load_state_dict", state_dict(), state, true);
+  for (Group& group : groups_) group.lr = group.lr_tensor.item<double>();
+}
+
+}  // namespace ringgrad::optim

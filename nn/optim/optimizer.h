@@ -1,0 +1,93 @@
+// Optimizer: what all of them share. A step is one kernel for each contiguous range of a group's parameters, which is
+// one kernel in all where the parameters lie in an arena (nn/arena.h); zero_grad is one fill for each.
+//
+// Learning rates and the number of steps live on the parameters' device, so that a step that was captured in a CUDA
+// graph follows a schedule without being captured anew.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nn/arena.h"
+#include "nn/named_tensors.h"
+
+namespace ringgrad::optim {
+
+// model.named_parameters(), or just tensors: those are called "0", "1", … in state_dict().
+struct ParameterList {
+  ParameterList(nn::NamedTensors named) : named(std::move(named)) {}
+  ParameterList(const std::vector<Tensor>& tensors) {
+    for (const Tensor& tensor : tensors) named.emplace_back("", tensor);
+  }
+  nn::NamedTensors named;
+};
+
+// Some parameters, and how they are to be treated.
+template <class Options>
+struct ParamGroup {
+  ParameterList parameters;
+  Options options;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  void zero_grad();  // keeps the gradients' memory
+  void step();
+
+  int num_groups() const { return static_cast<int>(groups_.size()); }
+  double lr(int group = 0) const { return groups_.at(group).lr; }
+  void set_lr(double lr);  // of every group
+  void set_lr(int group, double lr);
+
+  // "step" (int64), "lr.GROUP" (float64), and what is kept for each parameter: "momentum.layer1.0.conv1.weight".
+  // Shares memory with the optimizer until the parameters move.
+  nn::NamedTensors state_dict();
+  // Strict, see nn::copy_by_name(). After it, training goes on bit for bit.
+  void load_state_dict(const nn::NamedTensors& state);
+
+ protected:
+  struct GroupSpec {
+    ParameterList parameters;
+    double lr;
+    std::vector<std::string> state_names;  // the arrays kept for each parameter, zero at first
+  };
+  // Lays all parameters into one arena, in reverse order (flatten_parameters). Parameters that do not require a
+  // gradient are left alone. Throws on undefined tensors, non-leaves, one that comes twice, a negative lr, or several
+  // devices; `name` begins the messages.
+  Optimizer(const char* name, std::vector<GroupSpec> groups);
+
+  // One step for one range: `state` has a flat array for each of the group's state_names, laid like range.values.
+  virtual void update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) = 0;
+  const Tensor& lr_tensor(int group) const { return groups_[group].lr_tensor; }  // float64 []
+  const Tensor& step_tensor() const { return step_; }                            // int64 [], steps taken before
+
+ private:
+  // The state of the parameters of one range, in arrays laid like it.
+  struct StateRange {
+    std::vector<int> parameters;
+    std::vector<int64_t> offsets;
+    std::vector<Tensor> arrays;  // [n], one for each state name
+  };
+  struct Group {
+    nn::NamedTensors named;
+    std::vector<Tensor> parameters;
+    double lr;
+    Tensor lr_tensor;
+    std::vector<std::string> state_names;
+    std::vector<StateRange> state;
+  };
+  // Where the group's parameters lie now, with the state laid like them.
+  std::vector<nn::ArenaRange> current_ranges(Group& group);
+  void lay_state(Group& group, const std::vector<nn::ArenaRange>& ranges);
+  static nn::NamedTensors state_of(const Group& group);
+
+  const char* name_;
+  std::vector<Group> groups_;
+  Tensor step_;
+};
+
+}  // namespace ringgrad::optim

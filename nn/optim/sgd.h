@@ -1,0 +1,29 @@
+// Stochastic gradient descent with momentum (Polyak 1964; Sutskever et al. 2013 for Nesterov's), as PyTorch defines it:
+// the learning rate multiplies the momentum buffer, not what enters it.
+#pragma once
+
+#include "core/kernels.h"
+#include "nn/optim/optimizer.h"
+
+namespace ringgrad::optim {
+
+struct SGDOptions {
+  double lr = 1e-3;
+  double momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false;  // needs a momentum and no dampening
+};
+
+class SGD : public Optimizer {
+ public:
+  explicit SGD(ParameterList parameters, SGDOptions options = {});
+  explicit SGD(std::vector<ParamGroup<SGDOptions>> groups);
+
+ protected:
+  // kernels::sgd_step; state: "momentum" where there is one.
+  void update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) override;
+
+ private:
+  std::vector<kernels::SgdOptions> options_;
+};
+
+}  // namespace ringgrad::optim
