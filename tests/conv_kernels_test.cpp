@@ -223,6 +223,13 @@ TEST_CASE("winograd 5x5, stride 1", "[quick][conv]") {
   for (const auto& s : shapes) check(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 5, 5, 1, s[5]), Algorithm::Winograd);
 }
 
+TEST_CASE("winograd 3x3, stride 2", "[quick][conv]") {
+  const int64_t shapes[][5] = {{1, 1, 4, 4, 1},     {1, 3, 5, 7, 16},    {2, 16, 8, 8, 32},   {3, 20, 9, 6, 48},
+                               {5, 48, 13, 4, 20},  {2, 64, 16, 16, 64}, {1, 16, 24, 17, 64}, {4, 33, 7, 7, 3},
+                               {2, 16, 15, 10, 16}, {1, 16, 1, 1, 16},   {1, 16, 2, 3, 16}};
+  for (const auto& s : shapes) check(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 2, 1), Algorithm::Winograd);
+}
+
 TEST_CASE("direct convolutions", "[quick][conv]") {
   const int64_t shapes[][9] = {
       // n, c, h, w, k, r, s, stride, padding

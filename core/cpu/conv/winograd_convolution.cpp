@@ -3,6 +3,7 @@
 #include "core/cpu/blocking.h"
 #include "core/cpu/conv/gemm.h"
 #include "core/cpu/conv/prefetch.h"
+#include "core/cpu/conv/transforms_stride2.h"
 #include "core/cpu/conv/winograd.h"
 #include "core/cpu/conv/winograd_filters.h"
 #include "core/parallel.h"
@@ -222,6 +223,8 @@ void winograd_convolution(const WinogradProblem& p, const float* x, float* y, co
                                              const Epilogue&)
 INSTANTIATE(F43);
 INSTANTIATE(F25);
+INSTANTIATE(Stride2);
+INSTANTIATE(Stride2Backward);
 #undef INSTANTIATE
 
 }  // namespace ringgrad::conv

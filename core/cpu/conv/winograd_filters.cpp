@@ -1,6 +1,6 @@
 #include "core/cpu/conv/winograd_filters.h"
 
-#include "core/cpu/conv/transforms.h"
+#include "core/cpu/conv/transforms_stride2.h"
 
 namespace ringgrad::conv {
 
@@ -31,5 +31,7 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
 
 template void transform_filter_panel<F43>(const float*, FilterShape, Direction, int64_t, float*, float*);
 template void transform_filter_panel<F25>(const float*, FilterShape, Direction, int64_t, float*, float*);
+template void transform_filter_panel<Stride2>(const float*, FilterShape, Direction, int64_t, float*, float*);
+template void transform_filter_panel<Stride2Backward>(const float*, FilterShape, Direction, int64_t, float*, float*);
 
 }  // namespace ringgrad::conv

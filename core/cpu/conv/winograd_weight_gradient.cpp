@@ -3,6 +3,7 @@
 #include "core/cpu/blocking.h"
 #include "core/cpu/conv/gemm.h"
 #include "core/cpu/conv/prefetch.h"
+#include "core/cpu/conv/transforms_stride2.h"
 #include "core/cpu/conv/winograd.h"
 #include "core/parallel.h"
 
@@ -228,5 +229,7 @@ template void winograd_weight_gradient<F43>(const WinogradProblem&, const float*
                                             const Prologue&);
 template void winograd_weight_gradient<F25>(const WinogradProblem&, const float*, const float*, float*,
                                             const Prologue&);
+template void winograd_weight_gradient<Stride2>(const WinogradProblem&, const float*, const float*, float*,
+                                                const Prologue&);
 
 }  // namespace ringgrad::conv

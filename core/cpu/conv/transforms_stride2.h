@@ -1,0 +1,134 @@
+// The Winograd scheme for 3 x 3 filters with stride 2 and padding 1.
+//
+// In one dimension, output p = w0 x[2p-1] + w1 x[2p] + w2 x[2p+1]: the odd columns of x meet the outer taps, a stride-1
+// convolution of two taps, F(4,2), whose five products use the points ±1/√2, ±√2, ∞; the even columns meet the middle
+// tap, four products. So 4 outputs take 9 products instead of 12, and 4 x 4 take 81 instead of 144. The four products
+// with the middle tap share its factor: factors form a square of 6 x 6 as in the schemes for stride 1.
+#pragma once
+
+#include "core/cpu/conv/transforms.h"
+
+namespace ringgrad::conv {
+
+inline constexpr double kScaleP = 1 / (2 * kP * (kP2 - kQ2)), kScaleQ = 1 / (2 * kQ * (kQ2 - kP2));
+
+// Bᵀ of F(4,2): five products from d[0], d[kStep], … d[4 kStep].
+template <int kStep>
+inline void interpolate_five(const Vector* d, Vector* v) {
+  const float p = kP, q = kQ, p2 = kP2, q2 = kQ2, sum = kP2 + kQ2, product = kP2 * kQ2;
+  const Vector odd_p = d[3 * kStep] - q2 * d[kStep], even_p = d[2 * kStep] - q2 * d[0];
+  const Vector odd_q = d[3 * kStep] - p2 * d[kStep], even_q = d[2 * kStep] - p2 * d[0];
+  v[0] = odd_p + p * even_p;
+  v[1] = odd_p - p * even_p;
+  v[2] = odd_q + q * even_q;
+  v[3] = odd_q - q * even_q;
+  v[4] = product * d[0] + (d[4 * kStep] - sum * d[2 * kStep]);
+}
+
+// Its Aᵀ: four outputs from the five products.
+inline void moments_of_five(const Vector* v, Vector* y) {
+  const float p = kP, q = kQ, p2 = kP2, q2 = kQ2, p3 = kP * kP2, q3 = kQ * kQ2;
+  const Vector sum_p = v[0] + v[1], diff_p = v[0] - v[1], sum_q = v[2] + v[3], diff_q = v[2] - v[3];
+  y[0] = sum_p + sum_q;
+  y[1] = p * diff_p + q * diff_q;
+  y[2] = p2 * sum_p + q2 * sum_q;
+  y[3] = p3 * diff_p + (q3 * diff_q + v[4]);
+}
+
+// x -> products, from columns 2p - 1 … 2p + 7
+struct InputStride2 {
+  static constexpr int kIn = 9, kOut = 9;
+  static void apply(const Vector* d, Vector* v) {
+    interpolate_five<2>(d, v);
+    RINGGRAD_UNROLL
+    for (int i = 0; i < 4; ++i) v[5 + i] = d[2 * i + 1];
+  }
+};
+// products -> y
+struct OutputStride2 {
+  static constexpr int kIn = 9, kOut = 4;
+  static void apply(const Vector* v, Vector* y) {
+    moments_of_five(v, y);
+    RINGGRAD_UNROLL
+    for (int i = 0; i < 4; ++i) y[i] += v[5 + i];
+  }
+};
+// dy -> products, the adjoint of OutputStride2
+struct OutputAdjointStride2 {
+  static constexpr int kIn = 4, kOut = 9;
+  static void apply(const Vector* y, Vector* v) {
+    const float p = kP, q = kQ, p2 = kP2, q2 = kQ2;
+    const Vector even_p = y[0] + p2 * y[2], odd_p = y[1] + p2 * y[3];
+    const Vector even_q = y[0] + q2 * y[2], odd_q = y[1] + q2 * y[3];
+    v[0] = even_p + p * odd_p;
+    v[1] = even_p - p * odd_p;
+    v[2] = even_q + q * odd_q;
+    v[3] = even_q - q * odd_q;
+    v[4] = y[3];
+    RINGGRAD_UNROLL
+    for (int i = 0; i < 4; ++i) v[5 + i] = y[i];
+  }
+};
+// w -> factors
+struct FilterStride2 {
+  static constexpr int kIn = 3, kOut = 6;
+  static void apply(const Vector* w, Vector* u) {
+    const float p = kScaleP, q = kScaleQ, pp = kScaleP * kP, qq = kScaleQ * kQ;
+    u[0] = p * w[0] + pp * w[2];
+    u[1] = pp * w[2] - p * w[0];
+    u[2] = q * w[0] + qq * w[2];
+    u[3] = qq * w[2] - q * w[0];
+    u[4] = w[2];
+    u[5] = w[1];
+  }
+};
+// factors -> dw, the adjoint of FilterStride2
+struct FilterAdjointStride2 {
+  static constexpr int kIn = 6, kOut = 3;
+  static void apply(const Vector* u, Vector* w) {
+    const float p = kScaleP, q = kScaleQ, pp = kScaleP * kP, qq = kScaleQ * kQ;
+    w[0] = p * (u[0] - u[1]) + q * (u[2] - u[3]);
+    w[1] = u[5];
+    w[2] = pp * (u[0] + u[1]) + (qq * (u[2] + u[3]) + u[4]);
+  }
+};
+
+struct Stride2 {
+  static constexpr int kEdge = 9, kOutputStep = 4, kInputStep = 8;
+  using Input = InputStride2;
+  using Output = OutputStride2;
+  using OutputAdjoint = OutputAdjointStride2;
+  using Filter = FilterStride2;
+  using FilterAdjoint = FilterAdjointStride2;
+};
+
+// The data gradient: dx at even columns is w1 dy, at odd columns an F(4,2) of dy with the outer taps (turned: the
+// filters come so, see Direction).
+struct InputStride2Backward {  // dy -> products, from columns p … p + 4
+  static constexpr int kIn = 5, kOut = 9;
+  static void apply(const Vector* d, Vector* v) {
+    interpolate_five<1>(d, v);
+    RINGGRAD_UNROLL
+    for (int i = 0; i < 4; ++i) v[5 + i] = d[i];
+  }
+};
+struct OutputStride2Backward {  // products -> dx, columns 2p … 2p + 7
+  static constexpr int kIn = 9, kOut = 8;
+  static void apply(const Vector* v, Vector* x) {
+    Vector odd[4];
+    moments_of_five(v, odd);
+    RINGGRAD_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      x[2 * i] = v[5 + i];
+      x[2 * i + 1] = odd[i];
+    }
+  }
+};
+struct Stride2Backward {
+  static constexpr int kEdge = 9, kOutputStep = 8, kInputStep = 4;
+  using Input = InputStride2Backward;
+  using Output = OutputStride2Backward;
+  using Filter = FilterStride2;
+};
+
+}  // namespace ringgrad::conv
