@@ -21,6 +21,7 @@ class DirectConvolution {
         x_(x),
         y_(y),
         out_(p_.out()),
+        streams_(should_stream(y, out_.numel())),
         window_(p_, kUnitPixels),
         segments_(p_.stream, p_.groups() * p_.filters.taps),
         scale_(p_.stream, prologue.scale, p_.filters.c),
@@ -38,6 +39,7 @@ class DirectConvolution {
       window_.load(x_, unit / window_.units_per_image(), unit % window_.units_per_image(), scale_, shift_, window);
       for (int64_t panel = 0; panel < panels(out_.blocks); ++panel)
         make_panel(unit, panel, window, window + window_.floats());
+      stream_fence();
     });
     sums_.combine();
   }
@@ -54,7 +56,8 @@ class DirectConvolution {
     int64_t taps = 0;
     for (int64_t i = 0; i < p_.phases(); ++i) {
       const int64_t row = i / p_.columns.out_step(), column = i % p_.columns.out_step();
-      const Phase phase{p_.rows.phase(row), p_.columns.phase(column), row, column, taps};
+      Phase phase{p_.rows.phase(row), p_.columns.phase(column), row, column, taps};
+      if (phase.columns.taps == 0) phase.rows.taps = 0;  // no taps at all
       if (phase.rows.outputs > 0 && phase.columns.outputs > 0) body(phase);
       taps += phase.rows.taps * phase.columns.taps;
     }
@@ -111,7 +114,10 @@ class DirectConvolution {
       float* to = plane + (phase.row + (first + i) * step) * out_.w * kBlock;
       for (int64_t j = 0; j < phase.columns.outputs; ++j, to += step * kBlock, products += width) {
         const Vector v = load(products) + bias;
-        store(to, v);
+        if (streams_)
+          stream(to, v);
+        else
+          store(to, v);
         sum += v;
         sum_of_squares += v * v;
       }
@@ -126,6 +132,7 @@ class DirectConvolution {
   const float* x_;
   float* y_;
   BlockedShape out_;
+  bool streams_;
   DirectWindow window_;
   Workspace<int64_t> segments_;
   PaddedChannels scale_, shift_, bias_;

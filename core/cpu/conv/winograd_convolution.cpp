@@ -24,7 +24,6 @@ struct Blocking {
 constexpr int64_t kPrivateFloats = 128 << 10;  // both transforms of a block: half a MiB
 constexpr int64_t kLargestFactors = 16 << 20;  // bytes; more than this: shared
 constexpr int64_t kSharedTiles = 128;
-constexpr int64_t kStreamedBytes = 8 << 20;  // larger outputs bypass the caches: -5 % at 64 channels, 32 x 32
 
 template <class Scheme>
 Blocking choose_blocking(const WinogradProblem& p, int64_t tile_count) {
@@ -53,7 +52,7 @@ class Convolution {
         units_(cpu::ceil_div(grid_.count(), blocking_.tiles)),
         input_plane_(blocking_.tiles * layout_.rows + kBlock),
         product_plane_(blocking_.tiles * kPanel + kBlock),
-        streams_(p_.out.numel() * 4 >= kStreamedBytes && reinterpret_cast<uintptr_t>(y) % 64 == 0),
+        streams_(should_stream(y, p_.out.numel())),
         scale_(p_.stream, prologue.scale, p_.filters.c),
         shift_(p_.stream, prologue.shift, p_.filters.c),
         bias_(p_.stream, epilogue.bias, p_.filters.k),

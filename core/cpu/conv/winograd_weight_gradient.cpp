@@ -61,12 +61,12 @@ class WeightGradient {
   }
 
  private:
-  // A block reads and writes 36 C K accumulators and 36 T (C + K) transformed numbers: equally many for T = 2 C K / (C
-  // + K).
+  // A block of T tiles reads and writes 36 C K accumulators and (36 or 81) T (C + K) transformed numbers: T makes them
+  // equally many.
   Blocking choose_blocking() const {
     const int64_t tiles = grid_.count(), c = p_.in.channels(), k = p_.out.channels();
-    const int64_t block =
-        cpu::ceil_div(tiles, cpu::ceil_div(tiles, std::clamp(2 * c * k / (c + k), kMinTiles, kMaxTiles)));
+    const int64_t balanced = 2 * kFactors * c * k / (kProducts * (c + k));
+    const int64_t block = cpu::ceil_div(tiles, cpu::ceil_div(tiles, std::clamp(balanced, kMinTiles, kMaxTiles)));
     const int64_t bytes = kFactors * c * k * 4;
     if (bytes > kLargestAccumulators) return {block, 0};
     return {block, std::clamp<int64_t>(kPartsBytes / bytes, 1, std::min<int64_t>(16, cpu::ceil_div(tiles, block)))};
