@@ -1,6 +1,9 @@
 // Emulated launches: the blocks of a grid, on the threads of the first CPU device.
 #include "cuda_kernels/emulator/launch_kernel.h"
 
+#include <cstddef>
+#include <cstring>
+
 #include "core/error.h"
 #include "core/parallel.h"
 #include "cuda_kernels/emulator/block.h"
@@ -36,7 +39,7 @@ void run_grid(const Grid& grid) {
 
 }  // namespace
 
-cudaError_t launch(const cudaLaunchConfig_t& config, void (*body)(const void*), std::shared_ptr<const void> arguments) {
+cudaError_t launch(const cudaLaunchConfig_t& config, void (*body)(const void*), const void* call, size_t bytes) {
   if (const std::string problem = wrong_configuration(config); !problem.empty())
     return fail(cudaErrorInvalidConfiguration, problem);
   auto& runtime = Runtime::instance();
@@ -49,8 +52,11 @@ cudaError_t launch(const cudaLaunchConfig_t& config, void (*body)(const void*), 
   if (stream->device != current_device())
     return fail(cudaErrorInvalidResourceHandle, str("a launch on a stream of device ", stream->device,
                                                     " while the current device is ", current_device()));
-  return runtime.submit(stream, [config, body, arguments = std::move(arguments)] {
-    run_grid({config.gridDim, config.blockDim, config.dynamicSmemBytes, body, arguments.get()});
+  // Shared by copies of the closure, which a graph makes.
+  const auto storage = std::make_shared<std::vector<std::max_align_t>>(bytes / sizeof(std::max_align_t) + 1);
+  std::memcpy(storage->data(), call, bytes);
+  return runtime.submit(stream, [config, body, storage] {
+    run_grid({config.gridDim, config.blockDim, config.dynamicSmemBytes, body, storage->data()});
   });
 }
 

@@ -1,0 +1,58 @@
+// Element types as kernels see them, and the type they compute in.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "core/tensor.h"
+
+namespace ringgrad::cuda {
+
+// float16 and bfloat16 are __half and __nv_bfloat16 on the device: the same bits. Other types are themselves.
+template <class T>
+using Element = std::conditional_t<std::is_same_v<T, float16>, __half,
+                                   std::conditional_t<std::is_same_v<T, bfloat16>, __nv_bfloat16, T>>;
+
+// What values of T are computed in: float for the 16-bit types, int64 for bool.
+template <class T>
+using Compute = std::conditional_t<std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>, float,
+                                   std::conditional_t<std::is_same_v<T, bool>, int64_t, T>>;
+
+template <class T>
+using ComputeOf = Compute<Element<T>>;
+
+// The tensor's first element as a device address. Throws DTypeError when T is not its dtype.
+template <class T>
+Element<T>* device_data(const Tensor& x) {
+  return reinterpret_cast<Element<T>*>(x.data<T>());
+}
+// nullptr for an undefined (optional) tensor.
+template <class T>
+Element<T>* optional_data(const Tensor& x) {
+  return x.defined() ? device_data<T>(x) : nullptr;
+}
+
+// visit_dtype for kernels that take every dtype but bool.
+template <class Body>
+void visit_number(const char* operation, DType dtype, Body&& body) {
+  if (dtype == DType::Bool) throw_unsupported_dtype(operation, dtype, "a number");
+  visit_dtype(operation, dtype, std::forward<Body>(body));
+}
+
+template <class T>
+__device__ __forceinline__ Compute<T> widen(T value) {
+  return static_cast<Compute<T>>(value);
+}
+// Rounds to nearest, ties to even; to bool: whether it is not zero.
+template <class T, class A>
+__device__ __forceinline__ T narrow(A value) {
+  if constexpr (std::is_same_v<T, bool>)
+    return value != A(0);
+  else if constexpr (std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>)
+    return T(static_cast<float>(value));
+  else
+    return static_cast<T>(value);
+}
+
+}  // namespace ringgrad::cuda

@@ -1,0 +1,53 @@
+// Row-wise kernels: x [N, C], one row for each team of threads. A team is a warp where rows are short and a block where
+// they are long; a kernel is written once, for either.
+//
+//   template <class Team, class T> __global__ void softmax_kernel(Team team, int64_t N, int64_t C, …) {
+//     for (int64_t n = team.first_row(); n < N; n += team.row_step())
+//       for (int64_t c = team.rank(); c < C; c += team.size()) …
+#pragma once
+
+#include "cuda_kernels/common/reduce.cuh"
+#include "cuda_kernels/launch.h"
+
+namespace ringgrad::cuda {
+
+inline constexpr int kRowThreads = 256;
+
+struct WarpTeam {
+  __device__ __forceinline__ int64_t first_row() const {
+    return int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
+  }
+  __device__ __forceinline__ int64_t row_step() const { return int64_t{gridDim.x} * (blockDim.x / kWarp); }
+  __device__ __forceinline__ int rank() const { return static_cast<int>(threadIdx.x % kWarp); }
+  __device__ __forceinline__ int size() const { return kWarp; }
+  template <class A, class Operation>
+  __device__ __forceinline__ A reduce(A value, Operation operation, A) const {
+    return warp_reduce(value, operation);
+  }
+};
+
+struct BlockTeam {
+  __device__ __forceinline__ int64_t first_row() const { return blockIdx.x; }
+  __device__ __forceinline__ int64_t row_step() const { return gridDim.x; }
+  __device__ __forceinline__ int rank() const { return static_cast<int>(threadIdx.x); }
+  __device__ __forceinline__ int size() const { return static_cast<int>(blockDim.x); }
+  template <class A, class Operation>
+  __device__ __forceinline__ A reduce(A value, Operation operation, A neutral) const {
+    return block_reduce(value, operation, neutral);
+  }
+};
+
+// Launches warp_kernel or block_kernel, two instances of one template, on all rows.
+template <class... Params, class... Args>
+void launch_rows(Stream stream, int64_t rows, int64_t columns, void (*warp_kernel)(WarpTeam, Params...),
+                 void (*block_kernel)(BlockTeam, Params...), const Args&... args) {
+  // A warp goes over a row of 1024 in 32 steps; from there on the other warps of a block help more than more rows do.
+  constexpr int64_t kLongRow = 1024;
+  if (columns <= kLongRow)
+    launch(warp_kernel, grid_stride_blocks(stream, rows * kWarp, kRowThreads), kRowThreads, 0, stream, WarpTeam{},
+           args...);
+  else
+    launch(block_kernel, grid_stride_blocks(stream, rows, 1), kRowThreads, 0, stream, BlockTeam{}, args...);
+}
+
+}  // namespace ringgrad::cuda

@@ -1,0 +1,172 @@
+// Copies: between dtypes, strides and layouts on one device, between devices, and from and to the host.
+//
+// Mapping: dense tensors of one dtype are the copy engine's work; other copies are maps of the elements.
+#include "core/check.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+#include "cuda_kernels/common/map.cuh"
+#include "cuda_kernels/runtime/event.h"
+#include "cuda_kernels/runtime/graph.h"
+
+namespace ringgrad::cuda {
+namespace {
+
+template <class A>
+struct Identity {
+  __device__ A operator()(A x) const { return x; }
+};
+
+// One kernel for each type of y, which looks at x's type at run time: 8 kernels instead of 64. All threads take the
+// same branch, and the memory is what takes the time.
+template <class Y>
+__device__ Y load_as(const void* x, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::Float32:
+      return narrow<Y>(static_cast<const float*>(x)[i]);
+    case DType::Float64:
+      return narrow<Y>(static_cast<const double*>(x)[i]);
+    case DType::BFloat16:
+      return narrow<Y>(widen(static_cast<const __nv_bfloat16*>(x)[i]));
+    case DType::Float16:
+      return narrow<Y>(widen(static_cast<const __half*>(x)[i]));
+    case DType::Int64:
+      return narrow<Y>(static_cast<const int64_t*>(x)[i]);
+    case DType::Int32:
+      return narrow<Y>(static_cast<const int32_t*>(x)[i]);
+    case DType::UInt8:
+      return narrow<Y>(static_cast<const uint8_t*>(x)[i]);
+    default:
+      return narrow<Y>(widen(static_cast<const bool*>(x)[i]));
+  }
+}
+
+template <class Y>
+__global__ void __launch_bounds__(kMapThreads)
+    copy_kernel(int64_t n, StridedIndex<2> index, Y* y, const void* x, DType dtype) {
+  for (int64_t i = thread_number(); i < n; i += thread_count()) {
+    const auto at = index.offsets(i);
+    y[at.of[0]] = load_as<Y>(x, dtype, at.of[1]);
+  }
+}
+
+// The same elements in the same order without gaps: copying the bytes copies the tensor.
+bool same_bytes(const Tensor& y, const Tensor& x) {
+  return y.dtype() == x.dtype() && y.layout() == x.layout() && y.flat_numel() > 0 && y.flat_numel() == x.flat_numel() &&
+         (y.layout() == Layout::ChannelBlocked || y.strides() == x.strides() ||
+          (y.is_contiguous() && x.is_contiguous()));
+}
+
+void copy_bytes(Stream stream, const Tensor& y, const Tensor& x) {
+  const DeviceGuard guard(stream.device);
+  CUDA_CHECK(cudaMemcpyAsync(y.raw_data(), x.raw_data(), static_cast<size_t>(y.flat_numel()) * itemsize(y.dtype()),
+                             cudaMemcpyDefault, native(stream)));
+}
+
+// y and x of one layout on the stream's device.
+void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
+  const DType to = y.dtype(), from = x.dtype();
+  const auto cast_to = [&]<class Y, class X>() { map_to<Y, X>(stream, y, Identity<float>{}, x); };
+  // What mixed precision does all the time reads and writes vectors.
+  if (to == DType::BFloat16 && from == DType::Float32) return cast_to.operator()<bfloat16, float>();
+  if (to == DType::Float16 && from == DType::Float32) return cast_to.operator()<float16, float>();
+  if (to == DType::Float32 && from == DType::BFloat16) return cast_to.operator()<float, bfloat16>();
+  if (to == DType::Float32 && from == DType::Float16) return cast_to.operator()<float, float16>();
+  const LoopPlan plan = plan_loops({&y, &x});
+  if (plan.dims == 0) return;
+  visit_dtype("copy", to, [&]<class Y>() {
+    launch(copy_kernel<Element<Y>>, grid_stride_blocks(stream, plan.numel, kMapThreads), kMapThreads, 0, stream,
+           plan.numel, StridedIndex<2>(plan), device_data<Y>(y), x.raw_data(), from);
+  });
+}
+
+// Channel-blocked memory is a strided array [N, C/16, 16, H, W]. `channels` of them from `first` on, a multiple of 16,
+// as [N, blocks, channels of a block, H, W].
+Tensor channels_of(const Tensor& x, int64_t first, int64_t blocks, int64_t channels) {
+  const Shape& s = x.shape();
+  const Shape shape{s[0], blocks, channels, s[2], s[3]};
+  if (x.layout() == Layout::Strided) {
+    const Strides& t = x.strides();
+    return Tensor(x.storage(), shape, {t[0], t[1] * kChannelBlock, t[1], t[2], t[3]}, x.storage_offset() + first * t[1],
+                  x.dtype());
+  }
+  const int64_t row = s[3] * kChannelBlock, block = s[2] * row;
+  const int64_t all_blocks = (s[1] + kChannelBlock - 1) / kChannelBlock;
+  return Tensor(x.storage(), shape, {all_blocks * block, block, 1, row, kChannelBlock},
+                x.storage_offset() + first / kChannelBlock * block, x.dtype());
+}
+
+void copy_between_layouts(Stream stream, const Tensor& y, const Tensor& x) {
+  const int64_t channels = x.shape()[1], whole = channels / kChannelBlock, rest = channels % kChannelBlock;
+  if (rest && y.layout() == Layout::ChannelBlocked) kernels::fill(y, 0);  // the channels beyond C hold zeros
+  if (whole) copy_elements(stream, channels_of(y, 0, whole, kChannelBlock), channels_of(x, 0, whole, kChannelBlock));
+  if (!rest) return;
+  const int64_t first = whole * kChannelBlock;
+  copy_elements(stream, channels_of(y, first, 1, rest), channels_of(x, first, 1, rest));
+}
+
+void copy_on_device(Stream stream, const Tensor& y, const Tensor& x) {
+  if (same_bytes(y, x))
+    copy_bytes(stream, y, x);
+  else if (y.layout() != x.layout())
+    copy_between_layouts(stream, y, x);
+  else
+    copy_elements(stream, y, x);
+}
+
+// A dense tensor on x's device with y's dtype and layout, equal to x: what can be sent to y's device as bytes.
+Tensor sendable(const Tensor& y, const Tensor& x) {
+  if (same_bytes(y, x)) return x;
+  const Tensor packed = empty(y.shape(), {y.dtype(), x.device(), y.layout()});
+  kernels::copy(packed, x);
+  return packed;
+}
+
+// Brings x, on another device or on the host, to y on the stream's device.
+void receive(Stream stream, const Tensor& y, const Tensor& x) {
+  const Tensor sent = sendable(y, x);
+  const bool direct = same_bytes(y, sent);
+  const Tensor arrived = direct ? y : empty(y.shape(), {y.dtype(), y.device(), y.layout()});
+  if (x.device().is_cuda()) {
+    const Stream producer = current_stream(x.device());
+    wait_for(stream, producer);
+    copy_bytes(stream, arrived, sent);
+    wait_for(producer, stream);  // `sent` may be freed, and written by others, on its own stream only after the copy
+  } else {
+    // The host's memory is read before the call returns, except inside a capture, where it would be read at each
+    // replay.
+    CHECK(!capturing(), "copy: a copy from the host cannot be part of a captured graph; copy before capturing");
+    copy_bytes(stream, arrived, sent);
+  }
+  if (!direct) copy_on_device(stream, y, arrived);
+}
+
+void copy_cuda(Stream stream, const Tensor& y, const Tensor& x) {
+  ASSERT(y.shape() == x.shape());
+  if (y.numel() == 0) return;
+  if (x.device() == y.device())
+    copy_on_device(stream, y, x);
+  else
+    receive(stream, y, x);
+}
+
+// Complete when it returns: the host may read y.
+void copy_to_host_cuda(Stream stream, const Tensor& x, const Tensor& y) {
+  ASSERT(y.shape() == x.shape() && y.device().is_cpu());
+  if (y.numel() == 0) return;
+  const Tensor sent = sendable(y, x);
+  if (same_bytes(y, sent)) {
+    copy_bytes(stream, y, sent);
+    synchronize(stream);
+    return;
+  }
+  const Tensor arrived = empty(y.shape(), {y.dtype(), y.device(), y.layout()});
+  copy_bytes(stream, arrived, sent);
+  synchronize(stream);
+  kernels::copy(y, arrived);
+}
+
+REGISTER_KERNEL(copy, DeviceType::CUDA, Provider::Native, copy_cuda);
+REGISTER_KERNEL(copy_to_host, DeviceType::CUDA, Provider::Native, copy_to_host_cuda);
+
+}  // namespace
+}  // namespace ringgrad::cuda

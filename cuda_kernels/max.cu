@@ -1,0 +1,124 @@
+// The largest and the smallest element along the middle dimension of x [O, N, I], and where they are.
+//
+// Mapping: where I is 1, a team of threads per row (common/rows.cuh); else a thread per output, so that neighbouring
+// threads read neighbouring elements of each of the N planes.
+#include "core/check.h"
+#include "core/kernels.h"
+#include "cuda_kernels/common/device_types.cuh"
+#include "cuda_kernels/common/math.cuh"
+#include "cuda_kernels/common/rows.cuh"
+#include "cuda_kernels/common/strided_index.cuh"
+
+namespace ringgrad::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kNowhere = -1;  // no element yet
+
+// Whether a at place i comes before b at place j: beyond it, or the first NaN, or the first of equals.
+template <bool kMax, class A>
+__device__ bool precedes(A a, int64_t i, A b, int64_t j) {
+  if (i == kNowhere || j == kNowhere) return j == kNowhere;
+  if (a != a || b != b) return a != a && (b == b || i < j);
+  return a == b ? i < j : kMax ? a > b : a < b;
+}
+
+template <class A>
+struct Found {
+  A value;
+  int64_t place;
+};
+
+// The best of all threads' findings: values and places travel together through shuffles, then through shared memory.
+template <bool kMax, class A>
+__device__ Found<A> best_of_warp(Found<A> mine) {
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const Found<A> other{static_cast<A>(__shfl_xor_sync(kFullMask, mine.value, step)),
+                         __shfl_xor_sync(kFullMask, mine.place, step)};
+    if (precedes<kMax>(other.value, other.place, mine.value, mine.place)) mine = other;
+  }
+  return mine;
+}
+template <bool kMax, class A>
+__device__ Found<A> best_of_team(WarpTeam, Found<A> mine) {
+  return best_of_warp<kMax>(mine);
+}
+template <bool kMax, class A>
+__device__ Found<A> best_of_team(BlockTeam, Found<A> mine) {
+  __shared__ A values[kWarp];
+  __shared__ int64_t places[kWarp];
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  mine = best_of_warp<kMax>(mine);
+  if (lane == 0) {
+    values[warp] = mine.value;
+    places[warp] = mine.place;
+  }
+  __syncthreads();
+  const bool has = lane < blockDim.x / kWarp;
+  mine = best_of_warp<kMax>(Found<A>{has ? values[lane] : A(0), has ? places[lane] : kNowhere});
+  __syncthreads();  // as in block_reduce: the next row writes where this one is read
+  return mine;
+}
+
+template <class Team, class T, bool kMax>
+__global__ void __launch_bounds__(kRowThreads)
+    rows_kernel(Team team, int64_t rows, int64_t N, T* y, int64_t* index, const T* x) {
+  using A = Compute<T>;
+  for (int64_t row = team.first_row(); row < rows; row += team.row_step()) {
+    Found<A> best{A(0), kNowhere};
+    for (int64_t i = team.rank(); i < N; i += team.size()) {
+      const A value = widen(x[row * N + i]);
+      if (precedes<kMax>(value, i, best.value, best.place)) best = {value, i};
+    }
+    best = best_of_team<kMax>(team, best);
+    if (team.rank() != 0) continue;
+    y[row] = x[row * N + best.place];
+    index[row] = best.place;
+  }
+}
+
+template <class T, bool kMax>
+__global__ void __launch_bounds__(kThreads)
+    planes_kernel(int64_t outputs, int64_t N, int64_t I, T* y, int64_t* index, const T* x) {
+  using A = Compute<T>;
+  for (int64_t output = thread_number(); output < outputs; output += thread_count()) {
+    const T* column = x + output / I * N * I + output % I;
+    Found<A> best{A(0), kNowhere};
+    for (int64_t i = 0; i < N; ++i) {
+      const A value = widen(column[i * I]);
+      if (precedes<kMax>(value, i, best.value, best.place)) best = {value, i};
+    }
+    y[output] = column[best.place * I];
+    index[output] = best.place;
+  }
+}
+
+template <bool kMax>
+void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& index, const Tensor& x) {
+  ASSERT(x.dim() == 3 && x.is_contiguous() && y.is_contiguous() && index.is_contiguous());
+  const int64_t outer = x.shape()[0], N = x.shape()[1], I = x.shape()[2];
+  if (outer * I == 0) return;
+  ASSERT(N >= 1);
+  visit_dtype(name, x.dtype(), [&]<class T>() {
+    using D = Element<T>;
+    if (I == 1)
+      launch_rows(stream, outer, N, rows_kernel<WarpTeam, D, kMax>, rows_kernel<BlockTeam, D, kMax>, outer, N,
+                  device_data<T>(y), index.data<int64_t>(), device_data<T>(x));
+    else
+      launch(planes_kernel<D, kMax>, grid_stride_blocks(stream, outer * I, kThreads), kThreads, 0, stream, outer * I, N,
+             I, device_data<T>(y), index.data<int64_t>(), device_data<T>(x));
+  });
+}
+
+void max_cuda(Stream stream, const Tensor& y, const Tensor& index, const Tensor& x) {
+  extremum<true>("max", stream, y, index, x);
+}
+void min_cuda(Stream stream, const Tensor& y, const Tensor& index, const Tensor& x) {
+  extremum<false>("min", stream, y, index, x);
+}
+
+REGISTER_KERNEL(max, DeviceType::CUDA, Provider::Native, max_cuda);
+REGISTER_KERNEL(min, DeviceType::CUDA, Provider::Native, min_cuda);
+
+}  // namespace
+}  // namespace ringgrad::cuda

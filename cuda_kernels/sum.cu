@@ -1,0 +1,154 @@
+// Sums over any dimensions of a tensor with any strides.
+//
+// The dimensions are sorted by x's strides into those that are kept (each combination is an output) and those that are
+// summed (their combinations are the terms). Mapping: a block takes kColumns neighbouring outputs and a segment of the
+// terms; thread (column, lane) sums every kLanes-th term of the segment.
+//   rows     the fastest dimension is summed: 1 output × 256 lanes, so that a warp reads neighbouring terms
+//   columns  the fastest dimension is kept: 32 outputs × 8 lanes, so that a warp reads neighbouring outputs
+// A second launch adds the segments. Segments depend on the shape alone, so results do not depend on the device.
+#include "core/check.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+#include "cuda_kernels/common/device_types.cuh"
+#include "cuda_kernels/common/reduce.cuh"
+#include "cuda_kernels/common/strided_index.cuh"
+#include "cuda_kernels/launch.h"
+
+namespace ringgrad::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kTermsPerLane = 32;
+
+// What terms are added in: float for the 16-bit types, and 64 bits for integers.
+template <class T>
+using Total = std::conditional_t<std::is_integral_v<T>, int64_t, Compute<T>>;
+
+struct Itself {
+  template <class A>
+  __device__ A operator()(A x) const {
+    return x;
+  }
+};
+struct Square {
+  template <class A>
+  __device__ A operator()(A x) const {
+    return x * x;
+  }
+};
+
+struct SumShape {
+  int64_t outputs, terms, segments;
+};
+
+template <int kColumns, class Y, class X, class P, class F>
+__global__ void __launch_bounds__(kThreads) sum_kernel(SumShape shape, StridedIndex<2> outputs, StridedIndex<1> terms,
+                                                       Y* y, P* partials, const X* x, F f, double scale) {
+  constexpr int kLanes = kThreads / kColumns;
+  __shared__ P totals[kThreads];
+  const int column = static_cast<int>(threadIdx.x) % kColumns, lane = static_cast<int>(threadIdx.x) / kColumns;
+  const int64_t segment = blockIdx.x % shape.segments;
+  const int64_t output = blockIdx.x / shape.segments * kColumns + column;
+  const int64_t first = segment * kLanes * kTermsPerLane;
+  const int64_t last = min(first + kLanes * kTermsPerLane, shape.terms);
+  const auto at = outputs.offsets(output < shape.outputs ? output : 0);
+
+  P total = 0;
+  if (output < shape.outputs)
+    for (int64_t term = first + lane; term < last; term += kLanes)
+      total += f(static_cast<P>(widen(x[at.of[1] + terms.offsets(term).of[0]])));
+  totals[threadIdx.x] = total;
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (lane < half) totals[threadIdx.x] += totals[threadIdx.x + half * kColumns];
+  }
+  if (lane != 0 || output >= shape.outputs) return;
+  if (partials)
+    partials[output * shape.segments + segment] = totals[column];
+  else
+    y[at.of[0]] = narrow<Y>(scale == 1 ? totals[column] : static_cast<P>(scale * static_cast<double>(totals[column])));
+}
+
+// One block per output adds its segments.
+template <class Y, class P>
+__global__ void __launch_bounds__(kThreads)
+    add_segments_kernel(SumShape shape, StridedIndex<2> outputs, Y* y, const P* partials, double scale) {
+  using Wide = std::conditional_t<std::is_integral_v<P>, int64_t, double>;
+  const int64_t output = blockIdx.x;
+  Wide total = 0;
+  for (int64_t s = threadIdx.x; s < shape.segments; s += kThreads) total += partials[output * shape.segments + s];
+  total = block_reduce(total, Sum{}, Wide(0));
+  if (threadIdx.x == 0)
+    y[outputs.offsets(output).of[0]] =
+        narrow<Y>(scale == 1 ? total : static_cast<Wide>(scale * static_cast<double>(total)));
+}
+
+// Appends a loop, as part of the one before it where all operands can walk the two as one.
+void append(LoopPlan& plan, int64_t size, std::initializer_list<int64_t> strides) {
+  const auto last = static_cast<size_t>(plan.dims) - 1;
+  bool merge = plan.dims > 0;
+  size_t operand = 0;
+  for (const int64_t stride : strides) merge = merge && plan.strides[operand++][last] == stride * size;
+  const size_t d = merge ? last : static_cast<size_t>(plan.dims++);
+  plan.sizes[d] = merge ? plan.sizes[d] * size : size;
+  operand = 0;
+  for (const int64_t stride : strides) plan.strides[operand++][d] = stride;
+  plan.numel *= size;
+}
+
+template <class Out, class In, class F>
+void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scale) {
+  LoopPlan outputs, terms;
+  outputs.numel = terms.numel = 1;
+  bool fastest_is_summed = true;
+  const DimOrder order = memory_order(x.shape(), x.strides());
+  for (int i = 0; i < order.count; ++i) {
+    const int d = order.dim[static_cast<size_t>(i)];
+    fastest_is_summed = y.shape()[d] == 1;
+    if (fastest_is_summed)
+      append(terms, x.shape()[d], {x.strides()[d]});
+    else
+      append(outputs, x.shape()[d], {y.strides()[d], x.strides()[d]});
+  }
+  if (outputs.dims == 0) append(outputs, 1, {1, 1});
+  if (terms.dims == 0) append(terms, 1, {1});
+
+  using P = Total<Element<In>>;
+  constexpr int kRow = 1, kColumns = 32;
+  const int columns = fastest_is_summed ? kRow : kColumns;
+  const int64_t segment = kThreads / columns * kTermsPerLane;
+  const SumShape shape{outputs.numel, terms.numel, (terms.numel + segment - 1) / segment};
+  Tensor partials;
+  if (shape.segments > 1) partials = empty({shape.outputs * shape.segments}, {dtype_of<P>, y.device()});
+  const StridedIndex<2> to(outputs);
+  const StridedIndex<1> from(terms);
+  const auto kernel = fastest_is_summed ? sum_kernel<kRow, Element<Out>, Element<In>, P, F>
+                                        : sum_kernel<kColumns, Element<Out>, Element<In>, P, F>;
+  const int64_t tiles = (shape.outputs + columns - 1) / columns;
+  launch(kernel, static_cast<unsigned>(tiles * shape.segments), kThreads, 0, stream, shape, to, from,
+         device_data<Out>(y), optional_data<P>(partials), device_data<In>(x), f, scale);
+  if (shape.segments > 1)
+    launch(add_segments_kernel<Element<Out>, P>, static_cast<unsigned>(shape.outputs), kThreads, 0, stream, shape, to,
+           device_data<Out>(y), device_data<P>(partials), scale);
+}
+
+void sum_cuda(Stream stream, const Tensor& y, const Tensor& x, double scale) {
+  ASSERT(y.dim() == x.dim() && y.dtype() == x.dtype() && y.is_contiguous() && x.layout() == Layout::Strided);
+  if (x.numel() == 0) return kernels::fill(y, 0);
+  visit_number("sum", x.dtype(), [&]<class T>() { sum_terms<T, T>(stream, y, x, Itself{}, scale); });
+}
+
+void sum_squares_cuda(Stream stream, const Tensor& y, const Tensor& x) {
+  ASSERT(x.is_contiguous() && y.numel() == 1);
+  if (x.numel() == 0) return kernels::fill(y, 0);
+  const Tensor flat = x.as_strided({x.numel()}, {1}, x.storage_offset());
+  visit_floating("sum_squares", x.dtype(), [&]<class T>() {
+    sum_terms<Accumulator<T>, T>(stream, y.as_strided({1}, {1}, y.storage_offset()), flat, Square{}, 1);
+  });
+}
+
+REGISTER_KERNEL(sum, DeviceType::CUDA, Provider::Native, sum_cuda);
+REGISTER_KERNEL(sum_squares, DeviceType::CUDA, Provider::Native, sum_squares_cuda);
+
+}  // namespace
+}  // namespace ringgrad::cuda
