@@ -1,0 +1,24 @@
+// Networks by name, as the program's --model takes them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/module.h"
+
+namespace ringgrad::models {
+
+struct ModelOptions {
+  int64_t in_channels = 3, num_classes = 10;
+  int64_t image_size = 32;  // pixels on each side
+};
+
+// cnn, lenet, resnet20 … resnet110 (shortcuts by padding; resnet20b … by projection), resnet18 … resnet152 (with the
+// CIFAR stem for images of up to 64 pixels). Throws Error listing the names where there is no such model. Weights are
+// drawn from the default generator: manual_seed() first makes them reproducible.
+std::shared_ptr<nn::Module> make_model(const std::string& name, const ModelOptions& options = {});
+
+std::vector<std::string> model_names();
+
+}  // namespace ringgrad::models
