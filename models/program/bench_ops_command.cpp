@@ -1,0 +1,97 @@
+// `ringgrad bench ops`: what one operation costs when the arithmetic is nothing, on one thread. A chain of 1,000
+// operations on one float measures the tape itself: allocation, node, closure, engine.
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "autograd/grad_mode.h"
+#include "autograd/ops.h"
+#include "core/factory.h"
+#include "models/program/commands.h"
+#include "models/program/console.h"
+#include "models/program/exit_code.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr int kChain = 1000;
+
+struct Cost {                // nanoseconds per operation
+  double median, low, high;  // low and high: the quartiles
+};
+
+Cost cost_of(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const auto at = [&](double q) { return samples[static_cast<size_t>(q * static_cast<double>(samples.size() - 1))]; };
+  return {at(0.5), at(0.25), at(0.75)};
+}
+
+double nanoseconds_per_op(const std::function<void()>& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - start;
+  return elapsed.count() / kChain;
+}
+
+}  // namespace
+
+int bench_ops(const BenchOpsOptions& options) {
+  const Tensor b = ones({1});
+  const Tensor leaf = zeros({1}).set_requires_grad();
+  using Step = Tensor (*)(const Tensor&, const Tensor&);
+  struct Operation {
+    const char* name;
+    Step step;
+  };
+  const Operation operations[] = {
+      {"add", [](const Tensor& x, const Tensor& y) { return add(x, y); }},
+      {"mul", [](const Tensor& x, const Tensor& y) { return mul(x, y); }},
+      {"relu", [](const Tensor& x, const Tensor&) { return relu(x); }},
+  };
+  nlohmann::json report = {{"chain", kChain}, {"repetitions", options.repetitions}};
+  result(fmt::format("chain of {} operations on one float, one thread; median of {} (quartiles), ns per operation",
+                     kChain, options.repetitions));
+  result(fmt::format("{:<8}{:>28}{:>28}{:>28}", "", "forward, no tape", "forward", "forward + backward"));
+  for (const Operation& operation : operations) {
+    const auto chain = [&] {
+      Tensor x = leaf;
+      for (int i = 0; i < kChain; ++i) x = operation.step(x, b);
+      return x;
+    };
+    std::vector<double> untracked, forward, both;
+    for (int repetition = -5; repetition < options.repetitions; ++repetition) {  // five to warm up
+      const double plain = nanoseconds_per_op([&] {
+        NoGradGuard guard;
+        chain();
+      });
+      Tensor end;
+      const double record = nanoseconds_per_op([&] { end = chain(); });
+      const double replay = nanoseconds_per_op([&] {
+        end.backward();
+        end = Tensor();
+      });
+      if (repetition < 0) continue;
+      untracked.push_back(plain);
+      forward.push_back(record);
+      both.push_back(record + replay);
+    }
+    std::string row = fmt::format("{:<8}", operation.name);
+    const auto add_cell = [&](const char* key, std::vector<double> samples) {
+      const Cost cost = cost_of(std::move(samples));
+      row += fmt::format("{:>28}", fmt::format("{:.0f} ({:.0f}–{:.0f})", cost.median, cost.low, cost.high));
+      report[fmt::format("{}_{}_ns", operation.name, key)] = cost.median;
+    };
+    add_cell("untracked", untracked);
+    add_cell("forward", forward);
+    add_cell("forward_backward", both);
+    result(row);
+  }
+  if (json_wanted()) print_json(report);
+  return kOk;
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,200 @@
+// The command line: the only file that includes CLI11.
+#include <CLI/CLI.hpp>
+
+#include "models/program/commands.h"
+#include "models/program/console.h"
+#include "models/program/exit_code.h"
+#include "models/program/suggest.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr const char* kExamples = R"(Examples
+  ringgrad train                                  the default: a small CNN on generated digits
+  ringgrad train --data cifar10 --model resnet20  a ResNet on CIFAR-10
+  ringgrad eval runs/latest --confusion           where the network errs
+
+Exit codes: 0 ok, 1 training failed, 2 usage, 3 environment, 4 data or checkpoint, 5 a rank died,
+6 timeout or out of step, 7 memory, 8 disk, 130 interrupted (after saving).)";
+
+template <class T>
+void optional(CLI::App* app, const std::string& name, std::optional<T>& value, const std::string& help) {
+  app->add_option_function<T>(
+      name, [&value](const T& given) { value = given; }, help);
+}
+void optional_flag(CLI::App* app, const std::string& name, std::optional<bool>& value, const std::string& help) {
+  app->add_flag_function(
+      name, [&value](int64_t count) { value = count > 0; }, help);
+}
+
+void add_data_options(CLI::App* app, std::string& name, std::string& directory) {
+  app->add_option("--data", name, "digits, shapes, mnist, cifar10 or cifar100");
+  app->add_option("--data-dir", directory, "where data sets lie (default: $RINGGRAD_DATA_DIR, else data/files)");
+}
+
+void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
+  auto* train_app = app.add_subcommand("train", "Train a model");
+  train_app->add_option("--model", o.model, "cnn, lenet, resnet20 … resnet110, resnet18 … resnet152");
+  add_data_options(train_app, o.data, o.data_dir);
+  train_app->add_option("--device", o.device, "cpu or cuda");
+  train_app->add_option("--dtype", o.dtype, "fp32 (bf16 and fp16 follow)");
+  train_app->add_option("--seed", o.seed, "of initialisation, order and augmentation");
+  train_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-model)");
+  train_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit");
+  train_app->add_option("--workers", o.workers, "threads that prepare batches")->check(CLI::Range(0, 64));
+  train_app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")->check(CLI::NonNegativeNumber);
+  train_app->add_option("--save-every", o.save_every, "also save every so many steps")->check(CLI::NonNegativeNumber);
+  const std::string recipe = "Recipe (defaults depend on model and data, and are printed)";
+  auto* group = train_app->add_option_group(recipe);
+  optional(group, "--epochs", o.epochs, "passes over the training set");
+  optional(group, "--batch", o.batch, "global batch size");
+  optional(group, "--optimizer", o.optimizer, "sgd, adam or adamw");
+  optional(group, "--lr", o.lr, "peak learning rate");
+  optional(group, "--momentum", o.momentum, "of sgd");
+  optional_flag(group, "--nesterov,!--no-nesterov", o.nesterov, "Nesterov's momentum");
+  optional(group, "--weight-decay", o.weight_decay, "L2 penalty (decoupled for adamw)");
+  optional(group, "--schedule", o.schedule, "constant, step, cosine or onecycle");
+  optional(group, "--warmup", o.warmup, "epochs of linear warm-up");
+  optional(group, "--label-smoothing", o.label_smoothing, "in [0, 1)");
+  optional(group, "--clip-norm", o.clip_norm, "clip the gradient's norm; 0: never");
+  optional(group, "--crop", o.crop, "random crop after padding by so many pixels");
+  optional_flag(group, "--flip,!--no-flip", o.flip, "random horizontal flips");
+  optional(group, "--cutout", o.cutout, "a random square of this size set to the mean");
+  train_app->callback([&] { run = [&] { return train(o); }; });
+}
+
+std::vector<const CLI::App*> children_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+// The long options of a command, those of its groups (nameless children) included.
+std::vector<std::string> options_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options([](const CLI::Option*) { return true; }))
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const CLI::App* child : children_of(app))
+    if (child->get_name().empty())
+      for (std::string& name : options_of(*child)) names.push_back(std::move(name));
+  return names;
+}
+
+// The message for what CLI11 did not understand, with the nearest thing that exists.
+std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  const CLI::App* command = &app;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.starts_with("--")) {
+      const std::string name = word.substr(0, word.find('='));
+      auto known = options_of(*command);
+      for (std::string& global : options_of(app)) known.push_back(std::move(global));
+      if (std::find(known.begin(), known.end(), name) == known.end())
+        return command->get_name() + ": no option '" + name + "'" + did_you_mean(name, known);
+    } else if (!word.starts_with("-")) {
+      std::vector<std::string> names;
+      const CLI::App* found = nullptr;
+      for (const CLI::App* child : children_of(*command)) {
+        if (child->get_name() == word) found = child;
+        if (!child->get_name().empty()) names.push_back(child->get_name());
+      }
+      if (!found && !names.empty()) return "no command '" + word + "'" + did_you_mean(word, names);
+      if (found) command = found;
+    }
+  }
+  return error.what();
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  CLI::App app("A from-scratch tensor and autograd engine with built-in data parallelism", "ringgrad");
+  app.footer(kExamples);
+  app.set_version_flag("--version", "ringgrad " RINGGRAD_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough();  // the options below may also follow a command
+  ConsoleOptions console;
+  app.add_flag("--json", console.json, "one JSON document on stdout, everything else on stderr");
+  app.add_flag("-q,--quiet", console.quiet, "no progress and no messages");
+  app.add_flag("--plain", console.plain, "no bar and no colour, even on a terminal");
+
+  std::function<int()> run;
+  TrainOptions train_options;
+  add_train(app, train_options, run);
+
+  EvalOptions eval_options;
+  auto* eval_app = app.add_subcommand("eval", "Accuracy of a checkpoint, and where it errs");
+  eval_app->add_option("checkpoint", eval_options.checkpoint, "a run directory or a .safetensors file")->required();
+  eval_app->add_option("--model", eval_options.model, "needed where the file does not say");
+  add_data_options(eval_app, eval_options.data, eval_options.data_dir);
+  eval_app->add_option("--device", eval_options.device, "cpu or cuda");
+  eval_app->add_flag("--confusion", eval_options.confusion, "print the confusion matrix");
+  eval_app->callback([&] { run = [&] { return eval(eval_options); }; });
+
+  PredictOptions predict_options;
+  auto* predict_app = app.add_subcommand("predict", "What a network sees in one image");
+  predict_app->add_option("checkpoint", predict_options.checkpoint, "a run directory or a .safetensors file")
+      ->required();
+  predict_app->add_option("image", predict_options.image, "a PNG, PGM or PPM file, or a number: that test image")
+      ->required();
+  add_data_options(predict_app, predict_options.data, predict_options.data_dir);
+  predict_app->callback([&] { run = [&] { return predict(predict_options); }; });
+
+  DataOptions data_options;
+  auto* data_app = app.add_subcommand("data", "Data sets: list, make, get or check them");
+  data_app->require_subcommand(1);
+  const auto add_data_action = [&](const char* action, const char* help, bool needs_name) {
+    auto* action_app = data_app->add_subcommand(action, help);
+    auto* name = action_app->add_option("name", data_options.name, "digits, shapes, mnist, cifar10 or cifar100");
+    if (needs_name) name->required();
+    action_app->add_option("--data-dir", data_options.data_dir, "where data sets lie");
+    action_app->callback([&, action] {
+      data_options.action = action;
+      run = [&] { return data(data_options); };
+    });
+  };
+  add_data_action("list", "What there is, and what is here", false);
+  add_data_action("make", "Generate digits or shapes", true);
+  add_data_action("get", "Download a data set (https, SHA-256 checked)", true);
+  add_data_action("check", "Read and verify a data set", true);
+
+  InspectOptions inspect_options;
+  auto* inspect_app = app.add_subcommand("inspect", "What is in a safetensors, IDX or CIFAR file");
+  inspect_app->add_option("path", inspect_options.path, "the file, or a run directory")->required();
+  inspect_app->add_option("--npy", inspect_options.npy, "write this tensor as .npy")
+      ->needs(inspect_app->add_option("--output", inspect_options.output, "the .npy file to write"));
+  inspect_app->callback([&] { run = [&] { return inspect(inspect_options); }; });
+
+  GraphOptions graph_options;
+  auto* graph_app = app.add_subcommand("graph", "The autograd graph of a model's loss");
+  graph_app->add_option("model", graph_options.model, "as for train");
+  graph_app->add_flag("--dot", graph_options.dot, "for Graphviz: ringgrad graph --dot | dot -Tsvg");
+  graph_app->callback([&] { run = [&] { return graph(graph_options); }; });
+
+  auto* doctor_app = app.add_subcommand("doctor", "What this machine and this build have, what is off and why");
+  doctor_app->callback([&] { run = doctor; });
+
+  BenchOpsOptions bench_options;
+  auto* bench_app = app.add_subcommand("bench", "Measurements");
+  bench_app->require_subcommand(1);
+  auto* ops_app = bench_app->add_subcommand("ops", "What an operation on the tape costs, without arithmetic");
+  ops_app->add_option("--repetitions", bench_options.repetitions, "the median of so many")->check(CLI::PositiveNumber);
+  ops_app->callback([&] { run = [&] { return bench_ops(bench_options); }; });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const CLI::App* command = &app;
+    while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+    result(command->help());
+    return kOk;
+  } catch (const CLI::CallForVersion& version) {
+    result(version.what());
+    return kOk;
+  } catch (const CLI::ParseError& error) {
+    if (argc == 1) throw UsageError("expected a command; ringgrad --help shows them");
+    throw UsageError(explain(app, error, argc, argv));
+  }
+  configure_console(console);
+  return run();
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,20 @@
+// The commands of the program. Each prints its result, throws on failure, and returns an exit code (exit_code.h).
+#pragma once
+
+#include "models/program/options.h"
+
+namespace ringgrad::program {
+
+int train(const TrainOptions& options);
+int eval(const EvalOptions& options);
+int predict(const PredictOptions& options);
+int data(const DataOptions& options);
+int inspect(const InspectOptions& options);
+int graph(const GraphOptions& options);
+int doctor();
+int bench_ops(const BenchOpsOptions& options);
+
+// Parses the command line and runs the command it names.
+int run_command_line(int argc, char** argv);
+
+}  // namespace ringgrad::program

@@ -1,0 +1,100 @@
+#include "models/program/console.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+namespace ringgrad::program {
+namespace {
+
+ConsoleOptions options;
+
+bool fancy() {  // stderr is a terminal that understands escapes
+  static const bool capable = [] {
+    const char* term = std::getenv("TERM");
+    return isatty(STDERR_FILENO) && term && std::strcmp(term, "dumb") != 0;
+  }();
+  return capable && !options.plain && !options.quiet;
+}
+
+std::string styled(const char* code, const std::string& text) {
+  if (!fancy() || std::getenv("NO_COLOR")) return text;
+  return fmt::format("\033[{}m{}\033[0m", code, text);
+}
+
+constexpr double kRedrawSeconds = 0.1, kPlainSeconds = 30;
+
+}  // namespace
+
+void configure_console(const ConsoleOptions& wanted) { options = wanted; }
+bool json_wanted() { return options.json; }
+
+void result(const std::string& line) { (options.json ? std::cerr : std::cout) << line << std::endl; }
+void message(const std::string& line) {
+  if (!options.quiet) std::cerr << line << std::endl;
+}
+void print_json(const nlohmann::json& document) {
+  // Bytes that are no UTF-8 (a file name, say) are replaced rather than refused.
+  std::cout << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+}
+
+std::string bold(const std::string& text) { return styled("1", text); }
+std::string dim(const std::string& text) { return styled("2", text); }
+
+std::string with_commas(int64_t n) {
+  std::string digits = std::to_string(n);
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > (n < 0 ? 1 : 0); at -= 3) digits.insert(at, ",");
+  return digits;
+}
+
+std::string human_bytes(int64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  const char* units[] = {"kB", "MB", "GB", "TB"};
+  double value = static_cast<double>(bytes) / 1000;
+  int unit = 0;
+  for (; value >= 1000 && unit < 3; ++unit) value /= 1000;
+  return fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+std::string human_time(double seconds) {
+  if (seconds < 1) return fmt::format("{:.0f} ms", seconds * 1000);
+  if (seconds < 100) return fmt::format("{:.1f} s", seconds);
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+}
+
+Progress::Progress(std::string label, int64_t total) : label_(std::move(label)), total_(total) {}
+
+void Progress::update(int64_t done, const std::function<std::string()>& detail) {
+  const auto now = Clock::now();
+  const double since = std::chrono::duration<double>(now - drawn_).count();
+  if (options.quiet || since < (fancy() ? kRedrawSeconds : kPlainSeconds)) return;
+  drawn_ = now;
+  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  const double left = done > 0 ? elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) : 0;
+  const auto text = fmt::format("{}/{}  {}  {} left", done, total_, detail(), human_time(left));
+  if (!fancy()) {
+    std::cerr << label_ << ' ' << text << std::endl;
+    return;
+  }
+  constexpr int kWidth = 24;
+  const int filled = static_cast<int>(done * kWidth / std::max<int64_t>(total_, 1));
+  std::string bar;
+  for (int i = 0; i < kWidth; ++i) bar += i < filled ? "━" : i == filled ? "╸" : " ";
+  std::cerr << "\r\033[K" << label_ << ' ' << bar << "  " << text << std::flush;
+  visible_ = true;
+}
+
+void Progress::clear() {
+  if (visible_) std::cerr << "\r\033[K" << std::flush;
+  visible_ = false;
+}
+
+}  // namespace ringgrad::program

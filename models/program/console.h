@@ -1,0 +1,51 @@
+// What a person sees. Results go to stdout, progress and messages to stderr; a bar is drawn only on a terminal, plain
+// lines everywhere else; NO_COLOR and TERM=dumb are respected. With --json everything but one document goes to stderr.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace ringgrad::program {
+
+struct ConsoleOptions {
+  bool json = false;   // results move to stderr; json() prints the document
+  bool quiet = false;  // no progress and no messages; results and errors only
+  bool plain = false;  // no bar and no colour, even on a terminal
+};
+void configure_console(const ConsoleOptions& options);
+
+bool json_wanted();
+void result(const std::string& line);   // a line of the answer
+void message(const std::string& line);  // a line about what is going on
+void print_json(const nlohmann::json& document);
+
+std::string bold(const std::string& text);  // on stderr's terminal only
+std::string dim(const std::string& text);
+
+// "1,234,567", "11.6 MB", "4.1 s", "2 min 10 s"
+std::string with_commas(int64_t n);
+std::string human_bytes(int64_t bytes);
+std::string human_time(double seconds);
+
+// One line that is redrawn at most ten times a second, with the time left; off a terminal, a line every 30 seconds.
+class Progress {
+ public:
+  Progress(std::string label, int64_t total);
+  ~Progress() { clear(); }
+  // `detail` is asked for only when the line is drawn.
+  void update(int64_t done, const std::function<std::string()>& detail);
+  void clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const std::string label_;
+  const int64_t total_;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point drawn_ = start_;
+  bool visible_ = false;
+};
+
+}  // namespace ringgrad::program

@@ -1,0 +1,103 @@
+// `ringgrad doctor`: what this machine and this build have, what is off, and why.
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/kernels.h"
+#include "models/program/commands.h"
+#include "models/program/console.h"
+#include "models/program/exit_code.h"
+
+namespace ringgrad::program {
+namespace {
+
+// The value behind `key` in a file of "key : value" or "key: value" lines, as in /proc.
+std::string value_in(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key)) {
+      const auto colon = line.find(':');
+      const auto begin = line.find_first_not_of(" \t", colon + 1);
+      return begin == std::string::npos ? "" : line.substr(begin);
+    }
+  return "unknown";
+}
+
+bool has_flag(const std::string& flag) {
+  return (" " + value_in("/proc/cpuinfo", "flags") + " ").find(" " + flag + " ") != std::string::npos;
+}
+
+// What the compiler was allowed to use.
+std::string built_for() {
+#if defined(__AVX512F__)
+  return "AVX-512";
+#elif defined(__AVX2__)
+  return "AVX2";
+#elif defined(__SSE4_2__)
+  return "x86-64-v2 (rebuild with -DRINGGRAD_NATIVE=ON for more)";
+#else
+  return "baseline instructions";
+#endif
+}
+
+int kernels_with(DeviceType device, Provider provider) {
+  int count = 0;
+  for (const KernelBase* kernel = first_kernel(); kernel; kernel = kernel->next())
+    count += kernel->has(device, provider);
+  return count;
+}
+
+}  // namespace
+
+int doctor() {
+  const std::string instructions = has_flag("avx512f") ? "AVX-512" : has_flag("avx2") ? "AVX2" : "SSE";
+  const int native = kernels_with(DeviceType::CPU, Provider::Native),
+            vendor = kernels_with(DeviceType::CPU, Provider::Vendor);
+  const int cuda = kernels_with(DeviceType::CUDA, Provider::Native), gpus = device_count(DeviceType::CUDA);
+  std::error_code ignored;
+  const auto space = std::filesystem::space(".", ignored);
+
+  nlohmann::json report = {
+      {"version", RINGGRAD_VERSION},
+      {"cpu", value_in("/proc/cpuinfo", "model name")},
+      {"cores", cpu_cores()},
+      {"instructions", instructions},
+      {"built_for", built_for()},
+      {"memory_available", value_in("/proc/meminfo", "MemAvailable")},
+      {"disk_available_bytes", static_cast<int64_t>(space.available)},
+      {"cpu_devices", device_count(DeviceType::CPU)},
+      {"cuda_devices", gpus},
+      {"kernels", {{"cpu_native", native}, {"cpu_vendor", vendor}, {"cuda_native", cuda}}},
+#ifdef RINGGRAD_CURL
+      {"download", true},
+#else
+      {"download", false},
+#endif
+#ifdef RINGGRAD_PNG
+      {"png", true},
+#else
+      {"png", false},
+#endif
+  };
+  const auto on = [](bool yes, const char* why_not) {
+    return yes ? std::string("on") : fmt::format("off: {}", why_not);
+  };
+  result(fmt::format("ringgrad {}", RINGGRAD_VERSION));
+  result(fmt::format("cpu        {}, {} cores, {}; built for {}", report["cpu"].get<std::string>(), cpu_cores(),
+                     instructions, built_for()));
+  result(fmt::format("memory     {} available", report["memory_available"].get<std::string>()));
+  result(fmt::format("disk       {} available here", human_bytes(static_cast<int64_t>(space.available))));
+  result(fmt::format("devices    {} logical CPU device(s) (RINGGRAD_CPU_DEVICES), {} CUDA device(s)",
+                     device_count(DeviceType::CPU), gpus));
+  result(fmt::format("kernels    {} native on the CPU, {} from a vendor library, {} on CUDA", native, vendor, cuda));
+  result("cuda       " + on(cuda > 0, "this build has no CUDA kernels"));
+  result("data get   " + on(report["download"], "built without libcurl (libcurl4-openssl-dev)"));
+  result("png        " + on(report["png"], "built without libpng (libpng-dev); predict reads PGM and PPM"));
+  if (json_wanted()) print_json(report);
+  return kOk;
+}
+
+}  // namespace ringgrad::program

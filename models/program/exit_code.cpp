@@ -1,0 +1,48 @@
+#include "models/program/exit_code.h"
+
+#include <new>
+
+#include "core/error.h"
+
+namespace ringgrad::program {
+
+const char* describe(int code) {
+  switch (code) {
+    case kOk:
+      return "success";
+    case kTrainingFailed:
+      return "training failed";
+    case kUsage:
+      return "usage";
+    case kEnvironment:
+      return "the environment lacks something";
+    case kBadData:
+      return "bad data or checkpoint";
+    case kRankDied:
+      return "a rank died";
+    case kOutOfStep:
+      return "timeout, or ranks out of step";
+    case kOutOfMemory:
+      return "out of memory";
+    case kDiskFull:
+      return "disk or file system";
+    case kInterrupted:
+      return "interrupted";
+    default:
+      return "unknown";
+  }
+}
+
+int exit_code_of(const std::exception& error) {
+  const auto is = [&]<class Type>() { return dynamic_cast<const Type*>(&error) != nullptr; };
+  if (is.template operator()<UsageError>()) return kUsage;
+  if (is.template operator()<TimeoutError>()) return kOutOfStep;
+  if (is.template operator()<DistributedError>()) return kRankDied;
+  if (is.template operator()<OutOfMemoryError>() || is.template operator()<std::bad_alloc>()) return kOutOfMemory;
+  if (is.template operator()<DeviceError>() || is.template operator()<CudaError>()) return kEnvironment;
+  if (is.template operator()<DataError>()) return kBadData;
+  if (is.template operator()<IoError>()) return kDiskFull;
+  return kTrainingFailed;
+}
+
+}  // namespace ringgrad::program

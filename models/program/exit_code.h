@@ -1,0 +1,36 @@
+// How the program ends: documented, tested, and printed in words.
+#pragma once
+
+#include <exception>
+#include <string>
+
+namespace ringgrad::program {
+
+enum ExitCode : int {
+  kOk = 0,
+  kTrainingFailed = 1,  // the loss became NaN, or an error nobody foresaw
+  kUsage = 2,           // an unknown command or option, or a value that cannot be
+  kEnvironment = 3,     // no such device, a missing package, a port in use
+  kBadData = 4,         // a data set or checkpoint is missing, damaged or does not fit
+  kRankDied = 5,
+  kOutOfStep = 6,  // a time limit passed, or ranks disagree
+  kOutOfMemory = 7,
+  kDiskFull = 8,
+  kInterrupted = 130,  // Ctrl-C, after saving
+};
+
+const char* describe(int code);  // "a data set or checkpoint is missing or damaged"
+
+// A mistake on the command line; the message is printed as it is.
+struct UsageError : std::exception {
+  explicit UsageError(std::string message) : message_(std::move(message)) {}
+  const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  std::string message_;
+};
+
+// The code for an exception that reached main.
+int exit_code_of(const std::exception& error);
+
+}  // namespace ringgrad::program

@@ -1,0 +1,18 @@
+// The program `ringgrad`. Every error ends here: what, where and how to mend it, on stderr, and the exit code in words.
+#include <cstdlib>
+#include <iostream>
+
+#include "models/program/commands.h"
+#include "models/program/exit_code.h"
+
+int main(int argc, char** argv) {
+  using namespace ringgrad::program;
+  try {
+    return run_command_line(argc, argv);
+  } catch (const std::exception& error) {
+    const int code = exit_code_of(error);
+    std::cerr << "ringgrad: " << error.what() << "\nringgrad: failed (exit " << code << ": " << describe(code) << ")\n";
+    if (std::getenv("RINGGRAD_DEBUG")) throw;  // for a debugger's backtrace
+    return code;
+  }
+}

@@ -1,0 +1,64 @@
+// What each command can be told. Values that a recipe decides are optional here; see recipe.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ringgrad::program {
+
+struct TrainOptions {
+  std::string model;  // "" : the data set's default
+  std::string data = "digits";
+  std::string data_dir;
+  std::string device = "cpu";
+  std::string dtype = "fp32";
+  std::string out;     // the run directory; "" : runs/NNNN-data-model
+  std::string resume;  // a run directory to continue
+  uint64_t seed = 1;
+  int workers = 1;         // data loader threads
+  int64_t max_steps = 0;   // stop after so many steps of this call; 0: never
+  int64_t save_every = 0;  // checkpoint every so many steps, besides every epoch; 0: never
+  // Decided by the recipe unless set
+  std::optional<int64_t> epochs, batch;
+  std::optional<double> lr, momentum, weight_decay, label_smoothing, warmup, clip_norm;
+  std::optional<std::string> optimizer, schedule;
+  std::optional<int64_t> crop, cutout;
+  std::optional<bool> flip, nesterov;
+};
+
+struct EvalOptions {
+  std::string checkpoint;  // a run directory or a .safetensors file
+  std::string model, data, data_dir, device = "cpu";
+  bool confusion = false;
+};
+
+struct PredictOptions {
+  std::string checkpoint;
+  std::string image;  // a PNG, PGM or PPM file, or an index into the test set
+  std::string data, data_dir;
+};
+
+struct DataOptions {
+  std::string action;  // list, make, get, check
+  std::string name;
+  std::string data_dir;
+};
+
+struct InspectOptions {
+  std::string path;
+  std::string npy;     // write this tensor …
+  std::string output;  // … to this .npy file
+};
+
+struct GraphOptions {
+  std::string model = "cnn";
+  bool dot = false;
+};
+
+struct BenchOpsOptions {
+  int repetitions = 300;
+};
+
+}  // namespace ringgrad::program

@@ -1,0 +1,42 @@
+// How a model is trained on a data set by default. Every value can be set on the command line, and the whole recipe is
+// printed and saved with the run.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "models/program/options.h"
+
+namespace ringgrad::program {
+
+struct Recipe {
+  std::string model, data;
+  int64_t epochs = 4;
+  int64_t batch = 128;
+  std::string optimizer = "sgd";
+  double lr = 0.1;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 5e-4;
+  std::string schedule = "onecycle";
+  double warmup = 0;  // epochs
+  double label_smoothing = 0;
+  double clip_norm = 0;
+  int64_t crop = 0, cutout = 0;
+  bool flip = false;
+};
+
+// The defaults for the model and data with the options laid over them. Throws UsageError, with a suggestion, on a name
+// or a value that cannot be.
+Recipe make_recipe(const TrainOptions& options);
+
+// The learning rate of step `step` of `total_steps`, steps_per_epoch to an epoch. A pure function, so that resuming
+// needs no state.
+double learning_rate(const Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch);
+
+nlohmann::json to_json(const Recipe& recipe);
+Recipe recipe_from_json(const nlohmann::json& json);
+std::string summary(const Recipe& recipe);  // one line
+
+}  // namespace ringgrad::program

@@ -1,0 +1,35 @@
+// Thirty lines that somebody who knows libtorch would write: a network, a loss, an optimizer, fifty steps.
+#include <cstdio>
+
+#include "autograd/ops.h"
+#include "core/factory.h"
+#include "core/random.h"
+#include "nn/linear.h"
+#include "nn/optim/sgd.h"
+
+using namespace ringgrad;
+
+struct Net : nn::Module {
+  nn::Linear fc1{2, 16}, fc2{16, 2};
+  Net() {
+    register_module("fc1", fc1);
+    register_module("fc2", fc2);
+  }
+  Tensor forward(const Tensor& x) override { return fc2(relu(fc1(x))); }
+};
+
+int main() {
+  manual_seed(1);
+  Net model;
+  optim::SGD optimizer(model.parameters(), {.lr = 0.5, .momentum = 0.9});
+  const Tensor x = tensor<float>({0, 0, 0, 1, 1, 0, 1, 1}, {4, 2});  // exclusive or
+  const Tensor target = tensor<int64_t>({0, 1, 1, 0});
+  for (int step = 0; step < 200; ++step) {
+    optimizer.zero_grad();
+    cross_entropy(model(x), target).backward();
+    optimizer.step();
+  }
+  const float loss = cross_entropy(model(x), target).item<float>();
+  std::printf("loss %.4f\n", loss);
+  return loss < 0.05f ? 0 : 1;
+}

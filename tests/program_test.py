@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Drives the program `ringgrad` as a person would: program_test.py PATH_TO_RINGGRAD [test names].
+
+Results go to stdout, everything else to stderr; exit codes are those of --help; a run that is stopped at any step and
+resumed ends with the same bytes as one that was not.
+"""
+
+import hashlib, json, os, pathlib, shutil, signal, subprocess, sys, tempfile, time, unittest
+
+PROGRAM = pathlib.Path(sys.argv[1]).resolve()
+
+
+def sha256(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+
+
+class Program(unittest.TestCase):
+    """Each test runs in a directory of its own; the generated digits are made once for all of them."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.mkdtemp(prefix="ringgrad-data-")
+        done = subprocess.run([PROGRAM, "data", "make", "digits", "--data-dir", cls.shared], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.shared)
+
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ringgrad-test-"))
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def run_program(self, *words, code=0, **options):
+        environment = {**os.environ, "RINGGRAD_DATA_DIR": self.shared, **options.pop("env", {})}
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, cwd=self.dir, env=environment, timeout=120,
+                              **options)
+        self.assertEqual(done.returncode, code, f"{words}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}")
+        return done
+
+    def start(self, *words):
+        return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir,
+                                env={**os.environ, "RINGGRAD_DATA_DIR": self.shared})
+
+    # A run short enough for a test: `steps` steps of a small batch.
+    def short_run(self, out, steps, *words):
+        return self.run_program("train", "--batch", "32", "--epochs", "1", "--out", out, "--max-steps", str(steps), *words)
+
+    # ---- mistakes on the command line --------------------------------------------------------------------------------
+
+    def test_misspelt_command_is_suggested(self):
+        done = self.run_program("trian", code=2)
+        self.assertIn("no command 'trian'. Did you mean 'train'?", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_misspelt_option_is_suggested(self):
+        self.assertIn("Did you mean '--epochs'?", self.run_program("train", "--epoch", "1", code=2).stderr)
+        self.assertIn("Did you mean '--label-smoothing'?", self.run_program("train", "--lable-smoothing=1", code=2).stderr)
+
+    def test_misspelt_values_are_suggested(self):
+        self.assertIn("Did you mean 'digits'?", self.run_program("train", "--data", "digit", code=2).stderr)
+        self.assertIn("Did you mean 'resnet20'?", self.run_program("train", "--model", "resnt20", code=2).stderr)
+        self.assertIn("Did you mean 'adam'?", self.run_program("train", "--optimizer", "adm", code=2).stderr)
+
+    def test_values_out_of_range(self):
+        for words in (["--batch", "0"], ["--lr", "-1"], ["--epochs", "0"], ["--label-smoothing", "1"], ["--workers", "-1"],
+                      ["--batch", "x"], ["--device", "gpu"], ["--dtype", "fp31"]):
+            with self.subTest(words=words):
+                done = self.run_program("train", *words, code=3 if words[0] == "--device" else 2)
+                self.assertTrue(done.stderr.startswith("ringgrad: "), done.stderr)
+                self.assertLessEqual(len(done.stderr.splitlines()), 5)
+
+    def test_no_cuda_device(self):
+        if json.loads(self.run_program("doctor", "--json").stdout)["cuda_devices"] == 0:
+            self.run_program("train", "--device", "cuda", code=3)
+
+    def test_help_and_version(self):
+        self.assertIn("Examples", self.run_program("--help").stdout)
+        self.assertIn("--label-smoothing", self.run_program("train", "--help").stdout)
+        self.assertIn("ringgrad 0.", self.run_program("--version").stdout)
+
+    # ---- data and checkpoints ----------------------------------------------------------------------------------------
+
+    def test_missing_data_says_how_to_get_it(self):
+        done = self.run_program("train", "--data", "mnist", "--data-dir", str(self.dir), code=4)
+        self.assertIn("ringgrad data get mnist", done.stderr)
+
+    def test_damaged_data_names_the_file(self):
+        data = self.dir / "data"
+        shutil.copytree(self.shared, data)
+        images = next(data.rglob("train-images-idx3-ubyte"))
+        images.write_bytes(images.read_bytes()[:1000])
+        done = self.run_program("train", "--data-dir", str(data), code=4)
+        self.assertIn("train-images-idx3-ubyte", done.stderr)
+
+    def test_data_list_and_check(self):
+        listed = json.loads(self.run_program("data", "list", "--json").stdout)
+        self.assertIn("digits", json.dumps(listed))
+        self.run_program("data", "check", "digits")
+
+    def test_damaged_checkpoint_is_refused(self):
+        self.short_run("run", 2)
+        model = self.dir / "run/model.safetensors"
+        whole = bytearray(model.read_bytes())
+        whole[-100] ^= 1
+        model.write_bytes(whole)
+        self.assertIn("SHA-256", self.run_program("eval", "run/model.safetensors", "--model", "cnn", code=4).stderr)
+        model.write_bytes(whole[:200])
+        self.run_program("eval", "run/model.safetensors", "--model", "cnn", code=4)
+        self.run_program("eval", "nothing.safetensors", code=4)
+
+    # ---- training ------------------------------------------------------------------------------------------------
+
+    def test_json_is_one_document_and_the_run_is_complete(self):
+        done = self.run_program("train", "--batch", "512", "--epochs", "1", "--out", "run", "--json")
+        document = json.loads(done.stdout)
+        for key in ("test_accuracy", "test_loss", "epochs", "seconds", "images_per_second", "run"):
+            self.assertIn(key, document)
+        run = self.dir / "run"
+        self.assertEqual(json.loads((run / "config.json").read_text())["recipe"]["batch"], 512)
+        metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([line["test_accuracy"] for line in metrics], [document["test_accuracy"]])
+        evaluated = json.loads(self.run_program("eval", "run", "--json").stdout)
+        self.assertEqual(evaluated["accuracy"], document["test_accuracy"])
+        self.assertEqual(evaluated["correct"] / evaluated["total"], evaluated["accuracy"])
+        self.assertIn("loss", evaluated)
+
+    def test_output_to_a_file_has_no_escapes(self):
+        done = self.short_run("run", 3)
+        self.assertNotIn("\033", done.stdout + done.stderr)
+        self.assertNotIn("\r", done.stdout + done.stderr)
+
+    def test_same_seed_same_bytes_and_another_seed_others(self):
+        for out, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+            self.short_run(out, 8, "--seed", seed)
+        model = [sha256(self.dir / out / "model.safetensors") for out in "abc"]
+        self.assertEqual(model[0], model[1])
+        self.assertNotEqual(model[0], model[2])
+
+    def test_threads_and_workers_do_not_change_the_result(self):
+        self.run_program("train", "--batch", "32", "--out", "a", "--max-steps", "8", "--workers", "0",
+                         env={"RINGGRAD_THREADS": "1"})
+        self.run_program("train", "--batch", "32", "--out", "b", "--max-steps", "8", "--workers", "3",
+                         env={"RINGGRAD_THREADS": "3"})
+        self.assertEqual(sha256(self.dir / "a/model.safetensors"), sha256(self.dir / "b/model.safetensors"))
+
+    def test_resume_is_bit_exact(self):
+        common = ["--batch", "512", "--epochs", "2", "--optimizer", "adam"]
+        self.run_program("train", *common, "--out", "whole")
+        for steps in ("5", "24"):  # in the middle of the first epoch, and at its end
+            out = "part" + steps
+            self.run_program("train", *common, "--out", out, "--max-steps", steps)
+            self.run_program("train", "--resume", out)
+            self.assertEqual(sha256(self.dir / "whole/model.safetensors"), sha256(self.dir / out / "model.safetensors"), out)
+
+    def test_interrupt_saves_and_resumes(self):
+        child = self.start("train", "--batch", "16", "--epochs", "50", "--out", "run")
+        deadline = time.time() + 60
+        while not (self.dir / "run/config.json").exists() and time.time() < deadline:
+            time.sleep(0.05)
+        time.sleep(1)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=20)
+        self.assertEqual(child.returncode, 130, err)
+        self.assertIn("--resume run", out + err)
+        self.run_program("train", "--resume", "run", "--max-steps", "3")
+
+    def test_a_diverging_run_fails(self):
+        done = self.run_program("train", "--lr", "1e30", "--schedule", "constant", "--batch", "32", code=1)
+        self.assertIn("step", done.stderr)
+
+    def test_full_disk_keeps_the_old_checkpoint(self):
+        self.short_run("run", 2)
+        before = sha256(self.dir / "run/checkpoint.safetensors")
+        limited = f'ulimit -f 64; trap "" XFSZ; exec "{PROGRAM}" train --resume run --max-steps 1'
+        done = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, cwd=self.dir,
+                              env={**os.environ, "RINGGRAD_DATA_DIR": self.shared})
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertEqual(before, sha256(self.dir / "run/checkpoint.safetensors"))
+        self.assertEqual([], list((self.dir / "run").glob("*.tmp*")))
+
+    # ---- the other commands ------------------------------------------------------------------------------------------
+
+    def test_predict(self):
+        self.short_run("run", 30)
+        answer = json.loads(self.run_program("predict", "run", "7", "--json").stdout)
+        self.assertAlmostEqual(sum(answer["probabilities"].values()), 1, places=4)
+        (self.dir / "digit.pgm").write_bytes(b"P5\n28 28\n255\n" + bytes(28 * 28))
+        self.run_program("predict", "run", "digit.pgm")
+        (self.dir / "broken.pgm").write_bytes(b"P5\n28 28\n255\n" + bytes(100))
+        self.run_program("predict", "run", "broken.pgm", code=4)
+        self.run_program("predict", "run", "99999", code=2)
+
+    def test_inspect(self):
+        self.short_run("run", 2)
+        document = json.loads(self.run_program("inspect", "run/model.safetensors", "--json").stdout)
+        names = [tensor["name"] for tensor in document["tensors"]]
+        self.assertIn("fc.weight", names)
+        self.run_program("inspect", "run/model.safetensors", "--npy", "fc.weight", "--output", "w.npy")
+        self.assertTrue((self.dir / "w.npy").read_bytes().startswith(b"\x93NUMPY"))
+        images = next(pathlib.Path(self.shared).rglob("t10k-images-idx3-ubyte"))
+        self.assertIn("28", self.run_program("inspect", str(images)).stdout)
+
+    def test_graph(self):
+        self.assertIn("conv2d", self.run_program("graph", "cnn").stdout)
+        self.assertIn("digraph", self.run_program("graph", "cnn", "--dot").stdout)
+
+    def test_bench_ops(self):
+        document = json.loads(self.run_program("bench", "ops", "--repetitions", "3", "--json").stdout)
+        self.assertGreater(document["add_forward_backward_ns"], document["add_untracked_ns"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
