@@ -17,6 +17,16 @@ T* flat(const Tensor& x, const Tensor& param) {
   return x.data<T>();
 }
 
+// The loop is a function of its own, with everything passed by value: what a closure holds by reference might, for all
+// the compiler knows, be overwritten by the stores, and then nothing becomes a vector instruction.
+template <class T, class Update, class A = Accumulator<T>>
+void descend(T* p, const T* g, int64_t begin, int64_t end, A rate, A decay, Update update) {
+  for (int64_t i = begin; i < end; ++i) {
+    const A value = static_cast<A>(p[i]);
+    p[i] = static_cast<T>(value - rate * update(i, static_cast<A>(g[i]) + decay * value));
+  }
+}
+
 void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, const Tensor& grad, const Tensor& lr,
                   const Tensor& step, const kernels::SgdOptions& o) {
   ASSERT(buffer.defined() || o.momentum == 0);
@@ -27,15 +37,12 @@ void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, cons
     const T* const g = flat<T>(grad, param);
     const A rate = static_cast<A>(*lr.data<double>()), decay = static_cast<A>(o.weight_decay);
     const A momentum = static_cast<A>(o.momentum), fresh = static_cast<A>(1 - o.dampening);
+    const int64_t n = param.numel();
     const bool first = *step.data<int64_t>() == 0;
     // How a step uses its gradient is decided outside the loop: update(i, gradient) returns the direction.
-    const auto run = [&](auto update) {
-      parallel_for(stream, param.numel(), kUnitElements, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const A value = static_cast<A>(p[i]);
-          p[i] = static_cast<T>(value - rate * update(i, static_cast<A>(g[i]) + decay * value));
-        }
-      });
+    const auto run = [=](auto update) {
+      parallel_for(stream, n, kUnitElements,
+                   [=](int64_t begin, int64_t end) { descend(p, g, begin, end, rate, decay, update); });
     };
     if (o.momentum == 0) {
       run([](int64_t, A gradient) { return gradient; });
@@ -62,31 +69,46 @@ void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, cons
   });
 }
 
+template <class A>
+struct AdamFactors {
+  A beta1, fresh1, beta2, fresh2, eps, rate, correction, decay, keep;
+};
+
+template <class T, class A = Accumulator<T>>
+void adam_range(T* p, T* m, T* v, const T* g, int64_t begin, int64_t end, AdamFactors<A> f) {
+  for (int64_t i = begin; i < end; ++i) {
+    const A value = static_cast<A>(p[i]), gradient = static_cast<A>(g[i]) + f.decay * value;
+    const A mean = f.beta1 * static_cast<A>(m[i]) + f.fresh1 * gradient;
+    const A square = f.beta2 * static_cast<A>(v[i]) + f.fresh2 * gradient * gradient;
+    m[i] = static_cast<T>(mean);
+    v[i] = static_cast<T>(square);
+    p[i] = static_cast<T>(f.keep * value - f.rate * mean / (std::sqrt(square) * f.correction + f.eps));
+  }
+}
+
 void adam_step_cpu(Stream stream, const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
                    const Tensor& lr, const Tensor& step, const kernels::AdamOptions& o) {
   visit_floating("adam_step", param.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
+    const double rate = *lr.data<double>(), t = static_cast<double>(*step.data<int64_t>() + 1);
+    const AdamFactors<A> factors{
+        .beta1 = static_cast<A>(o.beta1),
+        .fresh1 = static_cast<A>(1 - o.beta1),
+        .beta2 = static_cast<A>(o.beta2),
+        .fresh2 = static_cast<A>(1 - o.beta2),
+        .eps = static_cast<A>(o.eps),
+        // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into one factor.
+        .rate = static_cast<A>(rate / (1 - std::pow(o.beta1, t))),
+        .correction = static_cast<A>(1 / std::sqrt(1 - std::pow(o.beta2, t))),
+        .decay = static_cast<A>(o.decoupled ? 0 : o.weight_decay),
+        .keep = static_cast<A>(o.decoupled ? 1 - rate * o.weight_decay : 1),
+    };
     T* const p = flat<T>(param, param);
     T* const first_moment = flat<T>(m, param);
     T* const second_moment = flat<T>(v, param);
     const T* const g = flat<T>(grad, param);
-    const double rate = *lr.data<double>(), t = static_cast<double>(*step.data<int64_t>() + 1);
-    const A beta1 = static_cast<A>(o.beta1), fresh1 = static_cast<A>(1 - o.beta1);
-    const A beta2 = static_cast<A>(o.beta2), fresh2 = static_cast<A>(1 - o.beta2), eps = static_cast<A>(o.eps);
-    // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into one factor.
-    const A corrected_rate = static_cast<A>(rate / (1 - std::pow(o.beta1, t)));
-    const A correction = static_cast<A>(1 / std::sqrt(1 - std::pow(o.beta2, t)));
-    const A decay = static_cast<A>(o.decoupled ? 0 : o.weight_decay);
-    const A keep = static_cast<A>(o.decoupled ? 1 - rate * o.weight_decay : 1);
-    parallel_for(stream, param.numel(), kUnitElements, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const A value = static_cast<A>(p[i]), gradient = static_cast<A>(g[i]) + decay * value;
-        const A mean = beta1 * static_cast<A>(first_moment[i]) + fresh1 * gradient;
-        const A square = beta2 * static_cast<A>(second_moment[i]) + fresh2 * gradient * gradient;
-        first_moment[i] = static_cast<T>(mean);
-        second_moment[i] = static_cast<T>(square);
-        p[i] = static_cast<T>(keep * value - corrected_rate * mean / (std::sqrt(square) * correction + eps));
-      }
+    parallel_for(stream, param.numel(), kUnitElements, [=](int64_t begin, int64_t end) {
+      adam_range(p, first_moment, second_moment, g, begin, end, factors);
     });
   });
 }
