@@ -3,6 +3,7 @@
 // g++ 12 takes the undefined registers of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
 #pragma GCC diagnostic pop
