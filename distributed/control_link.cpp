@@ -14,9 +14,8 @@ struct Header {
   ControlKind kind;
   FailureKind failure;
   uint16_t text_length;
-  uint64_t number;
 };
-static_assert(sizeof(Header) == 16);
+static_assert(sizeof(Header) == 8);
 constexpr uint32_t kMagic = 0x72674374;
 
 bool sensible(const Header& header) {
@@ -39,7 +38,7 @@ void ControlLink::send(const ControlMessage& message, int descriptor) noexcept {
   if (closed_ || !socket_) return;
   char bytes[sizeof(Header) + kMaxText];
   const size_t length = std::min(message.text.size(), kMaxText);
-  const Header header{kMagic, message.kind, message.failure, static_cast<uint16_t>(length), message.number};
+  const Header header{kMagic, message.kind, message.failure, static_cast<uint16_t>(length)};
   std::memcpy(bytes, &header, sizeof header);
   std::memcpy(bytes + sizeof header, message.text.data(), length);
 
@@ -100,7 +99,7 @@ std::optional<ControlMessage> ControlLink::receive() {
     return {};
   }
   if (buffer_.size() < sizeof header + header.text_length) return {};
-  ControlMessage message{header.kind, header.failure, header.number, buffer_.substr(sizeof header, header.text_length)};
+  ControlMessage message{header.kind, header.failure, buffer_.substr(sizeof header, header.text_length)};
   buffer_.erase(0, sizeof header + header.text_length);
   if (message.kind == ControlKind::Descriptor) {
     if (descriptors_.empty()) {
@@ -111,11 +110,6 @@ std::optional<ControlMessage> ControlLink::receive() {
     descriptors_.pop_front();
   }
   return message;
-}
-
-void ControlLink::close() {
-  socket_.reset();
-  closed_ = true;
 }
 
 }  // namespace ringgrad

@@ -17,16 +17,15 @@ namespace ringgrad {
 
 enum class ControlKind : uint8_t {
   Goodbye,     // the sender leaves in good order
-  Failed,      // the sender gives the group up: failure kind and text
-  Query,       // where are you? number: the asker's collective
-  Position,    // the answer. number: the last collective that the sender has entered; text: what it does
-  Descriptor,  // a file for the receiver; number: its size or 0
+  Failed,      // the sender gives the group up; failure and text say why
+  Query,       // where are you?
+  Position,    // the answer. text: the frame of the collective that the sender has entered last, then words
+  Descriptor,  // a file for the receiver
 };
 
 struct ControlMessage {
   ControlKind kind;
   FailureKind failure = FailureKind::Died;
-  uint64_t number = 0;
   std::string text = {};
   FileDescriptor descriptor = {};
 };
@@ -47,7 +46,6 @@ class ControlLink {
 
   bool closed() const { return closed_; }  // by the peer, or by its death; nothing more will arrive
   int descriptor() const { return socket_.get(); }
-  void close();
 
  private:
   void read_available();

@@ -24,16 +24,16 @@ const char* name(Operation operation) {
   return names[static_cast<int>(operation)];
 }
 
+bool reduces(Operation operation) {
+  return operation == Operation::AllReduce || operation == Operation::Reduce || operation == Operation::ReduceScatter;
+}
+
 namespace {
 
 constexpr size_t kAgreed = offsetof(Frame, part);  // bytes that all ranks have alike
 
 uint32_t crc_of(const void* bytes, size_t n) {
   return static_cast<uint32_t>(crc32(0, static_cast<const Bytef*>(bytes), static_cast<uInt>(n)));
-}
-
-bool has_reduction(Operation operation) {
-  return operation == Operation::AllReduce || operation == Operation::Reduce || operation == Operation::ReduceScatter;
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ uint64_t fingerprint(const Frame& frame) {
 
 std::string describe(const Frame& frame) {
   std::string text = name(frame.operation);
-  if (has_reduction(frame.operation)) text += str(" (", name(frame.reduce_op), ")");
+  if (reduces(frame.operation)) text += str(" (", name(frame.reduce_op), ")");
   if (frame.operation != Operation::Barrier && frame.operation != Operation::Split)
     text += str(" of ", frame.count, " ", name(frame.dtype));
   if (frame.root >= 0) text += str(", root ", frame.root);

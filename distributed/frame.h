@@ -34,6 +34,8 @@ enum class Operation : uint8_t {
 const char* name(ReduceOp op);          // "average"
 const char* name(Operation operation);  // "all_reduce"
 
+bool reduces(Operation operation);  // all_reduce, reduce, reduce_scatter
+
 inline constexpr uint32_t kFrameMagic = 0x64724752;  // "RGrd" in memory
 inline constexpr uint16_t kFrameVersion = 1;
 inline constexpr uint64_t kMaxPayload = uint64_t{1} << 30;

@@ -1,5 +1,6 @@
 // The control side of MeshTransport: who leaves, who fails, who is missed, and who is to blame.
-#include <poll.h>
+#include <algorithm>
+#include <cstring>
 
 #include "core/check.h"
 #include "distributed/mesh_transport.h"
@@ -19,12 +20,35 @@ void MeshTransport::tell_all(const ControlMessage& message) noexcept {
 void MeshTransport::abort(const Failure& failure) noexcept {
   if (failure_) return;
   failure_ = failure;
-  tell_all({ControlKind::Failed, failure.kind, 0, failure.text});
+  tell_all({ControlKind::Failed, failure.kind, failure.text});
 }
 
 void MeshTransport::fail(Failure failure) {
   abort(failure);
   throw_failure(*failure_);
+}
+
+void MeshTransport::interrupt(const Failure& failure) noexcept {
+  {
+    std::lock_guard lock(interrupt_mutex_);
+    if (!interruption_) interruption_ = failure;
+  }
+  interrupted_ = true;
+  const uint64_t one = 1;
+  (void)!write(doorbell_.get(), &one, sizeof one);
+}
+
+void MeshTransport::check_interrupt() {
+  if (failure_) throw_failure(*failure_);
+  if (!interrupted_) return;
+  std::lock_guard lock(interrupt_mutex_);
+  fail(*interruption_);
+}
+
+void MeshTransport::watch(std::vector<pollfd>& descriptors) const {
+  for (const Peer& peer : peers_)
+    if (peer.control.descriptor() >= 0 && !peer.control.closed())
+      descriptors.push_back({peer.control.descriptor(), POLLIN | POLLRDHUP, 0});
 }
 
 void MeshTransport::answer(ControlMessage message, int rank) {
@@ -36,12 +60,13 @@ void MeshTransport::answer(ControlMessage message, int rank) {
     case ControlKind::Failed:
       fail({message.failure, message.text});
     case ControlKind::Query: {
-      const auto& describe = position().describe;
-      peer.control.send({ControlKind::Position, {}, position().entered, describe ? describe() : ""});
+      const FrameBytes frame = encode(position_.frame);
+      std::string text(reinterpret_cast<const char*>(frame.data()), frame.size());
+      peer.control.send({ControlKind::Position, {}, text + describe(position_)});
       break;
     }
     case ControlKind::Position:
-      peer.position = std::move(message);
+      hear(message, rank);
       break;
     case ControlKind::Descriptor:
       peer.descriptors.push_back(std::move(message.descriptor));
@@ -49,20 +74,34 @@ void MeshTransport::answer(ControlMessage message, int rank) {
   }
 }
 
+void MeshTransport::hear(const ControlMessage& position, int rank) {
+  FrameBytes bytes;
+  if (position.text.size() < bytes.size()) return;
+  std::memcpy(bytes.data(), position.text.data(), bytes.size());
+  const Frame theirs = decode(bytes);
+  peers_[rank].position = position.text.substr(bytes.size());
+  peers_[rank].entered = theirs.sequence;
+  if (theirs.sequence == position_.frame.sequence && theirs.sequence > 0) compare(theirs, rank);
+}
+
+void MeshTransport::compare(const Frame& theirs, int rank) {
+  try {
+    check_in_step(position_.frame, this->rank(), theirs, rank);
+  } catch (const OutOfStepError& error) {
+    fail({FailureKind::OutOfStep, error.what()});
+  }
+}
+
 // What ranks say comes first, and only then whose connection is closed: a rank that gives up closes its connections,
 // too, and its words name the culprit.
 void MeshTransport::attend() {
-  if (failure_) throw_failure(*failure_);
+  check_interrupt();
   for (int r = 0; r < size(); ++r)
     while (auto message = peers_[r].control.receive()) answer(std::move(*message), r);
-  for (int r = 0; r < size(); ++r) {
-    ControlLink& control = peers_[r].control;
-    if (r == rank() || !control.closed() || control.descriptor() < 0) continue;
-    if (!peers_[r].left)
+  for (int r = 0; r < size(); ++r)
+    if (r != rank() && peers_[r].control.closed() && !peers_[r].left)
       fail({FailureKind::Died,
             str("rank ", r, " died: its connection to rank ", rank(), " was closed without a goodbye")});
-    control.close();
-  }
 }
 
 // A data stream has ended. That may be a consequence only, so the control connections get a moment to tell the cause.
@@ -83,8 +122,8 @@ void MeshTransport::lost(int rank, const std::string& how) {
 // asked where it is: the one to blame has not come to this collective, or does not answer at all.
 void MeshTransport::timed_out() {
   for (Peer& peer : peers_) peer.position.reset();
-  tell_all({ControlKind::Query, {}, position().entered});
-  const auto answered = [&](const Peer& peer) { return peer.position || peer.control.descriptor() < 0; };
+  tell_all({ControlKind::Query});
+  const auto answered = [](const Peer& peer) { return peer.position || peer.left || peer.control.descriptor() < 0; };
   const auto deadline = Deadline::after(kRollCall);
   while (!deadline.passed() && !std::all_of(peers_.begin(), peers_.end(), answered)) sleep(deadline.poll_timeout());
 
@@ -96,8 +135,8 @@ void MeshTransport::timed_out() {
       text += str("; rank ", r, " has left the group");
     else if (!peer.position)
       text += str("; rank ", r, " does not answer: it is stopped, or cut off");
-    else if (peer.position->number < position().entered)
-      text += str("; rank ", r, " has not come to it: it is ", peer.position->text);
+    else if (peer.entered < position_.frame.sequence)
+      text += str("; rank ", r, " has not come to it: it is ", *peer.position);
   }
   if (text.empty()) {
     text = "; all ranks are in it";

@@ -1,25 +1,16 @@
 #include "distributed/mesh_transport.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <exception>
 
 #include "core/check.h"
-#include "distributed/shm_channel.h"
-#include "distributed/socket_channel.h"
 
 namespace ringgrad {
 namespace {
 
-constexpr uint32_t kBoardMagic = 0x64424752;
-constexpr size_t kQueueBytes =
-    512 << 10;  // two segments of the ring; four such queues lie in a core's second-level cache
 constexpr int kSpins = 1000;
 constexpr size_t kPiecesAtOnce = 8;
-
-size_t queue_offset(int peer) { return kBoardBytes + ByteQueue::footprint(kQueueBytes) * static_cast<size_t>(peer); }
+constexpr std::chrono::milliseconds kAskAfter{500};  // of silence: where is everybody?
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -29,66 +20,10 @@ inline void pause() {
 
 }  // namespace
 
-MeshTransport::MeshTransport(int rank, std::vector<Link> links)
-    : Transport(rank, static_cast<int>(links.size())), exceptions_at_birth_(std::uncaught_exceptions()) {
-  for (Link& link : links)
-    peers_.push_back({ControlLink(std::move(link.control)), std::move(link.data), {}, {}, {}, {}, {}, {}, {}, {}});
-  for (int r = 0; r < size(); ++r) {
-    any_local_ |= local(peers_[r]);
-    all_local_ &= r == rank || local(peers_[r]);
-  }
-  if (!any_local_ && size() > 1) return;
-
-  memory_ = SharedMemory::create(queue_offset(size()));
-  doorbell_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  CHECK_AS(DistributedError, doorbell_, "transport: eventfd: ", std::strerror(errno));
-  Board& own = *new (memory_->data()) Board{};
-  own.rank = rank;
-  own.size = size();
-  own.queue_capacity = kQueueBytes;
-  sched_getaffinity(0, sizeof own.cpus, &own.cpus);
-  own.magic = kBoardMagic;
-  for (Peer& peer : peers_) {
-    if (!local(peer)) continue;
-    peer.control.send({ControlKind::Descriptor, {}, memory_->size()}, memory_->descriptor());
-    peer.control.send({ControlKind::Descriptor}, doorbell_.get());
-  }
-}
-
-void MeshTransport::complete(Deadline deadline) {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  if (memory_) cpus = board(rank()).cpus;
-  int locals = 1;
-  for (int r = 0; r < size(); ++r) {
-    Peer& peer = peers_[r];
-    if (r == rank()) continue;
-    if (peer.data) {
-      peer.channel = std::make_unique<SocketChannel>(std::move(peer.data));
-      continue;
-    }
-    while (peer.descriptors.size() < 2) {
-      attend();
-      if (peer.descriptors.size() >= 2) break;
-      pollfd ready{peer.control.descriptor(), POLLIN, 0};
-      CHECK_AS(TimeoutError, poll(&ready, 1, deadline.poll_timeout()) != 0 || !deadline.passed(), "transport: rank ", r,
-               " did not send its shared memory");
-    }
-    peer.memory = SharedMemory::open(std::move(peer.descriptors[0]));
-    peer.doorbell = std::move(peer.descriptors[1]);
-    peer.descriptors.clear();
-    const Board& theirs = board(r);
-    CHECK_AS(DistributedError,
-             peer.memory->size() == memory_->size() && theirs.magic == kBoardMagic && theirs.rank == r &&
-                 theirs.size == size() && theirs.queue_capacity == kQueueBytes,
-             "transport: rank ", r, " has another program or version than rank ", rank());
-    CPU_OR(&cpus, &cpus, &theirs.cpus);
-    ++locals;
-    peer.channel = std::make_unique<ShmChannel>(ByteQueue(memory_->data() + queue_offset(r), kQueueBytes),
-                                                ByteQueue(peer.memory->data() + queue_offset(rank()), kQueueBytes));
-  }
-  // A core for every rank, or a spinning rank would keep away the one it waits for.
-  roomy_ = locals <= CPU_COUNT(&cpus);
+std::string describe(const Position& position) {
+  if (position.frame.sequence == 0) return "before its first collective";
+  const std::string names = position.about ? str(" (", *position.about, ")") : "";
+  return str(position.inside ? "in " : "outside of collectives, its last one was ", describe(position.frame), names);
 }
 
 MeshTransport::~MeshTransport() {
@@ -112,9 +47,16 @@ Transfer MeshTransport::recv(int peer, std::span<std::byte> bytes) {
 }
 
 void MeshTransport::wait(const Transfer& transfer) {
+  check_interrupt();
   const Peer& peer = peers_[transfer.peer];
   const Queue& queue = transfer.outgoing ? peer.sends : peer.recvs;
   wait_until([&] { return queue.done >= transfer.number; });
+}
+
+void MeshTransport::enter(const Frame& frame, std::shared_ptr<const std::string> about) {
+  check_interrupt();
+  position_ = {frame, true, std::move(about)};
+  if (memory_) show_position();
 }
 
 // -- moving bytes ---------------------------------------------------------------------------------------------------
@@ -183,13 +125,13 @@ bool MeshTransport::progress() {
 template <class Done>
 void MeshTransport::wait_until(Done done) {
   const int spins = spinning() && roomy_ ? kSpins : 0;
-  Deadline deadline;
-  bool quiet = false;  // the deadline runs, since the first sleep after something has moved
+  Deadline ask, deadline;
+  enum { Moving, Quiet, Asked } silence = Moving;
   for (int spin = 0;;) {
     if (done()) return;
     if (progress()) {
       spin = 0;
-      quiet = false;
+      silence = Moving;
       continue;
     }
     if (spin++ < spins) {
@@ -200,25 +142,36 @@ void MeshTransport::wait_until(Done done) {
     const bool moved = progress();
     if (moved || done()) {
       if (memory_) board(rank()).sleeping.store(0);
-      if (moved) quiet = false;
+      if (moved) silence = Moving;
       continue;
     }
-    if (!std::exchange(quiet, true)) deadline = Deadline::after(timeout());
-    if (deadline.passed()) timed_out();
-    sleep(deadline.poll_timeout());
+    if (silence == Moving) {  // the first sleep after something has moved
+      ask = Deadline::after(kAskAfter);
+      deadline = Deadline::after(timeout());
+      silence = Quiet;
+    } else if (deadline.passed()) {
+      timed_out();
+    } else if (silence == Quiet && ask.passed()) {
+      tell_all({ControlKind::Query});
+      silence = Asked;
+    }
+    if (memory_) compare_boards();
+    const int patience = deadline.poll_timeout();
+    sleep(silence == Quiet ? std::min(ask.poll_timeout(), patience) : patience);
   }
 }
 
 void MeshTransport::wait_until(bool (*done)(void*), void* context) {
+  check_interrupt();
   wait_until([=] { return done(context); });
 }
 
 void MeshTransport::sleep(int milliseconds) {
-  if (failure_) throw_failure(*failure_);
+  check_interrupt();
   polled_.clear();
   watch(polled_);
   const size_t controls = polled_.size();
-  if (doorbell_) polled_.push_back({doorbell_.get(), POLLIN, 0});
+  polled_.push_back({doorbell_.get(), POLLIN, 0});
   for (const Peer& peer : peers_) {
     const int events = (peer.sends.pending.empty() ? 0 : POLLOUT) | (peer.recvs.pending.empty() ? 0 : POLLIN);
     if (peer.channel && peer.channel->descriptor() >= 0 && events != 0)
@@ -227,50 +180,10 @@ void MeshTransport::sleep(int milliseconds) {
   poll(polled_.data(), polled_.size(), milliseconds);
   if (memory_) board(rank()).sleeping.store(0);
   uint64_t rings;
-  if (doorbell_) (void)!read(doorbell_.get(), &rings, sizeof rings);
-  if (std::any_of(polled_.begin(), polled_.begin() + controls, [](const pollfd& p) { return p.revents != 0; }))
-    attend();
-}
-
-void MeshTransport::ring_bell(int rank) {
-  Peer& peer = peers_[rank];
-  if (!peer.memory || board(rank).sleeping.load() == 0 || board(rank).sleeping.exchange(0) == 0) return;
-  const uint64_t one = 1;
-  (void)!write(peer.doorbell.get(), &one, sizeof one);
-}
-
-void MeshTransport::watch(std::vector<pollfd>& descriptors) const {
-  for (const Peer& peer : peers_)
-    if (peer.control.descriptor() >= 0) descriptors.push_back({peer.control.descriptor(), POLLIN | POLLRDHUP, 0});
-}
-
-// -- the shared domain ----------------------------------------------------------------------------------------------
-
-Board& MeshTransport::board(int rank) {
-  const auto& memory = rank == this->rank() ? memory_ : peers_[rank].memory;
-  return *std::launder(reinterpret_cast<Board*>(memory->data()));
-}
-
-void MeshTransport::ring_bells() {
-  for (int r = 0; r < size(); ++r) ring_bell(r);
-}
-
-SharedSegment MeshTransport::share(size_t bytes) {
-  if (failure_) throw_failure(*failure_);
-  SharedSegment segment{++segments_, std::vector<std::shared_ptr<SharedMemory>>(peers_.size())};
-  segment.parts[rank()] = SharedMemory::create(bytes);
-  for (Peer& peer : peers_)
-    peer.control.send({ControlKind::Descriptor, {}, bytes}, segment.parts[rank()]->descriptor());
-  for (int r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    Peer& peer = peers_[r];
-    wait_until([&] { return !peer.descriptors.empty(); });
-    segment.parts[r] = SharedMemory::open(std::move(peer.descriptors.front()));
-    peer.descriptors.pop_front();
-    CHECK_AS(OutOfStepError, segment.parts[r]->size() == bytes, "allocate_shared: rank ", rank(), " asks for ", bytes,
-             " bytes, rank ", r, " for ", segment.parts[r]->size());
-  }
-  return segment;
+  (void)!read(doorbell_.get(), &rings, sizeof rings);
+  check_interrupt();
+  const auto ready = [](const pollfd& p) { return p.revents != 0; };
+  if (std::any_of(polled_.begin(), polled_.begin() + static_cast<ptrdiff_t>(controls), ready)) attend();
 }
 
 }  // namespace ringgrad

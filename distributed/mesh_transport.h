@@ -4,12 +4,16 @@
 // one, else through two queues in shared memory. One thread does everything: it moves what can be moved on all pairs,
 // and where nothing can, sleeps in one poll() on all control connections, all busy sockets and its own doorbell. So a
 // rank that dies, wherever it is in the ring, wakes all ranks at once.
+//
+// mesh_transport.cpp moves bytes and waits, mesh_control.cpp deals with ranks that leave, fail or are missed,
+// mesh_memory.cpp with shared memory.
 #pragma once
 
 #include <poll.h>
 
+#include <atomic>
 #include <deque>
-#include <memory>
+#include <mutex>
 #include <optional>
 
 #include "distributed/channel.h"
@@ -39,9 +43,11 @@ class MeshTransport final : public Transport, private SharedDomain {
   Transfer send(int peer, std::span<const std::byte> bytes) override;
   Transfer recv(int peer, std::span<std::byte> bytes) override;
   void wait(const Transfer& transfer) override;
+  void enter(const Frame& frame, std::shared_ptr<const std::string> about) override;
   const char* channel(int peer) const override { return peers_[peer].channel->name(); }
   SharedDomain* shared() override { return all_local_ ? this : nullptr; }
   void abort(const Failure& failure) noexcept override;
+  void interrupt(const Failure& failure) noexcept override;
   void watch(std::vector<pollfd>& descriptors) const override;
   void attend() override;
 
@@ -55,35 +61,51 @@ class MeshTransport final : public Transport, private SharedDomain {
     uint64_t issued = 0, done = 0;
   };
   struct Peer {
+    explicit Peer(Link link) : control(std::move(link.control)), data(std::move(link.data)) {}
     ControlLink control;
     FileDescriptor data;  // until its channel takes it over
     std::unique_ptr<Channel> channel;
     Queue sends, recvs;
     bool left = false;                       // said goodbye
     std::deque<FileDescriptor> descriptors;  // passed by this peer, in order
-    std::optional<ControlMessage> position;  // its answer to the last query
-    std::shared_ptr<SharedMemory> memory;    // its board and queues
+    std::optional<std::string> position;     // its answer to the last query
+    std::optional<uint64_t> entered;         // the same: which collective
+    std::shared_ptr<SharedMemory> memory;    // its board, queues and staging area
     FileDescriptor doorbell;                 // wakes it
   };
 
-  Board& board(int rank) override;
-  void ring_bells() override;
-  void wait_until(bool (*done)(void*), void* context) override;
-  SharedSegment share(size_t bytes) override;
-
+  // moving and waiting
   template <class Done>
   void wait_until(Done done);
   bool progress();
   bool push(int rank, Peer& peer);
   bool pull(int rank, Peer& peer);
-  void ring_bell(int rank);
   void sleep(int milliseconds);
-  bool local(const Peer& peer) const { return !peer.data && peer.control.descriptor() >= 0; }
+
+  // control
   void tell_all(const ControlMessage& message) noexcept;
   void answer(ControlMessage message, int rank);
+  void hear(const ControlMessage& position, int rank);
+  void compare(const Frame& theirs, int rank);
   [[noreturn]] void fail(Failure failure);
   [[noreturn]] void lost(int rank, const std::string& how);
   [[noreturn]] void timed_out();
+  void check_interrupt();
+
+  // shared memory
+  Board& board(int rank) override;
+  std::byte* staging(int rank) override;
+  void ring_bells() override;
+  void wait_until(bool (*done)(void*), void* context) override;
+  void check_entered() override;
+  SharedSegment share(size_t bytes) override;
+  bool local(const Peer& peer) const { return !peer.data && peer.control.descriptor() >= 0; }
+  std::byte* memory_of(int rank) const;
+  void await_descriptors(int rank, Deadline deadline);
+  void ring_bell(int rank);
+  void show_position();
+  void compare_board(int rank, uint64_t sequence);
+  void compare_boards();
 
   std::deque<Peer> peers_;  // by rank
   std::shared_ptr<SharedMemory> memory_;
@@ -92,6 +114,9 @@ class MeshTransport final : public Transport, private SharedDomain {
   uint64_t segments_ = 0;
   std::vector<pollfd> polled_;
   std::optional<Failure> failure_;
+  std::mutex interrupt_mutex_;
+  std::optional<Failure> interruption_;
+  std::atomic<bool> interrupted_ = false;
   const int exceptions_at_birth_;
 };
 

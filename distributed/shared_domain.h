@@ -16,7 +16,7 @@
 namespace ringgrad {
 
 // The first page of what each rank shows to the others. Everything in it is written by its owner alone, except
-// `sleeping`. In memory it is followed by the owner's outgoing queues.
+// `sleeping`. In memory the owner's outgoing queues and its staging area follow.
 struct Board {
   uint32_t magic;
   int32_t rank, size;
@@ -25,16 +25,23 @@ struct Board {
 
   alignas(64) std::atomic<uint32_t> sleeping;  // 1: ring the bell (an eventfd) after a change. Reset by whoever rings.
 
-  // A collective by direct access: how often the owner has arrived at a meeting point, and with what, all in one cache
-  // line. The fields are published by `arrived`, and stay until everybody has arrived at the next point.
-  alignas(64) std::atomic<uint64_t> arrived;
-  uint64_t fingerprint;     // of the frame
-  uint64_t segment;         // the shared segment in which its data lies
-  uint64_t offset;          // and where, in bytes
-  alignas(64) Frame frame;  // read only to tell how two fingerprints differ
+  // The collective that the owner has entered last, all in one cache line. `entered` is its sequence, and is stored
+  // last.
+  alignas(64) std::atomic<uint64_t> entered;
+  std::atomic<uint64_t> fingerprint;  // of its frame
+  std::atomic<uint64_t> segment;      // where its data lies: in this shared segment (0: in none),
+  std::atomic<uint64_t> offset;       // from this byte on
+
+  alignas(
+      64) std::atomic<uint64_t> arrived;  // how many further meeting points the owner has reached, over all collectives
+
+  alignas(64) std::array<std::atomic<uint64_t>, kFrameBytes / 8> frame;  // to tell how two fingerprints differ
 };
 inline constexpr size_t kBoardBytes = 4096;
-static_assert(sizeof(Board) <= kBoardBytes);
+static_assert(sizeof(Board) <= kBoardBytes && std::atomic<uint64_t>::is_always_lock_free);
+
+// Room beside each rank's board for data that does not lie in a shared segment.
+inline constexpr size_t kStagingBytes = 1 << 20;
 
 // Memory of which every rank has contributed a part of the same size.
 struct SharedSegment {
@@ -47,10 +54,13 @@ class SharedDomain {
   virtual ~SharedDomain() = default;
 
   virtual Board& board(int rank) = 0;
+  virtual std::byte* staging(int rank) = 0;
   // Wakes every rank that sleeps; to be called after a change in this rank's own board.
   virtual void ring_bells() = 0;
   // Returns once done(context) holds, which other ranks' boards must bring about. Throws as Transport::wait does.
   virtual void wait_until(bool (*done)(void* context), void* context) = 0;
+  // Throws OutOfStepError unless every rank has entered the same collective as this one, with the same frame.
+  virtual void check_entered() = 0;
   // Collective: every rank contributes `bytes` zeros.
   virtual SharedSegment share(size_t bytes) = 0;
 };

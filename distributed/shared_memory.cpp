@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -38,6 +39,7 @@ SharedMemory::SharedMemory(FileDescriptor descriptor, std::byte* data, size_t si
 SharedMemory::~SharedMemory() { munmap(data_, size_); }
 
 std::shared_ptr<SharedMemory> SharedMemory::create(size_t bytes) {
+  bytes = std::max<size_t>(bytes, 1);  // nothing cannot be mapped
   FileDescriptor file(memfd_create("ringgrad", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   CHECK_AS(DistributedError, file, "shared memory: memfd_create: ", std::strerror(errno));
   CHECK_AS(OutOfMemoryError, ftruncate(file.get(), static_cast<off_t>(bytes)) == 0, "shared memory: ", bytes,

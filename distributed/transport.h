@@ -5,12 +5,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "distributed/failure.h"
+#include "distributed/frame.h"
 
 struct pollfd;
 
@@ -25,13 +26,15 @@ struct Transfer {
   uint64_t number = 0;
 };
 
-// What a rank is doing, for other ranks that miss it. Collectives of a group are numbered from 1 on every rank alike.
+// What a rank is doing, for other ranks that miss it.
 struct Position {
-  uint64_t entered = 0;                   // the collective this rank is in or was in last
-  std::function<std::string()> describe;  // "in all_reduce …", "between collectives"; empty: unknown
+  Frame frame;          // of the collective it has entered last; its sequence is 0 before the first one
+  bool inside = false;  // it is in that collective still
+  std::shared_ptr<const std::string> about;  // what the collective is about: names of parameters
 };
+std::string describe(const Position& position);
 
-// Thread-safety: none; a group lets one thread at a time use its transport. abort() is for that thread, too.
+// Thread-safety: none; a group lets one thread at a time use its transport. Only interrupt() is for all.
 //
 // Errors: every function may throw DistributedError (a rank ended or gave up), OutOfStepError or TimeoutError. The
 // group is then dead for good: the stream may have stopped in the middle of a message.
@@ -52,6 +55,13 @@ class Transport {
   // of all transfers meanwhile. Throws TimeoutError, naming who is missing, after timeout() in which nothing moved.
   virtual void wait(const Transfer& transfer) = 0;
 
+  // Marks the begin and the end of a collective, which are numbered by their frames' sequence from 1 on. A rank that
+  // waits in the same collective and has another frame for it throws OutOfStepError, within half a second at the
+  // latest.
+  virtual void enter(const Frame& frame, std::shared_ptr<const std::string> about = {}) = 0;
+  void leave() { position_.inside = false; }
+  const Position& position() const { return position_; }
+
   virtual const char* channel(int peer) const = 0;  // how bytes reach it: "tcp", "shm"
 
   // The memory that all ranks of the group share, or nullptr where they do not all share some.
@@ -59,13 +69,13 @@ class Transport {
 
   // Gives the group up: tells all ranks why, and fails every later call with the same words.
   virtual void abort(const Failure& failure) noexcept = 0;
+  // The same, from any thread: whoever waits, or waits next, does it.
+  virtual void interrupt(const Failure& failure) noexcept = 0;
 
   // While no collective runs, an idle thread polls the descriptors that watch() adds (without holding the transport),
   // and calls attend() when one is ready: it answers ranks that ask for this one, and throws when the group has failed.
   virtual void watch(std::vector<pollfd>& descriptors) const = 0;
   virtual void attend() = 0;
-
-  Position& position() { return position_; }
 
   std::chrono::milliseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
@@ -74,12 +84,12 @@ class Transport {
 
  protected:
   bool spinning() const { return spinning_; }
+  Position position_;
 
  private:
   int rank_, size_;
   std::chrono::milliseconds timeout_ = std::chrono::seconds(60);
   bool spinning_ = true;
-  Position position_;
 };
 
 }  // namespace ringgrad

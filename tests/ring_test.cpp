@@ -54,9 +54,10 @@ std::span<std::byte> bytes_of(std::vector<T>& x) {
 Messenger messenger(Transport& t, Operation operation, uint64_t count, int root = -1) {
   Frame frame;
   frame.operation = operation;
-  frame.sequence = ++t.position().entered;
+  frame.sequence = t.position().frame.sequence + 1;
   frame.count = count;
   frame.root = root;
+  t.enter(frame);
   return Messenger(t, frame, /*checksums=*/count % 2 == 1);
 }
 

@@ -18,6 +18,12 @@ std::vector<std::byte> pattern(size_t size, int seed) {
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
+Frame barrier_frame(uint64_t sequence) {
+  Frame frame;
+  frame.sequence = sequence;
+  return frame;
+}
+
 }  // namespace
 
 TEST_CASE("bytes between all pairs arrive whole and in order", "[transport][quick]") {
@@ -117,8 +123,8 @@ TEST_CASE("a deadline names the rank that is missing, and everybody learns it", 
   const auto channel = GENERATE("shm", "tcp");
   std::atomic<int> failed = 0;
   const auto errors = errors_of_ranks(in_process_transports(4, channel), [&](Transport& t) {
-    t.position().entered = t.rank() == 2 ? 16 : 17;
-    t.position().describe = [] { return "between collectives"; };
+    t.enter(barrier_frame(t.rank() == 2 ? 16 : 17));
+    if (t.rank() == 2) t.leave();
     t.set_timeout(std::chrono::milliseconds(t.rank() == 0 ? 60 : 2000));
     if (t.rank() == 2) {  // computes, with a thread that answers; then comes too late
       while (failed < 3) {
@@ -139,7 +145,9 @@ TEST_CASE("a deadline names the rank that is missing, and everybody learns it", 
     }
   });
   for (const auto& error : errors)
-    REQUIRE(error == "nothing moved for 0.06 s; rank 2 has not come to it: it is between collectives");
+    REQUIRE(
+        error ==
+        "nothing moved for 0.06 s; rank 2 has not come to it: it is outside of collectives, its last one was barrier");
 }
 
 TEST_CASE("a rank that does not answer is called stopped", "[transport][quick]") {
@@ -147,7 +155,7 @@ TEST_CASE("a rank that does not answer is called stopped", "[transport][quick]")
   std::atomic<bool> failed = false;
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [&](Transport& t) {
     t.set_timeout(std::chrono::milliseconds(30));
-    t.position().entered = 1;
+    t.enter(barrier_frame(1));
     std::byte byte;
     if (t.rank() == 1) {
       while (!failed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -178,4 +186,37 @@ TEST_CASE("all calls fail with the first cause once a group has failed", "[trans
       }
     }
   });
+}
+
+TEST_CASE("ranks that wait for each other in different collectives find out", "[transport][quick]") {
+  const auto channel = GENERATE("shm", "tcp");
+  const auto errors = errors_of_ranks(in_process_transports(2, channel), [](Transport& t) {
+    Frame frame = barrier_frame(5);
+    if (t.rank() == 1) frame.operation = Operation::Broadcast, frame.root = 0, frame.count = 3;
+    t.enter(frame);
+    std::byte byte;
+    t.wait(t.recv(1 - t.rank(), {&byte, 1}));
+  });
+  for (const auto& error : errors) {
+    CAPTURE(error);
+    REQUIRE(contains(error, "in barrier (collective 5)"));
+    REQUIRE(contains(error, "in broadcast of 3 uint8, root 0 (collective 5)"));
+  }
+}
+
+TEST_CASE("another thread can interrupt a wait", "[transport][quick]") {
+  const auto channel = GENERATE("shm", "tcp");
+  const auto errors = errors_of_ranks(in_process_transports(2, channel), [](Transport& t) {
+    std::thread other;
+    if (t.rank() == 0) other = std::thread([&] { t.interrupt({FailureKind::Died, "rank 0 was told to stop"}); });
+    std::byte byte;
+    try {
+      t.wait(t.recv(1 - t.rank(), {&byte, 1}));
+    } catch (...) {
+      if (other.joinable()) other.join();
+      throw;
+    }
+  });
+  REQUIRE(errors[0] == "rank 0 was told to stop");
+  REQUIRE(errors[1] == "rank 0 was told to stop");
 }

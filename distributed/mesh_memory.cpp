@@ -1,0 +1,167 @@
+// The shared-memory side of MeshTransport: boards, queues, doorbells and segments.
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <exception>
+
+#include "core/check.h"
+#include "distributed/mesh_transport.h"
+#include "distributed/shm_channel.h"
+#include "distributed/socket_channel.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr uint32_t kBoardMagic = 0x64424752;
+constexpr size_t kQueueBytes = 512 << 10;  // two segments of the ring; a few such queues lie in a second-level cache
+
+// One rank's memory: its board, its staging area, then one queue to every rank.
+size_t queue_offset(int peer) {
+  return kBoardBytes + kStagingBytes + ByteQueue::footprint(kQueueBytes) * static_cast<size_t>(peer);
+}
+
+}  // namespace
+
+MeshTransport::MeshTransport(int rank, std::vector<Link> links)
+    : Transport(rank, static_cast<int>(links.size())),
+      doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      exceptions_at_birth_(std::uncaught_exceptions()) {
+  CHECK_AS(DistributedError, doorbell_, "transport: eventfd: ", std::strerror(errno));
+  for (Link& link : links) peers_.emplace_back(std::move(link));
+  for (int r = 0; r < size(); ++r) {
+    any_local_ |= local(peers_[r]);
+    all_local_ &= r == rank || local(peers_[r]);
+  }
+  if (!any_local_ && !all_local_) return;
+
+  memory_ = SharedMemory::create(queue_offset(size()));
+  Board& own = *new (memory_->data()) Board{};
+  own.rank = rank;
+  own.size = size();
+  own.queue_capacity = kQueueBytes;
+  sched_getaffinity(0, sizeof own.cpus, &own.cpus);
+  own.magic = kBoardMagic;
+  for (Peer& peer : peers_) {
+    if (!local(peer)) continue;
+    peer.control.send({ControlKind::Descriptor}, memory_->descriptor());
+    peer.control.send({ControlKind::Descriptor}, doorbell_.get());
+  }
+}
+
+void MeshTransport::await_descriptors(int rank, Deadline deadline) {
+  Peer& peer = peers_[rank];
+  for (attend(); peer.descriptors.size() < 2; attend()) {
+    pollfd ready{peer.control.descriptor(), POLLIN, 0};
+    if (poll(&ready, 1, deadline.poll_timeout()) == 0)
+      fail({FailureKind::TimedOut, str("rank ", rank, " did not send its shared memory in time")});
+  }
+  peer.memory = SharedMemory::open(std::move(peer.descriptors[0]));
+  peer.doorbell = std::move(peer.descriptors[1]);
+  peer.descriptors.clear();
+  const Board& theirs = board(rank);
+  CHECK_AS(DistributedError,
+           peer.memory->size() == memory_->size() && theirs.magic == kBoardMagic && theirs.rank == rank &&
+               theirs.size == size() && theirs.queue_capacity == kQueueBytes,
+           "transport: rank ", rank, " runs another program or version than rank ", this->rank());
+}
+
+void MeshTransport::complete(Deadline deadline) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  int locals = 0;
+  for (int r = 0; r < size(); ++r) {
+    Peer& peer = peers_[r];
+    if (peer.data) {
+      peer.channel = std::make_unique<SocketChannel>(std::move(peer.data));
+      continue;
+    }
+    if (r != rank()) {
+      await_descriptors(r, deadline);
+      peer.channel = std::make_unique<ShmChannel>(ByteQueue(memory_of(rank()) + queue_offset(r), kQueueBytes),
+                                                  ByteQueue(memory_of(r) + queue_offset(rank()), kQueueBytes));
+    }
+    if (memory_) {
+      CPU_OR(&cpus, &cpus, &board(r).cpus);
+      ++locals;
+    }
+  }
+  // A core for every rank, or a spinning rank would keep away the one it waits for.
+  roomy_ = locals <= CPU_COUNT(&cpus);
+}
+
+std::byte* MeshTransport::memory_of(int rank) const {
+  return rank == this->rank() ? memory_->data() : peers_[rank].memory->data();
+}
+
+Board& MeshTransport::board(int rank) { return *std::launder(reinterpret_cast<Board*>(memory_of(rank))); }
+
+std::byte* MeshTransport::staging(int rank) { return memory_of(rank) + kBoardBytes; }
+
+// See Note [Sleeping without missing the bell].
+void MeshTransport::ring_bell(int rank) {
+  Peer& peer = peers_[rank];
+  if (!peer.memory || board(rank).sleeping.load() == 0 || board(rank).sleeping.exchange(0) == 0) return;
+  const uint64_t one = 1;
+  (void)!write(peer.doorbell.get(), &one, sizeof one);
+}
+
+void MeshTransport::ring_bells() {
+  for (int r = 0; r < size(); ++r) ring_bell(r);
+}
+
+void MeshTransport::show_position() {
+  Board& own = board(rank());
+  uint64_t words[kFrameBytes / 8];
+  std::memcpy(words, &position_.frame, kFrameBytes);
+  for (size_t i = 0; i < own.frame.size(); ++i) own.frame[i].store(words[i], std::memory_order_relaxed);
+  own.fingerprint.store(fingerprint(position_.frame), std::memory_order_relaxed);
+  own.entered.store(position_.frame.sequence);
+  ring_bells();
+}
+
+// Throws unless the frame that `rank` shows for its collective number `sequence` agrees with this rank's. Where it has
+// gone on to the next one meanwhile, there is nothing to compare.
+void MeshTransport::compare_board(int rank, uint64_t sequence) {
+  const Board& theirs = board(rank);
+  uint64_t words[kFrameBytes / 8];
+  for (size_t i = 0; i < theirs.frame.size(); ++i) words[i] = theirs.frame[i].load(std::memory_order_relaxed);
+  Frame frame;
+  std::memcpy(&frame, words, kFrameBytes);
+  if (frame.sequence == sequence && theirs.entered.load() == sequence) compare(frame, rank);
+}
+
+// Before this rank sleeps: is anybody in the same collective, by its number, with another frame?
+void MeshTransport::compare_boards() {
+  const uint64_t mine = position_.frame.sequence;
+  for (int r = 0; r < size(); ++r)
+    if (mine > 0 && r != rank() && peers_[r].memory && board(r).entered.load() == mine) compare_board(r, mine);
+}
+
+void MeshTransport::check_entered() {
+  const Board& own = board(rank());
+  for (int r = 0; r < size(); ++r) {
+    const uint64_t sequence = board(r).entered.load();
+    if (sequence != position_.frame.sequence || board(r).fingerprint.load() != own.fingerprint.load())
+      compare_board(r, sequence);
+  }
+}
+
+SharedSegment MeshTransport::share(size_t bytes) {
+  if (failure_) throw_failure(*failure_);
+  SharedSegment segment{++segments_, std::vector<std::shared_ptr<SharedMemory>>(peers_.size())};
+  segment.parts[rank()] = SharedMemory::create(bytes);
+  for (Peer& peer : peers_) peer.control.send({ControlKind::Descriptor}, segment.parts[rank()]->descriptor());
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    Peer& peer = peers_[r];
+    wait_until([](void* p) { return !static_cast<Peer*>(p)->descriptors.empty(); }, &peer);
+    segment.parts[r] = SharedMemory::open(std::move(peer.descriptors.front()));
+    peer.descriptors.pop_front();
+    CHECK_AS(OutOfStepError, segment.parts[r]->size() == segment.parts[rank()]->size(), "allocate_shared: rank ",
+             rank(), " asks for ", bytes, " bytes, rank ", r, " for ", segment.parts[r]->size());
+  }
+  return segment;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,96 @@
+// ProcessGroup: the collectives of a group of ranks, on tensors.
+//
+// Every rank of the group must call the same collectives in the same order, with the same shapes, dtypes and options;
+// ranks that do not are told so by an OutOfStepError that names both sides. Tensors must be dense (every element of the
+// storage range used once) and of the same layout on all ranks.
+//
+// Failure: a collective throws DistributedError when a rank died or gave up, TimeoutError when one is missing for
+// longer than the group's timeout, OutOfStepError when ranks disagree. The group is dead then; its tensors hold
+// anything, and every later call throws the first cause again.
+//
+// Thread-safety: calls from several threads are executed one after another, in some order, so threads help only where
+// the order does not matter to other ranks.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "core/tensor.h"
+#include "distributed/failure.h"
+#include "distributed/frame.h"
+#include "distributed/work.h"
+
+namespace ringgrad {
+
+struct CollectiveOptions {
+  // false: the collective is done, by the calling thread where possible, when the call returns. true: it is done by
+  // the group's own thread, or on its own stream, in the order of issue; the tensors must be left alone until wait().
+  bool async = false;
+  // What the collective is about, for error messages, and compared between ranks (`about` is not).
+  int64_t step = -1;
+  int32_t bucket = -1;
+  uint64_t layout = 0;                       // a hash of what lies where in the buffer
+  std::shared_ptr<const std::string> about = {};  // "conv2.weight conv1.weight"
+};
+
+// One call, as a backend sees it. The tensors have been checked.
+struct Collective {
+  Operation operation;
+  Tensor input, output;
+  ReduceOp reduce_op = ReduceOp::Sum;
+  int root = -1;  // the peer of send and recv
+  CollectiveOptions options = {};
+};
+
+class ProcessGroup {
+ public:
+  ProcessGroup(int rank, int size) : rank_(rank), size_(size) {}
+  virtual ~ProcessGroup() = default;
+  ProcessGroup(const ProcessGroup&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  bool is_main_process() const { return rank_ == 0; }
+  virtual std::string backend() const = 0;  // "ring over shm"
+
+  // x becomes the reduction of all ranks' x, bit for bit the same on all ranks.
+  Work all_reduce(const Tensor& x, ReduceOp op = ReduceOp::Sum, const CollectiveOptions& options = {});
+  // The root's x replaces all others'.
+  Work broadcast(const Tensor& x, int root, const CollectiveOptions& options = {});
+  // The root's x becomes the reduction of all ranks' x; on the other ranks it stays as it is.
+  Work reduce(const Tensor& x, int root, ReduceOp op = ReduceOp::Sum, const CollectiveOptions& options = {});
+  // The root's y [size · numel(x)] becomes all ranks' x in the order of ranks; on other ranks y is ignored.
+  Work gather(const Tensor& y, const Tensor& x, int root, const CollectiveOptions& options = {});
+  // y becomes this rank's part of the root's x [size · numel(y)]; on other ranks x is ignored.
+  Work scatter(const Tensor& y, const Tensor& x, int root, const CollectiveOptions& options = {});
+  // y [size · numel(x)] becomes all ranks' x in the order of ranks.
+  Work all_gather(const Tensor& y, const Tensor& x, const CollectiveOptions& options = {});
+  // y becomes this rank's part of the reduction of all ranks' x [size · numel(y)].
+  Work reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op = ReduceOp::Sum,
+                      const CollectiveOptions& options = {});
+  // Between two ranks only. Between the same two, sends are received in their order.
+  Work send(const Tensor& x, int peer, const CollectiveOptions& options = {});
+  Work recv(const Tensor& x, int peer, const CollectiveOptions& options = {});
+  // Done when all ranks have called it.
+  Work barrier(const CollectiveOptions& options = {});
+
+  // Collective: memory of this rank for tensors that will be all-reduced often, such as gradients. Where the ranks
+  // share memory it is visible to all of them, and all_reduce then moves nothing but the sums. All ranks ask for the
+  // same size.
+  virtual std::shared_ptr<Storage> allocate_shared(size_t bytes) = 0;
+
+  // Gives up: every rank's current and later calls throw DistributedError with this reason. From any thread.
+  virtual void abort(const std::string& reason) = 0;
+
+ protected:
+  virtual Work issue(Collective collective) = 0;
+
+ private:
+  Work submit(Collective collective);
+  void check_peer(Operation operation, int peer) const;
+
+  int rank_, size_;
+};
+
+}  // namespace ringgrad

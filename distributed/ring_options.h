@@ -1,0 +1,27 @@
+// How the ring process group does its collectives.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace ringgrad {
+
+// The ladder of all-reduce, each rung faster than the one before (bench/all_reduce.cpp measures them).
+enum class Algorithm : uint8_t {
+  Auto,             // SharedMemory where all ranks share memory, else SegmentedRing
+  GatherBroadcast,  // everything through rank 0
+  Ring,             // whole chunks
+  SegmentedRing,    // chunks in segments: one travels while another is reduced
+  SharedMemory,     // nothing travels
+};
+
+struct RingOptions {
+  Algorithm algorithm = Algorithm::Auto;
+  size_t segment_bytes = 256 << 10;
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // how long a wait in which nothing moves may last
+  bool checksums = false;                                        // a CRC-32 of every payload
+  uint64_t job = 0;  // what messages of this group carry, so that they are taken for no other group's
+};
+
+}  // namespace ringgrad

@@ -1,0 +1,237 @@
+#include "distributed/ring_process_group.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <exception>
+
+#include "core/check.h"
+#include "distributed/run_collective.h"
+
+namespace ringgrad {
+
+class RingProcessGroup::Job final : public Work::State {
+ public:
+  explicit Job(Collective c) : collective(std::move(c)) { times_.issued = WorkTimes::Clock::now(); }
+
+  void begin() { times_.begun = WorkTimes::Clock::now(); }
+  void end(std::exception_ptr error) {
+    times_.ended = WorkTimes::Clock::now();
+    error_ = error;
+    collective = {};  // lets the tensors go
+    done_.store(true);
+    done_.notify_all();
+  }
+  void wait() override {
+    done_.wait(false);
+    if (error_) std::rethrow_exception(error_);
+  }
+  bool done() const override { return done_.load(); }
+  WorkTimes times() const override { return times_; }
+
+  Collective collective;
+
+ private:
+  std::atomic<bool> done_ = false;
+  std::exception_ptr error_;
+  WorkTimes times_;
+};
+
+RingProcessGroup::RingProcessGroup(std::unique_ptr<Transport> transport, const RingOptions& options)
+    : ProcessGroup(transport->rank(), transport->size()),
+      options_(options),
+      exceptions_at_birth_(std::uncaught_exceptions()),
+      transport_(std::move(transport)),
+      sent_(size()),
+      received_(size()),
+      wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  CHECK(options_.algorithm != Algorithm::SharedMemory || transport_->shared() != nullptr,
+        "process group: the ranks do not share memory, so algorithm SharedMemory cannot be used");
+  CHECK(options_.segment_bytes > 0, "process group: segments of 0 bytes");
+  const bool direct = options_.algorithm == Algorithm::Auto || options_.algorithm == Algorithm::SharedMemory;
+  if (direct && transport_->shared() != nullptr) shared_.emplace(*transport_);
+  transport_->set_timeout(options_.timeout);
+  worker_ = std::thread([this] { serve(); });
+}
+
+RingProcessGroup::~RingProcessGroup() {
+  std::unique_lock lock(jobs_mutex_);
+  if (std::uncaught_exceptions() > exceptions_at_birth_)
+    transport_->interrupt({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
+  else if (!jobs_.empty())
+    transport_->interrupt({FailureKind::Died, str("rank ", rank(), " left the group with collectives under way")});
+  stop_ = true;
+  lock.unlock();
+  wake();
+  worker_.join();
+}
+
+std::string RingProcessGroup::backend() const {
+  std::string channels;
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    const std::string channel = transport_->channel(r);
+    if (channels.find(channel) == std::string::npos) channels += (channels.empty() ? "" : "+") + channel;
+  }
+  return channels.empty() ? "ring" : "ring over " + channels;
+}
+
+void RingProcessGroup::abort(const std::string& reason) {
+  transport_->interrupt({FailureKind::Died, reason});
+  wake();
+}
+
+// -- who executes ---------------------------------------------------------------------------------------------------
+
+void RingProcessGroup::wake() {
+  const uint64_t one = 1;
+  (void)!write(wakeup_.get(), &one, sizeof one);
+}
+
+// A blocking call is executed by its caller: waking the worker and being woken by it would cost more than a small
+// all-reduce does.
+template <class Body>
+void RingProcessGroup::execute_here(const Collective& collective, Body body) {
+  std::unique_lock lock(jobs_mutex_);
+  no_jobs_.wait(lock, [&] { return jobs_.empty(); });
+  std::lock_guard transport_lock(transport_mutex_);
+  lock.unlock();
+  transport_->set_spinning(true);
+  execute(collective, body);
+}
+
+Work RingProcessGroup::issue(Collective collective) {
+  for (const Tensor* x : {&collective.input, &collective.output})
+    CHECK_AS(DeviceError, !x->defined() || x->device().is_cpu(), name(collective.operation), ": a tensor lies on ",
+             x->device(), ", but this is a group of CPU ranks");
+  if (reduces(collective.operation))
+    (void)reduction(name(collective.operation), collective.input.dtype(), collective.reduce_op);
+  if (!collective.options.async) {
+    execute_here(collective, [&](const Frame& frame) { run(collective, frame); });
+    return {};
+  }
+  auto job = std::make_shared<Job>(std::move(collective));
+  {
+    std::lock_guard lock(jobs_mutex_);
+    jobs_.push_back(job);
+  }
+  wake();
+  return Work(std::move(job));
+}
+
+// The worker executes what is queued, and while nothing is, listens to the other ranks.
+void RingProcessGroup::serve() {
+  for (;;) {
+    std::shared_ptr<Job> job;
+    {
+      std::lock_guard lock(jobs_mutex_);
+      if (!jobs_.empty())
+        job = jobs_.front();
+      else if (stop_)
+        return;
+    }
+    if (job == nullptr) {
+      listen();
+      continue;
+    }
+    std::exception_ptr error;
+    job->begin();
+    try {
+      std::lock_guard lock(transport_mutex_);
+      transport_->set_spinning(false);  // the core belongs to this rank's computation
+      execute(job->collective, [&](const Frame& frame) { run(job->collective, frame); });
+    } catch (...) {
+      error = std::current_exception();
+    }
+    {
+      std::lock_guard lock(jobs_mutex_);
+      jobs_.pop_front();
+    }
+    job->end(error);
+    no_jobs_.notify_all();
+  }
+}
+
+void RingProcessGroup::listen() {
+  std::vector<pollfd> watched{{wakeup_.get(), POLLIN, 0}};
+  {
+    std::lock_guard lock(transport_mutex_);
+    try {
+      transport_->attend();
+      transport_->watch(watched);
+    } catch (...) {  // the group has failed, and the next collective will say so
+    }
+  }
+  poll(watched.data(), watched.size(), -1);
+  uint64_t count;
+  (void)!read(wakeup_.get(), &count, sizeof count);
+}
+
+// -- what is executed -----------------------------------------------------------------------------------------------
+
+Frame RingProcessGroup::frame_of(const Collective& c) {
+  Frame frame;
+  frame.operation = c.operation;
+  frame.job = options_.job;
+  frame.step = c.options.step;
+  frame.bucket = c.options.bucket;
+  frame.layout = c.options.layout;
+  frame.reduce_op = c.reduce_op;
+  frame.algorithm = static_cast<uint8_t>(options_.algorithm);
+  if (c.operation == Operation::SendRecv) {
+    frame.sequence = c.input.defined() ? ++sent_[c.root] : ++received_[c.root];
+  } else {
+    frame.sequence = ++sequence_;
+    frame.root = c.root;
+  }
+  // The tensor that is as large on every rank.
+  const bool whole_comes_in = c.operation == Operation::ReduceScatter || c.operation == Operation::Scatter;
+  const Tensor& x = whole_comes_in || !c.input.defined() ? c.output : c.input;
+  if (x.defined()) {
+    frame.dtype = x.dtype();
+    frame.count = items_in(x);
+  }
+  return frame;
+}
+
+template <class Body>
+void RingProcessGroup::execute(const Collective& collective, Body body) {
+  if (failure_) throw_failure(*failure_);
+  const Frame frame = frame_of(collective);
+  try {
+    body(frame);
+    transport_->leave();
+  } catch (const std::exception& error) {
+    const auto& about = collective.options.about;
+    Failure failure = failure_of(std::current_exception());
+    transport_->abort(failure);
+    failure.text = str(describe(frame), about ? str(" (", *about, ")") : "", ": ", failure.text);
+    failure_ = failure;
+    if (dynamic_cast<const DistributedError*>(&error) == nullptr) throw;
+    throw_failure(failure);
+  }
+}
+
+void RingProcessGroup::run(const Collective& c, const Frame& frame) {
+  if (c.operation == Operation::AllReduce && shared_) {
+    const Reduction& how = reduction("all_reduce", frame.dtype, c.reduce_op);
+    shared_->run(frame, c.options.about, c.output.raw_data(), frame.count, how);
+    return;
+  }
+  if (c.operation != Operation::SendRecv) transport_->enter(frame, c.options.about);
+  run_by_messages(c, frame, *transport_, options_);
+}
+
+std::shared_ptr<Storage> RingProcessGroup::allocate_shared(size_t bytes) {
+  if (!shared_) return std::make_shared<Storage>(bytes, Device());
+  std::shared_ptr<Storage> storage;
+  execute_here({Operation::AllocateShared, {}, {}}, [&](Frame frame) {
+    frame.count = bytes;
+    transport_->enter(frame);
+    storage = shared_->allocate(bytes);
+  });
+  return storage;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,40 @@
+// Work: a collective that was issued and may not have happened yet.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+namespace ringgrad {
+
+struct WorkTimes {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point issued, begun, ended;
+};
+
+class Work {
+ public:
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual void wait() = 0;
+    virtual bool done() const = 0;
+    virtual WorkTimes times() const = 0;
+  };
+
+  Work() = default;  // is done
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  // On the CPU: returns when the collective is done. On CUDA: makes the current stream wait for it.
+  // Throws what went wrong; the collective's own deadline bounds the wait.
+  void wait() const {
+    if (state_) state_->wait();
+  }
+  bool done() const { return !state_ || state_->done(); }
+  // REQUIRES: done(), and issued with {.async = true}.
+  WorkTimes times() const { return state_ ? state_->times() : WorkTimes{}; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace ringgrad
