@@ -11,7 +11,7 @@
 namespace ringgrad::models {
 namespace {
 
-constexpr int64_t kLargestForCifarStem = 64;
+constexpr int64_t kImageNetSize = 64;  // images from this side on are reduced by the stem
 
 struct Entry {
   std::string name;
@@ -37,7 +37,7 @@ const std::vector<Entry>& entries() {
       }
     for (int depth : {18, 34, 50, 101, 152})
       list.push_back({"resnet" + std::to_string(depth), [depth](const ModelOptions& o) {
-                        const Stem stem = o.image_size <= kLargestForCifarStem ? Stem::Cifar : Stem::ImageNet;
+                        const Stem stem = o.image_size < kImageNetSize ? Stem::Cifar : Stem::ImageNet;
                         return std::make_shared<ResNet>(depth, ResNetOptions{o.in_channels, o.num_classes, stem});
                       }});
     return list;

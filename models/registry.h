@@ -15,7 +15,7 @@ struct ModelOptions {
 };
 
 // cnn, lenet, resnet20 … resnet110 (shortcuts by padding; resnet20b … by projection), resnet18 … resnet152 (with the
-// CIFAR stem for images of up to 64 pixels). Throws Error listing the names where there is no such model. Weights are
+// CIFAR stem for images below 64 pixels). Throws Error listing the names where there is no such model. Weights are
 // drawn from the default generator: manual_seed() first makes them reproducible.
 std::shared_ptr<nn::Module> make_model(const std::string& name, const ModelOptions& options = {});
 
