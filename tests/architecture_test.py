@@ -231,9 +231,6 @@ def objects(tree):
     return len(folders), breaches
 
 
-NOT_ON_THE_CPU = {"copy_to_host"}  # the work of the device that is copied from
-
-
 def registered_kernels(text):
     """Kernels that a file registers for the CPU, by REGISTER_KERNEL or by a macro of its own around that."""
     native = r"REGISTER_KERNEL\(\s*(?:kernels::)?(\w+)\s*,\s*DeviceType::CPU\s*,\s*Provider::Native\b"
@@ -253,7 +250,7 @@ def mentioned_kernels(text):
 def kernels(tree):
     """Every kernel of the contract has a native CPU implementation and a row in the table of operation specs."""
     declared = []
-    registered = set(NOT_ON_THE_CPU)
+    registered = set()
     tested = set()
     for source in tree.cpp:
         text = without_comments(source.text)
