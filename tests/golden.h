@@ -1,4 +1,4 @@
-// The files of tests/golden/, as written by the scripts beside them.
+// The files of tests/golden/, as written by the scripts beside them. RINGGRAD_GOLDEN is their folder, told by CMake.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 namespace ringgrad::test {
 
 inline nlohmann::json load_golden(const char* name) {
-  const std::filesystem::path path = std::filesystem::path(__FILE__).parent_path() / "golden" / name;
+  const std::filesystem::path path = std::filesystem::path(RINGGRAD_GOLDEN) / name;
   std::ifstream in(path);
   if (!in) throw std::runtime_error("cannot read " + path.string());
   return nlohmann::json::parse(in);
