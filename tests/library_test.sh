@@ -1,12 +1,22 @@
 #!/bin/sh
-# Builds tests/library against an installed ringgrad, and runs it: library_test.sh BUILD_DIR SOURCE_DIR.
-# With RINGGRAD_LONG_TESTS set, against the source tree by add_subdirectory too (which compiles everything again).
+# Builds the outside program in tests/library in both ways that README names, and runs it:
+# library_test.sh BUILD_DIR SOURCE_DIR
 set -eu
 build=$1 source=$2
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-cmake --install "$build" --prefix "$scratch/prefix" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
-cmake -S "$source/tests/library" -B "$scratch/outside" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-  -DCMAKE_PREFIX_PATH="$scratch/prefix" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
-cmake --build "$scratch/outside" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
-"$scratch/outside/outside"
+
+quietly() { "$@" >"$scratch/log" 2>&1 || { tail -n 40 "$scratch/log"; exit 1; }; }
+outside() {  # NAME CMAKE_OPTION…
+  name=$1
+  shift
+  quietly cmake -S "$source/tests/library" -B "$scratch/$name" -G Ninja "$@"
+  quietly cmake --build "$scratch/$name"
+  "$scratch/$name/outside"
+}
+
+quietly cmake --install "$build" --prefix "$scratch/prefix"
+outside installed -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$scratch/prefix"
+
+# From the source tree everything is compiled again; so this is also the build for any x86-64 processor.
+outside subdirectory -DCMAKE_BUILD_TYPE=Debug -DRINGGRAD_SOURCE="$source" -DRINGGRAD_NATIVE=OFF -DRINGGRAD_CUDA=off

@@ -230,7 +230,7 @@ std::vector<OpSpec> reduce_specs() {
   const std::vector<Sample> everything = {{distinct({3, 4})}, {distinct({2, 3, 4, 5})}, {uniform({})}};
   for (bool largest : {true, false}) {
     OpSpec spec = reduction(
-        largest ? "max of all" : "min of all", {largest ? "max" : "min"},
+        largest ? "max of all" : "min of all", {largest ? "max" : "min", "scatter_add", "fill"},
         [=](const Tensor& x) { return largest ? max(x) : min(x); },
         [=](const Array& x) { return reduced(x, all_dims(x), false, largest ? max_of : min_of); }, everything,
         {error<IndexError>(std::string(largest ? "max" : "min") + ": a tensor of shape [2, 0] is empty", [=] {
