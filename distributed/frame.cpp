@@ -19,8 +19,8 @@ const char* name(ReduceOp op) {
 }
 
 const char* name(Operation operation) {
-  constexpr const char* names[] = {"all_reduce",     "broadcast", "reduce",  "gather",          "scatter", "all_gather",
-                                   "reduce_scatter", "send/recv", "barrier", "allocate_shared", "split"};
+  constexpr const char* names[] = {"all_reduce", "broadcast",      "reduce",    "gather",  "scatter",
+                                   "all_gather", "reduce_scatter", "send/recv", "barrier", "allocate_shared"};
   return names[static_cast<int>(operation)];
 }
 
@@ -55,7 +55,7 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
     wrong = "another version of ringgrad sent it";
   else if (frame.crc != crc_of(bytes.data(), offsetof(Frame, crc)))
     wrong = "its CRC is wrong";
-  else if (frame.operation > Operation::Split)
+  else if (frame.operation > Operation::AllocateShared)
     wrong = "unknown operation";
   else if (frame.dtype > DType::Bool)
     wrong = "unknown dtype";
@@ -84,8 +84,7 @@ uint64_t fingerprint(const Frame& frame) {
 std::string describe(const Frame& frame) {
   std::string text = name(frame.operation);
   if (reduces(frame.operation)) text += str(" (", name(frame.reduce_op), ")");
-  if (frame.operation != Operation::Barrier && frame.operation != Operation::Split)
-    text += str(" of ", frame.count, " ", name(frame.dtype));
+  if (frame.operation != Operation::Barrier) text += str(" of ", frame.count, " ", name(frame.dtype));
   if (frame.root >= 0) text += str(", root ", frame.root);
   if (frame.step >= 0) text += str(", step ", frame.step);
   if (frame.bucket >= 0) text += str(", bucket ", frame.bucket);

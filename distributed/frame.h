@@ -28,7 +28,6 @@ enum class Operation : uint8_t {
   SendRecv,
   Barrier,
   AllocateShared,
-  Split,
 };
 
 const char* name(ReduceOp op);          // "average"

@@ -30,7 +30,7 @@ struct CollectiveOptions {
   // What the collective is about, for error messages, and compared between ranks (`about` is not).
   int64_t step = -1;
   int32_t bucket = -1;
-  uint64_t layout = 0;                       // a hash of what lies where in the buffer
+  uint64_t layout = 0;                            // a hash of what lies where in the buffer
   std::shared_ptr<const std::string> about = {};  // "conv2.weight conv1.weight"
 };
 
@@ -79,6 +79,10 @@ class ProcessGroup {
   // share memory it is visible to all of them, and all_reduce then moves nothing but the sums. All ranks ask for the
   // same size.
   virtual std::shared_ptr<Storage> allocate_shared(size_t bytes) = 0;
+
+  // Collective: a new group of the ranks that give the same color, ordered by key, then by rank; a negative color:
+  // no group, nullptr.
+  virtual std::shared_ptr<ProcessGroup> split(int color, int key = 0) = 0;
 
   // Gives up: every rank's current and later calls throw DistributedError with this reason. From any thread.
   virtual void abort(const std::string& reason) = 0;

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "core/check.h"
+#include "distributed/job_status.h"
 #include "distributed/run_collective.h"
 
 namespace ringgrad {
@@ -199,6 +200,8 @@ template <class Body>
 void RingProcessGroup::execute(const Collective& collective, Body body) {
   if (failure_) throw_failure(*failure_);
   const Frame frame = frame_of(collective);
+  if (frame.step >= 0) set_step(frame.step);
+  if (frame.bucket >= 0) own_status().bucket = frame.bucket + 1;
   try {
     body(frame);
     transport_->leave();
@@ -208,6 +211,7 @@ void RingProcessGroup::execute(const Collective& collective, Body body) {
     transport_->abort(failure);
     failure.text = str(describe(frame), about ? str(" (", *about, ")") : "", ": ", failure.text);
     failure_ = failure;
+    report_failure(failure);
     if (dynamic_cast<const DistributedError*>(&error) == nullptr) throw;
     throw_failure(failure);
   }

@@ -138,6 +138,15 @@ bool is_loopback(const std::string& host) {
   return true;
 }
 
+// Connecting a datagram socket sends nothing, and chooses the route.
+std::string address_towards(const std::string& host) {
+  const Addresses found = resolve({host, 9});
+  const FileDescriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  CHECK_AS(DistributedError, connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0, "no way to host ", host,
+           ": ", std::strerror(errno));
+  return local_address(socket).host;
+}
+
 FileDescriptor connect_tcp(const Address& address, Deadline deadline) {
   const Addresses found = resolve(address);
   for (;;) {

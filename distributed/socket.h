@@ -23,6 +23,8 @@ FileDescriptor listen_tcp(const Address& address);
 // The address to which a socket is bound, numeric.
 Address local_address(const FileDescriptor& socket);
 bool is_loopback(const std::string& host);
+// This machine's own address on the way to `host`, numeric.
+std::string address_towards(const std::string& host);
 
 // Connects; tries again while nobody listens yet. Throws TimeoutError at the deadline, naming the address and the
 // cause.

@@ -1,0 +1,143 @@
+#include "distributed/connect.h"
+
+#include <sys/stat.h>
+
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "core/check.h"
+#include "distributed/gate.h"
+#include "distributed/mesh_transport.h"
+#include "distributed/socket.h"
+
+namespace ringgrad {
+namespace {
+
+// How to reach a rank. Its fields travel as lines, which none of them contains.
+struct Card {
+  uint64_t machine = 0;
+  std::string channel;     // what the rank was told to use
+  std::string local_name;  // of its Unix socket
+  Address address;
+  uint64_t job = 0;  // rank 0's counts
+
+  std::string print() const {
+    return str(machine, '\n', channel, '\n', local_name, '\n', address.host, '\n', address.port, '\n', job);
+  }
+  static Card parse(const std::string& text, int rank) {
+    Card card;
+    std::istringstream in(text);
+    in >> card.machine >> card.channel >> card.local_name >> card.address.host >> card.address.port >> card.job;
+    CHECK_AS(DistributedError, !in.fail(), "rendezvous: rank ", rank, " sent a damaged address");
+    return card;
+  }
+};
+
+class Connector {
+ public:
+  Connector(int rank, int size, const ConnectOptions& options)
+      : rank_(rank), size_(size), options_(options), deadline_(Deadline::after(options.timeout)), links_(size) {}
+
+  Connected run(const Exchange& exchange) {
+    Card own{machine_id(), options_.channel, "ringgrad-" + new_secret().substr(0, 32), {options_.host, 0}, 0};
+    own.job = std::stoull(new_secret().substr(0, 15), nullptr, 16);
+    std::vector<FileDescriptor> listeners;
+    if (size_ > 1 && options_.channel != "tcp") listeners.push_back(listen_local(own.local_name));
+    if (size_ > 1 && options_.channel != "shm") {
+      listeners.push_back(listen_tcp(own.address));
+      own.address.port = local_address(listeners.back()).port;
+    }
+    Gate gate(std::move(listeners), options_.secret);
+    read_cards(exchange(own.print()));
+
+    // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait for another.
+    for (int peer = 0; peer < rank_; ++peer) go_to(peer);
+    await_higher_ranks(gate);
+    auto mesh = std::make_unique<MeshTransport>(rank_, std::move(links_));
+    mesh->complete(deadline_);
+    return {std::move(mesh), cards_[0].job};
+  }
+
+ private:
+  void read_cards(const std::vector<std::string>& texts) {
+    for (int r = 0; r < size_; ++r) cards_.push_back(Card::parse(texts[r], r));
+    for (int r = 0; r < size_; ++r) {
+      CHECK_AS(OutOfStepError, cards_[r].channel == options_.channel, "transport: rank ", rank_, " was told to use ",
+               options_.channel, ", rank ", r, " ", cards_[r].channel);
+      CHECK_AS(DistributedError, options_.channel != "shm" || shares_memory(r),
+               "transport: shm was asked for, but ranks ", rank_, " and ", r, " do not share a machine");
+    }
+  }
+
+  bool shares_memory(int peer) const {
+    return options_.channel != "tcp" && cards_[peer].machine == cards_[rank_].machine;
+  }
+
+  void go_to(int peer) {
+    const std::string name = str("rank ", peer);
+    const auto dial = [&](Purpose purpose) {
+      FileDescriptor socket = shares_memory(peer) ? connect_local(cards_[peer].local_name, deadline_)
+                                                  : connect_tcp(cards_[peer].address, deadline_);
+      introduce(socket, {purpose, rank_, size_, ""}, options_.secret, deadline_, name.c_str());
+      return socket;
+    };
+    try {
+      links_[peer].control = dial(Purpose::Control);
+      if (!shares_memory(peer)) links_[peer].data = dial(Purpose::Data);
+    } catch (const DistributedError&) {
+      throw_failure(failure_of(std::current_exception()),
+                    str("transport: rank ", rank_, " cannot connect to ", name, ": "));
+    }
+  }
+
+  void await_higher_ranks(Gate& gate) {
+    int missing = 0;
+    for (int peer = rank_ + 1; peer < size_; ++peer) missing += shares_memory(peer) ? 1 : 2;
+    for (; missing > 0; --missing) {
+      auto guest = gate.next(deadline_);
+      if (!guest)
+        throw TimeoutError(str("transport: ", names_of_missing(), " did not connect to rank ", rank_, " in time"));
+      const auto [purpose, peer, size, value] = guest->claims;
+      const bool known = size == size_ && peer > rank_ && peer < size_ && purpose != Purpose::Rendezvous;
+      CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size, " connected to rank ", rank_, " of ",
+               size_, ", which does not expect it");
+      FileDescriptor& place = purpose == Purpose::Control ? links_[peer].control : links_[peer].data;
+      CHECK_AS(DistributedError, !place, "transport: rank ", peer, " connected to rank ", rank_, " twice");
+      place = std::move(guest->socket);
+    }
+  }
+
+  std::string names_of_missing() const {
+    std::string names;
+    for (int peer = rank_ + 1; peer < size_; ++peer)
+      if (!links_[peer].control || (!shares_memory(peer) && !links_[peer].data))
+        names += str(names.empty() ? "rank " : ", rank ", peer);
+    return names;
+  }
+
+  const int rank_, size_;
+  const ConnectOptions& options_;
+  const Deadline deadline_;
+  std::vector<Link> links_;
+  std::vector<Card> cards_;
+};
+
+}  // namespace
+
+uint64_t machine_id() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  if (boot.empty()) return std::hash<std::string>()(new_secret());  // unknown: shares memory with nobody
+  struct stat network {};
+  stat("/proc/self/ns/net", &network);
+  return std::hash<std::string>()(str(boot, network.st_ino));
+}
+
+Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange) {
+  const bool known = options.channel == "auto" || options.channel == "shm" || options.channel == "tcp";
+  CHECK(known, "transport: '", options.channel, "', expected auto, shm or tcp");
+  return Connector(rank, size, options).run(exchange);
+}
+
+}  // namespace ringgrad

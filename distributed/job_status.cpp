@@ -1,0 +1,67 @@
+#include "distributed/job_status.h"
+
+#include <fcntl.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+namespace ringgrad {
+
+const char* name(Phase phase) {
+  constexpr const char* names[] = {"start-up", "the rendezvous", "set-up",     "data loading", "forward",
+                                   "backward", "the optimizer",  "evaluation", "a checkpoint", "the end"};
+  return names[static_cast<uint32_t>(phase) % std::size(names)];
+}
+
+namespace {
+
+RankStatus& status_in(SharedMemory& memory, int rank) {
+  return *std::launder(reinterpret_cast<RankStatus*>(memory.data() + kRankStatusBytes * static_cast<size_t>(rank)));
+}
+
+// The launcher's memory, where there is a launcher and what it passed makes sense.
+RankStatus* status_from_launcher() {
+  const char *descriptor = std::getenv("RINGGRAD_STATUS_FD"), *rank = std::getenv("LOCAL_RANK");
+  if (descriptor == nullptr || rank == nullptr) return nullptr;
+  try {
+    FileDescriptor copy(fcntl(std::atoi(descriptor), F_DUPFD_CLOEXEC, 0));
+    static const std::shared_ptr<SharedMemory> memory = SharedMemory::open(std::move(copy));
+    const int local_rank = std::atoi(rank);
+    if (local_rank < 0 || kRankStatusBytes * static_cast<size_t>(local_rank + 1) > memory->size()) return nullptr;
+    return &status_in(*memory, local_rank);
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+RankStatus& own_status() {
+  static RankStatus private_status{};
+  static RankStatus* const status = status_from_launcher();
+  return status != nullptr ? *status : private_status;
+}
+
+void set_phase(Phase phase) { own_status().phase = phase; }
+
+void set_step(int64_t step) { own_status().step = step + 1; }
+
+void report_failure(const Failure& failure) noexcept {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  RankStatus& own = own_status();
+  if (own.failed_at != 0) return;
+  std::strncpy(own.text, failure.text.c_str(), RankStatus::kMaxText);
+  own.failure = failure.kind;
+  own.failed_at = std::chrono::steady_clock::now().time_since_epoch().count();
+}
+
+JobStatus::JobStatus(int local_size)
+    : memory_(SharedMemory::create(kRankStatusBytes * static_cast<size_t>(local_size))) {}
+
+const RankStatus& JobStatus::rank(int local_rank) const { return status_in(*memory_, local_rank); }
+
+}  // namespace ringgrad

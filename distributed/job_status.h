@@ -1,0 +1,62 @@
+// What each rank of this machine is doing, where its launcher can read it: in shared memory, so that it is known even
+// of a rank that was killed. Without a launcher the same words go to memory of the process's own.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "distributed/failure.h"
+#include "distributed/shared_memory.h"
+
+namespace ringgrad {
+
+enum class Phase : uint32_t {
+  Starting,
+  Rendezvous,
+  Setup,
+  Data,
+  Forward,
+  Backward,
+  Optimizer,
+  Evaluation,
+  Checkpoint,
+  Finished,
+};
+const char* name(Phase phase);  // "backward"
+
+// Written by one rank, read by its launcher.
+struct RankStatus {
+  static constexpr size_t kMaxText = 1000;
+
+  std::atomic<Phase> phase;
+  std::atomic<int32_t> bucket;     // of the last all-reduce, plus 1; 0: none yet
+  std::atomic<int64_t> step;       // the training step, plus 1; 0: before the first
+  std::atomic<int64_t> failed_at;  // steady clock, nanoseconds; 0: has not failed
+  std::atomic<FailureKind> failure;
+  char text[kMaxText + 1];  // what failed; complete once failed_at is set
+};
+inline constexpr size_t kRankStatusBytes = 1088;
+static_assert(sizeof(RankStatus) <= kRankStatusBytes);
+
+// This process's own. Never null. The launcher passes RINGGRAD_STATUS_FD and LOCAL_RANK.
+RankStatus& own_status();
+
+void set_phase(Phase phase);
+void set_step(int64_t step);
+// Records the first failure of this process; later ones follow from it and are not recorded.
+void report_failure(const Failure& failure) noexcept;
+
+// The launcher's side: the statuses of its ranks.
+class JobStatus {
+ public:
+  explicit JobStatus(int local_size);
+  int descriptor() const { return memory_->descriptor(); }
+  const RankStatus& rank(int local_rank) const;
+
+ private:
+  std::shared_ptr<SharedMemory> memory_;
+};
+
+}  // namespace ringgrad

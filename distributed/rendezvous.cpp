@@ -1,0 +1,120 @@
+#include "distributed/rendezvous.h"
+
+#include <sys/stat.h>
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+#include "core/check.h"
+
+namespace ringgrad {
+namespace {
+
+struct Starter {
+  const char *rank, *size, *local_rank, *local_size;
+};
+constexpr Starter kStarters[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+};
+// What one job's ranks have in common, and other jobs on the machine have not.
+constexpr const char* kJobIds[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID"};
+
+std::optional<int> number(const Environment& environment, const char* name) {
+  const char* text = environment(name);
+  if (text == nullptr || *text == '\0') return {};
+  int value = -1;
+  const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
+  CHECK(error == std::errc() && *end == '\0' && value >= 0, "rendezvous: ", name, "='", text,
+        "', expected a number of at least 0");
+  return value;
+}
+
+std::string text(const Environment& environment, const char* name) {
+  const char* value = environment(name);
+  return value == nullptr ? "" : value;
+}
+
+uint16_t derived_port(const Environment& environment) {
+  for (const char* name : kJobIds) {
+    const std::string id = text(environment, name);
+    uint32_t hash = 2166136261;  // FNV-1a: the same on every machine
+    for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
+    if (!id.empty()) return static_cast<uint16_t>(20'000 + hash % 10'000);
+  }
+  return 29'500;  // torchrun's
+}
+
+std::string secret_from(const Environment& environment) {
+  const std::string file = text(environment, "RINGGRAD_SECRET_FILE");
+  if (file.empty()) return text(environment, "RINGGRAD_SECRET");
+  struct stat status {};
+  CHECK_AS(DistributedError, stat(file.c_str(), &status) == 0, "RINGGRAD_SECRET_FILE: ", file, ": ",
+           std::strerror(errno));
+  CHECK_AS(DistributedError, (status.st_mode & 077) == 0, "RINGGRAD_SECRET_FILE: others than its owner can read ", file,
+           "; chmod 600 it, and use a new secret");
+  std::string secret;
+  std::getline(std::ifstream(file), secret);
+  CHECK_AS(DistributedError, !secret.empty(), "RINGGRAD_SECRET_FILE: ", file, " is empty");
+  return secret;
+}
+
+Address address_from(const Environment& environment, const Rendezvous& r) {
+  Address address{text(environment, "MASTER_ADDR"), 0};
+  if (address.host.empty() && r.source == "SLURM_PROCID") {
+    const std::string step = text(environment, "SLURM_STEP_NODELIST");
+    address.host = first_host(step.empty() ? text(environment, "SLURM_JOB_NODELIST") : step);
+  }
+  if (address.host.empty() && r.size == r.local_size) address.host = "127.0.0.1";
+  CHECK(!address.host.empty(), "rendezvous: the job's ", r.size,
+        " ranks are on several machines; set MASTER_ADDR to an address of rank 0's machine, on all of them");
+  const auto port = number(environment, "MASTER_PORT");
+  CHECK(!port || (*port > 0 && *port < 65'535), "rendezvous: MASTER_PORT=", *port, ", expected 1 to 65534");
+  address.port = port ? static_cast<uint16_t>(*port) : derived_port(environment);
+  if (text(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True") ++address.port;
+  return address;
+}
+
+}  // namespace
+
+std::string first_host(const std::string& node_list) {
+  const size_t bracket = node_list.find('['), comma = node_list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return node_list.substr(0, comma);
+  const size_t end = node_list.find_first_of(",-]", bracket);
+  return node_list.substr(0, bracket) + node_list.substr(bracket + 1, end - bracket - 1);
+}
+
+Rendezvous rendezvous_from(const Environment& environment) {
+  Rendezvous r;
+  for (const Starter& starter : kStarters) {
+    const auto rank = number(environment, starter.rank);
+    if (!rank) continue;
+    const auto size = number(environment, starter.size);
+    CHECK(size && *size > 0, "rendezvous: ", starter.rank, " is set, but ", starter.size, " is not");
+    CHECK(*rank < *size, "rendezvous: ", starter.rank, "=", *rank, " does not exist with ", starter.size, "=", *size);
+    r.source = starter.rank;
+    r.rank = *rank;
+    r.size = *size;
+    // Slurm gives "4(x2)" as tasks per node, and others may give nothing: then all ranks are taken to be local.
+    r.local_rank = number(environment, starter.local_rank).value_or(*rank);
+    const bool plain = r.source != "SLURM_PROCID";
+    r.local_size = (plain ? number(environment, starter.local_size) : std::nullopt).value_or(*size);
+    break;
+  }
+  if (r.size == 1) return r;
+  r.secret = secret_from(environment);
+  r.address = address_from(environment, r);
+  return r;
+}
+
+Rendezvous rendezvous_from_environment() {
+  return rendezvous_from([](const char* name) { return std::getenv(name); });
+}
+
+}  // namespace ringgrad

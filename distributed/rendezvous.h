@@ -1,0 +1,39 @@
+// Which rank of which job is this process? Whoever started it has said so in the environment.
+//
+// In this order, the first whose rank is set counts:
+//   torchrun, ringgrad launch   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+//   mpirun (Open MPI)           OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}
+//   mpirun (MPICH, Intel MPI)   PMI_{RANK,SIZE} MPI_LOCAL{RANKID,NRANKS}
+//   srun (Slurm)                SLURM_{PROCID,NTASKS,LOCALID}
+// Nothing set: one rank, which meets nobody. MPI is never linked for this.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "distributed/socket.h"
+
+namespace ringgrad {
+
+struct Rendezvous {
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;  // among the ranks of this machine
+  Address address;                     // where the ranks meet, on rank 0's machine
+  std::string secret;                  // RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds
+  std::string source;                  // "RANK", "OMPI_COMM_WORLD_RANK", …; empty: nothing was set
+};
+
+using Environment = std::function<const char*(const char* name)>;  // getenv
+
+// Throws Error for values that make no sense, DistributedError for a secret file that others can read.
+//
+// MASTER_ADDR defaults to loopback when all ranks are on this machine, and to Slurm's first node; MASTER_PORT to a
+// number derived from the starter's job id. Under torchrun, whose own store may occupy MASTER_PORT, it is the port
+// after it.
+Rendezvous rendezvous_from(const Environment& environment);
+Rendezvous rendezvous_from_environment();
+
+// The first host of a Slurm node list: "node[03-05,9],gpu1" -> "node03".
+std::string first_host(const std::string& node_list);
+
+}  // namespace ringgrad

@@ -1,0 +1,289 @@
+// The rendezvous: who is missing, who came twice, and what strangers on the port can do (nothing).
+#include "distributed/store.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "distributed/failure.h"
+#include "distributed/gate.h"
+#include "distributed/handshake.h"
+#include "tests/catch.h"
+
+using namespace ringgrad;
+
+namespace {
+
+Address free_address() {
+  const FileDescriptor listener = listen_tcp({"127.0.0.1", 0});
+  return local_address(listener);
+}
+
+StoreOptions options_at(const Address& address, const std::string& secret, int milliseconds) {
+  StoreOptions options;
+  options.address = address;
+  options.secret = secret;
+  options.timeout = std::chrono::milliseconds(milliseconds);
+  return options;
+}
+
+StoreOptions options_for(int milliseconds = 5000) { return options_at(free_address(), "a secret", milliseconds); }
+
+struct Result {
+  std::vector<std::string> values;
+  std::string error;
+};
+
+// meet() of the given ranks, each in a thread of its own.
+std::vector<Result> meet_all(const std::vector<int>& ranks, int size, const StoreOptions& options) {
+  std::vector<Result> results(ranks.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        results[i].values = meet(ranks[i], size, "value " + std::to_string(ranks[i]), options);
+      } catch (const std::exception& e) {
+        results[i].error = e.what();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return results;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+    return "";
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+Deadline soon() { return Deadline::after(std::chrono::seconds(5)); }
+
+// Sends bytes to the port as a stranger would, and returns whether the connection was closed on it.
+void pour(const FileDescriptor& socket, const std::string& bytes) {
+  error_of([&] { write_all(socket, std::as_bytes(std::span(bytes)), soon(), "the store"); });
+}
+bool closed_by_peer(const FileDescriptor& socket) {
+  std::byte byte;
+  return contains(error_of([&] {
+                    read_all(socket, {&byte, 1}, Deadline::after(std::chrono::seconds(7)), "peer");
+                  }),
+                  "broke");
+}
+
+}  // namespace
+
+TEST_CASE("all ranks get all values", "[store][quick]") {
+  const int size = GENERATE(1, 2, 4, 7);
+  std::vector<int> ranks;
+  std::vector<std::string> expected;
+  for (int r = size - 1; r >= 0; --r) ranks.push_back(r);
+  for (int r = 0; r < size; ++r) expected.push_back("value " + std::to_string(r));
+  for (const Result& result : meet_all(ranks, size, options_for())) {
+    REQUIRE(result.error.empty());
+    REQUIRE(result.values == expected);
+  }
+}
+
+TEST_CASE("missing ranks are named to all who came", "[store][quick]") {
+  const auto results = meet_all({0, 2}, 4, options_for(150));
+  for (const Result& result : results) {
+    CAPTURE(result.error);
+    REQUIRE(contains(result.error, "ranks 1, 3 of 4 have not joined within 0.15 s"));
+  }
+}
+
+TEST_CASE("a rank whose rank 0 never comes names the address", "[store][quick]") {
+  const auto options = options_for(50);
+  const auto results = meet_all({1}, 2, options);
+  REQUIRE(contains(results[0].error, "nobody answers at " + to_string(options.address)));
+}
+
+TEST_CASE("who comes twice is told so at once, and the job goes on", "[store][quick]") {
+  const auto options = options_for();
+  std::vector<Result> results;
+  std::thread host([&] { results = meet_all({0}, 3, options); });
+  std::atomic<int> refused = 0, joined = 0;
+  std::string refusal;
+  const auto rank_one = [&] {
+    const std::string error = error_of([&] { meet(1, 3, "", options); });
+    if (error.empty()) {
+      ++joined;
+    } else {
+      refusal = error;
+      ++refused;
+    }
+  };
+  std::thread twin(rank_one), other_twin(rank_one);
+  while (refused == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // nobody has to wait for that
+  meet(2, 3, "", options);
+  for (std::thread* thread : {&host, &twin, &other_twin}) thread->join();
+  REQUIRE(joined == 1);
+  REQUIRE(contains(refusal, "rank 1 has joined already: process " + std::to_string(getpid())));
+  REQUIRE(results[0].error.empty());
+}
+
+TEST_CASE("ranks that disagree on the world size are named", "[store][quick]") {
+  const auto options = options_for();
+  std::string zero, one;
+  std::thread host([&] { zero = error_of([&] { meet(0, 2, "", options); }); });
+  one = error_of([&] { meet(1, 3, "", options); });
+  host.join();
+  for (const auto& error : {zero, one}) {
+    CAPTURE(error);
+    REQUIRE(contains(error, "rank 1 (process"));
+    REQUIRE(contains(error, "belongs to a job of 3 ranks, rank 0 (process"));
+    REQUIRE(contains(error, "to one of 2"));
+  }
+}
+
+TEST_CASE("a port that is taken is called so", "[store][quick]") {
+  const FileDescriptor owner = listen_tcp({"127.0.0.1", 0});
+  const StoreOptions options = options_at(local_address(owner), "", 100);
+  const std::string error = error_of([&] { meet(0, 2, "", options); });
+  REQUIRE(contains(error, "the port is taken by another program"));
+}
+
+TEST_CASE("an address that others can reach needs a secret", "[store][quick]") {
+  const StoreOptions options = options_at({"0.0.0.0", 0}, "", 50);
+  REQUIRE(contains(error_of([&] { meet(0, 2, "", options); }), "the job needs a secret"));
+  REQUIRE(contains(error_of([&] { meet(1, 2, "", options); }), "the job needs a secret"));
+}
+
+TEST_CASE("a rank that dies while others wait is named", "[store][quick]") {
+  const auto options = options_for();
+  std::string error;
+  std::thread host([&] { error = error_of([&] { meet(0, 3, "", options); }); });
+  {
+    const FileDescriptor socket = connect_tcp(options.address, soon());
+    introduce(socket, {Purpose::Rendezvous, 1, 3, "somebody\n"}, options.secret, soon(), "rank 0");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  host.join();
+  REQUIRE(contains(error, "rank 1 (somebody) died before all had joined"));
+}
+
+TEST_CASE("another secret is noticed by the client, and gives nothing away", "[store][quick]") {
+  auto options = options_for(300);
+  std::string zero;
+  std::thread host([&] { zero = error_of([&] { meet(0, 2, "", options); }); });
+  auto wrong = options;
+  wrong.secret = "another secret";
+  const std::string one = error_of([&] { meet(1, 2, "", wrong); });
+  host.join();
+  REQUIRE(contains(one, "does not know this job's secret"));
+  REQUIRE(contains(zero, "rank 1 of 2 has not joined"));
+}
+
+TEST_CASE("strangers neither join nor hold up the job", "[store][quick]") {
+  const auto options = options_for();
+  std::vector<Result> results;
+  std::thread host([&] { results = meet_all({0}, 2, options); });
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(connect_tcp(options.address, soon()));  // more than are kept waiting
+  const std::string http = "GET / HTTP/1.0\r\n\r\n" + std::string(200, 'x');
+  for (int i = 0; i < 50; ++i) pour(connect_tcp(options.address, soon()), http);
+  const FileDescriptor slow = connect_tcp(options.address, soon());
+  pour(slow, "R");
+  const FileDescriptor huge = connect_tcp(options.address, soon());
+  ClientHello hello{0x68534752, 1, Purpose::Rendezvous, 0, 1, 2, 0xffffffff, {}};
+  pour(huge, std::string(reinterpret_cast<const char*>(&hello), sizeof hello));
+  REQUIRE(closed_by_peer(huge));
+
+  const auto begin = std::chrono::steady_clock::now();
+  const auto values = meet(1, 2, "mine", options);
+  REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(1));
+  host.join();
+  REQUIRE(results[0].error.empty());
+  REQUIRE(results[0].values == values);
+}
+
+TEST_CASE("a handshake cannot be replayed", "[store][quick]") {
+  // Overhear a good one by sitting between client and server.
+  std::vector<FileDescriptor> listeners;
+  listeners.push_back(listen_tcp({"127.0.0.1", 0}));
+  const Address address = local_address(listeners[0]);
+  Gate gate(std::move(listeners), "a secret");
+  const FileDescriptor ear = listen_tcp({"127.0.0.1", 0});
+  std::thread client([&] {
+    const FileDescriptor socket = connect_tcp(local_address(ear), soon());
+    introduce(socket, {Purpose::Rendezvous, 1, 2, "me\n"}, "a secret", soon(), "server");
+  });
+  const FileDescriptor from_client(accept(ear.get(), nullptr, nullptr));
+  std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(ServerProof), '\0'), proof(sizeof(Mac), '\0');
+  const auto bytes = [](std::string& s) { return std::as_writable_bytes(std::span(s)); };
+  {
+    const FileDescriptor to_server = connect_tcp(address, soon());
+    read_all(from_client, bytes(hello), soon(), "client");
+    pour(to_server, hello);
+    REQUIRE(!gate.next(Deadline::after(std::chrono::milliseconds(20))));
+    read_all(to_server, bytes(challenge), soon(), "server");
+    pour(from_client, challenge);
+    read_all(from_client, bytes(proof), soon(), "client");
+    pour(to_server, proof);
+    const auto guest = gate.next(soon());
+    REQUIRE(guest);
+    REQUIRE(guest->claims.rank == 1);
+    REQUIRE(guest->claims.value == "me\n");
+  }
+  client.join();
+
+  const FileDescriptor again = connect_tcp(address, soon());
+  pour(again, hello + proof);
+  REQUIRE(!gate.next(Deadline::after(std::chrono::milliseconds(50))));
+  REQUIRE(gate.refused() == 1);
+
+  // Nor can the server's own proof be reflected, or the claims be changed.
+  hello[8] = 0;  // another rank, the proof of the first
+  const FileDescriptor changed = connect_tcp(address, soon());
+  pour(changed, hello + proof);
+  REQUIRE(!gate.next(Deadline::after(std::chrono::milliseconds(50))));
+  REQUIRE(gate.refused() == 2);
+}
+
+TEST_CASE("every flipped byte of a handshake is refused", "[store][quick]") {
+  std::vector<FileDescriptor> listeners;
+  listeners.push_back(listen_local("ringgrad-test-" + new_secret()));
+  Gate gate(std::move(listeners), "a secret");
+  for (size_t at = 0; at < sizeof(ClientHello) + 3 + sizeof(Mac); ++at) {
+    auto [ours, theirs] = local_socket_pair();
+    auto [ear, mouth] = local_socket_pair();
+    Doorkeeper keeper(std::move(theirs));
+    std::thread client([&, mouth = std::move(mouth)] {
+      error_of([&] { introduce(mouth, {Purpose::Control, 1, 2, "abc"}, "a secret", soon(), "server"); });
+    });
+    std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(ServerProof), '\0'), proof(sizeof(Mac), '\0');
+    const auto bytes = [](std::string& s) { return std::as_writable_bytes(std::span(s)); };
+    read_all(ear, bytes(hello), soon(), "client");
+    std::string flipped = hello;
+    if (at < hello.size()) flipped[at] = static_cast<char>(flipped[at] ^ 0x40);
+    pour(ours, flipped);
+    auto state = keeper.advance("a secret");
+    if (state == Doorkeeper::State::Waiting && at >= hello.size()) {
+      read_all(ours, bytes(challenge), soon(), "server");
+      pour(ear, challenge);
+      read_all(ear, bytes(proof), soon(), "client");
+      proof[at - hello.size()] = static_cast<char>(proof[at - hello.size()] ^ 1);
+      pour(ours, proof);
+      state = keeper.advance("a secret");
+    } else if (state == Doorkeeper::State::Waiting) {
+      pour(ours, std::string(sizeof(Mac) + 64, 'x'));
+      state = keeper.advance("a secret");
+    }
+    ear.reset();
+    ours.reset();
+    client.join();
+    if (state == Doorkeeper::State::Waiting) state = keeper.advance("a secret");  // it asked for a longer value: gone
+    CAPTURE(at);
+    REQUIRE(state == Doorkeeper::State::Refused);
+  }
+}
