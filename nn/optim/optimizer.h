@@ -3,6 +3,9 @@
 //
 // Learning rates and the number of steps live on the parameters' device, so that a step that was captured in a CUDA
 // graph follows a schedule without being captured anew.
+//
+// Parameters may move afterwards, to another arena, device or dtype: their state follows. But Module::to gives each a
+// place of its own, so that a step becomes one kernel per parameter: move the model first.
 #pragma once
 
 #include <string>
