@@ -77,6 +77,7 @@ void download(const std::string& url, const std::filesystem::path& file, const D
   set(CURLOPT_USERAGENT, "ringgrad");
   set(CURLOPT_WRITEFUNCTION, on_bytes);
   set(CURLOPT_WRITEDATA, &receiver);
+  if (options.allow_http_to_loopback) set(CURLOPT_PROXY, "");  // a proxy in the environment is not for this machine
   if (!options.ca_file.empty()) set(CURLOPT_CAINFO, options.ca_file.c_str());
   if (code == CURLE_OK) code = curl_easy_perform(curl.get());
 

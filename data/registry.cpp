@@ -27,30 +27,35 @@ uint64_t download_bytes(const DatasetInfo& info) {
   return bytes;
 }
 
-fs::path find_or_throw(const DatasetInfo& info, const fs::path& directory) {
-  if (auto folder = find_dataset(info, directory)) return *folder;
-  const std::string where = (directory / info.name).string();
-  if (info.draw) throw DataError(fmt::format("{0} has no {1}.\n  make it    ringgrad data make {1}", where, info.name));
+[[noreturn]] void throw_missing(const DatasetInfo& info, const std::string& what) {
+  if (info.draw) throw DataError(fmt::format("{}.\n  make it    ringgrad data make {}", what, info.name));
   throw DataError(
-      fmt::format("{} has no {}, and nothing is downloaded by itself.\n"
+      fmt::format("{}, and nothing is downloaded by itself.\n"
                   "  get it     ringgrad data get {:<10}  ({:.1f} MB, https, SHA-256 checked)\n"
                   "  offline    --data {}",
-                  where, info.title, info.name, static_cast<double>(download_bytes(info)) / 1e6, info.stand_in));
+                  what, info.name, static_cast<double>(download_bytes(info)) / 1e6, info.stand_in));
+}
+
+fs::path find_or_throw(const DatasetInfo& info, const fs::path& directory) {
+  if (auto folder = find_dataset(info, directory)) return *folder;
+  throw_missing(info, (directory / info.name).string() + " has no " + info.title);
 }
 
 ImageDataset read_split(const DatasetInfo& info, Split split, const fs::path& folder) {
-  switch (info.format) {
-    case DatasetInfo::Idx: {
-      const fs::path prefix = folder / (split == Split::Train ? "train" : "t10k");
-      return read_idx_dataset(info.name, present(prefix.string() + "-images-idx3-ubyte"),
-                              present(prefix.string() + "-labels-idx1-ubyte"), info.classes);
-    }
-    case DatasetInfo::Cifar10:
-      return read_cifar(kCifar10, info.name, folder, split, info.classes);
-    case DatasetInfo::Cifar100:
-      return read_cifar(kCifar100, info.name, folder, split, info.classes);
+  auto find = [&](const std::string& file) {
+    fs::path path = present(folder / file);
+    std::error_code error;
+    if (!fs::exists(path, error)) throw_missing(info, folder.string() + " has no " + file);
+    return path;
+  };
+  if (info.format == DatasetInfo::Idx) {
+    const std::string prefix = split == Split::Train ? "train" : "t10k";
+    const fs::path images = find(prefix + "-images-idx3-ubyte"), labels = find(prefix + "-labels-idx1-ubyte");
+    return read_idx_dataset(info.name, images, labels, info.classes);
   }
-  throw Error("internal error: unknown format");
+  const CifarFormat& format = info.format == DatasetInfo::Cifar10 ? kCifar10 : kCifar100;
+  for (const std::string& file : split == Split::Train ? format.train_files : format.test_files) find(file);
+  return read_cifar(format, info.name, folder, split, info.classes);
 }
 
 fs::path make_folder(const DatasetInfo& info, const fs::path& directory) {

@@ -19,8 +19,8 @@ namespace ringgrad {
 std::optional<std::filesystem::path> find_dataset(const DatasetInfo& info, const std::filesystem::path& directory);
 
 // One split. digits and shapes are drawn into DIRECTORY/NAME when they are missing; nothing is ever downloaded.
-// Throws Error when there is no data set of that name; DataError, saying how to get it, when it is missing; and what
-// read_idx_dataset and read_cifar throw.
+// Throws Error when there is no data set of that name; DataError, saying how to get it, when a file is missing; and
+// what read_idx_dataset and read_cifar throw.
 ImageDataset load_dataset(const std::string& name, Split split, const std::filesystem::path& directory);
 
 // Draws digits or shapes into DIRECTORY/NAME, over older files, and returns that folder. Throws Error for the others,
