@@ -123,7 +123,7 @@ TEST_CASE("models: bottlenecks, the ImageNet stem and evaluation", "[quick]") {
 TEST_CASE("models: shortcuts by padding take every second pixel and put zeros around the channels", "[quick]") {
   models::BasicBlock block(2, 6, 2, models::Shortcut::Padding);
   for (const Tensor& p : block.parameters()) fill_(p, 0);  // what remains is the shortcut
-  block.eval();  // there is one value per channel
+  block.eval();                                            // there is one value per channel
   const Tensor y = block(tensor<float>({1, 2, 3, 4, 5, 6, 7, 8}, {1, 2, 2, 2}));
   REQUIRE(y.shape() == Shape{1, 6, 1, 1});
   REQUIRE(to_vector<float>(y.detach()) == std::vector<float>{0, 0, 1, 5, 0, 0});

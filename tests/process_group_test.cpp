@@ -285,7 +285,8 @@ TEST_CASE("different collectives with the same number are found out at once", "[
   }
 }
 
-TEST_CASE("a rank that dies between collectives is named by the next one, and by all that follow", "[process_group][quick]") {
+TEST_CASE("a rank that dies between collectives is named by the next one, and by all that follow",
+          "[process_group][quick]") {
   const auto channel = GENERATE("shm", "tcp");
   const auto errors = errors_of_ranks(groups(3, channel), [](ProcessGroup& group) {
     const Tensor x = full({10}, 1);
