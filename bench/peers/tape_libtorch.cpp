@@ -19,9 +19,12 @@ double nanoseconds_per_op(Function&& run) {
   return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / kChain;
 }
 
-double median(std::vector<double> samples) {
-  std::nth_element(samples.begin(), samples.begin() + samples.size() / 2, samples.end());
-  return samples[samples.size() / 2];
+// "NAME_ns": median, "NAME_quartiles_ns": [low, high]
+void print_cost(const char* name, std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const size_t n = samples.size();
+  std::printf(", \"%s_ns\": %.0f, \"%s_quartiles_ns\": [%.0f, %.0f]", name, samples[n / 2], name, samples[n / 4],
+              samples[3 * n / 4]);
 }
 
 }  // namespace
@@ -52,8 +55,9 @@ int main() {
     forward.push_back(record);
     both.push_back(record + replay);
   }
-  std::printf(
-      "{\"peer\": \"libtorch %s\", \"chain\": %d, \"add_untracked_ns\": %.0f, \"add_forward_ns\": %.0f, "
-      "\"add_forward_backward_ns\": %.0f}\n",
-      TORCH_VERSION, kChain, median(untracked), median(forward), median(both));
+  std::printf("{\"peer\": \"libtorch %s\", \"chain\": %d", TORCH_VERSION, kChain);
+  print_cost("add_untracked", untracked);
+  print_cost("add_forward", forward);
+  print_cost("add_forward_backward", both);
+  std::puts("}");
 }
