@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "data/atomic_file.h"
 #include "data/byte_reader.h"
@@ -129,7 +131,9 @@ std::optional<fs::path> find_dataset(const DatasetInfo& info, const fs::path& di
 
 ImageDataset load_dataset(const std::string& name, Split split, const fs::path& directory) {
   const DatasetInfo& info = dataset_info(name);
-  if (info.draw && !find_dataset(info, directory)) make_dataset(info, directory);
+  // Where some files are there and others are not, another rank may be drawing them at this moment; so do we, then.
+  auto missing = [&](const DatasetFile& file) { return !fs::exists(directory / info.name / file.name); };
+  if (info.draw && std::any_of(info.files.begin(), info.files.end(), missing)) make_dataset(info, directory);
   return read_split(info, split, find_or_throw(info, directory));
 }
 

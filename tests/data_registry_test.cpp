@@ -1,8 +1,10 @@
 // Data sets by name: where they are looked for, what is said when they are missing, making, getting and checking them.
 #include <atomic>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <set>
+#include <thread>
 
 #include "core/factory.h"
 #include "data/cifar.h"
@@ -114,6 +116,8 @@ TEST_CASE("registry: drawn data sets are made when they are first loaded, and ch
   REQUIRE(checked.train_size == 12000);
   REQUIRE(checked.files.size() == 4);
   for (const CheckedFile& file : checked.files) REQUIRE(file.as_published);
+  fs::remove(folder / "digits/t10k-labels-idx1-ubyte");
+  REQUIRE(load_dataset("digits", Split::Test, folder.path()).size() == 2000);
 
   // Another file of the same form is found out, and remade on demand.
   write_tiny_mnist(folder / "digits", 4, 2);
@@ -128,6 +132,21 @@ TEST_CASE("registry: drawn data sets are made when they are first loaded, and ch
   // A file in place of the folder.
   write_bytes(folder / "shapes", Bytes{1});
   REQUIRE_THROWS_AS(load_dataset("shapes", Split::Train, folder.path()), IoError);
+}
+
+TEST_CASE("registry: several ranks may load a drawn data set at once that is not there yet", "[quick]") {
+  TempFolder folder;
+  std::atomic<int> right{0};
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&] {
+      const std::string error =
+          error_of<Error>([&] { right += load_dataset("digits", Split::Test, folder.path()).size() == 2000; });
+      if (!error.empty()) std::fprintf(stderr, "%s\n", error.c_str());
+    });
+  for (auto& rank : ranks) rank.join();
+  REQUIRE(right == 3);
+  REQUIRE(std::distance(fs::directory_iterator(folder / "digits"), {}) == 4);
 }
 
 TEST_CASE("registry: get downloads, unpacks, skips what is there and mends what is damaged", "[quick]") {
