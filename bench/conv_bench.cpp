@@ -88,69 +88,111 @@ void race(std::vector<Contestant>& contestants, int repetitions, bool processor_
   for (Contestant& c : contestants) std::sort(c.times.begin(), c.times.end());
 }
 
+template <class T>
 class Images {
  public:
-  Images(Stream stream, int64_t numel) : memory_(stream, numel) {
+  Images(Stream stream, int64_t numel) : memory_(stream, std::max<int64_t>(1, numel)) {
     for (int64_t i = 0; i < numel; ++i) memory_[i] = static_cast<float>(i * 7919 % 1009) / 504.5f - 1;
   }
-  float* data() const { return memory_.data(); }
+  T* data() const { return memory_.data(); }
 
  private:
-  cpu::Workspace<float> memory_;
+  cpu::Workspace<T> memory_;
 };
 
-// Prints a layer's rows; returns the time of one step of it.
-double bench(Stream stream, const Layer& layer, int repetitions, bool processor_time) {
-  const Conv2dGeometry& g = layer.g;
-  const Images x(stream, std::max(input_shape(g).numel(), g.n * g.c * g.h * g.w)), dx(stream, input_shape(g).numel());
-  const Images y(stream, output_shape(g).numel()), dy(stream, output_shape(g).numel());
-  const Images w(stream, g.k * g.c * g.r * g.s), dw(stream, g.k * g.c * g.r * g.s);
-  const double operations =
-      2e-6 * static_cast<double>(g.n * g.k * g.oh * g.ow * g.c * g.r * g.s);  // per millisecond: GFLOP/s
-  std::vector<std::pair<const char*, Algorithm>> algorithms{{"direct", Algorithm::Direct}};
-  if (!layer.first && supports(Algorithm::Winograd, g)) algorithms.push_back({"winograd", Algorithm::Winograd});
+// What a step asks of a layer with one method: preparation of the filters, forward pass, data and weight gradient.
+template <class T>
+class LayerStep {
+ public:
+  LayerStep(Stream stream, const Layer& layer, Method method)
+      : stream_(stream),
+        g_(layer.g),
+        first_(layer.first),
+        method_(method),
+        x_(stream, first_ ? 0 : input_shape(g_).numel()),
+        dx_(stream, first_ ? 0 : input_shape(g_).numel()),
+        y_(stream, output_shape(g_).numel()),
+        dy_(stream, output_shape(g_).numel()),
+        nchw_(stream, first_ ? g_.n * g_.c * g_.h * g_.w : 0),
+        w_(stream, g_.k * g_.c * g_.r * g_.s),
+        dw_(stream, g_.k * g_.c * g_.r * g_.s),
+        ahead_floats_(first_ ? prepared_filter_floats_nchw(g_)
+                             : prepared_filter_floats(g_, method, Direction::Forward)),
+        back_floats_(first_ ? 0 : prepared_filter_floats(g_, method, Direction::BackwardInput)),
+        ahead_(stream, ahead_floats_),
+        back_(stream, back_floats_) {}
 
-  std::vector<Contestant> contestants;
-  std::vector<std::unique_ptr<Images>> prepared;
-  const auto room = [&](int64_t floats) {
-    prepared.push_back(std::make_unique<Images>(stream, floats));
-    return floats > 0 ? prepared.back()->data() : nullptr;
+  void filters() {
+    if (first_) return prepare_filters_nchw(stream_, g_, w_.data(), ahead_.data());
+    if (ahead_floats_) prepare_filters(stream_, g_, method_, Direction::Forward, w_.data(), ahead_.data());
+    if (back_floats_) prepare_filters(stream_, g_, method_, Direction::BackwardInput, w_.data(), back_.data());
+  }
+  void forward() {
+    const Filters w{w_.data(), ahead_floats_ ? ahead_.data() : nullptr};
+    if (first_) return forward_nchw(stream_, g_, nchw_.data(), w, y_.data());
+    conv::forward(stream_, g_, method_, x_.data(), w, y_.data());
+  }
+  void backward_input() {
+    const Filters w{w_.data(), back_floats_ ? back_.data() : nullptr};
+    if (!first_) conv::backward_input(stream_, g_, method_, dy_.data(), w, dx_.data());
+  }
+  void backward_weight() {
+    if (first_) return backward_weight_nchw(stream_, g_, nchw_.data(), dy_.data(), dw_.data());
+    conv::backward_weight(stream_, g_, method_, x_.data(), dy_.data(), dw_.data());
+  }
+
+ private:
+  Stream stream_;
+  Conv2dGeometry g_;
+  bool first_;
+  Method method_;
+  Images<T> x_, dx_, y_, dy_;
+  Images<float> nchw_, w_, dw_;
+  int64_t ahead_floats_, back_floats_;
+  Images<float> ahead_, back_;
+};
+
+// Three ways to train, whose times are added up: float32; bfloat16 products of float32 images; bfloat16 images.
+constexpr const char* kWays[] = {"f32", "bf16 products", "bf16 images"};
+
+// Prints a layer's rows and adds the times of one step to sums.
+void bench(Stream stream, const Layer& layer, int repetitions, bool processor_time, double (&sums)[3]) {
+  struct Row {
+    Algorithm algorithm;
+    int way;
   };
-  for (const auto& [name, algorithm] : algorithms) {
-    const Algorithm a = algorithm;
-    if (layer.first) {
-      float* const form = room(prepared_filter_floats_nchw(g));
-      contestants.push_back({[&, form] { prepare_filters_nchw(stream, g, w.data(), form); }});
-      contestants.push_back({[&, form] { forward_nchw(stream, g, x.data(), {w.data(), form}, y.data()); }});
-      contestants.push_back({[] {}});
-      contestants.push_back({[&] { backward_weight_nchw(stream, g, x.data(), dy.data(), dw.data()); }});
-      continue;
-    }
-    float* const ahead = room(prepared_filter_floats(g, a, Direction::Forward));
-    float* const back = room(prepared_filter_floats(g, a, Direction::BackwardInput));
-    contestants.push_back({[&, a, ahead, back] {
-      if (ahead) prepare_filters(stream, g, a, Direction::Forward, w.data(), ahead);
-      if (back) prepare_filters(stream, g, a, Direction::BackwardInput, w.data(), back);
-    }});
-    contestants.push_back({[&, a, ahead] { forward(stream, g, a, x.data(), {w.data(), ahead}, y.data()); }});
-    contestants.push_back({[&, a, back] { backward_input(stream, g, a, dy.data(), {w.data(), back}, dx.data()); }});
-    contestants.push_back({[&, a] { backward_weight(stream, g, a, x.data(), dy.data(), dw.data()); }});
+  std::vector<Row> rows;
+  std::vector<Contestant> contestants;
+  const auto add = [&]<class T>(Method method, int way) {
+    if (!supports(layer.g, method) || (layer.first && method.algorithm == Algorithm::Winograd)) return;
+    const auto step = std::make_shared<LayerStep<T>>(stream, layer, method);
+    rows.push_back({method.algorithm, way});
+    contestants.push_back({[step] { step->filters(); }});
+    contestants.push_back({[step] { step->forward(); }});
+    contestants.push_back({[step] { step->backward_input(); }});
+    contestants.push_back({[step] { step->backward_weight(); }});
+  };
+  for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
+    add.operator()<float>({algorithm, Precision::Float32}, 0);
+    add.operator()<float>({algorithm, Precision::BFloat16}, 1);
+    add.operator()<bfloat16>({algorithm, Precision::BFloat16}, 2);
   }
   race(contestants, repetitions, processor_time);
 
-  double step = 0;
-  for (size_t i = 0; i < algorithms.size(); ++i) {
+  const Conv2dGeometry& g = layer.g;
+  const double operations = 2e-6 * static_cast<double>(g.n * g.k * g.oh * g.ow * g.c * g.r * g.s);
+  for (size_t i = 0; i < rows.size(); ++i) {
     const Contestant* const c = &contestants[4 * i];
-    const bool chosen = layer.first || fastest_algorithm(g) == algorithms[i].second;
-    fmt::print("{:18} x{} {:8} {}", layer.name, layer.count, algorithms[i].first, chosen ? '*' : ' ');
+    const bool chosen = layer.first || fastest_algorithm(g) == rows[i].algorithm;
+    fmt::print("{:18} x{} {:8} {:13} {}", layer.name, layer.count,
+               rows[i].algorithm == Algorithm::Direct ? "direct" : "winograd", kWays[rows[i].way], chosen ? '*' : ' ');
     for (int pass : {1, 2, 3})
       fmt::print("  {:6.2f} ({:6.2f}) {:4.0f}", c[pass].median(), c[pass].times[0],
-                 c[pass].median() < 0.01 ? 0 : operations / c[pass].median());
+                 c[pass].median() < 1e-3 ? 0 : operations / c[pass].median());
     fmt::print("   {:.2f}\n", c[0].median());
-    for (int pass : {0, 1, 2, 3}) step += chosen ? c[pass].median() : 0;
+    for (int pass : {0, 1, 2, 3}) sums[rows[i].way] += chosen ? c[pass].median() * layer.count : 0;
   }
   std::fflush(stdout);
-  return step * layer.count;
 }
 
 }  // namespace
@@ -162,14 +204,15 @@ int main(int argc, char** argv) {
   const Stream stream{Device("cpu"), &pool};
   fmt::print("{} threads, {} repetitions, {} time\n", pool.threads(), repetitions,
              pool.threads() == 1 ? "processor" : "wall");
-  fmt::print("{:32}  {:21}  {:21}  {:21}  filters\n", "ms median (least) GFLOP/s", "forward", "data gradient",
+  fmt::print("{:45}  {:21}  {:21}  {:21}  filters\n", "ms median (least) GFLOP/s", "forward", "data gradient",
              "weight gradient");
   for (const auto& [name, layers] :
        {std::pair{"ResNet-18, batch 64", resnet18()}, {"ResNet-20, batch 128", resnet20()}}) {
-    double sum = 0;
+    double sums[3] = {};
     for (const Layer& layer : layers)
       if (std::string(layer.name).find(part) != std::string::npos)
-        sum += bench(stream, layer, repetitions, pool.threads() == 1);
-    fmt::print("{}: {:.1f} ms\n\n", name, sum);
+        bench(stream, layer, repetitions, pool.threads() == 1, sums);
+    for (int way = 0; way < 3; ++way)
+      if (sums[way] > 0) fmt::print("{}, {}: {:.1f} ms\n", name, kWays[way], sums[way]);
   }
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/allocator.h"
 #include "core/cpu/conv/conv2d.h"
 #include "core/cpu/conv/layout.h"
 #include "core/cpu/thread_pool.h"
@@ -99,9 +100,17 @@ double relative_error(const std::vector<float>& got, const std::vector<double>& 
 }
 
 // In units of u = 2^-24: each of `terms` additions rounds the sum so far, which makes at most sqrt(terms); Winograd's
-// transforms into the tile and out of it round numbers up to ten times as large as the result.
-double tolerance(Algorithm algorithm, double terms) {
-  return 0x1p-24 * ((algorithm == Algorithm::Winograd ? 48 : 4) + std::sqrt(terms));
+// transforms into the tile and out of it round numbers up to ten times as large as the result. bfloat16 factors are
+// rounded by 2^-9 (0.2 %) each, before or after the same transforms.
+double tolerance(Method method, double terms) {
+  const bool winograd = method.algorithm == Algorithm::Winograd;
+  if (method.precision == Precision::BFloat16) return winograd ? 0.06 : 0.006;
+  return 0x1p-24 * ((winograd ? 48 : 4) + std::sqrt(terms));
+}
+
+template <class T>
+std::vector<T> converted(const std::vector<float>& values) {
+  return std::vector<T>(values.begin(), values.end());
 }
 
 bool padding_is_zero(const std::vector<float>& image, const BlockedShape& shape, int64_t channels) {
@@ -112,34 +121,36 @@ bool padding_is_zero(const std::vector<float>& image, const BlockedShape& shape,
   return true;
 }
 
-// All outputs of one geometry and algorithm, for comparisons bit by bit.
+// All outputs of one geometry and method, for comparisons bit by bit.
 struct Outputs {
   std::vector<float> y, dx, dw;
   std::vector<double> sum, sum_of_squares;
 };
 
-Outputs run(Stream stream, const Problem& p, Algorithm algorithm, bool fused, bool prepared) {
+template <class T>
+Outputs run(Stream stream, const Problem& p, Method method, bool fused, bool prepared) {
   const Conv2dGeometry& g = p.g;
-  const BlockedShape in = input_shape(g), out = output_shape(g);
-  const auto x = blocked(stream, p.x, g.n, g.c, g.h, g.w), dy = blocked(stream, p.dy, g.n, g.k, g.oh, g.ow);
+  const auto x = converted<T>(blocked(stream, p.x, g.n, g.c, g.h, g.w));
+  const auto dy = converted<T>(blocked(stream, p.dy, g.n, g.k, g.oh, g.ow));
   std::vector<float> forms[2];
   Filters filters[2] = {{p.w.data()}, {p.w.data()}};
   for (Direction direction : {Direction::Forward, Direction::BackwardInput}) {
     auto& form = forms[direction == Direction::BackwardInput];
-    form.resize(prepared ? prepared_filter_floats(g, algorithm, direction) : 0);
+    form.resize(prepared ? prepared_filter_floats(g, method, direction) : 0);
     if (form.empty()) continue;
-    prepare_filters(stream, g, algorithm, direction, p.w.data(), form.data());
+    prepare_filters(stream, g, method, direction, p.w.data(), form.data());
     filters[direction == Direction::BackwardInput].prepared = form.data();
   }
   const float nan = std::numeric_limits<float>::quiet_NaN();  // what is not written shows
-  Outputs o{std::vector<float>(out.numel(), nan), std::vector<float>(in.numel(), nan),
-            std::vector<float>(p.w.size(), nan), std::vector<double>(g.k, nan), std::vector<double>(g.k, nan)};
+  std::vector<T> y(output_shape(g).numel(), nan), dx(input_shape(g).numel(), nan);
+  std::vector<float> dw(p.w.size(), nan);
+  std::vector<double> sum(g.k, nan), sum_of_squares(g.k, nan);
   const Prologue prologue = fused ? Prologue{p.scale.data(), p.shift.data()} : Prologue{};
-  const Epilogue epilogue = fused ? Epilogue{p.bias.data(), o.sum.data(), o.sum_of_squares.data()} : Epilogue{};
-  forward(stream, g, algorithm, x.data(), filters[0], o.y.data(), prologue, epilogue);
-  backward_input(stream, g, algorithm, dy.data(), filters[1], o.dx.data());
-  backward_weight(stream, g, algorithm, x.data(), dy.data(), o.dw.data(), prologue);
-  return o;
+  const Epilogue epilogue = fused ? Epilogue{p.bias.data(), sum.data(), sum_of_squares.data()} : Epilogue{};
+  forward(stream, g, method, x.data(), filters[0], y.data(), prologue, epilogue);
+  backward_input(stream, g, method, dy.data(), filters[1], dx.data());
+  backward_weight(stream, g, method, x.data(), dy.data(), dw.data(), prologue);
+  return {{y.begin(), y.end()}, {dx.begin(), dx.end()}, dw, sum, sum_of_squares};
 }
 
 struct References {
@@ -165,32 +176,36 @@ References references(const Problem& p, bool fused) {
   return o;
 }
 
-void check(const Conv2dGeometry& g, Algorithm algorithm) {
-  const Problem p(g);
+template <class T = float>
+void check(const Conv2dGeometry& g, Method method) {
+  Problem p(g);
+  for (auto* values : {&p.x, &p.dy})  // the reference sees what the kernel sees
+    for (float& value : *values) value = T(value);
   const Stream stream = pool_stream(2);
   for (bool fused : {false, true}) {
     INFO("n " << g.n << " c " << g.c << " h " << g.h << " w " << g.w << " k " << g.k << " r " << g.r << " s " << g.s
               << " stride " << g.stride << " padding " << g.padding
-              << (algorithm == Algorithm::Winograd ? " winograd" : " direct") << (fused ? " fused" : ""));
+              << (method.algorithm == Algorithm::Winograd ? " winograd" : " direct")
+              << (method.precision == Precision::BFloat16 ? " bfloat16" : " float32") << (fused ? " fused" : ""));
     const References expected = references(p, fused);
-    const Outputs got = run(stream, p, algorithm, fused, false);
-    const double taps = static_cast<double>(g.r * g.s);
+    const Outputs got = run<T>(stream, p, method, fused, false);
+    const double taps = static_cast<double>(g.r * g.s), outputs = static_cast<double>(g.n * g.oh * g.ow);
     const auto y = contiguous(stream, got.y, g.n, g.k, g.oh, g.ow), dx = contiguous(stream, got.dx, g.n, g.c, g.h, g.w);
-    REQUIRE(relative_error(y, expected.y) < tolerance(algorithm, taps * g.c));
-    REQUIRE(relative_error(dx, expected.dx) < tolerance(algorithm, taps * g.k));
-    REQUIRE(relative_error(got.dw, expected.dw) < tolerance(algorithm, g.n * g.oh * g.ow));
+    REQUIRE(relative_error(y, expected.y) < tolerance(method, taps * static_cast<double>(g.c)));
+    REQUIRE(relative_error(dx, expected.dx) < tolerance(method, taps * static_cast<double>(g.k)));
+    REQUIRE(relative_error(got.dw, expected.dw) < tolerance(method, outputs));
     REQUIRE(padding_is_zero(got.y, output_shape(g), g.k));
     REQUIRE(padding_is_zero(got.dx, input_shape(g), g.c));
-    const double outputs = static_cast<double>(g.n * g.oh * g.ow);
     double square = 0;  // of an average output
     for (int64_t k = 0; k < g.k; ++k) square += expected.sum_of_squares[k] / (outputs * static_cast<double>(g.k));
+    const double rounding = method.precision == Precision::BFloat16 ? 0.05 : 1e-5;
     for (int64_t k = 0; fused && k < g.k; ++k) {
-      REQUIRE(std::abs(got.sum[k] - expected.sum[k]) < 1e-5 * outputs * std::sqrt(square));
-      REQUIRE(std::abs(got.sum_of_squares[k] - expected.sum_of_squares[k]) < 1e-5 * outputs * square);
+      REQUIRE(std::abs(got.sum[k] - expected.sum[k]) < rounding * outputs * std::sqrt(square));
+      REQUIRE(std::abs(got.sum_of_squares[k] - expected.sum_of_squares[k]) < rounding * outputs * square);
     }
     // the same bits with filters prepared beforehand, and with any number of threads
     for (int threads : {1, 3}) {
-      const Outputs again = run(pool_stream(threads), p, algorithm, fused, true);
+      const Outputs again = run<T>(pool_stream(threads), p, method, fused, true);
       REQUIRE(again.y == got.y);
       REQUIRE(again.dx == got.dx);
       REQUIRE(again.dw == got.dw);
@@ -200,34 +215,47 @@ void check(const Conv2dGeometry& g, Algorithm algorithm) {
   }
 }
 
+// In float32, and where the processor can, in bfloat16 products of float32 and of bfloat16 images.
+void check_all(const Conv2dGeometry& g, Algorithm algorithm) {
+  check(g, {algorithm});
+  const Method bfloat16_products{algorithm, Precision::BFloat16};
+  if (!supports(g, bfloat16_products)) return;
+  check(g, bfloat16_products);
+  check<bfloat16>(g, bfloat16_products);
+}
+
 }  // namespace
 
 TEST_CASE("winograd 3x3, stride 1", "[quick][conv]") {
   const int64_t shapes[][7] = {
       // n, c, h, w, k, padding
       {1, 1, 4, 4, 1, 1},    {1, 3, 5, 7, 16, 1},    {2, 16, 8, 8, 16, 1},   {3, 20, 9, 6, 48, 1},
-      {5, 48, 13, 4, 20, 1}, {2, 64, 16, 16, 64, 1}, {1, 16, 4, 24, 64, 1},  {4, 64, 7, 7, 3, 0},
-      {2, 33, 10, 5, 17, 2}, {1, 16, 3, 3, 16, 0},   {2, 32, 24, 24, 32, 1}, {1, 8, 6, 6, 8, 3},
+      {5, 48, 13, 4, 20, 1}, {1, 64, 16, 16, 64, 1}, {1, 16, 4, 24, 64, 1},  {4, 64, 7, 7, 3, 0},
+      {2, 33, 10, 5, 17, 2}, {1, 16, 3, 3, 16, 0},   {1, 32, 24, 24, 32, 1}, {1, 8, 6, 6, 8, 3},
   };
-  for (const auto& s : shapes) check(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 1, s[5]), Algorithm::Winograd);
+  for (const auto& s : shapes)
+    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 1, s[5]), Algorithm::Winograd);
 }
 
-TEST_CASE("winograd 3x3, stride 1, as many channels as make threads share a block of tiles", "[conv]") {
-  check(conv2d_geometry(3, 384, 4, 4, 400, 3, 3, 1, 1), Algorithm::Winograd);
-  check(conv2d_geometry(2, 400, 24, 12, 320, 3, 3, 1, 1), Algorithm::Winograd);
+TEST_CASE("winograd with so many channels that threads share a block of tiles", "[conv]") {
+  check_all(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 1, 1), Algorithm::Winograd);
+  check_all(conv2d_geometry(260, 480, 1, 1, 496, 3, 3, 1, 1), Algorithm::Winograd);  // several blocks
+  check_all(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 2, 1), Algorithm::Winograd);
 }
 
 TEST_CASE("winograd 5x5, stride 1", "[quick][conv]") {
   const int64_t shapes[][6] = {{1, 1, 5, 5, 1, 2},     {2, 16, 8, 8, 32, 2}, {3, 20, 9, 6, 48, 2},
-                               {2, 32, 14, 14, 64, 2}, {1, 3, 7, 6, 16, 0},  {2, 17, 6, 11, 5, 1}};
-  for (const auto& s : shapes) check(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 5, 5, 1, s[5]), Algorithm::Winograd);
+                               {1, 32, 14, 14, 64, 2}, {1, 3, 7, 6, 16, 0},  {2, 17, 6, 11, 5, 1}};
+  for (const auto& s : shapes)
+    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 5, 5, 1, s[5]), Algorithm::Winograd);
 }
 
 TEST_CASE("winograd 3x3, stride 2", "[quick][conv]") {
   const int64_t shapes[][5] = {{1, 1, 4, 4, 1},     {1, 3, 5, 7, 16},    {2, 16, 8, 8, 32},   {3, 20, 9, 6, 48},
                                {5, 48, 13, 4, 20},  {2, 64, 16, 16, 64}, {1, 16, 24, 17, 64}, {4, 33, 7, 7, 3},
                                {2, 16, 15, 10, 16}, {1, 16, 1, 1, 16},   {1, 16, 2, 3, 16}};
-  for (const auto& s : shapes) check(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 2, 1), Algorithm::Winograd);
+  for (const auto& s : shapes)
+    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 2, 1), Algorithm::Winograd);
 }
 
 TEST_CASE("direct convolutions", "[quick][conv]") {
@@ -241,7 +269,7 @@ TEST_CASE("direct convolutions", "[quick][conv]") {
       {5, 16, 4, 17, 32, 3, 3, 2, 1}, {1, 16, 5, 4, 128, 1, 1, 2, 0},
   };
   for (const auto& s : shapes)
-    check(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]), Algorithm::Direct);
+    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]), Algorithm::Direct);
 }
 
 TEST_CASE("first layers read contiguous images", "[quick][conv]") {
@@ -265,8 +293,8 @@ TEST_CASE("first layers read contiguous images", "[quick][conv]") {
                    {p.bias.data(), sum.data(), sum_of_squares.data()});
       backward_weight_nchw(stream, g, p.x.data(), dy.data(), dw.data(), {p.scale.data(), p.shift.data()});
       REQUIRE(relative_error(contiguous(stream, y, g.n, g.k, g.oh, g.ow), expected.y) <
-              tolerance(Algorithm::Direct, g.c * g.r * g.s));
-      REQUIRE(relative_error(dw, expected.dw) < tolerance(Algorithm::Direct, g.n * g.oh * g.ow));
+              tolerance({Algorithm::Direct}, g.c * g.r * g.s));
+      REQUIRE(relative_error(dw, expected.dw) < tolerance({Algorithm::Direct}, g.n * g.oh * g.ow));
       REQUIRE(padding_is_zero(y, output_shape(g), g.k));
       if (threads > 1) REQUIRE((y == previous_y && dw == previous_dw));
       previous_y = y;
@@ -281,10 +309,10 @@ TEST_CASE("an empty batch", "[quick][conv]") {
   for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
     std::vector<float> dw(w.size(), 7);
     std::vector<double> sum(16, 7), sum_of_squares(16, 7);
-    forward(pool_stream(2), g, algorithm, nullptr, {w.data()}, nullptr, {},
-            {nullptr, sum.data(), sum_of_squares.data()});
-    backward_input(pool_stream(2), g, algorithm, nullptr, {w.data()}, nullptr);
-    backward_weight(pool_stream(2), g, algorithm, nullptr, nullptr, dw.data());
+    forward<float>(pool_stream(2), g, {algorithm}, nullptr, {w.data()}, nullptr, {},
+                   {nullptr, sum.data(), sum_of_squares.data()});
+    backward_input<float>(pool_stream(2), g, {algorithm}, nullptr, {w.data()}, nullptr);
+    backward_weight<float>(pool_stream(2), g, {algorithm}, nullptr, nullptr, dw.data());
     REQUIRE(dw == std::vector<float>(w.size(), 0));
     REQUIRE(sum == std::vector<double>(16, 0));
     REQUIRE(sum_of_squares == std::vector<double>(16, 0));
@@ -295,8 +323,32 @@ TEST_CASE("a NaN reaches the output", "[quick][conv]") {
   for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
     Problem p(conv2d_geometry(1, 16, 8, 8, 16, 3, 3, 1, 1));
     p.x[5] = std::numeric_limits<float>::quiet_NaN();
-    const Outputs o = run(pool_stream(1), p, algorithm, true, false);
+    const Outputs o = run<float>(pool_stream(1), p, {algorithm}, true, false);
     REQUIRE(std::isnan(o.y[5 * kBlock]));
+  }
+}
+
+TEST_CASE("methods that do not exist are refused", "[quick][conv]") {
+  const Conv2dGeometry g = conv2d_geometry(1, 16, 4, 4, 16, 3, 3, 1, 1);
+  const Method method{Algorithm::Direct, Precision::BFloat16};
+  const std::vector<float> x(input_shape(g).numel()), w(16 * 16 * 9);
+  std::vector<float> y(output_shape(g).numel());
+  if (supports(g, method))
+    forward(pool_stream(1), g, method, x.data(), {w.data()}, y.data());
+  else
+    REQUIRE_THROWS_AS(forward(pool_stream(1), g, method, x.data(), {w.data()}, y.data()), NotImplementedError);
+  const Conv2dGeometry dense = conv2d_geometry(1, 16, 4, 4, 16, 3, 3, 2, 0);
+  REQUIRE_THROWS_AS(forward(pool_stream(1), dense, {Algorithm::Winograd}, x.data(), {w.data()}, y.data()),
+                    NotImplementedError);
+}
+
+TEST_CASE("a second step takes nothing from the system", "[quick][conv]") {
+  for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
+    const Problem p(conv2d_geometry(4, 32, 16, 16, 48, 3, 3, 2, 1));
+    run<float>(pool_stream(3), p, {algorithm}, true, false);
+    const int64_t misses = memory_stats("cpu").cache_misses;
+    for (int i = 0; i < 5; ++i) run<float>(pool_stream(3), p, {algorithm}, true, false);
+    REQUIRE(memory_stats("cpu").cache_misses == misses);
   }
 }
 

@@ -1,15 +1,17 @@
 // Two-dimensional convolution on channel-blocked images, for training: forward pass, data gradient, weight gradient.
 //
-//   x  [N, ⌈C/16⌉, H, W, 16]     y, dy  [N, ⌈K/16⌉, OH, OW, 16]     w, dw  [K, C, R, S]     float32
+//   x  [N, ⌈C/16⌉, H, W, 16]     y, dy  [N, ⌈K/16⌉, OH, OW, 16]     float32, or bfloat16 with products in bfloat16
+//   w, dw  [K, C, R, S]          float32
 //
-// Images are aligned to 4 bytes (to 64 for full speed) and their padding channels are zero, in and out. Outputs are
-// overwritten. Results do not depend on the number of threads. Nothing is checked here: the caller has made the
-// geometry with conv2d_geometry. Every function may be called by several threads at once; throws OutOfMemoryError.
+// Images are aligned to their element (to 64 bytes for full speed) and their padding channels are zero, in and out; NaN
+// and infinity may reach them. Outputs are overwritten. Results do not depend on the number of threads. The caller has
+// made the geometry with conv2d_geometry. Every function may be called by several threads at once, and throws
+// NotImplementedError for a method that supports() denies, OutOfMemoryError.
 #pragma once
 
-#include "core/cpu/conv/direct.h"
 #include "core/cpu/conv/filters.h"
 #include "core/cpu/conv/fusion.h"
+#include "core/cpu/conv/product.h"
 
 namespace ringgrad::conv {
 
@@ -17,37 +19,47 @@ enum class Algorithm {
   Direct,    // every geometry
   Winograd,  // 3 x 3 with stride 1, or with stride 2 and padding 1; 5 x 5 with stride 1
 };
-bool supports(Algorithm algorithm, const Conv2dGeometry& geometry);
 
-// The algorithm with the shortest time for a direction: by rules measured on AVX-512, see bench/conv_bench.cpp.
+struct Method {
+  Algorithm algorithm = Algorithm::Direct;
+  // BFloat16 only on processors with AVX512_BF16. Relative errors (rms): float32 2e-7 to 2e-6 whatever the algorithm;
+  // bfloat16 0.3 % direct, 1 % Winograd. Direct weight gradients are computed in float32 either way.
+  Precision precision = Precision::Float32;
+};
+bool supports(const Conv2dGeometry& geometry, Method method);
+
+// The fastest algorithm for a geometry, by rules measured on AVX-512 (see bench/conv_bench.cpp).
 Algorithm fastest_algorithm(const Conv2dGeometry& geometry);
 
-// Filters, and the form in which an algorithm uses them. `prepared` may be null: prepare_filters is then part of the
-// call.
+// Filters, and the form in which a method uses them. `prepared` may be null: prepare_filters is then part of the call.
 struct Filters {
   const float* plain = nullptr;
   const float* prepared = nullptr;
 };
-// How many floats the prepared form has; 0 where the algorithm transforms filters on the way, and `prepared` must be
-// null.
-int64_t prepared_filter_floats(const Conv2dGeometry& geometry, Algorithm algorithm, Direction direction);
-void prepare_filters(Stream stream, const Conv2dGeometry& geometry, Algorithm algorithm, Direction direction,
-                     const float* w, float* prepared);
+// How many floats the prepared form has; 0 where the method transforms filters on the way, and `prepared` must be null.
+int64_t prepared_filter_floats(const Conv2dGeometry& geometry, Method method, Direction direction);
+void prepare_filters(Stream stream, const Conv2dGeometry& geometry, Method method, Direction direction, const float* w,
+                     float* prepared);
 
-void forward(Stream stream, const Conv2dGeometry& geometry, Algorithm algorithm, const float* x, Filters w, float* y,
+// T: float, or bfloat16 where the method's precision is BFloat16.
+template <class T>
+void forward(Stream stream, const Conv2dGeometry& geometry, Method method, const T* x, Filters w, T* y,
              const Prologue& prologue = {}, const Epilogue& epilogue = {});
-void backward_input(Stream stream, const Conv2dGeometry& geometry, Algorithm algorithm, const float* dy, Filters w,
-                    float* dx);
-void backward_weight(Stream stream, const Conv2dGeometry& geometry, Algorithm algorithm, const float* x,
-                     const float* dy, float* dw, const Prologue& prologue = {});
+template <class T>
+void backward_input(Stream stream, const Conv2dGeometry& geometry, Method method, const T* dy, Filters w, T* dx);
+template <class T>
+void backward_weight(Stream stream, const Conv2dGeometry& geometry, Method method, const T* x, const T* dy, float* dw,
+                     const Prologue& prologue = {});
 
-// The same for first layers: x is [N, C, H, W] contiguous; y and dy are channel-blocked. Always direct; the prepared
-// filters are not those of the functions above.
+// The same for first layers: x is [N, C, H, W] contiguous float32; y and dy are channel-blocked. Always direct and in
+// float32 products, whatever T; the prepared filters are not those of the functions above.
 int64_t prepared_filter_floats_nchw(const Conv2dGeometry& geometry);
 void prepare_filters_nchw(Stream stream, const Conv2dGeometry& geometry, const float* w, float* prepared);
-void forward_nchw(Stream stream, const Conv2dGeometry& geometry, const float* x, Filters w, float* y,
+template <class T>
+void forward_nchw(Stream stream, const Conv2dGeometry& geometry, const float* x, Filters w, T* y,
                   const Prologue& prologue = {}, const Epilogue& epilogue = {});
-void backward_weight_nchw(Stream stream, const Conv2dGeometry& geometry, const float* x, const float* dy, float* dw,
+template <class T>
+void backward_weight_nchw(Stream stream, const Conv2dGeometry& geometry, const float* x, const T* dy, float* dw,
                           const Prologue& prologue = {});
 
 }  // namespace ringgrad::conv

@@ -43,8 +43,8 @@ struct DirectProblem {
   int64_t n;
   Axis rows, columns;
   FilterShape filters;
-  const float* w;
-  const float* prepared;  // see direct_filter_floats; null: they are prepared inside
+  const float* w = nullptr;
+  const float* prepared = nullptr;  // see direct_filter_floats; null: they are prepared inside
 
   int64_t phases() const { return rows.out_step() * columns.out_step(); }
   // Channels that lie side by side at a pixel of a window, and how many such groups there are.
@@ -53,18 +53,42 @@ struct DirectProblem {
   BlockedShape out() const { return {n, filters.columns(direction), rows.output, columns.output}; }
 };
 
+// The outputs (row + i out_step, column + j out_step), which use the same taps; some have none.
+struct Phase {
+  AxisPhase rows, columns;
+  int64_t row, column;
+  int64_t taps_before;  // in the phases before this one
+};
+
+template <class Body>
+void for_each_phase(const DirectProblem& p, const Body& body) {
+  int64_t taps = 0;
+  for (int64_t i = 0; i < p.phases(); ++i) {
+    const int64_t row = i / p.columns.out_step(), column = i % p.columns.out_step();
+    Phase phase{p.rows.phase(row), p.columns.phase(column), row, column, taps};
+    if (phase.columns.taps == 0) phase.rows.taps = 0;  // no taps at all
+    body(phase);
+    taps += phase.rows.taps * phase.columns.taps;
+  }
+}
+
 DirectProblem direct_problem(Stream stream, const Conv2dGeometry& geometry, Direction direction, InputLayout layout);
 
-// Filters as right matrices: [panel of 32 columns][phase][group][tap row][tap column][channel of the group][column].
+// Filters as right matrices, in words (see product.h): [panel of 32 columns][phase][group][tap row][tap column][channel
+// of the group][column].
+template <class Product>
 int64_t direct_filter_floats(const DirectProblem& problem);
+template <class Product>
 void prepare_direct_filters(const DirectProblem& problem, float* prepared);
 
-// y (blocked) = the convolution of x. The prologue applies to x, the epilogue to y.
-void direct_convolution(const DirectProblem& problem, const float* x, float* y, const Prologue& prologue,
+// y (blocked) = the convolution of x. The prologue applies to x, the epilogue to y. X and Y: float or bfloat16; a
+// contiguous x is float. BFloat16Product needs a blocked x.
+template <class Product, class X, class Y>
+void direct_convolution(const DirectProblem& problem, const X* x, Y* y, const Prologue& prologue,
                         const Epilogue& epilogue);
 
-// dw [K, C, R, S] from x and dy (blocked). REQUIRES: direction Forward.
-void direct_weight_gradient(const DirectProblem& problem, const float* x, const float* dy, float* dw,
-                            const Prologue& prologue);
+// dw [K, C, R, S] from x and dy (blocked), in float32 products. REQUIRES: direction Forward.
+template <class X, class Y>
+void direct_weight_gradient(const DirectProblem& problem, const X* x, const Y* dy, float* dw, const Prologue& prologue);
 
 }  // namespace ringgrad::conv

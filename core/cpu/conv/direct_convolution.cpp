@@ -13,16 +13,16 @@ namespace {
 
 constexpr int64_t kUnitPixels = 128;
 
+template <class Product, class X, class Y>
 class DirectConvolution {
  public:
-  DirectConvolution(const DirectProblem& problem, const float* x, float* y, const Prologue& prologue,
-                    const Epilogue& epilogue)
+  DirectConvolution(const DirectProblem& problem, const X* x, Y* y, const Prologue& prologue, const Epilogue& epilogue)
       : p_(problem),
         x_(x),
         y_(y),
         out_(p_.out()),
         streams_(should_stream(y, out_.numel())),
-        window_(p_, kUnitPixels),
+        window_(p_, Product::kTerms, kUnitPixels),
         segments_(p_.stream, p_.groups() * p_.filters.taps),
         scale_(p_.stream, prologue.scale, p_.filters.c),
         shift_(p_.stream, prologue.shift, p_.filters.c),
@@ -36,7 +36,8 @@ class DirectConvolution {
     parallel_for(p_.stream, p_.n * window_.units_per_image(), 1, [&](int64_t unit, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
       float* const window = slice.data();
-      window_.load(x_, unit / window_.units_per_image(), unit % window_.units_per_image(), scale_, shift_, window);
+      window_.template load<Product>(x_, unit / window_.units_per_image(), unit % window_.units_per_image(), scale_,
+                                     shift_, window);
       for (int64_t panel = 0; panel < panels(out_.blocks); ++panel)
         make_panel(unit, panel, window, window + window_.floats());
       stream_fence();
@@ -45,29 +46,11 @@ class DirectConvolution {
   }
 
  private:
-  struct Phase {
-    AxisPhase rows, columns;
-    int64_t row, column;  // of the first output
-    int64_t taps_before;  // in the phases before this one
-  };
-
-  template <class Body>
-  void for_each_phase(Body body) const {
-    int64_t taps = 0;
-    for (int64_t i = 0; i < p_.phases(); ++i) {
-      const int64_t row = i / p_.columns.out_step(), column = i % p_.columns.out_step();
-      Phase phase{p_.rows.phase(row), p_.columns.phase(column), row, column, taps};
-      if (phase.columns.taps == 0) phase.rows.taps = 0;  // no taps at all
-      if (phase.rows.outputs > 0 && phase.columns.outputs > 0) body(phase);
-      taps += phase.rows.taps * phase.columns.taps;
-    }
-  }
-
   int64_t* segments(const Phase& phase) const { return segments_.data() + p_.groups() * phase.taps_before; }
 
   // The inputs of a tap row are neighbours in the window: one segment for each group of channels and tap row.
   void fill_segments() {
-    for_each_phase([&](const Phase& phase) {
+    for_each_phase(p_, [&](const Phase& phase) {
       int64_t* next = segments(phase);
       for (int64_t group = 0; group < p_.groups(); ++group)
         for (int64_t i = 0; i < phase.rows.taps; ++i)
@@ -77,25 +60,25 @@ class DirectConvolution {
 
   // 32 (or 16) output channels of a unit, in all phases.
   void make_panel(int64_t unit, int64_t panel, const float* window, float* products) const {
-    const int64_t width = panel_width(panel, out_.blocks), rows = p_.groups() * p_.group();
+    const int64_t width = panel_width(panel, out_.blocks), rows = p_.groups() * window_.pixel();
     const float* const filters = p_.prepared + panel * rows * p_.filters.taps * kPanel;
     const int64_t first = unit % window_.units_per_image() * window_.rows();
     if (sums_.block(unit, 2 * panel)) std::fill_n(sums_.block(unit, 2 * panel), 2 * width, 0.0f);
-    for_each_phase([&](const Phase& phase) {
+    for_each_phase(p_, [&](const Phase& phase) {
       const int64_t count = std::min(window_.rows(), phase.rows.outputs - first), columns = phase.columns.outputs;
       if (count <= 0) return;
       LeftMatrix left{window,
-                      window_.in_step() * p_.group(),
+                      window_.in_step() * window_.pixel(),
                       1,
-                      phase.columns.taps * p_.group(),
+                      phase.columns.taps * window_.pixel(),
                       segments(phase),
                       phase.columns.taps ? p_.groups() * phase.rows.taps : 0};
       const RightMatrix right{filters + phase.taps_before * rows * width, width, kBlock};
       if (window_.joins_rows(phase.columns)) {
-        multiply(left, count * columns, right, width, products, width, false);
+        multiply<Product>(left, count * columns, right, width, products, width, false);
       } else {
         for (int64_t i = 0; i < count; ++i, left.data += window_.in_step() * window_.pitch())
-          multiply(left, columns, right, width, products + i * columns * width, width, false);
+          multiply<Product>(left, columns, right, width, products + i * columns * width, width, false);
       }
       for (int64_t block = 2 * panel; block < 2 * panel + width / kBlock; ++block)
         for (int64_t lane = 0; lane < kBlock; lane += kLanes)
@@ -108,10 +91,10 @@ class DirectConvolution {
              const float* products, int64_t width) const {
     const Vector bias = bias_.block(block) ? load(bias_.block(block) + lane) : Vector{};
     const int64_t image = unit / window_.units_per_image(), step = p_.rows.out_step();
-    float* const plane = y_ + (image * out_.blocks + block) * out_.plane() + phase.column * kBlock + lane;
+    Y* const plane = y_ + (image * out_.blocks + block) * out_.plane() + phase.column * kBlock + lane;
     Vector sum{}, sum_of_squares{};
     for (int64_t i = 0; i < count; ++i) {
-      float* to = plane + (phase.row + (first + i) * step) * out_.w * kBlock;
+      Y* to = plane + (phase.row + (first + i) * step) * out_.w * kBlock;
       for (int64_t j = 0; j < phase.columns.outputs; ++j, to += step * kBlock, products += width) {
         const Vector v = load(products) + bias;
         if (streams_)
@@ -129,8 +112,8 @@ class DirectConvolution {
   }
 
   const DirectProblem& p_;
-  const float* x_;
-  float* y_;
+  const X* x_;
+  Y* y_;
   BlockedShape out_;
   bool streams_;
   DirectWindow window_;
@@ -141,14 +124,25 @@ class DirectConvolution {
 
 }  // namespace
 
-void direct_convolution(const DirectProblem& p, const float* x, float* y, const Prologue& prologue,
-                        const Epilogue& epilogue) {
-  if (p.prepared) return DirectConvolution(p, x, y, prologue, epilogue).run();
-  const Workspace<float> filters(p.stream, direct_filter_floats(p));
-  prepare_direct_filters(p, filters.data());
-  DirectProblem with_filters = p;
-  with_filters.prepared = filters.data();
-  DirectConvolution(with_filters, x, y, prologue, epilogue).run();
+template <class Product, class X, class Y>
+void direct_convolution(const DirectProblem& p, const X* x, Y* y, const Prologue& prologue, const Epilogue& epilogue) {
+  DirectProblem problem = p;
+  std::optional<Workspace<float>> filters;
+  if (!p.prepared) {
+    filters.emplace(p.stream, direct_filter_floats<Product>(p));
+    prepare_direct_filters<Product>(p, filters->data());
+    problem.prepared = filters->data();
+  }
+  DirectConvolution<Product, X, Y>(problem, x, y, prologue, epilogue).run();
 }
+
+#define INSTANTIATE(Product, X, Y) \
+  template void direct_convolution<Product>(const DirectProblem&, const X*, Y*, const Prologue&, const Epilogue&)
+INSTANTIATE(Float32Product, float, float);
+INSTANTIATE(Float32Product, float, bfloat16);
+#if RINGGRAD_BFLOAT16_PRODUCTS
+INSTANTIATE(BFloat16Product, float, float);
+INSTANTIATE(BFloat16Product, bfloat16, bfloat16);
+#endif
 
 }  // namespace ringgrad::conv

@@ -6,6 +6,22 @@
 #include "core/parallel.h"
 
 namespace ringgrad::conv {
+namespace {
+
+// `count` rows of 16 columns each, as many of them in a row of words as a product has terms.
+template <class Product>
+void copy_rows(const float* from, int64_t from_stride, int64_t count, float* to, int64_t to_stride) {
+  for (int64_t i = 0; i < count; i += Product::kTerms, to += to_stride)
+    for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
+      const float* const row = from + i * from_stride + lane;
+      if constexpr (Product::kTerms == 1)
+        store(to + lane, load(row));
+      else
+        store(to + lane, Product::pair(load(row), load(row + from_stride)));
+    }
+}
+
+}  // namespace
 
 AxisPhase Axis::phase(int64_t index) const {
   if (direction == Direction::Forward) return {output, filter, -padding, 0, 1};
@@ -35,41 +51,50 @@ DirectProblem direct_problem(Stream stream, const Conv2dGeometry& g, Direction d
   const bool forward = direction == Direction::Forward;
   const Axis rows{direction, forward ? g.h : g.oh, forward ? g.oh : g.h, g.r, g.stride, g.padding};
   const Axis columns{direction, forward ? g.w : g.ow, forward ? g.ow : g.w, g.s, g.stride, g.padding};
-  return {stream, direction, layout, g.n, rows, columns, filter_shape(g), nullptr, nullptr};
+  return {stream, direction, layout, g.n, rows, columns, filter_shape(g)};
 }
 
+template <class Product>
 int64_t direct_filter_floats(const DirectProblem& p) {
-  return p.groups() * p.group() * p.filters.taps * p.filters.columns(p.direction) * kBlock;
+  return p.groups() * p.group() / Product::kTerms * p.filters.taps * p.filters.columns(p.direction) * kBlock;
 }
 
+template <class Product>
 void prepare_direct_filters(const DirectProblem& p, float* prepared) {
   const int64_t blocks = p.filters.columns(p.direction), taps = p.filters.taps;
-  const int64_t rows = p.groups() * p.group();
+  const int64_t rows = p.groups() * p.group();  // of a tap
   ThreadWorkspaces workspaces(p.stream, 2 * taps * kBlock * kBlock);
   parallel_for(p.stream, blocks, 1, [&](int64_t column_block, int64_t) {
     const ThreadWorkspaces::Slice slice(workspaces);
     float* const block = slice.data() + taps * kBlock * kBlock;
     const int64_t panel = column_block / 2, width = panel_width(panel, blocks);
-    float* const to = prepared + panel * rows * taps * kPanel + column_block % 2 * kBlock;
+    float* const to = prepared + panel * rows / Product::kTerms * taps * kPanel + column_block % 2 * kBlock;
     for (int64_t row_block = 0; row_block < channel_blocks(rows); ++row_block) {
       load_filter_block(p.w, p.filters, p.direction, row_block, column_block, slice.data(), block);
       const int64_t channels = std::min(kBlock, rows - row_block * kBlock);
       // where the block's rows lie among those of its group
       const int64_t group = row_block * kBlock / p.group(), first = row_block * kBlock % p.group();
-      for (int64_t phase = 0, before = 0; phase < p.phases(); ++phase) {
-        const AxisPhase y = p.rows.phase(phase / p.columns.out_step());
-        const AxisPhase x = p.columns.phase(phase % p.columns.out_step());
-        for (int64_t i = 0; i < y.taps; ++i)
-          for (int64_t j = 0; j < x.taps; ++j) {
-            const int64_t tap = (y.first + i * y.tap_step) * p.columns.filter + x.first + j * x.tap_step;
-            const int64_t row = before * rows + ((group * y.taps + i) * x.taps + j) * p.group() + first;
-            for (int64_t c = 0; c < channels; ++c)
-              std::copy_n(block + (c * taps + tap) * kBlock, kBlock, to + (row + c) * width);
+      for_each_phase(p, [&](const Phase& phase) {
+        for (int64_t i = 0; i < phase.rows.taps; ++i)
+          for (int64_t j = 0; j < phase.columns.taps; ++j) {
+            const int64_t tap = (phase.rows.first + i * phase.rows.tap_step) * p.columns.filter + phase.columns.first +
+                                j * phase.columns.tap_step;
+            const int64_t row =
+                phase.taps_before * rows + ((group * phase.rows.taps + i) * phase.columns.taps + j) * p.group() + first;
+            copy_rows<Product>(block + tap * kBlock, taps * kBlock, channels, to + row / Product::kTerms * width,
+                               width);
           }
-        before += y.taps * x.taps;
-      }
+      });
     }
   });
 }
+
+#define INSTANTIATE(Product)                                            \
+  template int64_t direct_filter_floats<Product>(const DirectProblem&); \
+  template void prepare_direct_filters<Product>(const DirectProblem&, float*)
+INSTANTIATE(Float32Product);
+#if RINGGRAD_BFLOAT16_PRODUCTS
+INSTANTIATE(BFloat16Product);
+#endif
 
 }  // namespace ringgrad::conv

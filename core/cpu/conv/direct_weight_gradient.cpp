@@ -3,6 +3,7 @@
 // all taps of the row, which are neighbours in the window, and its reduction runs over pixels. dy is the right matrix
 // as it is.
 #include <algorithm>
+#include <type_traits>
 
 #include "core/cpu/conv/direct.h"
 #include "core/cpu/conv/direct_window.h"
@@ -16,16 +17,16 @@ constexpr int64_t kUnitPixels = 256;
 constexpr int64_t kPartsBytes = 10 << 20;  // accumulators of all parts, see Note [Who sums a weight gradient]
 constexpr int64_t kMaxParts = 16;
 
+template <class X, class Y>
 class DirectWeightGradient {
  public:
-  DirectWeightGradient(const DirectProblem& problem, const float* x, const float* dy, float* dw,
-                       const Prologue& prologue)
+  DirectWeightGradient(const DirectProblem& problem, const X* x, const Y* dy, float* dw, const Prologue& prologue)
       : p_(problem),
         x_(x),
         dy_(dy),
         dw_(dw),
         out_(p_.out()),
-        window_(p_, kUnitPixels),
+        window_(p_, 1, kUnitPixels),
         units_(p_.n * window_.units_per_image()),
         rows_((p_.columns.filter * p_.group() + 3) / 4 * 4),
         part_floats_(p_.groups() * p_.rows.filter * rows_ * out_.channels()),
@@ -37,14 +38,15 @@ class DirectWeightGradient {
 
   void run() {
     for (int64_t i = 0; i < window_.rows(); ++i) segments_[i] = i * window_.in_step() * window_.pitch();
-    ThreadWorkspaces workspaces(p_.stream, std::max(window_.floats(), kBlock * p_.filters.taps * kBlock));
+    ThreadWorkspaces workspaces(
+        p_.stream, std::max(window_.floats() + window_.rows() * out_.w * kPanel, kBlock * p_.filters.taps * kBlock));
     parallel_for(p_.stream, parts_, 1, [&](int64_t part, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
       const int64_t first = units_ * part / parts_, last = units_ * (part + 1) / parts_;
       for (int64_t unit = first; unit < last; ++unit) {
         const int64_t image = unit / window_.units_per_image(), index = unit % window_.units_per_image();
-        window_.load(x_, image, index, scale_, shift_, slice.data());
-        accumulate(image, index, slice.data(), part, unit == first);
+        window_.template load<Float32Product>(x_, image, index, scale_, shift_, slice.data());
+        accumulate(image, index, slice.data(), slice.data() + window_.floats(), part, unit == first);
       }
     });
     parallel_for(p_.stream, out_.blocks, 1, [&](int64_t k_block, int64_t) {
@@ -60,12 +62,12 @@ class DirectWeightGradient {
            (group * p_.rows.filter + tap_row) * rows_ * panel_width(panel, out_.blocks);
   }
 
-  void accumulate(int64_t image, int64_t index, const float* window, int64_t part, bool first) const {
+  void accumulate(int64_t image, int64_t index, const float* window, float* scratch, int64_t part, bool first) const {
     const int64_t row = index * window_.rows(), count = std::min(window_.rows(), out_.h - row);
     for (int64_t panel = 0; panel < panels(out_.blocks); ++panel) {
       const int64_t width = panel_width(panel, out_.blocks);
-      const RightMatrix right{dy_ + (image * out_.blocks + 2 * panel) * out_.plane() + row * out_.w * kBlock, kBlock,
-                              out_.plane()};
+      const Y* const dy = dy_ + (image * out_.blocks + 2 * panel) * out_.plane() + row * out_.w * kBlock;
+      const RightMatrix right = right_matrix(dy, count * out_.w, width, scratch);
       for (int64_t group = 0; group < p_.groups(); ++group)
         for (int64_t tap_row = 0; tap_row < p_.rows.filter; ++tap_row) {
           const LeftMatrix left{window + group * window_.plane() + tap_row * window_.pitch(),
@@ -74,9 +76,22 @@ class DirectWeightGradient {
                                 out_.w,
                                 segments_.data(),
                                 count};
-          multiply(left, p_.columns.filter * p_.group(), right, width,
-                   accumulators_.data() + part * part_floats_ + offset(panel, group, tap_row), width, !first);
+          multiply<Float32Product>(left, p_.columns.filter * p_.group(), right, width,
+                                   accumulators_.data() + part * part_floats_ + offset(panel, group, tap_row), width,
+                                   !first);
         }
+    }
+  }
+
+  // `pixels` rows of dy: as they lie in the image, or widened into scratch.
+  RightMatrix right_matrix(const Y* dy, int64_t pixels, int64_t width, float* scratch) const {
+    if constexpr (std::is_same_v<Y, float>) {
+      return {dy, kBlock, out_.plane()};
+    } else {
+      for (int64_t column = 0; column < width; column += kLanes)
+        for (int64_t i = 0; i < pixels; ++i)
+          store(scratch + i * width + column, load(dy + column / kBlock * out_.plane() + i * kBlock + column % kBlock));
+      return {scratch, width, kBlock};
     }
   }
 
@@ -100,7 +115,8 @@ class DirectWeightGradient {
   }
 
   const DirectProblem& p_;
-  const float *x_, *dy_;
+  const X* x_;
+  const Y* dy_;
   float* dw_;
   BlockedShape out_;
   DirectWindow window_;
@@ -114,10 +130,16 @@ class DirectWeightGradient {
 
 }  // namespace
 
-void direct_weight_gradient(const DirectProblem& p, const float* x, const float* dy, float* dw,
-                            const Prologue& prologue) {
+template <class X, class Y>
+void direct_weight_gradient(const DirectProblem& p, const X* x, const Y* dy, float* dw, const Prologue& prologue) {
   if (p.n == 0) return static_cast<void>(std::fill_n(dw, p.filters.k * p.filters.c * p.filters.taps, 0.0f));
-  DirectWeightGradient(p, x, dy, dw, prologue).run();
+  DirectWeightGradient<X, Y>(p, x, dy, dw, prologue).run();
 }
+
+#define INSTANTIATE(X, Y) \
+  template void direct_weight_gradient(const DirectProblem&, const X*, const Y*, float*, const Prologue&)
+INSTANTIATE(float, float);
+INSTANTIATE(float, bfloat16);
+INSTANTIATE(bfloat16, bfloat16);
 
 }  // namespace ringgrad::conv

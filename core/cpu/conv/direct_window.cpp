@@ -1,10 +1,13 @@
 #include "core/cpu/conv/direct_window.h"
 #include "core/cpu/blocking.h"
+#include "core/cpu/conv/product.h"
+#include "core/cpu/conv/tiles.h"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace ringgrad::conv {
-DirectWindow::DirectWindow(const DirectProblem& problem, int64_t pixels) : problem_(problem) {
+DirectWindow::DirectWindow(const DirectProblem& problem, int terms, int64_t pixels) : problem_(problem), terms_(terms) {
   const Axis &row = problem.rows, &column = problem.columns;
   const int64_t outputs = row.phase(0).outputs, width = column.phase(0).outputs;
   units_ = cpu::ceil_div(outputs, std::clamp<int64_t>(pixels / width, 1, outputs));
@@ -19,55 +22,76 @@ DirectWindow::DirectWindow(const DirectProblem& problem, int64_t pixels) : probl
   plane_ = (lines + (lines + 1) % 2) * kBlock;  // an odd number of cache lines
 }
 
-void DirectWindow::load(const float* x, int64_t n, int64_t unit, const PaddedChannels& scale,
-                        const PaddedChannels& shift, float* window) const {
-  const int64_t h = problem_.rows.input, w = problem_.columns.input;
-  const bool blocked = problem_.layout == InputLayout::Blocked;
+// The columns of the window that lie inside the image.
+DirectWindow::Range DirectWindow::columns_inside() const {
+  const int64_t left = problem_.columns.begin(), w = problem_.columns.input;
+  const int64_t first = std::min(columns_, std::max<int64_t>(0, cpu::ceil_div(-left, source_step_)));
+  return {first, std::clamp<int64_t>(cpu::ceil_div(w - left, source_step_), first, columns_)};
+}
+
+template <class Product, class X>
+void DirectWindow::load(const X* x, int64_t n, int64_t unit, const PaddedChannels& scale, const PaddedChannels& shift,
+                        float* window) const {
+  const int64_t h = problem_.rows.input, w = problem_.columns.input, left = problem_.columns.begin();
   const int64_t top = unit * rows_ * in_step_ * source_step_ + problem_.rows.begin();
+  const Range inside = columns_inside();
   for (int64_t group = 0; group < problem_.groups(); ++group) {
-    const float* const image = x + (n * problem_.groups() + group) * problem_.group() * h * w;
+    const X* const image = x + (n * problem_.groups() + group) * problem_.group() * h * w;
     for (int64_t i = 0; i < height_; ++i) {
       float* const to = window + group * plane_ + i * pitch();
       const int64_t row = top + i * source_step_;
-      if (row < 0 || row >= h)
+      if (row < 0 || row >= h) {
         std::fill_n(to, pitch(), 0.0f);
-      else
-        load_row(image + row * w * (blocked ? kBlock : 1), h * w, group, scale, shift, to);
+        continue;
+      }
+      std::fill_n(to, inside.first * pixel(), 0.0f);
+      std::fill_n(to + inside.last * pixel(), (columns_ - inside.last) * pixel(), 0.0f);
+      if (problem_.layout == InputLayout::Blocked)
+        load_blocked_row<Product>(image + (row * w + left) * kBlock, scale.block(group), shift.block(group), to);
+      else if constexpr (std::is_same_v<X, float>)
+        load_contiguous_row(image + row * w + left, h * w, scale.block(0), shift.block(0), to);
     }
   }
 }
 
-void DirectWindow::load_row(const float* from, int64_t channel_stride, int64_t group, const PaddedChannels& scale,
-                            const PaddedChannels& shift, float* to) const {
-  const int64_t left = problem_.columns.begin(), w = problem_.columns.input, size = problem_.group();
-  // window columns [first, last) lie inside the image
-  const int64_t first = std::min(columns_, std::max<int64_t>(0, cpu::ceil_div(-left, source_step_)));
-  const int64_t last = std::clamp<int64_t>(cpu::ceil_div(w - left, source_step_), first, columns_);
-  std::fill_n(to, first * size, 0.0f);
-  std::fill_n(to + last * size, (columns_ - last) * size, 0.0f);
-  if (problem_.layout == InputLayout::Contiguous) {
-    for (int64_t c = 0; c < size; ++c)
-      for (int64_t j = first; j < last; ++j) {
-        float value = from[c * channel_stride + left + j * source_step_];
-        if (scale.block(0)) {
-          value = scale.block(0)[c] * value + shift.block(0)[c];
-          value = value < 0 ? 0 : value;
-        }
-        to[j * size + c] = value;
-      }
-    return;
-  }
+template <class Product, class X>
+void DirectWindow::load_blocked_row(const X* from, const float* scale, const float* shift, float* to) const {
+  const Range inside = columns_inside();
   for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
-    const float* const pixels = from + left * kBlock + lane;
-    if (scale.block(group)) {
-      const Vector a = conv::load(scale.block(group) + lane), b = conv::load(shift.block(group) + lane);
-      for (int64_t j = first; j < last; ++j)
-        store(to + j * kBlock + lane, relu(conv::load(pixels + j * source_step_ * kBlock) * a + b));
-    } else {
-      for (int64_t j = first; j < last; ++j)
-        store(to + j * kBlock + lane, conv::load(pixels + j * source_step_ * kBlock));
-    }
+    const auto load_pixels = [&](const auto& activation) {
+      for (int64_t j = inside.first; j < inside.last; ++j)
+        Product::store_neighbours(to + (j * kBlock + lane) / Product::kTerms,
+                                  activation(conv::load(from + j * source_step_ * kBlock + lane)));
+    };
+    if (!scale)
+      load_pixels(Unchanged{});
+    else
+      load_pixels(ScaleShiftRelu{conv::load(scale + lane), conv::load(shift + lane)});
   }
 }
+
+void DirectWindow::load_contiguous_row(const float* from, int64_t channel_stride, const float* scale,
+                                       const float* shift, float* to) const {
+  const Range inside = columns_inside();
+  for (int64_t c = 0; c < problem_.group(); ++c)
+    for (int64_t j = inside.first; j < inside.last; ++j) {
+      float value = from[c * channel_stride + j * source_step_];
+      if (scale) {
+        value = scale[c] * value + shift[c];
+        value = value < 0 ? 0 : value;
+      }
+      to[j * problem_.group() + c] = value;
+    }
+}
+
+#define INSTANTIATE(Product, X)                                                                   \
+  template void DirectWindow::load<Product, X>(const X*, int64_t, int64_t, const PaddedChannels&, \
+                                               const PaddedChannels&, float*) const
+INSTANTIATE(Float32Product, float);
+INSTANTIATE(Float32Product, bfloat16);
+#if RINGGRAD_BFLOAT16_PRODUCTS
+INSTANTIATE(BFloat16Product, float);
+INSTANTIATE(BFloat16Product, bfloat16);
+#endif
 
 }  // namespace ringgrad::conv

@@ -7,36 +7,45 @@
 
 namespace ringgrad::conv {
 
-// A unit computes output rows [first, first + rows) of every phase of an image.
+// A unit computes output rows [first, first + rows) of every phase of an image. The window is
+// [group][row][column][channel] in words (see product.h): two channels share one if `terms` is 2.
 class DirectWindow {
  public:
   // `pixels`: how many outputs of a phase a unit should have about.
-  DirectWindow(const DirectProblem& problem, int64_t pixels);
+  DirectWindow(const DirectProblem& problem, int terms, int64_t pixels);
 
   int64_t rows() const { return rows_; }  // output rows of a unit
   int64_t units_per_image() const { return units_; }
-  int64_t in_step() const { return in_step_; }                   // window pixels from output to output
-  int64_t pitch() const { return columns_ * problem_.group(); }  // floats from row to row
-  int64_t plane() const { return plane_; }                       // floats from group to group
+  int64_t in_step() const { return in_step_; }                 // window pixels from output to output
+  int64_t pixel() const { return problem_.group() / terms_; }  // words of a pixel
+  int64_t pitch() const { return columns_ * pixel(); }         // words from row to row
+  int64_t plane() const { return plane_; }                     // words from group to group
   // Room for the window and for what multiply() reads beyond it.
-  int64_t floats() const { return problem_.groups() * plane_ + 4 * in_step_ * problem_.group(); }
+  int64_t floats() const { return problem_.groups() * plane_ + 4 * in_step_ * pixel(); }
   // Where the first tap of a phase lies in the window, for the unit's first output.
   int64_t offset(const AxisPhase& row, const AxisPhase& column) const {
-    return (row.offset - problem_.rows.begin()) * pitch() +
-           (column.offset - problem_.columns.begin()) * problem_.group();
+    return (row.offset - problem_.rows.begin()) * pitch() + (column.offset - problem_.columns.begin()) * pixel();
   }
   // Whether a phase's outputs of all rows follow each other in the window (filters of one column, such as 1 x 1).
   bool joins_rows(const AxisPhase& column) const { return in_step_ == 1 && columns_ == column.outputs; }
 
-  // Copies the window of a unit of image n. scale and shift: see Prologue.
-  void load(const float* x, int64_t n, int64_t unit, const PaddedChannels& scale, const PaddedChannels& shift,
+  // Copies the window of a unit of image n. scale and shift: see Prologue. REQUIRES: `terms` is the product's.
+  template <class Product, class X>
+  void load(const X* x, int64_t n, int64_t unit, const PaddedChannels& scale, const PaddedChannels& shift,
             float* window) const;
 
  private:
-  void load_row(const float* from, int64_t channel_stride, int64_t group, const PaddedChannels& scale,
-                const PaddedChannels& shift, float* to) const;
+  struct Range {
+    int64_t first, last;
+  };
+  Range columns_inside() const;
+  template <class Product, class X>
+  void load_blocked_row(const X* from, const float* scale, const float* shift, float* to) const;
+  void load_contiguous_row(const float* from, int64_t channel_stride, const float* scale, const float* shift,
+                           float* to) const;
 
   const DirectProblem& problem_;
+  int terms_;
   int64_t rows_, units_;
   int64_t in_step_, source_step_;  // steps from output to output in the window, from window pixel to image pixel
   int64_t height_, columns_;       // of the window

@@ -16,7 +16,7 @@ constexpr int kWideRows = 12, kNarrowRows = 16;
 constexpr int kWideRows = 4, kNarrowRows = 8;
 #endif
 
-template <int kRows, int kVectors, bool kAccumulate>
+template <class Product, int kRows, int kVectors, bool kAccumulate>
 void tile(const LeftMatrix& left, const float* a, const RightMatrix& right, const float* b, const int64_t* column,
           float* c, int64_t c_stride) {
   Vector sum[kRows][kVectors];
@@ -38,7 +38,8 @@ void tile(const LeftMatrix& left, const float* a, const RightMatrix& right, cons
       if constexpr (kVectors > 1) factor[1] = load(b + b_next);
       RINGGRAD_UNROLL
       for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
-      for (int j = 0; j < kVectors; ++j) sum[i][j] += group[i / 4][i % 4 * row_stride] * factor[j];
+      for (int j = 0; j < kVectors; ++j)
+        sum[i][j] = Product::multiply_add(sum[i][j], group[i / 4] + i % 4 * row_stride, factor[j]);
       RINGGRAD_UNROLL
       for (int g = 0; g < kRows / 4; ++g) group[g] += step_stride;
     }
@@ -55,7 +56,7 @@ int64_t next_rows(int64_t left) {
   return std::min<int64_t>(kMaxRows, (left + 3) / 4 * 4);
 }
 
-template <int kVectors, bool kAccumulate>
+template <class Product, int kVectors, bool kAccumulate>
 void column_strip(const LeftMatrix& left, int64_t rows, const RightMatrix& right, const float* b, const int64_t* column,
                   float* c, int64_t c_stride) {
   constexpr int kMaxRows = kVectors == 2 ? kWideRows : kNarrowRows;
@@ -65,7 +66,7 @@ void column_strip(const LeftMatrix& left, int64_t rows, const RightMatrix& right
     const int64_t count = next_rows<kMaxRows>(rows - row);
     const auto run = [&]<int kRows>() {
       if constexpr (kRows <= kMaxRows)
-        if (count == kRows) tile<kRows, kVectors, kAccumulate>(left, a, right, b, column, out, c_stride);
+        if (count == kRows) tile<Product, kRows, kVectors, kAccumulate>(left, a, right, b, column, out, c_stride);
     };
     run.template operator()<4>();
     run.template operator()<8>();
@@ -75,7 +76,7 @@ void column_strip(const LeftMatrix& left, int64_t rows, const RightMatrix& right
   }
 }
 
-template <bool kAccumulate>
+template <class Product, bool kAccumulate>
 void multiply_panel(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t width, float* c,
                     int64_t c_stride) {
   for (int64_t j = 0; j < width;) {
@@ -83,10 +84,10 @@ void multiply_panel(const LeftMatrix& left, int64_t rows, const RightMatrix& rig
     const auto offset = [&](int64_t at) { return at / kBlock * right.block_stride + at % kBlock; };
     const int64_t column[] = {offset(j), offset(j + kLanes)};
     if (j + 2 * kLanes <= width) {
-      column_strip<2, kAccumulate>(left, rows, right, right.data + column[0], column, c + j, c_stride);
+      column_strip<Product, 2, kAccumulate>(left, rows, right, right.data + column[0], column, c + j, c_stride);
       j += 2 * kLanes;
     } else {
-      column_strip<1, kAccumulate>(left, rows, right, right.data + column[0], column, c + j, c_stride);
+      column_strip<Product, 1, kAccumulate>(left, rows, right, right.data + column[0], column, c + j, c_stride);
       j += kLanes;
     }
   }
@@ -94,12 +95,18 @@ void multiply_panel(const LeftMatrix& left, int64_t rows, const RightMatrix& rig
 
 }  // namespace
 
+template <class Product>
 void multiply(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t width, float* c, int64_t c_stride,
               bool accumulate) {
   if (accumulate)
-    multiply_panel<true>(left, rows, right, width, c, c_stride);
+    multiply_panel<Product, true>(left, rows, right, width, c, c_stride);
   else
-    multiply_panel<false>(left, rows, right, width, c, c_stride);
+    multiply_panel<Product, false>(left, rows, right, width, c, c_stride);
 }
+
+template void multiply<Float32Product>(const LeftMatrix&, int64_t, const RightMatrix&, int64_t, float*, int64_t, bool);
+#if RINGGRAD_BFLOAT16_PRODUCTS
+template void multiply<BFloat16Product>(const LeftMatrix&, int64_t, const RightMatrix&, int64_t, float*, int64_t, bool);
+#endif
 
 }  // namespace ringgrad::conv

@@ -1,7 +1,7 @@
 // The register-blocked matrix product under every convolution of this folder.
 #pragma once
 
-#include "core/cpu/conv/vector.h"
+#include "core/cpu/conv/product.h"
 
 namespace ringgrad::conv {
 
@@ -10,8 +10,9 @@ inline constexpr int64_t kPanel = 2 * kBlock;
 inline int64_t panels(int64_t blocks) { return (blocks + 1) / 2; }
 inline int64_t panel_width(int64_t panel, int64_t blocks) { return 2 * panel + 1 < blocks ? kPanel : kBlock; }
 
-// The left matrix. Element (row, step) of segment i lies at data[segments[i] + row row_stride + step step_stride]; the
-// reduction runs over the steps of all segments. A filter's taps, or the rows of an image, are segments.
+// The left matrix, of words (see product.h). Element (row, step) of segment i lies at data[segments[i] + row row_stride
+// + step step_stride]; the reduction runs over the steps of all segments. A filter's taps, or the rows of an image, are
+// segments.
 struct LeftMatrix {
   const float* data;
   int64_t row_stride, step_stride;
@@ -30,6 +31,7 @@ struct RightMatrix {
 // c[row][column] (+)= left right, for `rows` rows and `width` (16 or 32) columns; c_stride floats between rows of c.
 // Rows are computed in groups of up to four: up to three more rows of the left matrix are read and of c written, with
 // values that mean nothing. REQUIRES: their memory exists.
+template <class Product>
 void multiply(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t width, float* c, int64_t c_stride,
               bool accumulate);
 

@@ -48,11 +48,11 @@ struct ScaleShiftRelu {  // batch norm's normalisation and ReLU
 
 // The transform F of the square of F::kIn pixels whose first one is (top, left) of an image; pixels outside are zero.
 // `plane` points to the first of the lanes in question of pixel (0, 0).
-template <class F, class Activation, class Put>
-[[gnu::always_inline]] inline void transform_square(const float* plane, int64_t h, int64_t w, int64_t top, int64_t left,
+template <class F, class T, class Activation, class Put>
+[[gnu::always_inline]] inline void transform_square(const T* plane, int64_t h, int64_t w, int64_t top, int64_t left,
                                                     const Activation& activation, const Put& put) {
   constexpr int kEdge = F::kIn;
-  const float* const corner = plane + (top * w + left) * kBlock;
+  const T* const corner = plane + (top * w + left) * kBlock;
   if (top >= 0 && left >= 0 && top + kEdge <= h && left + kEdge <= w) {
     transform<F>([&](int i, int j) { return activation(load(corner + (i * w + j) * kBlock)); }, put);
     return;
@@ -71,7 +71,7 @@ template <class F, class Activation, class Put>
 }
 
 // The inverse: the transform F of vectors that get(i, j) yields, of which put(offset, v) takes the pixels inside the
-// image; offset is in floats from the first pixel (top, left), which is inside.
+// image; offset is in numbers from the first pixel (top, left), which is inside.
 template <class F, class Get, class Put>
 [[gnu::always_inline]] inline void transform_clipped(int64_t h, int64_t w, int64_t top, int64_t left, const Get& get,
                                                      const Put& put) {

@@ -19,22 +19,23 @@ struct WinogradProblem {
 };
 
 // Whether the filters had better be transformed once per step and given as factors: not where there are so many of them
-// that they would only travel to memory and back (512 channels).
-template <class Scheme>
+// that they would only travel to memory and back (512 channels). How many floats they are.
+template <class Product>
 bool keeps_factors(const WinogradProblem& problem);
-
-template <class Scheme>
+template <class Product>
+int64_t factor_floats(const WinogradProblem& problem);
+template <class Scheme, class Product>
 void transform_filters(const WinogradProblem& problem, float* factors);
 
-// y = the convolution of x. The prologue applies to x, the epilogue to y.
-template <class Scheme>
-void winograd_convolution(const WinogradProblem& problem, const float* x, float* y, const Prologue& prologue,
+// y = the convolution of x. The prologue applies to x, the epilogue to y. T: float, or bfloat16 with BFloat16Product.
+template <class Scheme, class Product, class T>
+void winograd_convolution(const WinogradProblem& problem, const T* x, T* y, const Prologue& prologue,
                           const Epilogue& epilogue);
 
 // dw [K, C, R, S] from x and dy, the input and output images of the forward pass; the prologue applies to x. Only
 // stream, in, out, offset and filters of the problem are used.
-template <class Scheme>
-void winograd_weight_gradient(const WinogradProblem& problem, const float* x, const float* dy, float* dw,
+template <class Scheme, class Product, class T>
+void winograd_weight_gradient(const WinogradProblem& problem, const T* x, const T* dy, float* dw,
                               const Prologue& prologue);
 
 }  // namespace ringgrad::conv

@@ -25,10 +25,10 @@ constexpr int64_t kPrivateFloats = 128 << 10;  // both transforms of a block: ha
 constexpr int64_t kLargestFactors = 16 << 20;  // bytes; more than this: shared
 constexpr int64_t kSharedTiles = 128;
 
-template <class Scheme>
+template <class Scheme, class Product>
 Blocking choose_blocking(const WinogradProblem& p, int64_t tile_count) {
-  const FactorLayout factors(p.filters, p.direction);
-  if (!keeps_factors<Scheme>(p)) {
+  const FactorLayout factors(p.filters, p.direction, Product::kTerms);
+  if (!keeps_factors<Product>(p)) {
     const int64_t tiles = cpu::ceil_div(tile_count, cpu::ceil_div(tile_count, kSharedTiles));
     return {cpu::ceil_div(tiles, 4) * 4, true};
   }
@@ -36,19 +36,18 @@ Blocking choose_blocking(const WinogradProblem& p, int64_t tile_count) {
   return {std::clamp<int64_t>((kPrivateFloats / floats_per_tile + 6) / 12 * 12, 12, 48), false};
 }
 
-template <class Scheme>
+template <class Scheme, class Product, class T>
 class Convolution {
   static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge;
 
  public:
-  Convolution(const WinogradProblem& problem, const float* x, float* y, const Prologue& prologue,
-              const Epilogue& epilogue)
+  Convolution(const WinogradProblem& problem, const T* x, T* y, const Prologue& prologue, const Epilogue& epilogue)
       : p_(problem),
         x_(x),
         y_(y),
         grid_{p_.out.n, cpu::ceil_div(p_.out.h, Scheme::kOutputStep), cpu::ceil_div(p_.out.w, Scheme::kOutputStep)},
-        layout_(p_.filters, p_.direction),
-        blocking_(choose_blocking<Scheme>(p_, grid_.count())),
+        layout_(p_.filters, p_.direction, Product::kTerms),
+        blocking_(choose_blocking<Scheme, Product>(p_, grid_.count())),
         units_(cpu::ceil_div(grid_.count(), blocking_.tiles)),
         input_plane_(blocking_.tiles * layout_.rows + kBlock),
         product_plane_(blocking_.tiles * kPanel + kBlock),
@@ -100,7 +99,7 @@ class Convolution {
   // 16 channels of all tiles of a unit: inputs[product][tile][channel].
   void transform_inputs(int64_t unit, int64_t block, float* inputs) const {
     for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
-      float* const to = inputs + block * kBlock + lane;
+      float* const to = inputs + (block * kBlock + lane) / Product::kTerms;
       if (scale_.block(block))
         transform_lanes(unit, block, lane,
                         ScaleShiftRelu{load(scale_.block(block) + lane), load(shift_.block(block) + lane)}, to);
@@ -115,7 +114,7 @@ class Convolution {
       transform_square<typename Scheme::Input>(
           x_ + (tile.image() * p_.in.blocks + block) * p_.in.plane() + lane, p_.in.h, p_.in.w,
           tile.row() * Scheme::kInputStep - p_.offset, tile.column() * Scheme::kInputStep - p_.offset, activation,
-          [&](int i, int j, Vector v) { store(to + (i * Scheme::kEdge + j) * input_plane_, v); });
+          [&](int i, int j, Vector v) { Product::store_neighbours(to + (i * Scheme::kEdge + j) * input_plane_, v); });
   }
 
   // One panel of output channels for all tiles of a unit. between() is called between the matrix products.
@@ -124,7 +123,7 @@ class Convolution {
     const float* factors = p_.factors + layout_.offset(panel);
     if (!p_.factors) {
       float* const own = products + kProducts * product_plane_;
-      transform_filter_panel<Scheme>(p_.w, p_.filters, p_.direction, panel, own, own + kFilterScratch);
+      transform_filter_panel<Scheme, Product>(p_.w, p_.filters, p_.direction, panel, own, own + kFilterScratch);
       factors = own + kFilterScratch;
     }
     const int64_t width = panel_width(panel, layout_.blocks);
@@ -133,7 +132,7 @@ class Convolution {
       between();
       const LeftMatrix left{inputs + product * input_plane_, layout_.rows, 1, layout_.rows, &whole, 1};
       const RightMatrix right{factors + factor_of<Scheme>(product) * layout_.plane(panel), width, kBlock};
-      multiply(left, tile_count(unit), right, width, products + product * product_plane_, width, false);
+      multiply<Product>(left, tile_count(unit), right, width, products + product * product_plane_, width, false);
     }
     for (int64_t block = 2 * panel; block < 2 * panel + width / kBlock; ++block)
       for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
@@ -154,7 +153,7 @@ class Convolution {
     TileCursor tile(grid_, unit * blocking_.tiles);
     for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), from += width) {
       const int64_t top = tile.row() * Scheme::kOutputStep, left = tile.column() * Scheme::kOutputStep;
-      float* const to =
+      T* const to =
           y_ + (tile.image() * p_.out.blocks + block) * p_.out.plane() + (top * p_.out.w + left) * kBlock + lane;
       transform_clipped<typename Scheme::Output>(
           p_.out.h, p_.out.w, top, left,
@@ -175,8 +174,8 @@ class Convolution {
   int64_t transform_floats() const { return p_.factors ? 0 : kFilterScratch + layout_.panel_floats(); }
 
   const WinogradProblem& p_;
-  const float* x_;
-  float* y_;
+  const T* x_;
+  T* y_;
   TileGrid grid_;
   FactorLayout layout_;
   Blocking blocking_;
@@ -189,41 +188,61 @@ class Convolution {
 
 }  // namespace
 
-template <class Scheme>
-bool keeps_factors(const WinogradProblem& p) {
-  return FactorLayout(p.filters, p.direction).floats() * 4 <= kLargestFactors;
+template <class Product>
+int64_t factor_floats(const WinogradProblem& p) {
+  return FactorLayout(p.filters, p.direction, Product::kTerms).floats();
 }
 
-template <class Scheme>
+template <class Product>
+bool keeps_factors(const WinogradProblem& p) {
+  return factor_floats<Product>(p) * 4 <= kLargestFactors;
+}
+
+template <class Scheme, class Product>
 void transform_filters(const WinogradProblem& p, float* factors) {
-  const FactorLayout layout(p.filters, p.direction);
+  const FactorLayout layout(p.filters, p.direction, Product::kTerms);
   ThreadWorkspaces workspaces(p.stream, kFilterScratch);
   parallel_for(p.stream, layout.panel_count(), 1, [&](int64_t panel, int64_t) {
     const ThreadWorkspaces::Slice slice(workspaces);
-    transform_filter_panel<Scheme>(p.w, p.filters, p.direction, panel, slice.data(), factors + layout.offset(panel));
+    float* const to = factors + layout.offset(panel);
+    transform_filter_panel<Scheme, Product>(p.w, p.filters, p.direction, panel, slice.data(), to);
   });
 }
 
-template <class Scheme>
-void winograd_convolution(const WinogradProblem& p, const float* x, float* y, const Prologue& prologue,
+template <class Scheme, class Product, class T>
+void winograd_convolution(const WinogradProblem& p, const T* x, T* y, const Prologue& prologue,
                           const Epilogue& epilogue) {
-  if (p.factors || !keeps_factors<Scheme>(p)) return Convolution<Scheme>(p, x, y, prologue, epilogue).run();
-  const Workspace<float> factors(p.stream, FactorLayout(p.filters, p.direction).floats());
-  transform_filters<Scheme>(p, factors.data());
-  WinogradProblem with_factors = p;
-  with_factors.factors = factors.data();
-  Convolution<Scheme>(with_factors, x, y, prologue, epilogue).run();
+  WinogradProblem problem = p;
+  std::optional<Workspace<float>> factors;
+  if (!p.factors && keeps_factors<Product>(p)) {
+    factors.emplace(p.stream, factor_floats<Product>(p));
+    transform_filters<Scheme, Product>(p, factors->data());
+    problem.factors = factors->data();
+  }
+  Convolution<Scheme, Product, T>(problem, x, y, prologue, epilogue).run();
 }
 
-#define INSTANTIATE(Scheme)                                                                                 \
-  template bool keeps_factors<Scheme>(const WinogradProblem&);                                              \
-  template void transform_filters<Scheme>(const WinogradProblem&, float*);                                  \
-  template void winograd_convolution<Scheme>(const WinogradProblem&, const float*, float*, const Prologue&, \
-                                             const Epilogue&)
-INSTANTIATE(F43);
-INSTANTIATE(F25);
-INSTANTIATE(Stride2);
-INSTANTIATE(Stride2Backward);
-#undef INSTANTIATE
+#define INSTANTIATE(Scheme, Product, T)                                                                         \
+  template void winograd_convolution<Scheme, Product, T>(const WinogradProblem&, const T*, T*, const Prologue&, \
+                                                         const Epilogue&)
+#define INSTANTIATE_SCHEMES(Product, T) \
+  INSTANTIATE(F43, Product, T);         \
+  INSTANTIATE(F25, Product, T);         \
+  INSTANTIATE(Stride2, Product, T);     \
+  INSTANTIATE(Stride2Backward, Product, T)
+#define INSTANTIATE_PRODUCT(Product)                                                 \
+  template bool keeps_factors<Product>(const WinogradProblem&);                      \
+  template int64_t factor_floats<Product>(const WinogradProblem&);                   \
+  template void transform_filters<F43, Product>(const WinogradProblem&, float*);     \
+  template void transform_filters<F25, Product>(const WinogradProblem&, float*);     \
+  template void transform_filters<Stride2, Product>(const WinogradProblem&, float*); \
+  template void transform_filters<Stride2Backward, Product>(const WinogradProblem&, float*)
+INSTANTIATE_PRODUCT(Float32Product);
+INSTANTIATE_SCHEMES(Float32Product, float);
+#if RINGGRAD_BFLOAT16_PRODUCTS
+INSTANTIATE_PRODUCT(BFloat16Product);
+INSTANTIATE_SCHEMES(BFloat16Product, float);
+INSTANTIATE_SCHEMES(BFloat16Product, bfloat16);
+#endif
 
 }  // namespace ringgrad::conv

@@ -4,34 +4,54 @@
 
 namespace ringgrad::conv {
 
-template <class Scheme>
+template <class Scheme, class Product>
 void transform_filter_panel(const float* w, FilterShape shape, Direction direction, int64_t panel, float* scratch,
                             float* factors) {
   constexpr int kEdge = Scheme::Filter::kIn, kTaps = kEdge * kEdge;
-  const FactorLayout layout(shape, direction);
+  const FactorLayout layout(shape, direction, Product::kTerms);
   const int64_t width = panel_width(panel, layout.blocks), plane = layout.plane(panel);
   const bool turned = direction == Direction::BackwardInput;
   float* const block = scratch + kTaps * kBlock * kBlock;
+  const auto transform_row = [&](int64_t row, int64_t lane, const auto& put) {
+    const float* const from = block + row * kTaps * kBlock + lane;
+    transform<typename Scheme::Filter>(
+        [&](int i, int j) {
+          const int tap = i * kEdge + j;
+          return load(from + (turned ? kTaps - 1 - tap : tap) * kBlock);
+        },
+        put);
+  };
   for (int64_t column = 0; column < width; column += kBlock)
-    for (int64_t row_block = 0; row_block < layout.rows / kBlock; ++row_block) {
+    for (int64_t row_block = 0; row_block < shape.rows(direction); ++row_block) {
       load_filter_block(w, shape, direction, row_block, (panel * kPanel + column) / kBlock, scratch, block);
-      for (int64_t row = 0; row < kBlock; ++row)
+      float* to = factors + row_block * kBlock / Product::kTerms * width + column;
+      for (int64_t row = 0; row < kBlock; row += Product::kTerms, to += width)
         for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
-          const float* const from = block + row * kTaps * kBlock + lane;
-          float* const to = factors + (row_block * kBlock + row) * width + column + lane;
-          transform<typename Scheme::Filter>(
-              [&](int i, int j) {
-                const int tap = i * kEdge + j;
-                return load(from + (turned ? kTaps - 1 - tap : tap) * kBlock);
-              },
-              [&](int i, int j, Vector v) { store(to + (i * 6 + j) * plane, v); });
+          if constexpr (Product::kTerms == 1) {
+            transform_row(row, lane, [&](int i, int j, Vector v) { store(to + (i * 6 + j) * plane + lane, v); });
+          } else {
+            Vector first[36];
+            transform_row(row, lane, [&](int i, int j, Vector v) { first[i * 6 + j] = v; });
+            transform_row(row + 1, lane, [&](int i, int j, Vector v) {
+              store(to + (i * 6 + j) * plane + lane, Product::pair(first[i * 6 + j], v));
+            });
+          }
         }
     }
 }
 
-template void transform_filter_panel<F43>(const float*, FilterShape, Direction, int64_t, float*, float*);
-template void transform_filter_panel<F25>(const float*, FilterShape, Direction, int64_t, float*, float*);
-template void transform_filter_panel<Stride2>(const float*, FilterShape, Direction, int64_t, float*, float*);
-template void transform_filter_panel<Stride2Backward>(const float*, FilterShape, Direction, int64_t, float*, float*);
+#define INSTANTIATE(Scheme, Product) \
+  template void transform_filter_panel<Scheme, Product>(const float*, FilterShape, Direction, int64_t, float*, float*)
+#define INSTANTIATE_SCHEMES(Product) \
+  INSTANTIATE(F43, Product);         \
+  INSTANTIATE(F25, Product);         \
+  INSTANTIATE(Stride2, Product);     \
+  INSTANTIATE(Stride2Backward, Product)
+INSTANTIATE_SCHEMES(Float32Product);
+#if RINGGRAD_BFLOAT16_PRODUCTS
+INSTANTIATE_SCHEMES(BFloat16Product);
+#endif
+#undef INSTANTIATE_SCHEMES
+#undef INSTANTIATE
 
 }  // namespace ringgrad::conv

@@ -6,15 +6,16 @@
 
 namespace ringgrad::conv {
 
-// Transformed filters lie as [panel][factor 0..35][row][column of the panel]: for each panel of 32 (the last may have
-// 16) columns, 36 right matrices. Between the matrices lies one cache line: they would all start in the same cache set
-// if their distance were a power of two.
+// Transformed filters lie as [panel][factor 0..35][row][column of the panel], in words (see product.h): for each panel
+// of 32 (the last may have 16) columns, 36 right matrices. Between the matrices lies one cache line: they would all
+// start in the same cache set if their distance were a power of two.
 struct FactorLayout {
   static constexpr int64_t kFactors = 36;
-  int64_t rows;    // channels that are summed over, padding included
+  int64_t rows;    // channels that are summed over, padding included, over the terms of a word
   int64_t blocks;  // column blocks
 
-  FactorLayout(FilterShape shape, Direction d) : rows(shape.rows(d) * kBlock), blocks(shape.columns(d)) {}
+  FactorLayout(FilterShape shape, Direction d, int terms)
+      : rows(shape.rows(d) * kBlock / terms), blocks(shape.columns(d)) {}
   int64_t panel_count() const { return panels(blocks); }
   int64_t plane(int64_t panel) const { return rows * panel_width(panel, blocks) + kBlock; }
   int64_t panel_floats() const { return kFactors * plane(0); }  // of the widest panel
@@ -24,7 +25,7 @@ struct FactorLayout {
 
 // Transforms one panel to `factors`; `scratch` has kFilterScratch floats. Scheme: see transforms.h.
 inline constexpr int64_t kFilterScratch = 2 * 25 * kBlock * kBlock;
-template <class Scheme>
+template <class Scheme, class Product>
 void transform_filter_panel(const float* w, FilterShape shape, Direction direction, int64_t panel, float* scratch,
                             float* factors);
 

@@ -25,22 +25,55 @@ constexpr int64_t kLargestAccumulators = 4 << 20;  // bytes; more than this: sha
 constexpr int64_t kPartsBytes = 10 << 20;          // accumulators of all parts
 constexpr int64_t kMinTiles = 48, kMaxTiles = 256;
 
-// The transforms of one operand: [panel of channels][product][tile][channel of the panel]. One cache line between
-// planes keeps them from starting in the same cache set.
+// The transforms of one operand: [panel of channels][product][tile][channel of the panel], where a word holds as many
+// tiles of the same channel as a product has terms. One cache line between planes keeps them from starting in the same
+// cache set.
+template <class Product>
 struct Panels {
   int64_t blocks, tiles, products;
-  int64_t plane(int64_t panel) const { return tiles * panel_width(panel, blocks) + kBlock; }
-  int64_t offset(int64_t panel) const { return panel * products * (tiles * kPanel + kBlock); }
+  static int64_t words(int64_t tiles) { return cpu::ceil_div(tiles, Product::kTerms); }
+  int64_t plane(int64_t panel) const { return words(tiles) * panel_width(panel, blocks) + kBlock; }
+  int64_t offset(int64_t panel) const { return panel * products * (words(tiles) * kPanel + kBlock); }
   int64_t floats() const { return offset(panels(blocks)); }
 };
 
-template <class Scheme>
+// Writes the products of one tile after the other into such planes.
+template <class Product, int kProducts>
+class TileWriter {
+ public:
+  TileWriter(float* to, int64_t width, int64_t plane) : to_(to), width_(width), plane_(plane) {}
+
+  void put(int product, Vector v) {
+    if constexpr (Product::kTerms == 1)
+      store(to_ + product * plane_, v);
+    else if (second_)
+      store(to_ + product * plane_, Product::pair(first_[product], v));
+    else
+      first_[product] = v;
+  }
+  void next_tile() {
+    if (Product::kTerms == 1 || second_) to_ += width_;
+    second_ = !second_;
+  }
+  void finish() {  // an odd number of tiles: the last word's second term is zero
+    if (Product::kTerms == 1 || !second_) return;
+    for (int product = 0; product < kProducts; ++product) put(product, Vector{});
+  }
+
+ private:
+  float* to_;
+  int64_t width_, plane_;
+  bool second_ = false;
+  Vector first_[Product::kTerms == 1 ? 1 : kProducts];
+};
+
+template <class Scheme, class Product, class T>
 class WeightGradient {
   static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge, kFactors = 36;
   static constexpr int kTaps = Scheme::Filter::kIn * Scheme::Filter::kIn;
 
  public:
-  WeightGradient(const WinogradProblem& problem, const float* x, const float* dy, float* dw, const Prologue& prologue)
+  WeightGradient(const WinogradProblem& problem, const T* x, const T* dy, float* dw, const Prologue& prologue)
       : p_(problem),
         x_(x),
         dy_(dy),
@@ -152,16 +185,18 @@ class WeightGradient {
                                                         lane, Unchanged{}, panels);
   }
   template <class F, class Activation>
-  void transform_operand(const float* image, const BlockedShape& shape, const Panels& layout, int64_t step,
-                         int64_t offset, int64_t unit, int64_t block, int64_t lane, Activation activation,
+  void transform_operand(const T* image, const BlockedShape& shape, const Panels<Product>& layout, int64_t step,
+                         int64_t offset, int64_t unit, int64_t block, int64_t lane, const Activation& activation,
                          float* panels) const {
-    const int64_t panel = block / 2, plane = layout.plane(panel), width = panel_width(panel, shape.blocks);
-    float* to = panels + layout.offset(panel) + block % 2 * kBlock + lane;
+    const int64_t panel = block / 2;
+    TileWriter<Product, kProducts> writer(panels + layout.offset(panel) + block % 2 * kBlock + lane,
+                                          panel_width(panel, shape.blocks), layout.plane(panel));
     TileCursor tile(grid_, unit * blocking_.tiles);
-    for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), to += width)
+    for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), writer.next_tile())
       transform_square<F>(image + (tile.image() * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
                           tile.row() * step - offset, tile.column() * step - offset, activation,
-                          [&](int i, int j, Vector v) { store(to + (i * Scheme::kEdge + j) * plane, v); });
+                          [&](int i, int j, Vector v) { writer.put(i * Scheme::kEdge + j, v); });
+    writer.finish();
   }
 
   // sums += over the tiles of a unit. between() is called between the matrix products.
@@ -171,15 +206,16 @@ class WeightGradient {
     const float* const left = x + x_panels_.offset(chunk.row_panel);
     const float* const right = dy + dy_panels_.offset(chunk.column_panel);
     const int64_t left_plane = x_panels_.plane(chunk.row_panel), right_plane = dy_panels_.plane(chunk.column_panel);
-    const int64_t whole = 0;
+    const int64_t words = Panels<Product>::words(tile_count(unit)), whole = 0;
     for (int product = 0; product < kProducts; ++product) {
       between();
       // several products may share a factor: the first of them starts its sum
       const bool starts = first && product / Scheme::kEdge <= 5 && product % Scheme::kEdge <= 5;
       for (int64_t c = 0; c < chunk.rows; c += kBlock)
-        multiply({left + product * left_plane + c, 1, chunk.rows, tile_count(unit), &whole, 1}, kBlock,
-                 {right + product * right_plane, chunk.columns, kBlock}, chunk.columns,
-                 sums + factor_of<Scheme>(product) * chunk.plane() + c * chunk.columns, chunk.columns, !starts);
+        multiply<Product>({left + product * left_plane + c, 1, chunk.rows, words, &whole, 1}, kBlock,
+                          {right + product * right_plane, chunk.columns, kBlock}, chunk.columns,
+                          sums + factor_of<Scheme>(product) * chunk.plane() + c * chunk.columns, chunk.columns,
+                          !starts);
     }
   }
 
@@ -207,29 +243,34 @@ class WeightGradient {
   }
 
   const WinogradProblem& p_;
-  const float *x_, *dy_;
+  const T *x_, *dy_;
   float* dw_;
   TileGrid grid_;
   Blocking blocking_;
   int64_t units_;
-  Panels x_panels_, dy_panels_;
+  Panels<Product> x_panels_, dy_panels_;
   PaddedChannels scale_, shift_;
 };
 
 }  // namespace
 
-template <class Scheme>
-void winograd_weight_gradient(const WinogradProblem& p, const float* x, const float* dy, float* dw,
-                              const Prologue& prologue) {
+template <class Scheme, class Product, class T>
+void winograd_weight_gradient(const WinogradProblem& p, const T* x, const T* dy, float* dw, const Prologue& prologue) {
   if (p.in.n == 0) return static_cast<void>(std::fill_n(dw, p.filters.k * p.filters.c * p.filters.taps, 0.0f));
-  WeightGradient<Scheme>(p, x, dy, dw, prologue).run();
+  WeightGradient<Scheme, Product, T>(p, x, dy, dw, prologue).run();
 }
 
-template void winograd_weight_gradient<F43>(const WinogradProblem&, const float*, const float*, float*,
-                                            const Prologue&);
-template void winograd_weight_gradient<F25>(const WinogradProblem&, const float*, const float*, float*,
-                                            const Prologue&);
-template void winograd_weight_gradient<Stride2>(const WinogradProblem&, const float*, const float*, float*,
-                                                const Prologue&);
+#define INSTANTIATE(Scheme, Product, T)                                                                          \
+  template void winograd_weight_gradient<Scheme, Product, T>(const WinogradProblem&, const T*, const T*, float*, \
+                                                             const Prologue&)
+#define INSTANTIATE_SCHEMES(Product, T) \
+  INSTANTIATE(F43, Product, T);         \
+  INSTANTIATE(F25, Product, T);         \
+  INSTANTIATE(Stride2, Product, T)
+INSTANTIATE_SCHEMES(Float32Product, float);
+#if RINGGRAD_BFLOAT16_PRODUCTS
+INSTANTIATE_SCHEMES(BFloat16Product, float);
+INSTANTIATE_SCHEMES(BFloat16Product, bfloat16);
+#endif
 
 }  // namespace ringgrad::conv

@@ -1,0 +1,40 @@
+// The two kinds of products a matrix product can be made of. Matrices consist of 32-bit words: a word of a float32
+// product is one number, a word of a bfloat16 product holds two that are neighbours in the reduction, and a
+// multiplication is a dot product of two such pairs, summed in float32. Everything else, the layout of all buffers
+// included, is the same.
+#pragma once
+
+#include "core/cpu/conv/vector.h"
+
+namespace ringgrad::conv {
+
+enum class Precision { Float32, BFloat16 };  // of the numbers that are multiplied; sums are float32
+
+struct Float32Product {
+  static constexpr int kTerms = 1;  // numbers in a word
+  static Vector multiply_add(Vector sum, const float* a, Vector b) { return sum + *a * b; }
+  // Numbers that are neighbours in the reduction, as words.
+  static void store_neighbours(float* words, Vector v) { store(words, v); }
+};
+
+#if defined(__AVX512BF16__)
+#define RINGGRAD_BFLOAT16_PRODUCTS 1
+struct BFloat16Product {
+  static constexpr int kTerms = 2;
+  static Vector multiply_add(Vector sum, const float* a, Vector b) {
+    return reinterpret_cast<Vector>(_mm512_dpbf16_ps(
+        reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(_mm512_set1_ps(*a)), reinterpret_cast<__m512bh>(b)));
+  }
+  static void store_neighbours(float* words, Vector v) { store(reinterpret_cast<bfloat16*>(words), v); }
+  // Words of pairs (first[i], second[i]).
+  static Vector pair(Vector first, Vector second) {
+    const Words low = __builtin_convertvector(round_to_bfloat16(first), Words);
+    const Words high = __builtin_convertvector(round_to_bfloat16(second), Words);
+    return reinterpret_cast<Vector>(low | (high << 16));
+  }
+};
+#else
+#define RINGGRAD_BFLOAT16_PRODUCTS 0
+#endif
+
+}  // namespace ringgrad::conv
