@@ -1,0 +1,85 @@
+// Matrix products whose operands need not lie in memory as matrices: c [M, N] = a [M, K] · b [K, N] for each batch,
+// where a convolution, too, is such a product (implicit GEMM). simt_gemm.cuh and tensor_core_gemm.cuh compute them.
+//
+// An Operand says where its elements are. Both are seen alike: a long dimension (M or N), and the K summed over.
+//   size                          of the long dimension
+//   Row  row(batch, i)            what the long index says, worked out once per thread
+//   Term term(k)                  what the summed index says
+//   const T* address(row, term)   of the element; nullptr where it is zero.  REQUIRES: k < K, but i may be anything
+// A Store takes the results: store(batch, split, m, n, value) for m < M, n < N.
+#pragma once
+
+#include "cuda_kernels/common/device_types.cuh"
+
+namespace ringgrad::cuda {
+
+struct GemmShape {
+  int64_t batches, M, N, K;
+  int splits = 1;  // K is cut into as many parts; each gives a result of its own, to be added up afterwards
+};
+
+// One block for each rows × columns tile of each part of each batch; blocks that follow each other share rows of a.
+inline unsigned gemm_blocks(const GemmShape& shape, int rows, int columns) {
+  const int64_t tiles = (shape.M + rows - 1) / rows * ((shape.N + columns - 1) / columns);
+  return static_cast<unsigned>(shape.batches * shape.splits * tiles);
+}
+
+// What this block computes: rows from m0, columns from n0, slices [first, last) of K.
+struct GemmTile {
+  int64_t batch, m0, n0;
+  int split, first_slice, last_slice;
+
+  __device__ __forceinline__ GemmTile(const GemmShape& shape, int rows, int columns, int slice) {
+    const auto across = static_cast<unsigned>((shape.N + columns - 1) / columns);
+    const auto down = static_cast<unsigned>((shape.M + rows - 1) / rows);
+    unsigned rest = blockIdx.x;
+    n0 = int64_t{rest % across} * columns;
+    rest /= across;
+    m0 = int64_t{rest % down} * rows;
+    rest /= down;
+    split = static_cast<int>(rest % static_cast<unsigned>(shape.splits));
+    batch = rest / static_cast<unsigned>(shape.splits);
+    const auto slices = static_cast<int>((shape.K + slice - 1) / slice);
+    first_slice = static_cast<int>(int64_t{slices} * split / shape.splits);
+    last_slice = static_cast<int>(int64_t{slices} * (split + 1) / shape.splits);
+  }
+};
+
+// A matrix [B, long, K] in memory, with any strides.
+template <class T>
+struct MatrixOperand {
+  using Value = T;
+  using Row = const T*;
+  using Term = int64_t;
+
+  const T* data;
+  int64_t size, batch_stride, long_stride, k_stride;
+
+  __device__ __forceinline__ Row row(int64_t batch, int64_t i) const {
+    return i < size ? data + batch * batch_stride + i * long_stride : nullptr;
+  }
+  __device__ __forceinline__ Term term(int64_t k) const { return k * k_stride; }
+  __device__ __forceinline__ const T* address(Row row, Term term) const { return row ? row + term : nullptr; }
+};
+template <class T>
+MatrixOperand<Element<T>> left_operand(const Tensor& a) {
+  return {device_data<T>(a), a.shape()[1], a.strides()[0], a.strides()[1], a.strides()[2]};
+}
+template <class T>
+MatrixOperand<Element<T>> right_operand(const Tensor& b) {
+  return {device_data<T>(b), b.shape()[2], b.strides()[0], b.strides()[2], b.strides()[1]};
+}
+
+// c [B, M, N] contiguous, plus bias [N] unless that is nullptr.
+template <class T>
+struct MatrixStore {
+  T* c;
+  int64_t M, N;
+  const T* bias;
+
+  __device__ __forceinline__ void operator()(int64_t batch, int, int64_t m, int64_t n, Compute<T> value) const {
+    c[(batch * M + m) * N + n] = narrow<T>(bias ? value + widen(bias[n]) : value);
+  }
+};
+
+}  // namespace ringgrad::cuda

@@ -1,0 +1,66 @@
+// Tensor-core instructions for 16-bit floating types, for a whole warp. Each has two bodies: PTX, and the emulator's.
+//
+// In fragments lane 4 g + t holds pairs of neighbouring elements, packed into 32-bit words:
+//   a [16, 16]   word i: row g + 8 (i % 2), columns 2 t + 8 (i / 2) and the next
+//   b [16, 8]    word i: rows 2 t + 8 i and the next, column g
+//   d [16, 8]    element i: row g + 8 (i / 2), column 2 t + i % 2
+#pragma once
+
+#include "cuda_kernels/common/device_types.cuh"
+
+#ifndef __CUDACC__
+#include "cuda_kernels/emulator/tensor_core.h"
+#endif
+
+namespace ringgrad::cuda {
+
+#ifdef __CUDACC__
+
+// d += a · b, accumulated in float32.
+template <class T>
+__device__ __forceinline__ void mma_16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  static_assert(sizeof(T) == 2, "tensor cores take float16 and bfloat16 here");
+  if constexpr (std::is_same_v<T, __half>)
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  else
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Loads four 8 × 8 matrices from shared memory; lane i gives the address (aligned to 16 bytes) of row i % 8 of matrix
+// i / 8, and gets word j from matrix j. kTranspose: of its transpose.
+template <bool kTranspose>
+__device__ __forceinline__ void ldmatrix_x4(unsigned (&fragment)[4], const void* row) {
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  if constexpr (kTranspose)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+                 : "r"(address)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+#else
+
+template <class T>
+void mma_16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], RINGGRAD_SITE) {
+  const auto to_float = [](uint16_t bits) { return static_cast<float>(std::bit_cast<T>(bits)); };
+  emulator::mma_16816(d, a, b, to_float, site);
+}
+template <bool kTranspose>
+void ldmatrix_x4(unsigned (&fragment)[4], const void* row, RINGGRAD_SITE) {
+  emulator::ldmatrix_x4(fragment, row, kTranspose, site);
+}
+
+#endif
+
+}  // namespace ringgrad::cuda

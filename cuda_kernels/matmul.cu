@@ -1,0 +1,207 @@
+// c[b] = a[b] · b[b] + bias, in float32 or float64: the ladder from the obvious kernel to the fast one (after Boehm,
+// "How to Optimize a CUDA Matmul Kernel", 2022). matmul_tensor_cores.cu has its last step, for the 16-bit types.
+//
+// Mapping, in all of them: a block computes one tile of c of one batch, and the K dimension is a loop.
+#include "core/check.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+#include "cuda_kernels/common/gemm.cuh"
+#include "cuda_kernels/common/vector_io.cuh"
+#include "cuda_kernels/launch.h"
+#include "cuda_kernels/matmul_ladder.h"
+#include "cuda_kernels/matmul_tensor_cores.h"
+
+namespace ringgrad::cuda {
+namespace {
+
+// ---- naive and coalesced: 32 × 32 threads, one element of c each --------------------------------------------------
+//
+// Each element of a is read N times and each of b M times, all from device memory. With neighbouring threads on
+// neighbouring rows (naive) a warp's 32 reads of a touch 32 different lines; with neighbouring threads on neighbouring
+// columns they are one address, and its reads of b and writes of c are one line.
+constexpr int kTile = 32;
+
+template <class T, bool kCoalesced>
+__global__ void one_element_kernel(GemmShape shape, T* c, MatrixOperand<T> a, MatrixOperand<T> b, const T* bias) {
+  const GemmTile tile(shape, kTile, kTile, kTile);
+  const int tx = static_cast<int>(threadIdx.x), ty = static_cast<int>(threadIdx.y);
+  const int64_t m = tile.m0 + (kCoalesced ? ty : tx), n = tile.n0 + (kCoalesced ? tx : ty);
+  if (m >= shape.M || n >= shape.N) return;
+  const auto a_row = a.row(tile.batch, m), b_column = b.row(tile.batch, n);
+  Compute<T> total = 0;
+  for (int64_t k = 0; k < shape.K; ++k) total += widen(a_row[a.term(k)]) * widen(b_column[b.term(k)]);
+  if (bias) total += widen(bias[n]);
+  c[(tile.batch * shape.M + m) * shape.N + n] = narrow<T>(total);
+}
+
+// ---- shared tile: the same threads, which first bring 32 × 32 tiles of a and b into shared memory -----------------
+//
+// Each element is then read from device memory once per 32 uses.
+template <class T>
+__global__ void shared_tile_kernel(GemmShape shape, T* c, MatrixOperand<T> a, MatrixOperand<T> b, const T* bias) {
+  using A = Compute<T>;
+  __shared__ A a_tile[kTile][kTile + 1], b_tile[kTile][kTile + 1];  // [m][k], [n][k]; + 1: columns in different banks
+  const int tx = static_cast<int>(threadIdx.x), ty = static_cast<int>(threadIdx.y);
+  const GemmTile tile(shape, kTile, kTile, kTile);
+  const int64_t m = tile.m0 + ty, n = tile.n0 + tx;
+  const int64_t b_row = tile.n0 + ty;  // which row of b_tile this thread loads
+  const T *a_data = a.data + tile.batch * a.batch_stride, *b_data = b.data + tile.batch * b.batch_stride;
+  A total = 0;
+  for (int64_t k0 = 0; k0 < shape.K; k0 += kTile) {
+    const int64_t k = k0 + tx;
+    a_tile[ty][tx] = m < shape.M && k < shape.K ? widen(a_data[m * a.long_stride + k * a.k_stride]) : A(0);
+    b_tile[ty][tx] = b_row < shape.N && k < shape.K ? widen(b_data[b_row * b.long_stride + k * b.k_stride]) : A(0);
+    __syncthreads();
+    for (int i = 0; i < kTile; ++i) total += a_tile[ty][i] * b_tile[tx][i];
+    __syncthreads();  // before the next tiles overwrite these
+  }
+  if (m >= shape.M || n >= shape.N) return;
+  if (bias) total += widen(bias[n]);
+  c[(tile.batch * shape.M + m) * shape.N + n] = narrow<T>(total);
+}
+
+// ---- register tile: 16 × 16 threads compute 128 × 128 elements, 8 × 8 each ----------------------------------------
+//
+// A thread reads 8 + 8 numbers from shared memory for 64 multiplications. Its rows are 4 neighbouring ones in each half
+// of the tile, so that a warp reads shared memory without bank conflicts.
+constexpr int kSide = 8;          // elements per thread in each direction
+constexpr int kHalf = kSide / 2;  // neighbouring ones
+constexpr int kThreadsSide = 16;
+constexpr int kBlockTile = kSide * kThreadsSide;
+constexpr int kDepth = 8;  // of a tile in k
+
+// Brings elements [first, first + 128) × [k0, k0 + 8) of an operand to tile[k][·]; what lies outside becomes 0. Each of
+// the 256 threads moves four that are neighbours in memory: along the long dimension or along k, whichever has
+// stride 1.
+template <bool kVector, class T>
+__device__ __forceinline__ void load_tile(Compute<T> (&tile)[kDepth][kBlockTile], const MatrixOperand<T>& from,
+                                          const T* data, int64_t first, int64_t size, int64_t k0, int64_t K) {
+  const int t = static_cast<int>(threadIdx.x);
+  const bool along_k = from.k_stride == 1;
+  const int i = along_k ? t / 2 : t % 32 * 4, k = along_k ? t % 2 * 4 : t / 32;
+  const T* source = data + (first + i) * from.long_stride + (k0 + k) * from.k_stride;
+  T values[4];
+  if (kVector && first + kBlockTile <= size && k0 + kDepth <= K) {
+    const auto vector = load_vector<4>(source, 0);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) values[j] = vector.element[j];
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int64_t element = first + i + (along_k ? 0 : j), at_k = k0 + k + (along_k ? j : 0);
+      values[j] = element < size && at_k < K ? source[j * (along_k ? from.k_stride : from.long_stride)] : T(0);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j) tile[along_k ? k + j : k][along_k ? i : i + j] = widen(values[j]);
+}
+
+// Element r of a thread's eight is row (or column) element_at(side, r) of the tile.
+__device__ __forceinline__ int element_at(int side, int r) {
+  return r / kHalf * (kBlockTile / 2) + side * kHalf + r % kHalf;
+}
+
+template <class T, bool kVector>
+__global__ void __launch_bounds__(kThreadsSide* kThreadsSide)
+    register_tile_kernel(GemmShape shape, T* c, MatrixOperand<T> a, MatrixOperand<T> b, const T* bias) {
+  using A = Compute<T>;
+  __shared__ A a_tile[kDepth][kBlockTile], b_tile[kDepth][kBlockTile];
+  const int tx = static_cast<int>(threadIdx.x) % kThreadsSide, ty = static_cast<int>(threadIdx.x) / kThreadsSide;
+  const GemmTile tile(shape, kBlockTile, kBlockTile, kDepth);
+  const T *a_data = a.data + tile.batch * a.batch_stride, *b_data = b.data + tile.batch * b.batch_stride;
+  A total[kSide][kSide] = {};
+  for (int64_t k0 = 0; k0 < shape.K; k0 += kDepth) {
+    load_tile<kVector>(a_tile, a, a_data, tile.m0, shape.M, k0, shape.K);
+    load_tile<kVector>(b_tile, b, b_data, tile.n0, shape.N, k0, shape.K);
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+      A row[kSide], column[kSide];
+#pragma unroll
+      for (int r = 0; r < kSide; ++r) {
+        row[r] = a_tile[k][element_at(ty, r)];
+        column[r] = b_tile[k][element_at(tx, r)];
+      }
+#pragma unroll
+      for (int i = 0; i < kSide; ++i)
+#pragma unroll
+        for (int j = 0; j < kSide; ++j) total[i][j] += row[i] * column[j];
+    }
+    __syncthreads();  // before the next tiles overwrite these
+  }
+#pragma unroll
+  for (int i = 0; i < kSide; ++i) {
+    const int64_t m = tile.m0 + element_at(ty, i);
+    if (m >= shape.M) continue;
+#pragma unroll
+    for (int j = 0; j < kSide; ++j) {
+      const int64_t n = tile.n0 + element_at(tx, j);
+      if (n < shape.N)
+        c[(tile.batch * shape.M + m) * shape.N + n] = narrow<T>(bias ? total[i][j] + widen(bias[n]) : total[i][j]);
+    }
+  }
+}
+
+// ---- launchers ----------------------------------------------------------------------------------------------------
+
+template <class T>
+void run(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  using D = Element<T>;
+  const GemmShape shape{c.shape()[0], c.shape()[1], c.shape()[2], a.shape()[2]};
+  const bool large_tile = step == MatmulStep::RegisterTile || step == MatmulStep::Vectorised;
+  const int tile = large_tile ? kBlockTile : kTile;
+  const dim3 block = large_tile ? dim3(kThreadsSide * kThreadsSide) : dim3(kTile, kTile);
+  const auto kernel = step == MatmulStep::Naive          ? one_element_kernel<D, false>
+                      : step == MatmulStep::Coalesced    ? one_element_kernel<D, true>
+                      : step == MatmulStep::SharedTile   ? shared_tile_kernel<D>
+                      : step == MatmulStep::RegisterTile ? register_tile_kernel<D, false>
+                                                         : register_tile_kernel<D, true>;
+  launch(kernel, gemm_blocks(shape, tile, tile), block, 0, stream, shape, device_data<T>(c), left_operand<T>(a),
+         right_operand<T>(b), optional_data<T>(bias));
+}
+
+// Whether four neighbours can be loaded at once wherever a tile begins.
+template <class T>
+bool loads_vectors(const MatrixOperand<T>& x) {
+  const int64_t other = x.k_stride == 1 ? x.long_stride : x.k_stride;
+  return (x.k_stride == 1 || x.long_stride == 1) && other % 4 == 0 && x.batch_stride % 4 == 0 &&
+         is_vector_aligned<4>(x.data);
+}
+
+MatmulStep fastest(const Tensor& c, const Tensor& a, const Tensor& b) {
+  for (int step = kMatmulSteps - 1; step > 0; --step)
+    if (supports(static_cast<MatmulStep>(step), c, a, b)) return static_cast<MatmulStep>(step);
+  return MatmulStep::Naive;
+}
+
+// A stride of 1 in one of the two dimensions is what every fast step wants; other operands are copied first.
+Tensor direct(const Tensor& x) { return x.strides()[1] == 1 || x.strides()[2] == 1 ? x : as_contiguous(x); }
+
+void matmul_cuda(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  ASSERT(c.is_contiguous() && c.dim() == 3 && a.shape()[2] == b.shape()[1]);
+  const Tensor left = direct(a), right = direct(b);
+  matmul(fastest(c, left, right), stream, c, left, right, bias);
+}
+
+REGISTER_KERNEL(matmul, DeviceType::CUDA, Provider::Native, matmul_cuda);
+
+}  // namespace
+
+const char* name(MatmulStep step) {
+  constexpr const char* kNames[] = {"naive", "coalesced", "shared tile", "register tile", "vectorised", "tensor cores"};
+  return kNames[static_cast<int>(step)];
+}
+
+bool supports(MatmulStep step, const Tensor& c, const Tensor& a, const Tensor& b) {
+  if (step == MatmulStep::TensorCores) return tensor_cores_support(c, a, b);
+  if (step != MatmulStep::Vectorised) return true;
+  return c.dtype() == DType::Float32 && loads_vectors(left_operand<float>(a)) && loads_vectors(right_operand<float>(b));
+}
+
+void matmul(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  if (c.numel() == 0) return;
+  if (step == MatmulStep::TensorCores) return matmul_tensor_cores(stream, c, a, b, bias);
+  visit_floating("matmul", c.dtype(), [&]<class T>() { run<T>(step, stream, c, a, b, bias); });
+}
+
+}  // namespace ringgrad::cuda

@@ -1,0 +1,49 @@
+// c[b] = a[b] · b[b] + bias in float16 or bfloat16 on tensor cores: the last step of the ladder in matmul.cu. How it
+// works is in common/tensor_core_gemm.cuh, which convolutions use too.
+#include "cuda_kernels/matmul_tensor_cores.h"
+
+#include "core/check.h"
+#include "cuda_kernels/common/tensor_core_gemm.cuh"
+
+namespace ringgrad::cuda {
+namespace {
+
+// Whether eight neighbours can be loaded at once: all rows begin at multiples of 16 bytes.
+template <class T>
+bool loads_vectors(const MatrixOperand<T>& x) {
+  const int64_t other = x.k_stride == 1 ? x.long_stride : x.k_stride;
+  return other % kChunk == 0 && x.batch_stride % kChunk == 0 && is_vector_aligned<kChunk>(x.data);
+}
+
+template <class T>
+void run(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  using D = Element<T>;
+  const GemmShape shape{c.shape()[0], c.shape()[1], c.shape()[2], a.shape()[2]};
+  const auto left = left_operand<T>(a), right = right_operand<T>(b);
+  const MatrixStore<D> store{device_data<T>(c), shape.M, shape.N, optional_data<T>(bias)};
+  const bool vectors = loads_vectors(left) && loads_vectors(right);
+  const auto gemm =
+      left.k_stride == 1    ? right.k_stride == 1
+                                  ? tensor_core_gemm<true, true, MatrixOperand<D>, MatrixOperand<D>, MatrixStore<D>>
+                                  : tensor_core_gemm<true, false, MatrixOperand<D>, MatrixOperand<D>, MatrixStore<D>>
+         : right.k_stride == 1 ? tensor_core_gemm<false, true, MatrixOperand<D>, MatrixOperand<D>, MatrixStore<D>>
+                            : tensor_core_gemm<false, false, MatrixOperand<D>, MatrixOperand<D>, MatrixStore<D>>;
+  gemm(stream, shape, left, right, store, vectors);
+}
+
+}  // namespace
+
+bool tensor_cores_support(const Tensor& c, const Tensor& a, const Tensor& b) {
+  const auto has_unit_stride = [](const Tensor& x) { return x.strides()[1] == 1 || x.strides()[2] == 1; };
+  return (c.dtype() == DType::Float16 || c.dtype() == DType::BFloat16) && has_unit_stride(a) && has_unit_stride(b);
+}
+
+void matmul_tensor_cores(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  ASSERT(tensor_cores_support(c, a, b));
+  if (c.dtype() == DType::Float16)
+    run<float16>(stream, c, a, b, bias);
+  else
+    run<bfloat16>(stream, c, a, b, bias);
+}
+
+}  // namespace ringgrad::cuda

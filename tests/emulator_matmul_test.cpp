@@ -1,0 +1,98 @@
+// Every step of the CUDA matrix product's ladder, on emulated devices, against a triple loop in double.
+#ifdef RINGGRAD_CUDA_EMULATED
+#include "cuda_kernels/emulator/config.h"
+#include "cuda_kernels/matmul_ladder.h"
+#include "tests/emulator_kernels.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+using cuda::MatmulStep;
+using emulator::Schedule;
+
+namespace {
+
+// A matrix [B, R, C] stored row by row or column by column.
+Tensor matrix(int64_t batches, int64_t rows, int64_t cols, DType dtype, uint32_t seed, bool transpose) {
+  if (!transpose) return random_tensor({batches, rows, cols}, dtype, seed);
+  const Tensor stored = random_tensor({batches, cols, rows}, dtype, seed);
+  return stored.as_strided({batches, rows, cols}, {rows * cols, 1, rows}, 0);
+}
+
+std::vector<double> product(const Tensor& a, const Tensor& b, const Tensor& bias) {
+  const int64_t B = a.shape()[0], M = a.shape()[1], K = a.shape()[2], N = b.shape()[2];
+  const auto va = values(a), vb = values(b), shift = bias.defined() ? values(bias) : std::vector<double>(N, 0);
+  std::vector<double> c(static_cast<size_t>(B * M * N));
+  for (int64_t i = 0; i < B * M; ++i)
+    for (int64_t n = 0; n < N; ++n) {
+      double total = shift[n];
+      for (int64_t k = 0; k < K; ++k) total += va[i * K + k] * vb[(i / M * K + k) * N + n];
+      c[i * N + n] = total;
+    }
+  return c;
+}
+
+void check(MatmulStep step, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  INFO(cuda::name(step) << ": " << a.shape() << " · " << b.shape() << " with strides " << a.strides() << ", "
+                        << b.strides() << ", " << a.dtype());
+  const Tensor da = to_device(a), db = to_device(b), dbias = to_device(bias);
+  const Tensor c = empty_on_device({a.shape()[0], a.shape()[1], b.shape()[2]}, a.dtype());
+  REQUIRE(cuda::supports(step, c, da, db));
+  cuda::matmul(step, current_stream(c.device()), c, da, db, dbias);
+  require_device_close(c, product(a, b, bias), sum_tolerance(a.dtype(), a.shape()[2]));
+}
+
+void check_all_layouts(MatmulStep step, int64_t batches, int64_t M, int64_t N, int64_t K, DType dtype) {
+  for (int layout = 0; layout < 4; ++layout)
+    check(step, matrix(batches, M, K, dtype, 1, layout & 1), matrix(batches, K, N, dtype, 2, layout & 2),
+          layout % 3 == 0 ? random_tensor({N}, dtype, 3) : Tensor());
+}
+
+}  // namespace
+
+TEST_CASE("cuda: each step of the matrix product, in float32", "[quick][emulated]") {
+  emulator::config().schedule = GENERATE(Schedule::Forward, Schedule::Reversed);
+  for (const auto step : {MatmulStep::Naive, MatmulStep::Coalesced, MatmulStep::SharedTile, MatmulStep::RegisterTile}) {
+    check_all_layouts(step, 1, 33, 65, 40, DType::Float32);
+    check_all_layouts(step, 3, 5, 7, 9, DType::Float32);
+  }
+  check_all_layouts(MatmulStep::RegisterTile, 1, 130, 140, 17, DType::Float32);
+  check_all_layouts(MatmulStep::Vectorised, 1, 132, 136, 20, DType::Float32);  // whole tiles and rests
+  check_all_layouts(MatmulStep::Vectorised, 2, 128, 128, 16, DType::Float32);
+  emulator::config().schedule = Schedule::Forward;
+}
+
+TEST_CASE("cuda: the matrix product in float64", "[quick][emulated]") {
+  for (const auto step : {MatmulStep::SharedTile, MatmulStep::RegisterTile})
+    check_all_layouts(step, 2, 20, 30, 11, DType::Float64);
+}
+
+TEST_CASE("cuda: the matrix product on tensor cores", "[quick][emulated]") {
+  emulator::config().schedule = GENERATE(Schedule::Forward, Schedule::Reversed);
+  for (const DType dtype : {DType::BFloat16, DType::Float16}) {
+    check_all_layouts(MatmulStep::TensorCores, 1, 64, 64, 96, dtype);   // whole tiles, copied 16 bytes at a time
+    check_all_layouts(MatmulStep::TensorCores, 2, 72, 40, 104, dtype);  // 16 bytes at a time, with rests
+    check_all_layouts(MatmulStep::TensorCores, 1, 37, 19, 53, dtype);   // element by element
+  }
+  emulator::config().schedule = Schedule::Forward;
+}
+
+TEST_CASE("cuda: large tiles on tensor cores", "[emulated]") {
+  check_all_layouts(MatmulStep::TensorCores, 133, 8, 8, 40, DType::BFloat16);  // enough batches for them
+}
+
+TEST_CASE("cuda: kernels::matmul takes any strides, and K = 0", "[quick][emulated]") {
+  for (const DType dtype : kFloating) {
+    const Tensor wide = random_tensor({2, 12, 30}, dtype, 4);
+    const Tensor every_third = wide.as_strided({2, 12, 10}, {360, 30, 3}, 1);
+    const Tensor b = random_tensor({10, 6}, dtype, 5);
+    const Tensor expanded = b.as_strided({2, 10, 6}, {0, 6, 1}, 0), bias = random_tensor({6}, dtype, 6);
+    const Tensor c = empty_on_device({2, 12, 6}, dtype);
+    kernels::matmul(c, to_device(every_third), to_device(expanded), to_device(bias));
+    require_device_close(c, product(every_third, expanded, bias), sum_tolerance(dtype, 10));
+    kernels::matmul(c, empty_on_device({2, 12, 0}, dtype), empty_on_device({2, 0, 6}, dtype), to_device(bias));
+    std::vector<double> rows(144);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = values(bias)[i % 6];
+    require_device_close(c, rows, 0);
+  }
+}
+#endif
