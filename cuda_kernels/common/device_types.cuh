@@ -33,6 +33,11 @@ Element<T>* optional_data(const Tensor& x) {
   return x.defined() ? device_data<T>(x) : nullptr;
 }
 
+// Whether two tensors of one shape, each contiguous or channels-last, have their elements in the same order.
+inline bool same_memory(const Tensor& a, const Tensor& b) {
+  return (a.is_contiguous() && b.is_contiguous()) || (a.is_channels_last() && b.is_channels_last());
+}
+
 // visit_dtype for kernels that take every dtype but bool.
 template <class Body>
 void visit_number(const char* operation, DType dtype, Body&& body) {

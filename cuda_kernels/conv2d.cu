@@ -1,0 +1,198 @@
+// Convolution (cross-correlation) and its two gradients, in any strides; fastest in NHWC and KRSC memory.
+//
+// Three ways, slowest first:
+//   direct         one thread per output element, a loop over taps and channels: the definition
+//   implicit GEMM  a matrix product whose operands are addressed, not built (common/conv_operands.cuh), on CUDA cores
+//   tensor cores   the same product for the 16-bit types; operands in other layouts are copied to NHWC and KRSC first
+#include "core/check.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+#include "cuda_kernels/common/conv_operands.cuh"
+#include "cuda_kernels/common/simt_gemm.cuh"
+#include "cuda_kernels/common/strided_index.cuh"
+#include "cuda_kernels/conv2d_ladder.h"
+#include "cuda_kernels/conv2d_tensor_cores.cuh"
+
+namespace ringgrad::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// ---- direct -------------------------------------------------------------------------------------------------------
+
+// One thread per element of the product: row m, column n, every k. The operands do all the addressing.
+template <class A, class B, class Store>
+__global__ void __launch_bounds__(kThreads) direct_kernel(GemmShape shape, A a, B b, Store store) {
+  using C = Compute<typename A::Value>;
+  const int64_t elements = shape.batches * shape.M * shape.N;
+  for (int64_t e = thread_number(); e < elements; e += thread_count()) {
+    const int64_t n = e % shape.N, m = e / shape.N % shape.M, group = e / shape.N / shape.M;
+    const auto row = a.row(group, m);
+    const auto column = b.row(group, n);
+    C total = 0;
+    for (int64_t k = 0; k < shape.K; ++k) {
+      const auto* left = a.address(row, a.term(k));
+      const auto* right = b.address(column, b.term(k));
+      if (left && right) total += widen(*left) * widen(*right);
+    }
+    store(group, 0, m, n, total);
+  }
+}
+
+// ---- choosing -----------------------------------------------------------------------------------------------------
+
+// Eight neighbouring channels (filters) lie in 16 aligned bytes and in one group.
+bool in_chunks(const Tensor& x, int64_t channels_of_group) {
+  return x.is_channels_last() && channels_of_group % kChunk == 0 &&
+         reinterpret_cast<uintptr_t>(x.raw_data()) % kVectorBytes == 0;
+}
+
+bool is_16_bit(DType dtype) { return dtype == DType::Float16 || dtype == DType::BFloat16; }
+
+template <bool kAAlongK, bool kBAlongK, class A, class B, class Store>
+void run_gemm(ConvStep step, Stream stream, const GemmShape& shape, const A& a, const B& b, const Store& store) {
+  if (step == ConvStep::Direct) {
+    launch(direct_kernel<A, B, Store>, grid_stride_blocks(stream, shape.batches * shape.M * shape.N, kThreads),
+           kThreads, 0, stream, shape, a, b, store);
+  } else if (step == ConvStep::ImplicitGemm) {
+    simt_gemm<kAAlongK, kBAlongK>(stream, shape, a, b, store);
+  } else {
+    if constexpr (sizeof(typename A::Value) == 2)
+      tensor_core_gemm<kAAlongK, kBAlongK>(stream, shape, a, b, store, true);
+    else
+      ASSERT(false);  // supports() said so
+  }
+}
+
+// Pixels and tap × channel numbers are divided in 32 bits.
+void check_size(const char* operation, int64_t pixels, int64_t taps) {
+  constexpr int64_t kLimit = int64_t{1} << 31;
+  CHECK_AS(ShapeError, pixels < kLimit && taps < kLimit, operation, ": ", pixels, " pixels and ", taps,
+           " weights per filter, expected less than 2^31 of each");
+}
+
+// ---- the three products -------------------------------------------------------------------------------------------
+
+template <class T>
+void forward(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+             const Conv2dOptions& o) {
+  using D = Element<T>;
+  const ConvGeometry g(x, w, y, o);
+  const int64_t pixels = g.y.N * g.y.H * g.y.W, terms = g.w.H * g.w.W * g.channels;
+  run_gemm<true, true>(step, stream, {o.groups, pixels, g.filters, terms}, SeenPixels<D>{g, device_data<T>(x), pixels},
+                       Filters<D>{g, device_data<T>(w), g.filters},
+                       OutputStore<D>{g, device_data<T>(y), optional_data<T>(bias)});
+}
+
+template <class T>
+void backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
+                    const Conv2dOptions& o) {
+  using D = Element<T>;
+  const ConvGeometry g(dx, w, dy, o);
+  const int64_t pixels = g.x.N * g.x.H * g.x.W, terms = g.w.H * g.w.W * g.filters;
+  run_gemm<true, false>(step, stream, {o.groups, pixels, g.channels, terms},
+                        SeeingPixels<D>{g, device_data<T>(dy), pixels},
+                        TransposedFilters<D>{g, device_data<T>(w), g.channels}, InputStore<D>{g, device_data<T>(dx)});
+}
+
+// dw is small and the sum over pixels long: K is cut into parts, which are added up in order afterwards.
+int weight_splits(int64_t groups, int64_t M, int64_t N, int64_t K) {
+  constexpr int64_t kTile = 64, kBlocks = 256, kShortest = 256;
+  const int64_t tiles = groups * ((M + kTile - 1) / kTile) * ((N + kTile - 1) / kTile);
+  return static_cast<int>(std::max<int64_t>(1, std::min(kBlocks / tiles, K / kShortest)));
+}
+
+template <class T>
+void backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
+                     const Conv2dOptions& o) {
+  using D = Element<T>;
+  using A = Accumulator<T>;
+  const ConvGeometry g(x, dw, dy, o);
+  const int64_t pixels = g.y.N * g.y.H * g.y.W, taps = g.w.H * g.w.W, columns = taps * g.channels;
+  const int splits = step == ConvStep::Direct ? 1 : weight_splits(o.groups, g.filters, columns, pixels);
+  const Tensor partials = empty({splits, o.groups * g.filters, taps, g.channels}, {dtype_of<A>, dw.device()});
+  run_gemm<false, false>(step, stream, {o.groups, g.filters, columns, pixels, splits},
+                         OutputGradients<D>{g, device_data<T>(dy), g.filters},
+                         SeenTaps<D>{g, device_data<T>(x), columns},
+                         PartialStore<A>{partials.data<A>(), o.groups, g.filters, columns});
+  // [filters, taps, channels] to dw's order, layout and dtype.
+  Tensor sum = partials;
+  if (splits > 1) {
+    sum = empty({1, o.groups * g.filters, taps, g.channels}, {dtype_of<A>, dw.device()});
+    kernels::sum(sum, partials, 1);
+  }
+  kernels::copy(dw, sum.as_strided(dw.shape(), {columns, 1, g.w.W * g.channels, g.channels}, 0));
+}
+
+Tensor in_channels_last(const Tensor& x) {
+  if (x.is_channels_last()) return x;
+  const Tensor y = empty_channels_last(x.shape(), {x.dtype(), x.device()});
+  kernels::copy(y, x);
+  return y;
+}
+
+// The highest step that applies after a change of layout, which costs one pass over memory.
+ConvStep fastest(DType dtype, int64_t channels, int64_t filters, const Conv2dOptions& o) {
+  const bool chunks = channels / o.groups % kChunk == 0 && filters / o.groups % kChunk == 0;
+  return is_16_bit(dtype) && chunks ? ConvStep::TensorCores : ConvStep::ImplicitGemm;
+}
+
+void conv2d_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+                 const Conv2dOptions& o) {
+  const ConvStep step = fastest(x.dtype(), x.shape()[1], w.shape()[0], o);
+  if (step != ConvStep::TensorCores) return conv2d(step, stream, y, x, w, bias, o);
+  conv2d(step, stream, y, in_channels_last(x), in_channels_last(w), bias, o);
+}
+void conv2d_backward_input_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
+                                const Conv2dOptions& o) {
+  const ConvStep step = fastest(dy.dtype(), dx.shape()[1], w.shape()[0], o);
+  if (step != ConvStep::TensorCores) return conv2d_backward_input(step, stream, dx, dy, w, o);
+  conv2d_backward_input(step, stream, dx, in_channels_last(dy), in_channels_last(w), o);
+}
+void conv2d_backward_weight_cuda(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
+                                 const Conv2dOptions& o) {
+  const ConvStep step = fastest(dy.dtype(), x.shape()[1], dw.shape()[0], o);
+  if (step != ConvStep::TensorCores) return conv2d_backward_weight(step, stream, dw, dy, x, o);
+  conv2d_backward_weight(step, stream, dw, in_channels_last(dy), in_channels_last(x), o);
+}
+
+REGISTER_KERNEL(conv2d, DeviceType::CUDA, Provider::Native, conv2d_cuda);
+REGISTER_KERNEL(conv2d_backward_input, DeviceType::CUDA, Provider::Native, conv2d_backward_input_cuda);
+REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CUDA, Provider::Native, conv2d_backward_weight_cuda);
+
+}  // namespace
+
+const char* name(ConvStep step) {
+  constexpr const char* kNames[] = {"direct", "implicit gemm", "tensor cores"};
+  return kNames[static_cast<int>(step)];
+}
+
+bool supports(ConvStep step, const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& o) {
+  if (step != ConvStep::TensorCores) return true;
+  const int64_t channels = w.shape()[1], filters = w.shape()[0] / o.groups;
+  return is_16_bit(x.dtype()) && in_chunks(x, channels) && in_chunks(w, channels) && in_chunks(y, filters);
+}
+
+void conv2d(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+            const Conv2dOptions& o) {
+  if (y.numel() == 0) return;
+  check_size("conv2d", y.numel() / y.shape()[1], w.numel() / w.shape()[0]);
+  visit_floating("conv2d", x.dtype(), [&]<class T>() { forward<T>(step, stream, y, x, w, bias, o); });
+}
+
+void conv2d_backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
+                           const Conv2dOptions& o) {
+  if (dx.numel() == 0) return;
+  check_size("conv2d", dx.numel() / dx.shape()[1], w.shape()[0] * w.shape()[2] * w.shape()[3]);
+  visit_floating("conv2d", dx.dtype(), [&]<class T>() { backward_input<T>(step, stream, dx, dy, w, o); });
+}
+
+void conv2d_backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
+                            const Conv2dOptions& o) {
+  if (dw.numel() == 0) return;
+  if (dy.numel() == 0) return kernels::fill(dw, 0);
+  check_size("conv2d", dy.numel() / dy.shape()[1], dw.numel() / dw.shape()[0]);
+  visit_floating("conv2d", dw.dtype(), [&]<class T>() { backward_weight<T>(step, stream, dw, dy, x, o); });
+}
+
+}  // namespace ringgrad::cuda

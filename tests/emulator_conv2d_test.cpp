@@ -1,0 +1,143 @@
+// The CUDA convolutions, each step and each gradient, on emulated devices, against plain loops in double.
+#ifdef RINGGRAD_CUDA_EMULATED
+#include "cuda_kernels/conv2d_ladder.h"
+#include "cuda_kernels/emulator/config.h"
+#include "tests/emulator_kernels.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+using cuda::ConvStep;
+
+namespace {
+
+struct Case {
+  Shape x, w;
+  Conv2dOptions options;
+  Shape y() const { return {x[0], w[0], options.out_h(x[2], w[2]), options.out_w(x[3], w[3])}; }
+};
+
+// Calls body(y index, x index, w index) for every product in the definition.
+template <class Body>
+void for_each_product(const Case& c, Body&& body) {
+  const Shape y = c.y();
+  const int64_t filters = c.w[0] / c.options.groups;
+  for (int64_t n = 0; n < y[0]; ++n)
+    for (int64_t k = 0; k < y[1]; ++k)
+      for (int64_t p = 0; p < y[2]; ++p)
+        for (int64_t q = 0; q < y[3]; ++q)
+          for (int64_t i = 0; i < c.w[1]; ++i)
+            for (int64_t r = 0; r < c.w[2]; ++r)
+              for (int64_t s = 0; s < c.w[3]; ++s) {
+                const int64_t h = p * c.options.stride.h + r * c.options.dilation.h - c.options.padding.h;
+                const int64_t w = q * c.options.stride.w + s * c.options.dilation.w - c.options.padding.w;
+                if (h < 0 || h >= c.x[2] || w < 0 || w >= c.x[3]) continue;
+                const int64_t channel = k / filters * c.w[1] + i;
+                body(((n * y[1] + k) * y[2] + p) * y[3] + q, ((n * c.x[1] + channel) * c.x[2] + h) * c.x[3] + w,
+                     ((k * c.w[1] + i) * c.w[2] + r) * c.w[3] + s);
+              }
+}
+
+Tensor in_layout(const Tensor& x, bool channels_last) {
+  if (!channels_last) return x;
+  const Tensor y = empty_channels_last(x.shape(), {.dtype = x.dtype()});
+  kernels::copy(y, x);
+  return y;
+}
+
+void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
+  const Shape y_shape = c.y();
+  const Tensor x = in_layout(random_tensor(c.x, dtype, 1), channels_last);
+  const Tensor w = in_layout(random_tensor(c.w, dtype, 2), channels_last);
+  const Tensor dy = in_layout(random_tensor(y_shape, dtype, 3), channels_last);
+  const Tensor bias = random_tensor({c.w[0]}, dtype, 4);
+  const auto vx = values(x), vw = values(w), vdy = values(dy), vb = values(bias);
+  std::vector<double> y(static_cast<size_t>(y_shape.numel())), dx(vx.size()), dw(vw.size());
+  for (size_t i = 0; i < y.size(); ++i) y[i] = vb[i / (y_shape[2] * y_shape[3]) % y_shape[1]];
+  for_each_product(c, [&](int64_t iy, int64_t ix, int64_t iw) {
+    y[iy] += vx[ix] * vw[iw];
+    dx[ix] += vdy[iy] * vw[iw];
+    dw[iw] += vdy[iy] * vx[ix];
+  });
+
+  INFO(cuda::name(step) << " x " << c.x << ", w " << c.w << ", stride " << c.options.stride.h << ", padding "
+                        << c.options.padding.h << ", groups " << c.options.groups << ", " << dtype
+                        << (channels_last ? ", NHWC" : ", NCHW"));
+  const Tensor device_x = to_device(x), device_w = to_device(w), device_dy = to_device(dy);
+  const Stream stream = current_stream(device_x.device());
+  const Tensor out = to_device(dy), out_dx = to_device(x), out_dw = to_device(w);  // of the right layout
+  REQUIRE(cuda::supports(step, device_x, device_w, device_dy, c.options));
+  cuda::conv2d(step, stream, out, device_x, device_w, to_device(bias), c.options);
+  require_device_close(out, y, sum_tolerance(dtype, c.w.numel() / c.w[0]));
+  cuda::conv2d_backward_input(step, stream, out_dx, device_dy, device_w, c.options);
+  require_device_close(out_dx, dx, sum_tolerance(dtype, c.w.numel() / c.w[1]));
+  cuda::conv2d_backward_weight(step, stream, out_dw, device_dy, device_x, c.options);
+  require_device_close(out_dw, dw, sum_tolerance(dtype, y_shape.numel() / y_shape[1]));
+}
+
+const std::vector<Case> kCases{
+    {{2, 3, 7, 6}, {5, 3, 3, 3}, {.padding = 1}},
+    {{1, 4, 9, 8}, {6, 2, 3, 2}, {.stride = {2, 3}, .padding = {0, 1}, .dilation = {2, 1}, .groups = 2}},
+    {{2, 6, 5, 5}, {6, 1, 3, 3}, {.stride = 2, .padding = 2, .groups = 6}},  // depthwise
+    {{3, 4, 4, 4}, {2, 4, 1, 1}, {.stride = 2}},                             // some pixels are never seen
+    {{1, 2, 3, 3}, {3, 2, 3, 3}, {}},                                        // one output pixel
+};
+
+}  // namespace
+
+TEST_CASE("cuda: convolution and its gradients, direct and implicit gemm", "[quick][emulated]") {
+  for (const ConvStep step : {ConvStep::Direct, ConvStep::ImplicitGemm})
+    for (const Case& c : kCases)
+      for (const bool channels_last : {false, true}) {
+        check(step, c, DType::Float32, channels_last);
+        check(step, c, DType::Float64, channels_last);
+        check(step, c, DType::BFloat16, channels_last);
+      }
+}
+
+TEST_CASE("cuda: the gradient of a weight over many pixels is summed in parts", "[quick][emulated]") {
+  check(ConvStep::ImplicitGemm, {{4, 2, 24, 24}, {3, 2, 3, 3}, {.padding = 1}}, DType::Float32, false);
+}
+
+TEST_CASE("cuda: convolution on tensor cores", "[quick][emulated]") {
+  using emulator::Schedule;
+  emulator::config().schedule = GENERATE(Schedule::Forward, Schedule::Reversed);
+  for (const DType dtype : {DType::BFloat16, DType::Float16}) {
+    check(ConvStep::TensorCores, {{2, 8, 6, 5}, {16, 8, 3, 3}, {.padding = 1}}, dtype, true);
+    check(ConvStep::TensorCores, {{1, 16, 7, 7}, {8, 16, 3, 3}, {.stride = 2, .padding = 1}}, dtype, true);
+    check(ConvStep::TensorCores, {{2, 16, 5, 5}, {32, 8, 1, 1}, {.groups = 2}}, dtype, true);
+  }
+  emulator::config().schedule = Schedule::Forward;
+}
+
+TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches", "[quick][emulated]") {
+  const Case c{{2, 8, 5, 5}, {16, 8, 3, 3}, {.padding = 1}};
+  for (const DType dtype : {DType::Float32, DType::BFloat16})
+    for (const bool channels_last : {false, true}) {
+      const Tensor x = in_layout(random_tensor(c.x, dtype, 5), channels_last);
+      const Tensor w = random_tensor(c.w, dtype, 6), dy = random_tensor(c.y(), dtype, 7);
+      const auto on_cpu = [&](const Shape& shape, auto run) {
+        const Tensor result = empty(shape, {.dtype = dtype});
+        run(result);
+        return values(result);
+      };
+      const Tensor plain = as_contiguous(x);
+      const auto y = on_cpu(c.y(), [&](const Tensor& t) { kernels::conv2d(t, plain, w, {}, c.options); });
+      const auto dx = on_cpu(c.x, [&](const Tensor& t) { kernels::conv2d_backward_input(t, dy, w, c.options); });
+      const auto dw = on_cpu(c.w, [&](const Tensor& t) { kernels::conv2d_backward_weight(t, dy, plain, c.options); });
+      const Tensor out = empty_on_device(c.y(), dtype), out_dw = empty_on_device(c.w, dtype), out_dx = to_device(x);
+      const double close = 4 * sum_tolerance(dtype, 144);  // two roundings of the same number
+      kernels::conv2d(out, to_device(x), to_device(w), {}, c.options);
+      require_device_close(out, y, close);
+      kernels::conv2d_backward_input(out_dx, to_device(dy), to_device(w), c.options);
+      require_device_close(out_dx, dx, close);
+      kernels::conv2d_backward_weight(out_dw, to_device(dy), to_device(x), c.options);
+      require_device_close(out_dw, dw, close);
+
+      const Tensor none = empty_on_device({0, 8, 5, 5}, dtype), no_y = empty_on_device({0, 16, 5, 5}, dtype);
+      kernels::conv2d(no_y, none, to_device(w), {}, c.options);
+      kernels::conv2d_backward_input(none, no_y, to_device(w), c.options);
+      kernels::conv2d_backward_weight(out_dw, no_y, none, c.options);
+      require_device_close(out_dw, std::vector<double>(c.w.numel(), 0), 0);
+    }
+}
+#endif
