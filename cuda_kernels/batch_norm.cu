@@ -1,0 +1,277 @@
+// Batch normalisation in its four steps. x is NCHW (or any [N, C, …]) or NHWC; everything per channel is float32, or
+// float64 for float64.
+//
+// Mapping: the statistics and the sums of the backward pass are reductions per channel (common/channels.cuh). The two
+// other steps are one pass over memory: a thread handles 16 bytes of neighbouring elements at a time.
+#include <cmath>
+
+#include "core/check.h"
+#include "core/kernels.h"
+#include "cuda_kernels/common/channels.cuh"
+#include "cuda_kernels/common/strided_index.cuh"
+#include "cuda_kernels/common/vector_io.cuh"
+
+namespace ringgrad::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// ---- statistics ---------------------------------------------------------------------------------------------------
+
+// Mean and sum of squared deviations of the elements seen so far (Welford 1962); two of them are joined as in Chan,
+// Golub & LeVeque (1983), eq. 2.1. Sums of x² would cancel where the mean is large against the deviation.
+template <class A>
+struct Moments {
+  A count, mean, squares;
+};
+
+template <class T, class A = Compute<T>>
+struct StatsReducer {
+  using State = Moments<A>;
+  const T* x;
+  A *mean, *var;
+
+  __device__ __forceinline__ void add(State& s, int64_t, int64_t offset) const {
+    const A value = widen(x[offset]);
+    s.count += 1;
+    const A apart = value - s.mean;
+    s.mean += apart / s.count;
+    s.squares += apart * (value - s.mean);
+  }
+  __device__ __forceinline__ void merge(State& s, const State& other) const {
+    if (other.count == 0) return;
+    const A count = s.count + other.count, apart = other.mean - s.mean;
+    s.mean += apart * (other.count / count);
+    s.squares += other.squares + apart * apart * (s.count * other.count / count);
+    s.count = count;
+  }
+  __device__ __forceinline__ void finish(int64_t c, const State& s) const {
+    mean[c] = s.mean;
+    var[c] = s.count > 0 ? s.squares / s.count : A(0);
+  }
+};
+
+// ---- forward ------------------------------------------------------------------------------------------------------
+
+template <class T, class A = Compute<T>>
+struct Normalise {
+  const A *mean, *var, *weight, *bias;  // weight and bias: nullptr for 1 and 0
+  A eps;
+
+  struct Line {  // y = scale x + shift, per channel
+    A mean, scale, shift;
+  };
+  __device__ __forceinline__ Line line(int64_t c) const {
+    return {mean[c], (weight ? weight[c] : A(1)) / std::sqrt(var[c] + eps), bias ? bias[c] : A(0)};
+  }
+};
+
+template <int kSize, class T, class A = Compute<T>>
+__global__ void __launch_bounds__(kThreads) apply_kernel(Channels channels, int64_t vectors, Normalise<T> normalise,
+                                                         bool relu, T* y, const T* x, const T* residual) {
+  for (int64_t v = thread_number(); v < vectors; v += thread_count()) {
+    const auto in = load_vector<kSize>(x, v);
+    const auto added = residual ? load_vector<kSize>(residual, v) : Vector<T, kSize>{};
+    Vector<T, kSize> out;
+    const int64_t c = channels.channel(v * kSize);
+    auto line = normalise.line(c);
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) {
+      if (channels.last && k > 0) line = normalise.line(c + k);
+      A value = (widen(in.element[k]) - line.mean) * line.scale + line.shift;
+      if (residual) value += widen(added.element[k]);
+      out.element[k] = narrow<T>(relu && !(value > 0) && value == value ? A(0) : value);
+    }
+    store_vector<kSize>(y, v, out);
+  }
+}
+
+// ---- backward -----------------------------------------------------------------------------------------------------
+
+// What reaches the normalised value: dy where y > 0 (all of dy without relu, where y is nullptr).
+template <class T>
+__device__ __forceinline__ Compute<T> through_relu(T dy, const T* y, int64_t offset) {
+  return !y || widen(y[offset]) > 0 ? widen(dy) : Compute<T>(0);
+}
+
+template <class A>
+struct Sums {
+  A dy, dy_xhat;
+};
+
+template <class T, class A = Compute<T>>
+struct BackwardReducer {
+  using State = Sums<A>;
+  const T *dy, *x, *y;
+  const A *mean, *var;
+  A *sum_dy, *sum_dy_xhat;
+  A eps;
+
+  __device__ __forceinline__ void add(State& s, int64_t c, int64_t offset) const {
+    const A g = through_relu(dy[offset], y, offset);
+    s.dy += g;
+    s.dy_xhat += g * (widen(x[offset]) - mean[c]);  // divided by the deviation once, in finish
+  }
+  __device__ __forceinline__ void merge(State& s, const State& other) const {
+    s.dy += other.dy;
+    s.dy_xhat += other.dy_xhat;
+  }
+  __device__ __forceinline__ void finish(int64_t c, const State& s) const {
+    sum_dy[c] = s.dy;
+    sum_dy_xhat[c] = s.dy_xhat / std::sqrt(var[c] + eps);
+  }
+};
+
+template <class T, class A = Compute<T>>
+struct BackwardTerms {
+  const A *mean, *var, *weight, *sum_dy, *sum_dy_xhat;
+  A eps, share;  // share = 1 / count
+
+  // dx = scale (g - mean_g - (x - mean) slope)
+  struct Line {
+    A mean, scale, mean_g, slope;
+  };
+  __device__ __forceinline__ Line line(int64_t c) const {
+    const A rstd = 1 / std::sqrt(var[c] + eps);
+    return {mean[c], (weight ? weight[c] : A(1)) * rstd, sum_dy[c] * share, sum_dy_xhat[c] * share * rstd};
+  }
+};
+
+template <int kSize, class T, class A = Compute<T>>
+__global__ void __launch_bounds__(kThreads)
+    backward_apply_kernel(Channels channels, int64_t vectors, BackwardTerms<T> terms, T* dx, T* dresidual, const T* dy,
+                          const T* x, const T* y) {
+  for (int64_t v = thread_number(); v < vectors; v += thread_count()) {
+    const auto grad = load_vector<kSize>(dy, v), in = load_vector<kSize>(x, v);
+    const auto out = y ? load_vector<kSize>(y, v) : Vector<T, kSize>{};
+    Vector<T, kSize> to_x, to_residual;
+    const int64_t c = channels.channel(v * kSize);
+    auto line = terms.line(c);
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) {
+      if (channels.last && k > 0) line = terms.line(c + k);
+      const A g = through_relu(grad.element[k], y ? out.element : nullptr, k);
+      to_x.element[k] = narrow<T>(line.scale * (g - line.mean_g - (widen(in.element[k]) - line.mean) * line.slope));
+      to_residual.element[k] = narrow<T>(g);
+    }
+    store_vector<kSize>(dx, v, to_x);
+    if (dresidual) store_vector<kSize>(dresidual, v, to_residual);
+  }
+}
+
+// ---- launchers ----------------------------------------------------------------------------------------------------
+
+// Launches the kernel for vectors where all of a vector's elements are neighbours in their layout, else for one
+// element.
+template <int kSize, class... Params, class... Args>
+void launch_vectors(Stream stream, const Tensor& x, bool aligned, void (*vector_kernel)(Channels, int64_t, Params...),
+                    void (*element_kernel)(Channels, int64_t, Params...), const Args&... args) {
+  const Channels channels(x);
+  const bool vectors = aligned && (channels.last ? channels.C : channels.S) % kSize == 0;
+  const int64_t n = vectors ? x.numel() / kSize : x.numel();
+  launch(vectors ? vector_kernel : element_kernel, grid_stride_blocks(stream, n, kThreads), kThreads, 0, stream,
+         channels, n, args...);
+}
+
+template <class T>
+bool all_aligned(std::initializer_list<const Tensor*> tensors) {
+  for (const Tensor* t : tensors)
+    if (t->defined() && !is_vector_aligned<kVectorSize<T>>(device_data<T>(*t))) return false;
+  return true;
+}
+// Optional tensors may be undefined.
+bool alike(const Tensor& x, std::initializer_list<const Tensor*> others) {
+  for (const Tensor* other : others)
+    if (other->defined() && !same_memory(x, *other)) return false;
+  return true;
+}
+
+// Channel-blocked memory is the CPU's: kernels here see a tensor of that layout as a channels-last copy.
+bool is_blocked(const Tensor& x) { return x.layout() == Layout::ChannelBlocked; }
+Tensor blank(const Tensor& x) { return x.defined() ? empty_channels_last(x.shape(), {x.dtype(), x.device()}) : x; }
+Tensor unblocked(const Tensor& x) {
+  const Tensor copy = blank(x);
+  if (x.defined()) kernels::copy(copy, x);
+  return copy;
+}
+
+void batch_norm_stats_cuda(Stream stream, const Tensor& mean, const Tensor& var, const Tensor& x) {
+  if (is_blocked(x)) return batch_norm_stats_cuda(stream, mean, var, unblocked(x));
+  ASSERT(alike(x, {&x}));
+  if (x.shape()[1] == 0) return;
+  visit_floating("batch_norm", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    reduce_channels(stream, Channels(x),
+                    StatsReducer<Element<T>>{device_data<T>(x), device_data<A>(mean), device_data<A>(var)});
+  });
+}
+
+void batch_norm_apply_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& var,
+                           const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu) {
+  if (is_blocked(x)) {
+    const Tensor result = blank(y);
+    batch_norm_apply_cuda(stream, result, unblocked(x), mean, var, weight, bias, unblocked(residual), eps, relu);
+    return kernels::copy(y, result);
+  }
+  ASSERT(alike(x, {&x, &y, &residual}));
+  visit_floating("batch_norm", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    using D = Element<T>;
+    constexpr int kSize = kVectorSize<T>;
+    const Normalise<D> normalise{device_data<A>(mean), device_data<A>(var), optional_data<A>(weight),
+                                 optional_data<A>(bias), static_cast<A>(eps)};
+    launch_vectors<kSize>(stream, x, all_aligned<T>({&y, &x, &residual}), apply_kernel<kSize, D>, apply_kernel<1, D>,
+                          normalise, relu, device_data<T>(y), device_data<T>(x), optional_data<T>(residual));
+  });
+}
+
+void batch_norm_backward_reduce_cuda(Stream stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dy,
+                                     const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
+                                     double eps) {
+  if (is_blocked(x))
+    return batch_norm_backward_reduce_cuda(stream, sum_dy, sum_dy_xhat, unblocked(dy), unblocked(x), unblocked(y), mean,
+                                           var, eps);
+  ASSERT(alike(x, {&x, &dy, &y}));
+  if (x.shape()[1] == 0) return;
+  visit_floating("batch_norm", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    reduce_channels(stream, Channels(x),
+                    BackwardReducer<Element<T>>{device_data<T>(dy), device_data<T>(x), optional_data<T>(y),
+                                                device_data<A>(mean), device_data<A>(var), device_data<A>(sum_dy),
+                                                device_data<A>(sum_dy_xhat), static_cast<A>(eps)});
+  });
+}
+
+void batch_norm_backward_apply_cuda(Stream stream, const Tensor& dx, const Tensor& dresidual, const Tensor& dy,
+                                    const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
+                                    const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
+                                    double count) {
+  if (is_blocked(x)) {
+    const Tensor to_x = blank(dx), to_residual = blank(dresidual);
+    batch_norm_backward_apply_cuda(stream, to_x, to_residual, unblocked(dy), unblocked(x), unblocked(y), mean, var,
+                                   weight, sum_dy, sum_dy_xhat, eps, count);
+    kernels::copy(dx, to_x);
+    if (dresidual.defined()) kernels::copy(dresidual, to_residual);
+    return;
+  }
+  ASSERT(alike(x, {&x, &dx, &dresidual, &dy, &y}));
+  visit_floating("batch_norm", x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    using D = Element<T>;
+    constexpr int kSize = kVectorSize<T>;
+    const BackwardTerms<D> terms{device_data<A>(mean),     device_data<A>(var),         optional_data<A>(weight),
+                                 device_data<A>(sum_dy),   device_data<A>(sum_dy_xhat), static_cast<A>(eps),
+                                 static_cast<A>(1 / count)};
+    launch_vectors<kSize>(stream, x, all_aligned<T>({&dx, &dresidual, &dy, &x, &y}), backward_apply_kernel<kSize, D>,
+                          backward_apply_kernel<1, D>, terms, device_data<T>(dx), optional_data<T>(dresidual),
+                          device_data<T>(dy), device_data<T>(x), optional_data<T>(y));
+  });
+}
+
+REGISTER_KERNEL(batch_norm_stats, DeviceType::CUDA, Provider::Native, batch_norm_stats_cuda);
+REGISTER_KERNEL(batch_norm_apply, DeviceType::CUDA, Provider::Native, batch_norm_apply_cuda);
+REGISTER_KERNEL(batch_norm_backward_reduce, DeviceType::CUDA, Provider::Native, batch_norm_backward_reduce_cuda);
+REGISTER_KERNEL(batch_norm_backward_apply, DeviceType::CUDA, Provider::Native, batch_norm_backward_apply_cuda);
+
+}  // namespace
+}  // namespace ringgrad::cuda
