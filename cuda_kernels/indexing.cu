@@ -1,0 +1,94 @@
+// Rows and elements chosen by an index, and their adjoints. An index outside [0, N) is skipped.
+//
+// Mapping: reading, one thread per element of y. Adding, one thread per column (o, i), which goes through j in order:
+// the sum is the same at each run, without atomics. Where columns are few that is slow, and the contract's price.
+#include "core/check.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+#include "cuda_kernels/common/device_types.cuh"
+#include "cuda_kernels/common/strided_index.cuh"
+#include "cuda_kernels/launch.h"
+
+namespace ringgrad::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// x (or dx) [O, N, I], y (or dy) [O, M, I]; the index is [M], or [O, M, I] where it names single elements.
+struct Indexed {
+  int64_t O, N, M, I;
+  const int64_t* index;
+  bool per_element;
+
+  // Where element (o, j, i) of y is in x, or -1.
+  __device__ __forceinline__ int64_t place(int64_t o, int64_t j, int64_t i) const {
+    const int64_t n = per_element ? index[(o * M + j) * I + i] : index[j];
+    return n >= 0 && n < N ? (o * N + n) * I + i : -1;
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) read_kernel(Indexed s, T* y, const T* x) {
+  for (int64_t e = thread_number(); e < s.O * s.M * s.I; e += thread_count()) {
+    const int64_t i = e % s.I, j = e / s.I % s.M, o = e / s.I / s.M;
+    const int64_t from = s.place(o, j, i);
+    if (from >= 0) y[e] = x[from];
+  }
+}
+
+template <class A, class T>
+__global__ void __launch_bounds__(kThreads) add_kernel(Indexed s, A* dx, const T* dy) {
+  for (int64_t column = thread_number(); column < s.O * s.I; column += thread_count()) {
+    const int64_t o = column / s.I, i = column % s.I;
+    for (int64_t j = 0; j < s.M; ++j) {
+      const int64_t to = s.place(o, j, i);
+      if (to >= 0) dx[to] += static_cast<A>(widen(dy[(o * s.M + j) * s.I + i]));
+    }
+  }
+}
+
+Indexed indexed(const Tensor& x, const Tensor& y, const Tensor& index, bool per_element) {
+  ASSERT(x.is_contiguous() && y.is_contiguous() && index.is_contiguous() && x.dtype() == y.dtype());
+  ASSERT(y.shape()[0] == x.shape()[0] && y.shape()[2] == x.shape()[2]);
+  return {x.shape()[0], x.shape()[1], y.shape()[1], x.shape()[2], index.data<int64_t>(), per_element};
+}
+
+void read(const char* name, Stream stream, const Tensor& y, const Tensor& x, const Indexed& s) {
+  visit_dtype(name, x.dtype(), [&]<class T>() {
+    launch(read_kernel<Element<T>>, grid_stride_blocks(stream, y.numel(), kThreads), kThreads, 0, stream, s,
+           device_data<T>(y), device_data<T>(x));
+  });
+}
+
+void add(const char* name, Stream stream, const Tensor& dx, const Tensor& dy, const Indexed& s) {
+  visit_dtype(name, dx.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    // Sums of narrower numbers are formed in the accumulation type and rounded once.
+    const Tensor sums = dx.dtype() == dtype_of<A> ? dx : empty(dx.shape(), {dtype_of<A>, dx.device()});
+    if (dx.dtype() != dtype_of<A>) kernels::copy(sums, dx);
+    launch(add_kernel<A, Element<T>>, grid_stride_blocks(stream, s.O * s.I, kThreads), kThreads, 0, stream, s,
+           device_data<A>(sums), device_data<T>(dy));
+    if (dx.dtype() != dtype_of<A>) kernels::copy(dx, sums);
+  });
+}
+
+void index_select_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& index) {
+  read("index_select", stream, y, x, indexed(x, y, index, false));
+}
+void gather_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& index) {
+  read("gather", stream, y, x, indexed(x, y, index, true));
+}
+void index_add_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index) {
+  add("index_add", stream, dx, dy, indexed(dx, dy, index, false));
+}
+void scatter_add_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index) {
+  add("scatter_add", stream, dx, dy, indexed(dx, dy, index, true));
+}
+
+REGISTER_KERNEL(index_select, DeviceType::CUDA, Provider::Native, index_select_cuda);
+REGISTER_KERNEL(gather, DeviceType::CUDA, Provider::Native, gather_cuda);
+REGISTER_KERNEL(index_add, DeviceType::CUDA, Provider::Native, index_add_cuda);
+REGISTER_KERNEL(scatter_add, DeviceType::CUDA, Provider::Native, scatter_add_cuda);
+
+}  // namespace
+}  // namespace ringgrad::cuda

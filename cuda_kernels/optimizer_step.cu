@@ -1,0 +1,110 @@
+// Optimizer steps over flat arrays: a whole arena of parameters in one launch.
+//
+// Mapping: one thread per element, in strides of the grid. The learning rate and the number of steps are read on the
+// device, so that a captured graph follows a schedule.
+#include <cmath>
+
+#include "core/check.h"
+#include "core/kernels.h"
+#include "cuda_kernels/common/device_types.cuh"
+#include "cuda_kernels/common/strided_index.cuh"
+#include "cuda_kernels/launch.h"
+
+namespace ringgrad::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class A>
+struct Sgd {
+  A momentum, fresh, weight_decay;
+  bool nesterov;
+};
+
+template <class T, class A = Compute<T>>
+__global__ void __launch_bounds__(kThreads)
+    sgd_kernel(int64_t n, T* param, T* buffer, const T* grad, const double* lr, const int64_t* step, Sgd<A> o) {
+  const A rate = static_cast<A>(*lr);
+  const bool first = *step == 0;  // then the buffer is not read: it may be uninitialised
+  for (int64_t i = thread_number(); i < n; i += thread_count()) {
+    const A value = widen(param[i]), gradient = widen(grad[i]) + o.weight_decay * value;
+    A direction = gradient;
+    if (buffer) {
+      const A velocity = first ? gradient : o.momentum * widen(buffer[i]) + o.fresh * gradient;
+      buffer[i] = narrow<T>(velocity);
+      direction = o.nesterov ? gradient + o.momentum * velocity : velocity;
+    }
+    param[i] = narrow<T>(value - rate * direction);
+  }
+}
+
+template <class A>
+struct Adam {
+  A beta1, fresh1, beta2, fresh2, eps;
+  double beta1_exact, beta2_exact, weight_decay;
+  bool decoupled;
+};
+
+template <class T, class A = Compute<T>>
+__global__ void __launch_bounds__(kThreads)
+    adam_kernel(int64_t n, T* param, T* m, T* v, const T* grad, const double* lr, const int64_t* step, Adam<A> o) {
+  // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into one factor.
+  const double t = static_cast<double>(*step + 1);
+  const A corrected_rate = static_cast<A>(*lr / (1 - std::pow(o.beta1_exact, t)));
+  const A correction = static_cast<A>(1 / std::sqrt(1 - std::pow(o.beta2_exact, t)));
+  const A decay = static_cast<A>(o.decoupled ? 0 : o.weight_decay);
+  const A keep = static_cast<A>(o.decoupled ? 1 - *lr * o.weight_decay : 1);
+  for (int64_t i = thread_number(); i < n; i += thread_count()) {
+    const A value = widen(param[i]), gradient = widen(grad[i]) + decay * value;
+    const A mean = o.beta1 * widen(m[i]) + o.fresh1 * gradient;
+    const A square = o.beta2 * widen(v[i]) + o.fresh2 * gradient * gradient;
+    m[i] = narrow<T>(mean);
+    v[i] = narrow<T>(square);
+    param[i] = narrow<T>(keep * value - corrected_rate * mean / (std::sqrt(square) * correction + o.eps));
+  }
+}
+
+// A flat array, which may be undefined.
+template <class T>
+Element<T>* flat(const Tensor& x, const Tensor& param) {
+  ASSERT(!x.defined() || (x.is_contiguous() && x.numel() == param.numel()));
+  return optional_data<T>(x);
+}
+
+void sgd_step_cuda(Stream stream, const Tensor& param, const Tensor& buffer, const Tensor& grad, const Tensor& lr,
+                   const Tensor& step, const kernels::SgdOptions& o) {
+  ASSERT(buffer.defined() || o.momentum == 0);
+  visit_floating("sgd_step", param.dtype(), [&]<class T>() {
+    using A = ComputeOf<T>;
+    const Sgd<A> options{static_cast<A>(o.momentum), static_cast<A>(1 - o.dampening), static_cast<A>(o.weight_decay),
+                         o.nesterov};
+    launch(sgd_kernel<Element<T>>, grid_stride_blocks(stream, param.numel(), kThreads), kThreads, 0, stream,
+           param.numel(), flat<T>(param, param), o.momentum == 0 ? nullptr : flat<T>(buffer, param),
+           flat<T>(grad, param), lr.data<double>(), step.data<int64_t>(), options);
+  });
+}
+
+void adam_step_cuda(Stream stream, const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
+                    const Tensor& lr, const Tensor& step, const kernels::AdamOptions& o) {
+  visit_floating("adam_step", param.dtype(), [&]<class T>() {
+    using A = ComputeOf<T>;
+    const Adam<A> options{static_cast<A>(o.beta1),
+                          static_cast<A>(1 - o.beta1),
+                          static_cast<A>(o.beta2),
+                          static_cast<A>(1 - o.beta2),
+                          static_cast<A>(o.eps),
+                          o.beta1,
+                          o.beta2,
+                          o.weight_decay,
+                          o.decoupled};
+    launch(adam_kernel<Element<T>>, grid_stride_blocks(stream, param.numel(), kThreads), kThreads, 0, stream,
+           param.numel(), flat<T>(param, param), flat<T>(m, param), flat<T>(v, param), flat<T>(grad, param),
+           lr.data<double>(), step.data<int64_t>(), options);
+  });
+}
+
+REGISTER_KERNEL(sgd_step, DeviceType::CUDA, Provider::Native, sgd_step_cuda);
+REGISTER_KERNEL(adam_step, DeviceType::CUDA, Provider::Native, adam_step_cuda);
+
+}  // namespace
+}  // namespace ringgrad::cuda

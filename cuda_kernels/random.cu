@@ -1,0 +1,112 @@
+// Random numbers: the stream that core/random.h defines, the same on the CPU and here, whatever the grid.
+//
+// Mapping: one thread per Philox block, that is, per four consecutive elements.
+#include "core/random.h"
+
+#include <cmath>
+
+#include "core/check.h"
+#include "core/kernels.h"
+#include "cuda_kernels/common/device_types.cuh"
+#include "cuda_kernels/common/strided_index.cuh"
+#include "cuda_kernels/launch.h"
+
+namespace ringgrad::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWords = 4;  // of a Philox block
+
+__global__ void advance_kernel(int64_t* snapshot, int64_t* state, int64_t count) {
+  snapshot[0] = state[0];
+  snapshot[1] = state[1];
+  state[1] += count;
+}
+
+// write(i, words, n) for each group of n <= 4 elements from i on. The state is read here, on the device, so that a
+// captured graph draws new numbers at each replay.
+template <class Write>
+__device__ __forceinline__ void for_each_block(const int64_t* state, int64_t count, const Write& write) {
+  const auto seed = static_cast<uint64_t>(state[0]), offset = static_cast<uint64_t>(state[1]);
+  const int64_t blocks = (count + kWords - 1) / kWords;
+  for (int64_t b = thread_number(); b < blocks; b += thread_count()) {
+    const PhiloxBlock block = philox(seed, offset + static_cast<uint64_t>(b));
+    write(b * kWords, block.word, static_cast<int>(min(count - b * kWords, int64_t{kWords})));
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    uniform_kernel(int64_t count, T* x, const int64_t* state, double low, double range) {
+  for_each_block(state, count, [=](int64_t i, const uint32_t* words, int n) {
+    for (int w = 0; w < n; ++w) x[i + w] = narrow<T>(low + range * uniform_from(words[w]));
+  });
+}
+
+// Box & Muller (1958), in double as on the CPU: there and here the same number after rounding to float32.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    normal_kernel(int64_t count, T* x, const int64_t* state, double mean, double std) {
+  constexpr double kTwoPi = 6.283185307179586476925;
+  for_each_block(state, count, [=](int64_t i, const uint32_t* words, int n) {
+    for (int w = 0; w < n; w += 2) {
+      const double radius = std::sqrt(-2 * std::log(1 - static_cast<double>(uniform_from(words[w]))));
+      const double angle = kTwoPi * uniform_from(words[w + 1]);
+      x[i + w] = narrow<T>(mean + std * radius * std::cos(angle));
+      if (w + 1 < n) x[i + w + 1] = narrow<T>(mean + std * radius * std::sin(angle));
+    }
+  });
+}
+
+// An element stays where its 24-bit uniform number, as an integer, reaches the threshold.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    dropout_kernel(int64_t count, T* y, const T* x, const int64_t* state, uint32_t threshold, Compute<T> scale) {
+  for_each_block(state, count, [=](int64_t i, const uint32_t* words, int n) {
+    for (int w = 0; w < n; ++w)
+      y[i + w] = narrow<T>(words[w] >> 8 >= threshold ? widen(x[i + w]) * scale : Compute<T>(0));
+  });
+}
+
+unsigned blocks(Stream stream, int64_t count) {
+  return grid_stride_blocks(stream, (count + kWords - 1) / kWords, kThreads);
+}
+
+void advance_random_state_cuda(Stream stream, const Tensor& snapshot, const Tensor& state, int64_t count) {
+  launch(advance_kernel, 1, 1, 0, stream, snapshot.data<int64_t>(), state.data<int64_t>(), count);
+}
+
+void uniform_cuda(Stream stream, const Tensor& x, const Tensor& state, double low, double high) {
+  ASSERT(x.is_contiguous());
+  visit_floating("uniform", x.dtype(), [&]<class T>() {
+    launch(uniform_kernel<Element<T>>, blocks(stream, x.numel()), kThreads, 0, stream, x.numel(), device_data<T>(x),
+           state.data<int64_t>(), low, high - low);
+  });
+}
+
+void normal_cuda(Stream stream, const Tensor& x, const Tensor& state, double mean, double std) {
+  ASSERT(x.is_contiguous());
+  visit_floating("normal", x.dtype(), [&]<class T>() {
+    launch(normal_kernel<Element<T>>, blocks(stream, x.numel()), kThreads, 0, stream, x.numel(), device_data<T>(x),
+           state.data<int64_t>(), mean, std);
+  });
+}
+
+void dropout_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& state, double p) {
+  ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape() == y.shape());
+  const auto threshold = static_cast<uint32_t>(std::ceil(std::min(1.0, std::max(0.0, p)) * 0x1p24));
+  visit_floating("dropout", x.dtype(), [&]<class T>() {
+    using A = ComputeOf<T>;
+    const A scale = p < 1 ? static_cast<A>(1 / (1 - p)) : A(0);
+    launch(dropout_kernel<Element<T>>, blocks(stream, x.numel()), kThreads, 0, stream, x.numel(), device_data<T>(y),
+           device_data<T>(x), state.data<int64_t>(), threshold, scale);
+  });
+}
+
+REGISTER_KERNEL(advance_random_state, DeviceType::CUDA, Provider::Native, advance_random_state_cuda);
+REGISTER_KERNEL(uniform, DeviceType::CUDA, Provider::Native, uniform_cuda);
+REGISTER_KERNEL(normal, DeviceType::CUDA, Provider::Native, normal_cuda);
+REGISTER_KERNEL(dropout, DeviceType::CUDA, Provider::Native, dropout_cuda);
+
+}  // namespace
+}  // namespace ringgrad::cuda
