@@ -4,17 +4,20 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "cuda_kernels/emulator/observer.h"
 
 namespace ringgrad::emulator {
 
-std::string AsyncCopies::start(void* destination, const void* source, size_t bytes, size_t zero_fill) {
+std::string AsyncCopies::start(void* destination, const void* source, size_t bytes, size_t zero_fill, const void* pc) {
   if (bytes != 4 && bytes != 8 && bytes != 16) return str("cp.async of ", bytes, " bytes, expected 4, 8 or 16");
   if (reinterpret_cast<uintptr_t>(destination) % bytes || reinterpret_cast<uintptr_t>(source) % bytes)
     return str("cp.async of ", bytes, " bytes to ", destination, " from ", source, ", expected addresses aligned to ",
                bytes);
   if (zero_fill > bytes) return str("cp.async fills ", zero_fill, " of ", bytes, " bytes with zeros");
+  if (observer && bytes > zero_fill) observer->access({source, bytes - zero_fill, false, false, pc});
+  if (observer) observer->access({destination, bytes, true, false, pc});
   std::memset(destination, 0xFF, bytes);
-  copies_.push_back({destination, source, bytes, zero_fill, group_});
+  copies_.push_back({destination, source, bytes, zero_fill, group_, pc});
   return "";
 }
 
@@ -23,11 +26,14 @@ void AsyncCopies::wait_prior(int groups) {
   for (; done < copies_.size() && copies_[done].group < group_ - groups; ++done) {
     const Copy& copy = copies_[done];
     const size_t copied = copy.bytes - copy.zero_fill;
+    if (observer) observer->access({copy.destination, copy.bytes, true, false, copy.pc});
     std::memcpy(copy.destination, copy.source, copied);
     std::memset(static_cast<char*>(copy.destination) + copied, 0, copy.zero_fill);
   }
   copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(done));
 }
+
+void AsyncCopies::commit() { ++group_; }
 
 void AsyncCopies::clear() {
   copies_.clear();

@@ -13,8 +13,9 @@ namespace ringgrad::emulator {
 class AsyncCopies {  // of one thread
  public:
   // Copies bytes - zero_fill bytes and sets the rest to zero. Returns what is wrong with the arguments, or "".
-  std::string start(void* destination, const void* source, size_t bytes, size_t zero_fill);
-  void commit() { ++group_; }
+  // `pc` is the place in the program, for observers.
+  std::string start(void* destination, const void* source, size_t bytes, size_t zero_fill, const void* pc);
+  void commit();
   // Completes all groups but the newest `groups`.
   void wait_prior(int groups);
 
@@ -27,6 +28,7 @@ class AsyncCopies {  // of one thread
     const void* source;
     size_t bytes, zero_fill;
     int group;
+    const void* pc;
   };
   std::vector<Copy> copies_;  // oldest first
   int group_ = 0;

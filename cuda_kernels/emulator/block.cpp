@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "cuda_kernels/emulator/language.h"
+#include "cuda_kernels/emulator/observer.h"
 
 namespace ringgrad::emulator {
 
@@ -56,6 +57,14 @@ void Block::begin(const Grid& grid, int64_t index) {
   // Each block gets its own order, and the same one whichever thread it runs on.
   if (schedule_ == Schedule::Random) random_.seed(config().schedule_seed + static_cast<uint32_t>(index));
   warp_ = choose(ready_warps_);
+  if (observer) observer->begin_block(*this, index);
+  observing = observer != nullptr;
+}
+
+void Block::end() {
+  observing = false;
+  running_block = nullptr;
+  if (observer) observer->end_block();
 }
 
 void Block::run(const Grid& grid, int64_t index) {
@@ -69,9 +78,10 @@ void Block::run(const Grid& grid, int64_t index) {
       expect_all_exited();
   } catch (...) {
     recover();
+    end();
     throw;
   }
-  running_block = nullptr;
+  end();
 }
 
 // ---- scheduling -----------------------------------------------------------------------------------------------------
@@ -187,7 +197,6 @@ void Block::fiber_main() {
 void Block::recover() {
   error_ = nullptr;
   running_ = &root_;
-  running_block = nullptr;
   for (Thread& thread : threads_) thread.copies.clear();
   idle_.clear();
   for (auto& fiber : fibers_) {

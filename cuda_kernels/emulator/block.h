@@ -34,6 +34,7 @@ struct Grid {
   size_t shared_bytes;
   void (*body)(const void* arguments);
   const void* arguments;
+  size_t argument_bytes;
 };
 
 // What a lane brings to a warp collective and takes away: a value of up to 8 bytes, or a pointer to more.
@@ -68,6 +69,7 @@ class Block {
   AsyncCopies& async_copies() { return threads_[current_].copies; }
   int thread() const { return current_; }  // linear index in the block
   int lane() const { return current_ % kWarpSize; }
+  bool on_fiber_stack(const void* address) const { return running_->contains(address); }
   // Throws the CudaError that ends the launch.
   [[noreturn]] void fail(Site site, const std::string& problem);
 
@@ -92,6 +94,7 @@ class Block {
   };
 
   void begin(const Grid& grid, int64_t index);
+  void end();
   void set_shape(dim3 block);
 
   // -- scheduling (block.cpp) ---
@@ -135,5 +138,8 @@ class Block {
   Schedule schedule_ = Schedule::Forward;
   std::minstd_rand random_;
 };
+
+// Whether the calling thread is running kernel code that an observer watches.
+inline constinit thread_local bool observing = false;
 
 }  // namespace ringgrad::emulator

@@ -23,6 +23,10 @@ class Fiber {
   // Leaves *this, which must be running, and continues `to`. Returns when somebody switches back.
   void switch_to(Fiber& to);
 
+  bool contains(const void* address) const {  // never, for a thread's own stack
+    return address >= stack_ && address < stack_ + (stack_ ? stack_bytes_ : 0);
+  }
+
   // Forgets what is suspended on the stack, without unwinding it; the next switch calls entry again. The frames must
   // own nothing.
   void abandon();

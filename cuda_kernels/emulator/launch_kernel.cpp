@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "cuda_kernels/emulator/block.h"
+#include "cuda_kernels/emulator/observer.h"
 #include "cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {
@@ -27,8 +28,18 @@ std::string wrong_configuration(const cudaLaunchConfig_t& config) {
   return "";
 }
 
-void run_grid(const Grid& grid) {
+// For an observer: one launch at a time, one block after another.
+void run_observed(const Grid& grid, int device, int64_t blocks) {
+  static std::mutex one_at_a_time;
+  std::lock_guard lock(one_at_a_time);
+  observer->begin_launch(grid, device);
+  for (int64_t index = 0; index < blocks; ++index) Block::mine().run(grid, index);
+  observer->end_launch();
+}
+
+void run_grid(const Grid& grid, int device) {
   const int64_t blocks = int64_t{grid.grid.x} * grid.grid.y * grid.grid.z;
+  if (observer) return run_observed(grid, device, blocks);
   const Stream host = current_stream(Device(DeviceType::CPU));
   const int64_t grain = std::max<int64_t>(1, blocks / (8 * thread_count(host)));
   parallel_for(host, blocks, grain, [&](int64_t begin, int64_t end) {
@@ -55,8 +66,8 @@ cudaError_t launch(const cudaLaunchConfig_t& config, void (*body)(const void*), 
   // Shared by copies of the closure, which a graph makes.
   const auto storage = std::make_shared<std::vector<std::max_align_t>>(bytes / sizeof(std::max_align_t) + 1);
   std::memcpy(storage->data(), call, bytes);
-  return runtime.submit(stream, [config, body, storage] {
-    run_grid({config.gridDim, config.blockDim, config.dynamicSmemBytes, body, storage->data()});
+  return runtime.submit(stream, [config, body, storage, bytes, device = stream->device] {
+    run_grid({config.gridDim, config.blockDim, config.dynamicSmemBytes, body, storage->data(), bytes}, device);
   });
 }
 

@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "cuda_kernels/emulator/block.h"
 #include "cuda_kernels/emulator/language.h"
+#include "cuda_kernels/emulator/observer.h"
 
 namespace ringgrad::emulator {
 namespace {
@@ -32,6 +33,7 @@ void Block::open_barrier_if_complete() {
   const int alive = static_cast<int>(threads_.size()) - exited_;
   if (waiting_at_barrier_ == 0 || waiting_at_barrier_ < alive) return;
   waiting_at_barrier_ = 0;
+  if (observer) observer->block_barrier();
   for (size_t warp = 0; warp * kWarpSize < threads_.size(); ++warp) {
     if (warps_[warp].at_barrier) make_ready(static_cast<int>(warp), warps_[warp].at_barrier);
     warps_[warp].at_barrier = 0;
@@ -70,6 +72,9 @@ bool Block::complete(int warp, Rendezvous& meeting) {
   const std::string problem = meeting.combine(w.values.data(), meeting.arrived);
   if (!problem.empty()) fail(threads_[current_].waits_at, str(meeting.kind, ": ", problem));
   w.arrived_groups &= ~(1u << std::countr_zero(meeting.mask));
+  // Of the warp's collectives only __syncwarp orders accesses to memory.
+  if (observer && meeting.combine == combine_nothing && meeting.arrived == (w.lanes & ~w.exited))
+    observer->warp_barrier(warp);
   if (const uint32_t others = meeting.arrived & ~(1u << lane())) make_ready(warp, others);
   return true;
 }

@@ -3,10 +3,11 @@
 
 #include "cuda_kernels/emulator/language.h"
 
-inline void __pipeline_memcpy_async(void* destination, const void* source, size_t bytes, size_t zero_fill = 0,
-                                    RINGGRAD_SITE) {
+[[gnu::noinline]] inline void __pipeline_memcpy_async(void* destination, const void* source, size_t bytes,
+                                                      size_t zero_fill = 0, RINGGRAD_SITE) {
   auto& block = *ringgrad::emulator::running_block;
-  const std::string problem = block.async_copies().start(destination, source, bytes, zero_fill);
+  const std::string problem =
+      block.async_copies().start(destination, source, bytes, zero_fill, __builtin_return_address(0));
   if (!problem.empty()) block.fail(site, problem);
 }
 inline void __pipeline_commit() { ringgrad::emulator::running_block->async_copies().commit(); }

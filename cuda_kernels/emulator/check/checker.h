@@ -1,0 +1,48 @@
+// Finds, in every access of a kernel: global memory outside every allocation, or of another device; and races, that is
+// two accesses of one byte by two threads, at least one of them a write and not both atomic, that nothing orders.
+//
+// What orders accesses: the program order of a thread, __syncthreads in a block, __syncwarp in a warp. Nothing orders
+// two blocks of a launch. (compute-sanitizer's memcheck and racecheck do this on a device, the latter for shared memory
+// only.)
+#pragma once
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda_kernels/emulator/check/memory_map.h"
+#include "cuda_kernels/emulator/check/shadow.h"
+#include "cuda_kernels/emulator/observer.h"
+
+namespace ringgrad::emulator {
+
+class Checker {
+ public:
+  void begin_launch(int device);
+  // Throws CudaError that lists what was found since begin_launch.
+  void end_launch();
+  void begin_block(int64_t index);
+  void block_barrier() { ++barrier_; }
+  void warp_barrier(int warp) { ++warp_barriers_[warp]; }
+  void access(const Access& access, Memory memory);
+
+ private:
+  void check_bounds(const Access& access);
+  void check_races(const Access& access, Memory memory);
+  bool ordered(const Trace& earlier, Memory memory) const;
+  void report(const Access& access, const std::string& problem, const Trace* other);
+
+  Shadow shadow_;
+  int device_ = 0;
+  uint32_t launch_ = 0;
+  int64_t block_ = 0;
+  uint32_t barrier_ = 0, warp_barriers_[32] = {};
+  uintptr_t known_begin_ = 0, known_end_ = 0;  // the allocation that was accessed last
+
+  int found_ = 0;
+  std::string reports_;
+  std::set<std::pair<const void*, const void*>> reported_;  // places in the program: each pair once
+};
+
+}  // namespace ringgrad::emulator

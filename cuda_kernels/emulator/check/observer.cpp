@@ -1,0 +1,75 @@
+// The observer of builds whose kernels report their accesses. RINGGRAD_EMU_CHECK=0 switches the checker off,
+// RINGGRAD_EMU_PROFILE=1 the profile on; it is printed to stderr at the end of the program.
+#include "cuda_kernels/emulator/observer.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+
+#include "cuda_kernels/emulator/block.h"
+#include "cuda_kernels/emulator/check/checker.h"
+#include "cuda_kernels/emulator/check/profile.h"
+
+namespace ringgrad::emulator {
+namespace {
+
+bool enabled(const char* variable, bool otherwise) {
+  const char* value = std::getenv(variable);
+  return value && *value ? std::string_view(value) != "0" : otherwise;
+}
+
+class CheckingObserver : public Observer {
+ public:
+  CheckingObserver() {
+    if (enabled("RINGGRAD_EMU_CHECK", true)) checker_ = std::make_unique<Checker>();
+    if (enabled("RINGGRAD_EMU_PROFILE", false)) profile_ = std::make_unique<Profile>();
+  }
+  ~CheckingObserver() override {
+    if (profile_) std::fputs(profile_->table().c_str(), stderr);
+  }
+
+  void begin_launch(const Grid& grid, int device) override {
+    grid_ = &grid;
+    if (checker_) checker_->begin_launch(device);
+  }
+  void end_launch() override {
+    if (checker_) checker_->end_launch();
+  }
+  void begin_block(const Block& block, int64_t index) override {
+    map_.begin_block(*grid_, block);
+    if (checker_) checker_->begin_block(index);
+    if (profile_) profile_->begin_block(index);
+  }
+  void end_block() override {
+    if (profile_) profile_->end_block();
+  }
+  void block_barrier() override {
+    if (checker_) checker_->block_barrier();
+  }
+  void warp_barrier(int warp) override {
+    if (checker_) checker_->warp_barrier(warp);
+  }
+  void access(const Access& access) override {
+    const Memory memory = map_.find(access.address);
+    if (memory == Memory::Private) return;
+    if (checker_) checker_->access(access, memory);
+    if (profile_) profile_->access(access, memory);
+  }
+
+ private:
+  const Grid* grid_ = nullptr;
+  MemoryMap map_;
+  std::unique_ptr<Checker> checker_;
+  std::unique_ptr<Profile> profile_;
+};
+
+// Destroyed at the end of the program, to print the profile.
+const std::unique_ptr<CheckingObserver> installed = [] {
+  auto created = std::make_unique<CheckingObserver>();
+  observer = created.get();
+  return created;
+}();
+
+}  // namespace
+}  // namespace ringgrad::emulator

@@ -1,0 +1,53 @@
+// Kernels with one mistake each, and their right forms, for emulator_check_test.cpp, which includes this file.
+#include "cuda_kernels/emulator/include/cuda_pipeline.h"
+#include "cuda_kernels/launch.h"
+
+namespace {
+
+__global__ void beyond_kernel(float* x, int n) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < n) x[i] = 1;
+}
+__global__ void read_kernel(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }
+
+// values[i] goes to out[n - 1 - i], twice; each barrier may be left out.
+__global__ void shared_race_kernel(float* out, bool after_write, bool after_read) {
+  __shared__ float values[64];
+  for (int round = 0; round < 2; ++round) {
+    values[threadIdx.x] = static_cast<float>(threadIdx.x);
+    if (after_write) __syncthreads();
+    out[threadIdx.x] = values[63 - threadIdx.x];
+    if (after_read) __syncthreads();
+  }
+}
+__global__ void dynamic_race_kernel(float* out, bool barrier) {
+  DYNAMIC_SHARED(float, values);
+  values[threadIdx.x] = 1;
+  if (barrier) __syncthreads();
+  out[blockIdx.x * blockDim.x + threadIdx.x] = values[(threadIdx.x + 1) % blockDim.x];
+}
+// Neighbours in a warp: __syncwarp is enough.
+__global__ void warp_race_kernel(float* out, bool barrier) {
+  __shared__ float values[64];
+  values[threadIdx.x] = 1;
+  if (barrier) __syncwarp();
+  out[threadIdx.x] = values[threadIdx.x ^ 1];
+}
+__global__ void block_race_kernel(float* total, bool atomic) {
+  if (threadIdx.x != 0) return;
+  if (atomic)
+    atomicAdd(total, 1.0f);
+  else
+    *total += 1;
+}
+__global__ void bytes_kernel(unsigned char* out) { out[threadIdx.x] = 1; }  // neighbours in a word: no race
+__global__ void async_copy_race_kernel(const float* x, float* y, bool barrier) {
+  __shared__ __align__(16) float values[128];
+  __pipeline_memcpy_async(&values[4 * threadIdx.x], x + 4 * threadIdx.x, 16);
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  if (barrier) __syncwarp();
+  y[threadIdx.x] = values[127 - 4 * threadIdx.x];
+}
+
+}  // namespace

@@ -1,0 +1,73 @@
+// The memory checker and the race checker of the emulator. Their code is in this program where it is not in all of
+// them.
+#ifdef RINGGRAD_CUDA_EMULATED
+#include "cuda_kernels/emulator/observer.h"
+#include "tests/catch.h"
+#include "tests/emulator_check_kernels.cu"
+#include "tests/emulator_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+void require_race(const std::string& message, const std::string& kind) {
+  INFO(message);
+  REQUIRE(contains(message, "race in " + kind));
+  REQUIRE(contains(message, "the other access is at emulator_check_kernels.cu:"));
+}
+
+}  // namespace
+
+TEST_CASE("emulator check: accesses outside of every allocation", "[quick][emulated]") {
+  if (!emulator::observer) return;  // a build with sanitizers of its own
+  Array<float> x(100), y(100);
+  run(beyond_kernel, 4, 32, 0, x.get(), 100);
+  const std::string beyond = failure([&] { run(beyond_kernel, 4, 32, 0, x.get(), 101); });
+  INFO(beyond);
+  REQUIRE(contains(beyond, "emulator_check_kernels.cu:"));
+  REQUIRE(contains(beyond, "write of 4 bytes by block (3, 0, 0), thread (4, 0, 0)"));
+  const std::vector<float> host(32);
+  REQUIRE(contains(failure([&] { run(read_kernel, 1, 32, 0, host.data(), y.get()); }), "memory that no allocation"));
+  CUDA_CHECK(cudaSetDevice(1));
+  {
+    Array<float> elsewhere(32);
+    const std::string message = failure([&] { run(read_kernel, 1, 32, 0, elsewhere.get(), y.get()); });
+    REQUIRE(contains(message, "memory of device 1 by device 0 without peer access"));
+  }
+  CUDA_CHECK(cudaSetDevice(0));
+}
+
+TEST_CASE("emulator check: races in shared memory", "[quick][emulated]") {
+  if (!emulator::observer) return;
+  Array<float> out(128);
+  run(shared_race_kernel, 1, 64, 0, out.get(), true, true);
+  require_race(failure([&] { run(shared_race_kernel, 1, 64, 0, out.get(), false, true); }),
+               "shared memory: read after");
+  require_race(failure([&] { run(shared_race_kernel, 1, 64, 0, out.get(), true, false); }),
+               "shared memory: write after");
+  run(dynamic_race_kernel, 2, 64, 64 * sizeof(float), out.get(), true);  // two blocks: the same address, two memories
+  require_race(failure([&] { run(dynamic_race_kernel, 1, 64, 64 * sizeof(float), out.get(), false); }), "shared");
+  run(warp_race_kernel, 1, 64, 0, out.get(), true);
+  require_race(failure([&] { run(warp_race_kernel, 1, 64, 0, out.get(), false); }), "shared memory");
+}
+
+TEST_CASE("emulator check: races between blocks", "[quick][emulated]") {
+  if (!emulator::observer) return;
+  Array<float> total(std::vector<float>{0});
+  Array<unsigned char> bytes(64);
+  run(block_race_kernel, 5, 32, 0, total.get(), true);
+  require_race(failure([&] { run(block_race_kernel, 5, 32, 0, total.get(), false); }), "global memory");
+  run(bytes_kernel, 1, 64, 0, bytes.get());
+}
+
+TEST_CASE("emulator check: asynchronous copies", "[quick][emulated]") {
+  if (!emulator::observer) return;
+  Array<float> x(std::vector<float>(128, 1)), y(32);
+  run(async_copy_race_kernel, 1, 32, 0, x.get(), y.get(), true);
+  require_race(failure([&] { run(async_copy_race_kernel, 1, 32, 0, x.get(), y.get(), false); }), "shared memory");
+  Array<float> short_x(std::vector<float>(100, 1));
+  REQUIRE(
+      contains(failure([&] { run(async_copy_race_kernel, 1, 32, 0, short_x.get(), y.get(), true); }), "no allocation"));
+}
+#endif
