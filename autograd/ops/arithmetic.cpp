@@ -45,9 +45,10 @@ Tensor sub(const Tensor& a, const Tensor& b) {
   OpScope scope("sub");
   Broadcast in("sub", a, b);
   kernels::sub(in.y, in.a, in.b);
-  return differentiable("sub", {a, b}, in.y, [sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
-    return {sum_to(dy, sa), sum_to(neg(dy), sb)};
-  });
+  return differentiable("sub", {a, b}, in.y,
+                        [sa = in.a_shape, sb = in.b_shape, wants_b = wants_grad(b)](const Tensor& dy) -> Gradients {
+                          return {sum_to(dy, sa), wants_b ? neg(sum_to(dy, sb)) : Tensor()};
+                        });
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
@@ -66,12 +67,12 @@ Tensor div(const Tensor& a, const Tensor& b) {
   OpScope scope("div");
   Broadcast in("div", a, b);
   kernels::div(in.y, in.a, in.b);
-  return differentiable(
-      "div", {a, b}, in.y,
-      [y = save(in.y), b = save(in.b), sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
-        const Tensor da = div(dy, b.get());  // d(a/b)/da = 1/b,  d(a/b)/db = -y/b
-        return {sum_to(da, sa), sum_to(neg(mul(da, y.get())), sb)};
-      });
+  return differentiable("div", {a, b}, in.y,
+                        [y = save_if(wants_grad(b), in.y), b = save(in.b), sa = in.a_shape,
+                         sb = in.b_shape](const Tensor& dy) -> Gradients {
+                          const Tensor da = div(dy, b.get());  // d(a/b)/da = 1/b,  d(a/b)/db = -y/b
+                          return {sum_to(da, sa), y ? neg(sum_to(mul(da, y.get()), sb)) : Tensor()};
+                        });
 }
 
 Tensor maximum(const Tensor& a, const Tensor& b) {

@@ -1,0 +1,65 @@
+// The conventions where a derivative does not exist: at kinks, ties and limits. Finite differences say nothing there,
+// and the suites compare one dtype with another, so the numbers stand here.
+#include "autograd/ops.h"
+#include "core/factory.h"
+#include "tests/catch.h"
+
+using namespace ringgrad;
+
+namespace {
+
+using Values = std::vector<double>;
+
+// The gradient of Σ (1, 2, 3, …) · f(x).
+template <class F>
+Values gradient_of(F f, const std::vector<float>& values, const Shape& shape) {
+  const Tensor x = tensor(values, shape);
+  x.set_requires_grad();
+  const Tensor y = f(x);
+  y.backward(add(to(reshape(arange(y.numel()), y.shape()), DType::Float32), 1));
+  return to_vector<double>(x.grad());
+}
+template <class F>
+Values gradient_of(F f, const std::vector<float>& values) {
+  return gradient_of(f, values, {static_cast<int64_t>(values.size())});
+}
+
+}  // namespace
+
+TEST_CASE("elementwise functions at their kinks", "[kinks][quick]") {
+  CHECK(gradient_of(relu, {0, -0.0f, 1}) == Values{0, 0, 3});
+  CHECK(gradient_of([](const Tensor& x) { return leaky_relu(x, 0.25); }, {0, -1, 1}) == Values{0.25, 0.5, 3});
+  CHECK(gradient_of([](const Tensor& x) { return abs(x); }, {0, -2, 2}) == Values{0, -2, 3});
+  CHECK(gradient_of([](const Tensor& x) { return clamp(x, -1, 1); }, {-1, 1, -2, 2, 0}) == Values{1, 2, 0, 0, 5});
+  CHECK(gradient_of([](const Tensor& x) { return pow(x, 0); }, {0, 2}) == Values{0, 0});
+  CHECK(gradient_of([](const Tensor& x) { return pow(x, 2); }, {0, 2}) == Values{0, 8});
+}
+
+TEST_CASE("at a tie of two operands each receives half", "[kinks][quick]") {
+  const Tensor b = tensor<float>({1, 2, 3});
+  CHECK(gradient_of([&](const Tensor& a) { return maximum(a, b); }, {1, 3, 2}) == Values{0.5, 2, 0});
+  CHECK(gradient_of([&](const Tensor& a) { return maximum(b, a); }, {1, 3, 2}) == Values{0.5, 2, 0});
+  CHECK(gradient_of([](const Tensor& a) { return maximum(a, a); }, {1, 3, 2}) == Values{1, 2, 3});
+}
+
+TEST_CASE("the first of several equal extremes receives everything", "[kinks][quick]") {
+  CHECK(gradient_of([](const Tensor& x) { return max(x); }, {1, 7, 7}) == Values{0, 1, 0});
+  CHECK(gradient_of([](const Tensor& x) { return min(x); }, {1, 7, 1}) == Values{1, 0, 0});
+  CHECK(gradient_of([](const Tensor& x) { return max(x, 0).values; }, {5, 1, 5, 1}, {2, 2}) == Values{1, 2, 0, 0});
+  CHECK(gradient_of([](const Tensor& x) { return max(x, 0).values; }, {NAN, 1, 5, NAN}, {2, 2}) == Values{1, 0, 0, 2});
+  CHECK(gradient_of([](const Tensor& x) { return max_pool2d(x, {.kernel = 2}); }, {3, 3, 3, 3}, {1, 1, 2, 2}) ==
+        Values{1, 0, 0, 0});
+  // Overlapping windows: the middle pixel wins in both.
+  CHECK(gradient_of(
+            [](const Tensor& x) {
+              return max_pool2d(x, {.kernel = {1, 2}, .stride = 1});
+            },
+            {1, 4, 4}, {1, 1, 1, 3}) == Values{0, 3, 0});
+}
+
+TEST_CASE("rows that count nothing have a gradient of 0, even where the mean is 0/0", "[kinks][quick]") {
+  const Tensor ignored = tensor<int64_t>({-100, 1});
+  const auto loss = [](const Tensor& target) { return [target](const Tensor& x) { return cross_entropy(x, target); }; };
+  CHECK(gradient_of(loss(ignored), {0, 0, 0, 0}, {2, 2}) == Values{0, 0, 0.5, -0.5});
+  CHECK(gradient_of(loss(tensor<int64_t>({-100, -100})), {1, 2, 3, 4}, {2, 2}) == Values{0, 0, 0, 0});
+}
