@@ -31,6 +31,8 @@ TEST_CASE("schedules follow the recursions they are the solutions of", "[quick]"
   const double pi = std::acos(-1.0);
   check_recursion(optim::StepLR{.step_size = 3, .gamma = 0.5}, 0.2, 12,
                   [](double rate, int64_t step) { return step % 3 == 0 ? rate * 0.5 : rate; });
+  check_recursion(optim::MultiStepLR{.milestones = {3, 5}, .gamma = 0.5}, 0.2, 9,
+                  [](double rate, int64_t step) { return step == 3 || step == 5 ? rate * 0.5 : rate; });
   check_recursion(optim::CosineAnnealingLR{.t_max = 8, .eta_min = 0.01}, 0.2, 8, [&](double rate, int64_t step) {
     const double t = static_cast<double>(step);
     return 0.01 + (rate - 0.01) * (1 + std::cos(pi * t / 8)) / (1 + std::cos(pi * (t - 1) / 8));
@@ -64,6 +66,7 @@ TEST_CASE("schedules at their edges", "[quick]") {
   REQUIRE(optim::OneCycleLR{.max_lr = 1, .total_steps = 10, .pct_start = 1}(0, 9) == 1);
   REQUIRE(optim::StepLR{.step_size = 1, .gamma = 0.5}(1, 0) == 1);
   REQUIRE_THROWS_AS((optim::StepLR{.step_size = 0}(1, 0)), Error);
+  REQUIRE_THROWS_AS((optim::MultiStepLR{.milestones = {5, 3}}(1, 0)), Error);
   REQUIRE_THROWS_AS((optim::CosineAnnealingLR{.t_max = 0}(1, 0)), Error);
   REQUIRE_THROWS_AS((optim::LinearLR{.total_iters = 0}(1, 0)), Error);
   REQUIRE_THROWS_AS((optim::OneCycleLR{.total_steps = 1}(1, 0)), Error);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include <fmt/format.h>
 
@@ -94,21 +93,16 @@ Recipe make_recipe(const TrainOptions& options) {
   return recipe;
 }
 
-// One-cycle (Smith & Topin 2018) rises linearly over the first 30 % and falls to zero along a cosine.
-double learning_rate(const Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch) {
-  const double progress = static_cast<double>(step) / static_cast<double>(std::max<int64_t>(total_steps, 1));
-  const double epoch = static_cast<double>(step) / static_cast<double>(std::max<int64_t>(steps_per_epoch, 1));
-  if (epoch < recipe.warmup)
-    return recipe.lr * static_cast<double>(step + 1) / (recipe.warmup * static_cast<double>(steps_per_epoch));
-  const auto cosine = [](double t) { return 0.5 * (1 + std::cos(std::numbers::pi * t)); };
-  if (recipe.schedule == "onecycle") {
-    constexpr double kRise = 0.3, kStart = 0.04;
-    if (progress < kRise) return recipe.lr * (kStart + (1 - kStart) * progress / kRise);
-    return recipe.lr * cosine((progress - kRise) / (1 - kRise));
-  }
-  if (recipe.schedule == "cosine") return recipe.lr * cosine(progress);
-  if (recipe.schedule == "step") return recipe.lr * (progress < 0.5 ? 1 : progress < 0.75 ? 0.1 : 0.01);
-  return recipe.lr;
+optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch) {
+  const auto warmup = std::llround(recipe.warmup * static_cast<double>(steps_per_epoch));
+  const int64_t total = std::max<int64_t>(recipe.epochs * steps_per_epoch - warmup, 2);
+  optim::Schedule schedule = [](double lr, int64_t) { return lr; };
+  if (recipe.schedule == "onecycle") schedule = optim::OneCycleLR{.max_lr = recipe.lr, .total_steps = total};
+  if (recipe.schedule == "cosine") schedule = optim::CosineAnnealingLR{.t_max = total};
+  if (recipe.schedule == "step") schedule = optim::MultiStepLR{.milestones = {total / 2, total * 3 / 4}};
+  if (warmup == 0) return schedule;
+  const optim::LinearLR rise{.start_factor = 1.0 / static_cast<double>(warmup), .total_iters = warmup};
+  return optim::SequentialLR{.schedules = {rise, schedule}, .milestones = {warmup}};
 }
 
 nlohmann::json to_json(const Recipe& r) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "models/program/options.h"
+#include "nn/optim/lr_scheduler.h"
 
 namespace ringgrad::program {
 
@@ -31,9 +32,9 @@ struct Recipe {
 // or a value that cannot be.
 Recipe make_recipe(const TrainOptions& options);
 
-// The learning rate of step `step` of `total_steps`, steps_per_epoch to an epoch. A pure function, so that resuming
-// needs no state.
-double learning_rate(const Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch);
+// The learning rate as a function of the peak (recipe.lr) and the steps done. The warm-up rises from nothing to the
+// peak; what follows counts from there.
+optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch);
 
 nlohmann::json to_json(const Recipe& recipe);
 Recipe recipe_from_json(const nlohmann::json& json);

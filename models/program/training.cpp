@@ -79,6 +79,7 @@ Training::Training(const Recipe& recipe, const ImageDataset& train_set, Device d
     : recipe_(recipe),
       device_(device),
       steps_per_epoch_((train_set.size() + recipe.batch - 1) / recipe.batch),
+      learning_rate_(learning_rate(recipe, steps_per_epoch_)),
       loader_(train_set, std::make_shared<RandomSampler>(train_set.size(), seed),
               {.batch_size = recipe.batch, .num_workers = workers, .transform = train_transform(recipe, seed)}) {
   manual_seed(seed);
@@ -104,7 +105,7 @@ void Training::run_epoch(const AfterStep& after_step) {
 }
 
 void Training::train_step(const Batch& batch) {
-  optimizer_->set_lr(learning_rate(recipe_, step_, recipe_.epochs * steps_per_epoch_, steps_per_epoch_));
+  optimizer_->set_lr(learning_rate_(recipe_.lr, step_));
   optimizer_->zero_grad();
   const Tensor loss = cross_entropy(model_->forward(to(batch.data, device_)), to(batch.target, device_),
                                     {.label_smoothing = recipe_.label_smoothing});

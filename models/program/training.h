@@ -56,6 +56,7 @@ class Training {
   Recipe recipe_;
   Device device_;
   int64_t steps_per_epoch_;
+  optim::Schedule learning_rate_;
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   DataLoader loader_;

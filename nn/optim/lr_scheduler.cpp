@@ -21,6 +21,12 @@ double StepLR::operator()(double base_lr, int64_t step) const {
   return base_lr * std::pow(gamma, static_cast<double>(step / step_size));
 }
 
+double MultiStepLR::operator()(double base_lr, int64_t step) const {
+  CHECK(std::is_sorted(milestones.begin(), milestones.end()), "MultiStepLR: the milestones are not ascending");
+  const auto reached = std::upper_bound(milestones.begin(), milestones.end(), step) - milestones.begin();
+  return base_lr * std::pow(gamma, static_cast<double>(reached));
+}
+
 double CosineAnnealingLR::operator()(double base_lr, int64_t step) const {
   CHECK(t_max > 0, "CosineAnnealingLR: t_max is ", t_max, ", expected at least 1");
   return cosine_between(base_lr, eta_min, static_cast<double>(step) / static_cast<double>(t_max));

@@ -25,6 +25,13 @@ struct StepLR {
   double operator()(double base_lr, int64_t step) const;
 };
 
+// base_lr gamma^(the number of milestones reached)
+struct MultiStepLR {
+  std::vector<int64_t> milestones;  // ascending
+  double gamma = 0.1;
+  double operator()(double base_lr, int64_t step) const;
+};
+
 // eta_min + (base_lr - eta_min) (1 + cos(π step / t_max)) / 2: half a wave down to eta_min, and up again beyond t_max
 // (Loshchilov & Hutter 2017, without restarts).
 struct CosineAnnealingLR {
