@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <memory>
 
+#include "core/atomic_file.h"
 #include "core/check.h"
 #include "core/factory.h"
 #include "core/op_scope.h"
-#include "data/atomic_file.h"
 #include "data/byte_reader.h"
 
 namespace ringgrad {

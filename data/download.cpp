@@ -1,8 +1,8 @@
 #include "data/download.h"
 
+#include "core/atomic_file.h"
 #include "core/check.h"
-#include "data/atomic_file.h"
-#include "data/sha256.h"
+#include "core/sha256.h"
 
 #ifdef RINGGRAD_CURL
 #include <curl/curl.h>

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "core/atomic_file.h"
 #include "core/check.h"
 #include "core/factory.h"
 #include "core/op_scope.h"
-#include "data/atomic_file.h"
 #include "data/byte_reader.h"
 
 namespace ringgrad {

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
+#include "core/atomic_file.h"
 #include "core/check.h"
-#include "data/atomic_file.h"
+#include "core/sha256.h"
 #include "data/byte_reader.h"
 #include "data/cifar.h"
 #include "data/idx.h"
-#include "data/sha256.h"
 
 namespace ringgrad {
 namespace fs = std::filesystem;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "core/atomic_file.h"
 #include "core/check.h"
-#include "data/atomic_file.h"
 #include "data/byte_reader.h"
 
 namespace ringgrad {

@@ -5,7 +5,6 @@
 #include "core/check.h"
 #include "core/factory.h"
 #include "core/random.h"
-#include "nn/atomic_file.h"
 
 namespace ringgrad::nn {
 namespace {
@@ -15,7 +14,6 @@ constexpr const char *kModel = "model.", *kOptimizer = "optim.", *kRandom = "ran
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
-  remove_stale_temporaries(path.has_parent_path() ? path.parent_path() : ".");
   NamedTensors all;
   for (const auto& [prefix, part] : {std::pair(kModel, &checkpoint.model), std::pair(kOptimizer, &checkpoint.optimizer),
                                      std::pair(kRandom, &checkpoint.random)})

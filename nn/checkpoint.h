@@ -17,7 +17,7 @@ struct Checkpoint {
 };
 
 // As save_safetensors() and load_safetensors(), and with their errors. Loading throws DataError on a tensor that
-// belongs to none of the three. save_checkpoint also removes what a killed save has left in the directory.
+// belongs to none of the three.
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
 Checkpoint load_checkpoint(const std::filesystem::path& path);
 

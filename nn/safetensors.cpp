@@ -4,13 +4,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
+#include <span>
 #include <tuple>
 
+#include "core/atomic_file.h"
 #include "core/check.h"
 #include "core/factory.h"
-#include "nn/atomic_file.h"
+#include "core/sha256.h"
 #include "nn/safetensors_header.h"
-#include "nn/sha256.h"
 
 namespace ringgrad::nn {
 namespace {
@@ -41,7 +42,7 @@ void check_data(const std::string& file, const SafetensorsEntry& entry, const Sa
                header.data_begin + entry.end, ", ");
   };
   if (const auto hash = header.hashes.find(entry.name); hash != header.hashes.end()) {
-    const std::string found = sha256_hex(bytes, length);
+    const std::string found = sha256_hex({bytes, length});
     CHECK_AS(DataError, found == hash->second, where(), "has SHA-256 ", found, ", expected ",
              hash->second.substr(0, 64), ". Nothing was loaded");
   }
@@ -116,12 +117,12 @@ void save_safetensors(const std::filesystem::path& path, const NamedTensors& ten
   header.data_begin = make_safetensors_header(header).size();
   for (const auto& [entry, tensor] : entries) {
     const Tensor host = on_host(tensor);
-    const size_t bytes = entry.end - entry.begin;
-    header.hashes[entry.name] = sha256_hex(host.raw_data(), bytes);
-    file.write_at(static_cast<int64_t>(header.data_begin + entry.begin), host.raw_data(), bytes);
+    const std::span bytes(static_cast<const uint8_t*>(host.raw_data()), entry.end - entry.begin);
+    header.hashes[entry.name] = sha256_hex(bytes);
+    file.write_at(header.data_begin + entry.begin, bytes);
   }
   const std::string text = make_safetensors_header(header);
-  file.write_at(0, text.data(), text.size());
+  file.write_at(0, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
   file.commit();
 }
 

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "core/check.h"
-#include "nn/sha256.h"
+#include "core/sha256.h"
 
 namespace ringgrad::nn {
 namespace {

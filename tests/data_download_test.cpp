@@ -5,9 +5,9 @@
 #include <functional>
 #include <thread>
 
+#include "core/sha256.h"
 #include "data/download.h"
 #include "data/registry.h"
-#include "data/sha256.h"
 #include "tests/catch.h"
 #include "tests/data_files.h"
 #include "tests/loopback_server.h"

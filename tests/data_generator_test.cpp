@@ -4,11 +4,11 @@
 #include <set>
 
 #include "core/factory.h"
+#include "core/sha256.h"
 #include "data/catalog.h"
 #include "data/digits.h"
 #include "data/image_dataset.h"
 #include "data/registry.h"
-#include "data/sha256.h"
 #include "data/shapes.h"
 #include "data/strokes.h"
 #include "tests/catch.h"

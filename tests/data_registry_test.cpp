@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "core/factory.h"
+#include "core/sha256.h"
 #include "data/cifar.h"
 #include "data/idx.h"
 #include "data/registry.h"
-#include "data/sha256.h"
 #include "tests/catch.h"
 #include "tests/data_files.h"
 #include "tests/loopback_server.h"
