@@ -1,0 +1,48 @@
+"""Measured tables: one JSON document in bench/results/ per table, with the machine, the versions and the commit that it
+was measured on. bench/update_readme.py writes them into README.md.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "bench" / "results"
+RINGGRAD = ROOT / "build" / "release" / "ringgrad"
+
+sys.path.insert(0, str(ROOT / "bench" / "peers"))
+import report
+
+
+def commit():
+    """The commit that is checked out; with a + where the tree differs from it."""
+    git = ["git", "-C", str(ROOT)]
+    name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+    changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no", "--", ":!bench/results", ":!README.md"],
+                             capture_output=True, text=True, check=True).stdout
+    return name.strip() + ("+" if changed.strip() else "")
+
+
+def ringgrad(*arguments):
+    """The JSON document that `ringgrad … --json` prints. What it says meanwhile goes to our stderr."""
+    command = [str(RINGGRAD), *map(str, arguments), "--json"]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def save(name, title, columns, rows, versions=None, note=""):
+    """columns: the names; rows: a list of lists of strings, the first the row's name. Whole or not at all."""
+    document = {
+        "title": title,
+        "machine": report.machine(),
+        "commit": commit(),
+        "versions": versions or {},
+        "columns": columns,
+        "rows": rows,
+        "note": note,
+    }
+    FOLDER.mkdir(exist_ok=True)
+    part = FOLDER / f"{name}.json.part"
+    part.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    part.rename(FOLDER / f"{name}.json")
+    print(f"bench/results/{name}.json", file=sys.stderr)

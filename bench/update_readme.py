@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Writes the tables of bench/results/ into README.md, each between its two markers:
+
+    <!-- results:NAME --> … <!-- end -->
+
+    update_readme.py            write them
+    update_readme.py --check    write nothing; exit 1 where README.md says something else
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACE = re.compile(r"<!-- results:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def rendered(name):
+    result = json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())
+    table = [result["columns"], [":---"] + ["---:"] * (len(result["columns"]) - 1), *result["rows"]]
+    versions = [f"{what} {version}" for what, version in result["versions"].items()]
+    source = " · ".join([result["machine"], *versions, f"commit {result['commit']}"])
+    return "\n".join([
+        f"<!-- results:{name} -->",
+        f"**{result['title']}**",
+        "",
+        *("| " + " | ".join(row) + " |" for row in table),
+        "",
+        " ".join(filter(None, [result["note"], f"<sub>{source}</sub>"])),
+        "<!-- end -->",
+    ])
+
+
+def main():
+    readme = ROOT / "README.md"
+    text = readme.read_text()
+    updated = PLACE.sub(lambda place: rendered(place[1]), text)
+    shown = set(PLACE.findall(text))
+    for file in sorted((ROOT / "bench" / "results").glob("*.json")):
+        if file.stem not in shown:
+            sys.exit(f"update_readme: README.md has no place for {file.name}, expected <!-- results:{file.stem} -->")
+    if "--check" in sys.argv[1:]:
+        sys.exit(updated != text and "update_readme: README.md differs from bench/results; run bench/update_readme.py")
+    readme.write_text(updated)
+
+
+if __name__ == "__main__":
+    main()
