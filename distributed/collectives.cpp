@@ -18,7 +18,7 @@ void broadcast(Messenger& messages, int root, std::span<std::byte> x, size_t seg
   messages.finish();
 }
 
-void reduce(Messenger& messages, int root, void* y, const void* x, size_t count, const Reduction& reduction,
+void reduce(Messenger& messages, int root, void* y, const void* x, size_t count, const ReduceFunctions& reduction,
             size_t segment_bytes) {
   const int size = messages.size(), rank = messages.rank(), first = (root + 1) % size;
   const int previous = (rank + size - 1) % size, next = (rank + 1) % size;
@@ -95,7 +95,7 @@ void barrier(Messenger& messages) {
   messages.finish();
 }
 
-void gather_broadcast_all_reduce(Messenger& messages, void* x, size_t count, const Reduction& reduction) {
+void gather_broadcast_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction) {
   const int size = messages.size();
   const std::span<std::byte> items(static_cast<std::byte*>(x), count * reduction.item_bytes);
   if (messages.rank() == 0) {

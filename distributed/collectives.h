@@ -12,7 +12,7 @@ void broadcast(Messenger& messages, int root, std::span<std::byte> x, size_t seg
 
 // y[count] on the root becomes the reduction of all ranks' x[count]; y is used on the root alone, and may be x there.
 // The chain begins at root+1 and ends at the root; each rank adds its own.
-void reduce(Messenger& messages, int root, void* y, const void* x, size_t count, const Reduction& reduction,
+void reduce(Messenger& messages, int root, void* y, const void* x, size_t count, const ReduceFunctions& reduction,
             size_t segment_bytes);
 
 // y[size · bytes] on the root becomes the concatenation of all ranks' x[bytes]; y is used on the root alone.
@@ -26,6 +26,6 @@ void barrier(Messenger& messages);
 
 // The first all-reduce everybody writes, kept to compare: rank 0 collects all x[count], reduces them and sends the
 // result back to everybody. Rank 0 receives and sends (size-1) · bytes(x), while the others wait.
-void gather_broadcast_all_reduce(Messenger& messages, void* x, size_t count, const Reduction& reduction);
+void gather_broadcast_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction);
 
 }  // namespace ringgrad

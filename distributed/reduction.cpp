@@ -114,12 +114,12 @@ void reduce_all(void* const* results, int num_results, const void* const* inputs
 }
 
 template <class T, class Op>
-constexpr Reduction kReduction = {sizeof(T),         sizeof(Accumulator<T>),
-                                  combine<T, Op, T>, combine<T, Op, Accumulator<T>>,
-                                  finish<T, Op>,     reduce_all<T, Op>};
+constexpr ReduceFunctions kReduction = {sizeof(T),         sizeof(Accumulator<T>),
+                                        combine<T, Op, T>, combine<T, Op, Accumulator<T>>,
+                                        finish<T, Op>,     reduce_all<T, Op>};
 
 template <class T>
-const Reduction& for_op(ReduceOp op) {
+const ReduceFunctions& for_op(ReduceOp op) {
   switch (op) {
     case ReduceOp::Average:
       return kReduction<T, Average>;
@@ -134,10 +134,10 @@ const Reduction& for_op(ReduceOp op) {
 
 }  // namespace
 
-const Reduction& reduction(const char* operation, DType dtype, ReduceOp op) {
+const ReduceFunctions& reduction(const char* operation, DType dtype, ReduceOp op) {
   if (dtype == DType::Int64) return for_op<int64_t>(op);
   if (!is_floating(dtype)) throw_unsupported_dtype(operation, dtype, "a floating dtype or int64");
-  return visit_floating(operation, dtype, [&]<class T>() -> const Reduction& { return for_op<T>(op); });
+  return visit_floating(operation, dtype, [&]<class T>() -> const ReduceFunctions& { return for_op<T>(op); });
 }
 
 }  // namespace ringgrad

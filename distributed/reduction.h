@@ -15,7 +15,7 @@
 
 namespace ringgrad {
 
-struct Reduction {
+struct ReduceFunctions {
   size_t item_bytes;  // of an element
   size_t wide_bytes;  // of a partial result
 
@@ -34,6 +34,6 @@ struct Reduction {
 };
 
 // Throws DTypeError in the name of `operation` for other dtypes than float32, float64, bfloat16, float16 and int64.
-const Reduction& reduction(const char* operation, DType dtype, ReduceOp op);
+const ReduceFunctions& reduction(const char* operation, DType dtype, ReduceOp op);
 
 }  // namespace ringgrad

@@ -43,7 +43,7 @@ using ConstItems = Array<const std::byte>;
 using Buffer = std::unique_ptr<std::byte[]>;
 Buffer buffer(size_t bytes) { return std::make_unique_for_overwrite<std::byte[]>(bytes); }
 
-size_t segment_items(size_t segment_bytes, const Reduction& reduction, size_t chunk) {
+size_t segment_items(size_t segment_bytes, const ReduceFunctions& reduction, size_t chunk) {
   return std::max<size_t>(1, std::min(segment_bytes / reduction.wide_bytes, chunk));
 }
 
@@ -53,7 +53,8 @@ size_t segment_items(size_t segment_bytes, const Reduction& reduction, size_t ch
 // result grows by this rank's own elements; in the last of them it is complete. In the remaining steps (all-gather) it
 // comes in complete. In every step but the last a segment is sent on as soon as it is done, so that the whole ring
 // works on size chunks and a rank is never idle for longer than one segment.
-void ring_all_reduce(Messenger& messages, void* x, size_t count, const Reduction& reduction, size_t segment_bytes) {
+void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
+                     size_t segment_bytes) {
   const int size = messages.size(), rank = messages.rank(), last_reducing = size - 2, last = 2 * (size - 1) - 1;
   if (size == 1) return;
   const auto [left, right] = Neighbours(messages);
@@ -87,7 +88,7 @@ void ring_all_reduce(Messenger& messages, void* x, size_t count, const Reduction
 
 // The same reduce-scatter, shifted by one so that rank r ends up with chunk r. Partial results of step t leave from one
 // of two buffers, which step t+2 uses again: by then the right neighbour has mostly received them.
-void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count, const Reduction& reduction,
+void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count, const ReduceFunctions& reduction,
                          size_t segment_bytes) {
   const int size = messages.size(), rank = messages.rank(), last = size - 2;
   if (size == 1) {

@@ -15,11 +15,12 @@ inline constexpr size_t kWholeChunk = SIZE_MAX;  // as segment_bytes: no segment
 // Patarasuk & Yuan 2009: reduce-scatter, then all-gather; 2 (size-1) steps, and each rank sends
 // 2 (size-1)/size · bytes(x), which is the least possible. (For 16-bit floats and more than two ranks partial sums
 // travel as float32.)
-void ring_all_reduce(Messenger& messages, void* x, size_t count, const Reduction& reduction, size_t segment_bytes);
+void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
+                     size_t segment_bytes);
 
 // y[count] on rank r becomes the reduction of the r-th of the `size` parts of all ranks' x[size · count].
 // size-1 steps, each rank sends (size-1) · bytes(y). x stays as it is.
-void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count, const Reduction& reduction,
+void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count, const ReduceFunctions& reduction,
                          size_t segment_bytes);
 
 // y[size · bytes] becomes the concatenation of all ranks' x[bytes], in the order of ranks. size-1 steps, each rank

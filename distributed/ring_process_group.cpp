@@ -199,7 +199,7 @@ Frame RingProcessGroup::frame_of(const Collective& c) {
 template <class Body>
 void RingProcessGroup::execute(const Collective& collective, Body body) {
   if (failure_) throw_failure(*failure_);
-  Frame frame = frame_of(collective);
+  const Frame frame = frame_of(collective);
   if (frame.step >= 0) set_step(frame.step);
   if (frame.bucket >= 0) own_status().bucket = frame.bucket + 1;
   try {
@@ -211,16 +211,15 @@ void RingProcessGroup::execute(const Collective& collective, Body body) {
     transport_->abort(failure);
     failure.text = str(describe(frame), about ? str(" (", *about, ")") : "", ": ", failure.text);
     failure_ = failure;
-    const bool noticed = dynamic_cast<const DistributedError*>(&error) != nullptr;
-    report_failure(failure, noticed);
-    if (!noticed) throw;
+    report_failure(failure);
+    if (dynamic_cast<const DistributedError*>(&error) == nullptr) throw;
     throw_failure(failure);
   }
 }
 
 void RingProcessGroup::run(const Collective& c, const Frame& frame) {
   if (c.operation == Operation::AllReduce && shared_) {
-    const Reduction& how = reduction("all_reduce", frame.dtype, c.reduce_op);
+    const ReduceFunctions& how = reduction("all_reduce", frame.dtype, c.reduce_op);
     shared_->run(frame, c.options.about, c.output.raw_data(), frame.count, how);
     return;
   }
@@ -231,7 +230,7 @@ void RingProcessGroup::run(const Collective& c, const Frame& frame) {
 std::shared_ptr<Storage> RingProcessGroup::allocate_shared(size_t bytes) {
   if (!shared_) return std::make_shared<Storage>(bytes, Device());
   std::shared_ptr<Storage> storage;
-  execute_here({Operation::AllocateShared, {}, {}}, [&](Frame& frame) {
+  execute_here({Operation::AllocateShared, {}, {}}, [&](Frame frame) {
     frame.count = bytes;
     transport_->enter(frame);
     storage = shared_->allocate(bytes);

@@ -21,7 +21,7 @@ void run_by_messages(const Collective& c, const Frame& frame, Transport& transpo
   Messenger messages(transport, frame, options.checksums);
   const size_t segment = options.segment_bytes, count = frame.count;
   const auto in = bytes_of(c.input), out = bytes_of(c.output);
-  const auto how = [&]() -> const Reduction& { return reduction(name(c.operation), frame.dtype, c.reduce_op); };
+  const auto how = [&]() -> const ReduceFunctions& { return reduction(name(c.operation), frame.dtype, c.reduce_op); };
   switch (c.operation) {
     case Operation::AllReduce:
       if (options.algorithm == Algorithm::GatherBroadcast)

@@ -92,7 +92,7 @@ void SharedAllReduce::meet() {
 }
 
 void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string> about, void* x, size_t count,
-                          const Reduction& reduction) {
+                          const ReduceFunctions& reduction) {
   auto* items = static_cast<std::byte*>(x);
   const size_t bytes = count * reduction.item_bytes;
   const Place place = find(x, bytes);
@@ -117,7 +117,7 @@ void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string>
     reduce_staged(items, count, reduction, none_shared);
 }
 
-void SharedAllReduce::reduce_in_place(size_t count, const Reduction& reduction) {
+void SharedAllReduce::reduce_in_place(size_t count, const ReduceFunctions& reduction) {
   std::vector<void*> buffers(static_cast<size_t>(size_));
   for (int r = 0; r < size_; ++r) buffers[r] = address(r);
   const auto [begin, end] = slice_of(count, size_, rank_, reduction.item_bytes);
@@ -129,7 +129,8 @@ void SharedAllReduce::reduce_in_place(size_t count, const Reduction& reduction) 
 // slices. Two areas take turns, also from one collective to the next: a rank that stages a piece need not wait for
 // those who still collect the one before, and all have collected the one before that, or they would not have met for
 // the last.
-void SharedAllReduce::reduce_staged(std::byte* x, size_t count, const Reduction& reduction, bool first_is_staged) {
+void SharedAllReduce::reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction,
+                                    bool first_is_staged) {
   const size_t item = reduction.item_bytes, piece = kPieceBytes / item;
   std::vector<void*> staged(static_cast<size_t>(size_));
   for (size_t at = 0; at < count; at += piece, turn_ ^= 1) {

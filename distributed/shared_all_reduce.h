@@ -28,7 +28,7 @@ class SharedAllReduce {
 
   // Collective; enters it with `frame`. x[count] becomes the reduction of all ranks' x.
   void run(const Frame& frame, std::shared_ptr<const std::string> about, void* x, size_t count,
-           const Reduction& reduction);
+           const ReduceFunctions& reduction);
 
  private:
   struct Place {  // of a buffer; segment 0: not in shared memory
@@ -44,8 +44,8 @@ class SharedAllReduce {
   std::byte* staging(int rank) const;
   void everybody_entered();
   void meet();
-  void reduce_in_place(size_t count, const Reduction& reduction);
-  void reduce_staged(std::byte* x, size_t count, const Reduction& reduction, bool first_is_staged);
+  void reduce_in_place(size_t count, const ReduceFunctions& reduction);
+  void reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction, bool first_is_staged);
 
   Transport& transport_;
   SharedDomain& domain_;

@@ -66,7 +66,7 @@ enum class Algorithm { GatherBroadcast, Ring, SegmentedRing };
 template <class T>
 void all_reduce(Transport& t, std::vector<T>& x, ReduceOp op, Algorithm algorithm, size_t segment_bytes = 64) {
   auto messages = messenger(t, Operation::AllReduce, x.size());
-  const Reduction& r = reduction("all_reduce", dtype_of<T>, op);
+  const ReduceFunctions& r = reduction("all_reduce", dtype_of<T>, op);
   if (algorithm == Algorithm::GatherBroadcast)
     gather_broadcast_all_reduce(messages, x.data(), x.size(), r);
   else
