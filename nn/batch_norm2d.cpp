@@ -25,12 +25,12 @@ Tensor BatchNorm2d::forward(const Tensor& x, const BatchNormFusion& fusion) {
     kernels::affine(num_batches_tracked, num_batches_tracked, 1, 1);
     num_batches_tracked.storage()->bump_version();
   }
-  return batch_norm(x, weight, bias, running_mean, running_var,
-                    {.training = is_training() || !options_.track_running_stats,
-                     .momentum = options_.momentum,
-                     .eps = options_.eps,
-                     .activation = fusion.activation,
-                     .residual = fusion.residual});
+  return normalization_(x, weight, bias, running_mean, running_var,
+                        {.training = is_training() || !options_.track_running_stats,
+                         .momentum = options_.momentum,
+                         .eps = options_.eps,
+                         .activation = fusion.activation,
+                         .residual = fusion.residual});
 }
 
 }  // namespace ringgrad::nn

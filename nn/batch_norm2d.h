@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "autograd/ops/norm.h"
 #include "nn/module.h"
 
@@ -28,6 +30,12 @@ class BatchNorm2d : public Module {
   using Module::operator();
   Tensor operator()(const Tensor& x, const BatchNormFusion& fusion) { return forward(x, fusion); }
 
+  // What normalises in place of batch_norm(), with its arguments; see distributed/sync_batch_norm.h.
+  using Normalization = std::function<Tensor(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                             const Tensor& running_mean, const Tensor& running_var,
+                                             const BatchNormOptions& options)>;
+  void set_normalization(Normalization normalization) { normalization_ = std::move(normalization); }
+
   Tensor weight, bias;               // [features] or undefined
   Tensor running_mean, running_var;  // [features] or undefined
   Tensor num_batches_tracked;        // int64 [], or undefined
@@ -37,6 +45,7 @@ class BatchNorm2d : public Module {
 
  private:
   BatchNorm2dOptions options_;
+  Normalization normalization_ = batch_norm;
 };
 
 }  // namespace ringgrad::nn

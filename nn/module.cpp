@@ -41,7 +41,7 @@ void Module::collect(const std::string& prefix, NamedTensors Module::*which, Nam
         std::any_of(out.begin(), out.end(), [&, &t = tensor](const auto& other) { return other.second.is_same(t); });
     if (!seen) out.emplace_back(prefix + name, tensor);
   }
-  for (const auto& [name, child] : children_) child->collect(prefix + name + ".", which, out);
+  for (const auto& [name, child] : children_) child->collect(name.empty() ? prefix : prefix + name + ".", which, out);
 }
 
 NamedTensors Module::named_parameters() const {
@@ -61,7 +61,7 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   std::vector<std::pair<std::string, Module*>> all{{"", this}};
   for (auto& [name, child] : children_)
     for (auto& [below, module] : child->named_modules())
-      all.emplace_back(below.empty() ? name : name + "." + below, module);
+      all.emplace_back(name.empty() || below.empty() ? name + below : name + "." + below, module);
   return all;
 }
 
@@ -128,5 +128,7 @@ void Module::register_module(const std::string& name, Module& child) {
   check_name(name);
   children_.emplace_back(name, &child);
 }
+
+void Module::adopt(Module& module) { children_.emplace_back("", &module); }
 
 }  // namespace ringgrad::nn

@@ -62,6 +62,8 @@ class Module {
   Tensor register_parameter(const std::string& name, const Tensor& value);
   Tensor register_buffer(const std::string& name, const Tensor& value);
   void register_module(const std::string& name, Module& child);
+  // Registers a module under this one's own name: the parameters keep the names that they have in it. For wrappers.
+  void adopt(Module& module);
   // The dtype that this module's own tensors take when it is converted to `dtype`.
   virtual DType storage_dtype(DType dtype) const { return dtype; }
 
