@@ -78,8 +78,8 @@ def layers(tree):
             seen += 1
             allowed = set(MAY_INCLUDE.get(source.folder, ()))
             name = source.path.split("/")[-1]
-            if source.folder == "distributed" and re.search(r"data_parallel\.(h|cpp)$", name):
-                allowed.add("nn")  # the two data-parallel wrappers wrap a Module
+            if source.folder == "distributed" and re.search(r"(data_parallel|sync_batch_norm)\.(h|cpp)$", name):
+                allowed.add("nn")  # what wraps or changes a Module
             if source.path == "distributed/nccl_process_group.cpp" and path.startswith("cuda_kernels/runtime/"):
                 continue  # the only arrow into cuda_kernels
             if target not in allowed:

@@ -1,5 +1,4 @@
-// Convolutions of images (cross-correlations, as in every framework), [N, C, H, W]. Weights and biases have the images'
-// dtype, or stay float32 where that has 16 bits. The result is in the layout in which its device convolves fastest.
+// Convolutions of images (cross-correlations, as in every framework), [N, C, H, W].
 #pragma once
 
 #include "core/geometry.h"

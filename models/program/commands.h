@@ -12,7 +12,6 @@ int data(const DataOptions& options);
 int inspect(const InspectOptions& options);
 int graph(const GraphOptions& options);
 int doctor();
-int launch_program(const LaunchCommandOptions& options);
 int bench_ops(const BenchOpsOptions& options);
 
 // Parses the command line and runs the command it names.

@@ -2,7 +2,6 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "distributed/job_status.h"
 #include "models/program/commands.h"
 #include "models/program/exit_code.h"
 
@@ -12,9 +11,7 @@ int main(int argc, char** argv) {
     return run_command_line(argc, argv);
   } catch (const std::exception& error) {
     const int code = exit_code_of(error);
-    if (!ringgrad::launcher_knows_failure())
-      std::cerr << "ringgrad: " << error.what() << "\nringgrad: failed (exit " << code << ": " << describe(code)
-                << ")\n";
+    std::cerr << "ringgrad: " << error.what() << "\nringgrad: failed (exit " << code << ": " << describe(code) << ")\n";
     if (std::getenv("RINGGRAD_DEBUG")) throw;  // for a debugger's backtrace
     return code;
   }

@@ -1,0 +1,41 @@
+// Communication hooks: how the gradients of a bucket become their average over the ranks.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "distributed/bucket_plan.h"
+#include "distributed/process_group.h"
+
+namespace ringgrad {
+
+// A bucket whose gradients are complete on this rank.
+struct GradBucket {
+  ProcessGroup& group;
+  Tensor flat;                         // [n], a range of the gradient arena: param.grad are views of it
+  const std::vector<int>& parameters;  // positions in the module's list
+  int index;                           // buckets are numbered in the order in which they are launched
+  bool is_last;
+  CollectiveOptions options;  // step, bucket and names, for messages and for the ranks to compare
+  Tensor& scratch;            // for the hook: kept with the bucket from step to step, undefined at first
+
+  // x becomes its average over the ranks. A collective of the group with this bucket's options; a hook that makes more
+  // than one must make them in the same order on all ranks.
+  Work average(const Tensor& x) const { return group.all_reduce(x, ReduceOp::Average, options); }
+};
+
+// Called once per bucket and step, in the order of the buckets, on the thread that runs backward. Once the returned
+// Work has been waited for, bucket.flat holds the average over the ranks, or whatever the hook makes of the gradients;
+// it must be the same on all ranks. An undefined hook stands for bucket.average(bucket.flat).
+using CommHook = std::function<Work(const GradBucket& bucket)>;
+
+// Half the bytes: gradients travel as 16-bit floats, are summed in float32 and rounded once. bfloat16 keeps the range
+// of float32 and 8 bits of precision; float16 has 11 bits, and what exceeds 65504 becomes infinite. Buckets that have
+// 16 bits already travel as they are.
+CommHook bf16_compress_hook();
+CommHook fp16_compress_hook();
+
+// Work that runs `after` when it is waited for the first time, once `work` is done.
+Work then(Work work, std::function<void()> after);
+
+}  // namespace ringgrad

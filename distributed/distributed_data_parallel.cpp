@@ -1,0 +1,75 @@
+#include "distributed/distributed_data_parallel.h"
+
+#include <algorithm>
+
+#include "autograd/grad_mode.h"
+#include "core/check.h"
+#include "core/factory.h"
+#include "distributed/job_status.h"
+#include "distributed/parameter_check.h"
+#include "nn/arena.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr const char* kName = "distributed_data_parallel";
+
+// Gradients where all ranks can read and write them, parameters beside each other in the order of `order`.
+std::vector<GradArena> lay_out(ProcessGroup& group, const NamedParameters& parameters, const std::vector<int>& order) {
+  std::vector<Tensor> backwards;  // flatten_parameters() reverses
+  for (auto i = order.rbegin(); i != order.rend(); ++i) backwards.push_back(parameters[*i].second);
+  nn::flatten_parameters(backwards, [&](int64_t numel, TensorOptions options) {
+    const auto bytes = static_cast<size_t>(numel) * itemsize(options.dtype);
+    const Tensor flat(group.allocate_shared(bytes), {numel}, {1}, 0, options.dtype);
+    fill_(flat, 0);
+    return flat;
+  });
+  std::vector<GradArena> arenas;
+  for (nn::ArenaRange& range : nn::arena_ranges(backwards)) {
+    for (int& i : range.parameters) i = order[order.size() - 1 - static_cast<size_t>(i)];
+    arenas.push_back({range.grads, std::move(range.parameters), std::move(range.offsets)});
+  }
+  // arena_ranges() lists them by address, which differs from rank to rank.
+  std::sort(arenas.begin(), arenas.end(),
+            [](const GradArena& a, const GradArena& b) { return a.flat.dtype() < b.flat.dtype(); });
+  return arenas;
+}
+
+}  // namespace
+
+DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGroup& group,
+                                                 DistributedDataParallelOptions options)
+    : module_(module), group_(group) {
+  NoGradGuard no_grad;
+  adopt(module);
+  train(module.is_training());
+  const nn::NamedTensors state = module.state_dict();
+  NamedParameters trained;
+  for (auto& named : module.named_parameters())
+    if (named.second.requires_grad()) trained.push_back(std::move(named));
+  CHECK(!trained.empty(), kName, ": the module has no parameter that requires a gradient, so there is nothing to do");
+  for (const auto& [name, tensor] : state)
+    CHECK_AS(DeviceError, tensor.device().is_cpu(), kName, ": ", name, " is on ", tensor.device(),
+             ", but this is a group of CPU ranks");
+
+  check_same_signature(group, kName, state);
+  check_same_signature(group, "distributed_data_parallel (parameters that require a gradient)", trained);
+  reducer_ = std::make_shared<Reducer>(
+      group, trained, module.buffers(),
+      [&group, trained](const std::vector<int>& order) { return lay_out(group, trained, order); }, std::move(options));
+  for (const auto& [name, tensor] : module.state_dict()) group.broadcast(tensor, 0).wait();
+}
+
+Tensor DistributedDataParallel::forward(const Tensor& x) {
+  if (!grad_enabled()) return module_.forward(x);
+  CHECK_AS(ShapeError, x.defined() && x.dim() >= 1, kName, ": expected a batch [N, …]");
+  set_phase(Phase::Forward);
+  if (reducer_->synchronizing() && is_training()) reducer_->set_step(reducer_->step() + 1);
+  return reducer_->watch(module_.forward(x), x.size(0));
+}
+
+uint64_t DistributedDataParallel::check_identical() const {
+  return check_identical_values(group_, kName, module_.state_dict());
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,90 @@
+// DistributedDataParallel: every rank has the whole module and a part of the batch; gradients are averaged over the
+// ranks while backward still runs.
+//
+//   DistributedDataParallel ddp(model, process_group());
+//   optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+//   for (const Batch& batch : loader) {            // this rank's part of the data
+//     optimizer.zero_grad();
+//     cross_entropy(ddp(batch.data), batch.target).backward();
+//     optimizer.step();
+//   }
+//
+// After backward() every rank holds the same gradients, bit for bit, and they are those of the mean loss over all
+// ranks' samples, also when ranks have different numbers of them. So all ranks' parameters stay the same.
+//
+// What the names promise is PyTorch's; what differs: parameters that take no part in a loss need no flag; running
+// statistics are averaged over the ranks at the end of every step instead of being replaced by rank 0's; gradients are
+// averaged from the first step on in buckets that overlap; mistakes are errors in the step in which they happen.
+//
+// Several wrappers may share a group, and take turns or be parts of one loss. Not thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "distributed/reducer.h"
+#include "nn/module.h"
+
+namespace ringgrad {
+
+using DistributedDataParallelOptions = ReducerOptions;
+
+class DistributedDataParallel : public nn::Module {
+ public:
+  // Collective. Rank 0's parameters and buffers replace all others'; the module's gradients move to memory that ranks
+  // share where they can. Construct the optimizer before or after. Module and group must outlive the wrapper, which
+  // lists the module's parameters under their own names: a state_dict has no "module." prefix.
+  // Throws OutOfStepError, naming rank and parameter, where the modules differ; Error where nothing requires grad.
+  DistributedDataParallel(nn::Module& module, ProcessGroup& group, DistributedDataParallelOptions options = {});
+
+  // x [N, …]: this rank's part of the batch, N samples. An error on one rank reaches all of them: a NaN in a gradient,
+  // a backward of the module itself instead of the wrapper, a step that a rank has left out.
+  Tensor forward(const Tensor& x) override;
+
+  // While it lives, backward only accumulates; the first one after it averages what has come together.
+  class NoSync;
+  [[nodiscard]] NoSync no_sync();
+
+  // For ranks that run out of data before others do:
+  //   for (batch : loader) { …; optimizer.step(); }
+  //   while (ddp.shadow_step()) optimizer.step();
+  // Takes part in one step of the others, as a rank without samples: the gradients become theirs. False, on all ranks
+  // at the same time, when nobody has data left.
+  bool shadow_step() { return reducer_->shadow(); }
+
+  // Collective. A hash of all parameters and buffers. Throws OutOfStepError naming the first that differs and where,
+  // unless they are the same bit for bit on all ranks.
+  uint64_t check_identical() const;
+
+  // What this rank calls the next step in messages; every rank must use the same number. By default steps count up.
+  void set_step(int64_t step) { reducer_->set_step(step - 1); }
+  // A flag that travels with the next backward: afterwards flag() is true on all ranks where it was set on any. So all
+  // ranks can stop after the same step.
+  void set_flag(bool flag) { reducer_->set_flag(flag); }
+  bool flag() const { return reducer_->flag(); }
+
+  const ReductionLog& log() const { return reducer_->log(); }  // of the last step
+  const ReductionTotals& totals() const { return reducer_->totals(); }
+
+ private:
+  nn::Module& module_;
+  ProcessGroup& group_;
+  std::shared_ptr<Reducer> reducer_;
+};
+
+class DistributedDataParallel::NoSync {
+ public:
+  explicit NoSync(std::shared_ptr<Reducer> reducer)
+      : reducer_(std::move(reducer)), previous_(reducer_->synchronizing()) {
+    reducer_->set_synchronizing(false);
+  }
+  ~NoSync() { reducer_->set_synchronizing(previous_); }
+  NoSync(const NoSync&) = delete;
+
+ private:
+  std::shared_ptr<Reducer> reducer_;
+  bool previous_;
+};
+
+inline DistributedDataParallel::NoSync DistributedDataParallel::no_sync() { return NoSync(reducer_); }
+
+}  // namespace ringgrad

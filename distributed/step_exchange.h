@@ -1,0 +1,31 @@
+// The small things that ranks tell each other at the end of every step, in one all-reduce: how many samples each had,
+// the buffers of the module, and a flag.
+#pragma once
+
+#include <vector>
+
+#include "distributed/process_group.h"
+
+namespace ringgrad {
+
+class StepExchange {
+ public:
+  // `buffers` (running statistics, counters) of the same shapes on all ranks; their handles are kept.
+  StepExchange(ProcessGroup& group, std::vector<Tensor> buffers);
+
+  struct Sum {
+    double samples = 0;  // over the ranks
+    bool flag = false;   // some rank's was true
+  };
+  // Collective. Each buffer becomes its mean over the ranks, weighted by their samples; buffers stay as they are where
+  // there are no samples at all. Moving averages are linear: the mean of the ranks' averages is the average that one
+  // rank would have kept of the mean statistics.
+  Sum run(double samples, bool flag, const CollectiveOptions& options);
+
+ private:
+  ProcessGroup& group_;
+  std::vector<Tensor> buffers_;
+  Tensor packed_;  // float64 [2 + all elements of the buffers]: samples, flag, samples · buffers
+};
+
+}  // namespace ringgrad

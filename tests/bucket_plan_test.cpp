@@ -1,0 +1,91 @@
+// Buckets: ranges that cover every gradient once, within their caps, in the order of readiness.
+#include "distributed/bucket_plan.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/factory.h"
+#include "tests/catch.h"
+#include "tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+// An arena whose parameters have these sizes, each beginning at a multiple of 16, numbered from `first` on.
+GradArena arena_of(const std::vector<int64_t>& sizes, int first = 0, DType dtype = DType::Float32) {
+  GradArena arena;
+  int64_t at = 0;
+  for (const int64_t size : sizes) {
+    arena.parameters.push_back(first++);
+    arena.offsets.push_back(at);
+    at += (size + 15) / 16 * 16;
+  }
+  arena.flat = zeros({arena.offsets.back() + sizes.back()}, {.dtype = dtype});
+  return arena;
+}
+
+std::vector<int> counting(int n) {
+  std::vector<int> order;
+  for (int i = 0; i < n; ++i) order.push_back(i);
+  return order;
+}
+
+}  // namespace
+
+TEST_CASE("buckets are closed before they exceed the cap", "[bucket_plan][quick]") {
+  // 16 elements are 64 bytes.
+  const auto buckets = plan_buckets({arena_of({16, 10, 32, 16, 48})}, counting(5), {.first_bytes = 128, .bytes = 192});
+  REQUIRE(buckets.size() == 3);
+  CHECK(buckets[0].parameters == std::vector{0, 1});
+  CHECK(buckets[1].parameters == std::vector{2, 3});
+  CHECK(buckets[2].parameters == std::vector{4});
+  CHECK((buckets[0].begin == 0 && buckets[0].end == 32));
+  CHECK((buckets[1].begin == 32 && buckets[1].end == 80));
+  CHECK((buckets[2].begin == 80 && buckets[2].end == 128));
+}
+
+TEST_CASE("a tensor larger than the cap is split, and its rest takes others in", "[bucket_plan][quick]") {
+  const auto buckets = plan_buckets({arena_of({8, 100, 16})}, counting(3), {.first_bytes = 128, .bytes = 128});
+  std::vector<std::vector<int>> parameters;
+  for (const BucketRange& bucket : buckets) parameters.push_back(bucket.parameters);
+  CHECK(parameters == std::vector<std::vector<int>>{{0}, {1}, {1}, {1}, {1, 2}});
+}
+
+TEST_CASE("buckets cover every element once, whatever the caps", "[bucket_plan][quick]") {
+  const int64_t first = GENERATE(1, 64, 200, 4096, 1 << 30), cap = GENERATE(1, 64, 200, 4096, 1 << 30);
+  const DType dtype = GENERATE(DType::Float32, DType::Float64, DType::BFloat16);
+  const GradArena arena = arena_of({1, 700, 16, 3, 5000, 64, 1}, 0, dtype);
+  int64_t at = 0;
+  const auto buckets = plan_buckets({arena}, counting(7), {first, cap});
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    REQUIRE(buckets[b].begin == at);
+    REQUIRE(buckets[b].end > at);
+    at = buckets[b].end;
+    const int64_t bytes = (buckets[b].end - buckets[b].begin) * static_cast<int64_t>(itemsize(dtype));
+    REQUIRE(bytes <= std::max<int64_t>(b == 0 ? first : cap, 16 * static_cast<int64_t>(itemsize(dtype))));
+    for (size_t k = 0; k < arena.parameters.size(); ++k) {  // it waits for exactly those that reach into it
+      const int64_t begin = arena.offsets[k], end = k + 1 < 7 ? arena.offsets[k + 1] : arena.flat.numel();
+      const bool reaches = begin < buckets[b].end && end > buckets[b].begin;
+      const auto& listed = buckets[b].parameters;
+      REQUIRE((std::find(listed.begin(), listed.end(), static_cast<int>(k)) != listed.end()) == reaches);
+    }
+  }
+  CHECK(at == arena.flat.numel());
+}
+
+TEST_CASE("buckets of two dtypes are launched in one order of readiness", "[bucket_plan][quick]") {
+  GradArena single = arena_of({16, 16}), twice = arena_of({16, 16}, 2, DType::Float64);
+  const auto buckets = plan_buckets({single, twice}, {0, 2, 1, 3}, {.first_bytes = 1, .bytes = 1});
+  std::vector<int> order;
+  for (const BucketRange& bucket : buckets)
+    if (order.empty() || order.back() != bucket.parameters[0]) order.push_back(bucket.parameters[0]);
+  CHECK(order == std::vector{0, 2, 1, 3});
+}
+
+TEST_CASE("a cap must be positive", "[bucket_plan][quick]") {
+  require_error<Error>("buckets: the caps are 0 and 1 bytes", [] {
+    (void)plan_buckets({arena_of({1})}, counting(1), {0, 1});
+  });
+}

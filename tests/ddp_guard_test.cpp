@@ -1,0 +1,210 @@
+// What DistributedDataParallel does not let pass: models that differ, a backward that would average nothing, a step
+// that a rank left out, numbers that are none.
+#include <limits>
+
+#include "tests/catch.h"
+#include "tests/ddp_ranks.h"
+#include "tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+template <class Body>
+std::vector<std::string> errors_of(int size, Body body) {
+  return errors_of_ranks(ring_groups(size, "shm", {.timeout = std::chrono::seconds(2)}), body);
+}
+
+void backward(DistributedDataParallel& ddp, const ProcessGroup& group) {
+  const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8, group.rank(), group.size());
+  cross_entropy(ddp(x), target).backward();
+}
+
+}  // namespace
+
+TEST_CASE("models that differ are found at construction, and named", "[ddp][quick]") {
+  struct Net : nn::Module {
+    nn::Linear a{6, 8}, b;
+    explicit Net(int64_t width) : b(8, width) {
+      register_module("a", a);
+      register_module("b", b);
+    }
+    Tensor forward(const Tensor& x) override { return b(a(x)); }
+  };
+  const auto shapes = errors_of(3, [](ProcessGroup& group) {
+    const auto net = make_net<Net>(3, DType::Float32, group.rank() == 2 ? 5 : 3);
+    DistributedDataParallel ddp(*net, group);
+  });
+  for (const std::string& error : shapes)
+    CHECK(error.find("rank 2 has another model than rank 0: 4 tensors against 4; number 2 is 'b.weight' [5, 8] float32 "
+                     "there and 'b.weight' [3, 8] float32 on rank 0") != std::string::npos);
+
+  const auto dtypes = errors_of(2, [](ProcessGroup& group) {
+    const auto net = make_net<Net>(3, group.rank() == 1 ? DType::Float64 : DType::Float32, 3);
+    DistributedDataParallel ddp(*net, group);
+  });
+  for (const std::string& error : dtypes) require_contains(error, "number 0 is 'a.weight' [8, 6] float64 there");
+
+  const auto counts = errors_of(2, [](ProcessGroup& group) {
+    const auto mlp = make_net<Mlp>(3, DType::Float32);
+    const auto cnn = make_net<SmallCnn>(3, DType::Float32);
+    nn::Module& net = group.rank() == 0 ? static_cast<nn::Module&>(*mlp) : *cnn;
+    DistributedDataParallel ddp(net, group);
+  });
+  for (const std::string& error : counts) require_contains(error, "rank 1 has another model");
+
+  const auto frozen = errors_of(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    if (group.rank() == 1) net->last.bias.set_requires_grad(false);
+    DistributedDataParallel ddp(*net, group);
+  });
+  for (const std::string& error : frozen) require_contains(error, "number 5 is nothing there and 'last.bias'");
+}
+
+TEST_CASE("a module without trained parameters is refused", "[ddp][quick]") {
+  const auto errors = errors_of(1, [](ProcessGroup& group) {
+    nn::Module nothing;
+    DistributedDataParallel ddp(nothing, group);
+  });
+  require_contains(errors[0], "no parameter that requires a gradient");
+}
+
+TEST_CASE("backward through the module instead of the wrapper is an error in that step", "[ddp][quick]") {
+  const auto errors = errors_of(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    backward(ddp, group);
+    {
+      const auto guard = ddp.no_sync();  // says that it is meant
+      mean((*net)(zeros({2, 6}))).backward();
+    }
+    mean((*net)(zeros({2, 6}))).backward();
+  });
+  for (const std::string& error : errors) {
+    require_contains(error, "backward reached last.weight in step 0");
+    require_contains(error, "no output of the wrapper is part of the loss");
+  }
+}
+
+TEST_CASE("a NaN names the rank and the parameter", "[ddp][quick]") {
+  const double bad = GENERATE(std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity());
+  const DType dtype = GENERATE(DType::Float32, DType::Float64);
+  const auto errors = errors_of(3, [&](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, dtype);
+    DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
+    for (int step = 0; step < 4; ++step) {
+      const auto [x, target] = samples({6}, 3, dtype, 0, 8, group.rank(), group.size());
+      const Tensor y = ddp(x);
+      Tensor loss = cross_entropy(y, target);
+      if (step == 2 && group.rank() == 1) loss = loss + mean(net->middle.weight * full({}, bad, {.dtype = dtype}));
+      loss.backward();
+    }
+  });
+  for (const std::string& error : errors)
+    require_contains(error, "the gradient of middle.weight is not finite on rank 1 in step 2");
+}
+
+TEST_CASE("a loss scale may overflow where the check is off", "[ddp][quick]") {
+  const auto errors = errors_of(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group, {.check_finite = false});
+    mean(ddp(full({2, 6}, 1e38)) * full({}, 1e38)).backward();
+  });
+  for (const std::string& error : errors) CHECK(error.empty());
+}
+
+TEST_CASE("a rank that leaves out a backward is out of step, and named", "[ddp][quick]") {
+  const auto errors = errors_of(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    for (int step = 0; step < 5; ++step) {
+      const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8, group.rank(), 2);
+      const Tensor loss = cross_entropy(ddp(x), target);
+      if (step == 2 && group.rank() == 1) continue;
+      loss.backward();
+    }
+  });
+  for (const std::string& error : errors) {
+    require_contains(error, "step 2");
+    require_contains(error, "step 3");
+  }
+}
+
+TEST_CASE("an output that takes no part is no error, and evaluation communicates nothing", "[ddp][quick]") {
+  const auto errors = errors_of(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    backward(ddp, group);
+    ddp.eval();
+    for (int i = 0; i <= group.rank(); ++i) ddp(zeros({1, 6}));  // unequally often, and with a graph
+    ddp.train();
+    {
+      NoGradGuard no_grad;
+      for (int i = 0; i <= group.rank(); ++i) ddp(zeros({1, 6}));
+    }
+    backward(ddp, group);
+    ddp.check_identical();
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("parameters that drifted apart are named", "[ddp][quick]") {
+  const auto errors = errors_of(3, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    ddp.check_identical();
+    if (group.rank() != 1) net->middle.bias.data<float>()[3] += group.rank() == 2 ? 1 : 0;
+    ddp.check_identical();
+  });
+  for (const std::string& error : errors)
+    require_contains(error, "middle.bias differs from rank 0's on rank 2; something changed it");
+}
+
+TEST_CASE("a flag set on one rank is seen by all after the same step", "[ddp][quick]") {
+  run_ddp_ranks(3, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    for (int step = 0; step < 4; ++step) {
+      ddp.set_flag(step == 2 && group.rank() == 1);
+      backward(ddp, group);
+      must(ddp.flag() == (step == 2), "flag");
+    }
+  });
+}
+
+TEST_CASE("a backward that failed leaves the wrapper usable", "[ddp][quick]") {
+  struct Boom {};
+  const auto errors = errors_of(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    backward(ddp, group);
+    bool thrown = false;
+    {
+      const auto boom = register_post_accumulate_grad_hook(net->last.bias, [](const Tensor&) { throw Boom(); });
+      try {
+        backward(ddp, group);
+      } catch (const Boom&) {
+        thrown = true;
+      }
+    }
+    must(thrown, "the exception must leave backward");
+    ddp.zero_grad();
+    backward(ddp, group);
+    ddp.check_identical();
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("a wrapper's state_dict has the module's names", "[ddp][quick]") {
+  run_ddp_ranks(1, [](ProcessGroup& group) {
+    const auto net = make_net<SmallCnn>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    const auto own = net->state_dict(), wrapped = ddp.state_dict();
+    must(own.size() == wrapped.size(), "as many");
+    for (size_t i = 0; i < own.size(); ++i) must(own[i].first == wrapped[i].first, own[i].first);
+    must(ddp.named_modules().size() == net->named_modules().size() + 1, "modules");
+    ddp.eval();
+    must(!net->conv1.is_training(), "eval() reaches the module's children");
+  });
+}

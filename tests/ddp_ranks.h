@@ -1,0 +1,115 @@
+// Data-parallel ranks as threads of a test: small networks without batch norm, data, and training on 1 … n ranks.
+#pragma once
+
+#include <cmath>
+#include <mutex>
+
+#include "autograd/grad_mode.h"
+#include "autograd/ops.h"
+#include "core/factory.h"
+#include "core/random.h"
+#include "distributed/distributed_data_parallel.h"
+#include "distributed/ring_process_group.h"
+#include "nn/nn.h"
+#include "nn/optim/sgd.h"
+#include "tests/run_ranks.h"
+
+namespace ringgrad::test {
+
+inline void must(bool condition, const std::string& what) {  // Catch2's macros belong to the test's own thread
+  if (!condition) throw Error(what);
+}
+
+inline std::vector<std::unique_ptr<RingProcessGroup>> ring_groups(int size, const char* channel = "shm",
+                                                                  RingOptions options = {}) {
+  std::vector<std::unique_ptr<RingProcessGroup>> groups;
+  for (auto& transport : in_process_transports(size, channel))
+    groups.push_back(std::make_unique<RingProcessGroup>(std::move(transport), options));
+  return groups;
+}
+
+// Throws what the first failing rank threw.
+template <class Body>
+void run_ddp_ranks(int size, Body body, const char* channel = "shm") {
+  const auto errors = errors_of_ranks(ring_groups(size, channel), body);
+  for (size_t r = 0; r < errors.size(); ++r)
+    if (!errors[r].empty()) throw Error("on rank " + std::to_string(r) + ": " + errors[r]);
+}
+
+// Made under a lock: initialisation draws from one generator per process.
+template <class Net, class... Args>
+std::unique_ptr<Net> make_net(uint64_t seed, DType dtype, Args... args) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  manual_seed(seed);
+  auto net = std::make_unique<Net>(args...);
+  net->to(dtype);
+  return net;
+}
+
+struct SmallCnn : nn::Module {
+  nn::Conv2d conv1{1, 4, 3, {.padding = 1}}, conv2{4, 8, 3, {.padding = 1}};
+  nn::Linear fc{8 * 4 * 4, 10};
+  SmallCnn() {
+    register_module("conv1", conv1);
+    register_module("conv2", conv2);
+    register_module("fc", fc);
+  }
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = max_pool2d(relu(conv1(x)), {.kernel = 2});
+    return fc(flatten(relu(conv2(h)), 1));
+  }
+};
+
+struct Mlp : nn::Module {
+  nn::Linear first{6, 16}, middle{16, 16}, last{16, 3};
+  Mlp() {
+    register_module("first", first);
+    register_module("middle", middle);
+    register_module("last", last);
+  }
+  Tensor forward(const Tensor& x) override { return last(relu(middle(relu(first(x))))); }
+};
+
+// Samples [begin, end) of an endless data set, and of those what rank r of n has: every n-th.
+struct Samples {
+  Tensor x, target;
+};
+inline Samples samples(const Shape& shape, int64_t classes, DType dtype, int64_t begin, int64_t end, int rank = 0,
+                       int ranks = 1) {
+  std::vector<double> values;
+  std::vector<int64_t> targets;
+  for (int64_t i = begin + rank; i < end; i += ranks) {
+    for (int64_t k = 0; k < shape.numel(); ++k)
+      values.push_back(uniform_from(philox(7, static_cast<uint64_t>(i * shape.numel() + k)).word[0]) * 2 - 1);
+    targets.push_back(
+        static_cast<int64_t>(philox(8, static_cast<uint64_t>(i)).word[0] % static_cast<uint64_t>(classes)));
+  }
+  std::vector<int64_t> sizes{static_cast<int64_t>(targets.size())};
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  const Tensor x = empty(Shape(sizes), {.dtype = dtype});
+  copy_(x, tensor(values, x.shape()));
+  return {x, tensor(targets)};
+}
+
+inline std::vector<double> flat_values(const nn::Module& module) {
+  std::vector<double> all;
+  for (const auto& [name, tensor] : module.state_dict()) {
+    const auto values = to_vector<double>(tensor);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+// |a - b| / |b|, of all values as one vector.
+inline double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+}  // namespace ringgrad::test

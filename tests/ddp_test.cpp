@@ -1,0 +1,305 @@
+// DistributedDataParallel computes what one rank would: the same global batches give the same parameters, whatever the
+// number of ranks, the buckets, the transport, and the sizes of the ranks' parts.
+#include "tests/catch.h"
+#include "tests/ddp_ranks.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+const std::vector<int64_t> kBatches = {12, 12, 12, 7};  // of an epoch: the last one does not divide by 2, 3 or 4
+
+// 20 steps of one rank without any wrapper: the reference.
+template <class Net>
+std::vector<double> train_alone(DType dtype, const Shape& sample, int64_t classes) {
+  const auto net = make_net<Net>(3, dtype);
+  optim::SGD optimizer(net->named_parameters(), {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
+  for (int64_t step = 0, begin = 0; step < 20; ++step) {
+    const int64_t end = begin + kBatches[step % 4];
+    const auto [x, target] = samples(sample, classes, dtype, begin, end);
+    optimizer.zero_grad();
+    cross_entropy((*net)(x), target).backward();
+    optimizer.step();
+    begin = end;
+  }
+  return flat_values(*net);
+}
+
+template <class Net>
+std::vector<double> train_ranks(int ranks, DType dtype, const Shape& sample, int64_t classes,
+                                const DistributedDataParallelOptions& options, const char* channel = "shm") {
+  std::vector<double> result;
+  run_ddp_ranks(
+      ranks,
+      [&](ProcessGroup& group) {
+        const auto net = make_net<Net>(3 + group.rank(), dtype);  // rank 0's weights must win
+        DistributedDataParallel ddp(*net, group, options);
+        optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
+        for (int64_t step = 0, begin = 0; step < 20; ++step) {
+          const int64_t end = begin + kBatches[step % 4];
+          const auto [x, target] = samples(sample, classes, dtype, begin, end, group.rank(), group.size());
+          optimizer.zero_grad();
+          cross_entropy(ddp(x), target).backward();
+          optimizer.step();
+          begin = end;
+        }
+        ddp.check_identical();  // bit for bit
+        if (group.is_main_process()) result = flat_values(ddp);
+      },
+      channel);
+  return result;
+}
+
+double tolerance(DType dtype) { return dtype == DType::Float32 ? 1e-5 : 1e-12; }
+
+}  // namespace
+
+TEST_CASE("20 steps on several ranks are 20 steps on one", "[ddp][quick]") {
+  const DType dtype = GENERATE(DType::Float32, DType::Float64);
+  const auto alone = train_alone<Mlp>(dtype, {6}, 3);
+  for (const int ranks : {1, 2, 3, 4})
+    CHECK(relative_difference(train_ranks<Mlp>(ranks, dtype, {6}, 3, {}), alone) < tolerance(dtype));
+  CHECK(relative_difference(train_ranks<Mlp>(2, dtype, {6}, 3, {}, "tcp"), alone) < tolerance(dtype));
+  CHECK(relative_difference(train_ranks<Mlp>(3, dtype, {6}, 3, {.overlap = false}), alone) < tolerance(dtype));
+}
+
+TEST_CASE("buckets that split a tensor change nothing", "[ddp][quick]") {
+  const auto alone = train_alone<Mlp>(DType::Float64, {6}, 3);
+  const int64_t bytes = GENERATE(1, 200, 1000);  // 200: less than the middle layer's weight
+  CHECK(relative_difference(train_ranks<Mlp>(3, DType::Float64, {6}, 3, {.caps = {bytes, bytes}}), alone) < 1e-12);
+}
+
+TEST_CASE("a convolutional network on several ranks", "[ddp]") {
+  const DType dtype = GENERATE(DType::Float32, DType::Float64);
+  const auto alone = train_alone<SmallCnn>(dtype, {1, 8, 8}, 10);
+  for (const int ranks : {2, 3, 4})
+    CHECK(relative_difference(train_ranks<SmallCnn>(ranks, dtype, {1, 8, 8}, 10, {}), alone) < tolerance(dtype));
+}
+
+TEST_CASE("more ranks than samples: a rank without data shadows the others", "[ddp][quick]") {
+  // Rank r has batches in the first 3 + r steps only.
+  const int ranks = GENERATE(2, 3);
+  std::vector<double> result;
+  run_ddp_ranks(ranks, [&](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float64);
+    DistributedDataParallel ddp(*net, group);
+    optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1, .momentum = 0.9});
+    for (int64_t step = 0; step < 3 + group.rank(); ++step) {
+      const auto [x, target] = samples({6}, 3, DType::Float64, 4 * step, 4 * step + 4, group.rank(), group.size());
+      optimizer.zero_grad();
+      cross_entropy(ddp(x), target).backward();
+      optimizer.step();
+    }
+    while (ddp.shadow_step()) optimizer.step();
+    ddp.check_identical();
+    if (group.is_main_process()) result = flat_values(*net);
+  });
+
+  const auto net = make_net<Mlp>(3, DType::Float64);
+  optim::SGD optimizer(net->named_parameters(), {.lr = 0.1, .momentum = 0.9});
+  for (int64_t step = 0; step < 3 + ranks - 1; ++step) {
+    std::vector<Tensor> xs, targets;
+    for (int r = 0; r < ranks; ++r)
+      if (step < 3 + r) {
+        const auto [x, target] = samples({6}, 3, DType::Float64, 4 * step, 4 * step + 4, r, ranks);
+        xs.push_back(x);
+        targets.push_back(target);
+      }
+    optimizer.zero_grad();
+    cross_entropy((*net)(cat(xs)), cat(targets)).backward();
+    optimizer.step();
+  }
+  CHECK(relative_difference(result, flat_values(*net)) < 1e-12);
+}
+
+TEST_CASE("no_sync accumulates, and the next backward averages the sum", "[ddp][quick]") {
+  std::vector<double> result;
+  run_ddp_ranks(2, [&](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float64);
+    DistributedDataParallel ddp(*net, group);
+    optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+    const auto backward = [&](int64_t begin) {
+      const auto [x, target] = samples({6}, 3, DType::Float64, begin, begin + 4, group.rank(), 2);
+      cross_entropy(ddp(x), target).backward();
+    };
+    for (int64_t step = 0; step < 5; ++step) {
+      optimizer.zero_grad();
+      {
+        const auto guard = ddp.no_sync();
+        const int64_t before = ddp.totals().steps;
+        backward(12 * step);
+        backward(12 * step + 4);
+        must(ddp.totals().steps == before, "no_sync must not communicate");
+      }
+      backward(12 * step + 8);
+      optimizer.step();
+    }
+    ddp.check_identical();
+    if (group.is_main_process()) result = flat_values(*net);
+  });
+
+  const auto net = make_net<Mlp>(3, DType::Float64);
+  optim::SGD optimizer(net->named_parameters(), {.lr = 0.1});
+  for (int64_t step = 0; step < 5; ++step) {
+    optimizer.zero_grad();
+    for (int64_t k = 0; k < 3; ++k) {
+      const auto [x, target] = samples({6}, 3, DType::Float64, 12 * step + 4 * k, 12 * step + 4 * k + 4);
+      cross_entropy((*net)(x), target).backward();
+    }
+    optimizer.step();
+  }
+  CHECK(relative_difference(result, flat_values(*net)) < 1e-12);
+}
+
+TEST_CASE("parameters that take no part in the loss need no flag", "[ddp][quick]") {
+  struct Heads : nn::Module {
+    nn::Linear body{6, 8}, used{8, 3}, unused{8, 3};
+    bool second = false;
+    Heads() {
+      register_module("body", body);
+      register_module("used", used);
+      register_module("unused", unused);
+    }
+    Tensor forward(const Tensor& x) override { return second ? unused(body(x)) : used(body(x)); }
+  };
+  run_ddp_ranks(3, [](ProcessGroup& group) {
+    const auto net = make_net<Heads>(3, DType::Float64);
+    DistributedDataParallel ddp(*net, group, {.caps = {128, 128}});
+    const auto [x, target] = samples({6}, 3, DType::Float64, 0, 12, group.rank(), group.size());
+    for (int step = 0; step < 4; ++step) {
+      ddp.zero_grad();
+      net->second = step >= 2 && group.rank() == 0;  // first nobody uses the head, then one rank
+      cross_entropy(ddp(x), target).backward();
+      const auto grad = to_vector<double>(net->unused.weight.grad());
+      const bool zero = std::all_of(grad.begin(), grad.end(), [](double g) { return g == 0; });
+      must(zero == (step < 2), "the unused head has a gradient only where some rank used it");
+      const Tensor mine = net->unused.weight.grad().detach(), sum = zeros_like(mine);
+      copy_(sum, mine);
+      group.all_reduce(sum, ReduceOp::Max).wait();
+      must(to_vector<double>(sum) == grad, "gradients must be the same on all ranks");
+    }
+  });
+}
+
+TEST_CASE("buckets follow the order in which gradients become ready", "[ddp][quick]") {
+  struct Crossed : nn::Module {  // used in another order than registered
+    nn::Linear a{6, 8}, b{8, 8}, c{8, 3};
+    Crossed() {
+      register_module("c", c);
+      register_module("a", a);
+      register_module("b", b);
+    }
+    Tensor forward(const Tensor& x) override { return c(relu(b(relu(a(x))))); }
+  };
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Crossed>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
+    const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8, group.rank(), 2);
+    cross_entropy(ddp(x), target).backward();
+    must(ddp.log().buckets.front().parameters->find("b.") == 0, "planned by registration at first");
+    must(ddp.totals().plans == 2, "planned anew");
+    cross_entropy(ddp(x), target).backward();
+    must(ddp.log().buckets.front().parameters->find("c.") == 0, "then as observed");
+    double last = 0;
+    for (const BucketLog& bucket : ddp.log().buckets) {
+      must(bucket.ready >= last && bucket.launched >= bucket.ready && bucket.completed >= bucket.launched, "times");
+      last = bucket.ready;
+    }
+    must(ddp.log().finished >= ddp.log().computed, "the end comes last");
+  });
+}
+
+TEST_CASE("compressed gradients are the same on all ranks, and close", "[ddp][quick]") {
+  const auto exact = train_ranks<Mlp>(2, DType::Float32, {6}, 3, {});
+  const auto bf16 = train_ranks<Mlp>(2, DType::Float32, {6}, 3, {.comm_hook = bf16_compress_hook()});
+  const auto fp16 = train_ranks<Mlp>(2, DType::Float32, {6}, 3, {.comm_hook = fp16_compress_hook()});
+  CHECK(relative_difference(bf16, exact) < 10 * 0x1p-8);
+  CHECK(relative_difference(fp16, exact) < 10 * 0x1p-11);
+  CHECK(bf16 != exact);
+}
+
+TEST_CASE("a user's communication hook sees every bucket once a step, in order", "[ddp][quick]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    std::vector<int> seen, last;
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group, {.caps = {256, 256}, .comm_hook = [&](const GradBucket& bucket) {
+                                                seen.push_back(bucket.index);
+                                                if (bucket.is_last) last.push_back(bucket.index);
+                                                return then(bucket.average(bucket.flat),
+                                                            [flat = bucket.flat] { fill_(flat, 42); });
+                                              }});
+    const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8, group.rank(), 2);
+    cross_entropy(ddp(x), target).backward();
+    for (size_t i = 0; i < seen.size(); ++i) must(seen[i] == static_cast<int>(i), "order");
+    must(seen.size() > 2 && last == std::vector{seen.back()}, "several buckets, one of them the last");
+    must(to_vector<float>(net->first.bias.grad())[0] == 42, "what the hook made of it is the gradient");
+  });
+}
+
+TEST_CASE("a GAN's two wrapped networks, trained in turn and in one graph", "[ddp][quick]") {
+  struct Net : nn::Module {
+    nn::Linear fc{6, 6};
+    Net() { register_module("fc", fc); }
+    Tensor forward(const Tensor& x) override { return fc(x); }
+  };
+  std::vector<double> results[2];
+  const auto train = [&](int ranks) {
+    run_ddp_ranks(ranks, [&](ProcessGroup& group) {
+      const auto generator = make_net<Net>(3, DType::Float64), critic = make_net<Net>(4, DType::Float64);
+      DistributedDataParallel g(*generator, group), d(*critic, group);
+      optim::SGD g_step(g.named_parameters(), {.lr = 0.05}), d_step(d.named_parameters(), {.lr = 0.05});
+      for (int64_t step = 0; step < 6; ++step) {
+        const Tensor x = samples({6}, 3, DType::Float64, 8 * step, 8 * step + 8, group.rank(), group.size()).x;
+        d_step.zero_grad();
+        (mean(d(x)) - mean(d(g(x).detach()))).backward();  // the critic sees two batches
+        d_step.step();
+        g_step.zero_grad();
+        mean(d(g(x)) * d(g(x))).backward();  // both wrappers in one graph
+        g_step.step();
+      }
+      g.check_identical();
+      d.check_identical();
+      if (group.is_main_process()) {
+        results[ranks - 1] = flat_values(*generator);
+        const auto more = flat_values(*critic);
+        results[ranks - 1].insert(results[ranks - 1].end(), more.begin(), more.end());
+      }
+    });
+  };
+  train(1);
+  train(2);
+  CHECK(relative_difference(results[1], results[0]) < 1e-12);
+}
+
+TEST_CASE("running statistics are the weighted mean over the ranks after every step", "[ddp][quick]") {
+  struct Normed : nn::Module {
+    nn::BatchNorm2d bn{1};
+    Normed() { register_module("bn", bn); }
+    Tensor forward(const Tensor& x) override { return bn(x); }
+  };
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Normed>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    const int64_t n = group.rank() == 0 ? 3 : 1;
+    const Tensor x = full({n, 1, 1, 2}, group.rank() == 0 ? 1 : 5);
+    for (int step = 0; step < 2; ++step) mean(ddp(x)).backward();
+    // Each step: 0.9 old + 0.1 batch mean, (3 · 1 + 1 · 5) / 4 = 2.
+    must(std::abs(net->bn.running_mean.item<float>() - 0.38) < 1e-6, "running mean");
+    must(net->bn.num_batches_tracked.item<int64_t>() == 2, "counters stay whole numbers");
+    ddp.check_identical();
+  });
+}
+
+TEST_CASE("a dropped gradient comes back into the arena", "[ddp][quick]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float64);
+    DistributedDataParallel ddp(*net, group);
+    const auto [x, target] = samples({6}, 3, DType::Float64, 0, 8, group.rank(), 2);
+    cross_entropy(ddp(x), target).backward();
+    const auto first = to_vector<double>(net->middle.weight.grad());
+    for (const Tensor& parameter : ddp.parameters()) parameter.set_grad({});
+    cross_entropy(ddp(x), target).backward();
+    must(to_vector<double>(net->middle.weight.grad()) == first, "the same gradient again");
+  });
+}
