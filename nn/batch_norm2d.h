@@ -31,9 +31,9 @@ class BatchNorm2d : public Module {
   Tensor operator()(const Tensor& x, const BatchNormFusion& fusion) { return forward(x, fusion); }
 
   // What normalises in place of batch_norm(), with its arguments; see distributed/sync_batch_norm.h.
-  using Normalization = std::function<Tensor(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                             const Tensor& running_mean, const Tensor& running_var,
-                                             const BatchNormOptions& options)>;
+  using Normalization =
+      std::function<Tensor(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                           const Tensor& running_var, const BatchNormOptions& options)>;
   void set_normalization(Normalization normalization) { normalization_ = std::move(normalization); }
 
   Tensor weight, bias;               // [features] or undefined
