@@ -205,6 +205,15 @@ class Program(unittest.TestCase):
         self.assertIn("conv2d", self.run_program("graph", "cnn").stdout)
         self.assertIn("digraph", self.run_program("graph", "cnn", "--dot").stdout)
 
+    def test_bench_train(self):
+        for dtype in ("fp32", "bf16"):
+            document = json.loads(self.run_program("bench", "train", "--model", "cnn", "--batch", "4", "--dtype", dtype,
+                                                   "--steps", "2", "--threads", "1", "--json").stdout)
+            self.assertEqual((document["threads"], document["system_allocations"]), (1, 0))
+            self.assertGreater(document["images_per_second"], 0)
+            self.assertEqual(list(document["phases_ms"]), ["backward", "forward", "optimizer", "zero_grad"])
+        self.run_program("bench", "train", "--dtype", "fp8", code=2)
+
     def test_bench_ops(self):
         document = json.loads(self.run_program("bench", "ops", "--repetitions", "3", "--json").stdout)
         self.assertGreater(document["add_forward_backward_ns"], document["add_untracked_ns"])

@@ -1,6 +1,7 @@
 #include "autograd/ops/matmul.h"
 
 #include "autograd/ops/common.h"
+#include "autograd/ops/convert.h"
 #include "autograd/ops/view.h"
 #include "core/check.h"
 
@@ -61,13 +62,13 @@ Tensor matmul(const Tensor& a_, const Tensor& b_) {
 
 Tensor linear(const Tensor& x, const Tensor& w_, const Tensor& b) {
   OpScope scope("linear");
-  check_same_kind("linear", x, w_);
   check_floating("linear", x);
+  check_parameter("linear", x, w_);
   check_dim("linear", "the weight", w_, 2);
   CHECK_AS(ShapeError, x.dim() >= 1 && x.size(-1) == w_.size(1), "linear: the input has shape ", x.shape(),
            ", the weight ", w_.shape(), ", expected the last size of the input to be ", w_.size(1));
   if (b) {
-    check_same_kind("linear", x, b);
+    check_parameter("linear", x, b);
     CHECK_AS(ShapeError, b.dim() == 1 && b.size(0) == w_.size(0), "linear: the bias has shape ", b.shape(),
              ", the weight ", w_.shape(), ", expected [", w_.size(0), "]");
   }
@@ -76,8 +77,8 @@ Tensor linear(const Tensor& x, const Tensor& w_, const Tensor& b) {
     shape[shape.dim() - 1] = w_.size(0);
     return reshape(linear(x.dim() == 1 ? unsqueeze(x, 0) : flatten(x, 0, -2), w_, b), shape);
   }
-  const Tensor rows = strided(x), w = strided(w_);
-  const Tensor bias = b ? dense(b) : b;
+  const Tensor rows = strided(x), w = strided(to(w_, x.dtype()));
+  const Tensor bias = b ? dense(to(b, x.dtype())) : b;
   return differentiable("linear", {rows, w, bias}, product(rows, swapped(w), bias),
                         [x = save_if(wants_grad(w), rows), w = save_if(wants_grad(rows), w),
                          bias = wants_grad(bias)](const Tensor& dy_) -> Gradients {

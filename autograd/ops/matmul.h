@@ -9,7 +9,8 @@ namespace ringgrad {
 // Any strides: a transposed view is not copied. Throws ShapeError naming the inner sizes that differ.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
-// y = x wᵀ + b:  x [..., in], w [out, in], b [out] or undefined, y [..., out].
+// y = x wᵀ + b:  x [..., in], w [out, in], b [out] or undefined, y [..., out]. Weights and biases have x's dtype, or
+// stay float32 where that has 16 bits.
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 
 }  // namespace ringgrad

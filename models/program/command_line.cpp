@@ -63,6 +63,17 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   train_app->callback([&] { run = [&] { return train(o); }; });
 }
 
+void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>& run) {
+  auto* app = bench.add_subcommand("train", "What a training step costs, on synthetic data");
+  app->add_option("--model", o.model, "as for train");
+  app->add_option("--batch", o.batch, "images of a step")->check(CLI::PositiveNumber);
+  app->add_option("--dtype", o.dtype, "fp32 or bf16, of the images; parameters stay float32");
+  app->add_option("--threads", o.threads, "of the processor (default: one per core)")->check(CLI::PositiveNumber);
+  app->add_option("--steps", o.steps, "timed steps")->check(CLI::PositiveNumber);
+  app->add_option("--warm-up", o.warm_up, "steps before them")->check(CLI::NonNegativeNumber);
+  app->callback([&] { run = [&] { return bench_train(o); }; });
+}
+
 std::vector<const CLI::App*> children_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
@@ -178,6 +189,8 @@ int run_command_line(int argc, char** argv) {
   auto* ops_app = bench_app->add_subcommand("ops", "What an operation on the tape costs, without arithmetic");
   ops_app->add_option("--repetitions", bench_options.repetitions, "the median of so many")->check(CLI::PositiveNumber);
   ops_app->callback([&] { run = [&] { return bench_ops(bench_options); }; });
+  BenchTrainOptions bench_train_options;
+  add_bench_train(*bench_app, bench_train_options, run);
 
   try {
     app.parse(argc, argv);

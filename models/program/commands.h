@@ -13,6 +13,7 @@ int inspect(const InspectOptions& options);
 int graph(const GraphOptions& options);
 int doctor();
 int bench_ops(const BenchOpsOptions& options);
+int bench_train(const BenchTrainOptions& options);
 
 // Parses the command line and runs the command it names.
 int run_command_line(int argc, char** argv);

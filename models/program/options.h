@@ -61,4 +61,11 @@ struct BenchOpsOptions {
   int repetitions = 300;
 };
 
+struct BenchTrainOptions {
+  std::string model = "cnn", dtype = "fp32";
+  int64_t batch = 100;
+  int threads = 0;  // 0: one per core
+  int steps = 20, warm_up = 3;
+};
+
 }  // namespace ringgrad::program

@@ -1,0 +1,168 @@
+// `ringgrad bench train`: what a training step costs on synthetic data: no reading, no augmentation, no schedule. The
+// counterpart of bench/peers/train_pytorch.py, with the same models, batches and optimizer.
+#include <sys/resource.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "autograd/ops.h"
+#include "core/allocator.h"
+#include "core/factory.h"
+#include "core/random.h"
+#include "models/program/commands.h"
+#include "models/program/console.h"
+#include "models/program/exit_code.h"
+#include "models/registry.h"
+#include "nn/optim/sgd.h"
+
+namespace ringgrad::program {
+namespace {
+
+// Milliseconds of the phases of one step: zeroing the gradients, forward pass and loss, backward pass, optimizer.
+constexpr std::array<const char*, 4> kPhases = {"zero_grad", "forward", "backward", "optimizer"};
+using StepTimes = std::array<double, kPhases.size()>;
+
+double total(const StepTimes& times) {
+  double sum = 0;
+  for (const double time : times) sum += time;
+  return sum;
+}
+
+// The value below which the fraction q of the samples lies.
+double quantile(std::vector<double> samples, double q) {
+  std::sort(samples.begin(), samples.end());
+  return samples[static_cast<size_t>(q * static_cast<double>(samples.size() - 1) + 0.5)];
+}
+
+// A network, and a batch of noise that it is trained to know by heart.
+class Workload {
+ public:
+  explicit Workload(const BenchTrainOptions& options)
+      : input_dtype_(options.dtype == "bf16" ? DType::BFloat16 : DType::Float32) {
+    manual_seed(0);
+    const bool mnist = options.model == "cnn" || options.model == "lenet";
+    const models::ModelOptions sizes{.in_channels = mnist ? 1 : 3, .image_size = mnist ? 28 : 32};
+    model_ = models::make_model(options.model, sizes);
+    images_ = empty({options.batch, sizes.in_channels, sizes.image_size, sizes.image_size});
+    normal_(images_, 0, 1);
+    std::vector<int64_t> labels(options.batch);
+    for (int64_t i = 0; i < options.batch; ++i) labels[i] = i * 7 % sizes.num_classes;
+    labels_ = tensor(labels);
+    optimizer_ = std::make_unique<optim::SGD>(model_->named_parameters(),
+                                              optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4});
+  }
+
+  StepTimes step() {
+    StepTimes times;
+    Tensor loss;
+    times[0] = milliseconds([&] { optimizer_->zero_grad(); });
+    times[1] = milliseconds([&] { loss = cross_entropy(model_->forward(to(images_, input_dtype_)), labels_); });
+    times[2] = milliseconds([&] { loss.backward(); });
+    times[3] = milliseconds([&] { optimizer_->step(); });
+    loss_ = loss.item<float>();
+    return times;
+  }
+  float loss() const { return loss_; }
+
+ private:
+  template <class Body>
+  static double milliseconds(Body&& body) {
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  DType input_dtype_;
+  std::shared_ptr<nn::Module> model_;
+  std::unique_ptr<optim::SGD> optimizer_;
+  Tensor images_, labels_;
+  float loss_ = 0;
+};
+
+// Since this process was started, with the kernel's resolution of 10 ms.
+double milliseconds_since_start() {
+  std::ifstream file("/proc/self/stat");
+  std::stringstream text;
+  text << file.rdbuf();
+  std::istringstream fields(text.str().substr(text.str().rfind(')') + 1));  // the name in front may hold spaces
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;  // 22: start time, in ticks since boot
+  timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const double ticks = std::strtod(field.c_str(), nullptr), per_second = static_cast<double>(sysconf(_SC_CLK_TCK));
+  return (static_cast<double>(now.tv_sec) - ticks / per_second) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
+int64_t peak_resident_bytes() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+}  // namespace
+
+int bench_train(const BenchTrainOptions& options) {
+  if (options.dtype != "fp32" && options.dtype != "bf16")
+    throw UsageError(fmt::format("bench train: --dtype is '{}', expected fp32 or bf16", options.dtype));
+  // Read when the first kernel runs, which has not happened yet.
+  if (options.threads > 0) setenv("RINGGRAD_THREADS", std::to_string(options.threads).c_str(), 1);
+
+  Workload workload(options);
+  workload.step();
+  const double first_step = milliseconds_since_start();
+  for (int i = 0; i < options.warm_up; ++i) workload.step();
+
+  const MemoryStats before = memory_stats({});
+  std::vector<StepTimes> steps;
+  for (int i = 0; i < options.steps; ++i) steps.push_back(workload.step());
+  const MemoryStats after = memory_stats({});
+
+  const auto samples = [&](auto value) {
+    std::vector<double> all;
+    for (const StepTimes& step : steps) all.push_back(value(step));
+    return all;
+  };
+  const std::vector<double> totals = samples(total);
+  const double median = quantile(totals, 0.5), low = quantile(totals, 0.25), high = quantile(totals, 0.75);
+  const double rate = static_cast<double>(options.batch) / median * 1e3;
+  nlohmann::json report = {{"model", options.model},
+                           {"batch", options.batch},
+                           {"dtype", options.dtype},
+                           {"threads", cpu_cores()},
+                           {"steps", options.steps},
+                           {"images_per_second", rate},
+                           {"median_ms", median},
+                           {"quartiles_ms", {low, high}},
+                           {"first_step_ms", first_step},
+                           {"peak_bytes", after.peak_bytes},
+                           {"peak_resident_bytes", peak_resident_bytes()},
+                           {"allocations_per_step", (after.allocations - before.allocations) / options.steps},
+                           {"system_allocations", after.cache_misses - before.cache_misses},
+                           {"loss", workload.loss()}};
+  result(fmt::format("{}, batch {}, {}, {} threads: {:.0f} images/s · step {:.2f} ms ({:.2f}–{:.2f}), median of {}",
+                     options.model, options.batch, options.dtype, cpu_cores(), rate, median, low, high, options.steps));
+  for (size_t i = 0; i < kPhases.size(); ++i) {
+    const double phase = quantile(samples([i](const StepTimes& step) { return step[i]; }), 0.5);
+    report["phases_ms"][kPhases[i]] = phase;
+    result(fmt::format("  {:<10}{:>9.2f} ms", kPhases[i], phase));
+  }
+  result(fmt::format(
+      "memory {} in tensors, {} in all · {} allocations a step, {} from the system · first step after "
+      "{:.0f} ms",
+      human_bytes(after.peak_bytes), human_bytes(peak_resident_bytes()),
+      (after.allocations - before.allocations) / options.steps, after.cache_misses - before.cache_misses, first_step));
+  if (json_wanted()) print_json(report);
+  return kOk;
+}
+
+}  // namespace ringgrad::program
