@@ -86,18 +86,23 @@ extern constinit Kernel<void(const Tensor& c, const Tensor& a, const Tensor& b, 
 
 // ---- convolution (cross-correlation, as in every framework) -------------------------------------------------------
 // y[n,k,p,q] = b[k] + sum_{c,r,s} x[n, c, p·stride + r·dilation - padding, …] · w[k,c,r,s]
-//   x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined, y [N, K, P, Q]; x, w, y in the layout conv2d_layout()
-//   asks for. C and K are multiples of groups. The same floating dtype throughout.
+//   x [N, C, H, W], y [N, K, P, Q] of the same floating dtype, contiguous, or channel-blocked where conv2d_layout()
+//   says so; x may then be contiguous all the same where C is less than a block. w [K, C/groups, R, S], b [K] or
+//   undefined: contiguous, in the same dtype, or float32 where that has 16 bits. C and K are multiples of groups.
 extern constinit Kernel<void(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
                              const Conv2dOptions& options)>
     conv2d;
-// dx from dy: the transposed convolution. dw from dy and x. (db is the sum of dy over N, H, W.)
+// dx from dy: the transposed convolution. dw from dy and x. (db is the sum of dy over N, H, W.) dx is like dy, dw like
+// w.
 extern constinit Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& w, const Conv2dOptions& options)>
     conv2d_backward_input;
 extern constinit Kernel<void(const Tensor& dw, const Tensor& dy, const Tensor& x, const Conv2dOptions& options)>
     conv2d_backward_weight;
+// The layout in which a device's convolutions are fastest: what the operation chooses, and what those after it keep.
+Layout conv2d_layout(const Tensor& x, const Tensor& w, const Conv2dOptions& options);
 
-// ---- pooling: x [N, C, H, W], y [N, C, P, Q], contiguous -----------------------------------------------------------
+// ---- pooling: x [N, C, H, W], y [N, C, P, Q], index: contiguous, or all in pool2d_layout() --------------------------
+Layout pool2d_layout(const Tensor& x);  // channel-blocked where x is and the device has kernels for it
 // index (int32, shape of y): h·W + w of the maximum inside its plane; the first of equals in row order.
 extern constinit Kernel<void(const Tensor& y, const Tensor& index, const Tensor& x, const Pool2dOptions& options)>
     max_pool2d;

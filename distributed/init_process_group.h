@@ -15,7 +15,7 @@ struct InitOptions {
   std::string channel = "auto";  // "shm", "tcp"
   Algorithm algorithm = Algorithm::Auto;
   bool checksums = false;
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of the rendezvous, and of every wait after it
+  std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait after it
 };
 
 // Meets the other ranks and returns the group, which is also process_group() from then on. Blocks until all ranks have

@@ -37,27 +37,34 @@ RankStatus* status_from_launcher() {
   }
 }
 
+RankStatus* launchers_status() {
+  static RankStatus* const status = status_from_launcher();
+  return status;
+}
+
 }  // namespace
 
 RankStatus& own_status() {
   static RankStatus private_status{};
-  static RankStatus* const status = status_from_launcher();
-  return status != nullptr ? *status : private_status;
+  return launchers_status() != nullptr ? *launchers_status() : private_status;
 }
 
 void set_phase(Phase phase) { own_status().phase = phase; }
 
 void set_step(int64_t step) { own_status().step = step + 1; }
 
-void report_failure(const Failure& failure) noexcept {
+void report_failure(const Failure& failure, bool noticed) noexcept {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
   RankStatus& own = own_status();
   if (own.failed_at != 0) return;
   std::strncpy(own.text, failure.text.c_str(), RankStatus::kMaxText);
   own.failure = failure.kind;
+  own.noticed = noticed;
   own.failed_at = std::chrono::steady_clock::now().time_since_epoch().count();
 }
+
+bool launcher_knows_failure() { return launchers_status() != nullptr && launchers_status()->failed_at != 0; }
 
 JobStatus::JobStatus(int local_size)
     : memory_(SharedMemory::create(kRankStatusBytes * static_cast<size_t>(local_size))) {}

@@ -35,7 +35,8 @@ struct RankStatus {
   std::atomic<int64_t> step;       // the training step, plus 1; 0: before the first
   std::atomic<int64_t> failed_at;  // steady clock, nanoseconds; 0: has not failed
   std::atomic<FailureKind> failure;
-  char text[kMaxText + 1];  // what failed; complete once failed_at is set
+  std::atomic<bool> noticed;  // the failure is another rank's: this one has only been told of it, or misses somebody
+  char text[kMaxText + 1];    // what failed; complete once failed_at is set
 };
 inline constexpr size_t kRankStatusBytes = 1088;
 static_assert(sizeof(RankStatus) <= kRankStatusBytes);
@@ -45,8 +46,12 @@ RankStatus& own_status();
 
 void set_phase(Phase phase);
 void set_step(int64_t step);
-// Records the first failure of this process; later ones follow from it and are not recorded.
-void report_failure(const Failure& failure) noexcept;
+// Records the first failure of this process; later ones follow from it and are not recorded. `noticed`: it is another
+// rank's.
+void report_failure(const Failure& failure, bool noticed) noexcept;
+// There is a launcher, and it has been told of this process's failure: it prints the first one of the job, so that
+// this process need not print its own.
+bool launcher_knows_failure();
 
 // The launcher's side: the statuses of its ranks.
 class JobStatus {

@@ -104,6 +104,10 @@ void MeshTransport::attend() {
             str("rank ", r, " died: its connection to rank ", rank(), " was closed without a goodbye")});
 }
 
+Failure MeshTransport::left(int rank) const {
+  return {FailureKind::Died, str("rank ", rank, " has left the group, and rank ", this->rank(), " still needs it")};
+}
+
 // A data stream has ended. That may be a consequence only, so the control connections get a moment to tell the cause.
 void MeshTransport::lost(int rank, const std::string& how) {
   const auto deadline = Deadline::after(kExplanation);
@@ -113,9 +117,16 @@ void MeshTransport::lost(int rank, const std::string& how) {
     watch(descriptors);
     poll(descriptors.data(), descriptors.size(), deadline.poll_timeout());
   } while (!deadline.passed());
-  fail({FailureKind::Died, peers_[rank].left
-                               ? str("rank ", rank, " has left the group, and rank ", this->rank(), " still needs it")
-                               : str("the connection between ranks ", this->rank(), " and ", rank, " broke: ", how)});
+  if (peers_[rank].left) fail(left(rank));
+  fail({FailureKind::Died, str("the connection between ranks ", this->rank(), " and ", rank, " broke: ", how)});
+}
+
+// Called when nothing more can be received: throws if this rank needs one that has left, even in good order.
+void MeshTransport::check_left(bool needs_all) {
+  for (int r = 0; r < size(); ++r) {
+    const Peer& peer = peers_[r];
+    if (peer.left && (needs_all || !peer.recvs.pending.empty() || !peer.sends.pending.empty())) fail(left(r));
+  }
 }
 
 // Nothing has moved for long. Whoever waits for a rank is mostly waiting for one who waits himself, so every rank is

@@ -58,7 +58,7 @@ void MeshTransport::await_descriptors(int rank, Deadline deadline) {
   }
   peer.memory = SharedMemory::open(std::move(peer.descriptors[0]));
   peer.doorbell = std::move(peer.descriptors[1]);
-  peer.descriptors.clear();
+  peer.descriptors.erase(peer.descriptors.begin(), peer.descriptors.begin() + 2);  // it may have sent more already
   const Board& theirs = board(rank);
   CHECK_AS(DistributedError,
            peer.memory->size() == memory_->size() && theirs.magic == kBoardMagic && theirs.rank == rank &&

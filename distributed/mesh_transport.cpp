@@ -27,7 +27,7 @@ std::string describe(const Position& position) {
 }
 
 MeshTransport::~MeshTransport() {
-  if (interrupted_) abort(*interruption_);  // nobody has waited since, so nobody has told the others
+  if (interrupted_) abort(*interruption_);  // nobody has waited since
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     abort({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
   tell_all({ControlKind::Goodbye});
@@ -51,7 +51,7 @@ void MeshTransport::wait(const Transfer& transfer) {
   check_interrupt();
   const Peer& peer = peers_[transfer.peer];
   const Queue& queue = transfer.outgoing ? peer.sends : peer.recvs;
-  wait_until([&] { return queue.done >= transfer.number; });
+  block_until([&] { return queue.done >= transfer.number; }, /*needs_all=*/false);
 }
 
 void MeshTransport::enter(const Frame& frame, std::shared_ptr<const std::string> about) {
@@ -124,7 +124,7 @@ bool MeshTransport::progress() {
 // two sees the other's write (Dekker's argument): the waiter finds the change, or the peer finds the sleeper. Rings
 // that nobody needed any more only cost the waiter one turn of its loop.
 template <class Done>
-void MeshTransport::wait_until(Done done) {
+void MeshTransport::block_until(Done done, bool needs_all) {
   const int spins = spinning() && roomy_ ? kSpins : 0;
   Deadline ask, deadline;
   enum { Moving, Quiet, Asked } silence = Moving;
@@ -146,6 +146,7 @@ void MeshTransport::wait_until(Done done) {
       if (moved) silence = Moving;
       continue;
     }
+    check_left(needs_all);
     if (silence == Moving) {  // the first sleep after something has moved
       ask = Deadline::after(kAskAfter);
       deadline = Deadline::after(timeout());
@@ -164,7 +165,7 @@ void MeshTransport::wait_until(Done done) {
 
 void MeshTransport::wait_until(bool (*done)(void*), void* context) {
   check_interrupt();
-  wait_until([=] { return done(context); });
+  block_until([=] { return done(context); }, /*needs_all=*/true);
 }
 
 void MeshTransport::sleep(int milliseconds) {

@@ -76,7 +76,7 @@ class MeshTransport final : public Transport, private SharedDomain {
 
   // moving and waiting
   template <class Done>
-  void wait_until(Done done);
+  void block_until(Done done, bool needs_all);
   bool progress();
   bool push(int rank, Peer& peer);
   bool pull(int rank, Peer& peer);
@@ -90,6 +90,8 @@ class MeshTransport final : public Transport, private SharedDomain {
   [[noreturn]] void fail(Failure failure);
   [[noreturn]] void lost(int rank, const std::string& how);
   [[noreturn]] void timed_out();
+  void check_left(bool needs_all);
+  Failure left(int rank) const;
   void check_interrupt();
 
   // shared memory

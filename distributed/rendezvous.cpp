@@ -113,6 +113,16 @@ Rendezvous rendezvous_from(const Environment& environment) {
   return r;
 }
 
+std::chrono::milliseconds default_timeout() {
+  const char* text = std::getenv("RINGGRAD_TIMEOUT");
+  if (text == nullptr || *text == '\0') return std::chrono::seconds(60);
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text, text + std::strlen(text), seconds);
+  CHECK(error == std::errc() && *end == '\0' && seconds > 0 && seconds < 1e6, "RINGGRAD_TIMEOUT='", text,
+        "', expected seconds");
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000) + 1);
+}
+
 Rendezvous rendezvous_from_environment() {
   return rendezvous_from([](const char* name) { return std::getenv(name); });
 }

@@ -8,6 +8,7 @@
 // Nothing set: one rank, which meets nobody. MPI is never linked for this.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -22,6 +23,10 @@ struct Rendezvous {
   std::string secret;                  // RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds
   std::string source;                  // "RANK", "OMPI_COMM_WORLD_RANK", …; empty: nothing was set
 };
+
+// How long ranks wait for each other unless told otherwise: RINGGRAD_TIMEOUT seconds, else 60. Throws Error for a value
+// that makes no sense.
+std::chrono::milliseconds default_timeout();
 
 using Environment = std::function<const char*(const char* name)>;  // getenv
 

@@ -199,7 +199,7 @@ Frame RingProcessGroup::frame_of(const Collective& c) {
 template <class Body>
 void RingProcessGroup::execute(const Collective& collective, Body body) {
   if (failure_) throw_failure(*failure_);
-  const Frame frame = frame_of(collective);
+  Frame frame = frame_of(collective);
   if (frame.step >= 0) set_step(frame.step);
   if (frame.bucket >= 0) own_status().bucket = frame.bucket + 1;
   try {
@@ -211,8 +211,9 @@ void RingProcessGroup::execute(const Collective& collective, Body body) {
     transport_->abort(failure);
     failure.text = str(describe(frame), about ? str(" (", *about, ")") : "", ": ", failure.text);
     failure_ = failure;
-    report_failure(failure);
-    if (dynamic_cast<const DistributedError*>(&error) == nullptr) throw;
+    const bool noticed = dynamic_cast<const DistributedError*>(&error) != nullptr;
+    report_failure(failure, noticed);
+    if (!noticed) throw;
     throw_failure(failure);
   }
 }
@@ -230,7 +231,7 @@ void RingProcessGroup::run(const Collective& c, const Frame& frame) {
 std::shared_ptr<Storage> RingProcessGroup::allocate_shared(size_t bytes) {
   if (!shared_) return std::make_shared<Storage>(bytes, Device());
   std::shared_ptr<Storage> storage;
-  execute_here({Operation::AllocateShared, {}, {}}, [&](Frame frame) {
+  execute_here({Operation::AllocateShared, {}, {}}, [&](Frame& frame) {
     frame.count = bytes;
     transport_->enter(frame);
     storage = shared_->allocate(bytes);

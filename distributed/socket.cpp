@@ -77,6 +77,13 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
 }
 
+[[noreturn]] void throw_cannot_listen(const Address& address) {
+  const int reason = errno;
+  const std::string what = str("cannot listen on ", to_string(address), ": ");
+  if (reason == EADDRINUSE) throw AddressInUseError(what + "the port is taken by another program; choose another one");
+  throw DistributedError(what + std::strerror(reason));
+}
+
 // Polls until the socket is ready, then lets transfer() move some bytes; 0 of them is the end of the stream.
 template <class Transfer>
 void move_all(const FileDescriptor& socket, size_t size, short event, Deadline deadline, const char* peer,
@@ -100,15 +107,18 @@ std::string to_string(const Address& address) {
   return str(v6 ? "[" : "", address.host, v6 ? "]" : "", ":", address.port);
 }
 
-FileDescriptor listen_tcp(const Address& address) {
+FileDescriptor bind_tcp(const Address& address) {
   const Addresses found = resolve(address);
   FileDescriptor socket = new_socket(found->ai_family);
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const bool listening =
-      bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 && listen(socket.get(), kBacklog) == 0;
-  CHECK_AS(DistributedError, listening, "cannot listen on ", to_string(address), ": ",
-           errno == EADDRINUSE ? "the port is taken by another program; choose another one" : std::strerror(errno));
+  if (bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0) throw_cannot_listen(address);
+  return socket;
+}
+
+FileDescriptor listen_tcp(const Address& address) {
+  FileDescriptor socket = bind_tcp(address);
+  if (listen(socket.get(), kBacklog) != 0) throw_cannot_listen(address);
   return socket;
 }
 

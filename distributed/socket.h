@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/error.h"
 #include "distributed/deadline.h"
 #include "distributed/file_descriptor.h"
 
@@ -18,8 +19,14 @@ struct Address {
 };
 std::string to_string(const Address& address);  // "127.0.0.1:29500", "[::1]:29500"
 
-// Listens on this address only; port 0: any free one. Throws DistributedError ("… is taken …") when that fails.
+struct AddressInUseError : DistributedError {
+  using DistributedError::DistributedError;
+};
+
+// Listens on this address only; port 0: any free one. Throws AddressInUseError, or DistributedError.
 FileDescriptor listen_tcp(const Address& address);
+// Only takes the port; several such sockets and one that listens may have the same.
+FileDescriptor bind_tcp(const Address& address);
 // The address to which a socket is bound, numeric.
 Address local_address(const FileDescriptor& socket);
 bool is_loopback(const std::string& host);

@@ -5,7 +5,7 @@ Results go to stdout, everything else to stderr; exit codes are those of --help;
 resumed ends with the same bytes as one that was not.
 """
 
-import hashlib, json, os, pathlib, shutil, signal, subprocess, sys, tempfile, time, unittest
+import hashlib, json, os, pathlib, shutil, signal, socket, subprocess, sys, tempfile, time, unittest
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 
@@ -180,6 +180,23 @@ class Program(unittest.TestCase):
         self.assertEqual([], list((self.dir / "run").glob("*.tmp*")))
 
     # ---- the other commands ------------------------------------------------------------------------------------------
+
+    def test_launch_gives_ranks_and_names_the_one_that_fails(self):
+        done = self.run_program("launch", "-n", "2", "--log-dir", "logs", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE")
+        self.assertEqual(sorted(done.stdout.splitlines()), ["[rank 1] rank 1 of 2", "rank 0 of 2"])
+        self.assertEqual((self.dir / "logs/rank1.log").read_text(), "rank 1 of 2\n")
+        done = self.run_program("launch", "-n", "2", "--", "sh", "-c", "[ $RANK = 0 ] || kill -9 $$; sleep 60", code=5)
+        self.assertTrue(done.stderr.startswith("[rank 1] was killed by signal 9 (Killed)"), done.stderr)
+        self.assertIn("failed (exit 5: a rank died)", done.stderr)
+
+    def test_launch_refuses_what_cannot_be(self):
+        self.run_program("launch", "--", "true", code=2)
+        self.run_program("launch", "-n", "2", "--nnodes", "2", "--node-rank", "2", "--", "true", code=2)
+        self.assertIn("RINGGRAD_SECRET", self.run_program("launch", "-n", "2", "--nnodes", "2", "--master-port", "29400",
+                                                          "--", "true", code=2).stderr)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            self.assertIn("is taken", self.run_program("launch", "-n", "2", "--master-port", port, "--", "true", code=3).stderr)
 
     def test_predict(self):
         self.short_run("run", 30)

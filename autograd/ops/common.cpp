@@ -29,6 +29,12 @@ void check_same_kind(const char* operation, const Tensor& a, const Tensor& b) {
            ", expected one device; move with to(x, device)");
 }
 
+void check_parameter(const char* operation, const Tensor& x, const Tensor& parameter) {
+  check_defined(operation, parameter);
+  if (parameter.dtype() == accumulator_dtype(x.dtype()) && parameter.device() == x.device()) return;
+  check_same_kind(operation, x, parameter);
+}
+
 Tensor broadcast_view(const Tensor& x, const Shape& shape) {
   if (x.shape() == shape) return x;
   Strides strides = shape;
@@ -49,6 +55,7 @@ Tensor sum_to(const Tensor& g, const Shape& shape) {
 
 Tensor strided(const Tensor& x) { return x.layout() == Layout::Strided ? x : to_layout(x, Layout::Strided); }
 Tensor dense(const Tensor& x) { return contiguous(strided(x)); }
+Tensor in_layout(const Tensor& x, Layout layout) { return layout == Layout::Strided ? dense(x) : to_layout(x, layout); }
 Tensor like(const Tensor& dy, const Tensor& saved) {
   return dy.layout() == saved.layout() ? dy : to_layout(dy, saved.layout());
 }

@@ -14,6 +14,9 @@ void check_floating(const char* operation, const Tensor& x);  // defined, too
 void check_dim(const char* operation, const char* argument, const Tensor& x, int dim);
 // Defined, and of one dtype and on one device; throws DTypeError or DeviceError naming both.
 void check_same_kind(const char* operation, const Tensor& a, const Tensor& b);
+// A parameter used with x: on its device, in its dtype or in float32 where x has 16 bits (master weights: the dtype of
+// the input decides in which precision a network computes).
+void check_parameter(const char* operation, const Tensor& x, const Tensor& parameter);
 
 // x seen with `shape`, dimensions of size 1 repeated without a copy (stride 0). REQUIRES: shape is a broadcast of x's.
 Tensor broadcast_view(const Tensor& x, const Shape& shape);
@@ -24,6 +27,8 @@ Tensor sum_to(const Tensor& g, const Shape& shape);
 Tensor strided(const Tensor& x);
 // x in the strided layout and contiguous, tracked.
 Tensor dense(const Tensor& x);
+// x in this layout; contiguous where that is the strided one; tracked.
+Tensor in_layout(const Tensor& x, Layout layout);
 // dy in the layout of the saved tensor that it is combined with, element by element.
 Tensor like(const Tensor& dy, const Tensor& saved);
 

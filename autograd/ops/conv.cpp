@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/ops/common.h"
+#include "autograd/ops/convert.h"
 #include "autograd/ops/view.h"
 #include "core/check.h"
 
@@ -21,19 +22,33 @@ void check_options(const char* operation, Pair stride, Pair padding, Pair dilati
 
 // x [N, C, H, W], w [K, C/groups, R, S], b [channels] or undefined: kinds and dimensions.
 void check_operands(const char* operation, const Tensor& x, const Tensor& w, const Tensor& b, int64_t channels) {
-  check_same_kind(operation, x, w);
   check_floating(operation, x);
+  check_parameter(operation, x, w);
   check_dim(operation, "the input", x, 4);
   if (!b) return;
-  check_same_kind(operation, x, b);
+  check_parameter(operation, x, b);
   CHECK_AS(ShapeError, b.dim() == 1 && b.size(0) == channels, operation, ": the bias has shape ", b.shape(),
            ", expected [", channels, "], one for each output channel");
 }
 
-Tensor channel_sums(const Tensor& dy) {  // [N, K, P, Q] → [K]
-  const Tensor kept = empty({1, dy.size(1), 1, 1}, {dy.dtype(), dy.device()});
-  kernels::sum(kept, dy, 1);
-  return kept.as_strided({dy.size(1)}, {1}, 0);
+// [N, K, P, Q] → [K] in another dtype. Channel-blocked memory is summed as what it is, [N, ⌈K/16⌉, P Q, 16].
+Tensor channel_sums(const Tensor& dy, DType dtype) {
+  const int64_t blocks = (dy.size(1) + kChannelBlock - 1) / kChannelBlock;
+  const bool blocked = dy.layout() == Layout::ChannelBlocked;
+  const Shape memory = {dy.size(0), blocks, dy.size(2) * dy.size(3), kChannelBlock};
+  const Shape kept = blocked ? Shape{1, blocks, 1, kChannelBlock} : Shape{1, dy.size(1), 1, 1};
+  const Tensor sums = empty(kept, {dy.dtype(), dy.device()});
+  kernels::sum(sums,
+               blocked ? Tensor(dy.storage(), memory, contiguous_strides(memory), dy.storage_offset(), dy.dtype()) : dy,
+               1);
+  return to(sums.as_strided({dy.size(1)}, {1}, 0), dtype);
+}
+
+// Images as a convolution in this layout reads them. Fewer channels than a block stay where they are: those of a first
+// layer would fill a block of 16 with 13 zeros.
+Tensor arranged(const Tensor& x, Layout layout) {
+  const bool few = x.layout() == Layout::Strided && x.size(1) < kChannelBlock;
+  return in_layout(x, few ? Layout::Strided : layout);
 }
 
 }  // namespace
@@ -54,23 +69,26 @@ Tensor conv2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, const Conv2d
            "conv2d: the kernel of the weight ", w_.shape(), " (dilation ", options.dilation.h, "×", options.dilation.w,
            ") does not fit into the input ", x_.shape(), " padded by ", options.padding.h, "×", options.padding.w);
 
-  const Tensor x = dense(x_), w = dense(w_), b = b_ ? dense(b_) : b_;
-  Tensor y = empty({x.size(0), w.size(0), height, width}, {x.dtype(), x.device()});
+  const Layout layout = kernels::conv2d_layout(x_, w_, options);
+  const Tensor x = arranged(x_, layout), w = dense(w_), b = b_ ? dense(b_) : b_;
+  Tensor y = empty({x.size(0), w.size(0), height, width}, {x.dtype(), x.device(), layout});
   kernels::conv2d(y, x, w, b, options);
   return differentiable("conv2d", {x, w, b}, y,
                         [x = save_if(wants_grad(w), x), w = save_if(wants_grad(x), w), b = wants_grad(b),
-                         x_shape = x.shape(), w_shape = w.shape(), options](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = dense(dy_);
+                         b_dtype = b ? b.dtype() : w.dtype(), x_shape = x.shape(), x_layout = x.layout(),
+                         w_shape = w.shape(), w_dtype = w.dtype(), layout, options](const Tensor& dy_) -> Gradients {
+                          const Tensor dy = in_layout(dy_, layout);
                           Tensor dx, dw;
                           if (w) {  // not for the first layer, whose input wants no gradient
                             dx = empty(x_shape, dy.options());
                             kernels::conv2d_backward_input(dx, dy, w.get(), options);
+                            dx = to_layout(dx, x_layout);
                           }
                           if (x) {
-                            dw = empty(w_shape, dy.options());
+                            dw = empty(w_shape, {w_dtype, dy.device()});
                             kernels::conv2d_backward_weight(dw, dy, x.get(), options);
                           }
-                          return {dx, dw, b ? channel_sums(dy) : Tensor()};
+                          return {dx, dw, b ? channel_sums(dy, b_dtype) : Tensor()};
                         });
 }
 
@@ -107,10 +125,14 @@ Tensor conv_transpose2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, co
   const Tensor x = dense(x_), w = dense(w_), b = b_ ? dense(b_) : b_;
   Tensor y = empty({x.size(0), w.size(1) * options.groups, height, width}, {x.dtype(), x.device()});
   kernels::conv2d_backward_input(y, x, w, conv);
-  if (b) kernels::add(y, y, b.as_strided(y.shape(), {0, 1, 0, 0}, b.storage_offset()));
+  if (b) {
+    const Tensor bias = to(b.detach(), y.dtype());
+    kernels::add(y, y, bias.as_strided(y.shape(), {0, 1, 0, 0}, bias.storage_offset()));
+  }
   return differentiable("conv_transpose2d", {x, w, b}, y,
                         [x = save_if(wants_grad(w), x), w = save_if(wants_grad(x), w), b = wants_grad(b),
-                         x_shape = x.shape(), w_shape = w.shape(), conv](const Tensor& dy_) -> Gradients {
+                         b_dtype = b ? b.dtype() : w.dtype(), x_shape = x.shape(), w_shape = w.shape(),
+                         w_dtype = w.dtype(), conv](const Tensor& dy_) -> Gradients {
                           const Tensor dy = dense(dy_);
                           Tensor dx, dw;
                           if (w) {
@@ -118,10 +140,10 @@ Tensor conv_transpose2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, co
                             kernels::conv2d(dx, dy, w.get(), {}, conv);
                           }
                           if (x) {  // the roles of input and output are exchanged
-                            dw = empty(w_shape, dy.options());
+                            dw = empty(w_shape, {w_dtype, dy.device()});
                             kernels::conv2d_backward_weight(dw, x.get(), dy, conv);
                           }
-                          return {dx, dw, b ? channel_sums(dy) : Tensor()};
+                          return {dx, dw, b ? channel_sums(dy, b_dtype) : Tensor()};
                         });
 }
 

@@ -1,4 +1,5 @@
-// Convolutions of images (cross-correlations, as in every framework), [N, C, H, W].
+// Convolutions of images (cross-correlations, as in every framework), [N, C, H, W]. Weights and biases have the images'
+// dtype, or stay float32 where that has 16 bits. The result is in the layout in which its device convolves fastest.
 #pragma once
 
 #include "core/geometry.h"

@@ -28,8 +28,6 @@ void update_running(const Tensor& running, const Tensor& batch, double momentum,
   running.storage()->bump_version();
 }
 
-Tensor kept_or_dense(const Tensor& x) { return x.layout() == Layout::ChannelBlocked ? x : dense(x); }
-
 }  // namespace
 
 Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
@@ -56,10 +54,10 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
   const DType per_channel = accumulator_dtype(x_.dtype());
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
-  const Tensor x = kept_or_dense(x_);
+  const Tensor x = in_layout(x_, x_.layout());
   const Tensor weight = weight_ ? dense(to(weight_, per_channel)) : weight_;
   const Tensor bias = bias_ ? dense(to(bias_, per_channel)) : bias_;
-  const Tensor residual = options.residual ? kept_or_dense(to_layout(options.residual, x.layout())) : Tensor();
+  const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
 
   Tensor mean = running_mean, var = running_var;
   double divisor = INFINITY;  // of the terms by which x moves mean and var: none where they are constants
@@ -81,7 +79,7 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
       [x = save(x), y = save_if(relu, y), mean = save(mean), var = save(var), weight = save(weight), eps, divisor,
        wants_dx = wants_grad(x), wants_residual = wants_grad(residual), wants_weight = wants_grad(weight),
        wants_bias = wants_grad(bias)](const Tensor& dy_) -> Gradients {
-        const Tensor dy = kept_or_dense(like(dy_, x.get()));
+        const Tensor dy = in_layout(dy_, x.get().layout());
         Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get()), dx, dresidual;
         kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(), var.get(), eps);
         if (wants_dx || wants_residual) {

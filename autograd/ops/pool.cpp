@@ -31,13 +31,14 @@ Tensor max_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   OpScope scope("max_pool2d");
   Pool2dOptions options = wanted;
   const Shape shape = pooled_shape("max_pool2d", x_, options);
-  const Tensor x = dense(x_);
-  Tensor y = empty(shape, x.options()), index = empty(shape, {DType::Int32, x.device()});
+  const Tensor x = in_layout(x_, kernels::pool2d_layout(x_));
+  Tensor y = empty(shape, x.options()), index = empty(shape, {DType::Int32, x.device(), x.layout()});
   kernels::max_pool2d(y, index, x, options);
   return differentiable("max_pool2d", {x}, y,
-                        [index = save(index), from = x.shape(), options](const Tensor& dy) -> Gradients {
-                          Tensor dx = empty(from, {dy.dtype(), dy.device()});
-                          kernels::max_pool2d_backward(dx, dense(dy), index.get(), options);
+                        [index = save(index), from = x.shape(), options](const Tensor& dy_) -> Gradients {
+                          const Tensor dy = in_layout(dy_, index.get().layout());
+                          Tensor dx = empty(from, dy.options());
+                          kernels::max_pool2d_backward(dx, dy, index.get(), options);
                           return {dx};
                         });
 }
@@ -46,14 +47,16 @@ Tensor avg_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   OpScope scope("avg_pool2d");
   Pool2dOptions options = wanted;
   const Shape shape = pooled_shape("avg_pool2d", x_, options);
-  const Tensor x = dense(x_);
+  const Tensor x = in_layout(x_, kernels::pool2d_layout(x_));
   Tensor y = empty(shape, x.options());
   kernels::avg_pool2d(y, x, options);
-  return differentiable("avg_pool2d", {x}, y, [from = x.shape(), options](const Tensor& dy) -> Gradients {
-    Tensor dx = empty(from, {dy.dtype(), dy.device()});
-    kernels::avg_pool2d_backward(dx, dense(dy), options);
-    return {dx};
-  });
+  return differentiable("avg_pool2d", {x}, y,
+                        [from = x.shape(), layout = x.layout(), options](const Tensor& dy_) -> Gradients {
+                          const Tensor dy = in_layout(dy_, layout);
+                          Tensor dx = empty(from, dy.options());
+                          kernels::avg_pool2d_backward(dx, dy, options);
+                          return {dx};
+                        });
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& x_, Pair output_size) {
@@ -64,14 +67,16 @@ Tensor adaptive_avg_pool2d(const Tensor& x_, Pair output_size) {
         output_size.w, ", expected at least 1");
   CHECK_AS(ShapeError, x_.size(2) > 0 && x_.size(3) > 0, "adaptive_avg_pool2d: the input ", x_.shape(),
            " has no pixels, expected at least one");
-  const Tensor x = dense(x_);
+  const Tensor x = in_layout(x_, kernels::pool2d_layout(x_));
   Tensor y = empty({x.size(0), x.size(1), output_size.h, output_size.w}, x.options());
   kernels::adaptive_avg_pool2d(y, x);
-  return differentiable("adaptive_avg_pool2d", {x}, y, [from = x.shape()](const Tensor& dy) -> Gradients {
-    Tensor dx = empty(from, {dy.dtype(), dy.device()});
-    kernels::adaptive_avg_pool2d_backward(dx, dense(dy));
-    return {dx};
-  });
+  return differentiable("adaptive_avg_pool2d", {x}, y,
+                        [from = x.shape(), layout = x.layout()](const Tensor& dy_) -> Gradients {
+                          const Tensor dy = in_layout(dy_, layout);
+                          Tensor dx = empty(from, dy.options());
+                          kernels::adaptive_avg_pool2d_backward(dx, dy);
+                          return {dx};
+                        });
 }
 
 }  // namespace ringgrad

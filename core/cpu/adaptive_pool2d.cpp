@@ -2,6 +2,7 @@
 // divide evenly. P = Q = 1 is the global average at the end of a ResNet.
 #include "core/check.h"
 #include "core/cpu/blocking.h"
+#include "core/cpu/pool2d_blocked.h"
 #include "core/cpu/widen.h"
 #include "core/parallel.h"
 
@@ -27,6 +28,7 @@ void for_each_part(Stream stream, const Tensor& x, const Tensor& y, Body&& body)
 }
 
 void adaptive_avg_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& x) {
+  if (x.layout() == Layout::ChannelBlocked) return adaptive_avg_pool2d_blocked(stream, y, x);
   const int64_t width = x.shape()[3];
   visit_floating("adaptive_avg_pool2d", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
@@ -48,6 +50,7 @@ void adaptive_avg_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& x) {
 }
 
 void adaptive_avg_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy) {
+  if (dx.layout() == Layout::ChannelBlocked) return adaptive_avg_pool2d_backward_blocked(stream, dx, dy);
   if (is_16_bit(dx))
     return narrow_into(dx, [&](const Tensor& wide) { adaptive_avg_pool2d_backward_cpu(stream, wide, widen(dy)); });
   const int64_t width = dx.shape()[3];

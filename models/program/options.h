@@ -57,6 +57,16 @@ struct GraphOptions {
   bool dot = false;
 };
 
+struct LaunchCommandOptions {
+  int processes = 1;  // on this machine
+  int machines = 1, machine_rank = 0;
+  std::string master_address = "127.0.0.1";
+  int master_port = 0;         // 0: any free one, on one machine
+  double timeout_seconds = 0;  // 0: as RINGGRAD_TIMEOUT says
+  std::string log_directory;   // "" : no logs
+  std::vector<std::string> command;
+};
+
 struct BenchOpsOptions {
   int repetitions = 300;
 };

@@ -1,0 +1,74 @@
+#include "distributed/launch.h"
+
+#include <charconv>
+#include <fstream>
+#include <iostream>
+
+#include "core/check.h"
+#include "distributed/init_process_group.h"
+#include "distributed/job_status.h"
+#include "distributed/supervisor.h"
+
+namespace ringgrad {
+namespace {
+
+void run_rank(const std::function<void()>& main_function, const Rendezvous& rendezvous,
+              std::chrono::milliseconds timeout) {
+  InitOptions options;
+  options.timeout = timeout;
+  try {
+    init_process_group(rendezvous, options);
+    main_function();
+    set_phase(Phase::Finished);
+  } catch (const std::exception& error) {
+    report_failure(failure_of(std::current_exception()), dynamic_cast<const DistributedError*>(&error) != nullptr);
+    if (is_process_group_initialized()) process_group().abort(str("rank ", rendezvous.rank, " failed: ", error.what()));
+    destroy_process_group();
+    throw;
+  }
+  destroy_process_group();
+}
+
+// What this process was started with.
+std::vector<std::string> own_command() {
+  std::vector<std::string> command;
+  std::ifstream arguments("/proc/self/cmdline");
+  for (std::string argument; std::getline(arguments, argument, '\0');) command.push_back(argument);
+  CHECK_AS(IoError, !command.empty(), "launch: cannot read /proc/self/cmdline");
+  command[0] = "/proc/self/exe";
+  return command;
+}
+
+void parse_url(const std::string& url, SupervisorOptions& job) {
+  const std::string scheme = "tcp://";
+  const size_t colon = url.rfind(':');
+  int port = 0;
+  if (url.rfind(scheme, 0) == 0 && colon > scheme.size() && colon != std::string::npos)
+    std::from_chars(url.data() + colon + 1, url.data() + url.size(), port);
+  CHECK(port > 0 && port < 65'536, "launch: dist_url '", url, "', expected auto or tcp://host:port");
+  job.host = url.substr(scheme.size(), colon - scheme.size());
+  job.port = port;
+}
+
+}  // namespace
+
+int launch(const std::function<void()>& main_function, const LaunchOptions& options) {
+  const Rendezvous here = rendezvous_from_environment();
+  if (!here.source.empty() || options.num_processes * options.num_machines == 1) {
+    run_rank(main_function, here, options.timeout);
+    return 0;
+  }
+  CHECK(options.dist_url != "auto" || options.num_machines == 1,
+        "launch: dist_url=auto not supported in multi-machine jobs; give tcp://host:port of machine 0");
+  SupervisorOptions job;
+  job.command = own_command();
+  job.num_processes = options.num_processes;
+  job.num_machines = options.num_machines;
+  job.machine_rank = options.machine_rank;
+  if (options.dist_url != "auto") parse_url(options.dist_url, job);
+  const JobResult result = supervise(job);
+  std::cerr << result.report;
+  return result.exit_code;
+}
+
+}  // namespace ringgrad

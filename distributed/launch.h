@@ -1,0 +1,34 @@
+// launch: one function on several processes, as Detectron2's launch() does it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "distributed/rendezvous.h"
+
+namespace ringgrad {
+
+struct LaunchOptions {
+  int num_processes = 1;  // on each machine
+  int num_machines = 1;
+  int machine_rank = 0;
+  std::string dist_url = "auto";  // where the ranks meet: "tcp://host:port"; auto: here, on a free port
+  std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait in a collective
+};
+
+// Runs main_function on num_machines · num_processes ranks, each with a process group (process_group()), and returns
+// the exit code for main() to return:
+//
+//   int main() { return launch(train, {.num_processes = 4}); }
+//
+// The ranks are new processes of the same program with the same arguments, so what stands before launch() is done by
+// each of them, too. In a rank, and in a program that torchrun, mpirun, srun or `ringgrad launch` has started, launch()
+// calls main_function. One process on one machine starts nothing: it just calls main_function.
+//
+// What main_function throws is told to the other ranks, and thrown on by launch() in that rank; the starting process
+// prints which rank failed first and why (supervisor.h), so a rank need not where launcher_knows_failure()
+// (job_status.h).
+int launch(const std::function<void()>& main_function, const LaunchOptions& options = {});
+
+}  // namespace ringgrad

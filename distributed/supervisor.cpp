@@ -1,0 +1,221 @@
+#include "distributed/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#include <cstring>
+#include <iostream>
+#include <memory>
+
+#include "core/check.h"
+#include "core/device.h"
+#include "distributed/child_process.h"
+#include "distributed/deadline.h"
+#include "distributed/first_cause.h"
+#include "distributed/handshake.h"
+#include "distributed/job_status.h"
+#include "distributed/rank_output.h"
+#include "distributed/socket.h"
+
+namespace ringgrad {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// After the first failure the others get the time to find out themselves, and to say what it kept them from.
+constexpr std::chrono::milliseconds kLastWords{400}, kUntilKill{800};
+
+// Signals come as something to read, next to everything else that may happen.
+class SignalQueue {
+ public:
+  SignalQueue() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+    pthread_sigmask(SIG_BLOCK, &signals, &before_);
+    queue_ = FileDescriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+    CHECK_AS(IoError, queue_, "launch: signalfd: ", std::strerror(errno));
+  }
+  ~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  int descriptor() const { return queue_.get(); }
+  int next() {  // 0: no more
+    signalfd_siginfo signal;
+    return read(queue_.get(), &signal, sizeof signal) == sizeof signal ? static_cast<int>(signal.ssi_signo) : 0;
+  }
+
+ private:
+  sigset_t before_;
+  FileDescriptor queue_;
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SupervisorOptions& options) : options_(options), status_(options.num_processes) {}
+  ~Supervisor() {
+    if (running_ > 0) kill_all(SIGKILL);
+    for (const Rank& rank : ranks_)
+      if (!rank.ended) waitpid(rank.child.pid, nullptr, 0);
+  }
+
+  JobResult run() {
+    const auto [reserved, port] = reserve_port();
+    const std::string secret = secret_for_ranks();
+    for (int i = 0; i < options_.num_processes; ++i) start(i, port, secret);
+    while (running_ > 0) step();
+    for (Rank& rank : ranks_) drain(rank);
+    for (const Rank& rank : ranks_) ends_.push_back(rank.end);
+    return first_cause(ends_, status_, interrupted_by_, Clock::now());
+  }
+
+ private:
+  struct Rank {
+    ChildProcess child;
+    std::unique_ptr<RankOutput> output, error;
+    FileDescriptor log;
+    RankEnd end;
+    bool ended = false;
+  };
+
+  // The socket keeps the port from others until rank 0 listens: bound sockets that do not listen may share it.
+  std::pair<FileDescriptor, int> reserve_port() const {
+    if (options_.machine_rank > 0) return {FileDescriptor(), options_.port};
+    FileDescriptor socket = bind_tcp({options_.host, static_cast<uint16_t>(options_.port)});
+    const int port = local_address(socket).port;
+    return {std::move(socket), port};
+  }
+
+  std::string secret_for_ranks() const {
+    const bool given = std::getenv("RINGGRAD_SECRET") != nullptr || std::getenv("RINGGRAD_SECRET_FILE") != nullptr;
+    if (!options_.secret.empty()) return options_.secret;
+    return given || options_.num_machines > 1 ? "" : new_secret();
+  }
+
+  void start(int local_rank, int port, const std::string& secret) {
+    const int n = options_.num_processes, number = options_.machine_rank * n + local_rank;
+    ChildOptions child;
+    child.command = options_.command;
+    child.environment = {{"RANK", std::to_string(number)},
+                         {"WORLD_SIZE", std::to_string(n * options_.num_machines)},
+                         {"LOCAL_RANK", std::to_string(local_rank)},
+                         {"LOCAL_WORLD_SIZE", std::to_string(n)},
+                         {"MASTER_ADDR", options_.host},
+                         {"MASTER_PORT", std::to_string(port)},
+                         {"RINGGRAD_STATUS_FD", std::to_string(status_.descriptor())}};
+    if (!secret.empty()) child.environment["RINGGRAD_SECRET"] = secret;
+    for (const char* threads : {"RINGGRAD_THREADS", "OMP_NUM_THREADS"})
+      if (std::getenv(threads) == nullptr) child.environment[threads] = std::to_string(std::max(1, cpu_cores() / n));
+    child.inherited = {status_.descriptor()};
+    child.process_group = ranks_.empty() ? 0 : ranks_[0].child.pid;
+    const bool logged = !options_.log_directory.empty();
+    child.own_output = number == 0 && !logged;
+    child.own_input = number == 0 && !isatty(STDIN_FILENO);
+
+    Rank rank;
+    rank.end.rank = number;
+    rank.end.local_rank = local_rank;
+    rank.end.started = Clock::now();
+    if (logged) {
+      const std::string path = str(options_.log_directory, "/rank", number, ".log");
+      rank.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+      CHECK_AS(IoError, rank.log, "launch: ", path, ": ", std::strerror(errno));
+    }
+    rank.child = start_child(child);
+    rank.end.pid = rank.child.pid;
+    const std::string prefix = number == 0 ? "" : str("[rank ", number, "] ");
+    rank.output = std::make_unique<RankOutput>(std::move(rank.child.output), STDOUT_FILENO, prefix, rank.log.get());
+    rank.error = std::make_unique<RankOutput>(std::move(rank.child.error), STDERR_FILENO, prefix, rank.log.get());
+    ranks_.push_back(std::move(rank));
+    ++running_;
+  }
+
+  // Waits for whatever happens next, and deals with it.
+  void step() {
+    std::vector<pollfd> ready{{signals_.descriptor(), POLLIN, 0}};
+    for (const Rank& rank : ranks_) {
+      if (!rank.ended) ready.push_back({rank.child.handle.get(), POLLIN, 0});
+      for (const auto& stream : {rank.output.get(), rank.error.get()})
+        if (!stream->ended()) ready.push_back({stream->descriptor(), POLLIN, 0});
+    }
+    poll(ready.data(), ready.size(), ending_ ? next_blow_.poll_timeout() : -1);
+    for (Rank& rank : ranks_) drain(rank);
+    while (const int signal = signals_.next()) handle(signal);
+    for (Rank& rank : ranks_) look_at(rank);
+    if (ending_ && running_ > 0 && next_blow_.passed()) {
+      kill_all(blows_++ == 0 ? SIGTERM : SIGKILL);
+      next_blow_ = Deadline::after(kUntilKill - kLastWords);
+    }
+  }
+
+  void drain(Rank& rank) {
+    for (const auto& stream : {rank.output.get(), rank.error.get()})
+      if (!stream->ended()) stream->forward();
+  }
+
+  void handle(int signal) {
+    if (signal == SIGCHLD) return;  // every rank is looked at anyway
+    kill_all(interrupted_by_ == 0 ? signal : SIGKILL);
+    interrupted_by_ = signal;
+  }
+
+  void look_at(Rank& rank) {
+    int status = 0;
+    while (!rank.ended && waitpid(rank.child.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) == rank.child.pid) {
+      if (WIFSTOPPED(status))
+        note(rank, str("is stopped (", strsignal(WSTOPSIG(status)), "); the others wait for it"));
+      else if (WIFCONTINUED(status))
+        note(rank, "goes on");
+      else
+        ended(rank, status);
+    }
+  }
+
+  void note(const Rank& rank, const std::string& what) const {
+    std::cerr << str("[rank ", rank.end.rank, "] ", what, '\n') << std::flush;
+  }
+
+  void ended(Rank& rank, int status) {
+    rank.ended = true;
+    rank.end.ended = Clock::now();
+    rank.end.wait_status = status;
+    rank.end.by_us = blows_ > 0 || interrupted_by_ != 0;
+    --running_;
+    if (status == 0 || ending_) return;
+    ending_ = true;
+    next_blow_ = Deadline::after(kLastWords);
+  }
+
+  // The ranks' process group has their own children, too; a rank that came late may not be in it.
+  void kill_all(int signal) const {
+    kill(-ranks_[0].child.pid, signal);
+    for (const Rank& rank : ranks_)
+      if (!rank.ended && getpgid(rank.child.pid) != ranks_[0].child.pid) kill(rank.child.pid, signal);
+  }
+
+  const SupervisorOptions& options_;
+  SignalQueue signals_;
+  JobStatus status_;
+  std::vector<Rank> ranks_;
+  std::vector<RankEnd> ends_;
+  int running_ = 0, interrupted_by_ = 0;
+  bool ending_ = false;  // a rank has failed
+  int blows_ = 0;        // signals sent since then
+  Deadline next_blow_;
+};
+
+}  // namespace
+
+JobResult supervise(const SupervisorOptions& options) {
+  CHECK(options.num_processes >= 1, "launch: ", options.num_processes, " processes, expected at least 1");
+  CHECK(options.machine_rank >= 0 && options.machine_rank < options.num_machines, "launch: machine ",
+        options.machine_rank, " of ", options.num_machines, " does not exist");
+  CHECK(!options.command.empty(), "launch: no program to run");
+  CHECK(options.num_machines == 1 || options.port != 0, "launch: a job on ", options.num_machines,
+        " machines needs an address and a port on which they meet");
+  return Supervisor(options).run();
+}
+
+}  // namespace ringgrad

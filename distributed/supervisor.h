@@ -1,0 +1,36 @@
+// Watches over the ranks of this machine: starts them, passes on their output and the signals that are meant for them,
+// and when one of them fails, ends all of them within a second and says which one was the first, and why.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace ringgrad {
+
+struct SupervisorOptions {
+  std::vector<std::string> command;  // what every rank runs
+  int num_processes = 1;             // on this machine
+  int num_machines = 1;
+  int machine_rank = 0;
+  std::string host = "127.0.0.1";  // MASTER_ADDR
+  int port = 0;                    // MASTER_PORT, below 65536; 0: a free one (one machine only)
+  std::string secret;              // empty: RINGGRAD_SECRET(_FILE) where it is set, else a new one
+  std::string log_directory;       // empty: no logs; else rankN.log of every rank
+};
+
+struct JobResult {
+  int exit_code = 0;   // 0; 5: a rank died; 6: timeout or out of step; or what all ranks ended with; 128 + signal
+  std::string report;  // a few lines on what happened, empty if nothing did
+};
+
+// Runs the job and returns when every rank of this machine has ended. Rank 0 writes to this process's output directly
+// (through a pipe where there are logs); other ranks' lines begin with "[rank 1] ". SIGINT, SIGTERM and SIGHUP are
+// passed on to the ranks, a second one kills them. A rank that is stopped is noted on stderr.
+//
+// Ranks get torchrun's environment (rendezvous.h), and one share of the cores each (RINGGRAD_THREADS, OMP_NUM_THREADS)
+// unless that is set. Throws AddressInUseError when the port is taken, IoError when the program cannot be executed,
+// and Error for options that make no sense.
+JobResult supervise(const SupervisorOptions& options);
+
+}  // namespace ringgrad

@@ -1,0 +1,46 @@
+// `ringgrad launch`: any program on several ranks.
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "distributed/supervisor.h"
+#include "models/program/commands.h"
+#include "models/program/exit_code.h"
+
+namespace ringgrad::program {
+
+int launch_program(const LaunchCommandOptions& options) {
+  if (options.machine_rank >= options.machines)
+    throw UsageError(fmt::format("launch: --node-rank {} does not exist with --nnodes {}; the first is 0",
+                                 options.machine_rank, options.machines));
+  if (options.machines > 1 && options.master_port == 0)
+    throw UsageError("launch: several machines need --master-addr and --master-port, the same on all of them");
+  const bool secret = std::getenv("RINGGRAD_SECRET") != nullptr || std::getenv("RINGGRAD_SECRET_FILE") != nullptr;
+  if (options.machines > 1 && !secret)
+    throw UsageError(
+        "launch: several machines need a secret, the same on all of them, so that no stranger can join:\n"
+        "  openssl rand -hex 32 > job.secret && chmod 600 job.secret && export RINGGRAD_SECRET_FILE=job.secret");
+  if (options.timeout_seconds > 0) setenv("RINGGRAD_TIMEOUT", fmt::format("{}", options.timeout_seconds).c_str(), 1);
+  std::error_code error;
+  if (!options.log_directory.empty()) std::filesystem::create_directories(options.log_directory, error);
+  if (error) throw IoError(fmt::format("launch: --log-dir {}: {}", options.log_directory, error.message()));
+
+  SupervisorOptions job;
+  job.command = options.command;
+  job.num_processes = options.processes;
+  job.num_machines = options.machines;
+  job.machine_rank = options.machine_rank;
+  job.host = options.master_address;
+  job.port = options.master_port;
+  job.log_directory = options.log_directory;
+  const JobResult result = supervise(job);
+  std::cerr << result.report;
+  if (result.exit_code != kOk)
+    std::cerr << fmt::format("ringgrad: failed (exit {}: {})\n", result.exit_code, describe(result.exit_code));
+  return result.exit_code;
+}
+
+}  // namespace ringgrad::program

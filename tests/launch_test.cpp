@@ -1,0 +1,355 @@
+// Jobs of real processes: this program starts itself again as the ranks, which then do what a scenario says.
+#include "distributed/launch.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "core/factory.h"
+#include "distributed/child_process.h"
+#include "distributed/first_cause.h"
+#include "distributed/init_process_group.h"
+#include "distributed/supervisor.h"
+#include "tests/catch.h"
+
+using namespace ringgrad;
+
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+void must(bool condition, const char* what) {
+  if (!condition) throw Error(what);
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class Directory {
+ public:
+  Directory() : path((std::filesystem::temp_directory_path() / "ringgrad-XXXXXX").string()) {
+    REQUIRE(mkdtemp(path.data()) != nullptr);
+  }
+  ~Directory() { std::filesystem::remove_all(path); }
+  std::string path;
+};
+
+SupervisorOptions job(const std::string& scenario, int ranks, const Directory& directory) {
+  setenv("TEST_SCENARIO", scenario.c_str(), 1);
+  setenv("TEST_DIRECTORY", directory.path.c_str(), 1);
+  SupervisorOptions options;
+  options.command = {"/proc/self/exe", "a rank of a job"};
+  options.num_processes = ranks;
+  options.log_directory = directory.path;
+  return options;
+}
+
+// -- what the ranks do ----------------------------------------------------------------------------------------------
+
+void train(int steps, const std::function<void(int rank, int64_t step)>& before_step) {
+  ProcessGroup& group = process_group();
+  const Tensor gradients(group.allocate_shared(4000), {1000}, {1}, 0, DType::Float32);
+  for (int64_t step = 0; step < steps; ++step) {
+    set_step(step);
+    set_phase(Phase::Backward);
+    before_step(group.rank(), step);
+    fill_(gradients, group.rank());
+    const auto about = std::make_shared<const std::string>("fc.weight fc.bias");
+    group.all_reduce(gradients, ReduceOp::Sum, {.async = true, .step = step, .bucket = 1, .about = about}).wait();
+    must(gradients.data<float>()[0] == static_cast<float>(group.size() * (group.size() - 1) / 2), "sum");
+  }
+}
+
+std::filesystem::path pid_file(int rank) { return variable("TEST_DIRECTORY") + "/pid" + std::to_string(rank); }
+
+void leave_pid(int rank) {
+  std::ofstream(pid_file(rank).string() + ".new") << getpid();
+  std::filesystem::rename(pid_file(rank).string() + ".new", pid_file(rank));
+}
+
+[[noreturn]] void sleep_for_ever() {
+  for (;;) pause();
+}
+
+void connected(const std::string& scenario) {
+  const auto at = [&](int culprit, int64_t when, auto what) {
+    train(1000, [=](int rank, int64_t step) {
+      if (rank == culprit && step == when) what();
+    });
+  };
+  InitOptions options;
+  options.channel = contains(scenario, "tcp") ? "tcp" : "auto";
+  options.timeout = std::chrono::milliseconds(contains(scenario, "slow") ? 700 : 30'000);
+  init_process_group(options);
+  if (contains(scenario, "train")) train(20, [](int, int64_t) {});
+  if (contains(scenario, "killed")) at(1, 12, [] { raise(SIGKILL); });
+  if (contains(scenario, "zero dies")) at(0, 3, [] { raise(SIGKILL); });
+  if (contains(scenario, "crash")) at(1, 5, [] { raise(SIGSEGV); });
+  if (contains(scenario, "exit")) at(1, 7, [] { _exit(3); });
+  if (contains(scenario, "throws")) at(1, 7, [] { throw Error("bad batch"); });
+  if (contains(scenario, "stopped")) at(1, 9, [] { raise(SIGSTOP); });
+  if (contains(scenario, "hangs")) at(1, 9, [] { sleep_for_ever(); });
+  if (contains(scenario, "skips")) at(1, 4, [] { process_group().barrier().wait(); });
+  destroy_process_group();
+}
+
+int rank_main() {
+  const std::string scenario = variable("TEST_SCENARIO");
+  const int rank = std::atoi(variable("RANK").c_str());
+  try {
+    if (scenario == "environment") {
+      for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"})
+        std::cout << name << '=' << variable(name) << '\n';
+      must(std::atoi(variable("MASTER_PORT").c_str()) > 0, "port");
+      must(variable("RINGGRAD_SECRET").size() == 64, "secret");
+      return 0;
+    }
+    if (scenario == "same code") return 4;
+    if (scenario == "one code") return rank == 1 ? 4 : 0;
+    if (scenario == "until interrupted") {
+      signal(SIGINT, [](int) { _exit(130); });
+      leave_pid(rank);
+      sleep_for_ever();
+    }
+    if (scenario == "ignores signals") {
+      for (const int ignored : {SIGINT, SIGTERM}) signal(ignored, SIG_IGN);
+      leave_pid(rank);
+      sleep_for_ever();
+    }
+    if (scenario == "launch") {
+      const int code = launch([] { train(5, [](int, int64_t) {}); }, {.num_processes = 9});
+      std::cout << "launch returned " << code << std::endl;
+      return code;
+    }
+    if (scenario == "launch throws") {
+      return launch([] {
+        train(5, [](int r, int64_t step) {
+          if (r == 1 && step == 3) throw Error("loss is NaN");
+        });
+      });
+    }
+    connected(scenario);
+    return 0;
+  } catch (const DistributedError& error) {
+    const Failure failure = failure_of(std::current_exception());
+    std::cout << error.what() << std::endl;
+    return failure.kind == FailureKind::Died ? 5 : 6;
+  } catch (const std::exception& error) {
+    report_failure({FailureKind::Died, error.what()}, /*noticed=*/false);
+    std::cout << error.what() << std::endl;
+    return 1;
+  }
+}
+
+// -- a launcher in a process of its own -----------------------------------------------------------------------------
+
+ChildProcess start_launcher(const std::string& scenario, int ranks, const Directory& directory) {
+  ChildOptions options;
+  options.command = {"/proc/self/exe", "a launcher of a job"};
+  options.environment = {
+      {"TEST_SCENARIO", scenario}, {"TEST_DIRECTORY", directory.path}, {"TEST_RANKS", std::to_string(ranks)}};
+  return start_child(options);
+}
+
+pid_t await_pid(int rank, const Directory& directory) {
+  setenv("TEST_DIRECTORY", directory.path.c_str(), 1);
+  while (!std::filesystem::exists(pid_file(rank))) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return std::stoi(read_file(pid_file(rank)));
+}
+
+int exit_code_of(const ChildProcess& child) {
+  int status = 0;
+  REQUIRE(waitpid(child.pid, &status, 0) == child.pid);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+bool is_gone(pid_t pid) {  // or a zombie of somebody who does not care
+  const std::string status = read_file("/proc/" + std::to_string(pid) + "/stat");
+  return status.empty() || contains(status, ") Z ");
+}
+
+}  // namespace
+
+// These two are run by the others, in processes of their own; by themselves they do nothing.
+TEST_CASE("a rank of a job", "[.]") {
+  if (variable("RINGGRAD_STATUS_FD").empty()) return;
+  const int code = rank_main();
+  std::cout << std::flush;
+  std::_Exit(code);
+}
+
+TEST_CASE("a launcher of a job", "[.]") {
+  if (variable("TEST_RANKS").empty()) return;
+  SupervisorOptions options;
+  options.command = {"/proc/self/exe", "a rank of a job"};
+  options.num_processes = std::atoi(variable("TEST_RANKS").c_str());
+  const JobResult result = supervise(options);
+  std::cout << result.report << std::flush;
+  std::_Exit(result.exit_code);
+}
+
+TEST_CASE("a job that goes well", "[launch][quick]") {
+  const Directory directory;
+  const std::string scenario = GENERATE("train", "train tcp");
+  const JobResult result = supervise(job(scenario, 3, directory));
+  CAPTURE(result.report);
+  REQUIRE(result.exit_code == 0);
+  REQUIRE(result.report.empty());
+}
+
+TEST_CASE("ranks get torchrun's environment", "[launch][quick]") {
+  const Directory directory;
+  SupervisorOptions options = job("environment", 2, directory);
+  options.num_machines = 3;
+  options.machine_rank = 2;
+  options.port = 12345;
+  options.secret = std::string(64, 'x');
+  REQUIRE(supervise(options).exit_code == 0);
+  const std::string log = read_file(directory.path + "/rank5.log");
+  REQUIRE(contains(log, "RANK=5\nWORLD_SIZE=6\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=127.0.0.1\n"));
+}
+
+TEST_CASE("a rank that is killed is the first cause, with step and bucket", "[launch][quick]") {
+  const Directory directory;
+  const std::string channel = GENERATE("", " tcp");
+  const JobResult result = supervise(job("killed" + channel, 3, directory));
+  CAPTURE(result.report);
+  REQUIRE(result.exit_code == 5);
+  REQUIRE(result.report.rfind("[rank 1] was killed by signal 9 (Killed) in backward, step 12, last bucket 1", 0) == 0);
+  REQUIRE(contains(result.report, "stopped all 3 ranks in"));
+  for (const char* other : {"/rank0.log", "/rank2.log"}) {
+    const std::string log = read_file(directory.path + other);
+    CAPTURE(log);
+    REQUIRE(contains(log, "rank 1 died"));
+    REQUIRE(contains(log, "step 12, bucket 1 (fc.weight fc.bias)"));
+  }
+}
+
+TEST_CASE("rank 0 is no exception", "[launch][quick]") {
+  const Directory directory;
+  const JobResult result = supervise(job("zero dies", 2, directory));
+  REQUIRE(result.exit_code == 5);
+  REQUIRE(contains(result.report, "[rank 0] was killed by signal 9 (Killed) in backward, step 3"));
+}
+
+TEST_CASE("a rank that ends or throws is the first cause", "[launch][quick]") {
+  const Directory directory;
+  JobResult result = supervise(job("exit", 2, directory));
+  CAPTURE(result.report);
+  REQUIRE(result.exit_code == 5);
+  REQUIRE(contains(result.report, "[rank 1] ended with exit code 3 in backward, step 7"));
+  result = supervise(job("throws", 2, directory));
+  REQUIRE(result.exit_code == 5);
+  REQUIRE(contains(result.report, "[rank 1] ended with exit code 1 in backward, step 7"));
+  REQUIRE(contains(result.report, ": bad batch\n"));
+}
+
+TEST_CASE("a rank that is stopped or hangs is named at the deadline", "[launch]") {
+  const Directory directory;
+  const std::string channel = GENERATE("", " tcp");
+  const bool stopped = GENERATE(true, false);
+  const JobResult result = supervise(job((stopped ? "slow stopped" : "slow hangs") + channel, 3, directory));
+  CAPTURE(result.report, channel, stopped);
+  REQUIRE(result.exit_code == 6);
+  for (const char* other : {"/rank0.log", "/rank2.log"}) {
+    const std::string log = read_file(directory.path + other);
+    CAPTURE(log);
+    REQUIRE(contains(log, "step 9, bucket 1"));
+    REQUIRE(contains(log, stopped ? "rank 1 does not answer: it is stopped" : "rank 1 has not come to it"));
+  }
+}
+
+TEST_CASE("a rank that is out of step ends the job at once", "[launch][quick]") {
+  const Directory directory;
+  const std::string channel = GENERATE("", " tcp");
+  const JobResult result = supervise(job("skips" + channel, 3, directory));
+  CAPTURE(result.report);
+  REQUIRE(result.exit_code == 6);
+  REQUIRE(contains(result.report, "ranks are out of step"));
+  REQUIRE(contains(result.report, "barrier"));
+}
+
+TEST_CASE("the job ends with the code on which all ranks agree", "[launch][quick]") {
+  const Directory directory;
+  REQUIRE(supervise(job("same code", 2, directory)).exit_code == 4);
+  const JobResult one = supervise(job("one code", 2, directory));
+  REQUIRE(one.exit_code == 5);
+  REQUIRE(contains(one.report, "[rank 1] ended with exit code 4 in start-up"));
+}
+
+TEST_CASE("no rank outlives a launcher that is killed", "[launch][quick]") {
+  const Directory directory;
+  const ChildProcess launcher = start_launcher("ignores signals", 2, directory);
+  const pid_t ranks[] = {await_pid(0, directory), await_pid(1, directory)};
+  kill(launcher.pid, SIGKILL);
+  REQUIRE(exit_code_of(launcher) == 128 + SIGKILL);
+  for (const pid_t rank : ranks)
+    while (!is_gone(rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+TEST_CASE("signals are passed on, and a second one kills", "[launch][quick]") {
+  const Directory directory;
+  const bool stubborn = GENERATE(false, true);
+  const ChildProcess launcher = start_launcher(stubborn ? "ignores signals" : "until interrupted", 2, directory);
+  const pid_t ranks[] = {await_pid(0, directory), await_pid(1, directory)};
+  kill(launcher.pid, SIGINT);
+  if (stubborn) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // two signals at once would be one
+    kill(launcher.pid, SIGINT);
+  }
+  REQUIRE(exit_code_of(launcher) == 130);
+  for (const pid_t rank : ranks) REQUIRE(is_gone(rank));
+}
+
+TEST_CASE("a program that does not exist is named", "[launch][quick]") {
+  const Directory directory;
+  SupervisorOptions options = job("", 2, directory);
+  options.command = {"/no/such/program"};
+  try {
+    (void)supervise(options);
+    FAIL("started");
+  } catch (const IoError& error) {
+    REQUIRE(contains(error.what(), "cannot execute '/no/such/program': No such file or directory"));
+  }
+}
+
+TEST_CASE("launch calls the function on every rank", "[launch][quick]") {
+  const Directory directory;
+  REQUIRE(supervise(job("launch", 2, directory)).exit_code == 0);
+  REQUIRE(read_file(directory.path + "/rank1.log").find("launch returned 0") != std::string::npos);
+  const JobResult result = supervise(job("launch throws", 2, directory));
+  CAPTURE(result.report);
+  REQUIRE(result.exit_code == 5);
+  REQUIRE(contains(result.report, "[rank 1] ended with exit code 1 in backward, step 3"));
+  REQUIRE(contains(result.report, "loss is NaN"));
+  REQUIRE(contains(read_file(directory.path + "/rank0.log"), "rank 1 failed: loss is NaN"));
+}
+
+TEST_CASE("launch of one process starts none", "[launch][quick]") {
+  bool called = false;
+  REQUIRE(launch([&] { called = process_group().size() == 1; }) == 0);
+  REQUIRE(called);
+  REQUIRE(!is_process_group_initialized());
+}
+
+TEST_CASE("launch refuses what cannot be", "[launch][quick]") {
+  const auto nothing = [] {};
+  REQUIRE_THROWS_AS(launch(nothing, {.num_processes = 2, .num_machines = 2}), Error);
+  REQUIRE_THROWS_AS(launch(nothing, {.num_processes = 2, .dist_url = "udp://x:1"}), Error);
+  REQUIRE_THROWS_AS(launch(nothing, {.num_processes = 2, .dist_url = "tcp://x:port"}), Error);
+}

@@ -1,0 +1,82 @@
+// Layouts propagate: a convolution picks the one that suits its device, and what follows keeps it.
+#include <cmath>
+#include <limits>
+
+#include "autograd/ops.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+#include "core/random.h"
+#include "tests/catch.h"
+#include "tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+Tensor random(const Shape& shape, DType dtype = DType::Float32) {
+  const Tensor x = empty(shape);
+  normal_(x, 0, 1);
+  return to(x, dtype).detach();
+}
+
+}  // namespace
+
+TEST_CASE("from the first convolution to the last pooling images stay channel-blocked", "[quick][layout]") {
+  const Tensor image = random({2, 3, 12, 12}), w1 = random({20, 3, 3, 3}), w2 = random({20, 20, 3, 3});
+  for (const Tensor* w : {&w1, &w2}) w->set_requires_grad();
+  const Tensor first = conv2d(image, w1, {}, {.padding = 1});
+  const Tensor normal = batch_norm(first, {}, {}, {}, {}, {.activation = Activation::Relu});
+  const Tensor second = conv2d(normal, w2, {}, {.padding = 1});
+  const Tensor joined = relu(add(second, normal));
+  const Tensor pooled = adaptive_avg_pool2d(avg_pool2d(max_pool2d(joined, {}), {}), 1);
+  for (const Tensor* x : {&first, &normal, &second, &joined, &pooled}) CHECK(x->layout() == Layout::ChannelBlocked);
+  const Tensor flat = flatten(pooled, 1);
+  CHECK(flat.layout() == Layout::Strided);
+  mean(flat).backward();
+  CHECK(w1.grad().is_contiguous());
+  CHECK(std::isfinite(mean(w1.grad()).item<float>()));
+}
+
+TEST_CASE("convolutions without fast kernels take strided images", "[quick][layout]") {
+  const Tensor x = random({1, 16, 8, 8}), w = random({16, 16, 3, 3});
+  CHECK(conv2d(x, w, {}, {.dilation = 2}).layout() == Layout::Strided);
+  CHECK(conv2d(x, w, {}, {.stride = {1, 2}}).layout() == Layout::Strided);
+  CHECK(conv2d(to(x, DType::Float64), to(w, DType::Float64)).layout() == Layout::Strided);
+  const Tensor blocked = conv2d(x, w);
+  CHECK(conv2d(blocked, random({16, 1, 3, 3}), {}, {.groups = 16}).layout() == Layout::Strided);
+}
+
+TEST_CASE("the gradient of a leaf is strided, however its consumers read it", "[quick][layout]") {
+  for (const int64_t channels : {3, 16}) {
+    const Tensor x = random({2, channels, 6, 6}).set_requires_grad();
+    mean(conv2d(x, random({16, channels, 3, 3}))).backward();
+    CHECK(x.grad().is_contiguous());
+  }
+}
+
+TEST_CASE("16-bit images and float32 parameters", "[quick][layout]") {
+  for (const DType dtype : {DType::BFloat16, DType::Float16}) {
+    const Tensor x = random({2, 16, 6, 6}, dtype).set_requires_grad();
+    const Tensor w = random({16, 16, 3, 3}).set_requires_grad(), b = random({16}).set_requires_grad();
+    const Tensor y = conv2d(x, w, b);
+    CHECK(y.dtype() == dtype);
+    mean(y).backward();
+    CHECK(x.grad().dtype() == dtype);
+    CHECK(w.grad().dtype() == DType::Float32);
+    CHECK(b.grad().dtype() == DType::Float32);
+    CHECK(std::abs(to_vector<float>(b.grad())[3] - 1.0f / 16) < 1e-3f);
+  }
+}
+
+TEST_CASE("what is not a number reaches the outputs of a convolution, and only those of its image", "[quick][layout]") {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    const Tensor x = random({2, 16, 9, 9}), w = random({16, 16, 3, 3});
+    x.data<float>()[(3 * 9 + 4) * 9 + 4] = bad;  // image 0, channel 3, pixel (4, 4)
+    const Tensor y = as_contiguous(conv2d(x, w, {}, {.padding = 1}));
+    for (int64_t k = 0; k < 16; ++k) {
+      CHECK(!std::isfinite(y.data<float>()[(k * 9 + 4) * 9 + 4]));
+      for (int64_t i = 0; i < 81; ++i) REQUIRE(std::isfinite(y.data<float>()[(16 + k) * 81 + i]));
+    }
+  }
+}
