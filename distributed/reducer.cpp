@@ -35,7 +35,8 @@ Reducer::Reducer(ProcessGroup& group, NamedParameters parameters, std::vector<Te
       parameters_(std::move(parameters)),
       lay_out_(std::move(lay_out)),
       options_(std::move(options)),
-      exchange_(group, std::move(buffers)) {
+      exchange_(group, std::move(buffers)),
+      usual_samples_(options_.usual_samples) {
   // Two reducers of one group may have the same layout; a random number keeps their buckets apart.
   const Tensor identity = tensor<int64_t>({static_cast<int64_t>(std::random_device()())});
   group_.broadcast(identity, 0).wait();
@@ -117,7 +118,7 @@ void Reducer::output_reached(int64_t samples) {
   samples_ += static_cast<double>(samples);
   if (!synchronizing_) return;
   set_phase(Phase::Backward);
-  if (expected_samples_ == 0) expect(exchange_.run(samples_, flag_, options_for(-1, sample_counts_)).samples);
+  learn_usual_samples();
   launch_ready(*pass);
 }
 
@@ -167,8 +168,10 @@ void Reducer::scale(const Tensor& x, double factor) const {
   if (factor != 1) kernels::affine(x, x, factor, 0);
 }
 
-void Reducer::expect(double total_samples) {
-  if (total_samples > 0) expected_samples_ = total_samples / group_.size();
+void Reducer::learn_usual_samples() {
+  if (usual_samples_ > 0) return;
+  const double mean = exchange_.run(samples_, flag_, options_for(-1, sample_counts_)).samples / group_.size();
+  usual_samples_ = mean > 0 ? mean : 1;
 }
 
 // Buckets in their order, whatever became ready first: all ranks must issue the same collectives. The last one is left
@@ -184,7 +187,7 @@ void Reducer::launch(bool async) {
   Bucket& bucket = buckets_[next_];
   BucketLog& log = log_.buckets[next_];
   ++next_;
-  if (expected_samples_ > 0) scale(bucket.flat, samples_ / expected_samples_);
+  scale(bucket.flat, samples_ / usual_samples_);
   CollectiveOptions options = options_for(index, bucket.names);
   options.async = async;
   log.launched = seconds_since(begun_);
@@ -223,10 +226,8 @@ void Reducer::exchange_samples() {
   any_flag_ = sum.flag;
   any_samples_ = sum.samples > 0;
   samples_ = 0;
-  const double expected = expected_samples_;
-  expect(sum.samples);
-  if (any_samples_)
-    for (const GradArena& arena : arenas_) scale(arena.flat, expected / expected_samples_);
+  if (!any_samples_) return;
+  for (const GradArena& arena : arenas_) scale(arena.flat, usual_samples_ / (sum.samples / group_.size()));
 }
 
 // After the first step the order is known in which gradients really become ready; rank 0's counts.
@@ -246,7 +247,7 @@ bool Reducer::shadow() {
   begin();
   for (const GradArena& arena : arenas_) fill_(arena.flat, 0);
   for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.set_grad(views_[i]);
-  if (expected_samples_ == 0) expect(exchange_.run(0, flag_, options_for(-1, sample_counts_)).samples);
+  learn_usual_samples();
   finish(true);
   return any_samples_;
 }

@@ -12,8 +12,8 @@
 // Note [Weights]
 // A rank's loss is the mean over its own samples, so the gradient of the global mean is Σ n_r g_r / Σ n_r. Counting the
 // samples first would cost a round trip before the first bucket. Instead rank r multiplies by n_r / c, where c is the
-// mean count of the step before, and afterwards all multiply by c / mean(n), which the end of the step tells them. As
-// long as all batches are equally large both factors are 1, and nothing is multiplied at all.
+// usual count, and afterwards all multiply by c / mean(n), which the end of the step tells them. As long as all batches
+// are as large as usual both factors are 1, and nothing is multiplied at all.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,9 @@ struct ReducerOptions {
   BucketCaps caps = {};
   CommHook comm_hook = {};   // undefined: plain average
   bool check_finite = true;  // throw when a gradient is NaN or infinite; off where a loss scale makes that normal
-  bool overlap = true;       // off: launch all buckets after backward (to measure what overlap is worth)
+  // c in Note [Weights]: how many samples a rank usually has; 0: the mean of the first step. The same on all ranks.
+  double usual_samples = 0;
+  bool overlap = true;  // off: launch all buckets after backward (to measure what overlap is worth)
 };
 
 class Reducer : public std::enable_shared_from_this<Reducer> {
@@ -90,8 +92,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void launch_ready(const Pass& pass);
   void launch(bool async);
   void finish(bool reached);
+  void learn_usual_samples();
   void exchange_samples();
-  void expect(double total_samples);
   void adopt_ready_order();
   void scale(const Tensor& x, double factor) const;
   CollectiveOptions options_for(int bucket, const std::shared_ptr<const std::string>& about) const;
@@ -122,7 +124,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   bool synchronizing_ = true;
   int64_t step_ = -1, last_step_ = -1, stride_ = 1;  // stride: between the last two steps that were averaged
   double samples_ = 0;                               // of this rank since the last averaging
-  double expected_samples_ = 0;                      // c in Note [Weights]; 0: before the first step
+  double usual_samples_ = 0;                         // c in Note [Weights]; 0: before the first step
   bool any_samples_ = false;                         // some rank had samples in the last step
   bool flag_ = false, any_flag_ = false;
 
