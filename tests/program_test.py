@@ -138,10 +138,9 @@ class Program(unittest.TestCase):
         self.assertNotEqual(model[0], model[2])
 
     def test_threads_and_workers_do_not_change_the_result(self):
-        self.run_program("train", "--batch", "32", "--out", "a", "--max-steps", "8", "--workers", "0",
-                         env={"RINGGRAD_THREADS": "1"})
-        self.run_program("train", "--batch", "32", "--out", "b", "--max-steps", "8", "--workers", "3",
-                         env={"RINGGRAD_THREADS": "3"})
+        common = ["--batch", "32", "--max-steps", "8", "--parallel", "none"]
+        self.run_program("train", *common, "--out", "a", "--workers", "0", env={"RINGGRAD_THREADS": "1"})
+        self.run_program("train", *common, "--out", "b", "--workers", "3", env={"RINGGRAD_THREADS": "3"})
         self.assertEqual(sha256(self.dir / "a/model.safetensors"), sha256(self.dir / "b/model.safetensors"))
 
     def test_resume_is_bit_exact(self):
@@ -172,12 +171,57 @@ class Program(unittest.TestCase):
     def test_full_disk_keeps_the_old_checkpoint(self):
         self.short_run("run", 2)
         before = sha256(self.dir / "run/checkpoint.safetensors")
-        limited = f'ulimit -f 64; trap "" XFSZ; exec "{PROGRAM}" train --resume run --max-steps 1'
+        limited = f'ulimit -f 64; trap "" XFSZ; exec "{PROGRAM}" train --resume run --max-steps 1 --parallel none'
         done = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, cwd=self.dir,
                               env={**os.environ, "RINGGRAD_DATA_DIR": self.shared})
         self.assertEqual(done.returncode, 8, done.stderr)
         self.assertEqual(before, sha256(self.dir / "run/checkpoint.safetensors"))
         self.assertEqual([], list((self.dir / "run").glob("*.tmp*")))
+
+    # ---- several ranks -----------------------------------------------------------------------------------------------
+
+    def test_ranks_do_what_one_rank_does(self):
+        # 12,000 images in batches of 5,999: the third one has 2, so that of 7 ranks 5 have none. LeNet has no batch norm.
+        common = ["--model", "lenet", "--batch", "5999", "--epochs", "1", "--json"]
+        alone = json.loads(self.run_program("train", *common, "--parallel", "none", "--out", "1").stdout)
+        done = self.run_program("train", *common, "--ranks", "7", "--out", "7", env={"RINGGRAD_THREADS": "1"})
+        several = json.loads(done.stdout)
+        self.assertIn("parameters bit-identical on 7 of 7 ranks", done.stderr)
+        self.assertEqual(several["steps"], 3)
+        self.assertAlmostEqual(several["test_loss"], alone["test_loss"], delta=1e-4)
+
+    def test_resume_on_another_number_of_ranks(self):
+        common = ["--batch", "96", "--epochs", "1", "--out", "run"]
+        self.run_program("train", *common, "--ranks", "2", "--max-steps", "5")
+        for ranks in ("3", "1", "2"):
+            self.run_program("train", "--resume", "run", "--ranks", ranks, "--max-steps", "4")
+        evaluated = json.loads(self.run_program("eval", "run", "--json").stdout)
+        self.assertEqual(evaluated["total"], 2000)
+
+    def test_ranks_that_cannot_be(self):
+        done = self.run_program("train", "--batch", "100", "--ranks", "3", code=2)
+        self.assertIn("100 does not divide by 3 ranks. Try 99 or 102.", done.stderr)
+        self.assertIn("Did you mean 'ddp'?", self.run_program("train", "--parallel", "dpp", code=2).stderr)
+        self.run_program("train", "--parallel", "none", "--ranks", "2", code=2)
+
+    def test_a_killed_rank_is_named_with_the_last_checkpoint(self):
+        child = self.start("train", "--batch", "32", "--epochs", "50", "--ranks", "2", "--save-every", "5", "--out", "run")
+        deadline = time.time() + 60
+        while not (self.dir / "run/checkpoint.safetensors").exists() and time.time() < deadline:
+            time.sleep(0.02)
+        ranks = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        os.kill(int(ranks[1]), signal.SIGKILL)
+        out, err = child.communicate(timeout=20)
+        self.assertEqual(child.returncode, 5, err)
+        self.assertIn("[rank 1] was killed by signal 9", err)
+        self.assertIn("last checkpoint: run/checkpoint.safetensors", err)
+        self.assertNotIn("rank 0 died", err)
+        self.run_program("train", "--resume", "run", "--max-steps", "3")
+
+    def test_a_launcher_starts_training_unchanged(self):
+        done = self.run_program("launch", "-n", "3", "--", str(PROGRAM), "train", "--batch", "96", "--max-steps", "4",
+                                "--out", "run")
+        self.assertIn("parameters bit-identical on 3 of 3 ranks", done.stdout)
 
     # ---- the other commands ------------------------------------------------------------------------------------------
 

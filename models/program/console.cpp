@@ -14,6 +14,7 @@ namespace ringgrad::program {
 namespace {
 
 ConsoleOptions options;
+bool silent = false;
 
 bool fancy() {  // stderr is a terminal that understands escapes
   static const bool capable = [] {
@@ -35,11 +36,19 @@ constexpr double kRedrawSeconds = 0.1, kPlainSeconds = 30;
 void configure_console(const ConsoleOptions& wanted) { options = wanted; }
 bool json_wanted() { return options.json; }
 
-void result(const std::string& line) { (options.json ? std::cerr : std::cout) << line << std::endl; }
+void silence_console() {
+  silent = true;
+  options.quiet = true;
+}
+
+void result(const std::string& line) {
+  if (!silent) (options.json ? std::cerr : std::cout) << line << std::endl;
+}
 void message(const std::string& line) {
   if (!options.quiet) std::cerr << line << std::endl;
 }
 void print_json(const nlohmann::json& document) {
+  if (silent) return;
   // Bytes that are no UTF-8 (a file name, say) are replaced rather than refused.
   std::cout << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }

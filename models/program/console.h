@@ -16,6 +16,7 @@ struct ConsoleOptions {
   bool plain = false;  // no bar and no colour, even on a terminal
 };
 void configure_console(const ConsoleOptions& options);
+void silence_console();  // from now on nothing is printed: of several ranks only one speaks
 
 bool json_wanted();
 void result(const std::string& line);   // a line of the answer

@@ -64,6 +64,15 @@ RunDirectory RunDirectory::open(const std::string& path) {
   return RunDirectory(fs::is_symlink(path) ? fs::canonical(path) : fs::path(path));
 }
 
+void RunDirectory::discard() const {
+  std::error_code ignored;
+  if (std::distance(fs::directory_iterator(path_, ignored), fs::directory_iterator()) > 1) return;
+  fs::remove(path_ / "config.json", ignored);
+  fs::remove(path_, ignored);
+  const fs::path latest = fs::path(kRuns) / "latest";
+  if (fs::is_symlink(latest) && !fs::exists(latest)) fs::remove(latest, ignored);
+}
+
 void RunDirectory::write_config(const nlohmann::json& config) const {
   const fs::path file = path_ / "config.json";
   std::ofstream out(file);

@@ -17,6 +17,9 @@ class RunDirectory {
   // An existing run; throws DataError where it has no config.json.
   static RunDirectory open(const std::string& path);
 
+  // Removes a directory that holds nothing but what write_config() has written.
+  void discard() const;
+
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoint() const { return path_ / "checkpoint.safetensors"; }
   std::filesystem::path model() const { return path_ / "model.safetensors"; }

@@ -1,5 +1,7 @@
 // `ringgrad train`
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <optional>
 
 #include <fmt/format.h>
@@ -8,6 +10,8 @@
 
 #include "core/error.h"
 #include "data/registry.h"
+#include "distributed/init_process_group.h"
+#include "distributed/launch.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/data_directory.h"
@@ -15,6 +19,7 @@
 #include "models/program/interrupt.h"
 #include "models/program/run_directory.h"
 #include "models/program/saved_model.h"
+#include "models/program/suggest.h"
 #include "models/program/training.h"
 
 namespace ringgrad::program {
@@ -51,8 +56,29 @@ void check_options(const TrainOptions& o) {
                            o.cutout || o.flip || o.nesterov || !o.out.empty();
   if (!o.resume.empty() && sets_recipe)
     throw UsageError("--resume takes model, recipe and directory from the run; leave those options out");
+  if (!o.parallel.empty() && o.parallel != "none" && o.parallel != "ddp")
+    throw UsageError(fmt::format("--parallel is '{}', expected none or ddp", o.parallel) +
+                     did_you_mean(o.parallel, {"none", "ddp"}));
+  if (o.parallel == "none" && o.ranks > 1)
+    throw UsageError(fmt::format("--parallel none is one rank, and --ranks is {}; leave one of them out", o.ranks));
   if (o.dtype != "fp32") throw UsageError(fmt::format("--dtype is '{}', expected fp32", o.dtype));
   check_device("train", Device(o.device));
+}
+
+// How many ranks train. Without a word about it: two, where there are two cores and the batch can be halved.
+int ranks_for(const TrainOptions& options, int64_t batch) {
+  const bool cpu = Device(options.device).is_cpu();
+  if (options.ranks == 0 && options.parallel.empty()) return cpu && cpu_cores() >= 2 && batch % 2 == 0 ? 2 : 1;
+  if (options.parallel == "none") return 1;
+  if (!cpu) throw UsageError(fmt::format("--parallel ddp needs --device cpu in this version, not {}", options.device));
+  return options.ranks > 0 ? options.ranks : 2;
+}
+
+void check_divisible(int64_t batch, int ranks) {
+  if (batch % ranks == 0) return;
+  const int64_t below = batch / ranks * ranks, above = below + ranks;
+  throw UsageError(fmt::format("--batch is the global batch; {} does not divide by {} ranks. Try {}{}.", batch, ranks,
+                               below > 0 ? fmt::format("{} or ", below) : "", above));
 }
 
 // What this call has done; a resumed run counts anew.
@@ -62,74 +88,83 @@ struct Tally {
   double images_per_second() const { return seconds > 0 ? static_cast<double>(images) / seconds : 0; }
 };
 
+std::string describe_ranks(const TrainOptions& options, const ProcessGroup* group) {
+  if (!group) return fmt::format("{}, {} threads", options.device, cpu_cores());
+  return fmt::format("DDP, {} ranks ({}) · {}, {} thread{} per rank", group->size(), group->backend(), options.device,
+                     cpu_cores(), cpu_cores() == 1 ? "" : "s");
+}
+
 void print_header(const RunConfig& config, const TrainOptions& options, Training& training,
-                  const ImageDataset& train_set, const ImageDataset& test_set) {
+                  const ImageDataset& train_set, const ImageDataset& test_set, const ProcessGroup* group) {
   const auto& shape = train_set.images.shape();
-  message(fmt::format("{} · {}, {} threads · seed {}", bold("ringgrad " RINGGRAD_VERSION), options.device, cpu_cores(),
+  message(fmt::format("{} · {} · seed {}", bold("ringgrad " RINGGRAD_VERSION), describe_ranks(options, group),
                       config.seed));
   message(fmt::format("data    {} {} train / {} test, {}×{}×{}", config.recipe.data, with_commas(train_set.size()),
                       with_commas(test_set.size()), shape[2], shape[3], shape[1]));
   message(fmt::format("model   {} {} parameters", config.recipe.model, with_commas(training.model().num_parameters())));
-  message(fmt::format("recipe  {} · batch {} · {} steps × {} epochs", summary(config.recipe), config.recipe.batch,
-                      training.steps_per_epoch(), config.recipe.epochs));
+  const std::string parts =
+      group ? fmt::format(" = {} × {} ranks", config.recipe.batch / group->size(), group->size()) : "";
+  message(fmt::format("recipe  {} · batch {}{} · {} steps × {} epochs", summary(config.recipe), config.recipe.batch,
+                      parts, training.steps_per_epoch(), config.recipe.epochs));
 }
 
-void report_epoch(const RunDirectory& run, const Training& training, const Evaluation& test, double images_per_second,
-                  double seconds) {
-  result(fmt::format("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f} img_s={:.0f} sec={:.2f}",
-                     training.epoch(), training.step(), training.mean_loss(), test.accuracy(), test.loss,
-                     images_per_second, seconds));
-  run.append_metrics({{"epoch", training.epoch()},
-                      {"step", training.step()},
-                      {"loss", training.mean_loss()},
-                      {"test_accuracy", test.accuracy()},
-                      {"test_loss", test.loss},
-                      {"images_per_second", images_per_second},
-                      {"seconds", seconds}});
+// What an epoch came to. Collective where training is.
+struct EpochReport {
+  double loss, images_per_second, seconds;
+  Evaluation test;
+  std::optional<double> waiting;  // for other ranks and their gradients, as a part of the time
+  std::optional<uint64_t> hash;   // of the parameters, the same on all ranks
+};
+
+void report_epoch(const RunDirectory& run, const Training& training, const EpochReport& epoch) {
+  std::string line = fmt::format(
+      "epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f} img_s={:.0f} sec={:.2f}", training.epoch(),
+      training.step(), epoch.loss, epoch.test.accuracy(), epoch.test.loss, epoch.images_per_second, epoch.seconds);
+  nlohmann::json metrics = {{"epoch", training.epoch()},    {"step", training.step()},
+                            {"loss", epoch.loss},           {"test_accuracy", epoch.test.accuracy()},
+                            {"test_loss", epoch.test.loss}, {"images_per_second", epoch.images_per_second},
+                            {"seconds", epoch.seconds}};
+  if (epoch.waiting && epoch.hash) {
+    line += fmt::format(" comm_wait={:.3f} hash={:016x}", *epoch.waiting, *epoch.hash);
+    metrics["waiting_for_communication"] = *epoch.waiting;
+    metrics["parameter_hash"] = fmt::format("{:016x}", *epoch.hash);
+  }
+  result(line);
+  run.append_metrics(metrics);
 }
 
 int stopped_by_signal(const RunDirectory& run, const Training& training) {
   result(fmt::format("stopped at step {} · resume: ringgrad train --resume {}", training.step(), run.path().string()));
-  return 128 + interrupted();
+  return 128 + (interrupted() ? interrupted() : SIGINT);  // the signal may have reached another rank only
 }
 
-}  // namespace
-
-int train(const TrainOptions& options) {
-  check_options(options);
-  const bool resuming = !options.resume.empty();
-  std::optional<RunDirectory> run;
-  if (resuming) run = RunDirectory::open(options.resume);
-  const RunConfig config =
-      resuming ? config_of(*run) : RunConfig{make_recipe(options), data_directory(options.data_dir), options.seed};
-
+// One rank of a training run, or the only one. `run` is nullptr on the ranks that write nothing.
+int train_rank(const TrainOptions& options, const RunConfig& config, const RunDirectory* run, ProcessGroup* group) {
+  if (group && !group->is_main_process()) silence_console();
   const ImageDataset train_set = load_dataset(config.recipe.data, Split::Train, config.data_dir);
   const ImageDataset test_set = load_dataset(config.recipe.data, Split::Test, config.data_dir);
   const Device device(options.device);
-  Training training(config.recipe, train_set, device, config.seed, options.workers);
-  if (resuming) {
-    training.load(run->checkpoint());
-  } else {
-    run = RunDirectory::create(options.out, config.recipe.data + "-" + config.recipe.model);
-    run->write_config(to_json(config));
-  }
-  print_header(config, options, training, train_set, test_set);
+  Training training(config.recipe, train_set, device, config.seed, options.workers, group);
+  if (!options.resume.empty()) training.load(RunDirectory::open(options.resume).checkpoint());
+  const std::filesystem::path checkpoint = run ? run->checkpoint() : "";
+  print_header(config, options, training, train_set, test_set, group);
   catch_interrupts();
 
   Tally tally;
-  std::optional<Evaluation> test;  // of the weights as they stand
+  std::optional<EpochReport> last;  // of the weights as they stand
   bool stop = false;
   while (training.epoch() < config.recipe.epochs && !stop) {
     Progress progress(fmt::format("{:5}", training.epoch() + 1), training.steps_per_epoch());
     const auto start = Clock::now();
     const int64_t images_before = training.at_epoch_end() ? 0 : training.images();
-    test.reset();
+    const double waited_before = group ? training.distributed()->totals().exposed_seconds : 0;
+    last.reset();
     training.run_epoch([&] {
       ++tally.steps;
       const int64_t done = (training.step() - 1) % training.steps_per_epoch() + 1;
-      progress.update(done, [&] { return fmt::format("loss {:.3f}", training.mean_loss()); });
-      if (options.save_every > 0 && training.step() % options.save_every == 0) training.save(run->checkpoint());
-      stop = interrupted() || (options.max_steps > 0 && tally.steps >= options.max_steps);
+      progress.update(done, [&] { return fmt::format("loss {:.3f}", training.own_mean_loss()); });
+      if (options.save_every > 0 && training.step() % options.save_every == 0) training.save(checkpoint);
+      stop = training.interrupted() || (options.max_steps > 0 && tally.steps >= options.max_steps);
       return stop;
     });
     progress.clear();
@@ -138,31 +173,109 @@ int train(const TrainOptions& options) {
     tally.seconds += seconds;
     tally.images += images;
 
-    training.save(run->checkpoint());
-    if (interrupted()) return stopped_by_signal(*run, training);
+    training.save(checkpoint);
+    if (training.interrupted()) return run ? stopped_by_signal(*run, training) : kOk;
     if (training.at_epoch_end()) {
-      test = evaluate(training.model(), test_set, test_transform(config.recipe.data), device);
-      report_epoch(*run, training, *test, static_cast<double>(images) / seconds, seconds);
+      last = EpochReport{training.mean_loss(), static_cast<double>(images) / seconds, seconds, {}, {}, {}};
+      if (group) {
+        last->waiting = (training.distributed()->totals().exposed_seconds - waited_before) / seconds;
+        last->hash = training.distributed()->check_identical();
+      }
+      last->test = evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group);
+      if (run) report_epoch(*run, training, *last);
     }
   }
-  if (!test) test = evaluate(training.model(), test_set, test_transform(config.recipe.data), device);
+  const Evaluation test =
+      last ? last->test : evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group);
+  if (group && !last) training.distributed()->check_identical();
+  if (!run) return kOk;
   save_model(run->model(), training.model(), config.recipe);
 
-  result(fmt::format("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test->accuracy(),
-                     test->loss, tally.steps, human_time(tally.seconds),
+  result(fmt::format("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(),
+                     test.loss, tally.steps, human_time(tally.seconds),
                      with_commas(static_cast<int64_t>(tally.images_per_second()))));
+  if (group) result(fmt::format("ranks   parameters bit-identical on {0} of {0} ranks", group->size()));
   result(fmt::format("saved   {} (loads in PyTorch)", run->model().string()));
   message(fmt::format("next    ringgrad eval {} --confusion", run->path().string()));
   if (json_wanted())
-    print_json({{"test_accuracy", test->accuracy()},
-                {"test_loss", test->loss},
+    print_json({{"test_accuracy", test.accuracy()},
+                {"test_loss", test.loss},
                 {"epochs", training.epoch()},
                 {"steps", training.step()},
+                {"ranks", group ? group->size() : 1},
                 {"seconds", tally.seconds},
                 {"images_per_second", tally.images_per_second()},
                 {"parameters", training.model().num_parameters()},
                 {"run", run->path().string()}});
   return kOk;
+}
+
+RunConfig configure(const TrainOptions& options) {
+  if (!options.resume.empty()) return config_of(RunDirectory::open(options.resume));
+  return {make_recipe(options), data_directory(options.data_dir), options.seed};
+}
+
+RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
+  if (!options.resume.empty()) return RunDirectory::open(options.resume);
+  RunDirectory run = RunDirectory::create(options.out, config.recipe.data + "-" + config.recipe.model);
+  run.write_config(to_json(config));
+  return run;
+}
+
+// The process that starts the ranks makes the run's directory, and tells them by this where it is.
+constexpr const char* kRunVariable = "RINGGRAD_RUN";
+
+// This process is one of several ranks, which somebody has started.
+int train_as_rank(const TrainOptions& options, const RunConfig& config) {
+  ProcessGroup& group = process_group();
+  check_divisible(config.recipe.batch, group.size());
+  if (!group.is_main_process()) return train_rank(options, config, nullptr, &group);
+  const char* path = std::getenv(kRunVariable);
+  const RunDirectory run = path ? RunDirectory::open(path) : open_run(options, config);
+  return train_rank(options, config, &run, &group);
+}
+
+// After a failure: what is left of the run.
+void leave(const TrainOptions& options, const RunDirectory& run) {
+  if (std::filesystem::exists(run.checkpoint()))
+    message(fmt::format("last checkpoint: {0}/checkpoint.safetensors · resume: ringgrad train --resume {0}",
+                        run.path().string()));
+  else if (options.resume.empty())
+    run.discard();
+}
+
+// Starts the ranks, waits for them, and says what is left of the run when they fail.
+int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks) {
+  check_divisible(config.recipe.batch, ranks);
+  const RunDirectory run = open_run(options, config);
+  setenv(kRunVariable, run.path().c_str(), 1);
+  const int code = launch([] {}, {.num_processes = ranks});
+  if (code == kOk || code > 128) return code;
+  leave(options, run);
+  message(fmt::format("ringgrad: failed (exit {}: {})", code, describe(code)));
+  return code;
+}
+
+}  // namespace
+
+int train(const TrainOptions& options) {
+  check_options(options);
+  const RunConfig config = configure(options);
+  const bool is_rank = !rendezvous_from_environment().source.empty();
+  const int ranks = ranks_for(options, config.recipe.batch);
+  if (is_rank && options.parallel != "none") {
+    int code = kOk;
+    launch([&] { code = train_as_rank(options, config); });
+    return code;
+  }
+  if (ranks > 1) return start_ranks(options, config, ranks);
+  const RunDirectory run = open_run(options, config);
+  try {
+    return train_rank(options, config, &run, nullptr);
+  } catch (...) {
+    leave(options, run);
+    throw;
+  }
 }
 
 }  // namespace ringgrad::program

@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <nlohmann/json.hpp>
 
-#include "autograd/grad_mode.h"
 #include "autograd/ops.h"
 #include "core/check.h"
 #include "core/factory.h"
 #include "core/kernels.h"
-#include "data/catalog.h"
 #include "data/sampler.h"
+#include "distributed/job_status.h"
+#include "models/program/interrupt.h"
 #include "models/program/saved_model.h"
 #include "nn/checkpoint.h"
 #include "nn/optim/adam.h"
@@ -21,7 +22,6 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr int64_t kEvaluationBatch = 500;
 constexpr int64_t kLossCheckSteps = 50;  // how often the loss is looked at: looking waits for the device
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe, const nn::NamedTensors& parameters) {
@@ -37,34 +37,14 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe, const nn:
                                         optim::AdamWOptions{.lr = recipe.lr, .weight_decay = recipe.weight_decay});
 }
 
+// The same global batches on any number of ranks: rank r has every n-th image of each.
+std::shared_ptr<Sampler> make_sampler(int64_t images, uint64_t seed, const ProcessGroup* group) {
+  if (!group) return std::make_shared<RandomSampler>(images, seed);
+  const DistributedSamplerOptions options{.seed = seed, .pad = false};
+  return std::make_shared<DistributedSampler>(images, group->size(), group->rank(), options);
+}
+
 }  // namespace
-
-Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageTransform& transform, Device device) {
-  NoGradGuard no_grad;
-  model.eval();
-  DataLoader loader(dataset, std::make_shared<SequentialSampler>(dataset.size()),
-                    {.batch_size = kEvaluationBatch, .num_workers = 1, .transform = transform});
-  const auto classes = static_cast<int64_t>(dataset.classes.size());
-  Evaluation evaluation;
-  evaluation.confusion.resize(classes * classes);
-  for (const Batch& batch : loader) {
-    const Tensor logits = model(to(batch.data, device));
-    const auto target = to_vector<int64_t>(batch.target), answer = to_vector<int64_t>(argmax(logits, 1));
-    evaluation.loss += cross_entropy(logits, to(batch.target, device), {.reduction = Reduction::Sum}).item<float>();
-    for (int64_t i = 0; i < batch.size(); ++i) {
-      evaluation.correct += target[i] == answer[i];
-      ++evaluation.confusion[target[i] * classes + answer[i]];
-    }
-    evaluation.total += batch.size();
-  }
-  evaluation.loss /= static_cast<double>(std::max<int64_t>(evaluation.total, 1));
-  return evaluation;
-}
-
-ImageTransform test_transform(const std::string& data) {
-  const DatasetInfo& info = dataset_info(data);
-  return {.mean = info.mean, .std = info.std};
-}
 
 ImageTransform train_transform(const Recipe& recipe, uint64_t seed) {
   ImageTransform transform = test_transform(recipe.data);
@@ -75,56 +55,115 @@ ImageTransform train_transform(const Recipe& recipe, uint64_t seed) {
   return transform;
 }
 
-Training::Training(const Recipe& recipe, const ImageDataset& train_set, Device device, uint64_t seed, int workers)
+Training::Training(const Recipe& recipe, const ImageDataset& train_set, Device device, uint64_t seed, int workers,
+                   ProcessGroup* group)
     : recipe_(recipe),
       device_(device),
+      group_(group),
+      train_size_(train_set.size()),
       steps_per_epoch_((train_set.size() + recipe.batch - 1) / recipe.batch),
       learning_rate_(learning_rate(recipe, steps_per_epoch_)),
-      loader_(train_set, std::make_shared<RandomSampler>(train_set.size(), seed),
-              {.batch_size = recipe.batch, .num_workers = workers, .transform = train_transform(recipe, seed)}) {
+      loader_(train_set, make_sampler(train_set.size(), seed, group),
+              {.batch_size = recipe.batch / (group ? group->size() : 1),
+               .num_workers = workers,
+               .transform = train_transform(recipe, seed)}) {
   manual_seed(seed);
   model_ = make_model_for(recipe.model, recipe.data);
   model_->to(device);
+  if (group) {
+    DistributedDataParallelOptions options;
+    options.usual_samples = static_cast<double>(recipe.batch) / group->size();
+    ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group, options);
+    if (group->rank() > 0) manual_seed(seed + static_cast<uint64_t>(group->rank()));  // ranks drop out other neurons
+  }
   optimizer_ = make_optimizer(recipe, model_->named_parameters());
   loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device});
 }
 
+// A rank whose part of the epoch has one batch less than others' takes part in the last step without images.
 void Training::run_epoch(const AfterStep& after_step) {
   model_->train();
+  if (ddp_) ddp_->train();
   if (at_epoch_end()) {
     fill_(loss_sum_, 0);
-    images_ = 0;
+    own_images_ = images_ = 0;
   }
-  for (const Batch& batch : loader_) {
-    train_step(batch);
-    CHECK(!(at_epoch_end() || step_ % kLossCheckSteps == 0) || std::isfinite(mean_loss()), "train: the loss is ",
-          mean_loss(), " by step ", step_, " (epoch ", (step_ - 1) / steps_per_epoch_ + 1,
+  auto batch = loader_.begin();
+  for (int64_t left = steps_per_epoch_ - step_ % steps_per_epoch_; left > 0; --left) {
+    if (batch != loader_.end())
+      train_step(*batch);
+    else
+      step_without_images();
+    CHECK(!(at_epoch_end() || step_ % kLossCheckSteps == 0) || std::isfinite(own_mean_loss()), "train: the loss is ",
+          own_mean_loss(), " by step ", step_, " (epoch ", (step_ - 1) / steps_per_epoch_ + 1,
           "): the run diverged. A smaller --lr, --warmup or --clip-norm helps");
     if (after_step()) return;
+    set_phase(Phase::Data);
+    if (batch != loader_.end()) ++batch;
   }
 }
 
 void Training::train_step(const Batch& batch) {
-  optimizer_->set_lr(learning_rate_(recipe_.lr, step_));
-  optimizer_->zero_grad();
-  const Tensor loss = cross_entropy(model_->forward(to(batch.data, device_)), to(batch.target, device_),
+  begin_step();
+  nn::Module& network = ddp_ ? static_cast<nn::Module&>(*ddp_) : *model_;
+  const Tensor loss = cross_entropy(network(to(batch.data, device_)), to(batch.target, device_),
                                     {.label_smoothing = recipe_.label_smoothing});
   loss.backward();
+  end_step();
+  kernels::axpby(loss_sum_, to(loss.detach(), DType::Float64), static_cast<double>(batch.size()), 1);
+  own_images_ += batch.size();
+}
+
+void Training::begin_step() {
+  optimizer_->zero_grad();
+  if (!ddp_) return;
+  ddp_->set_step(step_);
+  ddp_->set_flag(program::interrupted() != 0);
+}
+
+void Training::step_without_images() {
+  begin_step();
+  ddp_->shadow_step();
+  end_step();
+}
+
+void Training::end_step() {
+  set_phase(Phase::Optimizer);
+  optimizer_->set_lr(learning_rate_(recipe_.lr, step_));
   if (recipe_.clip_norm > 0) optim::clip_grad_norm_(model_->parameters(), recipe_.clip_norm);
   optimizer_->step();
-
-  kernels::axpby(loss_sum_, to(loss.detach(), DType::Float64), static_cast<double>(batch.size()), 1);
-  images_ += batch.size();
+  images_ += std::min(recipe_.batch, train_size_ - step_ % steps_per_epoch_ * recipe_.batch);
   ++step_;
 }
 
-double Training::mean_loss() const { return loss_sum_.item<double>() / static_cast<double>(images_); }
+bool Training::interrupted() const { return ddp_ ? ddp_->flag() : program::interrupted() != 0; }
+
+double Training::own_mean_loss() const {
+  return own_images_ > 0 ? loss_sum_.item<double>() / static_cast<double>(own_images_) : 0;
+}
+
+// Of all ranks: sums stay apart, so that a resumed run adds up the same numbers in the same order.
+std::vector<double> Training::loss_sums() {
+  const Tensor own = full({1}, loss_sum_.item<double>(), {.dtype = DType::Float64});
+  if (!group_) return to_vector<double>(own);
+  const Tensor all = empty({group_->size()}, {.dtype = DType::Float64});
+  group_->all_gather(all, own).wait();
+  return to_vector<double>(all);
+}
+
+double Training::mean_loss() {
+  const auto sums = loss_sums();
+  return std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(images_);
+}
 
 void Training::save(const std::filesystem::path& path) {
+  const auto sums = loss_sums();
+  if (group_ && !group_->is_main_process()) return;
+  set_phase(Phase::Checkpoint);
   const SamplerState sampler = loader_.state();
   const nlohmann::json progress = {{"step", step_},
                                    {"images", images_},
-                                   {"loss_sum", loss_sum_.item<double>()},
+                                   {"loss_sums", sums},
                                    {"sampler", {sampler.seed, sampler.epoch, sampler.position}},
                                    {"recipe", to_json(recipe_)}};
   nn::save_checkpoint(path, {.model = model_->state_dict(),
@@ -135,18 +174,23 @@ void Training::save(const std::filesystem::path& path) {
 
 void Training::load(const std::filesystem::path& path) {
   const nn::Checkpoint checkpoint = nn::load_checkpoint(path);
+  const size_t ranks = group_ ? group_->size() : 1, rank = group_ ? group_->rank() : 0;
   try {  // everything is read before anything is changed
     const auto progress = nlohmann::json::parse(checkpoint.progress.at("progress"));
     CHECK_AS(DataError, progress.at("recipe") == to_json(recipe_), "train: ", path.string(),
              " belongs to another recipe");
     model_->load_state_dict(checkpoint.model);
     optimizer_->load_state_dict(checkpoint.optimizer);
-    nn::set_random_state(checkpoint.random);
+    if (rank == 0) nn::set_random_state(checkpoint.random);
     const auto& sampler = progress.at("sampler");
     loader_.load_state({sampler.at(0), sampler.at(1), sampler.at(2)});
     step_ = progress.at("step");
     images_ = progress.at("images");
-    fill_(loss_sum_, progress.at("loss_sum"));
+    own_images_ = images_ / ranks;
+    // As many ranks as before: each goes on with its own sum. Else the first one takes them all.
+    const std::vector<double> sums = progress.at("loss_sums");
+    const double all = std::accumulate(sums.begin(), sums.end(), 0.0);
+    fill_(loss_sum_, sums.size() == ranks ? sums[rank] : rank == 0 ? all : 0);
   } catch (const std::out_of_range&) {
     throw DataError(str("train: ", path.string(), " is no checkpoint of a training run"));
   } catch (const nlohmann::json::exception& error) {

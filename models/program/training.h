@@ -1,4 +1,5 @@
-// The training loop: epochs of steps, evaluation, and a state that can be saved at any step and continued bit for bit.
+// The training loop: epochs of steps, on one rank or several, and a state that can be saved at any step and continued
+// bit for bit, also on another number of ranks as far as rounding allows.
 #pragma once
 
 #include <filesystem>
@@ -7,29 +8,23 @@
 
 #include "data/data_loader.h"
 #include "data/image_dataset.h"
+#include "distributed/distributed_data_parallel.h"
+#include "models/program/evaluation.h"
 #include "models/program/recipe.h"
 #include "nn/module.h"
 #include "nn/optim/optimizer.h"
 
 namespace ringgrad::program {
 
-struct Evaluation {
-  double loss = 0;  // mean over the images
-  int64_t correct = 0, total = 0;
-  std::vector<int64_t> confusion;  // [classes · classes], row: the label, column: the answer
-  double accuracy() const { return total ? static_cast<double>(correct) / static_cast<double>(total) : 0; }
-};
-
-// The whole data set in order, in evaluation mode, without a graph.
-Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageTransform& transform, Device device);
-
-// The data set's normalisation; and with the recipe's augmentation.
-ImageTransform test_transform(const std::string& data);
+// The data set's normalisation with the recipe's augmentation.
 ImageTransform train_transform(const Recipe& recipe, uint64_t seed);
 
 class Training {
  public:
-  Training(const Recipe& recipe, const ImageDataset& train_set, Device device, uint64_t seed, int workers);
+  // With a group: DistributedDataParallel, and everything below is collective. Each rank takes its part of every global
+  // batch: recipe.batch must be a multiple of the ranks. The group must outlive this.
+  Training(const Recipe& recipe, const ImageDataset& train_set, Device device, uint64_t seed, int workers,
+           ProcessGroup* group = nullptr);
 
   // Called after every step; returns true to stop there.
   using AfterStep = std::function<bool()>;
@@ -37,7 +32,8 @@ class Training {
   // not a number, naming the step.
   void run_epoch(const AfterStep& after_step);
 
-  // A file with everything that continuing needs; see nn/checkpoint.h. Atomic. Throws IoError.
+  // A file with everything that continuing needs, written by the first rank; see nn/checkpoint.h. Atomic. Throws
+  // IoError.
   void save(const std::filesystem::path& path);
   // Throws DataError where the file is damaged or belongs to another model or recipe; nothing is changed then.
   void load(const std::filesystem::path& path);
@@ -46,22 +42,35 @@ class Training {
   int64_t step() const { return step_; }                      // steps done, over all epochs
   int64_t epoch() const { return step_ / steps_per_epoch_; }  // whole epochs done
   bool at_epoch_end() const { return step_ > 0 && step_ % steps_per_epoch_ == 0; }
-  int64_t images() const { return images_; }  // in this epoch so far
+  int64_t images() const { return images_; }  // in this epoch so far, on all ranks
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
-  double mean_loss() const;  // over the images of this epoch so far; waits for the device
+  double mean_loss();            // over the images of this epoch so far; waits for the device
+  double own_mean_loss() const;  // over this rank's alone; not collective
+  // A signal has asked some rank to stop. All ranks hear of it after the same step.
+  bool interrupted() const;
+
+  // The wrapper, for what it knows about communication; nullptr without a group.
+  const DistributedDataParallel* distributed() const { return ddp_.get(); }
 
  private:
   void train_step(const Batch& batch);
+  void begin_step();
+  void step_without_images();
+  void end_step();
+  std::vector<double> loss_sums();
 
   Recipe recipe_;
   Device device_;
-  int64_t steps_per_epoch_;
+  ProcessGroup* group_;
+  int64_t train_size_, steps_per_epoch_;
   optim::Schedule learning_rate_;
   std::shared_ptr<nn::Module> model_;
+  std::unique_ptr<DistributedDataParallel> ddp_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   DataLoader loader_;
   int64_t step_ = 0;
-  Tensor loss_sum_;  // [] on the device: the sum over this epoch's images
+  Tensor loss_sum_;         // [] on the device: the sum over this rank's images of this epoch
+  int64_t own_images_ = 0;  // how many those are
   int64_t images_ = 0;
 };
 
