@@ -82,8 +82,10 @@ void apply(Stream stream, const ChannelRows& rows, T* dx, T* dresidual, const T*
     for_each_element<kWidth>(n, [=](int64_t i, int w) {
       const A grad = gradient<kRelu, A>(g, out, i);
       to[i] = static_cast<T>(a_[w] * grad + b_[w] * (static_cast<A>(from[i]) - m[w]) + c_[w]);
-      if constexpr (kResidual) branch[i] = static_cast<T>(grad);
     });
+    // A second loop over what is in the first-level cache by now: g++ vectorises loops with one store.
+    if constexpr (kResidual)
+      for_each_element<kWidth>(n, [=](int64_t i, int) { branch[i] = static_cast<T>(gradient<kRelu, A>(g, out, i)); });
   });
 }
 
