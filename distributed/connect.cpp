@@ -1,5 +1,6 @@
 #include "distributed/connect.h"
 
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <fstream>
@@ -13,6 +14,8 @@
 
 namespace ringgrad {
 namespace {
+
+constexpr std::chrono::milliseconds kLookAround{50};  // how often those who wait for others look whether they live
 
 // How to reach a rank. Its fields travel as lines, which none of them contains.
 struct Card {
@@ -78,7 +81,7 @@ class Connector {
     const std::string name = str("rank ", peer);
     const auto dial = [&](Purpose purpose) {
       FileDescriptor socket = shares_memory(peer) ? connect_local(cards_[peer].local_name, deadline_)
-                                                  : connect_tcp(cards_[peer].address, deadline_);
+                                                  : connect_tcp(cards_[peer].address, deadline_, IfRefused::Fail);
       introduce(socket, {purpose, rank_, size_, ""}, options_.secret, deadline_, name.c_str());
       return socket;
     };
@@ -94,10 +97,15 @@ class Connector {
   void await_higher_ranks(Gate& gate) {
     int missing = 0;
     for (int peer = rank_ + 1; peer < size_; ++peer) missing += shares_memory(peer) ? 1 : 2;
-    for (; missing > 0; --missing) {
-      auto guest = gate.next(deadline_);
-      if (!guest)
-        throw TimeoutError(str("transport: ", names_of_missing(), " did not connect to rank ", rank_, " in time"));
+    while (missing > 0) {
+      auto guest = gate.next(Deadline::after(kLookAround));
+      if (!guest) {
+        check_alive();
+        CHECK_AS(TimeoutError, !deadline_.passed(), "transport: ", names_of_missing(), " did not connect to rank ",
+                 rank_, " in time");
+        continue;
+      }
+      --missing;
       const auto [purpose, peer, size, value] = guest->claims;
       const bool known = size == size_ && peer > rank_ && peer < size_ && purpose != Purpose::Rendezvous;
       CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size, " connected to rank ", rank_, " of ",
@@ -105,6 +113,16 @@ class Connector {
       FileDescriptor& place = purpose == Purpose::Control ? links_[peer].control : links_[peer].data;
       CHECK_AS(DistributedError, !place, "transport: rank ", peer, " connected to rank ", rank_, " twice");
       place = std::move(guest->socket);
+    }
+  }
+
+  // Whoever has connected, and then gives up or dies because of another rank, closes its connections.
+  void check_alive() const {
+    for (int peer = 0; peer < size_; ++peer) {
+      const int control = links_[peer].control.get();
+      char byte;
+      CHECK_AS(DistributedError, control < 0 || recv(control, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0,
+               "transport: rank ", peer, " died: its connection to rank ", rank_, " was closed while ranks connected");
     }
   }
 

@@ -121,11 +121,13 @@ void MeshTransport::lost(int rank, const std::string& how) {
   fail({FailureKind::Died, str("the connection between ranks ", this->rank(), " and ", rank, " broke: ", how)});
 }
 
-// Called when nothing more can be received: throws if this rank needs one that has left, even in good order.
+// Called when nothing more can be received: throws if this rank needs one that has left, even in good order. What came
+// before the goodbye is in shared memory by then; over TCP it may still be under way, and the stream's end tells.
 void MeshTransport::check_left(bool needs_all) {
   for (int r = 0; r < size(); ++r) {
     const Peer& peer = peers_[r];
-    if (peer.left && (needs_all || !peer.recvs.pending.empty() || !peer.sends.pending.empty())) fail(left(r));
+    if (peer.left && peer.memory && (needs_all || !peer.recvs.pending.empty() || !peer.sends.pending.empty()))
+      fail(left(r));
   }
 }
 

@@ -157,7 +157,7 @@ std::string address_towards(const std::string& host) {
   return local_address(socket).host;
 }
 
-FileDescriptor connect_tcp(const Address& address, Deadline deadline) {
+FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused refused) {
   const Addresses found = resolve(address);
   for (;;) {
     FileDescriptor socket = new_socket(found->ai_family);
@@ -166,6 +166,8 @@ FileDescriptor connect_tcp(const Address& address, Deadline deadline) {
       prepare(socket);
       return socket;
     }
+    CHECK_AS(DistributedError, refused == IfRefused::TryAgain || error != ECONNREFUSED, "nobody listens any more at ",
+             to_string(address));
     CHECK_AS(TimeoutError, !deadline.passed(), "nobody answers at ", to_string(address), ": ", std::strerror(error));
     std::this_thread::sleep_for(kRetry);
   }
@@ -186,6 +188,7 @@ FileDescriptor connect_local(const std::string& name, Deadline deadline) {
     FileDescriptor socket = new_socket(AF_UNIX);
     const int error = try_connect(socket, reinterpret_cast<const sockaddr*>(&address), length, deadline);
     if (error == 0) return socket;
+    CHECK_AS(DistributedError, error != ECONNREFUSED, "nobody listens any more at local socket ", name);
     CHECK_AS(TimeoutError, !deadline.passed(), "nobody answers at local socket ", name, ": ", std::strerror(error));
     std::this_thread::sleep_for(kRetry);
   }

@@ -33,11 +33,12 @@ bool is_loopback(const std::string& host);
 // This machine's own address on the way to `host`, numeric.
 std::string address_towards(const std::string& host);
 
-// Connects; tries again while nobody listens yet. Throws TimeoutError at the deadline, naming the address and the
-// cause.
-FileDescriptor connect_tcp(const Address& address, Deadline deadline);
+// Connects; tries again while nobody listens yet, unless somebody is known to have listened before: `Fail`. Throws
+// TimeoutError at the deadline, DistributedError when it fails, naming the address and the cause.
+enum class IfRefused { TryAgain, Fail };
+FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused refused = IfRefused::TryAgain);
 
-// The same for abstract Unix sockets: they have no file, and exist within one network namespace.
+// The same for abstract Unix sockets, with IfRefused::Fail: they have no file, and exist within one network namespace.
 FileDescriptor listen_local(const std::string& name);
 FileDescriptor connect_local(const std::string& name, Deadline deadline);
 

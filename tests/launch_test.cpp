@@ -2,15 +2,10 @@
 #include "distributed/launch.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <map>
-#include <set>
 #include <thread>
 
 #include "core/factory.h"
@@ -19,45 +14,11 @@
 #include "distributed/init_process_group.h"
 #include "distributed/supervisor.h"
 #include "tests/catch.h"
+#include "tests/job.h"
 
 using namespace ringgrad;
 
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-void must(bool condition, const char* what) {
-  if (!condition) throw Error(what);
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-class Directory {
- public:
-  Directory() : path((std::filesystem::temp_directory_path() / "ringgrad-XXXXXX").string()) {
-    REQUIRE(mkdtemp(path.data()) != nullptr);
-  }
-  ~Directory() { std::filesystem::remove_all(path); }
-  std::string path;
-};
-
-SupervisorOptions job(const std::string& scenario, int ranks, const Directory& directory) {
-  setenv("TEST_SCENARIO", scenario.c_str(), 1);
-  setenv("TEST_DIRECTORY", directory.path.c_str(), 1);
-  SupervisorOptions options;
-  options.command = {"/proc/self/exe", "a rank of a job"};
-  options.num_processes = ranks;
-  options.log_directory = directory.path;
-  return options;
-}
 
 // -- what the ranks do ----------------------------------------------------------------------------------------------
 
@@ -73,17 +34,6 @@ void train(int steps, const std::function<void(int rank, int64_t step)>& before_
     group.all_reduce(gradients, ReduceOp::Sum, {.async = true, .step = step, .bucket = 1, .about = about}).wait();
     must(gradients.data<float>()[0] == static_cast<float>(group.size() * (group.size() - 1) / 2), "sum");
   }
-}
-
-std::filesystem::path pid_file(int rank) { return variable("TEST_DIRECTORY") + "/pid" + std::to_string(rank); }
-
-void leave_pid(int rank) {
-  std::ofstream(pid_file(rank).string() + ".new") << getpid();
-  std::filesystem::rename(pid_file(rank).string() + ".new", pid_file(rank));
-}
-
-[[noreturn]] void sleep_for_ever() {
-  for (;;) pause();
 }
 
 void connected(const std::string& scenario) {
@@ -164,23 +114,6 @@ ChildProcess start_launcher(const std::string& scenario, int ranks, const Direct
   options.environment = {
       {"TEST_SCENARIO", scenario}, {"TEST_DIRECTORY", directory.path}, {"TEST_RANKS", std::to_string(ranks)}};
   return start_child(options);
-}
-
-pid_t await_pid(int rank, const Directory& directory) {
-  setenv("TEST_DIRECTORY", directory.path.c_str(), 1);
-  while (!std::filesystem::exists(pid_file(rank))) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return std::stoi(read_file(pid_file(rank)));
-}
-
-int exit_code_of(const ChildProcess& child) {
-  int status = 0;
-  REQUIRE(waitpid(child.pid, &status, 0) == child.pid);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-bool is_gone(pid_t pid) {  // or a zombie of somebody who does not care
-  const std::string status = read_file("/proc/" + std::to_string(pid) + "/stat");
-  return status.empty() || contains(status, ") Z ");
 }
 
 }  // namespace

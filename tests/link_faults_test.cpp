@@ -1,0 +1,133 @@
+// What the network can do to a group of ranks: every fault ends, on every rank, in an error that names the link or the
+// rank behind it; or in the right result.
+#include <random>
+
+#include "core/factory.h"
+#include "distributed/connect.h"
+#include "distributed/ring_process_group.h"
+#include "distributed/store.h"
+#include "tests/catch.h"
+#include "tests/fault_proxy.h"
+#include "tests/job.h"
+#include "tests/run_ranks.h"
+
+using namespace ringgrad;
+
+namespace {
+
+// A rank's address as it travels at the rendezvous: its fifth line is the port.
+std::string through(FaultProxy& proxy, const std::string& card) {
+  size_t begin = 0;
+  for (int line = 0; line < 4; ++line) begin = card.find('\n', begin) + 1;
+  const size_t end = card.find('\n', begin);
+  const auto port = static_cast<uint16_t>(std::stoi(card.substr(begin, end - begin)));
+  return card.substr(0, begin) + std::to_string(proxy.towards({"127.0.0.1", port}).port) + card.substr(end);
+}
+
+// What each of `size` ranks threw that ran body(group), connected by TCP through the proxy.
+template <class Body>
+std::vector<std::string> errors_through(FaultProxy& proxy, int size, RingOptions options, Body body) {
+  FileDescriptor reserved = bind_tcp({"127.0.0.1", 0});
+  const StoreOptions store{local_address(reserved), "secret", std::chrono::seconds(10)};
+  std::vector<std::unique_ptr<int>> ranks;
+  for (int r = 0; r < size; ++r) ranks.push_back(std::make_unique<int>(r));
+  return errors_of_ranks(std::move(ranks), [&](int rank) {
+    ConnectOptions connect;
+    connect.channel = "tcp";
+    connect.secret = "secret";
+    connect.timeout = options.timeout;
+    Connected connected = connect_ranks(rank, size, connect, [&](const std::string& value) {
+      auto cards = meet(rank, size, value, store);
+      for (int peer = 0; peer < rank; ++peer) cards[peer] = through(proxy, cards[peer]);
+      return cards;
+    });
+    RingOptions own = options;
+    own.job = connected.job;
+    RingProcessGroup group(std::move(connected.transport), own);
+    body(group);
+  });
+}
+
+constexpr int64_t kCount = 50'000;
+
+void train(ProcessGroup& group, int steps) {
+  const Tensor gradients = zeros({kCount});
+  for (int64_t step = 0; step < steps; ++step) {
+    fill_(gradients, group.rank() + 1);
+    group.all_reduce(gradients, ReduceOp::Sum, {.step = step, .bucket = 0}).wait();
+    const auto expected = static_cast<float>(group.size() * (group.size() + 1) / 2);
+    for (int64_t i = 0; i < kCount; ++i)
+      if (gradients.data<float>()[i] != expected) throw Error("WRONG SUM");
+  }
+}
+
+bool names_a_rank_or_link(const std::string& error) {
+  return contains(error, "the connection between ranks ") || contains(error, " died: its connection to rank ") ||
+         contains(error, "cannot connect to rank ") || contains(error, "has left the group");
+}
+
+}  // namespace
+
+TEST_CASE("a slow and distant network only takes longer", "[link_faults]") {
+  Fault slow;
+  slow.bytes_per_s = 2e6;
+  slow.delay = std::chrono::milliseconds(50);
+  FaultProxy proxy(slow);
+  const int size = GENERATE(2, 3);
+  for (const std::string& error : errors_through(proxy, size, {}, [](ProcessGroup& group) { train(group, 3); }))
+    REQUIRE(error == "");
+}
+
+// Every phase of a connection's life: its handshake (148 bytes), headers, payloads.
+TEST_CASE("a connection that is cut after k bytes is named by every rank", "[link_faults]") {
+  const auto kind = GENERATE(Fault::Reset, Fault::End);
+  const int size = GENERATE(2, 3);
+  std::mt19937 random(12345);
+  const auto trial = [&](size_t after) {
+    FaultProxy proxy({kind, after});
+    const auto errors = errors_through(proxy, size, {}, [](ProcessGroup& group) { train(group, 20); });
+    CAPTURE(after, size);
+    REQUIRE(proxy.happened());
+    for (const std::string& error : errors) {
+      CAPTURE(error);
+      REQUIRE(names_a_rank_or_link(error));
+    }
+  };
+  for (const size_t after : {150, 200, 1000}) trial(after);
+  for (int i = 0; i < 50; ++i) trial(400 + random() % 1'000'000);
+}
+
+TEST_CASE("a partition ends at the deadline, naming who is cut off", "[link_faults]") {
+  const int size = GENERATE(2, 3);
+  RingOptions options;
+  options.timeout = std::chrono::milliseconds(600);
+  FaultProxy proxy({Fault::BlackHole, 300'000});
+  const auto begin = std::chrono::steady_clock::now();
+  const auto errors = errors_through(proxy, size, options, [](ProcessGroup& group) { train(group, 50); });
+  const auto took = std::chrono::steady_clock::now() - begin;
+  for (size_t r = 0; r < errors.size(); ++r) {
+    CAPTURE(r, errors[r]);
+    REQUIRE(contains(errors[r], "nothing moved for 0.6 s"));
+    REQUIRE(
+        contains(errors[r], "rank " + std::to_string(r == 0 ? 1 : 0) + " does not answer: it is stopped, or cut off"));
+  }
+  REQUIRE(took < options.timeout + std::chrono::seconds(3));
+}
+
+TEST_CASE("with checksums no flipped bit becomes a wrong sum", "[link_faults]") {
+  RingOptions options;
+  options.checksums = true;
+  options.timeout = std::chrono::milliseconds(500);
+  std::mt19937 random(54321);
+  for (int i = 0; i < 30; ++i) {
+    const size_t after = 400 + random() % 400'000;
+    FaultProxy proxy({Fault::Flip, after});
+    const auto errors = errors_through(proxy, 2, options, [](ProcessGroup& group) { train(group, 10); });
+    CAPTURE(after, errors[0], errors[1]);
+    REQUIRE(proxy.happened());
+    for (const std::string& error : errors) {
+      REQUIRE(error != "");
+      REQUIRE(error != "WRONG SUM");
+    }
+  }
+}
