@@ -14,10 +14,17 @@ void MemoryMap::add(const void* begin, size_t bytes, Memory memory) {
 }
 
 void MemoryMap::begin_block(const Grid& grid, const Block& block) {
+  if (block_ != &block) look_at_thread(block);
+  ranges_[0] = {reinterpret_cast<uintptr_t>(block.dynamic_shared()),
+                reinterpret_cast<uintptr_t>(block.dynamic_shared()) + grid.shared_bytes, Memory::Shared};
+  ranges_[1] = {reinterpret_cast<uintptr_t>(grid.arguments),
+                reinterpret_cast<uintptr_t>(grid.arguments) + grid.argument_bytes, Memory::Private};
+}
+
+// Asks the system, which takes a while: blocks of one thread follow each other.
+void MemoryMap::look_at_thread(const Block& block) {
   block_ = &block;
-  ranges_.clear();
-  add(block.dynamic_shared(), grid.shared_bytes, Memory::Shared);
-  add(grid.arguments, grid.argument_bytes, Memory::Private);
+  ranges_.assign(2, {});
   add(&threadIdx, sizeof threadIdx, Memory::Private);
   add(&blockIdx, sizeof blockIdx, Memory::Private);
   add(&blockDim, sizeof blockDim, Memory::Private);

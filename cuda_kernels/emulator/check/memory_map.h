@@ -18,7 +18,7 @@ enum class Memory : uint8_t {
 
 class MemoryMap {
  public:
-  // Looks at the calling thread's stack and thread-local memory, which is where static shared memory is.
+  // Of the calling thread, whose block it is: its thread-local memory is where static shared memory lies.
   void begin_block(const Grid& grid, const Block& block);
   Memory find(const void* address) const;
 
@@ -27,8 +27,10 @@ class MemoryMap {
     uintptr_t begin, end;
     Memory memory;
   };
+  void look_at_thread(const Block& block);
   void add(const void* begin, size_t bytes, Memory memory);
-  std::vector<Range> ranges_;  // the first that contains an address counts
+  // The first that contains an address counts. Two belong to the launch, the others to the thread.
+  std::vector<Range> ranges_;
   const Block* block_ = nullptr;
 };
 
