@@ -44,12 +44,12 @@ NamedTensors random_state(const std::vector<Device>& devices) {
   return state;
 }
 
-void set_random_state(const NamedTensors& state) {
+void set_random_state(const NamedTensors& state, std::optional<Device> onto) {
   for (const auto& [name, saved] : state)
     CHECK_AS(DataError, saved.dtype() == DType::Int64 && saved.shape() == Shape{2}, "set_random_state: '", name,
              "' is ", saved.shape(), " ", saved.dtype(), ", expected [2] int64");
   for (const auto& [name, saved] : state)
-    if (const Device device(name); device.index < device_count(device.type))
+    if (const Device device = onto.value_or(Device(name)); device.index < device_count(device.type))
       copy_(default_generator(device).state(), saved);
 }
 

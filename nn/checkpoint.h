@@ -4,6 +4,8 @@
 //   optim.NAME     the optimizer's state         metadata       progress: epoch, step, sampler position, …
 #pragma once
 
+#include <optional>
+
 #include "nn/module.h"
 #include "nn/safetensors.h"
 
@@ -22,9 +24,10 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 Checkpoint load_checkpoint(const std::filesystem::path& path);
 
 // The states of the devices' default generators, by the devices' names; and back again. Devices that the state names
-// and this machine lacks are ignored. Throws DataError on an entry that is no generator's state.
+// and this machine lacks are ignored. With `onto` the state of whichever device becomes that one's: a run that goes on
+// elsewhere draws the numbers that it would have drawn. Throws DataError on an entry that is no generator's state.
 NamedTensors random_state(const std::vector<Device>& devices = {Device()});
-void set_random_state(const NamedTensors& state);
+void set_random_state(const NamedTensors& state, std::optional<Device> onto = {});
 
 // A network's weights from a file that holds nothing else (save_safetensors(path, net.state_dict()), or PyTorch's)
 // or from a checkpoint. Strict; nothing is changed when it throws.

@@ -181,7 +181,7 @@ void Training::load(const std::filesystem::path& path) {
              " belongs to another recipe");
     model_->load_state_dict(checkpoint.model);
     optimizer_->load_state_dict(checkpoint.optimizer);
-    if (rank == 0) nn::set_random_state(checkpoint.random);
+    if (rank == 0) nn::set_random_state(checkpoint.random, device_);
     const auto& sampler = progress.at("sampler");
     loader_.load_state({sampler.at(0), sampler.at(1), sampler.at(2)});
     step_ = progress.at("step");
