@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "core/stream.h"
 
@@ -12,6 +13,7 @@ class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
   virtual int count() const = 0;
+  virtual std::string describe(int index) const = 0;  // for people: the model of the card, say
   // Bytes aligned to at least 64. Returns nullptr when the device has no memory left. Thread-safe.
   virtual void* allocate(int index, size_t bytes) = 0;
   virtual void deallocate(int index, void* data, size_t bytes) = 0;

@@ -1,6 +1,7 @@
 #include "tests/test_util.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "core/error.h"
@@ -8,6 +9,9 @@
 #include "tests/catch.h"
 
 namespace ringgrad::test {
+
+// Before main, so before the first use: tests run on emulated devices, too, where the build has the emulator.
+[[maybe_unused]] static const bool emulated_devices = setenv("RINGGRAD_CUDA_DEVICES", "4", 0) == 0;
 
 double machine_epsilon(DType dtype) {
   switch (dtype) {

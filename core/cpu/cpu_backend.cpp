@@ -28,6 +28,8 @@ class CpuBackend : public DeviceBackend {
     return devices;
   }
 
+  std::string describe(int) const override { return "CPU"; }
+
   void* allocate(int, size_t bytes) override {
     const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
     void* data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);

@@ -22,7 +22,7 @@ enum class StreamOrder : uint8_t {
 };
 
 struct Config {
-  int devices;          // RINGGRAD_CUDA_DEVICES=4
+  int devices;          // RINGGRAD_CUDA_DEVICES=0: nobody emulates unawares
   size_t memory_bytes;  // of each device: RINGGRAD_EMU_MEMORY_MB=1024
   Schedule schedule;    // RINGGRAD_EMU_SCHEDULE=forward|reversed|random[:seed]
   uint32_t schedule_seed;
@@ -31,7 +31,7 @@ struct Config {
   size_t stack_bytes;  // of a CUDA thread that waits: RINGGRAD_EMU_STACK_KB=64
 };
 
-// Throws Error when a variable cannot be read. Not thread-safe against changes: change it while no kernel runs.
+// Throws DeviceError when a variable cannot be read. Not thread-safe against changes: change it while no kernel runs.
 Config& config();
 
 }  // namespace ringgrad::emulator

@@ -48,6 +48,12 @@ class CudaBackend : public DeviceBackend {
     return devices;
   }
 
+  std::string describe(int index) const override {
+    cudaDeviceProp properties;
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+    return properties.name;
+  }
+
   void* allocate(int index, size_t bytes) override {
     const DeviceGuard guard(Device(DeviceType::CUDA, index));
     const RelaxedCapture relaxed;

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/device_backend.h"
 #include "core/error.h"
 #include "data/registry.h"
 #include "distributed/init_process_group.h"
@@ -89,8 +90,12 @@ struct Tally {
 };
 
 std::string describe_ranks(const TrainOptions& options, const ProcessGroup* group) {
-  if (!group) return fmt::format("{}, {} threads", options.device, cpu_cores());
-  return fmt::format("DDP, {} ranks ({}) · {}, {} thread{} per rank", group->size(), group->backend(), options.device,
+  const Device wanted(options.device);
+  const std::string device =
+      wanted.is_cpu() ? options.device
+                      : fmt::format("{} ({})", options.device, device_backend(wanted.type).describe(wanted.index));
+  if (!group) return fmt::format("{}, {} threads", device, cpu_cores());
+  return fmt::format("DDP, {} ranks ({}) · {}, {} thread{} per rank", group->size(), group->backend(), device,
                      cpu_cores(), cpu_cores() == 1 ? "" : "s");
 }
 
