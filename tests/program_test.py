@@ -274,6 +274,18 @@ class Program(unittest.TestCase):
             self.assertGreater(document["images_per_second"], 0)
             self.assertEqual(list(document["phases_ms"]), ["backward", "forward", "optimizer", "zero_grad"])
         self.run_program("bench", "train", "--dtype", "fp8", code=2)
+        self.run_program("bench", "train", "--conv", "fft", code=2)
+
+    def test_bfloat16_and_algorithms_learn_alike(self):
+        accuracy = {}
+        for words in (["fp32", "auto"], ["fp32", "direct"], ["bf16", "winograd"], ["bf16", "direct"]):
+            out = "-".join(words)
+            done = self.run_program("train", "--batch", "256", "--epochs", "1", "--out", out, "--dtype", words[0], "--conv",
+                                    words[1], "--json")
+            self.assertEqual(json.loads((self.dir / out / "config.json").read_text())["recipe"]["conv"], words[1])
+            accuracy[out] = json.loads(done.stdout)["test_accuracy"]
+        self.assertGreater(min(accuracy.values()), 0.9, accuracy)
+        self.assertLess(max(accuracy.values()) - min(accuracy.values()), 0.02, accuracy)
 
     def test_bench_ops(self):
         document = json.loads(self.run_program("bench", "ops", "--repetitions", "3", "--json").stdout)

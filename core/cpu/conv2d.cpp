@@ -1,12 +1,17 @@
 // Convolution on the CPU. Channel-blocked images go to core/cpu/conv/, whose Winograd and direct kernels are the fast
 // ones; strided images to im2col, which takes everything.
 #include "core/cpu/conv/conv2d.h"
+#include <atomic>
+
 #include "core/check.h"
+#include "core/conv_algorithm.h"
 #include "core/cpu/conv2d_im2col.h"
 #include "core/cpu/widen.h"
 
 namespace ringgrad {
 namespace {
+
+std::atomic<ConvAlgorithm> chosen_algorithm{ConvAlgorithm::Auto};
 
 bool fits_blocked_kernels(const Tensor& x, const Conv2dOptions& o) {
   const auto& [stride, padding, dilation, groups] = o;
@@ -16,6 +21,9 @@ bool fits_blocked_kernels(const Tensor& x, const Conv2dOptions& o) {
 }
 
 }  // namespace
+
+void set_conv_algorithm(ConvAlgorithm algorithm) { chosen_algorithm = algorithm; }
+ConvAlgorithm conv_algorithm() { return chosen_algorithm; }
 
 Layout kernels::conv2d_layout(const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
   const bool empty = w.numel() == 0 || x.shape()[2] == 0 || x.shape()[3] == 0;
@@ -33,8 +41,11 @@ conv::Conv2dGeometry geometry(const Tensor& x, const Tensor& w, const Conv2dOpti
 
 template <class T>
 conv::Method method(const conv::Conv2dGeometry& g) {
-  return {conv::fastest_algorithm(g),
-          std::is_same_v<T, bfloat16> ? conv::Precision::BFloat16 : conv::Precision::Float32};
+  const auto precision = std::is_same_v<T, bfloat16> ? conv::Precision::BFloat16 : conv::Precision::Float32;
+  const ConvAlgorithm wanted = conv_algorithm();
+  if (wanted == ConvAlgorithm::Auto) return {conv::fastest_algorithm(g), precision};
+  const bool winograd = wanted == ConvAlgorithm::Winograd && conv::supports(g, {conv::Algorithm::Winograd, precision});
+  return {winograd ? conv::Algorithm::Winograd : conv::Algorithm::Direct, precision};
 }
 
 // Calls run.operator()<T>() with the type of blocked images.

@@ -22,6 +22,7 @@
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
+#include "models/program/recipe.h"
 #include "models/registry.h"
 #include "nn/optim/sgd.h"
 
@@ -47,8 +48,7 @@ double quantile(std::vector<double> samples, double q) {
 // A network, and a batch of noise that it is trained to know by heart.
 class Workload {
  public:
-  explicit Workload(const BenchTrainOptions& options)
-      : input_dtype_(options.dtype == "bf16" ? DType::BFloat16 : DType::Float32) {
+  explicit Workload(const BenchTrainOptions& options) : dtype_(dtype_named(options.dtype)) {
     manual_seed(0);
     const bool mnist = options.model == "cnn" || options.model == "lenet";
     const models::ModelOptions sizes{.in_channels = mnist ? 1 : 3, .image_size = mnist ? 28 : 32};
@@ -66,7 +66,8 @@ class Workload {
     StepTimes times;
     Tensor loss;
     times[0] = milliseconds([&] { optimizer_->zero_grad(); });
-    times[1] = milliseconds([&] { loss = cross_entropy(model_->forward(to(images_, input_dtype_)), labels_); });
+    times[1] =
+        milliseconds([&] { loss = cross_entropy(to(model_->forward(to(images_, dtype_)), DType::Float32), labels_); });
     times[2] = milliseconds([&] { loss.backward(); });
     times[3] = milliseconds([&] { optimizer_->step(); });
     loss_ = loss.item<float>();
@@ -82,7 +83,7 @@ class Workload {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   }
 
-  DType input_dtype_;
+  DType dtype_;
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<optim::SGD> optimizer_;
   Tensor images_, labels_;
@@ -112,8 +113,7 @@ int64_t peak_resident_bytes() {
 }  // namespace
 
 int bench_train(const BenchTrainOptions& options) {
-  if (options.dtype != "fp32" && options.dtype != "bf16")
-    throw UsageError(fmt::format("bench train: --dtype is '{}', expected fp32 or bf16", options.dtype));
+  set_conv_algorithm(conv_algorithm_named(options.conv));
   // Read when the first kernel runs, which has not happened yet.
   if (options.threads > 0) setenv("RINGGRAD_THREADS", std::to_string(options.threads).c_str(), 1);
 
@@ -138,6 +138,7 @@ int bench_train(const BenchTrainOptions& options) {
   nlohmann::json report = {{"model", options.model},
                            {"batch", options.batch},
                            {"dtype", options.dtype},
+                           {"conv", options.conv},
                            {"threads", cpu_cores()},
                            {"steps", options.steps},
                            {"images_per_second", rate},

@@ -37,7 +37,6 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   train_app->add_option("--model", o.model, "cnn, lenet, resnet20 … resnet110, resnet18 … resnet152");
   add_data_options(train_app, o.data, o.data_dir);
   train_app->add_option("--device", o.device, "cpu or cuda");
-  train_app->add_option("--dtype", o.dtype, "fp32 (bf16 and fp16 follow)");
   train_app->add_option("--seed", o.seed, "of initialisation, order and augmentation");
   train_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-model)");
   train_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit");
@@ -62,6 +61,8 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   optional(group, "--crop", o.crop, "random crop after padding by so many pixels");
   optional_flag(group, "--flip,!--no-flip", o.flip, "random horizontal flips");
   optional(group, "--cutout", o.cutout, "a random square of this size set to the mean");
+  optional(group, "--dtype", o.dtype, "fp32 or bf16, of images and activations; parameters stay float32");
+  optional(group, "--conv", o.conv, "auto, direct or winograd: how the CPU convolves");
   train_app->callback([&] { run = [&] { return train(o); }; });
 }
 
@@ -70,6 +71,7 @@ void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>
   app->add_option("--model", o.model, "as for train");
   app->add_option("--batch", o.batch, "images of a step")->check(CLI::PositiveNumber);
   app->add_option("--dtype", o.dtype, "fp32 or bf16, of the images; parameters stay float32");
+  app->add_option("--conv", o.conv, "auto, direct or winograd");
   app->add_option("--threads", o.threads, "of the processor (default: one per core)")->check(CLI::PositiveNumber);
   app->add_option("--steps", o.steps, "timed steps")->check(CLI::PositiveNumber);
   app->add_option("--warm-up", o.warm_up, "steps before them")->check(CLI::NonNegativeNumber);

@@ -13,7 +13,6 @@ struct TrainOptions {
   std::string data = "digits";
   std::string data_dir;
   std::string device = "cpu";
-  std::string dtype = "fp32";
   std::string out;     // the run directory; "" : runs/NNNN-data-model
   std::string resume;  // a run directory to continue
   uint64_t seed = 1;
@@ -25,7 +24,7 @@ struct TrainOptions {
   // Decided by the recipe unless set
   std::optional<int64_t> epochs, batch;
   std::optional<double> lr, momentum, weight_decay, label_smoothing, warmup, clip_norm;
-  std::optional<std::string> optimizer, schedule;
+  std::optional<std::string> optimizer, schedule, dtype, conv;
   std::optional<int64_t> crop, cutout;
   std::optional<bool> flip, nesterov;
 };
@@ -74,7 +73,7 @@ struct BenchOpsOptions {
 };
 
 struct BenchTrainOptions {
-  std::string model = "cnn", dtype = "fp32";
+  std::string model = "cnn", dtype = "fp32", conv = "auto";
   int64_t batch = 100;
   int threads = 0;  // 0: one per core
   int steps = 20, warm_up = 3;

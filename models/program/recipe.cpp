@@ -16,6 +16,8 @@ namespace ringgrad::program {
 namespace {
 
 const std::vector<std::string> kOptimizers = {"sgd", "adam", "adamw"};
+const std::vector<std::string> kDTypes = {"fp32", "bf16"};
+const std::vector<std::string> kConvAlgorithms = {"auto", "direct", "winograd"};  // in the order of ConvAlgorithm
 const std::vector<std::string> kSchedules = {"constant", "step", "cosine", "onecycle"};
 
 void check_choice(const char* option, const std::string& value, const std::vector<std::string>& choices) {
@@ -74,10 +76,14 @@ Recipe make_recipe(const TrainOptions& options) {
   overlay(recipe.crop, options.crop);
   overlay(recipe.flip, options.flip);
   overlay(recipe.cutout, options.cutout);
+  overlay(recipe.dtype, options.dtype);
+  overlay(recipe.conv, options.conv);
 
   check_choice("--model", recipe.model, models::model_names());
   check_choice("--optimizer", recipe.optimizer, kOptimizers);
   check_choice("--schedule", recipe.schedule, kSchedules);
+  check_choice("--dtype", recipe.dtype, kDTypes);
+  check_choice("--conv", recipe.conv, kConvAlgorithms);
   check_range("--epochs", static_cast<double>(recipe.epochs), recipe.epochs >= 1, "at least 1");
   check_range("--batch", static_cast<double>(recipe.batch), recipe.batch >= 1, "at least 1");
   check_range("--lr", recipe.lr, recipe.lr > 0 && std::isfinite(recipe.lr), "a positive number");
@@ -105,23 +111,24 @@ optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch) {
   return optim::SequentialLR{.schedules = {rise, schedule}, .milestones = {warmup}};
 }
 
+DType dtype_named(const std::string& name) {
+  check_choice("--dtype", name, kDTypes);
+  return name == "bf16" ? DType::BFloat16 : DType::Float32;
+}
+
+ConvAlgorithm conv_algorithm_named(const std::string& name) {
+  check_choice("--conv", name, kConvAlgorithms);
+  const auto at = std::find(kConvAlgorithms.begin(), kConvAlgorithms.end(), name);
+  return static_cast<ConvAlgorithm>(at - kConvAlgorithms.begin());
+}
+
 nlohmann::json to_json(const Recipe& r) {
-  return {{"model", r.model},
-          {"data", r.data},
-          {"epochs", r.epochs},
-          {"batch", r.batch},
-          {"optimizer", r.optimizer},
-          {"lr", r.lr},
-          {"momentum", r.momentum},
-          {"nesterov", r.nesterov},
-          {"weight_decay", r.weight_decay},
-          {"schedule", r.schedule},
-          {"warmup", r.warmup},
-          {"label_smoothing", r.label_smoothing},
-          {"clip_norm", r.clip_norm},
-          {"crop", r.crop},
-          {"cutout", r.cutout},
-          {"flip", r.flip}};
+  return {{"model", r.model},         {"data", r.data},           {"epochs", r.epochs},
+          {"batch", r.batch},         {"optimizer", r.optimizer}, {"lr", r.lr},
+          {"momentum", r.momentum},   {"nesterov", r.nesterov},   {"weight_decay", r.weight_decay},
+          {"schedule", r.schedule},   {"warmup", r.warmup},       {"label_smoothing", r.label_smoothing},
+          {"clip_norm", r.clip_norm}, {"crop", r.crop},           {"cutout", r.cutout},
+          {"flip", r.flip},           {"dtype", r.dtype},         {"conv", r.conv}};
 }
 
 Recipe recipe_from_json(const nlohmann::json& json) {
@@ -142,6 +149,8 @@ Recipe recipe_from_json(const nlohmann::json& json) {
   json.at("crop").get_to(r.crop);
   json.at("cutout").get_to(r.cutout);
   json.at("flip").get_to(r.flip);
+  json.at("dtype").get_to(r.dtype);
+  json.at("conv").get_to(r.conv);
   return r;
 }
 
@@ -155,6 +164,8 @@ std::string summary(const Recipe& r) {
   if (r.crop > 0) text += fmt::format(" crop {}", r.crop);
   if (r.flip) text += " flip";
   if (r.cutout > 0) text += fmt::format(" cutout {}", r.cutout);
+  if (r.dtype != "fp32") text += " " + r.dtype;
+  if (r.conv != "auto") text += fmt::format(" conv {}", r.conv);
   return text;
 }
 

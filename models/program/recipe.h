@@ -6,6 +6,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "core/conv_algorithm.h"
+#include "core/dtype.h"
 #include "models/program/options.h"
 #include "nn/optim/lr_scheduler.h"
 
@@ -26,6 +28,8 @@ struct Recipe {
   double clip_norm = 0;
   int64_t crop = 0, cutout = 0;
   bool flip = false;
+  std::string dtype = "fp32";  // of images and activations; or bf16. Parameters, statistics and loss are float32
+  std::string conv = "auto";   // see core/conv_algorithm.h
 };
 
 // The defaults for the model and data with the options laid over them. Throws UsageError, with a suggestion, on a name
@@ -35,6 +39,10 @@ Recipe make_recipe(const TrainOptions& options);
 // The learning rate as a function of the peak (recipe.lr) and the steps done. The warm-up rises from nothing to the
 // peak; what follows counts from there.
 optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch);
+
+// What its --dtype and --conv stand for. Throw UsageError, in the option's name.
+DType dtype_named(const std::string& name);
+ConvAlgorithm conv_algorithm_named(const std::string& name);
 
 nlohmann::json to_json(const Recipe& recipe);
 Recipe recipe_from_json(const nlohmann::json& json);

@@ -54,7 +54,7 @@ RunConfig config_of(const RunDirectory& run) {
 void check_options(const TrainOptions& o) {
   const bool sets_recipe = !o.model.empty() || o.epochs || o.batch || o.lr || o.momentum || o.weight_decay ||
                            o.label_smoothing || o.warmup || o.clip_norm || o.optimizer || o.schedule || o.crop ||
-                           o.cutout || o.flip || o.nesterov || !o.out.empty();
+                           o.cutout || o.flip || o.nesterov || o.dtype || o.conv || !o.out.empty();
   if (!o.resume.empty() && sets_recipe)
     throw UsageError("--resume takes model, recipe and directory from the run; leave those options out");
   if (!o.parallel.empty() && o.parallel != "none" && o.parallel != "ddp")
@@ -62,7 +62,6 @@ void check_options(const TrainOptions& o) {
                      did_you_mean(o.parallel, {"none", "ddp"}));
   if (o.parallel == "none" && o.ranks > 1)
     throw UsageError(fmt::format("--parallel none is one rank, and --ranks is {}; leave one of them out", o.ranks));
-  if (o.dtype != "fp32") throw UsageError(fmt::format("--dtype is '{}', expected fp32", o.dtype));
   check_device("train", Device(o.device));
 }
 
@@ -149,6 +148,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const RunDi
   const ImageDataset train_set = load_dataset(config.recipe.data, Split::Train, config.data_dir);
   const ImageDataset test_set = load_dataset(config.recipe.data, Split::Test, config.data_dir);
   const Device device(options.device);
+  set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
   Training training(config.recipe, train_set, device, config.seed, options.workers, group);
   if (!options.resume.empty()) training.load(RunDirectory::open(options.resume).checkpoint());
   const std::filesystem::path checkpoint = run ? run->checkpoint() : "";

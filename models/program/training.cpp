@@ -106,7 +106,8 @@ void Training::run_epoch(const AfterStep& after_step) {
 void Training::train_step(const Batch& batch) {
   begin_step();
   nn::Module& network = ddp_ ? static_cast<nn::Module&>(*ddp_) : *model_;
-  const Tensor loss = cross_entropy(network(to(batch.data, device_)), to(batch.target, device_),
+  const Tensor images = to(to(batch.data, device_), dtype_named(recipe_.dtype));
+  const Tensor loss = cross_entropy(to(network(images), DType::Float32), to(batch.target, device_),
                                     {.label_smoothing = recipe_.label_smoothing});
   loss.backward();
   end_step();
