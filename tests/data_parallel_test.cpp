@@ -1,0 +1,161 @@
+// DataParallel on two and three logical CPU devices. A program of its own: their number is read once.
+#include "distributed/data_parallel.h"
+
+#include <cstdlib>
+
+#include "core/allocator.h"
+#include "tests/catch.h"
+#include "tests/ddp_ranks.h"
+#include "tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+const bool three_devices = setenv("RINGGRAD_CPU_DEVICES", "3", 1) == 0;  // before main, so before the first use
+
+std::vector<Device> devices(int n) {
+  std::vector<Device> list;
+  for (int i = 0; i < n; ++i) list.push_back({DeviceType::CPU, i});
+  return list;
+}
+
+template <class Net>
+DataParallel::MakeReplica maker(DType dtype) {
+  return [dtype] { return std::shared_ptr<nn::Module>(make_net<Net>(9, dtype)); };  // other values on purpose
+}
+
+// 20 steps; the last batch of each four has 7 samples. `n` devices; 0: without a wrapper.
+template <class Net>
+std::vector<double> train_on(int n, DType dtype, const Shape& sample, int64_t classes) {
+  const auto net = make_net<Net>(3, dtype);
+  std::unique_ptr<DataParallel> wrapper;
+  if (n > 0) wrapper = std::make_unique<DataParallel>(*net, maker<Net>(dtype), devices(n));
+  nn::Module& model = n > 0 ? static_cast<nn::Module&>(*wrapper) : *net;
+  optim::SGD optimizer(model.named_parameters(), {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
+  for (int64_t step = 0, begin = 0; step < 20; ++step) {
+    const int64_t end = begin + (step % 4 == 3 ? 7 : 12);
+    const auto [x, target] = samples(sample, classes, dtype, begin, end);
+    optimizer.zero_grad();
+    cross_entropy(model(x), target).backward();
+    optimizer.step();
+    begin = end;
+  }
+  return flat_values(model);
+}
+
+struct Failing : nn::Module {
+  nn::Linear fc{6, 3};
+  Failing() { register_module("fc", fc); }
+  Tensor forward(const Tensor& x) override {
+    if (x.device().index == 1) throw Error("boom");
+    return fc(x);
+  }
+};
+
+struct Normed : nn::Module {
+  nn::BatchNorm2d bn{1};
+  Normed() { register_module("bn", bn); }
+  Tensor forward(const Tensor& x) override { return bn(x); }
+};
+
+}  // namespace
+
+TEST_CASE("20 steps on several devices are 20 steps on one", "[data_parallel][quick]") {
+  const DType dtype = GENERATE(DType::Float32, DType::Float64);
+  const double tolerance = dtype == DType::Float32 ? 1e-5 : 1e-12;
+  const auto mlp = train_on<Mlp>(0, dtype, {6}, 3), cnn = train_on<SmallCnn>(0, dtype, {1, 8, 8}, 10);
+  for (const int n : {1, 2, 3}) {
+    CHECK(relative_difference(train_on<Mlp>(n, dtype, {6}, 3), mlp) < tolerance);
+    CHECK(relative_difference(train_on<SmallCnn>(n, dtype, {1, 8, 8}, 10), cnn) < tolerance);
+  }
+}
+
+TEST_CASE("a batch is cut by PyTorch's chunk rule, and may leave devices idle", "[data_parallel][quick]") {
+  struct Counting : nn::Module {
+    nn::Linear fc{6, 3};
+    std::vector<int64_t>& seen;
+    explicit Counting(std::vector<int64_t>& seen) : seen(seen) { register_module("fc", fc); }
+    Tensor forward(const Tensor& x) override {
+      seen[x.device().index] = x.size(0);
+      return fc(x);
+    }
+  };
+  std::vector<int64_t> seen(3);
+  Counting net(seen);
+  DataParallel model(
+      net, [&] { return std::make_shared<Counting>(seen); }, devices(3));
+  const auto cut = [&](int64_t batch) {
+    seen = {0, 0, 0};
+    CHECK(model(zeros({batch, 6})).shape() == Shape{batch, 3});
+    return seen;
+  };
+  CHECK(cut(7) == std::vector<int64_t>{3, 3, 1});
+  CHECK(cut(4) == std::vector<int64_t>{2, 2, 0});
+  CHECK(cut(1) == std::vector<int64_t>{1, 0, 0});
+}
+
+TEST_CASE("an error in a replica names it", "[data_parallel][quick]") {
+  Failing net;
+  DataParallel model(
+      net, [] { return std::make_shared<Failing>(); }, devices(2));
+  require_error<Error>("data_parallel: in replica 1 on cpu:1: boom", [&] { model(zeros({4, 6})); });
+  CHECK(model(zeros({1, 6})).shape() == Shape{1, 3});
+}
+
+TEST_CASE("what is not there or does not fit is refused", "[data_parallel][quick]") {
+  Mlp net;
+  const auto make = [] { return std::make_shared<Mlp>(); };
+  require_error<Error>("no devices given", [&] { DataParallel(net, make, {}); });
+  require_error<DeviceError>("device cpu:3 does not exist", [&] { DataParallel(net, make, {"cpu:0", "cpu:3"}); });
+  require_error<DeviceError>("first.weight is on cpu:0, expected the first device, cpu:1", [&] {
+    DataParallel(net, make, {"cpu:1", "cpu:0"});
+  });
+  require_error<ShapeError>("a replica has 2 parameters, the module 6", [&] {
+    DataParallel(
+        net, [] { return std::make_shared<Failing>(); }, devices(2));
+  });
+  DataParallel model(net, make, devices(2));
+  require_error<ShapeError>("expected a batch of at least one", [&] { model(zeros({0, 6})); });
+}
+
+TEST_CASE("only the first replica's running statistics are kept", "[data_parallel][quick]") {
+  Normed net;
+  DataParallel model(
+      net, [] { return std::make_shared<Normed>(); }, devices(2));
+  const Tensor x = cat({full({1, 1, 1, 2}, 1), full({1, 1, 1, 2}, 5)});
+  model(x);
+  CHECK(std::abs(net.bn.running_mean.item<float>() - 0.1) < 1e-6);
+  model.eval();
+  const auto y = to_vector<float>(model(x));  // the second replica evaluates by the same statistics
+  const Tensor alone = net.bn(x);
+  CHECK(y == to_vector<float>(alone));
+}
+
+TEST_CASE("evaluation builds no graph, and names have no prefix", "[data_parallel][quick]") {
+  Mlp net;
+  DataParallel model(
+      net, [] { return std::make_shared<Mlp>(); }, devices(2));
+  NoGradGuard no_grad;
+  CHECK(!model(zeros({4, 6})).requires_grad());
+  CHECK(model.state_dict().front().first == "first.weight");
+}
+
+TEST_CASE("the first device holds what all replicas put out", "[data_parallel][quick]") {
+  struct Wide : nn::Module {
+    nn::Linear fc{6, 4096};
+    Wide() { register_module("fc", fc); }
+    Tensor forward(const Tensor& x) override { return fc(x); }
+  };
+  Wide net;
+  DataParallel model(
+      net, [] { return std::make_shared<Wide>(); }, devices(2));
+  const auto live = [](const char* device) { return memory_stats(device).live_bytes; };
+  NoGradGuard no_grad;
+  model(zeros({64, 6}));
+  const int64_t first = live("cpu:0"), second = live("cpu:1");
+  const Tensor y = model(zeros({64, 6}));
+  CHECK(live("cpu:0") - first >= 64 * 4096 * 4);
+  CHECK(live("cpu:1") == second);
+}
