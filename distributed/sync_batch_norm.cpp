@@ -1,0 +1,143 @@
+#include "distributed/sync_batch_norm.h"
+
+#include "autograd/differentiable.h"
+#include "autograd/ops/convert.h"
+#include "core/check.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+#include "core/op_scope.h"
+#include "nn/batch_norm2d.h"
+
+namespace ringgrad {
+namespace {
+
+const auto kAbout = std::make_shared<const std::string>("batch norm's statistics");
+
+struct Statistics {
+  Tensor mean, var;  // [C], over all ranks
+  double count;      // values per channel, on all ranks
+};
+
+// Means and sums of squared deviations combine exactly (Chan, Golub & LeVeque 1983, equation 2.1b); in float64, in the
+// order of ranks, so that all ranks come to the same bits.
+Statistics global_statistics(const Tensor& x, DType dtype, ProcessGroup& group) {
+  const int64_t channels = x.size(1);
+  const Tensor mean = empty({channels}, {dtype, x.device()}), var = empty_like(mean);
+  kernels::batch_norm_stats(mean, var, x);
+
+  const Tensor own = empty({2 * channels + 1}, {.dtype = DType::Float64});
+  const Tensor all = empty({group.size(), 2 * channels + 1}, {.dtype = DType::Float64});
+  copy_(own.as_strided({channels}, {1}, 0), mean);
+  copy_(own.as_strided({channels}, {1}, channels), var);
+  own.data<double>()[2 * channels] = static_cast<double>(x.numel() / std::max<int64_t>(channels, 1));
+  group.all_gather(all, own, {.about = kAbout}).wait();
+
+  const double* of = all.data<double>();
+  const auto at = [&](int rank, int64_t i) { return of[rank * (2 * channels + 1) + i]; };
+  double total = 0;
+  for (int r = 0; r < group.size(); ++r) total += at(r, 2 * channels);
+  auto* combined = own.data<double>();
+  for (int64_t c = 0; c < channels; ++c) {
+    double sum = 0, squares = 0;
+    for (int r = 0; r < group.size(); ++r) sum += at(r, 2 * channels) * at(r, c);
+    const double center = sum / total;
+    for (int r = 0; r < group.size(); ++r) {
+      const double apart = at(r, c) - center;
+      squares += at(r, 2 * channels) * (at(r, channels + c) + apart * apart);
+    }
+    combined[c] = center;
+    combined[channels + c] = squares / total;
+  }
+  copy_(mean, own.as_strided({channels}, {1}, 0));
+  copy_(var, own.as_strided({channels}, {1}, channels));
+  return {mean, var, total};
+}
+
+// The sums of all ranks' gradients, as this rank must use them. Its loss is the mean over its own samples, and counts
+// with its part of them in the global mean: rank r's sums weigh n_r here, and this rank's dx will be weighed later.
+void sum_over_ranks(const Tensor& a, const Tensor& b, int64_t samples, ProcessGroup& group) {
+  const int64_t n = a.numel();
+  const Tensor packed = empty({2 * n}, {.dtype = DType::Float64});
+  copy_(packed.as_strided({n}, {1}, 0), a);
+  copy_(packed.as_strided({n}, {1}, n), b);
+  kernels::affine(packed, packed, static_cast<double>(samples), 0);
+  group.all_reduce(packed, ReduceOp::Sum, {.about = kAbout}).wait();
+  kernels::affine(packed, packed, 1 / static_cast<double>(samples), 0);
+  copy_(a, packed.as_strided({n}, {1}, 0));
+  copy_(b, packed.as_strided({n}, {1}, n));
+}
+
+Tensor copy_of(const Tensor& x) {
+  const Tensor y = empty_like(x);
+  copy_(y, x);
+  return y;
+}
+
+void update_running(const Tensor& running, const Tensor& batch, double momentum, double scale) {
+  if (!running) return;
+  kernels::axpby(running, batch, momentum * scale, 1 - momentum);
+  running.storage()->bump_version();
+}
+
+Tensor walkable(const Tensor& x) { return x.layout() == Layout::ChannelBlocked ? x : contiguous(x); }
+
+}  // namespace
+
+Tensor sync_batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
+                       const Tensor& running_var, const BatchNormOptions& options, ProcessGroup& group) {
+  if (!options.training) return batch_norm(x_, weight_, bias_, running_mean, running_var, options);
+  OpScope scope("sync_batch_norm");
+  CHECK_AS(ShapeError, x_.defined() && x_.dim() >= 2 && x_.numel() > 0, "sync_batch_norm: expected [N, C, …] with at ",
+           "least one sample on every rank");
+  CHECK_AS(DeviceError, x_.device().is_cpu(), "sync_batch_norm: the input is on ", x_.device(),
+           ", but this is a group of CPU ranks");
+  const bool relu = options.activation == Activation::Relu;
+  const double eps = options.eps;
+  const DType per_channel = itemsize(x_.dtype()) == 2 ? DType::Float32 : x_.dtype();
+  const Tensor x = walkable(x_);
+  const Tensor weight = weight_ ? contiguous(to(weight_, per_channel)) : weight_;
+  const Tensor bias = bias_ ? contiguous(to(bias_, per_channel)) : bias_;
+  const Tensor residual = options.residual ? walkable(to_layout(options.residual, x.layout())) : Tensor();
+
+  const auto [mean, var, count] = global_statistics(x, per_channel, group);
+  CHECK_AS(ShapeError, count > 1, "sync_batch_norm: all ranks together have ", count,
+           " value per channel, expected at least 2: the variance of one is undefined");
+  const Tensor y = empty_like(x);
+  kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
+  update_running(running_mean, mean, options.momentum, 1);
+  update_running(running_var, var, options.momentum, count / (count - 1));  // unbiased
+
+  return differentiable("sync_batch_norm", {x, weight, bias, residual}, y,
+                        [x = save(x), y = save_if(relu, y), mean = save(mean), var = save(var), weight = save(weight),
+                         eps, count = count, wants_residual = wants_grad(residual), wants_weight = wants_grad(weight),
+                         wants_bias = wants_grad(bias), &group](const Tensor& dy_) -> Gradients {
+                          const Tensor dy = walkable(to_layout(dy_, x.get().layout()));
+                          const Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get());
+                          kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(),
+                                                              var.get(), eps);
+                          const Tensor dweight = wants_weight ? copy_of(sum_dy_xhat) : Tensor();
+                          const Tensor dbias = wants_bias ? copy_of(sum_dy) : Tensor();
+                          sum_over_ranks(sum_dy, sum_dy_xhat, dy.size(0), group);
+                          const Tensor dx = empty_like(x.get()), dresidual = wants_residual ? empty_like(dx) : Tensor();
+                          kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(), var.get(),
+                                                             weight.get(), sum_dy, sum_dy_xhat, eps, count);
+                          return {dx, dweight, dbias, dresidual};
+                        });
+}
+
+int convert_sync_batchnorm(nn::Module& module, ProcessGroup& group) {
+  int converted = 0;
+  for (const auto& [name, below] : module.named_modules()) {
+    auto* norm = dynamic_cast<nn::BatchNorm2d*>(below);
+    if (norm == nullptr) continue;
+    norm->set_normalization([&group](const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                     const Tensor& running_mean, const Tensor& running_var,
+                                     const BatchNormOptions& options) {
+      return sync_batch_norm(x, weight, bias, running_mean, running_var, options, group);
+    });
+    ++converted;
+  }
+  return converted;
+}
+
+}  // namespace ringgrad

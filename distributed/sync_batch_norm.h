@@ -1,0 +1,22 @@
+// Batch normalisation over the samples of all ranks, as if one rank had them all.
+#pragma once
+
+#include "autograd/ops/norm.h"
+#include "distributed/process_group.h"
+#include "nn/module.h"
+
+namespace ringgrad {
+
+// In training: batch_norm() with mean and variance over all ranks' x, which may have different numbers of samples (at
+// least one each). Collective, forward and backward: one all_gather of 2 C + 2 numbers, and one all_reduce of 2 C.
+// The gradient is that of the mean loss over all ranks' samples, as DistributedDataParallel averages it; those of
+// weight and bias are this rank's part. In evaluation: batch_norm().
+// Throws as batch_norm(); one value per channel is enough here as long as all ranks together have two.
+Tensor sync_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                       const Tensor& running_var, const BatchNormOptions& options, ProcessGroup& group);
+
+// Makes every BatchNorm2d in `module` use sync_batch_norm(), and returns how many there are. The group must outlive
+// their use. A rank that ran out of data cannot shadow such a network: its forward is collective, too.
+int convert_sync_batchnorm(nn::Module& module, ProcessGroup& group);
+
+}  // namespace ringgrad

@@ -1,0 +1,104 @@
+// SyncBatchNorm: several ranks normalise, and train, as one rank that has all their samples.
+#include "distributed/sync_batch_norm.h"
+
+#include "models/resnet_cifar.h"
+#include "tests/catch.h"
+#include "tests/ddp_ranks.h"
+#include "tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+struct Net : nn::Module {
+  nn::Conv2d conv1{1, 4, 3, {.padding = 1, .bias = false}}, conv2{4, 4, 3, {.padding = 1, .bias = false}};
+  nn::BatchNorm2d bn1{4}, bn2{4};
+  nn::Linear fc{4 * 4 * 4, 10};
+  Net() {
+    register_module("conv1", conv1);
+    register_module("bn1", bn1);
+    register_module("conv2", conv2);
+    register_module("bn2", bn2);
+    register_module("fc", fc);
+  }
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = bn1(conv1(x), {.activation = Activation::Relu});
+    return fc(flatten(max_pool2d(bn2(conv2(h), {.activation = Activation::Relu, .residual = h}), {.kernel = 2}), 1));
+  }
+};
+
+// 20 steps of global batches of 12, 12, 12 and 7; without a group on one rank.
+std::vector<double> train_steps(nn::Module& model, DType dtype, int rank, int ranks) {
+  optim::SGD optimizer(model.named_parameters(), {.lr = 0.05, .momentum = 0.9});
+  for (int64_t step = 0, begin = 0; step < 20; ++step) {
+    const int64_t end = begin + (step % 4 == 3 ? 7 : 12);
+    const auto [x, target] = samples({1, 8, 8}, 10, dtype, begin, end, rank, ranks);
+    optimizer.zero_grad();
+    cross_entropy(model(x), target).backward();
+    optimizer.step();
+    begin = end;
+  }
+  return flat_values(model);
+}
+
+}  // namespace
+
+TEST_CASE("ranks with SyncBatchNorm train as one rank", "[sync_batch_norm][quick]") {
+  const DType dtype = GENERATE(DType::Float32, DType::Float64);
+  const auto alone = train_steps(*make_net<Net>(3, dtype), dtype, 0, 1);
+  for (const int ranks : {1, 2, 3, 4}) {
+    std::vector<double> result;
+    run_ddp_ranks(ranks, [&](ProcessGroup& group) {
+      const auto net = make_net<Net>(3, dtype);
+      must(convert_sync_batchnorm(*net, group) == 2, "two are converted");
+      DistributedDataParallel ddp(*net, group);
+      const auto values = train_steps(ddp, dtype, group.rank(), ranks);
+      ddp.check_identical();
+      if (group.is_main_process()) result = values;
+    });
+    CHECK(relative_difference(result, alone) < (dtype == DType::Float32 ? 1e-5 : 1e-12));
+  }
+}
+
+TEST_CASE("each rank's output is its part of the whole batch's", "[sync_batch_norm][quick]") {
+  const DType dtype = GENERATE(DType::Float32, DType::Float64, DType::BFloat16);
+  const Shape sample{3, 4, 5};
+  const auto whole = samples(sample, 2, dtype, 0, 7).x;
+  const DType per_channel = dtype == DType::Float64 ? dtype : DType::Float32;
+  const Tensor mean = zeros({3}, {.dtype = per_channel}), var = ones({3}, {.dtype = per_channel});
+  const Tensor y = batch_norm(whole, {}, {}, mean, var);
+  run_ddp_ranks(3, [&](ProcessGroup& group) {
+    const auto x = samples(sample, 2, dtype, 0, 7, group.rank(), 3).x;
+    const Tensor own_mean = zeros_like(mean), own_var = ones_like(var);
+    const Tensor own = sync_batch_norm(x, {}, {}, own_mean, own_var, {}, group);
+    for (int64_t i = 0; i < own.size(0); ++i) {
+      const Tensor want = as_contiguous(slice(y, 0, group.rank() + 3 * i, group.rank() + 3 * i + 1));
+      const Tensor got = as_contiguous(slice(own, 0, i, i + 1));
+      must(difference(got, to_vector<double>(want), {dtype, 140}).empty(), "output");
+    }
+    must(difference(own_mean, to_vector<double>(mean), {per_channel, 140}).empty(), "running mean");
+    must(difference(own_var, to_vector<double>(var), {per_channel, 140}).empty(), "running variance");
+  });
+}
+
+TEST_CASE("one sample on each of two ranks is enough", "[sync_batch_norm][quick]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const Tensor x = full({1, 1, 1, 1}, group.rank() == 0 ? -3 : 3);
+    const float y = sync_batch_norm(x, {}, {}, {}, {}, {}, group).item<float>();
+    must(std::abs(y - (group.rank() == 0 ? -1 : 1)) < 1e-4, "normalised over both");
+  });
+  const auto errors = errors_of_ranks(ring_groups(1), [](ProcessGroup& group) {
+    sync_batch_norm(zeros({1, 1, 1, 1}), {}, {}, {}, {}, {}, group);
+  });
+  require_contains(errors[0], "all ranks together have 1 value per channel");
+}
+
+TEST_CASE("a residual network is converted as a whole, and evaluates alone", "[sync_batch_norm][quick]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<models::CifarResNet>(3, DType::Float32, 20);
+    must(convert_sync_batchnorm(*net, group) == 19, "every batch norm of ResNet-20");
+    net->eval();
+    if (group.rank() == 0) (*net)(zeros({1, 3, 32, 32}));  // not collective
+  });
+}
