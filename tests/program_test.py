@@ -190,6 +190,15 @@ class Program(unittest.TestCase):
         self.assertEqual(several["steps"], 3)
         self.assertAlmostEqual(several["test_loss"], alone["test_loss"], delta=1e-4)
 
+    def test_methods_agree(self):
+        def loss(*words):
+            words = ["--batch", "64", "--max-steps", "8", "--out", words[-1].strip("-"), *words]
+            return json.loads(self.run_program("train", *words, "--json").stdout)["test_loss"]
+        alone = loss("--parallel", "none")
+        self.assertAlmostEqual(loss("--ranks", "2", "--sync-bn"), alone, delta=1e-3)
+        lenet = loss("--model", "lenet", "--parallel", "none", "--seed", "4")
+        self.assertAlmostEqual(loss("--model", "lenet", "--ranks", "2", "--seed", "4", "--parallel", "dp"), lenet, delta=1e-4)
+
     def test_resume_on_another_number_of_ranks(self):
         common = ["--batch", "96", "--epochs", "1", "--out", "run"]
         self.run_program("train", *common, "--ranks", "2", "--max-steps", "5")
@@ -201,7 +210,7 @@ class Program(unittest.TestCase):
     def test_ranks_that_cannot_be(self):
         done = self.run_program("train", "--batch", "100", "--ranks", "3", code=2)
         self.assertIn("100 does not divide by 3 ranks. Try 99 or 102.", done.stderr)
-        self.assertIn("Did you mean 'ddp'?", self.run_program("train", "--parallel", "dpp", code=2).stderr)
+        self.assertIn("Did you mean 'ddp'?", self.run_program("train", "--parallel", "dddp", code=2).stderr)
         self.run_program("train", "--parallel", "none", "--ranks", "2", code=2)
 
     def test_a_killed_rank_is_named_with_the_last_checkpoint(self):

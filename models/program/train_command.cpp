@@ -1,4 +1,5 @@
 // `ringgrad train`
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -57,11 +58,14 @@ void check_options(const TrainOptions& o) {
                            o.cutout || o.flip || o.nesterov || o.dtype || o.conv || !o.out.empty();
   if (!o.resume.empty() && sets_recipe)
     throw UsageError("--resume takes model, recipe and directory from the run; leave those options out");
-  if (!o.parallel.empty() && o.parallel != "none" && o.parallel != "ddp")
-    throw UsageError(fmt::format("--parallel is '{}', expected none or ddp", o.parallel) +
-                     did_you_mean(o.parallel, {"none", "ddp"}));
+  const std::vector<std::string> methods = {"none", "dp", "ddp"};
+  if (!o.parallel.empty() && std::find(methods.begin(), methods.end(), o.parallel) == methods.end())
+    throw UsageError(fmt::format("--parallel is '{}', expected none, dp or ddp", o.parallel) +
+                     did_you_mean(o.parallel, methods));
   if (o.parallel == "none" && o.ranks > 1)
     throw UsageError(fmt::format("--parallel none is one rank, and --ranks is {}; leave one of them out", o.ranks));
+  if (o.sync_bn && !o.parallel.empty() && o.parallel != "ddp")
+    throw UsageError(fmt::format("--sync-bn needs --parallel ddp, not {}", o.parallel));
   check_device("train", Device(o.device));
 }
 
@@ -69,7 +73,7 @@ void check_options(const TrainOptions& o) {
 int ranks_for(const TrainOptions& options, int64_t batch) {
   const bool cpu = Device(options.device).is_cpu();
   if (options.ranks == 0 && options.parallel.empty()) return cpu && cpu_cores() >= 2 && batch % 2 == 0 ? 2 : 1;
-  if (options.parallel == "none") return 1;
+  if (options.parallel == "none" || options.parallel == "dp") return 1;
   if (!cpu) throw UsageError(fmt::format("--parallel ddp needs --device cpu in this version, not {}", options.device));
   return options.ranks > 0 ? options.ranks : 2;
 }
@@ -88,11 +92,19 @@ struct Tally {
   double images_per_second() const { return seconds > 0 ? static_cast<double>(images) / seconds : 0; }
 };
 
+// DataParallel's devices.
+int replicas_for(const TrainOptions& options) {
+  if (options.parallel != "dp") return 1;
+  return options.ranks > 0 ? options.ranks : 2;
+}
+
 std::string describe_ranks(const TrainOptions& options, const ProcessGroup* group) {
   const Device wanted(options.device);
   const std::string device =
       wanted.is_cpu() ? options.device
                       : fmt::format("{} ({})", options.device, device_backend(wanted.type).describe(wanted.index));
+  if (options.parallel == "dp")
+    return fmt::format("DataParallel, {} replicas · {}, {} threads", replicas_for(options), device, cpu_cores());
   if (!group) return fmt::format("{}, {} threads", device, cpu_cores());
   return fmt::format("DDP, {} ranks ({}) · {}, {} thread{} per rank", group->size(), group->backend(), device,
                      cpu_cores(), cpu_cores() == 1 ? "" : "s");
@@ -149,7 +161,8 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const RunDi
   const ImageDataset test_set = load_dataset(config.recipe.data, Split::Test, config.data_dir);
   const Device device(options.device);
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
-  Training training(config.recipe, train_set, device, config.seed, options.workers, group);
+  Training training(config.recipe, train_set, device, config.seed, options.workers,
+                    {.group = group, .sync_batch_norm = options.sync_bn, .replicas = replicas_for(options)});
   if (!options.resume.empty()) training.load(RunDirectory::open(options.resume).checkpoint());
   const std::filesystem::path checkpoint = run ? run->checkpoint() : "";
   print_header(config, options, training, train_set, test_set, group);
@@ -264,6 +277,9 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
 }  // namespace
 
 int train(const TrainOptions& options) {
+  // Logical devices are counted at their first use.
+  if (options.parallel == "dp" && options.device == "cpu")
+    setenv("RINGGRAD_CPU_DEVICES", std::to_string(replicas_for(options)).c_str(), 0);
   check_options(options);
   const RunConfig config = configure(options);
   const bool is_rank = !rendezvous_from_environment().source.empty();

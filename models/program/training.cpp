@@ -12,6 +12,7 @@
 #include "core/kernels.h"
 #include "data/sampler.h"
 #include "distributed/job_status.h"
+#include "distributed/sync_batch_norm.h"
 #include "models/program/interrupt.h"
 #include "models/program/saved_model.h"
 #include "nn/checkpoint.h"
@@ -56,25 +57,34 @@ ImageTransform train_transform(const Recipe& recipe, uint64_t seed) {
 }
 
 Training::Training(const Recipe& recipe, const ImageDataset& train_set, Device device, uint64_t seed, int workers,
-                   ProcessGroup* group)
+                   const Division& division)
     : recipe_(recipe),
       device_(device),
-      group_(group),
+      group_(division.group),
       train_size_(train_set.size()),
       steps_per_epoch_((train_set.size() + recipe.batch - 1) / recipe.batch),
       learning_rate_(learning_rate(recipe, steps_per_epoch_)),
-      loader_(train_set, make_sampler(train_set.size(), seed, group),
-              {.batch_size = recipe.batch / (group ? group->size() : 1),
+      loader_(train_set, make_sampler(train_set.size(), seed, group_),
+              {.batch_size = recipe.batch / (group_ ? group_->size() : 1),
                .num_workers = workers,
                .transform = train_transform(recipe, seed)}) {
   manual_seed(seed);
   model_ = make_model_for(recipe.model, recipe.data);
   model_->to(device);
-  if (group) {
+  network_ = model_.get();
+  if (group_) {
+    if (division.sync_batch_norm) convert_sync_batchnorm(*model_, *group_);
     DistributedDataParallelOptions options;
-    options.usual_samples = static_cast<double>(recipe.batch) / group->size();
-    ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group, options);
-    if (group->rank() > 0) manual_seed(seed + static_cast<uint64_t>(group->rank()));  // ranks drop out other neurons
+    options.usual_samples = static_cast<double>(recipe.batch) / group_->size();
+    ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group_, options);
+    network_ = ddp_.get();
+    if (group_->rank() > 0) manual_seed(seed + static_cast<uint64_t>(group_->rank()));  // other neurons drop out
+  } else if (division.replicas > 1) {
+    std::vector<Device> devices;
+    for (int i = 0; i < division.replicas; ++i) devices.emplace_back(device.type, device.index + i);
+    const auto replica = [&] { return make_model_for(recipe.model, recipe.data); };
+    dp_ = std::make_unique<DataParallel>(*model_, replica, devices);
+    network_ = dp_.get();
   }
   optimizer_ = make_optimizer(recipe, model_->named_parameters());
   loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device});
@@ -82,8 +92,7 @@ Training::Training(const Recipe& recipe, const ImageDataset& train_set, Device d
 
 // A rank whose part of the epoch has one batch less than others' takes part in the last step without images.
 void Training::run_epoch(const AfterStep& after_step) {
-  model_->train();
-  if (ddp_) ddp_->train();
+  network_->train();
   if (at_epoch_end()) {
     fill_(loss_sum_, 0);
     own_images_ = images_ = 0;
@@ -105,9 +114,8 @@ void Training::run_epoch(const AfterStep& after_step) {
 
 void Training::train_step(const Batch& batch) {
   begin_step();
-  nn::Module& network = ddp_ ? static_cast<nn::Module&>(*ddp_) : *model_;
   const Tensor images = to(to(batch.data, device_), dtype_named(recipe_.dtype));
-  const Tensor loss = cross_entropy(to(network(images), DType::Float32), to(batch.target, device_),
+  const Tensor loss = cross_entropy(to((*network_)(images), DType::Float32), to(batch.target, device_),
                                     {.label_smoothing = recipe_.label_smoothing});
   loss.backward();
   end_step();

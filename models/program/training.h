@@ -8,6 +8,7 @@
 
 #include "data/data_loader.h"
 #include "data/image_dataset.h"
+#include "distributed/data_parallel.h"
 #include "distributed/distributed_data_parallel.h"
 #include "models/program/evaluation.h"
 #include "models/program/recipe.h"
@@ -19,12 +20,19 @@ namespace ringgrad::program {
 // The data set's normalisation with the recipe's augmentation.
 ImageTransform train_transform(const Recipe& recipe, uint64_t seed);
 
+// How a step's work is divided: not at all, over the ranks of a group, or over devices of this process.
+struct Division {
+  ProcessGroup* group = nullptr;  // DistributedDataParallel. Must outlive the training
+  bool sync_batch_norm = false;   // with a group: batch norm over all ranks' samples
+  int replicas = 1;               // DataParallel on device:0 … where there are several
+};
+
 class Training {
  public:
-  // With a group: DistributedDataParallel, and everything below is collective. Each rank takes its part of every global
-  // batch: recipe.batch must be a multiple of the ranks. The group must outlive this.
+  // With a group everything below is collective. Each rank takes its part of every global batch: recipe.batch must be a
+  // multiple of the ranks.
   Training(const Recipe& recipe, const ImageDataset& train_set, Device device, uint64_t seed, int workers,
-           ProcessGroup* group = nullptr);
+           const Division& division = {});
 
   // Called after every step; returns true to stop there.
   using AfterStep = std::function<bool()>;
@@ -66,6 +74,8 @@ class Training {
   optim::Schedule learning_rate_;
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<DistributedDataParallel> ddp_;
+  std::unique_ptr<DataParallel> dp_;
+  nn::Module* network_;  // what is trained: the model, or a wrapper
   std::unique_ptr<optim::Optimizer> optimizer_;
   DataLoader loader_;
   int64_t step_ = 0;
