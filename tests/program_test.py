@@ -232,6 +232,20 @@ class Program(unittest.TestCase):
                                 "--out", "run")
         self.assertIn("parameters bit-identical on 3 of 3 ranks", done.stdout)
 
+    def test_bench_ddp(self):
+        document = json.loads(self.run_program("bench", "ddp", "--model", "lenet", "--batch", "8", "--seconds", "0.05",
+                                               "--rounds", "1", "--force", "--json").stdout)
+        rows = {row["row"]: row for row in document["rows"]}
+        self.assertEqual(list(rows), ["none", "dp", "ddp_no_overlap", "ddp"])
+        for row in rows.values():
+            self.assertGreater(row["images_per_second"], 0)
+        for row in ("dp", "ddp_no_overlap", "ddp"):
+            self.assertGreater(rows[row]["kept_of_no_communication"], 0)
+            self.assertEqual(len(rows[row]["memory_bytes"]), 2)
+            self.assertGreater(rows[row]["moved_bytes"], 0)
+        self.run_program("bench", "ddp", "--ranks", "3", "--force", code=2)
+        self.run_program("bench", "ddp", "--ranks", "64", "--batch", "64", code=2)
+
     # ---- the other commands ------------------------------------------------------------------------------------------
 
     def test_launch_gives_ranks_and_names_the_one_that_fails(self):

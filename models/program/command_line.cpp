@@ -80,6 +80,19 @@ void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>
   app->callback([&] { run = [&] { return bench_train(o); }; });
 }
 
+void add_bench_ddp(CLI::App& bench, BenchDdpOptions& o, std::function<int()>& run) {
+  auto* app = bench.add_subcommand("ddp", "DataParallel and DistributedDataParallel on the same batch and cores");
+  app->add_option("--model", o.model, "as for train");
+  app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(CLI::PositiveNumber);
+  app->add_option("--ranks", o.ranks, "ranks, or devices of dp")->check(CLI::Range(1, 64));
+  app->add_option("--seconds", o.seconds, "of each row and round")->check(CLI::PositiveNumber);
+  app->add_option("--rounds", o.rounds, "the rows take turns so often")->check(CLI::PositiveNumber);
+  app->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap (default: 25, the first one 1)");
+  app->add_flag("--force", o.force, "even with more ranks than cores");
+  app->add_option("--row", o.row)->group("");
+  app->callback([&] { run = [&] { return bench_ddp(o); }; });
+}
+
 void add_launch(CLI::App& app, LaunchCommandOptions& o, std::function<int()>& run) {
   auto* launch_app = app.add_subcommand("launch", "Start a program on several ranks, with torchrun's environment");
   launch_app->add_option("-n,--nproc-per-node", o.processes, "ranks on this machine")
@@ -214,6 +227,8 @@ int run_command_line(int argc, char** argv) {
   BenchOpsOptions bench_options;
   auto* bench_app = app.add_subcommand("bench", "Measurements");
   bench_app->require_subcommand(1);
+  BenchDdpOptions bench_ddp_options;
+  add_bench_ddp(*bench_app, bench_ddp_options, run);
   auto* ops_app = bench_app->add_subcommand("ops", "What an operation on the tape costs, without arithmetic");
   ops_app->add_option("--repetitions", bench_options.repetitions, "the median of so many")->check(CLI::PositiveNumber);
   ops_app->callback([&] { run = [&] { return bench_ops(bench_options); }; });

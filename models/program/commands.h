@@ -14,6 +14,7 @@ int graph(const GraphOptions& options);
 int doctor();
 int launch_program(const LaunchCommandOptions& options);
 int bench_ops(const BenchOpsOptions& options);
+int bench_ddp(const BenchDdpOptions& options);
 int bench_train(const BenchTrainOptions& options);
 
 // Parses the command line and runs the command it names.

@@ -80,4 +80,15 @@ struct BenchTrainOptions {
   int steps = 20, warm_up = 3;
 };
 
+struct BenchDdpOptions {
+  std::string model = "resnet20";
+  int64_t batch = 128;  // of all ranks together
+  int ranks = 2;
+  double seconds = 3;  // a row and round
+  int rounds = 3;
+  double bucket_mb = 0;  // 0: the default caps
+  bool force = false;
+  std::string row;  // measure this row in this process, as one of its ranks; "" : all of them
+};
+
 }  // namespace ringgrad::program

@@ -1,0 +1,162 @@
+// `ringgrad bench ddp`: one batch, divided by DataParallel and by DistributedDataParallel, on the same cores.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/device.h"
+#include "core/error.h"
+#include "distributed/init_process_group.h"
+#include "distributed/launch.h"
+#include "distributed/supervisor.h"
+#include "models/program/bench_ddp_row.h"
+#include "models/program/commands.h"
+#include "models/program/console.h"
+#include "models/program/exit_code.h"
+
+namespace ringgrad::program {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kRows = {"none", "dp", "ddp_no_overlap", "ddp"};
+constexpr const char* kFileVariable = "RINGGRAD_BENCH_FILE";  // where rank 0 of a row writes its result
+
+// A directory that goes with its object.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string name = (fs::temp_directory_path() / "ringgrad-bench-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw IoError("bench ddp: cannot make a directory in " + name);
+    path_ = name;
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+int run_row(const BenchDdpOptions& options) {
+  if (options.row == "dp") setenv("RINGGRAD_CPU_DEVICES", std::to_string(options.ranks).c_str(), 1);
+  return launch([&] {
+    const nlohmann::json row = measure_row(options, process_group());
+    const char* path = std::getenv(kFileVariable);
+    if (process_group().is_main_process() && path != nullptr) std::ofstream(path) << row;
+  });
+}
+
+// The row, measured in processes of its own; throws what went wrong there.
+nlohmann::json measure_in_processes(const BenchDdpOptions& options, const std::string& row) {
+  const TemporaryDirectory directory;
+  const fs::path file = directory.path() / "row.json";
+  setenv(kFileVariable, file.c_str(), 1);
+  SupervisorOptions job;
+  job.num_processes = row.starts_with("ddp") ? options.ranks : 1;
+  job.command = {"/proc/self/exe",
+                 "bench",
+                 "ddp",
+                 "--row",
+                 row,
+                 "--model",
+                 options.model,
+                 "--batch",
+                 std::to_string(options.batch),
+                 "--ranks",
+                 std::to_string(options.ranks),
+                 "--seconds",
+                 fmt::format("{}", options.seconds),
+                 "--bucket-mb",
+                 fmt::format("{}", options.bucket_mb)};
+  const JobResult result = supervise(job);
+  if (result.exit_code != kOk) throw DistributedError(fmt::format("bench ddp: row {}: {}", row, result.report));
+  return nlohmann::json::parse(std::ifstream(file));
+}
+
+// The run with the median speed of several; kept_of_no_communication is the median of theirs.
+nlohmann::json middle(std::vector<nlohmann::json> runs) {
+  const auto by = [&](const char* key) {
+    std::sort(runs.begin(), runs.end(), [key](const auto& a, const auto& b) { return a[key] < b[key]; });
+    return runs[runs.size() / 2];
+  };
+  if (!runs[0].contains("kept_of_no_communication")) return by("images_per_second");
+  const double kept = by("kept_of_no_communication")["kept_of_no_communication"];
+  nlohmann::json row = by("images_per_second");
+  row["kept_of_no_communication"] = kept;
+  return row;
+}
+
+void print_row(const nlohmann::json& row, double single_ms) {
+  std::vector<int64_t> memory = row["memory_bytes"];
+  std::sort(memory.rbegin(), memory.rend());
+  const std::string exposed = row.contains("exposed_ms")
+                                  ? fmt::format("{:.2f} ms {:4.1f} %", row["exposed_ms"].get<double>(),
+                                                100 * row["exposed_ms"].get<double>() / row["step_ms"].get<double>())
+                                  : "";
+  const std::string kept = row.contains("kept_of_no_communication")
+                               ? fmt::format("{:.1f} %", 100 * row["kept_of_no_communication"].get<double>())
+                               : "";
+  result(fmt::format("{:<15}{:>5}{:>11.2f} ms{:>10}{:>9.2f}×{:>19}{:>9}   {:>9} / {:<9}{:>10}",
+                     row["row"].get<std::string>(), row["ranks"].get<int>(), row["step_ms"].get<double>(),
+                     with_commas(static_cast<int64_t>(row["images_per_second"].get<double>())),
+                     single_ms / row["step_ms"].get<double>(), exposed, kept, human_bytes(memory.front()),
+                     human_bytes(memory.back()), human_bytes(row["moved_bytes"])));
+}
+
+// DataParallel's communication is no separate activity that could be timed: it is what its step takes longer than the
+// same two halves of the batch do without any.
+void add_price_of_dp(std::map<std::string, nlohmann::json>& rows) {
+  if (!rows.contains("dp") || !rows.contains("ddp")) return;
+  const double alone = rows["ddp"]["no_communication_ms"], step = rows["dp"]["step_ms"];
+  rows["dp"]["exposed_ms"] = step - alone;
+  rows["dp"]["kept_of_no_communication"] = alone / step;
+}
+
+}  // namespace
+
+int bench_ddp(const BenchDdpOptions& options) {
+  if (!options.row.empty()) return run_row(options);
+  if (options.batch % options.ranks != 0)
+    throw UsageError(fmt::format("bench ddp: --batch {} does not divide by {} ranks", options.batch, options.ranks));
+  if (options.ranks > cpu_cores() && !options.force)
+    throw UsageError(
+        fmt::format("bench ddp: {} ranks on {} cores: the rows would measure the scheduler; --force to run",
+                    options.ranks, cpu_cores()));
+  double load = 0;
+  if (getloadavg(&load, 1) == 1 && load > 0.5)
+    message(fmt::format("load {:.1f}: other work is running, and shares the cores with what is measured", load));
+
+  std::map<std::string, std::vector<nlohmann::json>> runs;
+  for (int round = 0; round < options.rounds; ++round)  // in turn, so that a slow minute hits all of them
+    for (const std::string& row : kRows) runs[row].push_back(measure_in_processes(options, row));
+  std::map<std::string, nlohmann::json> rows;
+  for (const auto& [name, several] : runs) rows[name] = middle(several);
+  add_price_of_dp(rows);
+
+  result(fmt::format("{} · batch {} · {} rounds of {} s a row · {} cores in all", options.model, options.batch,
+                     options.rounds, options.seconds, cpu_cores()));
+  result(fmt::format("{:<15}{:>5}{:>14}{:>10}{:>10}{:>19}{:>9}   {:^21}{:>10}", "", "ranks", "step", "img/s",
+                     "speed-up", "exposed comm.", "kept", "memory: most / least", "moved"));
+  nlohmann::json document = {{"model", options.model}, {"batch", options.batch}, {"rows", nlohmann::json::array()}};
+  for (const std::string& row : kRows) {
+    print_row(rows[row], rows["none"]["step_ms"]);
+    document["rows"].push_back(rows[row]);
+  }
+  message(
+      "kept: throughput as a part of that of the same processes without communication (no_sync), in turn; dp's is\n"
+      "against ddp's, and its exposed communication the difference. moved: bytes of a step between devices.");
+  if (json_wanted()) print_json(document);
+  return kOk;
+}
+
+}  // namespace ringgrad::program
