@@ -1,0 +1,79 @@
+// What each convolution algorithm costs in accuracy: its error against float64, printed and bounded. Root mean square
+// of the error over that of the result, for inputs as in a ResNet: rectified normal x, He-scaled w, normal dy.
+#include <cmath>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "autograd/ops.h"
+#include "core/conv_algorithm.h"
+#include "core/factory.h"
+#include "core/random.h"
+#include "tests/catch.h"
+
+using namespace ringgrad;
+
+namespace {
+
+struct Layer {
+  int64_t channels, size, filter, stride;
+};
+
+Tensor random(const Shape& shape, double std, DType dtype) {
+  const Tensor x = empty(shape);
+  normal_(x, 0, std);
+  return to(x, dtype).detach();
+}
+
+struct Result {
+  std::vector<double> y, dx, dw;
+};
+Result convolve(const Layer& layer, DType dtype, DType images, DType parameters) {
+  manual_seed(5);
+  const int64_t c = layer.channels, out = layer.size / layer.stride;
+  const double he = std::sqrt(2.0 / static_cast<double>(c * layer.filter * layer.filter));
+  // values that the dtype under test can hold, in the dtype to compute with
+  const Tensor x = to(relu(random({4, c, layer.size, layer.size}, 1, dtype)), images).detach().set_requires_grad();
+  const Tensor w = to(random({c, c, layer.filter, layer.filter}, he, DType::Float32), parameters);
+  w.set_requires_grad();
+  const Tensor y = conv2d(x, w, {}, {.stride = layer.stride, .padding = layer.filter / 2});
+  y.backward(to(random({4, c, out, out}, 1, dtype), images).detach());
+  return {to_vector<double>(y), to_vector<double>(x.grad()), to_vector<double>(w.grad())};
+}
+
+double relative_rms(const std::vector<double>& got, const std::vector<double>& want) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += (got[i] - want[i]) * (got[i] - want[i]);
+    size += want[i] * want[i];
+  }
+  return std::sqrt(error / size);
+}
+
+}  // namespace
+
+TEST_CASE("the errors of the convolution algorithms", "[conv][quick]") {
+  std::cout << fmt::format("{:<28}{:<10}{:<10}{:>10}{:>10}{:>10}\n", "relative rms error", "dtype", "algorithm", "y",
+                           "dx", "dw");
+  for (const Layer& layer : {Layer{16, 16, 3, 1}, {64, 8, 3, 1}, {256, 4, 3, 1}, {64, 8, 3, 2}, {32, 14, 5, 1}})
+    for (const DType dtype : {DType::Float32, DType::BFloat16})
+      for (const ConvAlgorithm algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd}) {
+        const Result want = convolve(layer, dtype, DType::Float64, DType::Float64);
+        set_conv_algorithm(algorithm);
+        const Result got = convolve(layer, dtype, dtype, DType::Float32);
+        set_conv_algorithm(ConvAlgorithm::Auto);
+        const double y = relative_rms(got.y, want.y), dx = relative_rms(got.dx, want.dx);
+        const double dw = relative_rms(got.dw, want.dw);
+        const bool winograd = algorithm == ConvAlgorithm::Winograd;
+        std::cout << fmt::format("{:<28}{:<10}{:<10}{:>10.1e}{:>10.1e}{:>10.1e}\n",
+                                 fmt::format("{}×{}, stride {}, {} ch. at {}", layer.filter, layer.filter, layer.stride,
+                                             layer.channels, layer.size),
+                                 name(dtype), winograd ? "winograd" : "direct", y, dx, dw);
+        // Sums of float32, whatever their order: a few units in the last place times the root of their length. Products
+        // of bfloat16: half a unit for each factor and the result; Winograd's intermediate values are larger.
+        const double bound = dtype == DType::Float32 ? 5e-6 : winograd ? 2e-2 : 5e-3;
+        CHECK(y < bound);
+        CHECK(dx < bound);
+        CHECK(dw < bound);
+      }
+}
