@@ -17,7 +17,9 @@
 
 #include "autograd/ops.h"
 #include "core/allocator.h"
+#include "core/autotune.h"
 #include "core/factory.h"
+#include "core/kernel.h"
 #include "core/random.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
@@ -113,7 +115,13 @@ int64_t peak_resident_bytes() {
 }  // namespace
 
 int bench_train(const BenchTrainOptions& options) {
+  const bool native = options.provider == "native", fastest = options.provider == "fastest";
+  if (!native && !fastest && options.provider != "vendor")
+    throw UsageError(
+        fmt::format("bench train: --provider is '{}', expected native, vendor or fastest", options.provider));
   set_conv_algorithm(conv_algorithm_named(options.conv));
+  set_autotune(fastest);
+  const ProviderGuard provider(native ? Provider::Native : Provider::Vendor);
   // Read when the first kernel runs, which has not happened yet.
   if (options.threads > 0) setenv("RINGGRAD_THREADS", std::to_string(options.threads).c_str(), 1);
 
@@ -139,6 +147,7 @@ int bench_train(const BenchTrainOptions& options) {
                            {"batch", options.batch},
                            {"dtype", options.dtype},
                            {"conv", options.conv},
+                           {"provider", options.provider},
                            {"threads", cpu_cores()},
                            {"steps", options.steps},
                            {"images_per_second", rate},

@@ -74,6 +74,8 @@ void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>
   app->add_option("--batch", o.batch, "images of a step")->check(CLI::PositiveNumber);
   app->add_option("--dtype", o.dtype, "fp32 or bf16, of the images; parameters stay float32");
   app->add_option("--conv", o.conv, "auto, direct or winograd");
+  app->add_option("--provider", o.provider,
+                  "native, vendor (oneDNN), or fastest: measured at first use, and remembered");
   app->add_option("--threads", o.threads, "of the processor (default: one per core)")->check(CLI::PositiveNumber);
   app->add_option("--steps", o.steps, "timed steps")->check(CLI::PositiveNumber);
   app->add_option("--warm-up", o.warm_up, "steps before them")->check(CLI::NonNegativeNumber);

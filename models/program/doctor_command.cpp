@@ -1,4 +1,5 @@
 // `ringgrad doctor`: what this machine and this build have, what is off, and why.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -6,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/autotune.h"
 #include "core/kernels.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
@@ -93,6 +95,14 @@ int doctor() {
   result(fmt::format("devices    {} logical CPU device(s) (RINGGRAD_CPU_DEVICES), {} CUDA device(s)",
                      device_count(DeviceType::CPU), gpus));
   result(fmt::format("kernels    {} native on the CPU, {} from a vendor library, {} on CUDA", native, vendor, cuda));
+  const std::vector<TunedCall> tuned = tuned_calls();
+  const auto native_wins =
+      std::count_if(tuned.begin(), tuned.end(), [](const TunedCall& call) { return call.native_us <= call.vendor_us; });
+  report["autotune"] = {{"file", autotune_file().string()}, {"calls", tuned.size()}, {"native_faster", native_wins}};
+  result("onednn     " +
+         on(vendor > 0, "not found when this was built (libdnnl-dev); the native kernels do everything"));
+  result(fmt::format("autotune   {} calls measured, the native kernel faster in {} ({})", tuned.size(), native_wins,
+                     autotune_file().string()));
   result("cuda       " + on(cuda > 0, "this build has no CUDA kernels"));
   result("data get   " + on(report["download"], "built without libcurl (libcurl4-openssl-dev)"));
   result("png        " + on(report["png"], "built without libpng (libpng-dev); predict reads PGM and PPM"));

@@ -74,7 +74,7 @@ struct BenchOpsOptions {
 };
 
 struct BenchTrainOptions {
-  std::string model = "cnn", dtype = "fp32", conv = "auto";
+  std::string model = "cnn", dtype = "fp32", conv = "auto", provider = "native";
   int64_t batch = 100;
   int threads = 0;  // 0: one per core
   int steps = 20, warm_up = 3;
