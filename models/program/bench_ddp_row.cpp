@@ -135,16 +135,18 @@ void count_bytes(const BenchDdpOptions& options, const Workload& work, nlohmann:
 nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group) {
   Workload work(options, group);
   for (const Device device : work.devices()) reset_peak_memory(device);
-  double estimate = work.block(kWarmUp);
-  estimate = work.block(kWarmUp);
-  const Tensor steps_tensor = tensor<int64_t>({std::max<int64_t>(1, static_cast<int64_t>(kBlockSeconds / estimate))});
-  group.broadcast(steps_tensor, 0).wait();
-  const auto steps = steps_tensor.item<int64_t>();
+  work.block(kWarmUp);
+  const double estimate = work.block(kWarmUp);
+  const auto at_least = [](double n, int64_t least) { return std::max(least, static_cast<int64_t>(n)); };
+  const int64_t own_steps = at_least(kBlockSeconds / estimate, 1);
+  const double pair_seconds = estimate * static_cast<double>(own_steps) * (work.ddp() ? 2 : 1);
+  const Tensor agreed = tensor<int64_t>({own_steps, at_least(options.seconds / pair_seconds, 3)});
+  group.broadcast(agreed, 0).wait();
+  const int64_t steps = agreed.data<int64_t>()[0], pairs = agreed.data<int64_t>()[1];
 
   std::vector<double> with, without, kept;
   const ReductionTotals before = work.ddp() ? work.ddp()->totals() : ReductionTotals{};
-  const double pair_seconds = estimate * static_cast<double>(steps) * (work.ddp() ? 2 : 1);
-  for (double spent = 0; spent < options.seconds || with.size() < 3; spent += pair_seconds) {
+  for (int64_t pair = 0; pair < pairs; ++pair) {
     with.push_back(work.block(steps));
     if (!work.ddp()) continue;
     without.push_back(work.block_alone(steps));
