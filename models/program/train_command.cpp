@@ -1,5 +1,4 @@
 // `ringgrad train`
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -9,7 +8,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/device_backend.h"
 #include "core/error.h"
 #include "data/registry.h"
 #include "distributed/init_process_group.h"
@@ -19,9 +17,9 @@
 #include "models/program/data_directory.h"
 #include "models/program/exit_code.h"
 #include "models/program/interrupt.h"
+#include "models/program/parallel_options.h"
 #include "models/program/run_directory.h"
 #include "models/program/saved_model.h"
-#include "models/program/suggest.h"
 #include "models/program/training.h"
 
 namespace ringgrad::program {
@@ -58,31 +56,8 @@ void check_options(const TrainOptions& o) {
                            o.cutout || o.flip || o.nesterov || o.dtype || o.conv || !o.out.empty();
   if (!o.resume.empty() && sets_recipe)
     throw UsageError("--resume takes model, recipe and directory from the run; leave those options out");
-  const std::vector<std::string> methods = {"none", "dp", "ddp"};
-  if (!o.parallel.empty() && std::find(methods.begin(), methods.end(), o.parallel) == methods.end())
-    throw UsageError(fmt::format("--parallel is '{}', expected none, dp or ddp", o.parallel) +
-                     did_you_mean(o.parallel, methods));
-  if (o.parallel == "none" && o.ranks > 1)
-    throw UsageError(fmt::format("--parallel none is one rank, and --ranks is {}; leave one of them out", o.ranks));
-  if (o.sync_bn && !o.parallel.empty() && o.parallel != "ddp")
-    throw UsageError(fmt::format("--sync-bn needs --parallel ddp, not {}", o.parallel));
+  check_parallel_options(o);
   check_device("train", Device(o.device));
-}
-
-// How many ranks train. Without a word about it: two, where there are two cores and the batch can be halved.
-int ranks_for(const TrainOptions& options, int64_t batch) {
-  const bool cpu = Device(options.device).is_cpu();
-  if (options.ranks == 0 && options.parallel.empty()) return cpu && cpu_cores() >= 2 && batch % 2 == 0 ? 2 : 1;
-  if (options.parallel == "none" || options.parallel == "dp") return 1;
-  if (!cpu) throw UsageError(fmt::format("--parallel ddp needs --device cpu in this version, not {}", options.device));
-  return options.ranks > 0 ? options.ranks : 2;
-}
-
-void check_divisible(int64_t batch, int ranks) {
-  if (batch % ranks == 0) return;
-  const int64_t below = batch / ranks * ranks, above = below + ranks;
-  throw UsageError(fmt::format("--batch is the global batch; {} does not divide by {} ranks. Try {}{}.", batch, ranks,
-                               below > 0 ? fmt::format("{} or ", below) : "", above));
 }
 
 // What this call has done; a resumed run counts anew.
@@ -92,28 +67,10 @@ struct Tally {
   double images_per_second() const { return seconds > 0 ? static_cast<double>(images) / seconds : 0; }
 };
 
-// DataParallel's devices.
-int replicas_for(const TrainOptions& options) {
-  if (options.parallel != "dp") return 1;
-  return options.ranks > 0 ? options.ranks : 2;
-}
-
-std::string describe_ranks(const TrainOptions& options, const ProcessGroup* group) {
-  const Device wanted(options.device);
-  const std::string device =
-      wanted.is_cpu() ? options.device
-                      : fmt::format("{} ({})", options.device, device_backend(wanted.type).describe(wanted.index));
-  if (options.parallel == "dp")
-    return fmt::format("DataParallel, {} replicas · {}, {} threads", replicas_for(options), device, cpu_cores());
-  if (!group) return fmt::format("{}, {} threads", device, cpu_cores());
-  return fmt::format("DDP, {} ranks ({}) · {}, {} thread{} per rank", group->size(), group->backend(), device,
-                     cpu_cores(), cpu_cores() == 1 ? "" : "s");
-}
-
 void print_header(const RunConfig& config, const TrainOptions& options, Training& training,
                   const ImageDataset& train_set, const ImageDataset& test_set, const ProcessGroup* group) {
   const auto& shape = train_set.images.shape();
-  message(fmt::format("{} · {} · seed {}", bold("ringgrad " RINGGRAD_VERSION), describe_ranks(options, group),
+  message(fmt::format("{} · {} · seed {}", bold("ringgrad " RINGGRAD_VERSION), describe_division(options, group),
                       config.seed));
   message(fmt::format("data    {} {} train / {} test, {}×{}×{}", config.recipe.data, with_commas(train_set.size()),
                       with_commas(test_set.size()), shape[2], shape[3], shape[1]));
@@ -205,14 +162,15 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const RunDi
   }
   const Evaluation test =
       last ? last->test : evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group);
-  if (group && !last) training.distributed()->check_identical();
+  const uint64_t hash = last && last->hash ? *last->hash : group ? training.distributed()->check_identical() : 0;
   if (!run) return kOk;
   save_model(run->model(), training.model(), config.recipe);
 
   result(fmt::format("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(),
                      test.loss, tally.steps, human_time(tally.seconds),
                      with_commas(static_cast<int64_t>(tally.images_per_second()))));
-  if (group) result(fmt::format("ranks   parameters bit-identical on {0} of {0} ranks", group->size()));
+  if (group)
+    result(fmt::format("ranks   parameters bit-identical on {0} of {0} ranks ({1:016x})", group->size(), hash));
   result(fmt::format("saved   {} (loads in PyTorch)", run->model().string()));
   message(fmt::format("next    ringgrad eval {} --confusion", run->path().string()));
   if (json_wanted())

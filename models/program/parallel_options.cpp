@@ -1,0 +1,56 @@
+#include "models/program/parallel_options.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/device_backend.h"
+#include "models/program/exit_code.h"
+#include "models/program/suggest.h"
+
+namespace ringgrad::program {
+
+void check_parallel_options(const TrainOptions& o) {
+  const std::vector<std::string> methods = {"none", "dp", "ddp"};
+  if (!o.parallel.empty() && std::find(methods.begin(), methods.end(), o.parallel) == methods.end())
+    throw UsageError(fmt::format("--parallel is '{}', expected none, dp or ddp", o.parallel) +
+                     did_you_mean(o.parallel, methods));
+  if (o.parallel == "none" && o.ranks > 1)
+    throw UsageError(fmt::format("--parallel none is one rank, and --ranks is {}; leave one of them out", o.ranks));
+  if (o.sync_bn && !o.parallel.empty() && o.parallel != "ddp")
+    throw UsageError(fmt::format("--sync-bn needs --parallel ddp, not {}", o.parallel));
+}
+
+int ranks_for(const TrainOptions& options, int64_t batch) {
+  const bool cpu = Device(options.device).is_cpu();
+  if (options.ranks == 0 && options.parallel.empty()) return cpu && cpu_cores() >= 2 && batch % 2 == 0 ? 2 : 1;
+  if (options.parallel == "none" || options.parallel == "dp") return 1;
+  if (!cpu) throw UsageError(fmt::format("--parallel ddp needs --device cpu in this version, not {}", options.device));
+  return options.ranks > 0 ? options.ranks : 2;
+}
+
+void check_divisible(int64_t batch, int ranks) {
+  if (batch % ranks == 0) return;
+  const int64_t below = batch / ranks * ranks, above = below + ranks;
+  throw UsageError(fmt::format("--batch is the global batch; {} does not divide by {} ranks. Try {}{}.", batch, ranks,
+                               below > 0 ? fmt::format("{} or ", below) : "", above));
+}
+
+int replicas_for(const TrainOptions& options) {
+  if (options.parallel != "dp") return 1;
+  return options.ranks > 0 ? options.ranks : 2;
+}
+
+std::string describe_division(const TrainOptions& options, const ProcessGroup* group) {
+  const Device wanted(options.device);
+  const std::string device =
+      wanted.is_cpu() ? options.device
+                      : fmt::format("{} ({})", options.device, device_backend(wanted.type).describe(wanted.index));
+  if (options.parallel == "dp")
+    return fmt::format("DataParallel, {} replicas · {}, {} threads", replicas_for(options), device, cpu_cores());
+  if (!group) return fmt::format("{}, {} threads", device, cpu_cores());
+  return fmt::format("DDP, {} ranks ({}) · {}, {} thread{} per rank", group->size(), group->backend(), device,
+                     cpu_cores(), cpu_cores() == 1 ? "" : "s");
+}
+
+}  // namespace ringgrad::program
