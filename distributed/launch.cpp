@@ -12,12 +12,13 @@
 namespace ringgrad {
 namespace {
 
-void run_rank(const std::function<void()>& main_function, const Rendezvous& rendezvous,
-              std::chrono::milliseconds timeout) {
-  InitOptions options;
-  options.timeout = timeout;
+void run_rank(const std::function<void()>& main_function, const Rendezvous& rendezvous, const LaunchOptions& options) {
+  InitOptions group;
+  group.timeout = options.timeout;
+  group.channel = options.channel;
+  group.algorithm = options.algorithm;
   try {
-    init_process_group(rendezvous, options);
+    init_process_group(rendezvous, group);
     main_function();
     set_phase(Phase::Finished);
   } catch (const std::exception& error) {
@@ -55,7 +56,7 @@ void parse_url(const std::string& url, SupervisorOptions& job) {
 int launch(const std::function<void()>& main_function, const LaunchOptions& options) {
   const Rendezvous here = rendezvous_from_environment();
   if (!here.source.empty() || options.num_processes * options.num_machines == 1) {
-    run_rank(main_function, here, options.timeout);
+    run_rank(main_function, here, options);
     return 0;
   }
   CHECK(options.dist_url != "auto" || options.num_machines == 1,

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "distributed/rendezvous.h"
+#include "distributed/init_process_group.h"
 
 namespace ringgrad {
 
@@ -15,6 +15,8 @@ struct LaunchOptions {
   int machine_rank = 0;
   std::string dist_url = "auto";  // where the ranks meet: "tcp://host:port"; auto: here, on a free port
   std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait in a collective
+  std::string channel = "auto";                           // between ranks: "shm", "tcp" (init_process_group.h)
+  Algorithm algorithm = Algorithm::Auto;                  // of all-reduces (ring_options.h)
 };
 
 // Runs main_function on num_machines · num_processes ranks, each with a process group (process_group()), and returns

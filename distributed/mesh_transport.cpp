@@ -8,7 +8,11 @@
 namespace ringgrad {
 namespace {
 
-constexpr int kSpins = 1000;
+// How long a wait burns its core before it sleeps: a little longer than waking a sleeper takes. Less, and one late rank
+// turns every following meeting into a sleep and a waking, on each rank in turn (measured on two cores with other work
+// on them: 73 us for an all-reduce of 1 KiB, instead of 0.4).
+constexpr std::chrono::microseconds kSpin{100};
+constexpr int kSpinsBetweenLooks = 128;  // at the clock
 constexpr size_t kPiecesAtOnce = 8;
 constexpr std::chrono::milliseconds kAskAfter{500};  // of silence: where is everybody?
 
@@ -125,18 +129,25 @@ bool MeshTransport::progress() {
 // that nobody needed any more only cost the waiter one turn of its loop.
 template <class Done>
 void MeshTransport::block_until(Done done, bool needs_all) {
-  const int spins = spinning() && roomy_ ? kSpins : 0;
+  const bool may_spin = spinning() && roomy_;
+  bool spun = !may_spin;
+  std::chrono::steady_clock::time_point until{};
   Deadline ask, deadline;
   enum { Moving, Quiet, Asked } silence = Moving;
   for (int spin = 0;;) {
     if (done()) return;
     if (progress()) {
       spin = 0;
+      spun = !may_spin;
       silence = Moving;
       continue;
     }
-    if (spin++ < spins) {
+    if (!spun) {
       pause();
+      if (++spin % kSpinsBetweenLooks != 0) continue;
+      const auto now = std::chrono::steady_clock::now();
+      if (spin == kSpinsBetweenLooks) until = now + kSpin;
+      spun = now >= until;
       continue;
     }
     if (memory_) board(rank()).sleeping.store(1);

@@ -9,10 +9,11 @@
 
 namespace ringgrad {
 
-// The ladder of all-reduce, each rung faster than the one before (bench/all_reduce.cpp measures them).
+// The ladder of all-reduce, each rung faster than the one before (`ringgrad bench allreduce` measures them).
 enum class Algorithm : uint8_t {
-  Auto,             // SharedMemory where all ranks share memory, else SegmentedRing
+  Auto,             // SharedMemory where all ranks share memory, else Exchange for a few kilobytes, else SegmentedRing
   GatherBroadcast,  // everything through rank 0
+  Exchange,         // everybody sends everything to everybody
   Ring,             // whole chunks
   SegmentedRing,    // chunks in segments: one travels while another is reduced
   SharedMemory,     // nothing travels

@@ -13,6 +13,11 @@ std::span<std::byte> bytes_of(const Tensor& x) {
   return {static_cast<std::byte*>(x.raw_data()), items * itemsize(x.dtype())};
 }
 
+// So few bytes that messages cost more than what is in them.
+bool is_small(std::span<const std::byte> x, const Transport& transport) {
+  return x.size() * static_cast<size_t>(transport.size() - 1) <= 32 << 10;
+}
+
 }  // namespace
 
 size_t items_in(const Tensor& x) { return x.numel() == 0 ? 0 : static_cast<size_t>(x.flat_numel()); }
@@ -24,7 +29,10 @@ void run_by_messages(const Collective& c, const Frame& frame, Transport& transpo
   const auto how = [&]() -> const ReduceFunctions& { return reduction(name(c.operation), frame.dtype, c.reduce_op); };
   switch (c.operation) {
     case Operation::AllReduce:
-      if (options.algorithm == Algorithm::GatherBroadcast)
+      if (options.algorithm == Algorithm::Exchange ||
+          (options.algorithm == Algorithm::Auto && is_small(out, transport)))
+        exchange_all_reduce(messages, out.data(), count, how());
+      else if (options.algorithm == Algorithm::GatherBroadcast)
         gather_broadcast_all_reduce(messages, out.data(), count, how());
       else
         ring_all_reduce(messages, out.data(), count, how(),

@@ -70,6 +70,7 @@ Tensor shared_copy(ProcessGroup& group, const Tensor& x, int64_t skip = 0) {
 TEST_CASE("all_reduce by every algorithm, dtype and size", "[process_group][quick]") {
   const auto [channel, algorithm] = GENERATE(table<const char*, Algorithm>({{"shm", Algorithm::Auto},
                                                                             {"shm", Algorithm::GatherBroadcast},
+                                                                            {"shm", Algorithm::Exchange},
                                                                             {"shm", Algorithm::Ring},
                                                                             {"shm", Algorithm::SegmentedRing},
                                                                             {"tcp", Algorithm::Auto}}));

@@ -265,6 +265,19 @@ class Program(unittest.TestCase):
             port = str(taken.getsockname()[1])
             self.assertIn("is taken", self.run_program("launch", "-n", "2", "--master-port", port, "--", "true", code=3).stderr)
 
+    def test_bench_allreduce(self):
+        for words in (["--transport", "shm"], ["--transport", "tcp"], ["--algorithm", "gather"], ["--algorithm", "segmented"]):
+            done = self.run_program("bench", "allreduce", "-b", "8", "-e", "1M", "-f", "64", "-n", "3", *words, "--json")
+            rows = json.loads(done.stdout)["rows"]
+            self.assertEqual([row["bytes"] for row in rows], [8, 512, 32768])
+            for row in rows:
+                self.assertEqual(row["wrong"], 0)
+                self.assertAlmostEqual(row["algbw_GBps"], row["bytes"] / row["time_us"] / 1e3)
+        table = self.run_program("bench", "allreduce", "--ranks", "3", "-b", "1K", "-e", "1K", "-n", "3").stdout
+        self.assertIn("# Out of bounds values : 0 OK", table)
+        self.run_program("bench", "allreduce", "--algorithm", "tree", code=2)
+        self.run_program("bench", "allreduce", "--transport", "pigeon", code=2)
+
     def test_predict(self):
         self.short_run("run", 30)
         answer = json.loads(self.run_program("predict", "run", "7", "--json").stdout)

@@ -61,13 +61,15 @@ Messenger messenger(Transport& t, Operation operation, uint64_t count, int root 
   return Messenger(t, frame, /*checksums=*/count % 2 == 1);
 }
 
-enum class Algorithm { GatherBroadcast, Ring, SegmentedRing };
+enum class Algorithm { GatherBroadcast, Exchange, Ring, SegmentedRing };
 
 template <class T>
 void all_reduce(Transport& t, std::vector<T>& x, ReduceOp op, Algorithm algorithm, size_t segment_bytes = 64) {
   auto messages = messenger(t, Operation::AllReduce, x.size());
   const ReduceFunctions& r = reduction("all_reduce", dtype_of<T>, op);
-  if (algorithm == Algorithm::GatherBroadcast)
+  if (algorithm == Algorithm::Exchange)
+    exchange_all_reduce(messages, x.data(), x.size(), r);
+  else if (algorithm == Algorithm::GatherBroadcast)
     gather_broadcast_all_reduce(messages, x.data(), x.size(), r);
   else
     ring_all_reduce(messages, x.data(), x.size(), r, algorithm == Algorithm::Ring ? kWholeChunk : segment_bytes);
@@ -76,7 +78,7 @@ void all_reduce(Transport& t, std::vector<T>& x, ReduceOp op, Algorithm algorith
 template <class T>
 void test_all_reduce(const char* channel, int size, size_t count, size_t segment_bytes) {
   std::vector<std::vector<T>> results(static_cast<size_t>(size));
-  for (auto algorithm : {Algorithm::GatherBroadcast, Algorithm::Ring, Algorithm::SegmentedRing}) {
+  for (auto algorithm : {Algorithm::GatherBroadcast, Algorithm::Exchange, Algorithm::Ring, Algorithm::SegmentedRing}) {
     run_ranks(size, channel, [&](Transport& t) {
       for (auto op : {ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max}) {
         auto x = elements<T>(t.rank(), count);
@@ -209,7 +211,8 @@ TEST_CASE("nobody leaves a barrier before everybody has come", "[ring][quick]") 
 TEST_CASE("16-bit floats are summed in float32 and rounded once", "[ring][quick]") {
   // 256 + 1 is a tie in bfloat16 and rounds to 256: summed in bfloat16, three ranks would give 256, not 258.
   run_ranks(3, "shm", [](Transport& t) {
-    for (auto algorithm : {Algorithm::GatherBroadcast, Algorithm::Ring, Algorithm::SegmentedRing}) {
+    for (auto algorithm :
+         {Algorithm::GatherBroadcast, Algorithm::Exchange, Algorithm::Ring, Algorithm::SegmentedRing}) {
       std::vector<bfloat16> x(10, bfloat16(t.rank() == 0 ? 256.f : 1.f));
       all_reduce(t, x, ReduceOp::Sum, algorithm);
       for (bfloat16 value : x)

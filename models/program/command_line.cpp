@@ -114,6 +114,22 @@ void add_launch(CLI::App& app, LaunchCommandOptions& o, std::function<int()>& ru
   launch_app->callback([&] { run = [&] { return launch_program(o); }; });
 }
 
+void add_bench_allreduce(CLI::App& bench, BenchAllReduceOptions& o, std::function<int()>& run) {
+  auto* app = bench.add_subcommand("allreduce", "All-reduce between ranks of this machine, as nccl-tests reports it");
+  app->add_option("--ranks", o.ranks, "processes")->check(CLI::Range(2, 256));
+  app->add_option("--transport", o.transport, "auto, shm or tcp");
+  app->add_option("--algorithm", o.algorithm, "auto, gather, exchange, ring, segmented or shared");
+  app->add_option("-b,--minbytes", o.min_bytes, "smallest size, such as 8 or 1M")->transform(CLI::AsSizeValue(false));
+  app->add_option("-e,--maxbytes", o.max_bytes, "largest size")->transform(CLI::AsSizeValue(false));
+  app->add_option("-f,--stepfactor", o.factor, "from one size to the next")->check(CLI::Range(2, 1024));
+  app->add_option("-n,--iters", o.iterations, "repetitions (default: what --seconds allow)")
+      ->check(CLI::PositiveNumber);
+  app->add_option("-w,--warmup_iters", o.warmup, "repetitions before")->check(CLI::NonNegativeNumber);
+  app->add_option("--seconds", o.seconds, "for each size")->check(CLI::Range(0.01, 1000.0));
+  app->add_flag("--bound", o.bound, "also time the same sums by threads of one process");
+  app->callback([&] { run = [&] { return bench_allreduce(o); }; });
+}
+
 std::vector<const CLI::App*> children_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
@@ -227,10 +243,12 @@ int run_command_line(int argc, char** argv) {
   add_launch(app, launch_options, run);
 
   BenchOpsOptions bench_options;
+  BenchAllReduceOptions bench_allreduce_options;
   auto* bench_app = app.add_subcommand("bench", "Measurements");
   bench_app->require_subcommand(1);
   BenchDdpOptions bench_ddp_options;
   add_bench_ddp(*bench_app, bench_ddp_options, run);
+  add_bench_allreduce(*bench_app, bench_allreduce_options, run);
   auto* ops_app = bench_app->add_subcommand("ops", "What an operation on the tape costs, without arithmetic");
   ops_app->add_option("--repetitions", bench_options.repetitions, "the median of so many")->check(CLI::PositiveNumber);
   ops_app->callback([&] { run = [&] { return bench_ops(bench_options); }; });

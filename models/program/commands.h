@@ -13,6 +13,7 @@ int inspect(const InspectOptions& options);
 int graph(const GraphOptions& options);
 int doctor();
 int launch_program(const LaunchCommandOptions& options);
+int bench_allreduce(const BenchAllReduceOptions& options);
 int bench_ops(const BenchOpsOptions& options);
 int bench_ddp(const BenchDdpOptions& options);
 int bench_train(const BenchTrainOptions& options);

@@ -69,6 +69,18 @@ struct LaunchCommandOptions {
   std::vector<std::string> command;
 };
 
+struct BenchAllReduceOptions {
+  int ranks = 2;
+  std::string transport = "auto";                          // shm, tcp
+  std::string algorithm = "auto";                          // gather, ring, segmented, shared
+  uint64_t min_bytes = 0, max_bytes = uint64_t{64} << 20;  // min 0: the sizes 1 KiB, 64 KiB, 1, 4, 25 and 64 MiB
+  int factor = 2;
+  double seconds = 0.5;  // for each size
+  int iterations = 0;    // 0: as many as `seconds` allow
+  int warmup = 5;
+  bool bound = false;  // also what the sums alone cost, with threads of one process
+};
+
 struct BenchOpsOptions {
   int repetitions = 300;
 };
