@@ -81,6 +81,7 @@ struct GroupRow {
 
 template <class T>
 struct SeenPixels {  // a [output pixels, taps × channels] = x
+  static constexpr bool kInChunks = true;  // of tensor cores; see in_chunks() in conv2d.cu
   using Value = T;
   using Row = GroupRow<Pixel>;
   using Term = Tap;
@@ -99,6 +100,7 @@ struct SeenPixels {  // a [output pixels, taps × channels] = x
 
 template <class T>
 struct Filters {  // b [filters, taps × channels] = w
+  static constexpr bool kInChunks = true;
   using Value = T;
   using Row = const T*;
   using Term = int64_t;
@@ -133,6 +135,7 @@ struct OutputStore {  // y, with bias per filter unless nullptr
 
 template <class T>
 struct SeeingPixels {  // a [input pixels, taps × filters] = dy
+  static constexpr bool kInChunks = true;
   using Value = T;
   using Row = GroupRow<Pixel>;
   using Term = Tap;
@@ -156,6 +159,7 @@ struct SeeingPixels {  // a [input pixels, taps × filters] = dy
 
 template <class T>
 struct TransposedFilters {  // b [channels, taps × filters] = w
+  static constexpr bool kInChunks = true;
   using Value = T;
   using Row = const T*;
   using Term = int64_t;
@@ -188,6 +192,7 @@ struct InputStore {  // dx
 
 template <class T>
 struct OutputGradients {  // a [filters, output pixels] = dy
+  static constexpr bool kInChunks = true;
   using Value = T;
   using Row = const T*;
   using Term = int64_t;
@@ -207,6 +212,7 @@ struct OutputGradients {  // a [filters, output pixels] = dy
 
 template <class T>
 struct SeenTaps {  // b [taps × channels, output pixels] = x
+  static constexpr bool kInChunks = true;
   using Value = T;
   using Row = GroupRow<Tap>;
   using Term = Pixel;

@@ -6,6 +6,7 @@
 //   Row  row(batch, i)            what the long index says, worked out once per thread
 //   Term term(k)                  what the summed index says
 //   const T* address(row, term)   of the element; nullptr where it is zero.  REQUIRES: k < K, but i may be anything
+//   kInChunks                     eight neighbours may always be loaded at once
 // A Store takes the results: store(batch, split, m, n, value) for m < M, n < N.
 #pragma once
 
@@ -48,6 +49,7 @@ struct GemmTile {
 // A matrix [B, long, K] in memory, with any strides.
 template <class T>
 struct MatrixOperand {
+  static constexpr bool kInChunks = false;
   using Value = T;
   using Row = const T*;
   using Term = int64_t;

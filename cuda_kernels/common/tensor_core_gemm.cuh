@@ -74,12 +74,12 @@ struct SliceLoader {
       T* to = shared + at(chunk_long(c), chunk_k(c));
       const T* from = k < K ? operand.address(rows[c], operand.term(k)) : nullptr;
       const int64_t left = kAlongK ? K - k : operand.size - i;
-      if (vectors) {
+      if (Operand::kInChunks || vectors) {
         // A chunk that is all zeros still needs an address that may be formed; nothing is read from it.
         const int64_t inside = from ? min(left, int64_t{kChunk}) : 0;
         __pipeline_memcpy_async(to, from ? from : operand.data, kVectorBytes,
                                 static_cast<size_t>(kChunk - inside) * sizeof(T));
-      } else {
+      } else if constexpr (!Operand::kInChunks) {
         for (int j = 0; j < kChunk; ++j) {
           if (j > 0 && j < left)
             from = kAlongK ? operand.address(rows[c], operand.term(k + j))
