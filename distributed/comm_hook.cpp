@@ -28,7 +28,7 @@ CommHook compress_hook(DType dtype) {
     Tensor& small = bucket.scratch;  // in memory that the ranks share
     if (!small) {
       const auto bytes = static_cast<size_t>(bucket.flat.numel()) * itemsize(dtype);
-      small = Tensor(bucket.group.allocate_shared(bytes), bucket.flat.shape(), {1}, 0, dtype);
+      small = Tensor(bucket.group.allocate_shared(bytes, bucket.flat.device()), bucket.flat.shape(), {1}, 0, dtype);
     }
     copy_(small, bucket.flat);
     return then(bucket.average(small), [small, flat = bucket.flat] { copy_(flat, small); });

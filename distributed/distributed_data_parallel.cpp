@@ -20,7 +20,7 @@ std::vector<GradArena> lay_out(ProcessGroup& group, const NamedParameters& param
   for (auto i = order.rbegin(); i != order.rend(); ++i) backwards.push_back(parameters[*i].second);
   nn::flatten_parameters(backwards, [&](int64_t numel, TensorOptions options) {
     const auto bytes = static_cast<size_t>(numel) * itemsize(options.dtype);
-    const Tensor flat(group.allocate_shared(bytes), {numel}, {1}, 0, options.dtype);
+    const Tensor flat(group.allocate_shared(bytes, options.device), {numel}, {1}, 0, options.dtype);
     fill_(flat, 0);
     return flat;
   });
@@ -49,8 +49,8 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
     if (named.second.requires_grad()) trained.push_back(std::move(named));
   CHECK(!trained.empty(), kName, ": the module has no parameter that requires a gradient, so there is nothing to do");
   for (const auto& [name, tensor] : state)
-    CHECK_AS(DeviceError, tensor.device().is_cpu(), kName, ": ", name, " is on ", tensor.device(),
-             ", but this is a group of CPU ranks");
+    CHECK_AS(DeviceError, group.reaches(tensor.device()), kName, ": ", name, " is on ", tensor.device(),
+             ", which this group of ranks (", group.backend(), ") does not reach");
 
   check_same_signature(group, kName, state);
   check_same_signature(group, "distributed_data_parallel (parameters that require a gradient)", trained);

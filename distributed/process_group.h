@@ -53,6 +53,8 @@ class ProcessGroup {
   int size() const { return size_; }
   bool is_main_process() const { return rank_ == 0; }
   virtual std::string backend() const = 0;  // "ring over shm"
+  // Whether tensors on that device can take part.
+  virtual bool reaches(Device device) const { return device.is_cpu(); }
 
   // x becomes the reduction of all ranks' x, bit for bit the same on all ranks.
   Work all_reduce(const Tensor& x, ReduceOp op = ReduceOp::Sum, const CollectiveOptions& options = {});
@@ -75,10 +77,10 @@ class ProcessGroup {
   // Done when all ranks have called it.
   Work barrier(const CollectiveOptions& options = {});
 
-  // Collective: memory of this rank for tensors that will be all-reduced often, such as gradients. Where the ranks
+  // Collective: memory of this rank on a device that the group reaches, for tensors that will be all-reduced often, such as gradients. Where the ranks
   // share memory it is visible to all of them, and all_reduce then moves nothing but the sums. All ranks ask for the
   // same size.
-  virtual std::shared_ptr<Storage> allocate_shared(size_t bytes) = 0;
+  virtual std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) = 0;
 
   // Collective: a new group of the ranks that give the same color, ordered by key, then by rank; a negative color:
   // no group, nullptr.

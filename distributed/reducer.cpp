@@ -145,9 +145,10 @@ void Reducer::take_into_arena(int parameter) {
   tensor.set_grad(view);
 }
 
+// On CUDA looking would mean waiting for the device, in every hook.
 // Before the averaging: afterwards every rank would have the NaN, and none would know whose it was.
 void Reducer::check_finite(int parameter) {
-  if (!options_.check_finite || all_finite(views_[parameter])) return;
+  if (!options_.check_finite || !views_[parameter].device().is_cpu() || all_finite(views_[parameter])) return;
   give_up(str("the gradient of ", parameters_[parameter].first, " is not finite on rank ", group_.rank(), " in step ",
               step_, "; the loss diverged (a smaller learning rate or gradient clipping helps), or a batch has a NaN"));
 }

@@ -30,7 +30,8 @@ namespace ringgrad {
 struct ReducerOptions {
   BucketCaps caps = {};
   CommHook comm_hook = {};   // undefined: plain average
-  bool check_finite = true;  // throw when a gradient is NaN or infinite; off where a loss scale makes that normal
+  // Throw when a gradient (on the CPU) is NaN or infinite; off where a loss scale makes that normal.
+  bool check_finite = true;
   // c in Note [Weights]: how many samples a rank usually has; 0: the mean of the first step. The same on all ranks.
   double usual_samples = 0;
   bool overlap = true;  // off: launch all buckets after backward (to measure what overlap is worth)

@@ -228,8 +228,9 @@ void RingProcessGroup::run(const Collective& c, const Frame& frame) {
   run_by_messages(c, frame, *transport_, options_);
 }
 
-std::shared_ptr<Storage> RingProcessGroup::allocate_shared(size_t bytes) {
-  if (!shared_) return std::make_shared<Storage>(bytes, Device());
+std::shared_ptr<Storage> RingProcessGroup::allocate_shared(size_t bytes, Device device) {
+  CHECK_AS(DeviceError, reaches(device), "allocate_shared: on ", device, ", but this is a group of CPU ranks");
+  if (!shared_) return std::make_shared<Storage>(bytes, device);
   std::shared_ptr<Storage> storage;
   execute_here({Operation::AllocateShared, {}, {}}, [&](Frame& frame) {
     frame.count = bytes;

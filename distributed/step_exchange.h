@@ -23,9 +23,14 @@ class StepExchange {
   Sum run(double samples, bool flag, const CollectiveOptions& options);
 
  private:
+  // f(buffer, its part of device_packed_) for each buffer on CUDA.
+  template <class F>
+  void visit_on_device(F&& f);
+
   ProcessGroup& group_;
   std::vector<Tensor> buffers_;
-  Tensor packed_;  // float64 [2 + all elements of the buffers]: samples, flag, samples · buffers
+  Tensor packed_;         // float64 [2 + all elements of the buffers on the CPU]: samples, flag, samples · buffers
+  Tensor device_packed_;  // float64 [all elements of the buffers on CUDA], or undefined: samples · buffers
 };
 
 }  // namespace ringgrad

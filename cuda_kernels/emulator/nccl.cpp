@@ -1,0 +1,372 @@
+// Emulated NCCL: a collective is a stream operation in which the ranks' threads meet; the last to arrive does the work
+// for all of them, in the order of ranks, so all get the same bits.
+#include <nccl.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "core/error.h"
+#include "cuda_kernels/emulator/include/cuda_bf16.h"
+#include "cuda_kernels/emulator/include/cuda_fp16.h"
+#include "cuda_kernels/emulator/runtime.h"
+
+namespace {
+
+using namespace ringgrad;
+
+enum class Kind { AllReduce, Broadcast, Reduce, AllGather, ReduceScatter };
+constexpr const char* kNames[] = {"ncclAllReduce", "ncclBroadcast", "ncclReduce", "ncclAllGather", "ncclReduceScatter"};
+
+struct Call {
+  Kind kind;
+  const void* send;
+  void* receive;
+  size_t count;
+  ncclDataType_t type;
+  ncclRedOp_t op;
+  int root;
+
+  bool agrees_with(const Call& other) const {
+    return kind == other.kind && count == other.count && type == other.type && op == other.op && root == other.root;
+  }
+  std::string describe() const {
+    return str(kNames[static_cast<int>(kind)], " of ", count, " elements of type ", static_cast<int>(type), ", root ",
+               root);
+  }
+};
+
+struct Meeting {
+  std::vector<Call> calls;  // by rank
+  std::vector<bool> came;
+  int arrived = 0, left = 0;
+  bool done = false;
+};
+
+// The ranks of one communicator.
+struct Clique {
+  int size = 0, joined = 0, gone = 0;
+  std::mutex mutex;  // guards all of it, and `aborted` of its communicators
+  std::condition_variable changed;
+  std::map<uint64_t, Meeting> meetings;                             // by their number
+  std::map<std::pair<int, int>, std::deque<std::string>> messages;  // from, to
+  std::string error;                                                // the first disagreement
+};
+
+size_t bytes_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclUint8:
+      return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    case ncclInt32:
+    case ncclFloat32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+template <class T, class A>
+void reduce_as(const std::vector<const void*>& from, void* to, size_t offset, size_t count, ncclRedOp_t op) {
+  for (size_t i = 0; i < count; ++i) {
+    const auto at = [&](size_t rank) { return static_cast<A>(static_cast<const T*>(from[rank])[offset + i]); };
+    A total = at(0);
+    for (size_t rank = 1; rank < from.size(); ++rank)
+      total = op == ncclMax   ? std::max(total, at(rank))
+              : op == ncclMin ? std::min(total, at(rank))
+                              : static_cast<A>(total + at(rank));
+    if (op == ncclAvg) total = static_cast<A>(total / static_cast<A>(from.size()));
+    static_cast<T*>(to)[i] = T(total);
+  }
+}
+
+void reduce(const std::vector<const void*>& from, void* to, size_t offset, size_t count, ncclDataType_t type,
+            ncclRedOp_t op) {
+  switch (type) {
+    case ncclUint8:
+      return reduce_as<uint8_t, int64_t>(from, to, offset, count, op);
+    case ncclInt32:
+      return reduce_as<int32_t, int64_t>(from, to, offset, count, op);
+    case ncclInt64:
+      return reduce_as<int64_t, int64_t>(from, to, offset, count, op);
+    case ncclFloat16:
+      return reduce_as<__half, float>(from, to, offset, count, op);
+    case ncclBfloat16:
+      return reduce_as<__nv_bfloat16, float>(from, to, offset, count, op);
+    case ncclFloat32:
+      return reduce_as<float, float>(from, to, offset, count, op);
+    default:
+      return reduce_as<double, double>(from, to, offset, count, op);
+  }
+}
+
+// All results are formed before any is written: a rank may receive where it sends from.
+void execute(const std::vector<Call>& calls) {
+  const Call& first = calls[0];
+  const size_t ranks = calls.size(), bytes = first.count * bytes_of(first.type);
+  std::vector<const void*> from;
+  for (const Call& call : calls) from.push_back(call.send);
+  std::vector<std::string> results(ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    std::string& result = results[rank];
+    const bool is_root = static_cast<int>(rank) == first.root;
+    switch (first.kind) {
+      case Kind::Broadcast:
+        result.assign(static_cast<const char*>(from[static_cast<size_t>(first.root)]), bytes);
+        break;
+      case Kind::AllGather:
+        for (const void* part : from) result.append(static_cast<const char*>(part), bytes);
+        break;
+      case Kind::Reduce:
+        if (!is_root) break;
+        [[fallthrough]];
+      default:
+        result.resize(bytes);
+        reduce(from, result.data(), first.kind == Kind::ReduceScatter ? rank * first.count : 0, first.count, first.type,
+               first.op);
+    }
+  }
+  for (size_t rank = 0; rank < ranks; ++rank)
+    if (!results[rank].empty()) std::memcpy(calls[rank].receive, results[rank].data(), results[rank].size());
+}
+
+std::mutex cliques_mutex;
+std::map<std::string, std::shared_ptr<Clique>>& cliques() {
+  static auto* all = new std::map<std::string, std::shared_ptr<Clique>>;
+  return *all;
+}
+
+// Operations issued between ncclGroupStart and ncclGroupEnd. They go on together: sends before receives.
+struct Deferred {
+  bool receives;
+  cudaStream_t stream;
+  emulator::Operation operation;
+};
+thread_local int group_depth = 0;
+thread_local std::vector<Deferred> deferred;
+
+}  // namespace
+
+struct ncclComm {
+  std::shared_ptr<Clique> clique;
+  int rank;
+  uint64_t meetings = 0;  // that this rank has come to
+  bool aborted = false;
+};
+
+namespace {
+
+// The communicator outlives ncclCommAbort until its last operation has run.
+using Comm = std::shared_ptr<ncclComm>;
+std::map<ncclComm_t, Comm>& comms() {
+  static auto* all = new std::map<ncclComm_t, Comm>;
+  return *all;
+}
+Comm find(ncclComm_t handle) {
+  std::lock_guard lock(cliques_mutex);
+  const auto found = comms().find(handle);
+  return found == comms().end() ? nullptr : found->second;
+}
+
+void meet(const Comm& comm, const Call& call) {
+  Clique& clique = *comm->clique;
+  std::unique_lock lock(clique.mutex);
+  if (comm->aborted) return;
+  const uint64_t number = comm->meetings++;
+  Meeting& meeting = clique.meetings[number];
+  meeting.calls.resize(static_cast<size_t>(clique.size), call);
+  meeting.came.resize(static_cast<size_t>(clique.size));
+  meeting.calls[static_cast<size_t>(comm->rank)] = call;
+  meeting.came[static_cast<size_t>(comm->rank)] = true;
+  for (int rank = 0; rank < clique.size; ++rank) {
+    const Call& other = meeting.calls[static_cast<size_t>(rank)];
+    if (meeting.came[static_cast<size_t>(rank)] && !call.agrees_with(other) && clique.error.empty())
+      clique.error = str("rank ", comm->rank, " calls ", call.describe(), ", rank ", rank, " ", other.describe());
+  }
+  if (++meeting.arrived == clique.size && clique.error.empty()) {
+    execute(meeting.calls);
+    meeting.done = true;
+  }
+  clique.changed.notify_all();
+  clique.changed.wait(lock, [&] { return meeting.done || comm->aborted; });
+  if (meeting.done && ++meeting.left == clique.size) clique.meetings.erase(number);
+}
+
+ncclResult_t submit(bool receives, cudaStream_t handle, emulator::Operation operation) {
+  if (group_depth > 0) {
+    deferred.push_back({receives, handle, std::move(operation)});
+    return ncclSuccess;
+  }
+  auto& runtime = emulator::Runtime::instance();
+  std::shared_ptr<CUstream_st> stream;
+  {
+    std::lock_guard lock(runtime.mutex);
+    stream = runtime.stream(handle);
+  }
+  if (!stream) return ncclInvalidArgument;
+  return runtime.submit(stream, std::move(operation)) ? ncclUnhandledCudaError : ncclSuccess;
+}
+
+ncclResult_t collective(const Call& call, ncclComm_t handle, cudaStream_t stream) {
+  const Comm comm = find(handle);
+  if (!comm) return ncclInvalidArgument;
+  return submit(true, stream, [comm, call] { meet(comm, call); });
+}
+
+}  // namespace
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclInProgress:
+      return "NCCL operation in progress";
+    default:
+      return "unhandled error";
+  }
+}
+
+const char* ncclGetLastError(ncclComm_t handle) {
+  const Comm comm = find(handle);
+  thread_local std::string text;
+  if (!comm) return "";
+  std::lock_guard lock(comm->clique->mutex);
+  return (text = comm->clique->error).c_str();
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::mutex mutex;
+  static int next = 0;
+  std::lock_guard lock(mutex);
+  *id = {};
+  std::snprintf(id->internal, sizeof id->internal, "emulated %d", next++);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  if (rank < 0 || rank >= size) return ncclInvalidArgument;
+  std::shared_ptr<Clique> clique;
+  {
+    std::lock_guard lock(cliques_mutex);
+    auto& known = cliques()[std::string(id.internal)];
+    if (!known) known = std::make_shared<Clique>();
+    clique = known;
+    auto comm = std::make_shared<ncclComm>();
+    comm->clique = clique;
+    comm->rank = rank;
+    *handle = comm.get();
+    comms()[*handle] = std::move(comm);
+  }
+  std::unique_lock lock(clique->mutex);
+  clique->size = size;
+  ++clique->joined;
+  clique->changed.notify_all();
+  if (config && !config->blocking) return clique->joined < size ? ncclInProgress : ncclSuccess;
+  clique->changed.wait(lock, [&] { return clique->joined >= size; });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
+  const Comm comm = find(handle);
+  if (!comm) return ncclInvalidArgument;
+  const Clique& clique = *comm->clique;
+  std::lock_guard lock(comm->clique->mutex);
+  *error = !clique.error.empty() ? ncclInvalidUsage : clique.joined < clique.size ? ncclInProgress : ncclSuccess;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t handle) {
+  const Comm comm = find(handle);
+  if (!comm) return ncclInvalidArgument;
+  {
+    std::lock_guard lock(comm->clique->mutex);
+    comm->aborted = true;
+    comm->clique->changed.notify_all();
+  }
+  std::lock_guard lock(cliques_mutex);
+  comms().erase(handle);
+  if (++comm->clique->gone == comm->clique->size)
+    std::erase_if(cliques(), [&](const auto& entry) { return entry.second == comm->clique; });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t handle) { return ncclCommAbort(handle); }
+
+ncclResult_t ncclGroupStart() {
+  ++group_depth;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  if (group_depth == 0) return ncclInvalidUsage;
+  if (--group_depth > 0) return ncclSuccess;
+  const auto together = std::move(deferred);
+  deferred.clear();
+  for (const bool receives : {false, true})
+    for (const Deferred& one : together)
+      if (one.receives == receives)
+        if (const ncclResult_t error = submit(receives, one.stream, one.operation)) return error;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return collective({Kind::AllReduce, send, receive, count, type, op, 0}, comm, stream);
+}
+ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return collective({Kind::Broadcast, send, receive, count, type, ncclSum, root}, comm, stream);
+}
+ncclResult_t ncclReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  return collective({Kind::Reduce, send, receive, count, type, op, root}, comm, stream);
+}
+ncclResult_t ncclAllGather(const void* send, void* receive, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return collective({Kind::AllGather, send, receive, count, type, ncclSum, 0}, comm, stream);
+}
+ncclResult_t ncclReduceScatter(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+  return collective({Kind::ReduceScatter, send, receive, count, type, op, 0}, comm, stream);
+}
+
+ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t handle,
+                      cudaStream_t stream) {
+  const Comm comm = find(handle);
+  if (!comm) return ncclInvalidArgument;
+  return submit(false, stream, [=] {
+    Clique& clique = *comm->clique;
+    std::lock_guard lock(clique.mutex);
+    clique.messages[{comm->rank, peer}].emplace_back(static_cast<const char*>(send), count * bytes_of(type));
+    clique.changed.notify_all();
+  });
+}
+
+ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer, ncclComm_t handle,
+                      cudaStream_t stream) {
+  const Comm comm = find(handle);
+  if (!comm) return ncclInvalidArgument;
+  return submit(true, stream, [=] {
+    Clique& clique = *comm->clique;
+    std::unique_lock lock(clique.mutex);
+    auto& inbox = clique.messages[{peer, comm->rank}];
+    clique.changed.wait(lock, [&] { return !inbox.empty() || comm->aborted; });
+    if (comm->aborted) return;
+    const std::string message = std::move(inbox.front());
+    inbox.pop_front();
+    if (message.size() != count * bytes_of(type) && clique.error.empty())
+      clique.error = str("ncclRecv of ", count * bytes_of(type), " bytes, rank ", peer, " sends ", message.size());
+    std::memcpy(receive, message.data(), std::min(message.size(), count * bytes_of(type)));
+  });
+}

@@ -1,0 +1,202 @@
+// The NCCL process group over emulated devices, a thread for each rank: collectives, failures, capture, and
+// DistributedDataParallel.
+#ifdef RINGGRAD_CUDA_EMULATED
+#include "core/device_backend.h"
+#include "cuda_kernels/emulator/config.h"
+#include "cuda_kernels/runtime/graph.h"
+#include "distributed/nccl_process_group.h"
+#include "tests/catch.h"
+#include "tests/ddp_ranks.h"
+#include "tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+using emulator::StreamOrder;
+
+namespace {
+
+class StreamOrderGuard {
+ public:
+  explicit StreamOrderGuard(StreamOrder order) { emulator::config().streams = order; }
+  ~StreamOrderGuard() { emulator::config().streams = StreamOrder::Eager; }
+};
+
+Device device_of(const ProcessGroup& group) { return Device(DeviceType::CUDA, group.rank()); }
+
+// What each rank's body threw.
+template <class Body>
+std::vector<std::string> errors_of(int size, Body body, std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  RingOptions ring;
+  ring.timeout = timeout;
+  return errors_of_ranks(ring_groups(size, "shm", ring), [&](RingProcessGroup& host) {
+    const std::shared_ptr<ProcessGroup> borrowed(&host, [](ProcessGroup*) {});
+    const int rank = host.rank();
+    NcclProcessGroup group(borrowed, Device(DeviceType::CUDA, rank), timeout);
+    body(group);
+  });
+}
+template <class Body>
+void run_nccl(int size, Body body) {
+  const auto errors = errors_of(size, body);
+  for (size_t r = 0; r < errors.size(); ++r)
+    if (!errors[r].empty()) throw Error("on rank " + std::to_string(r) + ": " + errors[r]);
+}
+
+Tensor on(const ProcessGroup& group, const std::vector<double>& values, DType dtype) {
+  const Tensor x = empty({static_cast<int64_t>(values.size())}, {dtype, device_of(group)});
+  copy_(x, tensor(values, x.shape()));
+  return x;
+}
+void must_be(const Tensor& x, const std::vector<double>& values, const std::string& what) {
+  must(to_vector<double>(x) == values, str(what, " gives ", x));
+}
+
+}  // namespace
+
+TEST_CASE("nccl: collectives of every dtype", "[quick][emulated]") {
+  const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
+  const DType dtype =
+      GENERATE(DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64, DType::UInt8);
+  run_nccl(3, [&](ProcessGroup& group) {
+    const double r = group.rank();
+    const Tensor x = on(group, {r, 10, 3 * r}, dtype);
+    group.all_reduce(x, ReduceOp::Sum, {.async = true}).wait();
+    must_be(x, {3, 30, 9}, "all_reduce");
+    group.all_reduce(x, ReduceOp::Average);
+    must_be(x, {3, 30, 9}, "the average");
+    const Tensor largest = on(group, {r, 2 - r}, dtype), smallest = on(group, {r + 1}, dtype);
+    group.all_reduce(largest, ReduceOp::Max);
+    group.all_reduce(smallest, ReduceOp::Min);
+    must_be(largest, {2, 2}, "the maximum");
+    must_be(smallest, {1}, "the minimum");
+    const Tensor from_one = on(group, {r, r + 5}, dtype);
+    group.broadcast(from_one, 1);
+    must_be(from_one, {1, 6}, "broadcast");
+    const Tensor to_two = on(group, {r + 1}, dtype);
+    group.reduce(to_two, 2);
+    must_be(to_two, {r == 2 ? 6 : r + 1}, "reduce");
+    const Tensor all = on(group, std::vector<double>(6), dtype), own = on(group, {r, 7}, dtype);
+    group.all_gather(all, own);
+    must_be(all, {0, 7, 1, 7, 2, 7}, "all_gather");
+    const Tensor part = on(group, {0}, dtype);
+    group.reduce_scatter(part, on(group, {1, 2, 3 + r}, dtype));
+    must_be(part, {r == 2 ? 12 : 3 * (r + 1)}, "reduce_scatter");
+    const Tensor gathered = on(group, {0, 0, 0}, dtype);
+    group.gather(gathered, on(group, {r + 4}, dtype), 1);
+    if (r == 1) must_be(gathered, {4, 5, 6}, "gather");
+    group.scatter(part, on(group, {8, 9, 10}, dtype), 0);
+    must_be(part, {8 + r}, "scatter");
+    if (r == 0) group.send(on(group, {42}, dtype), 2);
+    if (r == 2) {
+      group.recv(part, 0);
+      must_be(part, {42}, "recv");
+    }
+    group.barrier();
+    const auto pair = group.split(group.rank() == 1 ? -1 : 0);
+    must((pair == nullptr) == (group.rank() == 1), "split");
+    if (!pair) return;
+    const Tensor two = on(group, {r}, dtype);
+    pair->all_reduce(two);
+    must_be(two, {2}, "all_reduce of two");
+  });
+}
+
+TEST_CASE("nccl: a captured all_reduce happens again at each launch", "[quick][emulated]") {
+  run_nccl(2, [](ProcessGroup& group) {
+    const Device device = device_of(group);
+    const Tensor x = on(group, {group.rank() + 1.0}, DType::Float32);
+    const cuda::Graph graph = cuda::capture(device, [&] {
+      kernels::affine(x, x, 2, 0);
+      const Work work = group.all_reduce(x, ReduceOp::Sum, {.async = true});
+      work.wait();
+      kernels::affine(x, x, 1, 1);
+    });
+    graph.launch(current_stream(device));
+    must_be(x, {7}, "the first launch");  // 2 + 4 + 1
+    graph.launch(current_stream(device));
+    must_be(x, {29}, "the second launch");  // 14 + 14 + 1
+  });
+}
+
+TEST_CASE("nccl: ranks that disagree and ranks that stay away are found out", "[quick][emulated]") {
+  const auto differ = errors_of(2, [](ProcessGroup& group) {
+    const Tensor x = on(group, std::vector<double>(group.rank() == 0 ? 3 : 4), DType::Float32);
+    group.all_reduce(x, ReduceOp::Sum, {.step = 12});
+    to_vector<float>(x);
+    group.all_reduce(x);  // throws, if not before: the first one failed
+  });
+  for (const auto& error : differ) {
+    INFO(error);
+    CHECK(error.find("invalid usage") != std::string::npos);
+  }
+  const auto late = errors_of(
+      2,
+      [](ProcessGroup& group) {
+        const Tensor x = on(group, {1}, DType::Float32);
+        if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        group.all_reduce(x, ReduceOp::Sum, {.step = 12});
+        group.all_reduce(x);
+      },
+      std::chrono::milliseconds(300));
+  INFO(late[0] << " | " << late[1]);
+  CHECK(late[0].find("all_reduce of 1 float32, step 12: not done after 300 ms on rank 0") != std::string::npos);
+  CHECK(!late[1].empty());
+}
+
+TEST_CASE("nccl: tensors elsewhere are refused", "[quick][emulated]") {
+  const auto errors = errors_of(1, [](ProcessGroup& group) {
+    group.all_reduce(ones({2}));  // on the CPU: by the host's group
+    group.all_reduce(ones({2}, {.device = Device("cuda:3")}));
+  });
+  REQUIRE(errors[0] == "all_reduce: a tensor lies on cuda:3, expected cuda:0, the rank's device, or the CPU");
+}
+
+namespace {
+
+struct NetWithStatistics : nn::Module {
+  nn::Conv2d conv{1, 4, 3, {.padding = 1}};
+  nn::BatchNorm2d bn{4};
+  nn::Linear fc{4 * 4 * 4, 3};
+  NetWithStatistics() {
+    register_module("conv", conv);
+    register_module("bn", bn);
+    register_module("fc", fc);
+  }
+  Tensor forward(const Tensor& x) override { return fc(flatten(max_pool2d(relu(bn(conv(x))), {.kernel = 2}), 1)); }
+};
+
+// 6 steps of two ranks, on the CPU or on a device each.
+std::vector<double> train_two_ranks(bool on_devices) {
+  std::vector<double> result;
+  const auto body = [&](ProcessGroup& group) {
+    const Device device = on_devices ? device_of(group) : Device();
+    const auto net = make_net<NetWithStatistics>(3 + group.rank(), DType::Float32);
+    net->to(device);
+    DistributedDataParallel ddp(*net, group, {.caps = {300, 300}});
+    optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.05, .momentum = 0.9});
+    for (int64_t step = 0, begin = 0; step < 6; ++step) {
+      const int64_t end = begin + (step == 4 ? 7 : 8);
+      const auto [x, target] = samples({1, 8, 8}, 3, DType::Float32, begin, end, group.rank(), group.size());
+      optimizer.zero_grad();
+      cross_entropy(ddp(to(x, device)), to(target, device)).backward();
+      optimizer.step();
+      begin = end;
+    }
+    ddp.check_identical();
+    if (group.is_main_process()) result = flat_values(ddp);
+  };
+  if (on_devices)
+    run_nccl(2, body);
+  else
+    run_ddp_ranks(2, body);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("nccl: DistributedDataParallel on devices computes what it does on the CPU", "[quick][emulated]") {
+  const auto cpu = train_two_ranks(false);
+  const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
+  CHECK(relative_difference(train_two_ranks(true), cpu) < 1e-5);
+}
+#endif
