@@ -1,5 +1,5 @@
 // Batch normalisation on the CPU, forward: statistics, then one pass that normalises, adds and rectifies.
-#include "core/cpu/batch_norm.h"
+#include "core/cpu/batch_norm_pieces.h"
 
 #include <cmath>
 
@@ -17,15 +17,8 @@ void stats(Stream stream, const ChannelRows& rows, const Tensor& mean, const Ten
   const int64_t channels = rows.channels(), pieces = std::max<int64_t>(1, ceil_div(rows.length, kPieceElements));
   const Workspace<A> sums(stream, partial_count(rows) * channels), squares(stream, partial_count(rows) * channels);
   for_each_piece(stream, rows, [&](int64_t offset, int64_t n, int64_t channel, int64_t partial) {
-    const T* const piece = x + offset;
-    A* const sum = sums.data() + partial * channels + channel;
-    sum_piece<kWidth>(n, sum, [piece](int64_t i, int) { return static_cast<A>(piece[i]); });
-    PerLane<kWidth, A> average(sum);
-    for (A& lane : average.value) lane *= static_cast<A>(kWidth) / static_cast<A>(n);
-    sum_piece<kWidth>(n, squares.data() + partial * channels + channel, [piece, &average](int64_t i, int lane) {
-      const A deviation = static_cast<A>(piece[i]) - average[lane];
-      return deviation * deviation;
-    });
+    const int64_t at = partial * channels + channel;
+    piece_statistics<T, kWidth>(n, x + offset, sums.data() + at, squares.data() + at);
   });
 
   const double count = std::max<double>(1, static_cast<double>(rows.count()));
@@ -65,16 +58,8 @@ template <class T, int kWidth, bool kResidual, bool kRelu, class A = Accumulator
 void apply(Stream stream, const ChannelRows& rows, T* y, const T* x, const T* residual, const A* mean, const A* scale,
            const A* shift) {
   for_each_piece(stream, rows, [=](int64_t offset, int64_t n, int64_t channel, int64_t) {
-    const PerLane<kWidth, A> m(mean + channel), a(scale + channel), b(shift + channel);
-    T* const to = y + offset;
-    const T* const from = x + offset;
-    const T* const other = residual + (kResidual ? offset : 0);
-    for_each_element<kWidth>(n, [=](int64_t i, int w) {
-      A value = (static_cast<A>(from[i]) - m[w]) * a[w] + b[w];
-      if constexpr (kResidual) value += static_cast<A>(other[i]);
-      if constexpr (kRelu) value = value > 0 || value != value ? value : A{0};
-      to[i] = static_cast<T>(value);
-    });
+    normalize_piece<T, kWidth, kResidual, kRelu>(n, y + offset, x + offset, residual + (kResidual ? offset : 0),
+                                                 mean + channel, scale + channel, shift + channel);
   });
 }
 

@@ -2,33 +2,19 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "core/cpu/batch_norm.h"
+#include "core/cpu/batch_norm_pieces.h"
 #include "core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {
 
-// g = dy where the rectified output was positive.
-template <bool kRelu, class A, class T>
-A gradient(const T* dy, const T* y, int64_t i) {
-  const A value = static_cast<A>(dy[i]);
-  if constexpr (kRelu) return static_cast<A>(y[i]) > 0 ? value : A{0};
-  return value;
-}
-
 template <class T, int kWidth, bool kRelu, class A = Accumulator<T>>
 void reduce(Stream stream, const ChannelRows& rows, const T* dy, const T* x, const T* y, const A* mean, A* sum_g,
             A* sum_g_centered) {
   for_each_piece(stream, rows, [=, &rows](int64_t offset, int64_t n, int64_t channel, int64_t partial) {
-    const PerLane<kWidth, A> m(mean + channel);
-    const T* const g = dy + offset;
-    const T* const from = x + offset;
-    const T* const out = y + (kRelu ? offset : 0);
     const int64_t at = partial * rows.channels() + channel;
-    sum_piece<kWidth>(n, sum_g + at, [=](int64_t i, int) { return gradient<kRelu, A>(g, out, i); });
-    sum_piece<kWidth>(n, sum_g_centered + at, [=](int64_t i, int lane) {
-      return gradient<kRelu, A>(g, out, i) * (static_cast<A>(from[i]) - m[lane]);
-    });
+    gradient_sums<T, kWidth, kRelu>(n, dy + offset, x + offset, y + (kRelu ? offset : 0), mean + channel, sum_g + at,
+                                    sum_g_centered + at);
   });
 }
 
@@ -73,19 +59,9 @@ template <class T, int kWidth, bool kRelu, bool kResidual, class A = Accumulator
 void apply(Stream stream, const ChannelRows& rows, T* dx, T* dresidual, const T* dy, const T* x, const T* y,
            const A* mean, const A* a, const A* b, const A* c) {
   for_each_piece(stream, rows, [=](int64_t offset, int64_t n, int64_t channel, int64_t) {
-    const PerLane<kWidth, A> m(mean + channel), a_(a + channel), b_(b + channel), c_(c + channel);
-    T* const to = dx + offset;
-    T* const branch = dresidual + (kResidual ? offset : 0);
-    const T* const g = dy + offset;
-    const T* const from = x + offset;
-    const T* const out = y + (kRelu ? offset : 0);
-    for_each_element<kWidth>(n, [=](int64_t i, int w) {
-      const A grad = gradient<kRelu, A>(g, out, i);
-      to[i] = static_cast<T>(a_[w] * grad + b_[w] * (static_cast<A>(from[i]) - m[w]) + c_[w]);
-    });
-    // A second loop over what is in the first-level cache by now: g++ vectorises loops with one store.
-    if constexpr (kResidual)
-      for_each_element<kWidth>(n, [=](int64_t i, int) { branch[i] = static_cast<T>(gradient<kRelu, A>(g, out, i)); });
+    gradient_piece<T, kWidth, kRelu, kResidual>(n, dx + offset, dresidual + (kResidual ? offset : 0), dy + offset,
+                                                x + offset, y + (kRelu ? offset : 0), mean + channel, a + channel,
+                                                b + channel, c + channel);
   });
 }
 
