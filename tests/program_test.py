@@ -204,6 +204,7 @@ class Program(unittest.TestCase):
         self.run_program("train", *common, "--ranks", "2", "--max-steps", "5")
         for ranks in ("3", "1", "2"):
             self.run_program("train", "--resume", "run", "--ranks", ranks, "--max-steps", "4")
+        self.run_program("train", "--resume", "run", "--ranks", "2")  # fails unless each image was used exactly once
         evaluated = json.loads(self.run_program("eval", "run", "--json").stdout)
         self.assertEqual(evaluated["total"], 2000)
 

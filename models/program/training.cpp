@@ -45,6 +45,15 @@ std::shared_ptr<Sampler> make_sampler(int64_t images, uint64_t seed, const Proce
   return std::make_shared<DistributedSampler>(images, group->size(), group->rank(), options);
 }
 
+// Every rank's numbers, in the order of ranks; without a group just these.
+template <class T>
+std::vector<T> of_all_ranks(ProcessGroup* group, const std::vector<T>& own) {
+  if (!group) return own;
+  const Tensor all = empty({group->size() * static_cast<int64_t>(own.size())}, {.dtype = dtype_of<T>});
+  group->all_gather(all, tensor(own)).wait();
+  return to_vector<T>(all);
+}
+
 }  // namespace
 
 ImageTransform train_transform(const Recipe& recipe, uint64_t seed) {
@@ -96,6 +105,7 @@ void Training::run_epoch(const AfterStep& after_step) {
   if (at_epoch_end()) {
     fill_(loss_sum_, 0);
     own_images_ = images_ = 0;
+    digest_ = {};
   }
   auto batch = loader_.begin();
   for (int64_t left = steps_per_epoch_ - step_ % steps_per_epoch_; left > 0; --left) {
@@ -106,6 +116,9 @@ void Training::run_epoch(const AfterStep& after_step) {
     CHECK(!(at_epoch_end() || step_ % kLossCheckSteps == 0) || std::isfinite(own_mean_loss()), "train: the loss is ",
           own_mean_loss(), " by step ", step_, " (epoch ", (step_ - 1) / steps_per_epoch_ + 1,
           "): the run diverged. A smaller --lr, --warmup or --clip-norm helps");
+    if (at_epoch_end())
+      CHECK(used_images() == complete_digest(train_size_), "train: epoch ", epoch(), " did not use each of the ",
+            train_size_, " images exactly once; the ranks' shares overlap or have gaps");
     if (after_step()) return;
     set_phase(Phase::Data);
     if (batch != loader_.end()) ++batch;
@@ -121,6 +134,7 @@ void Training::train_step(const Batch& batch) {
   end_step();
   kernels::axpby(loss_sum_, to(loss.detach(), DType::Float64), static_cast<double>(batch.size()), 1);
   own_images_ += batch.size();
+  digest_.add(batch.indices);
 }
 
 void Training::begin_step() {
@@ -151,28 +165,32 @@ double Training::own_mean_loss() const {
   return own_images_ > 0 ? loss_sum_.item<double>() / static_cast<double>(own_images_) : 0;
 }
 
-// Of all ranks: sums stay apart, so that a resumed run adds up the same numbers in the same order.
-std::vector<double> Training::loss_sums() {
-  const Tensor own = full({1}, loss_sum_.item<double>(), {.dtype = DType::Float64});
-  if (!group_) return to_vector<double>(own);
-  const Tensor all = empty({group_->size()}, {.dtype = DType::Float64});
-  group_->all_gather(all, own).wait();
-  return to_vector<double>(all);
-}
+// Sums of the ranks stay apart, so that a resumed run adds up the same numbers in the same order.
+std::vector<double> Training::loss_sums() const { return of_all_ranks<double>(group_, {loss_sum_.item<double>()}); }
 
-double Training::mean_loss() {
+double Training::mean_loss() const {
   const auto sums = loss_sums();
   return std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(images_);
 }
 
+ShardDigest Training::used_images() const {
+  const auto bits = [](uint64_t x) { return static_cast<int64_t>(x); };
+  const auto all = of_all_ranks<int64_t>(group_, {bits(digest_.low), bits(digest_.high)});
+  ShardDigest sum;
+  for (size_t i = 0; i < all.size(); i += 2) sum += {static_cast<uint64_t>(all[i]), static_cast<uint64_t>(all[i + 1])};
+  return sum;
+}
+
 void Training::save(const std::filesystem::path& path) {
   const auto sums = loss_sums();
+  const ShardDigest used = used_images();
   if (group_ && !group_->is_main_process()) return;
   set_phase(Phase::Checkpoint);
   const SamplerState sampler = loader_.state();
   const nlohmann::json progress = {{"step", step_},
                                    {"images", images_},
                                    {"loss_sums", sums},
+                                   {"used_images", {used.low, used.high}},
                                    {"sampler", {sampler.seed, sampler.epoch, sampler.position}},
                                    {"recipe", to_json(recipe_)}};
   nn::save_checkpoint(path, {.model = model_->state_dict(),
@@ -196,6 +214,8 @@ void Training::load(const std::filesystem::path& path) {
     step_ = progress.at("step");
     images_ = progress.at("images");
     own_images_ = images_ / ranks;
+    digest_ = {};
+    if (rank == 0) digest_ = {progress.at("used_images").at(0), progress.at("used_images").at(1)};
     // As many ranks as before: each goes on with its own sum. Else the first one takes them all.
     const std::vector<double> sums = progress.at("loss_sums");
     const double all = std::accumulate(sums.begin(), sums.end(), 0.0);

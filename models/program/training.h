@@ -8,6 +8,7 @@
 
 #include "data/data_loader.h"
 #include "data/image_dataset.h"
+#include "data/shard_digest.h"
 #include "distributed/data_parallel.h"
 #include "distributed/distributed_data_parallel.h"
 #include "models/program/evaluation.h"
@@ -37,7 +38,7 @@ class Training {
   // Called after every step; returns true to stop there.
   using AfterStep = std::function<bool()>;
   // Trains from where it stands to the end of the epoch, or to where after_step stops it. Throws Error when the loss is
-  // not a number, naming the step.
+  // not a number, naming the step; or when the epoch has not used every image exactly once, on all ranks together.
   void run_epoch(const AfterStep& after_step);
 
   // A file with everything that continuing needs, written by the first rank; see nn/checkpoint.h. Atomic. Throws
@@ -52,7 +53,7 @@ class Training {
   bool at_epoch_end() const { return step_ > 0 && step_ % steps_per_epoch_ == 0; }
   int64_t images() const { return images_; }  // in this epoch so far, on all ranks
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
-  double mean_loss();            // over the images of this epoch so far; waits for the device
+  double mean_loss() const;      // over the images of this epoch so far; waits for the device
   double own_mean_loss() const;  // over this rank's alone; not collective
   // A signal has asked some rank to stop. All ranks hear of it after the same step.
   bool interrupted() const;
@@ -65,7 +66,8 @@ class Training {
   void begin_step();
   void step_without_images();
   void end_step();
-  std::vector<double> loss_sums();
+  std::vector<double> loss_sums() const;
+  ShardDigest used_images() const;
 
   Recipe recipe_;
   Device device_;
@@ -82,6 +84,7 @@ class Training {
   Tensor loss_sum_;         // [] on the device: the sum over this rank's images of this epoch
   int64_t own_images_ = 0;  // how many those are
   int64_t images_ = 0;
+  ShardDigest digest_;  // of this rank's images of this epoch
 };
 
 }  // namespace ringgrad::program
