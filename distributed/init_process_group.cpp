@@ -1,10 +1,12 @@
 #include "distributed/init_process_group.h"
 
+#include <cstdlib>
 #include <mutex>
 
 #include "core/check.h"
 #include "distributed/connect.h"
 #include "distributed/job_status.h"
+#include "distributed/mpi_process_group.h"
 #include "distributed/ring_process_group.h"
 #include "distributed/store.h"
 
@@ -15,15 +17,7 @@ std::mutex mutex;
 // Never destroyed: a program that ends without destroy_process_group() leaves without a goodbye.
 std::shared_ptr<ProcessGroup>& job_group = *new std::shared_ptr<ProcessGroup>();
 
-}  // namespace
-
-std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
-  return init_process_group(rendezvous_from_environment(), options);
-}
-
-std::shared_ptr<ProcessGroup> init_process_group(const Rendezvous& rendezvous, const InitOptions& options) {
-  CHECK(!is_process_group_initialized(), "init_process_group: the job has a process group already");
-  set_phase(Phase::Rendezvous);
+std::shared_ptr<ProcessGroup> make_ring(const Rendezvous& rendezvous, const InitOptions& options) {
   const StoreOptions store{rendezvous.address, rendezvous.secret, options.timeout};
   ConnectOptions connect;
   connect.channel = options.channel;
@@ -39,7 +33,43 @@ std::shared_ptr<ProcessGroup> init_process_group(const Rendezvous& rendezvous, c
   ring.checksums = options.checksums;
   ring.job = connected.job;
   ring.connect = connect;
-  auto group = std::make_shared<RingProcessGroup>(std::move(connected.transport), ring);
+  return std::make_shared<RingProcessGroup>(std::move(connected.transport), ring);
+}
+
+std::shared_ptr<ProcessGroup> make_mpi([[maybe_unused]] const Rendezvous& rendezvous,
+                                       [[maybe_unused]] const InitOptions& options) {
+#ifdef RINGGRAD_MPI
+  auto group = mpi_process_group(options.timeout);
+  CHECK_AS(OutOfStepError, group->size() == rendezvous.size && group->rank() == rendezvous.rank, "mpi: this is rank ",
+           group->rank(), " of ", group->size(), " to MPI, and rank ", rendezvous.rank, " of ", rendezvous.size, " to ",
+           rendezvous.source, "; start the ranks with the mpirun of the MPI library in use");
+  return group;
+#else
+  throw NotImplementedError("init_process_group: this build has no backend mpi; configure with -DRINGGRAD_MPI=ON");
+#endif
+}
+
+std::shared_ptr<ProcessGroup> make_group(const Rendezvous& rendezvous, const InitOptions& options) {
+  if (options.backend == "mpi") return make_mpi(rendezvous, options);
+  CHECK(options.backend == "ring", "init_process_group: no backend '", options.backend, "'; ring or mpi");
+  return make_ring(rendezvous, options);
+}
+
+}  // namespace
+
+std::string default_backend() {
+  const char* backend = std::getenv("RINGGRAD_BACKEND");
+  return backend == nullptr || *backend == '\0' ? "ring" : backend;
+}
+
+std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
+  return init_process_group(rendezvous_from_environment(), options);
+}
+
+std::shared_ptr<ProcessGroup> init_process_group(const Rendezvous& rendezvous, const InitOptions& options) {
+  CHECK(!is_process_group_initialized(), "init_process_group: the job has a process group already");
+  set_phase(Phase::Rendezvous);
+  auto group = make_group(rendezvous, options);
   set_phase(Phase::Setup);
   std::lock_guard lock(mutex);
   job_group = group;

@@ -77,9 +77,9 @@ class ProcessGroup {
   // Done when all ranks have called it.
   Work barrier(const CollectiveOptions& options = {});
 
-  // Collective: memory of this rank on a device that the group reaches, for tensors that will be all-reduced often, such as gradients. Where the ranks
-  // share memory it is visible to all of them, and all_reduce then moves nothing but the sums. All ranks ask for the
-  // same size.
+  // Collective: memory of this rank on a device that the group reaches, for tensors that will be all-reduced often,
+  // such as gradients. Where the ranks share memory it is visible to all of them, and all_reduce then moves nothing but
+  // the sums. All ranks ask for the same size.
   virtual std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) = 0;
 
   // Collective: a new group of the ranks that give the same color, ordered by key, then by rank; a negative color:

@@ -29,7 +29,7 @@ namespace ringgrad {
 
 struct ReducerOptions {
   BucketCaps caps = {};
-  CommHook comm_hook = {};   // undefined: plain average
+  CommHook comm_hook = {};  // undefined: plain average
   // Throw when a gradient (on the CPU) is NaN or infinite; off where a loss scale makes that normal.
   bool check_finite = true;
   // c in Note [Weights]: how many samples a rank usually has; 0: the mean of the first step. The same on all ranks.

@@ -1,0 +1,328 @@
+#include "distributed/mpi_process_group.h"
+
+#include <atomic>
+#include <climits>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <iostream>
+#include <mutex>
+#include <thread>
+
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include "core/check.h"
+#include "distributed/deadline.h"
+#include "distributed/job_status.h"
+#include "distributed/reduction.h"
+#include "distributed/run_collective.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr std::chrono::microseconds kBetweenLooks{20};  // MPI moves bytes only while somebody calls it
+
+// MPI is initialised for one calling thread at a time (MPI_THREAD_SERIALIZED), over all groups.
+std::mutex mpi_mutex;
+
+void check_mpi(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw DistributedError(str("mpi: ", what, ": ", text));
+}
+
+MPI_Datatype arithmetic_type(DType dtype) {
+  if (dtype == DType::Float64) return MPI_DOUBLE;
+  return dtype == DType::Int64 ? MPI_INT64_T : MPI_FLOAT;  // 16-bit floats are summed in float32
+}
+
+MPI_Datatype bits_type(DType dtype) {  // for bytes that only travel
+  switch (itemsize(dtype)) {
+    case 1:
+      return MPI_UINT8_T;
+    case 2:
+      return MPI_UINT16_T;
+    case 4:
+      return MPI_UINT32_T;
+    default:
+      return MPI_UINT64_T;
+  }
+}
+
+MPI_Op operation_of(ReduceOp op) {
+  if (op == ReduceOp::Min) return MPI_MIN;
+  return op == ReduceOp::Max ? MPI_MAX : MPI_SUM;
+}
+
+bool is_16_bit(DType dtype) { return is_floating(dtype) && itemsize(dtype) == 2; }
+
+std::vector<float> widened(const Tensor& x) {
+  std::vector<float> wide(items_in(x));
+  visit_floating("mpi", x.dtype(), [&]<class T>() {
+    const T* items = static_cast<const T*>(x.raw_data());
+    for (size_t i = 0; i < wide.size(); ++i) wide[i] = static_cast<float>(items[i]);
+  });
+  return wide;
+}
+
+void* data_of(const Tensor& x) { return x.defined() && x.numel() > 0 ? x.raw_data() : nullptr; }
+
+class Job final : public Work::State {
+ public:
+  explicit Job(Collective c) : collective(std::move(c)) {
+    times_.issued = times_.begun = WorkTimes::Clock::now();
+    const Tensor& x = part();
+    frame.operation = collective.operation;
+    frame.reduce_op = collective.reduce_op;
+    frame.step = collective.options.step;
+    frame.bucket = collective.options.bucket;
+    frame.root = collective.root;
+    if (x.defined()) frame.dtype = x.dtype(), frame.count = items_in(x);
+  }
+
+  // The tensor of one rank's size.
+  const Tensor& part() const {
+    const bool whole_comes_in =
+        collective.operation == Operation::ReduceScatter || collective.operation == Operation::Scatter;
+    return whole_comes_in || !collective.input.defined() ? collective.output : collective.input;
+  }
+  std::string describe() const {
+    const auto& about = collective.options.about;
+    return ringgrad::describe(frame) + (about ? str(" (", *about, ")") : "");
+  }
+
+  void end(std::exception_ptr error) {
+    times_.ended = WorkTimes::Clock::now();
+    error_ = error;
+    collective = {};
+    wide_in = wide_out = {};
+    done_.store(true);
+    done_.notify_all();
+  }
+  void wait() override {
+    done_.wait(false);
+    if (error_) std::rethrow_exception(error_);
+  }
+  bool done() const override { return done_.load(); }
+  WorkTimes times() const override { return times_; }
+
+  Collective collective;
+  Frame frame;
+  MPI_Request request = MPI_REQUEST_NULL;
+  std::vector<float> wide_in, wide_out;  // of 16-bit elements
+  Deadline deadline;
+
+ private:
+  std::atomic<bool> done_ = false;
+  std::exception_ptr error_;
+  WorkTimes times_;
+};
+
+int rank_in(MPI_Comm comm) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  return rank;
+}
+int size_of(MPI_Comm comm) {
+  int size = 1;
+  MPI_Comm_size(comm, &size);
+  return size;
+}
+
+class MpiProcessGroup final : public ProcessGroup {
+ public:
+  MpiProcessGroup(MPI_Comm comm, std::chrono::milliseconds timeout)
+      : ProcessGroup(rank_in(comm), size_of(comm)),
+        comm_(comm),
+        timeout_(timeout),
+        exceptions_at_birth_(std::uncaught_exceptions()) {
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    worker_ = std::thread([this] { serve(); });
+  }
+
+  ~MpiProcessGroup() override {
+    {
+      std::lock_guard lock(jobs_mutex_);
+      stop_ = true;
+    }
+    wakeup_.notify_all();
+    worker_.join();
+    // MPI_Finalize waits for all ranks, and those who still need this one would wait for ever.
+    if (std::uncaught_exceptions() > exceptions_at_birth_ || !jobs_.empty()) abort("a rank left with an exception");
+    std::lock_guard lock(mpi_mutex);
+    if (comm_ == MPI_COMM_WORLD)
+      MPI_Finalize();
+    else
+      MPI_Comm_free(&comm_);
+  }
+
+  std::string backend() const override { return "mpi"; }
+
+  std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device) override {
+    CHECK_AS(DeviceError, device.is_cpu(), "allocate_shared: on ", device, ", but this is a group of CPU ranks");
+    return std::make_shared<Storage>(bytes, Device());
+  }
+
+  std::shared_ptr<ProcessGroup> split(int color, int key) override {
+    MPI_Comm part = MPI_COMM_NULL;
+    {
+      std::lock_guard lock(mpi_mutex);
+      check_mpi(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &part), "split");
+    }
+    return part == MPI_COMM_NULL ? nullptr : std::make_shared<MpiProcessGroup>(part, timeout_);
+  }
+
+  void abort(const std::string& reason) override {
+    report_failure({FailureKind::Died, reason}, /*noticed=*/false);
+    std::cerr << str("[rank ", rank(), "] ", reason, '\n') << std::flush;  // nobody lives to print it later
+    MPI_Abort(MPI_COMM_WORLD, 5);
+  }
+
+ private:
+  Work issue(Collective collective) override {
+    for (const Tensor* x : {&collective.input, &collective.output})
+      CHECK_AS(DeviceError, !x->defined() || x->device().is_cpu(), name(collective.operation), ": a tensor lies on ",
+               x->device(), ", but this is a group of CPU ranks");
+    const bool async = collective.options.async;
+    auto job = std::make_shared<Job>(std::move(collective));
+    CHECK(job->frame.count <= INT_MAX, job->describe(), ": MPI counts to ", INT_MAX, "; split the tensor");
+    if (job->frame.step >= 0) set_step(job->frame.step);
+    if (job->frame.bucket >= 0) own_status().bucket = job->frame.bucket + 1;
+    job->deadline = Deadline::after(timeout_);
+    {
+      std::lock_guard lock(mpi_mutex);
+      start(*job);
+    }
+    if (async) {
+      {
+        std::lock_guard lock(jobs_mutex_);
+        jobs_.push_back(job);
+      }
+      wakeup_.notify_all();
+      return Work(std::move(job));
+    }
+    while (!advance(*job)) std::this_thread::yield();
+    job->wait();
+    return {};
+  }
+
+  void serve() {
+    std::unique_lock lock(jobs_mutex_);
+    while (!stop_) {
+      std::erase_if(jobs_, [&](const auto& job) { return advance(*job); });
+      if (jobs_.empty())
+        wakeup_.wait(lock);
+      else
+        wakeup_.wait_for(lock, kBetweenLooks);
+    }
+  }
+
+  // Whether it is done, well or badly.
+  bool advance(Job& job) {
+    try {
+      int done = 0;
+      {
+        std::lock_guard lock(mpi_mutex);
+        check_mpi(MPI_Test(&job.request, &done, MPI_STATUS_IGNORE), job.describe().c_str());
+      }
+      CHECK_AS(TimeoutError, done || !job.deadline.passed(), job.describe(), ": not done after ",
+               std::chrono::duration<double>(timeout_).count(), " s; MPI does not tell who is missing");
+      if (!done) return false;
+      finish(job);
+      job.end(nullptr);
+    } catch (...) {
+      report_failure(failure_of(std::current_exception()), /*noticed=*/true);
+      job.end(std::current_exception());
+    }
+    return true;
+  }
+
+  void start(Job& job) {
+    const Collective& c = job.collective;
+    const int n = static_cast<int>(job.frame.count), root = c.root;
+    const DType dtype = job.frame.dtype;
+    void *in = data_of(c.input), *out = data_of(c.output);
+    MPI_Datatype type = bits_type(dtype);
+    if (reduces(c.operation)) {
+      (void)reduction(name(c.operation), dtype, c.reduce_op);  // throws where there is none
+      type = arithmetic_type(dtype);
+      if (is_16_bit(dtype)) {
+        job.wide_in = widened(c.input);
+        in = out = job.wide_in.data();
+        if (c.operation == Operation::ReduceScatter) {
+          job.wide_out.resize(job.frame.count);
+          out = job.wide_out.data();
+        }
+      }
+    }
+    const MPI_Op op = operation_of(c.reduce_op);
+    check_mpi(post(c.operation, in, out, n, type, op, root, c.input.defined(), &job.request), job.describe().c_str());
+  }
+
+  int post(Operation operation, void* in, void* out, int n, MPI_Datatype type, MPI_Op op, int root, bool sends,
+           MPI_Request* request) {
+    const bool here = rank() == root;
+    switch (operation) {
+      case Operation::AllReduce:
+        return MPI_Iallreduce(MPI_IN_PLACE, out, n, type, op, comm_, request);
+      case Operation::Broadcast:
+        return MPI_Ibcast(out, n, type, root, comm_, request);
+      case Operation::Reduce:
+        return MPI_Ireduce(here ? MPI_IN_PLACE : in, here ? out : nullptr, n, type, op, root, comm_, request);
+      case Operation::Gather:
+        return MPI_Igather(in, n, type, out, n, type, root, comm_, request);
+      case Operation::Scatter:
+        return MPI_Iscatter(in, n, type, out, n, type, root, comm_, request);
+      case Operation::AllGather:
+        return MPI_Iallgather(in, n, type, out, n, type, comm_, request);
+      case Operation::ReduceScatter:
+        return MPI_Ireduce_scatter_block(in, out, n, type, op, comm_, request);
+      case Operation::SendRecv:
+        return sends ? MPI_Isend(in, n, type, root, 0, comm_, request)
+                     : MPI_Irecv(out, n, type, root, 0, comm_, request);
+      default:
+        return MPI_Ibarrier(comm_, request);
+    }
+  }
+
+  // Averages are sums until here, and 16-bit results wide.
+  void finish(Job& job) {
+    const Collective& c = job.collective;
+    if (!reduces(c.operation) || !c.output.defined() || job.frame.count == 0) return;
+    void* result = c.output.raw_data();
+    const void* wide = result;
+    if (!job.wide_out.empty())
+      wide = job.wide_out.data();
+    else if (!job.wide_in.empty())
+      wide = job.wide_in.data();
+    reduction(name(c.operation), job.frame.dtype, c.reduce_op).finish(result, wide, job.frame.count, size());
+  }
+
+  MPI_Comm comm_;
+  const std::chrono::milliseconds timeout_;
+  const int exceptions_at_birth_;
+  std::mutex jobs_mutex_;
+  std::deque<std::shared_ptr<Job>> jobs_;
+  std::condition_variable wakeup_;
+  bool stop_ = false;
+  std::thread worker_;
+};
+
+}  // namespace
+
+std::shared_ptr<ProcessGroup> mpi_process_group(std::chrono::milliseconds timeout) {
+  int initialized = 0, provided = 0;
+  MPI_Initialized(&initialized);
+  if (initialized)
+    MPI_Query_thread(&provided);
+  else
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  CHECK_AS(DistributedError, provided >= MPI_THREAD_SERIALIZED,
+           "mpi: this MPI library does not let several threads call it, one at a time");
+  return std::make_shared<MpiProcessGroup>(MPI_COMM_WORLD, timeout);
+}
+
+}  // namespace ringgrad
