@@ -25,6 +25,7 @@ template <class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
     sgd_kernel(int64_t n, T* param, T* buffer, const T* grad, const double* lr, const int64_t* step, Sgd<A> o) {
   const A rate = static_cast<A>(*lr);
+  if (rate != rate) return;
   const bool first = *step == 0;  // then the buffer is not read: it may be uninitialised
   for (int64_t i = thread_number(); i < n; i += thread_count()) {
     const A value = widen(param[i]), gradient = widen(grad[i]) + o.weight_decay * value;
@@ -48,6 +49,7 @@ struct Adam {
 template <class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
     adam_kernel(int64_t n, T* param, T* m, T* v, const T* grad, const double* lr, const int64_t* step, Adam<A> o) {
+  if (*lr != *lr) return;
   // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into one factor.
   const double t = static_cast<double>(*step + 1);
   const A corrected_rate = static_cast<A>(*lr / (1 - std::pow(o.beta1_exact, t)));

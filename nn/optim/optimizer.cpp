@@ -33,8 +33,13 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
   int position = 0;
   for (GroupSpec& spec : specs) {
     check_lr(name, spec.lr);
-    Group group{
-        .named = {}, .parameters = {}, .lr = spec.lr, .lr_tensor = {}, .state_names = spec.state_names, .state = {}};
+    Group group{.named = {},
+                .parameters = {},
+                .lr = spec.lr,
+                .lr_tensor = {},
+                .guarded_lr = {},
+                .state_names = spec.state_names,
+                .state = {}};
     for (auto& [given_name, parameter] : spec.parameters.named) {
       const std::string own_name = given_name.empty() ? std::to_string(position) : given_name;
       ++position;
@@ -67,16 +72,32 @@ void Optimizer::zero_grad() {
     for (const nn::ArenaRange& range : nn::arena_ranges(group.parameters)) fill_(range.grads, 0);
 }
 
-void Optimizer::step() {
+std::vector<Tensor> Optimizer::flat_grads() {
+  std::vector<Tensor> flat;
+  for (Group& group : groups_)
+    for (const nn::ArenaRange& range : nn::arena_ranges(group.parameters)) flat.push_back(range.grads);
+  return flat;
+}
+
+void Optimizer::step(const Tensor& guard) {
   NoGradGuard no_grad;
   for (int g = 0; g < num_groups(); ++g) {
     const std::vector<nn::ArenaRange> ranges = current_ranges(groups_[g]);
+    groups_[g].guarded_lr = groups_[g].lr_tensor;
+    if (guard) {  // the kernels take a learning rate of NaN for "do nothing"
+      groups_[g].guarded_lr = empty_like(guard);
+      kernels::add(groups_[g].guarded_lr, groups_[g].lr_tensor, guard);
+    }
     for (size_t r = 0; r < ranges.size(); ++r) {
       update(g, ranges[r], groups_[g].state[r].arrays);
       ranges[r].values.storage()->bump_version();
     }
   }
-  kernels::affine(step_, step_, 1, 1);
+  if (!guard) return kernels::affine(step_, step_, 1, 1);
+  const Tensor taken = empty({}, {DType::Bool, step_.device()}), count = empty_like(step_);
+  kernels::equal(taken, guard, guard);
+  kernels::copy(count, taken);
+  kernels::add(step_, step_, count);
 }
 
 void Optimizer::set_lr(double lr) {

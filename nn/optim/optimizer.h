@@ -39,7 +39,10 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   void zero_grad();  // keeps the gradients' memory
-  void step();
+  // With a guard (float64 [] on the parameters' device): where it is NaN instead of 0, nothing changes and no step is
+  // counted. So a step can be skipped without asking the device first; see grad_scaler.h.
+  void step(const Tensor& guard = {});
+  std::vector<Tensor> flat_grads();  // all gradients, as few flat arrays
 
   int num_groups() const { return static_cast<int>(groups_.size()); }
   double lr(int group = 0) const { return groups_.at(group).lr; }
@@ -65,8 +68,8 @@ class Optimizer {
 
   // One step for one range: `state` has a flat array for each of the group's state_names, laid like range.values.
   virtual void update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) = 0;
-  const Tensor& lr_tensor(int group) const { return groups_[group].lr_tensor; }  // float64 []
-  const Tensor& step_tensor() const { return step_; }                            // int64 [], steps taken before
+  const Tensor& lr_tensor(int group) const { return groups_[group].guarded_lr; }  // float64 []
+  const Tensor& step_tensor() const { return step_; }                             // int64 [], steps taken before
 
  private:
   // The state of the parameters of one range, in arrays laid like it.
@@ -79,7 +82,7 @@ class Optimizer {
     nn::NamedTensors named;
     std::vector<Tensor> parameters;
     double lr;
-    Tensor lr_tensor;
+    Tensor lr_tensor, guarded_lr;
     std::vector<std::string> state_names;
     std::vector<StateRange> state;
   };

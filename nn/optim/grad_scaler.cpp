@@ -1,0 +1,78 @@
+#include "nn/optim/grad_scaler.h"
+
+#include "autograd/grad_mode.h"
+#include "autograd/ops/arithmetic.h"
+#include "autograd/ops/convert.h"
+#include "core/check.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+
+namespace ringgrad::optim {
+namespace {
+
+Tensor scalar64(double value, Device device) { return full({}, value, {.dtype = DType::Float64, .device = device}); }
+
+// x in every element of a flat array of n, without memory.
+Tensor spread(const Tensor& x, int64_t n) { return x.as_strided({n}, {0}, x.storage_offset()); }
+
+// 1 where a equals b, else 0 (float64 []); NaN equals nothing.
+Tensor is_equal(const Tensor& a, const Tensor& b) {
+  const Tensor same = empty({}, {DType::Bool, a.device()}), number = empty_like(a);
+  kernels::equal(same, a, b);
+  kernels::copy(number, same);
+  return number;
+}
+
+}  // namespace
+
+GradScaler::GradScaler(Device device, GradScalerOptions options)
+    : options_(options), scale_(scalar64(options.initial_scale, device)), good_steps_(scalar64(0, device)) {
+  CHECK(options.initial_scale > 0 && options.growth >= 1 && options.backoff > 0 && options.backoff <= 1 &&
+            options.growth_interval >= 1,
+        "GradScaler: initial scale ", options.initial_scale, ", growth ", options.growth, ", backoff ", options.backoff,
+        ", interval ", options.growth_interval, ", expected a positive scale, growth >= 1, 0 < backoff <= 1 and at ",
+        "least one step");
+}
+
+Tensor GradScaler::scale(const Tensor& loss) const { return mul(loss, to(scale_, loss.dtype())); }
+
+void GradScaler::unscale(Optimizer& optimizer) {
+  NoGradGuard no_grad;
+  if (guard_) return;
+  guard_ = scalar64(0, scale_.device());
+  const Tensor inverse = empty_like(scale_);
+  kernels::div(inverse, scalar64(1, scale_.device()), scale_);
+  for (const Tensor& grads : optimizer.flat_grads()) {
+    kernels::mul(grads, grads, spread(to(inverse, grads.dtype()), grads.numel()));
+    Tensor squares = empty({}, {grads.dtype() == DType::Float64 ? DType::Float64 : DType::Float32, grads.device()});
+    kernels::sum_squares(squares, grads);
+    squares = to(squares, DType::Float64);
+    kernels::affine(squares, squares, 0, 0);  // 0 · x: 0 where x is finite, else NaN
+    kernels::add(guard_, guard_, squares);
+  }
+}
+
+void GradScaler::step(Optimizer& optimizer) {
+  NoGradGuard no_grad;
+  unscale(optimizer);
+  optimizer.step(guard_);
+  adapt();
+  guard_ = Tensor();
+}
+
+// Without a branch, since only the device knows: with good and grown 0 or 1,
+//   steps = good (steps + 1);  grown = steps is the interval;  steps = (1 - grown) steps
+//   scale *= backoff + good (1 - backoff) + grown (growth - 1)
+void GradScaler::adapt() {
+  const Tensor good = is_equal(guard_, guard_), factor = empty_like(good), rest = empty_like(good);
+  kernels::affine(good_steps_, good_steps_, 1, 1);
+  kernels::mul(good_steps_, good_steps_, good);
+  const Tensor grown = is_equal(good_steps_, scalar64(static_cast<double>(options_.growth_interval), good.device()));
+  kernels::affine(factor, good, 1 - options_.backoff, options_.backoff);
+  kernels::axpby(factor, grown, options_.growth - 1, 1);
+  kernels::mul(scale_, scale_, factor);
+  kernels::affine(rest, grown, -1, 1);
+  kernels::mul(good_steps_, good_steps_, rest);
+}
+
+}  // namespace ringgrad::optim

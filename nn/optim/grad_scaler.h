@@ -1,0 +1,44 @@
+// GradScaler: dynamic loss scaling (Micikevicius et al. 2018, "Mixed Precision Training"), for float16, whose smallest
+// number is 6e-8: the loss is multiplied by a large scale, so that small gradients do not vanish, and the gradients are
+// divided by it before the step. A step in which a gradient is infinite or NaN is skipped and halves the scale; after
+// enough good ones it doubles.
+//
+//   scaler.scale(loss).backward();
+//   scaler.step(optimizer);
+//
+// Scale, verdict and counter live on the device, so nothing here waits for it and a step can be captured.
+#pragma once
+
+#include "nn/named_tensors.h"
+#include "nn/optim/optimizer.h"
+
+namespace ringgrad::optim {
+
+struct GradScalerOptions {
+  double initial_scale = 65536, growth = 2, backoff = 0.5;
+  int64_t growth_interval = 2000;  // good steps before the scale grows
+};
+
+class GradScaler {
+ public:
+  explicit GradScaler(Device device = {}, GradScalerOptions options = {});
+
+  Tensor scale(const Tensor& loss) const;  // loss · scale, with history; on the scaler's device
+  // Divides the optimizer's gradients by the scale. step() does it where it has not been done since the last step:
+  // call it yourself to clip the gradients in between.
+  void unscale(Optimizer& optimizer);
+  // The optimizer's step, or nothing where a gradient is not finite; then adapts the scale.
+  void step(Optimizer& optimizer);
+
+  double current_scale() const { return scale_.item<double>(); }  // waits for the device
+  nn::NamedTensors state_dict() const { return {{"scale", scale_}, {"good_steps", good_steps_}}; }
+
+ private:
+  void adapt();
+
+  GradScalerOptions options_;
+  Tensor scale_, good_steps_;  // float64 []
+  Tensor guard_;               // float64 []: 0, or NaN after an unscale() that met a gradient which is not finite
+};
+
+}  // namespace ringgrad::optim

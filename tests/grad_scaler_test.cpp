@@ -1,0 +1,136 @@
+// Dynamic loss scaling: the rule, steps that are skipped, and what survives a checkpoint; on the CPU and on CUDA, where
+// a whole step with it can be captured.
+#include "nn/optim/grad_scaler.h"
+
+#include <cmath>
+
+#include "autograd/ops.h"
+#include "core/error.h"
+#include "core/factory.h"
+#include "nn/optim/adam.h"
+#include "nn/optim/sgd.h"
+#include "tests/catch.h"
+#include "tests/test_util.h"
+#ifdef RINGGRAD_CUDA_EMULATED
+#include "cuda_kernels/runtime/graph.h"
+#endif
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+std::vector<Device> devices() {
+  std::vector<Device> all{Device()};
+  if (device_count(DeviceType::CUDA) > 0) all.push_back(Device("cuda"));
+  return all;
+}
+
+Tensor weight(Device device) {
+  const Tensor w = tensor<float>({1, -2, 3}, device);
+  w.set_requires_grad();
+  return w;
+}
+
+// d(loss)/dw is `slope` in the first element.
+Tensor loss_of(const Tensor& w, double slope) {
+  return sum(mul(w, tensor<float>({static_cast<float>(slope), 0.5f, -1}, w.device())));
+}
+
+const double kInf = INFINITY, kNan = NAN;
+
+}  // namespace
+
+TEST_CASE("steps with gradients that are not finite are skipped, bit for bit", "[grad_scaler][quick]") {
+  const std::vector<double> slopes = {1, kInf, 2, kNan, kNan, 0.25, 1, -kInf, 3};
+  for (const Device device : devices())
+    for (const bool adam : {false, true}) {
+      const Tensor scaled = weight(device), plain = weight(device);
+      const auto optimizer_of = [&](const Tensor& w) -> std::unique_ptr<optim::Optimizer> {
+        const std::vector<Tensor> parameters{w};
+        if (adam) return std::make_unique<optim::Adam>(parameters, optim::AdamOptions{.lr = 0.1});
+        return std::make_unique<optim::SGD>(parameters,
+                                            optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});
+      };
+      const auto first = optimizer_of(scaled), second = optimizer_of(plain);
+      optim::GradScaler scaler(device, {.initial_scale = 1024, .growth_interval = 2});
+      double expected = 1024;
+      int good = 0;
+      for (const double slope : slopes) {
+        first->zero_grad();
+        scaler.scale(loss_of(scaled, slope)).backward();
+        scaler.step(*first);
+        if (std::isfinite(slope)) {
+          second->zero_grad();
+          loss_of(plain, slope).backward();
+          second->step();
+          if (++good == 2) {
+            expected *= 2;
+            good = 0;
+          }
+        } else {
+          expected /= 2;
+          good = 0;
+        }
+        INFO(device << ", " << (adam ? "Adam" : "SGD") << ", slope " << slope);
+        REQUIRE(to_vector<float>(scaled) == to_vector<float>(plain));
+        REQUIRE(scaler.current_scale() == expected);
+      }
+      const auto state = first->state_dict(), want = second->state_dict();
+      for (size_t i = 0; i < want.size(); ++i)
+        REQUIRE(to_vector<double>(state[i].second) == to_vector<double>(want[i].second));
+    }
+}
+
+TEST_CASE("gradients can be clipped between unscale and step", "[grad_scaler][quick]") {
+  const Tensor w = weight({});
+  optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 1});
+  optim::GradScaler scaler({}, {.initial_scale = 8});
+  scaler.scale(loss_of(w, 4)).backward();
+  REQUIRE(to_vector<float>(w.grad()) == std::vector<float>{32, 4, -8});
+  scaler.unscale(optimizer);
+  REQUIRE(to_vector<float>(w.grad()) == std::vector<float>{4, 0.5f, -1});
+  fill_(w.grad(), 1);
+  scaler.step(optimizer);  // does not divide again
+  REQUIRE(to_vector<float>(w) == std::vector<float>{0, -3, 2});
+}
+
+TEST_CASE("a scaler goes on where its state was saved", "[grad_scaler][quick]") {
+  const Tensor w = weight({});
+  optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.1});
+  optim::GradScaler scaler({}, {.initial_scale = 4, .growth_interval = 3}), other({}, {.growth_interval = 3});
+  const auto step = [&](optim::GradScaler& with) {
+    optimizer.zero_grad();
+    with.scale(loss_of(w, 1)).backward();
+    with.step(optimizer);
+  };
+  step(scaler);
+  step(scaler);
+  nn::copy_by_name("grad_scaler", other.state_dict(), scaler.state_dict(), true);
+  step(other);
+  REQUIRE(other.current_scale() == 8);
+  require_error<Error>("GradScaler: initial scale 0", [] { optim::GradScaler({}, {.initial_scale = 0}); });
+}
+
+#ifdef RINGGRAD_CUDA_EMULATED
+TEST_CASE("a scaled step can be captured, and skips at each launch as its gradients demand",
+          "[grad_scaler][quick][emulated]") {
+  const Device device("cuda");
+  const Tensor w = weight(device), slope = tensor<float>({1, 1, 1}, device);
+  optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.5});
+  optim::GradScaler scaler(device, {.initial_scale = 16});
+  const auto step = [&] {
+    optimizer.zero_grad();
+    scaler.scale(sum(mul(w, slope))).backward();
+    scaler.step(optimizer);
+  };
+  step();
+  const cuda::Graph graph = cuda::capture(device, step);
+  graph.launch(current_stream(device));
+  REQUIRE(to_vector<float>(w) == std::vector<float>{0, -3, 2});
+  fill_(slope, INFINITY);
+  graph.launch(current_stream(device));
+  REQUIRE(to_vector<float>(w) == std::vector<float>{0, -3, 2});
+  REQUIRE(scaler.current_scale() == 8);
+}
+#endif
