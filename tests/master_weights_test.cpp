@@ -1,0 +1,47 @@
+// Training 16-bit parameters through float32 copies.
+#include "nn/optim/master_weights.h"
+
+#include "autograd/ops.h"
+#include "core/factory.h"
+#include "nn/optim/sgd.h"
+#include "tests/catch.h"
+
+using namespace ringgrad;
+
+TEST_CASE("updates that a 16-bit number cannot hold add up in the copies", "[master_weights][quick]") {
+  const DType dtype = GENERATE(DType::BFloat16, DType::Float16);
+  const Tensor w = full({4}, 1, {.dtype = dtype}), alone = full({4}, 1, {.dtype = dtype});
+  w.set_requires_grad();
+  alone.set_requires_grad();
+  optim::MasterWeights masters({{"w", w}});
+  optim::SGD optimizer(masters.parameters(), {.lr = 1.0 / 4096}),
+      direct(std::vector<Tensor>{alone}, {.lr = 1.0 / 4096});
+  for (int i = 0; i < 1024; ++i) {
+    masters.zero_grad();
+    sum(w).backward();
+    masters.take_gradients();
+    optimizer.step();
+    masters.publish();
+    direct.zero_grad();
+    sum(alone).backward();
+    direct.step();
+  }
+  REQUIRE(to_vector<double>(w) == std::vector<double>(4, 0.75));
+  REQUIRE(to_vector<double>(alone) == std::vector<double>(4, 1));  // each step was rounded away
+  REQUIRE(masters.parameters()[0].first == "w");
+  REQUIRE(masters.parameters()[0].second.dtype() == DType::Float32);
+}
+
+TEST_CASE("a parameter without a gradient keeps its value", "[master_weights][quick]") {
+  const Tensor used = full({2}, 1, {.dtype = DType::BFloat16}), unused = full({2}, 3, {.dtype = DType::BFloat16});
+  used.set_requires_grad();
+  unused.set_requires_grad();
+  optim::MasterWeights masters({{"used", used}, {"unused", unused}});
+  optim::SGD optimizer(masters.parameters(), {.lr = 1});
+  sum(used).backward();
+  masters.take_gradients();
+  optimizer.step();
+  masters.publish();
+  REQUIRE(to_vector<double>(used) == std::vector<double>{0, 0});
+  REQUIRE(to_vector<double>(unused) == std::vector<double>{3, 3});
+}
