@@ -145,8 +145,8 @@ void Reducer::take_into_arena(int parameter) {
   tensor.set_grad(view);
 }
 
-// On CUDA looking would mean waiting for the device, in every hook.
-// Before the averaging: afterwards every rank would have the NaN, and none would know whose it was.
+// Before the averaging: afterwards every rank would have the NaN, and none would know whose it was. On CUDA looking
+// would mean waiting for the device, in every hook.
 void Reducer::check_finite(int parameter) {
   if (!options_.check_finite || !views_[parameter].device().is_cpu() || all_finite(views_[parameter])) return;
   give_up(str("the gradient of ", parameters_[parameter].first, " is not finite on rank ", group_.rank(), " in step ",

@@ -228,6 +228,11 @@ class Program(unittest.TestCase):
         self.assertNotIn("rank 0 died", err)
         self.run_program("train", "--resume", "run", "--max-steps", "3")
 
+    def test_ranks_that_all_lack_the_data_say_so(self):
+        done = self.run_program("train", "--data", "mnist", "--data-dir", "nowhere", "--ranks", "2", code=4)
+        self.assertIn("ringgrad data get mnist", done.stderr)
+        self.assertFalse((self.dir / "runs/0001-mnist-cnn").exists())
+
     def test_a_launcher_starts_training_unchanged(self):
         done = self.run_program("launch", "-n", "3", "--", str(PROGRAM), "train", "--batch", "96", "--max-steps", "4",
                                 "--out", "run")

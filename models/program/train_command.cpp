@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -111,11 +112,18 @@ int stopped_by_signal(const RunDirectory& run, const Training& training) {
   return 128 + (interrupted() ? interrupted() : SIGINT);  // the signal may have reached another rank only
 }
 
+struct Data {
+  explicit Data(const RunConfig& config)
+      : train_set(load_dataset(config.recipe.data, Split::Train, config.data_dir)),
+        test_set(load_dataset(config.recipe.data, Split::Test, config.data_dir)) {}
+  ImageDataset train_set, test_set;
+};
+
 // One rank of a training run, or the only one. `run` is nullptr on the ranks that write nothing.
-int train_rank(const TrainOptions& options, const RunConfig& config, const RunDirectory* run, ProcessGroup* group) {
+int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data, const RunDirectory* run,
+               ProcessGroup* group) {
   if (group && !group->is_main_process()) silence_console();
-  const ImageDataset train_set = load_dataset(config.recipe.data, Split::Train, config.data_dir);
-  const ImageDataset test_set = load_dataset(config.recipe.data, Split::Test, config.data_dir);
+  const auto& [train_set, test_set] = data;
   const Device device(options.device);
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
   Training training(config.recipe, train_set, device, config.seed, options.workers,
@@ -202,13 +210,13 @@ RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
 constexpr const char* kRunVariable = "RINGGRAD_RUN";
 
 // This process is one of several ranks, which somebody has started.
-int train_as_rank(const TrainOptions& options, const RunConfig& config) {
+int train_as_rank(const TrainOptions& options, const RunConfig& config, const Data& data) {
   ProcessGroup& group = process_group();
   check_divisible(config.recipe.batch, group.size());
-  if (!group.is_main_process()) return train_rank(options, config, nullptr, &group);
+  if (!group.is_main_process()) return train_rank(options, config, data, nullptr, &group);
   const char* path = std::getenv(kRunVariable);
   const RunDirectory run = path ? RunDirectory::open(path) : open_run(options, config);
-  return train_rank(options, config, &run, &group);
+  return train_rank(options, config, data, &run, &group);
 }
 
 // After a failure: what is left of the run.
@@ -235,22 +243,28 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
 }  // namespace
 
 int train(const TrainOptions& options) {
-  // Logical devices are counted at their first use.
+  // Logical devices and their threads are counted at their first use. Our launcher has divided the cores already, other
+  // launchers have not.
+  const Rendezvous here = rendezvous_from_environment();
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  if (here.local_size > 1) setenv("RINGGRAD_THREADS", std::to_string(std::max(1, cores / here.local_size)).c_str(), 0);
   if (options.parallel == "dp" && options.device == "cpu")
     setenv("RINGGRAD_CPU_DEVICES", std::to_string(replicas_for(options)).c_str(), 0);
   check_options(options);
   const RunConfig config = configure(options);
-  const bool is_rank = !rendezvous_from_environment().source.empty();
+  const bool is_rank = !here.source.empty();
   const int ranks = ranks_for(options, config.recipe.batch);
   if (is_rank && options.parallel != "none") {
     int code = kOk;
-    launch([&] { code = train_as_rank(options, config); });
+    const Data data(config);  // before the ranks meet: what is missing here is missing for all of them
+    launch([&] { code = train_as_rank(options, config, data); });
     return code;
   }
   if (ranks > 1) return start_ranks(options, config, ranks);
+  const Data data(config);
   const RunDirectory run = open_run(options, config);
   try {
-    return train_rank(options, config, &run, nullptr);
+    return train_rank(options, config, data, &run, nullptr);
   } catch (...) {
     leave(options, run);
     throw;
