@@ -1,5 +1,6 @@
 #include "models/residual_block.h"
 
+#include "autograd/ops/pool.h"
 #include "autograd/ops/view.h"
 #include "core/check.h"
 #include "nn/init.h"
@@ -42,7 +43,7 @@ Tensor BasicBlock::forward(const Tensor& x) {
   if (downsample_.size() > 0) {
     shortcut = downsample_(x);
   } else {
-    if (stride_ > 1) shortcut = slice(slice(x, 2, 0, INT64_MAX, stride_), 3, 0, INT64_MAX, stride_);
+    if (stride_ > 1) shortcut = avg_pool2d(x, {.kernel = 1, .stride = stride_});  // every stride-th pixel
     if (padding_ > 0) shortcut = pad(shortcut, {0, 0, 0, 0, padding_, padding_});
   }
   return bn2_(conv2_(y), {.activation = Activation::Relu, .residual = shortcut});
