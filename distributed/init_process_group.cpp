@@ -17,6 +17,11 @@ std::mutex mutex;
 // Never destroyed: a program that ends without destroy_process_group() leaves without a goodbye.
 std::shared_ptr<ProcessGroup>& job_group = *new std::shared_ptr<ProcessGroup>();
 
+std::string variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? otherwise : value;
+}
+
 std::shared_ptr<ProcessGroup> make_ring(const Rendezvous& rendezvous, const InitOptions& options) {
   const StoreOptions store{rendezvous.address, rendezvous.secret, options.timeout};
   ConnectOptions connect;
@@ -57,10 +62,8 @@ std::shared_ptr<ProcessGroup> make_group(const Rendezvous& rendezvous, const Ini
 
 }  // namespace
 
-std::string default_backend() {
-  const char* backend = std::getenv("RINGGRAD_BACKEND");
-  return backend == nullptr || *backend == '\0' ? "ring" : backend;
-}
+std::string default_backend() { return variable("RINGGRAD_BACKEND", "ring"); }
+std::string default_channel() { return variable("RINGGRAD_TRANSPORT", "auto"); }
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   return init_process_group(rendezvous_from_environment(), options);

@@ -11,12 +11,12 @@
 
 namespace ringgrad {
 
-// RINGGRAD_BACKEND, else "ring".
-std::string default_backend();
+std::string default_backend();  // RINGGRAD_BACKEND, else "ring"
+std::string default_channel();  // RINGGRAD_TRANSPORT, else "auto"
 
 struct InitOptions {
   std::string backend = default_backend();  // "ring"; "mpi" under mpirun or srun (mpi_process_group.h)
-  std::string channel = "auto";             // of the ring: "shm", "tcp"
+  std::string channel = default_channel();  // of the ring: "shm", "tcp"
   Algorithm algorithm = Algorithm::Auto;
   bool checksums = false;
   std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait after it

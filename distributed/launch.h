@@ -15,7 +15,7 @@ struct LaunchOptions {
   int machine_rank = 0;
   std::string dist_url = "auto";  // where the ranks meet: "tcp://host:port"; auto: here, on a free port
   std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait in a collective
-  std::string channel = "auto";                           // between ranks: "shm", "tcp" (init_process_group.h)
+  std::string channel = default_channel();                // between ranks: "shm", "tcp" (init_process_group.h)
   Algorithm algorithm = Algorithm::Auto;                  // of all-reduces (ring_options.h)
 };
 

@@ -108,6 +108,8 @@ void add_launch(CLI::App& app, LaunchCommandOptions& o, std::function<int()>& ru
       ->check(CLI::Range(1, 65534));
   launch_app->add_option("--timeout", o.timeout_seconds, "seconds a rank may keep the others waiting (default: 60)")
       ->check(CLI::Range(0.001, 1e5));
+  launch_app->add_option("--transport", o.transport, "between ranks: auto (the fastest for each pair), shm or tcp")
+      ->check(CLI::IsMember({"auto", "shm", "tcp"}));
   launch_app->add_option("--log-dir", o.log_directory, "also write every rank's output to rankN.log there");
   launch_app->add_option("command", o.command, "-- PROGRAM ARGUMENTS")->required();
   launch_app->footer("Example\n  ringgrad launch -n 4 -- ./train --epochs 3");

@@ -24,6 +24,7 @@ int launch_program(const LaunchCommandOptions& options) {
         "launch: several machines need a secret, the same on all of them, so that no stranger can join:\n"
         "  openssl rand -hex 32 > job.secret && chmod 600 job.secret && export RINGGRAD_SECRET_FILE=job.secret");
   if (options.timeout_seconds > 0) setenv("RINGGRAD_TIMEOUT", fmt::format("{}", options.timeout_seconds).c_str(), 1);
+  if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);
   std::error_code error;
   if (!options.log_directory.empty()) std::filesystem::create_directories(options.log_directory, error);
   if (error) throw IoError(fmt::format("launch: --log-dir {}: {}", options.log_directory, error.message()));

@@ -65,6 +65,7 @@ struct LaunchCommandOptions {
   std::string master_address = "127.0.0.1";
   int master_port = 0;         // 0: any free one, on one machine
   double timeout_seconds = 0;  // 0: as RINGGRAD_TIMEOUT says
+  std::string transport;       // shm, tcp; "" : as RINGGRAD_TRANSPORT says
   std::string log_directory;   // "" : no logs
   std::vector<std::string> command;
 };
