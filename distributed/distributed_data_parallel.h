@@ -62,7 +62,7 @@ class DistributedDataParallel : public nn::Module {
   void set_flag(bool flag) { reducer_->set_flag(flag); }
   bool flag() const { return reducer_->flag(); }
 
-  const ReductionLog& log() const { return reducer_->log(); }  // of the last step
+  const ReductionLog& log() const { return reducer_->log(); }  // of the last step that was averaged
   const ReductionTotals& totals() const { return reducer_->totals(); }
 
  private:

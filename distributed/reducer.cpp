@@ -91,7 +91,7 @@ std::shared_ptr<Reducer::Pass> Reducer::join_pass() {
   if (auto pass = pass_.lock()) return pass;
   auto pass = std::make_shared<Pass>();
   pass_ = pass;
-  begin();
+  if (synchronizing_) begin();
   queue_final_callback([self = shared_from_this(), pass] { self->finish(pass->reached); });
   return pass;
 }

@@ -169,7 +169,12 @@ nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group) 
     row["exposed_ms"] = exposed.item<double>();
     row["no_communication_ms"] = median(without) * 1e3;
     row["kept_of_no_communication"] = median(kept);
-    row["buckets"] = work.ddp()->log().buckets.size();
+    for (const BucketLog& bucket : work.ddp()->log().buckets)
+      row["buckets"].push_back({{"parameters", *bucket.parameters},
+                                {"bytes", bucket.bytes},
+                                {"ready_ms", bucket.ready * 1e3},
+                                {"launched_ms", bucket.launched * 1e3},
+                                {"completed_ms", bucket.completed * 1e3}});
   }
   return row;
 }

@@ -17,6 +17,7 @@ namespace ringgrad::program {
 //   ranks
 //                                   included; the mean over the ranks
 //   memory_bytes                    the peak of every device or rank, gradients in shared memory included
+//   buckets                         of the last step on rank 0, in milliseconds since its backward began
 //   moved_bytes, busiest_bytes      of a step: between devices in all, and into and out of the busiest one
 nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group);
 
