@@ -81,8 +81,8 @@ void Reducer::plan(const std::vector<int>& order) {
 Tensor Reducer::watch(const Tensor& output, int64_t samples) {
   if (!output.requires_grad()) return output;
   return differentiable("distributed_data_parallel", {output}, output.detach(),
-                        [self = shared_from_this(), samples](const Tensor& dy) -> Gradients {
-                          self->output_reached(samples);
+                        [self = weak_from_this(), samples](const Tensor& dy) -> Gradients {
+                          if (const auto reducer = self.lock()) reducer->output_reached(samples);
                           return {dy};
                         });
 }

@@ -303,3 +303,79 @@ TEST_CASE("a dropped gradient comes back into the arena", "[ddp][quick]") {
     must(to_vector<double>(net->middle.weight.grad()) == first, "the same gradient again");
   });
 }
+
+TEST_CASE("parameters of two dtypes travel in buckets of their own", "[ddp][quick]") {
+  struct Mixed : nn::Module {
+    nn::Linear wide{6, 16}, narrow{16, 16}, last{16, 3};
+    Mixed() {
+      register_module("wide", wide);
+      register_module("narrow", narrow);
+      register_module("last", last);
+      narrow.to(DType::BFloat16);
+    }
+    Tensor forward(const Tensor& x) override {
+      return last(ringgrad::to(relu(narrow(ringgrad::to(relu(wide(x)), DType::BFloat16))), DType::Float32));
+    }
+  };
+  const auto gradients = [](nn::Module& net) {
+    std::vector<double> all;
+    for (const Tensor& parameter : net.parameters())
+      for (const double g : to_vector<double>(parameter.grad())) all.push_back(g);
+    return all;
+  };
+  static std::mutex mutex;  // initialisation draws from one generator per process
+  const auto make = [] {
+    std::lock_guard lock(mutex);
+    manual_seed(3);
+    return std::make_unique<Mixed>();
+  };
+  const auto alone = make();
+  const auto [x, target] = samples({6}, 3, DType::Float32, 0, 9);
+  cross_entropy((*alone)(x), target).backward();
+  run_ddp_ranks(3, [&](ProcessGroup& group) {
+    const auto net = make();
+    DistributedDataParallel ddp(*net, group, {.caps = {300, 300}});
+    for (int step = 0; step < 2; ++step) {  // as planned, and as observed
+      ddp.zero_grad();
+      const auto [own, own_target] = samples({6}, 3, DType::Float32, 0, 9, group.rank(), 3);
+      cross_entropy(ddp(own), own_target).backward();
+      must(relative_difference(gradients(*net), gradients(*alone)) < 0x1p-7, "the gradient, to bfloat16's precision");
+    }
+    optim::SGD(ddp.named_parameters(), {.lr = 0.1}).step();
+    ddp.check_identical();
+  });
+}
+
+TEST_CASE("each of two backwards averages what it adds", "[ddp][quick]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float64), alone = make_net<Mlp>(3, DType::Float64);
+    DistributedDataParallel ddp(*net, group);
+    const auto loss = [](nn::Module& model, int64_t begin, int rank, int ranks) {
+      const auto [x, target] = samples({6}, 3, DType::Float64, begin, begin + 8, rank, ranks);
+      return cross_entropy(model(x), target);
+    };
+    const Tensor first = loss(ddp, 0, group.rank(), 2), second = loss(ddp, 8, group.rank(), 2);
+    first.backward();
+    second.backward();
+    loss(*alone, 0, 0, 1).backward();
+    loss(*alone, 8, 0, 1).backward();
+    must(relative_difference(to_vector<double>(net->first.weight.grad()),
+                             to_vector<double>(alone->first.weight.grad())) < 1e-12,
+         "the sum of two averaged gradients");
+  });
+}
+
+TEST_CASE("a module whose wrapper is gone trains alone", "[ddp][quick]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float64);
+    Tensor loss;
+    {
+      DistributedDataParallel ddp(*net, group);
+      const auto [x, target] = samples({6}, 3, DType::Float64, 0, 8, group.rank(), 2);
+      loss = cross_entropy(ddp(x), target);
+    }
+    if (group.rank() == 0) loss.backward();  // nobody waits for the other rank
+    mean((*net)(zeros({2, 6}, {.dtype = DType::Float64}))).backward();
+    must(net->first.weight.grad().defined(), "gradients stay where they are");
+  });
+}
