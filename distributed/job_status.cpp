@@ -64,6 +64,12 @@ void report_failure(const Failure& failure, bool noticed) noexcept {
   own.failed_at = std::chrono::steady_clock::now().time_since_epoch().count();
 }
 
+void report_waiting(const std::string& text) noexcept {
+  RankStatus& own = own_status();
+  std::strncpy(own.waiting, text.c_str(), RankStatus::kMaxText);
+  ++own.waits;
+}
+
 bool launcher_knows_failure() { return launchers_status() != nullptr && launchers_status()->failed_at != 0; }
 
 JobStatus::JobStatus(int local_size)

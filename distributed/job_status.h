@@ -35,10 +35,12 @@ struct RankStatus {
   std::atomic<int64_t> step;       // the training step, plus 1; 0: before the first
   std::atomic<int64_t> failed_at;  // steady clock, nanoseconds; 0: has not failed
   std::atomic<FailureKind> failure;
-  std::atomic<bool> noticed;  // the failure is another rank's: this one has only been told of it, or misses somebody
-  char text[kMaxText + 1];    // what failed; complete once failed_at is set
+  std::atomic<bool> noticed;    // the failure is another rank's: this one has only been told of it, or misses somebody
+  char text[kMaxText + 1];      // what failed; complete once failed_at is set
+  std::atomic<uint32_t> waits;  // counts long waits; `waiting` says what the last one is for
+  char waiting[kMaxText + 1];
 };
-inline constexpr size_t kRankStatusBytes = 1088;
+inline constexpr size_t kRankStatusBytes = 2112;
 static_assert(sizeof(RankStatus) <= kRankStatusBytes);
 
 // This process's own. Never null. The launcher passes RINGGRAD_STATUS_FD and LOCAL_RANK.
@@ -49,6 +51,8 @@ void set_step(int64_t step);
 // Records the first failure of this process; later ones follow from it and are not recorded. `noticed`: it is another
 // rank's.
 void report_failure(const Failure& failure, bool noticed) noexcept;
+// This rank has been waiting for long, and for whom: something for the launcher to say.
+void report_waiting(const std::string& text) noexcept;
 // There is a launcher, and it has been told of this process's failure: it prints the first one of the job, so that
 // this process need not print its own.
 bool launcher_knows_failure();

@@ -133,7 +133,7 @@ void MeshTransport::check_left(bool needs_all) {
 
 // Nothing has moved for long. Whoever waits for a rank is mostly waiting for one who waits himself, so every rank is
 // asked where it is: the one to blame has not come to this collective, or does not answer at all.
-void MeshTransport::timed_out() {
+std::string MeshTransport::who_is_missing() {
   for (Peer& peer : peers_) peer.position.reset();
   tell_all({ControlKind::Query});
   const auto answered = [](const Peer& peer) { return peer.position || peer.left || peer.control.descriptor() < 0; };
@@ -151,14 +151,18 @@ void MeshTransport::timed_out() {
     else if (peer.entered < position_.frame.sequence)
       text += str("; rank ", r, " has not come to it: it is ", *peer.position);
   }
-  if (text.empty()) {
-    text = "; all ranks are in it";
-    for (int r = 0; r < size(); ++r) {
-      const Peer& peer = peers_[r];
-      if (!peer.recvs.pending.empty()) text += str("; no data comes from rank ", r, " over ", peer.channel->name());
-      if (!peer.sends.pending.empty()) text += str("; rank ", r, " takes no data over ", peer.channel->name());
-    }
+  if (!text.empty()) return text;
+  text = "; all ranks are in it";
+  for (int r = 0; r < size(); ++r) {
+    const Peer& peer = peers_[r];
+    if (!peer.recvs.pending.empty()) text += str("; no data comes from rank ", r, " over ", peer.channel->name());
+    if (!peer.sends.pending.empty()) text += str("; rank ", r, " takes no data over ", peer.channel->name());
   }
+  return text;
+}
+
+void MeshTransport::timed_out() {
+  const std::string text = who_is_missing();
   const std::string seconds = str(std::chrono::duration<double>(timeout()).count());
   fail({FailureKind::TimedOut, str("nothing moved for ", seconds, " s", text)});
 }

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "core/check.h"
+#include "distributed/job_status.h"
 
 namespace ringgrad {
 namespace {
@@ -15,6 +16,7 @@ constexpr std::chrono::microseconds kSpin{100};
 constexpr int kSpinsBetweenLooks = 128;  // at the clock
 constexpr size_t kPiecesAtOnce = 8;
 constexpr std::chrono::milliseconds kAskAfter{500};  // of silence: where is everybody?
+constexpr std::chrono::milliseconds kSayAfter{5000};
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -132,8 +134,8 @@ void MeshTransport::block_until(Done done, bool needs_all) {
   const bool may_spin = spinning() && roomy_;
   bool spun = !may_spin;
   std::chrono::steady_clock::time_point until{};
-  Deadline ask, deadline;
-  enum { Moving, Quiet, Asked } silence = Moving;
+  Deadline ask, say, deadline;
+  enum { Moving, Quiet, Asked, Said } silence = Moving;
   for (int spin = 0;;) {
     if (done()) return;
     if (progress()) {
@@ -160,6 +162,7 @@ void MeshTransport::block_until(Done done, bool needs_all) {
     check_left(needs_all);
     if (silence == Moving) {  // the first sleep after something has moved
       ask = Deadline::after(kAskAfter);
+      say = Deadline::after(kSayAfter);
       deadline = Deadline::after(timeout());
       silence = Quiet;
     } else if (deadline.passed()) {
@@ -167,10 +170,15 @@ void MeshTransport::block_until(Done done, bool needs_all) {
     } else if (silence == Quiet && ask.passed()) {
       tell_all({ControlKind::Query});
       silence = Asked;
+    } else if (silence == Asked && say.passed()) {
+      report_waiting(str("has waited 5 s in ", describe(position_.frame), who_is_missing()));
+      silence = Said;
+      continue;  // what was missing may have come with the answers
     }
     if (memory_) compare_boards();
     const int patience = deadline.poll_timeout();
-    sleep(silence == Quiet ? std::min(ask.poll_timeout(), patience) : patience);
+    const Deadline next = silence == Quiet ? ask : silence == Asked ? say : deadline;
+    sleep(std::min(next.poll_timeout(), patience));
   }
 }
 

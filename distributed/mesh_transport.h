@@ -90,6 +90,7 @@ class MeshTransport final : public Transport, private SharedDomain {
   [[noreturn]] void fail(Failure failure);
   [[noreturn]] void lost(int rank, const std::string& how);
   [[noreturn]] void timed_out();
+  std::string who_is_missing();
   void check_left(bool needs_all);
   Failure left(int rank) const;
   void check_interrupt();

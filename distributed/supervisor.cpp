@@ -25,6 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kLookAround{1000};  // between looks at what the ranks say of themselves
+
 // After the first failure the others get the time to find out themselves, and to say what it kept them from.
 constexpr std::chrono::milliseconds kLastWords{400}, kUntilKill{800};
 
@@ -77,6 +79,7 @@ class Supervisor {
     std::unique_ptr<RankOutput> output, error;
     FileDescriptor log;
     RankEnd end;
+    uint32_t waits_noted = 0;
     bool ended = false;
   };
 
@@ -140,10 +143,11 @@ class Supervisor {
       for (const auto& stream : {rank.output.get(), rank.error.get()})
         if (!stream->ended()) ready.push_back({stream->descriptor(), POLLIN, 0});
     }
-    poll(ready.data(), ready.size(), ending_ ? next_blow_.poll_timeout() : -1);
+    poll(ready.data(), ready.size(), ending_ ? next_blow_.poll_timeout() : static_cast<int>(kLookAround.count()));
     for (Rank& rank : ranks_) drain(rank);
     while (const int signal = signals_.next()) handle(signal);
     for (Rank& rank : ranks_) look_at(rank);
+    note_waits();
     if (ending_ && running_ > 0 && next_blow_.passed()) {
       kill_all(blows_++ == 0 ? SIGTERM : SIGKILL);
       next_blow_ = Deadline::after(kUntilKill - kLastWords);
@@ -170,6 +174,18 @@ class Supervisor {
         note(rank, "goes on");
       else
         ended(rank, status);
+    }
+  }
+
+  // Where one rank keeps others waiting, one of them says so.
+  void note_waits() {
+    bool noted = ending_;
+    for (Rank& rank : ranks_) {
+      const RankStatus& status = status_.rank(rank.end.local_rank);
+      if (rank.waits_noted == status.waits) continue;
+      if (!noted) note(rank, status.waiting);
+      noted = true;
+      rank.waits_noted = status.waits;
     }
   }
 

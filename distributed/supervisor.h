@@ -26,7 +26,8 @@ struct JobResult {
 
 // Runs the job and returns when every rank of this machine has ended. Rank 0 writes to this process's output directly
 // (through a pipe where there are logs); other ranks' lines begin with "[rank 1] ". SIGINT, SIGTERM and SIGHUP are
-// passed on to the ranks, a second one kills them. A rank that is stopped is noted on stderr.
+// passed on to the ranks, a second one kills them. A rank that is stopped, or has waited for others for 5 s, is noted
+// on stderr.
 //
 // Ranks get torchrun's environment (rendezvous.h), and one share of the cores each (RINGGRAD_THREADS, OMP_NUM_THREADS)
 // unless that is set. Throws AddressInUseError when the port is taken, IoError when the program cannot be executed,

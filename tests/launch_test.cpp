@@ -53,6 +53,7 @@ void connected(const std::string& scenario) {
   if (contains(scenario, "exit")) at(1, 7, [] { _exit(3); });
   if (contains(scenario, "throws")) at(1, 7, [] { throw Error("bad batch"); });
   if (contains(scenario, "stopped")) at(1, 9, [] { raise(SIGSTOP); });
+  if (contains(scenario, "late")) at(1, 9, [] { std::this_thread::sleep_for(std::chrono::milliseconds(5600)); });
   if (contains(scenario, "hangs")) at(1, 9, [] { sleep_for_ever(); });
   if (contains(scenario, "skips")) at(1, 4, [] { process_group().barrier().wait(); });
   destroy_process_group();
@@ -205,6 +206,20 @@ TEST_CASE("a rank that is stopped or hangs is named at the deadline", "[launch]"
     REQUIRE(contains(log, "step 9, bucket 1"));
     REQUIRE(contains(log, stopped ? "rank 1 does not answer: it is stopped" : "rank 1 has not come to it"));
   }
+}
+
+TEST_CASE("a rank that keeps others waiting for long is named while they wait", "[launch]") {
+  const Directory directory;
+  const ChildProcess launcher = start_launcher(GENERATE("late", "late tcp"), 3, directory);
+  std::string text;
+  char bytes[4096];
+  for (ssize_t n; (n = read(launcher.error.get(), bytes, sizeof bytes)) > 0;)
+    text.append(bytes, static_cast<size_t>(n));
+  CAPTURE(text);
+  REQUIRE(exit_code_of(launcher) == 0);
+  REQUIRE(contains(text,
+                   "[rank 0] has waited 5 s in all_reduce (sum) of 1000 float32, step 9, bucket 1; rank 1 has not "
+                   "come to it: it is outside of collectives, its last one was all_reduce"));
 }
 
 TEST_CASE("a rank that is out of step ends the job at once", "[launch][quick]") {
