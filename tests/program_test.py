@@ -199,6 +199,13 @@ class Program(unittest.TestCase):
         lenet = loss("--model", "lenet", "--parallel", "none", "--seed", "4")
         self.assertAlmostEqual(loss("--model", "lenet", "--ranks", "2", "--seed", "4", "--parallel", "dp"), lenet, delta=1e-4)
 
+    def test_transports_give_the_same_bytes(self):
+        for transport in ("shm", "tcp"):
+            done = self.short_run(transport, 6, "--ranks", "2", "--transport", transport)
+            self.assertIn(f"ring over {transport}", done.stderr)
+        self.assertEqual(sha256(self.dir / "shm/model.safetensors"), sha256(self.dir / "tcp/model.safetensors"))
+        self.run_program("train", "--transport", "carrier-pigeon", code=2)
+
     def test_resume_on_another_number_of_ranks(self):
         common = ["--batch", "96", "--epochs", "1", "--out", "run"]
         self.run_program("train", *common, "--ranks", "2", "--max-steps", "5")

@@ -17,6 +17,8 @@ void check_parallel_options(const TrainOptions& o) {
                      did_you_mean(o.parallel, methods));
   if (o.parallel == "none" && o.ranks > 1)
     throw UsageError(fmt::format("--parallel none is one rank, and --ranks is {}; leave one of them out", o.ranks));
+  if (!o.transport.empty() && o.transport != "shm" && o.transport != "tcp")
+    throw UsageError(fmt::format("--transport is '{}', expected shm or tcp", o.transport));
   if (o.sync_bn && !o.parallel.empty() && o.parallel != "ddp")
     throw UsageError(fmt::format("--sync-bn needs --parallel ddp, not {}", o.parallel));
 }

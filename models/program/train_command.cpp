@@ -251,6 +251,7 @@ int train(const TrainOptions& options) {
   if (options.parallel == "dp" && options.device == "cpu")
     setenv("RINGGRAD_CPU_DEVICES", std::to_string(replicas_for(options)).c_str(), 0);
   check_options(options);
+  if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);
   const RunConfig config = configure(options);
   const bool is_rank = !here.source.empty();
   const int ranks = ranks_for(options, config.recipe.batch);
