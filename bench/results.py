@@ -30,8 +30,9 @@ def ringgrad(*arguments):
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
-def save(name, title, columns, rows, versions=None, note=""):
-    """columns: the names; rows: a list of lists of strings, the first the row's name. Whole or not at all."""
+def save(name, title, columns, rows, versions=None, note="", details=None):
+    """columns: the names; rows: a list of lists of strings, the first the row's name; details: whatever else was
+    measured. Whole or not at all."""
     document = {
         "title": title,
         "machine": report.machine(),
@@ -40,6 +41,7 @@ def save(name, title, columns, rows, versions=None, note=""):
         "columns": columns,
         "rows": rows,
         "note": note,
+        "details": details,
     }
     FOLDER.mkdir(exist_ok=True)
     part = FOLDER / f"{name}.json.part"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Training steps of ringgrad and of PyTorch in turn, on the same cores: train_compare.py [--program build/ringgrad] …
+"""Training steps of ringgrad and of PyTorch in turn, on the same cores: train_compare.py --help
 
 Every round runs each contestant once, so that a slow minute of the machine hits them alike; a ratio is taken within a
 round, and its spread is that over the rounds. PyTorch stays loaded (its rounds are asked for one at a time, see
-train_pytorch.py); ringgrad starts anew in each round. Prints and writes one JSON document, bench/results/train_cpu.json.
+train_pytorch.py); ringgrad starts anew in each round. Writes bench/results/train_cpu.json.
 """
 
 import argparse
@@ -17,10 +17,12 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
-import report
 import train_pytorch
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import results
+
 WORK = [("resnet18", 64), ("resnet20", 128), ("cnn", 100)]
 
 
@@ -49,7 +51,7 @@ class PyTorch:
 
 class Ringgrad:
     def __init__(self, work, arguments):
-        self.command = [arguments.program, "bench", "train", *work_options(work, arguments), "--json"]
+        self.command = [results.RINGGRAD, "bench", "train", *work_options(work, arguments), "--json"]
         self.rounds, self.result = [], {}
 
     def round(self):
@@ -100,41 +102,35 @@ def compare(work, arguments):
     }
 
 
-def output_of(*command):
-    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout.strip()
-
-
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", default=ROOT / "build/ringgrad")
     parser.add_argument("--models", nargs="*", default=[model for model, _ in WORK], metavar="MODEL")
     parser.add_argument("--dtypes", nargs="*", default=["fp32", "bf16"], metavar="DTYPE")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--steps", type=int, default=5, help="of resnet18 in a round; smaller networks do more")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="*", default=list(train_pytorch.CONFIGURATIONS), metavar="CONFIGURATION")
-    parser.add_argument("--output", default=ROOT / "bench/results/train_cpu.json")
     return parser.parse_args()
+
+
+def save(rows, version, arguments):
+    names = {"resnet18": "ResNet-18", "resnet20": "ResNet-20", "cnn": "MNIST CNN"}
+    table = [[f"{names[row['model']]}, batch {row['batch']}, {row['dtype']}",
+              f"{row['ringgrad_images_per_second']:,.0f}", f"{row['pytorch_images_per_second']:,.0f}",
+              f"{row['ratio']:.2f}× ({row['ratio_low_high'][0]:.2f}–{row['ratio_low_high'][1]:.2f})",
+              f"{row['ringgrad_peak_bytes'] / 2**20:,.0f} / {row['pytorch_peak_bytes'] / 2**20:,.0f} MiB"] for row in rows]
+    results.save("train_cpu", f"Training steps on synthetic data, images per second, {arguments.threads} threads",
+                 ["", "ringgrad", "PyTorch, its best", "faster", "peak memory"], table,
+                 {"PyTorch": version.split("+")[0]},
+                 f"PyTorch's best of {', '.join(sorted({row['pytorch_best'] for row in rows}))}; the ratio within a "
+                 f"round, and its spread over {arguments.rounds} rounds.", rows)
 
 
 def main():
     arguments = parse()
     rows = [compare((model, batch, dtype), arguments)
             for model, batch in WORK if model in arguments.models for dtype in arguments.dtypes]
-    document = {
-        "table": "train_cpu",
-        "machine": report.machine(),
-        "threads": arguments.threads,
-        "versions": {"ringgrad": output_of(arguments.program, "--version").split()[-1],
-                     "pytorch": importlib.metadata.version("torch")},
-        "commit": output_of("git", "rev-parse", "--short=12", "HEAD"),
-        "rounds": arguments.rounds,
-        "rows": rows,
-    }
-    path = Path(arguments.output)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n")
-    print(path.read_text(), end="")
+    save(rows, importlib.metadata.version("torch"), arguments)
 
 
 if __name__ == "__main__":
