@@ -37,6 +37,8 @@ RankStatus* status_from_launcher() {
   }
 }
 
+std::mutex text_mutex;  // ranks may be threads of one process
+
 RankStatus* launchers_status() {
   static RankStatus* const status = status_from_launcher();
   return status;
@@ -54,8 +56,7 @@ void set_phase(Phase phase) { own_status().phase = phase; }
 void set_step(int64_t step) { own_status().step = step + 1; }
 
 void report_failure(const Failure& failure, bool noticed) noexcept {
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(text_mutex);
   RankStatus& own = own_status();
   if (own.failed_at != 0) return;
   std::strncpy(own.text, failure.text.c_str(), RankStatus::kMaxText);
@@ -65,6 +66,7 @@ void report_failure(const Failure& failure, bool noticed) noexcept {
 }
 
 void report_waiting(const std::string& text) noexcept {
+  std::lock_guard lock(text_mutex);
   RankStatus& own = own_status();
   std::strncpy(own.waiting, text.c_str(), RankStatus::kMaxText);
   ++own.waits;
