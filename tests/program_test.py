@@ -341,6 +341,16 @@ class Program(unittest.TestCase):
         self.assertGreater(min(accuracy.values()), 0.9, accuracy)
         self.assertLess(max(accuracy.values()) - min(accuracy.values()), 0.02, accuracy)
 
+    def test_mixed_precision_resumes_bit_for_bit(self):
+        for words in (["--amp", "O1"], ["--amp", "O2"], ["--amp", "O3", "--dtype", "bf16"]):
+            whole, parts = "".join(words), "".join(words) + "-in-parts"
+            self.short_run(whole, 6, "--parallel", "none", *words)
+            self.short_run(parts, 3, "--parallel", "none", *words)
+            self.run_program("train", "--resume", parts, "--parallel", "none", "--max-steps", "3")
+            self.assertEqual(*(sha256(self.dir / out / "model.safetensors") for out in (whole, parts)), words)
+        said = self.run_program("train", "--amp", "O0", "--dtype", "bf16", code=2).stderr
+        self.assertIn("--amp O0 and --dtype bf16 exclude each other", said)
+
     def test_bench_ops(self):
         document = json.loads(self.run_program("bench", "ops", "--repetitions", "3", "--json").stdout)
         self.assertGreater(document["add_forward_backward_ns"], document["add_untracked_ns"])

@@ -64,7 +64,8 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   optional(group, "--crop", o.crop, "random crop after padding by so many pixels");
   optional_flag(group, "--flip,!--no-flip", o.flip, "random horizontal flips");
   optional(group, "--cutout", o.cutout, "a random square of this size set to the mean");
-  optional(group, "--dtype", o.dtype, "fp32 or bf16, of images and activations; parameters stay float32");
+  optional(group, "--dtype", o.dtype, "fp32, bf16 or fp16, of images and activations");
+  optional(group, "--amp", o.amp, "O1: float32 parameters; O2: 16-bit ones with float32 copies; O3: without");
   optional(group, "--conv", o.conv, "auto, direct or winograd: how the CPU convolves");
   train_app->callback([&] { run = [&] { return train(o); }; });
 }
@@ -73,7 +74,7 @@ void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>
   auto* app = bench.add_subcommand("train", "What a training step costs, on synthetic data");
   app->add_option("--model", o.model, "as for train");
   app->add_option("--batch", o.batch, "images of a step")->check(CLI::PositiveNumber);
-  app->add_option("--dtype", o.dtype, "fp32 or bf16, of the images; parameters stay float32");
+  app->add_option("--dtype", o.dtype, "fp32, bf16 or fp16, of the images; parameters stay float32");
   app->add_option("--conv", o.conv, "auto, direct or winograd");
   app->add_option("--provider", o.provider,
                   "native, vendor (oneDNN), or fastest: measured at first use, and remembered");

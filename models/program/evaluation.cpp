@@ -36,10 +36,11 @@ Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageT
   DataLoader loader(dataset, std::make_shared<DistributedSampler>(dataset.size(), ranks, rank, exact),
                     {.batch_size = kEvaluationBatch, .num_workers = 1, .transform = transform});
   const auto classes = static_cast<int64_t>(dataset.classes.size());
+  const DType dtype = model.parameters().at(0).dtype();  // 16 bits where the model was converted
   Evaluation evaluation;
   evaluation.confusion.resize(classes * classes);
   for (const Batch& batch : loader) {
-    const Tensor logits = model(to(batch.data, device));
+    const Tensor logits = to(model(to(to(batch.data, device), dtype)), DType::Float32);
     const auto target = to_vector<int64_t>(batch.target), answer = to_vector<int64_t>(argmax(logits, 1));
     evaluation.loss += cross_entropy(logits, to(batch.target, device), {.reduction = Reduction::Sum}).item<float>();
     for (int64_t i = 0; i < batch.size(); ++i) ++evaluation.confusion[target[i] * classes + answer[i]];

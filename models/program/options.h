@@ -26,7 +26,7 @@ struct TrainOptions {
   // Decided by the recipe unless set
   std::optional<int64_t> epochs, batch;
   std::optional<double> lr, momentum, weight_decay, label_smoothing, warmup, clip_norm;
-  std::optional<std::string> optimizer, schedule, dtype, conv;
+  std::optional<std::string> optimizer, schedule, dtype, amp, conv;
   std::optional<int64_t> crop, cutout;
   std::optional<bool> flip, nesterov;
 };

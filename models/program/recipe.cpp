@@ -16,7 +16,8 @@ namespace ringgrad::program {
 namespace {
 
 const std::vector<std::string> kOptimizers = {"sgd", "adam", "adamw"};
-const std::vector<std::string> kDTypes = {"fp32", "bf16"};
+const std::vector<std::string> kDTypes = {"fp32", "bf16", "fp16"};
+const std::vector<std::string> kAmpLevels = {"O0", "O1", "O2", "O3"};
 const std::vector<std::string> kConvAlgorithms = {"auto", "direct", "winograd"};  // in the order of ConvAlgorithm
 const std::vector<std::string> kSchedules = {"constant", "step", "cosine", "onecycle"};
 
@@ -76,13 +77,20 @@ Recipe make_recipe(const TrainOptions& options) {
   overlay(recipe.crop, options.crop);
   overlay(recipe.flip, options.flip);
   overlay(recipe.cutout, options.cutout);
+  if (options.amp && *options.amp != "O0") recipe.dtype = "fp16";
   overlay(recipe.dtype, options.dtype);
+  recipe.amp = recipe.dtype == "fp32" ? "O0" : "O1";
+  overlay(recipe.amp, options.amp);
   overlay(recipe.conv, options.conv);
 
   check_choice("--model", recipe.model, models::model_names());
   check_choice("--optimizer", recipe.optimizer, kOptimizers);
   check_choice("--schedule", recipe.schedule, kSchedules);
   check_choice("--dtype", recipe.dtype, kDTypes);
+  check_choice("--amp", recipe.amp, kAmpLevels);
+  if ((recipe.amp == "O0") != (recipe.dtype == "fp32"))
+    throw UsageError(fmt::format("--amp {} and --dtype {} exclude each other: O0 is fp32, the others are not",
+                                 recipe.amp, recipe.dtype));
   check_choice("--conv", recipe.conv, kConvAlgorithms);
   check_range("--epochs", static_cast<double>(recipe.epochs), recipe.epochs >= 1, "at least 1");
   check_range("--batch", static_cast<double>(recipe.batch), recipe.batch >= 1, "at least 1");
@@ -113,7 +121,7 @@ optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch) {
 
 DType dtype_named(const std::string& name) {
   check_choice("--dtype", name, kDTypes);
-  return name == "bf16" ? DType::BFloat16 : DType::Float32;
+  return name == "bf16" ? DType::BFloat16 : name == "fp16" ? DType::Float16 : DType::Float32;
 }
 
 ConvAlgorithm conv_algorithm_named(const std::string& name) {
@@ -123,12 +131,25 @@ ConvAlgorithm conv_algorithm_named(const std::string& name) {
 }
 
 nlohmann::json to_json(const Recipe& r) {
-  return {{"model", r.model},         {"data", r.data},           {"epochs", r.epochs},
-          {"batch", r.batch},         {"optimizer", r.optimizer}, {"lr", r.lr},
-          {"momentum", r.momentum},   {"nesterov", r.nesterov},   {"weight_decay", r.weight_decay},
-          {"schedule", r.schedule},   {"warmup", r.warmup},       {"label_smoothing", r.label_smoothing},
-          {"clip_norm", r.clip_norm}, {"crop", r.crop},           {"cutout", r.cutout},
-          {"flip", r.flip},           {"dtype", r.dtype},         {"conv", r.conv}};
+  return {{"model", r.model},
+          {"data", r.data},
+          {"epochs", r.epochs},
+          {"batch", r.batch},
+          {"optimizer", r.optimizer},
+          {"lr", r.lr},
+          {"momentum", r.momentum},
+          {"nesterov", r.nesterov},
+          {"weight_decay", r.weight_decay},
+          {"schedule", r.schedule},
+          {"warmup", r.warmup},
+          {"label_smoothing", r.label_smoothing},
+          {"clip_norm", r.clip_norm},
+          {"crop", r.crop},
+          {"cutout", r.cutout},
+          {"flip", r.flip},
+          {"dtype", r.dtype},
+          {"amp", r.amp},
+          {"conv", r.conv}};
 }
 
 Recipe recipe_from_json(const nlohmann::json& json) {
@@ -150,6 +171,7 @@ Recipe recipe_from_json(const nlohmann::json& json) {
   json.at("cutout").get_to(r.cutout);
   json.at("flip").get_to(r.flip);
   json.at("dtype").get_to(r.dtype);
+  json.at("amp").get_to(r.amp);
   json.at("conv").get_to(r.conv);
   return r;
 }
@@ -164,7 +186,7 @@ std::string summary(const Recipe& r) {
   if (r.crop > 0) text += fmt::format(" crop {}", r.crop);
   if (r.flip) text += " flip";
   if (r.cutout > 0) text += fmt::format(" cutout {}", r.cutout);
-  if (r.dtype != "fp32") text += " " + r.dtype;
+  if (r.dtype != "fp32") text += fmt::format(" {} ({})", r.dtype, r.amp);
   if (r.conv != "auto") text += fmt::format(" conv {}", r.conv);
   return text;
 }

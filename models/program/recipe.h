@@ -28,7 +28,8 @@ struct Recipe {
   double clip_norm = 0;
   int64_t crop = 0, cutout = 0;
   bool flip = false;
-  std::string dtype = "fp32";  // of images and activations; or bf16. Parameters, statistics and loss are float32
+  std::string dtype = "fp32";  // of images and activations; or bf16, fp16
+  std::string amp = "O0";      // what else has that dtype; see mixed_precision.h
   std::string conv = "auto";   // see core/conv_algorithm.h
 };
 

@@ -54,7 +54,7 @@ RunConfig config_of(const RunDirectory& run) {
 void check_options(const TrainOptions& o) {
   const bool sets_recipe = !o.model.empty() || o.epochs || o.batch || o.lr || o.momentum || o.weight_decay ||
                            o.label_smoothing || o.warmup || o.clip_norm || o.optimizer || o.schedule || o.crop ||
-                           o.cutout || o.flip || o.nesterov || o.dtype || o.conv || !o.out.empty();
+                           o.cutout || o.flip || o.nesterov || o.dtype || o.amp || o.conv || !o.out.empty();
   if (!o.resume.empty() && sets_recipe)
     throw UsageError("--resume takes model, recipe and directory from the run; leave those options out");
   check_parallel_options(o);

@@ -80,11 +80,13 @@ Training::Training(const Recipe& recipe, const ImageDataset& train_set, Device d
   manual_seed(seed);
   model_ = make_model_for(recipe.model, recipe.data);
   model_->to(device);
+  precision_.emplace(recipe, *model_, device);
   network_ = model_.get();
   if (group_) {
     if (division.sync_batch_norm) convert_sync_batchnorm(*model_, *group_);
     DistributedDataParallelOptions options;
     options.usual_samples = static_cast<double>(recipe.batch) / group_->size();
+    options.check_finite = !precision_->may_overflow();
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group_, options);
     network_ = ddp_.get();
     if (group_->rank() > 0) manual_seed(seed + static_cast<uint64_t>(group_->rank()));  // other neurons drop out
@@ -95,7 +97,7 @@ Training::Training(const Recipe& recipe, const ImageDataset& train_set, Device d
     dp_ = std::make_unique<DataParallel>(*model_, replica, devices);
     network_ = dp_.get();
   }
-  optimizer_ = make_optimizer(recipe, model_->named_parameters());
+  optimizer_ = make_optimizer(recipe, precision_->trained_parameters());
   loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device});
 }
 
@@ -130,7 +132,7 @@ void Training::train_step(const Batch& batch) {
   const Tensor images = to(to(batch.data, device_), dtype_named(recipe_.dtype));
   const Tensor loss = cross_entropy(to((*network_)(images), DType::Float32), to(batch.target, device_),
                                     {.label_smoothing = recipe_.label_smoothing});
-  loss.backward();
+  precision_->scale(loss).backward();
   end_step();
   kernels::axpby(loss_sum_, to(loss.detach(), DType::Float64), static_cast<double>(batch.size()), 1);
   own_images_ += batch.size();
@@ -138,7 +140,7 @@ void Training::train_step(const Batch& batch) {
 }
 
 void Training::begin_step() {
-  optimizer_->zero_grad();
+  precision_->zero_grad(*optimizer_);
   if (!ddp_) return;
   ddp_->set_step(step_);
   ddp_->set_flag(program::interrupted() != 0);
@@ -153,8 +155,7 @@ void Training::step_without_images() {
 void Training::end_step() {
   set_phase(Phase::Optimizer);
   optimizer_->set_lr(learning_rate_(recipe_.lr, step_));
-  if (recipe_.clip_norm > 0) optim::clip_grad_norm_(model_->parameters(), recipe_.clip_norm);
-  optimizer_->step();
+  precision_->step(*optimizer_, recipe_.clip_norm);
   images_ += std::min(recipe_.batch, train_size_ - step_ % steps_per_epoch_ * recipe_.batch);
   ++step_;
 }
@@ -193,8 +194,10 @@ void Training::save(const std::filesystem::path& path) {
                                    {"used_images", {used.low, used.high}},
                                    {"sampler", {sampler.seed, sampler.epoch, sampler.position}},
                                    {"recipe", to_json(recipe_)}};
+  nn::NamedTensors stepping = optimizer_->state_dict();
+  for (auto& entry : precision_->state_dict()) stepping.push_back(std::move(entry));
   nn::save_checkpoint(path, {.model = model_->state_dict(),
-                             .optimizer = optimizer_->state_dict(),
+                             .optimizer = stepping,
                              .random = nn::random_state({device_}),
                              .progress = {{"progress", progress.dump()}}});
 }
@@ -207,7 +210,7 @@ void Training::load(const std::filesystem::path& path) {
     CHECK_AS(DataError, progress.at("recipe") == to_json(recipe_), "train: ", path.string(),
              " belongs to another recipe");
     model_->load_state_dict(checkpoint.model);
-    optimizer_->load_state_dict(checkpoint.optimizer);
+    optimizer_->load_state_dict(precision_->load(checkpoint.optimizer));
     if (rank == 0) nn::set_random_state(checkpoint.random, device_);
     const auto& sampler = progress.at("sampler");
     loader_.load_state({sampler.at(0), sampler.at(1), sampler.at(2)});

@@ -12,6 +12,7 @@
 #include "distributed/data_parallel.h"
 #include "distributed/distributed_data_parallel.h"
 #include "models/program/evaluation.h"
+#include "models/program/mixed_precision.h"
 #include "models/program/recipe.h"
 #include "nn/module.h"
 #include "nn/optim/optimizer.h"
@@ -78,6 +79,7 @@ class Training {
   std::unique_ptr<DistributedDataParallel> ddp_;
   std::unique_ptr<DataParallel> dp_;
   nn::Module* network_;  // what is trained: the model, or a wrapper
+  std::optional<MixedPrecision> precision_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   DataLoader loader_;
   int64_t step_ = 0;
