@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "distributed/connect.h"
 #include "distributed/job_status.h"
+#include "distributed/lifeline.h"
 #include "distributed/mpi_process_group.h"
 #include "distributed/ring_process_group.h"
 #include "distributed/store.h"
@@ -71,6 +72,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
 
 std::shared_ptr<ProcessGroup> init_process_group(const Rendezvous& rendezvous, const InitOptions& options) {
   CHECK(!is_process_group_initialized(), "init_process_group: the job has a process group already");
+  hold_on_to_lifeline();
   set_phase(Phase::Rendezvous);
   auto group = make_group(rendezvous, options);
   set_phase(Phase::Setup);

@@ -17,6 +17,7 @@
 #include "distributed/first_cause.h"
 #include "distributed/handshake.h"
 #include "distributed/job_status.h"
+#include "distributed/lifeline.h"
 #include "distributed/rank_output.h"
 #include "distributed/socket.h"
 
@@ -107,11 +108,12 @@ class Supervisor {
                          {"LOCAL_WORLD_SIZE", std::to_string(n)},
                          {"MASTER_ADDR", options_.host},
                          {"MASTER_PORT", std::to_string(port)},
+                         {"RINGGRAD_LIFELINE_FD", std::to_string(lifeline_.descriptor())},
                          {"RINGGRAD_STATUS_FD", std::to_string(status_.descriptor())}};
     if (!secret.empty()) child.environment["RINGGRAD_SECRET"] = secret;
     for (const char* threads : {"RINGGRAD_THREADS", "OMP_NUM_THREADS"})
       if (std::getenv(threads) == nullptr) child.environment[threads] = std::to_string(std::max(1, cpu_cores() / n));
-    child.inherited = {status_.descriptor()};
+    child.inherited = {status_.descriptor(), lifeline_.descriptor()};
     child.process_group = ranks_.empty() ? 0 : ranks_[0].child.pid;
     const bool logged = !options_.log_directory.empty();
     child.own_output = number == 0 && !logged;
@@ -214,6 +216,7 @@ class Supervisor {
   const SupervisorOptions& options_;
   SignalQueue signals_;
   JobStatus status_;
+  Lifeline lifeline_;
   std::vector<Rank> ranks_;
   std::vector<RankEnd> ends_;
   int running_ = 0, interrupted_by_ = 0;

@@ -77,6 +77,11 @@ int rank_main() {
       leave_pid(rank);
       sleep_for_ever();
     }
+    if (scenario == "hangs behind a script") {
+      init_process_group();
+      leave_pid(rank);
+      sleep_for_ever();
+    }
     if (scenario == "ignores signals") {
       for (const int ignored : {SIGINT, SIGTERM}) signal(ignored, SIG_IGN);
       leave_pid(rank);
@@ -131,6 +136,9 @@ TEST_CASE("a launcher of a job", "[.]") {
   if (variable("TEST_RANKS").empty()) return;
   SupervisorOptions options;
   options.command = {"/proc/self/exe", "a rank of a job"};
+  if (contains(variable("TEST_SCENARIO"), "script"))
+    options.command = {"sh", "-c", "\"$0\" \"a rank of a job\"; true",
+                       std::filesystem::read_symlink("/proc/self/exe").string()};
   options.num_processes = std::atoi(variable("TEST_RANKS").c_str());
   const JobResult result = supervise(options);
   std::cout << result.report << std::flush;
@@ -242,7 +250,8 @@ TEST_CASE("the job ends with the code on which all ranks agree", "[launch][quick
 
 TEST_CASE("no rank outlives a launcher that is killed", "[launch][quick]") {
   const Directory directory;
-  const ChildProcess launcher = start_launcher("ignores signals", 2, directory);
+  const std::string scenario = GENERATE("ignores signals", "hangs behind a script");
+  const ChildProcess launcher = start_launcher(scenario, 2, directory);
   const pid_t ranks[] = {await_pid(0, directory), await_pid(1, directory)};
   kill(launcher.pid, SIGKILL);
   REQUIRE(exit_code_of(launcher) == 128 + SIGKILL);
