@@ -5,10 +5,22 @@
 #include <fmt/format.h>
 
 #include "core/device_backend.h"
+#ifdef RINGGRAD_NCCL
+#include "distributed/nccl_process_group.h"
+#endif
 #include "models/program/exit_code.h"
 #include "models/program/suggest.h"
 
 namespace ringgrad::program {
+namespace {
+
+#if defined(RINGGRAD_NCCL) && !defined(RINGGRAD_CUDA_EMULATED)  // emulated, it connects threads only
+constexpr bool kHasNccl = true;
+#else
+constexpr bool kHasNccl = false;
+#endif
+
+}  // namespace
 
 void check_parallel_options(const TrainOptions& o) {
   const std::vector<std::string> methods = {"none", "dp", "ddp"};
@@ -27,8 +39,26 @@ int ranks_for(const TrainOptions& options, int64_t batch) {
   const bool cpu = Device(options.device).is_cpu();
   if (options.ranks == 0 && options.parallel.empty()) return cpu && cpu_cores() >= 2 && batch % 2 == 0 ? 2 : 1;
   if (options.parallel == "none" || options.parallel == "dp") return 1;
-  if (!cpu) throw UsageError(fmt::format("--parallel ddp needs --device cpu in this version, not {}", options.device));
+  if (!cpu && !kHasNccl)
+    throw UsageError(
+        fmt::format("--parallel ddp on {} needs NCCL between processes, which this build lacks; use --device "
+                    "cpu, or --parallel dp",
+                    options.device));
   return options.ranks > 0 ? options.ranks : 2;
+}
+
+Device device_of_rank(const TrainOptions& options, int local_rank) {
+  const Device wanted(options.device);
+  return options.device == "cuda" ? Device(wanted.type, local_rank % std::max(1, device_count(wanted.type))) : wanted;
+}
+
+std::unique_ptr<ProcessGroup> group_on_device([[maybe_unused]] ProcessGroup& host, Device device) {
+  if (host.reaches(device)) return nullptr;
+#ifdef RINGGRAD_NCCL
+  return std::make_unique<NcclProcessGroup>(std::shared_ptr<ProcessGroup>(&host, [](ProcessGroup*) {}), device);
+#else
+  return nullptr;
+#endif
 }
 
 void check_divisible(int64_t batch, int ranks) {

@@ -211,12 +211,16 @@ constexpr const char* kRunVariable = "RINGGRAD_RUN";
 
 // This process is one of several ranks, which somebody has started.
 int train_as_rank(const TrainOptions& options, const RunConfig& config, const Data& data) {
-  ProcessGroup& group = process_group();
+  TrainOptions own = options;
+  if (Device(options.device).is_cuda())
+    own.device = str(device_of_rank(options, rendezvous_from_environment().local_rank));
+  const auto on_device = group_on_device(process_group(), Device(own.device));
+  ProcessGroup& group = on_device ? *on_device : process_group();
   check_divisible(config.recipe.batch, group.size());
-  if (!group.is_main_process()) return train_rank(options, config, data, nullptr, &group);
+  if (!group.is_main_process()) return train_rank(own, config, data, nullptr, &group);
   const char* path = std::getenv(kRunVariable);
   const RunDirectory run = path ? RunDirectory::open(path) : open_run(options, config);
-  return train_rank(options, config, data, &run, &group);
+  return train_rank(own, config, data, &run, &group);
 }
 
 // After a failure: what is left of the run.

@@ -1,0 +1,126 @@
+// The ladders of the CUDA kernels, step by step: matrix products and the convolutions of ResNet-18 on CIFAR-10, in
+// TFLOP/s by CUDA events. Prints one JSON document. Refuses an emulated device: its times say nothing about a GPU.
+#include <cstdio>
+#include <functional>
+
+#include <nlohmann/json.hpp>
+
+#include "core/device_backend.h"
+#include "core/error.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+#include "core/random.h"
+#include "cuda_kernels/conv2d_ladder.h"
+#include "cuda_kernels/matmul_ladder.h"
+#include "cuda_kernels/runtime/event.h"
+
+using namespace ringgrad;
+
+namespace {
+
+const Device kDevice("cuda");
+constexpr int kWarmUp = 3, kRepetitions = 20;
+
+// Seconds per call, the mean over enough of them that the clock's resolution does not matter.
+double seconds(const std::function<void(Stream)>& run) {
+  const Stream stream = current_stream(kDevice);
+  for (int i = 0; i < kWarmUp; ++i) run(stream);
+  cuda::Event begin(kDevice, true), end(kDevice, true);
+  begin.record(stream);
+  for (int i = 0; i < kRepetitions; ++i) run(stream);
+  end.record(stream);
+  end.synchronize();
+  return end.milliseconds_since(begin) * 1e-3 / kRepetitions;
+}
+
+Tensor noise(const Shape& shape, DType dtype) {
+  const Tensor x = empty(shape, {dtype, kDevice});
+  normal_(x, 0, 1);
+  return x;
+}
+Tensor channels_last(const Shape& nchw, DType dtype) {
+  const Tensor x = empty_channels_last(nchw, {dtype, kDevice});
+  copy_(x, noise(nchw, dtype));
+  return x;
+}
+
+void matmul_ladder(nlohmann::json& rows, int64_t n, DType dtype) {
+  const Tensor a = noise({1, n, n}, dtype), b = noise({1, n, n}, dtype), c = empty_like(a);
+  const double flop = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+  for (int i = 0; i < cuda::kMatmulSteps; ++i) {
+    const auto step = static_cast<cuda::MatmulStep>(i);
+    if (!supports(step, c, a, b)) continue;
+    const double time = seconds([&](Stream stream) { matmul(step, stream, c, a, b, {}); });
+    rows.push_back({{"kernel", "matmul"},
+                    {"size", n},
+                    {"dtype", name(dtype)},
+                    {"step", name(step)},
+                    {"tflops", flop / time * 1e-12}});
+  }
+}
+
+struct Layer {
+  int64_t channels, filters, image, stride;
+};
+// The 3 × 3 convolutions of ResNet-18's four stages.
+constexpr Layer kLayers[] = {{64, 64, 32, 1}, {64, 128, 32, 2}, {128, 128, 16, 1}, {256, 256, 8, 1}, {512, 512, 4, 1}};
+
+void conv_ladder(nlohmann::json& rows, const Layer& layer, int64_t batch, DType dtype) {
+  const Conv2dOptions options{.stride = layer.stride, .padding = 1};
+  const int64_t out = options.out_h(layer.image, 3);
+  const Tensor x = channels_last({batch, layer.channels, layer.image, layer.image}, dtype);
+  const Tensor w = channels_last({layer.filters, layer.channels, 3, 3}, dtype);
+  const Tensor y = empty_channels_last({batch, layer.filters, out, out}, {dtype, kDevice});
+  const Tensor dx = empty_channels_last(x.shape(), x.options()), dw = empty_channels_last(w.shape(), w.options());
+  copy_(y, noise(y.shape(), dtype));
+  const double flop = 2.0 * static_cast<double>(y.numel() * layer.channels * 9);
+  for (int i = 0; i < cuda::kConvSteps; ++i) {
+    const auto step = static_cast<cuda::ConvStep>(i);
+    if (!supports(step, x, w, y, options)) continue;
+    const double forward = seconds([&](Stream s) { conv2d(step, s, y, x, w, {}, options); });
+    const double input = seconds([&](Stream s) { conv2d_backward_input(step, s, dx, y, w, options); });
+    const double weight = seconds([&](Stream s) { conv2d_backward_weight(step, s, dw, y, x, options); });
+    rows.push_back({{"kernel", "conv2d"},
+                    {"layer", str(layer.channels, "x", layer.image, "x", layer.image, " to ", layer.filters)},
+                    {"batch", batch},
+                    {"dtype", name(dtype)},
+                    {"step", name(step)},
+                    {"tflops", flop / forward * 1e-12},
+                    {"tflops_backward_input", flop / input * 1e-12},
+                    {"tflops_backward_weight", flop / weight * 1e-12}});
+  }
+}
+
+// Elementwise kernels against the memory's rate: y = x1 + x2 moves three arrays.
+void bandwidth(nlohmann::json& rows, DType dtype) {
+  const int64_t n = int64_t{1} << 27;
+  const Tensor a = noise({n}, dtype), b = noise({n}, dtype), y = empty_like(a);
+  const auto bytes = static_cast<double>(n * static_cast<int64_t>(itemsize(dtype)));
+  const double add = seconds([&](Stream) { kernels::add(y, a, b); }), copy = seconds([&](Stream) { copy_(y, a); });
+  rows.push_back({{"kernel", "add"},
+                  {"dtype", name(dtype)},
+                  {"gigabytes_per_second", 3 * bytes / add * 1e-9},
+                  {"copy_gigabytes_per_second", 2 * bytes / copy * 1e-9}});
+}
+
+}  // namespace
+
+int main() {
+  try {
+    check_device("cuda_ladders", kDevice);
+    const std::string gpu = device_backend(kDevice.type).describe(kDevice.index);
+    if (gpu.starts_with("emulated"))
+      throw DeviceError("cuda_ladders: cuda:0 is " + gpu + ", and its times mean nothing");
+    nlohmann::json rows = nlohmann::json::array();
+    for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
+      for (const int64_t n : {1024, 4096}) matmul_ladder(rows, n, dtype);
+    for (const DType dtype : {DType::BFloat16, DType::Float32})
+      for (const Layer& layer : kLayers) conv_ladder(rows, layer, 512, dtype);
+    for (const DType dtype : {DType::Float32, DType::BFloat16}) bandwidth(rows, dtype);
+    std::printf("%s\n", nlohmann::json({{"gpu", gpu}, {"rows", rows}}).dump(1).c_str());
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 3;
+  }
+}

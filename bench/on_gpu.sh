@@ -1,0 +1,73 @@
+#!/bin/sh
+# Everything that only a GPU can say, in the order of importance, within 25 minutes.
+#
+#   bench/on_gpu.sh BUILD OUT        BUILD: cmake --preset cuda -DRINGGRAD_BENCH=ON && cmake --build --preset cuda
+#
+# The build needs no GPU and may be made elsewhere. Each part writes OUT/NAME.log and, when it has passed, OUT/NAME.done;
+# called again, the script goes on with the parts that are not done. RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there
+# are any. Exit status: 3 without a GPU, else the
+# number of parts that failed. Not yet run on a GPU.
+set -u
+# Two ranks on one GPU. NCCL refuses that unless they seem to be on two machines.
+if [ "${1:-}" = --nccl ]; then
+  for rank in 0 1; do
+    env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29557 \
+      CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID=machine$rank NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 \
+      NCCL_SHM_DISABLE=1 NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=2 NCCL_ALGO=Ring \
+      NCCL_PROTO=Simple NCCL_RAS_ENABLE=0 NCCL_NET_PLUGIN=none \
+      "$2/ringgrad" train --parallel ddp --device cuda --epochs 1 --max-steps 50 --out two-ranks >"rank$rank.log" 2>&1 &
+    pids="${pids:-} $!"
+  done
+  code=0
+  for pid in $pids; do wait "$pid" || code=1; done
+  cat rank0.log rank1.log
+  grep -q "parameters bit-identical on 2 of 2 ranks" rank0.log || code=1
+  exit $code
+fi
+[ $# = 2 ] || { sed -n 2,10p "$0" >&2; exit 2; }
+build=$(cd "$1" && pwd) || exit 2
+mkdir -p "$2" && out=$(cd "$2" && pwd) || exit 2
+here=$(cd "$(dirname "$0")" && pwd)
+began=$(date +%s)
+failed=0
+
+# part NAME SECONDS COMMAND…: unless done before, or out of time
+part() {
+  name=$1 limit=$2
+  shift 2
+  [ ! -e "$out/$name.done" ] || { echo "$name: done before"; return; }
+  left=$((25 * 60 - $(date +%s) + began))
+  [ "$left" -gt 20 ] || { echo "$name: no time left; call again"; failed=$((failed + 1)); return; }
+  [ "$limit" -lt "$left" ] || limit=$left
+  if timeout "$limit" "$@" >"$out/$name.log" 2>&1; then
+    touch "$out/$name.done"
+    echo "$name: passed"
+  else
+    echo "$name: FAILED ($?), see $out/$name.log"
+    tail -n 5 "$out/$name.log"
+    failed=$((failed + 1))
+  fi
+}
+
+cd "$out" || exit 2
+part gpu 20 nvidia-smi
+part devices 20 sh -c "'$build/ringgrad' doctor | grep '[1-9][0-9]* CUDA device'"
+[ "$failed" = 0 ] || { echo "without a GPU there is nothing to say"; exit 3; }
+part operations 240 "$build/tests/op_test" "[emulated]"
+if command -v compute-sanitizer >/dev/null 2>&1; then
+  for row in conv2d matmul batch_norm softmax sum; do
+    for tool in memcheck racecheck; do
+      part "$tool-$row" 120 compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/tests/op_test" "[emulated]" -c "$row"
+    done
+  done
+else
+  echo "compute-sanitizer is not installed: memcheck and racecheck are left out"
+fi
+part train-digits 120 "$build/ringgrad" train --device cuda --out digits
+for data in mnist cifar10; do
+  [ -n "${RINGGRAD_DATA_DIR:-}" ] || { echo "RINGGRAD_DATA_DIR is not set: $data is left out"; continue; }
+  part "train-$data" 300 "$build/ringgrad" train --device cuda --data "$data" --amp O2 --dtype bf16 --epochs 5 --out "$data"
+done
+part ladders 240 "$build/cuda_ladders"
+part nccl 120 sh "$here/on_gpu.sh" --nccl "$build"
+exit "$failed"
