@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -57,7 +58,7 @@ class Connector {
     // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait for another.
     for (int peer = 0; peer < rank_; ++peer) go_to(peer);
     await_higher_ranks(gate);
-    auto mesh = std::make_unique<MeshTransport>(rank_, std::move(links_));
+    auto mesh = std::make_unique<MeshTransport>(rank_, std::move(links_), ranks_here());
     mesh->complete(deadline_);
     return {std::move(mesh), cards_[0].job};
   }
@@ -75,6 +76,11 @@ class Connector {
 
   bool shares_memory(int peer) const {
     return options_.channel != "tcp" && cards_[peer].machine == cards_[rank_].machine;
+  }
+
+  int ranks_here() const {
+    return static_cast<int>(std::count_if(cards_.begin(), cards_.end(),
+                                          [&](const Card& card) { return card.machine == cards_[rank_].machine; }));
   }
 
   void go_to(int peer) {

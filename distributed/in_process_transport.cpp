@@ -18,7 +18,7 @@ std::vector<std::unique_ptr<Transport>> in_process_transports(int size, std::str
     }
   }
   std::vector<std::unique_ptr<MeshTransport>> meshes;
-  for (int r = 0; r < size; ++r) meshes.push_back(std::make_unique<MeshTransport>(r, std::move(links[r])));
+  for (int r = 0; r < size; ++r) meshes.push_back(std::make_unique<MeshTransport>(r, std::move(links[r]), size));
   for (auto& mesh : meshes) mesh->complete(Deadline::after(std::chrono::seconds(5)));
   return {std::make_move_iterator(meshes.begin()), std::make_move_iterator(meshes.end())};
 }

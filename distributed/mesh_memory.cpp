@@ -23,9 +23,10 @@ size_t queue_offset(int peer) {
 
 }  // namespace
 
-MeshTransport::MeshTransport(int rank, std::vector<Link> links)
+MeshTransport::MeshTransport(int rank, std::vector<Link> links, int ranks_here)
     : Transport(rank, static_cast<int>(links.size())),
       doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      ranks_here_(ranks_here),
       exceptions_at_birth_(std::uncaught_exceptions()) {
   CHECK_AS(DistributedError, doorbell_, "transport: eventfd: ", std::strerror(errno));
   for (Link& link : links) peers_.emplace_back(std::move(link));
@@ -68,8 +69,7 @@ void MeshTransport::await_descriptors(int rank, Deadline deadline) {
 
 void MeshTransport::complete(Deadline deadline) {
   cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  int locals = 0;
+  sched_getaffinity(0, sizeof cpus, &cpus);
   for (int r = 0; r < size(); ++r) {
     Peer& peer = peers_[r];
     if (peer.data) {
@@ -81,13 +81,10 @@ void MeshTransport::complete(Deadline deadline) {
       peer.channel = std::make_unique<ShmChannel>(ByteQueue(memory_of(rank()) + queue_offset(r), kQueueBytes),
                                                   ByteQueue(memory_of(r) + queue_offset(rank()), kQueueBytes));
     }
-    if (memory_) {
-      CPU_OR(&cpus, &cpus, &board(r).cpus);
-      ++locals;
-    }
+    if (memory_) CPU_OR(&cpus, &cpus, &board(r).cpus);
   }
   // A core for every rank, or a spinning rank would keep away the one it waits for.
-  roomy_ = locals <= CPU_COUNT(&cpus);
+  roomy_ = ranks_here_ <= CPU_COUNT(&cpus);
 }
 
 std::byte* MeshTransport::memory_of(int rank) const {

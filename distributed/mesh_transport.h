@@ -32,9 +32,9 @@ struct Link {
 
 class MeshTransport final : public Transport, private SharedDomain {
  public:
-  // links[r] leads to rank r; this rank's own entry is unused. Sends its part of the shared memory to its local peers;
-  // complete() must follow on every rank.
-  MeshTransport(int rank, std::vector<Link> links);
+  // links[r] leads to rank r; this rank's own entry is unused. `ranks_here`: how many ranks, this one included, are on
+  // this machine. Sends its part of the shared memory to its local peers; complete() must follow on every rank.
+  MeshTransport(int rank, std::vector<Link> links, int ranks_here);
   ~MeshTransport() override;
 
   // Receives the parts of the local peers.
@@ -113,6 +113,7 @@ class MeshTransport final : public Transport, private SharedDomain {
   std::deque<Peer> peers_;  // by rank
   std::shared_ptr<SharedMemory> memory_;
   FileDescriptor doorbell_;
+  const int ranks_here_;
   bool any_local_ = false, all_local_ = true, roomy_ = false;
   uint64_t segments_ = 0;
   std::vector<pollfd> polled_;
