@@ -52,10 +52,10 @@ class TwoHosts(unittest.TestCase):
     def test_same_bytes_as_on_one_host(self):
         for ranks in (1, 2):
             one = self.start(None, 2 * ranks, f"one{ranks}", "--transport", "tcp")
-            out, err = one.communicate(timeout=60)
+            out, err = one.communicate(timeout=120)
             self.assertEqual(one.returncode, 0, err)
             for process in self.start_both(ranks, f"two{ranks}"):
-                out, err = process.communicate(timeout=60)
+                out, err = process.communicate(timeout=120)
                 self.assertEqual(process.returncode, 0, out + err)
             self.assertEqual(self.model(f"one{ranks}"), self.model(f"two{ranks}"))
 
