@@ -19,7 +19,7 @@ static_assert(sizeof(Header) == 8);
 constexpr uint32_t kMagic = 0x72674374;
 
 bool sensible(const Header& header) {
-  return header.magic == kMagic && header.kind <= ControlKind::Descriptor && header.failure <= FailureKind::OutOfStep &&
+  return header.magic == kMagic && header.kind <= ControlKind::Descriptor && header.failure <= FailureKind::Failed &&
          header.text_length <= ControlLink::kMaxText;
 }
 

@@ -8,6 +8,8 @@ void throw_failure(const Failure& failure, const std::string& context) {
       throw TimeoutError(context + failure.text);
     case FailureKind::OutOfStep:
       throw OutOfStepError(context + failure.text);
+    case FailureKind::Failed:
+      throw Error(context + failure.text);
     default:
       throw DistributedError(context + failure.text);
   }

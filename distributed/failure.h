@@ -15,14 +15,15 @@ struct OutOfStepError : DistributedError {
   using DistributedError::DistributedError;
 };
 
-enum class FailureKind : uint8_t { Died, TimedOut, OutOfStep };
+// Failed: the program itself gave up, as when its loss is NaN; all ranks throw an Error.
+enum class FailureKind : uint8_t { Died, TimedOut, OutOfStep, Failed };
 
 struct Failure {
   FailureKind kind = FailureKind::Died;
   std::string text;
 };
 
-// Throws DistributedError, TimeoutError or OutOfStepError with the failure's text, after `context`.
+// Throws DistributedError, TimeoutError, OutOfStepError or Error with the failure's text, after `context`.
 [[noreturn]] void throw_failure(const Failure& failure, const std::string& context = {});
 
 // The failure that an exception stands for; an exception of the program itself counts as Died.

@@ -24,7 +24,8 @@ bool only_noticed(const RankEnd& end, const RankStatus& status) {
 }
 
 bool out_of_step(const RankEnd& end, const RankStatus& status) {
-  return exit_code(end) == kOutOfStep || (status.failed_at != 0 && status.failure != FailureKind::Died);
+  return exit_code(end) == kOutOfStep || (status.failed_at != 0 && (status.failure == FailureKind::TimedOut ||
+                                                                    status.failure == FailureKind::OutOfStep));
 }
 
 // Smaller: rather the cause.

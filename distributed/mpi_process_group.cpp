@@ -151,7 +151,8 @@ class MpiProcessGroup final : public ProcessGroup {
     wakeup_.notify_all();
     worker_.join();
     // MPI_Finalize waits for all ranks, and those who still need this one would wait for ever.
-    if (std::uncaught_exceptions() > exceptions_at_birth_ || !jobs_.empty()) abort("a rank left with an exception");
+    if (std::uncaught_exceptions() > exceptions_at_birth_ || !jobs_.empty())
+      abort("a rank left with an exception", FailureKind::Died);
     std::lock_guard lock(mpi_mutex);
     if (comm_ == MPI_COMM_WORLD)
       MPI_Finalize();
@@ -175,8 +176,8 @@ class MpiProcessGroup final : public ProcessGroup {
     return part == MPI_COMM_NULL ? nullptr : std::make_shared<MpiProcessGroup>(part, timeout_);
   }
 
-  void abort(const std::string& reason) override {
-    report_failure({FailureKind::Died, reason}, /*noticed=*/false);
+  void abort(const std::string& reason, FailureKind kind) override {
+    report_failure({kind, reason}, /*noticed=*/false);
     std::cerr << str("[rank ", rank(), "] ", reason, '\n') << std::flush;  // nobody lives to print it later
     MPI_Abort(MPI_COMM_WORLD, 5);
   }

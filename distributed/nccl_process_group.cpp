@@ -155,9 +155,9 @@ class NcclProcessGroup::Communicator {
     throw CudaError(str("nccl: ", call, " failed on rank ", host_->rank(), ": ", ncclGetErrorString(result), reason()));
   }
 
-  void abort(const std::string& reason) {
+  void abort(const Failure& failure) {
     std::lock_guard lock(mutex_);
-    give_up({FailureKind::Died, reason});
+    give_up(failure);
   }
 
  private:
@@ -201,7 +201,7 @@ class NcclProcessGroup::Communicator {
       std::unique_lock issuing(issue_mutex_, kMoment);
       ncclCommAbort(comm);
     }
-    host_->abort(failure.text);
+    host_->abort(failure.text, failure.kind);
   }
 
   void watch() {
@@ -291,7 +291,7 @@ std::shared_ptr<ProcessGroup> NcclProcessGroup::split(int color, int key) {
   return part ? std::make_shared<NcclProcessGroup>(std::move(part), device_, timeout_) : nullptr;
 }
 
-void NcclProcessGroup::abort(const std::string& reason) { communicator_->abort(reason); }
+void NcclProcessGroup::abort(const std::string& reason, FailureKind kind) { communicator_->abort({kind, reason}); }
 
 Work NcclProcessGroup::issue(Collective c) {
   for (const Tensor* x : {&c.input, &c.output})

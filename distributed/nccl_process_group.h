@@ -31,7 +31,7 @@ class NcclProcessGroup final : public ProcessGroup {
   bool reaches(Device device) const override;
   std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) override;
   std::shared_ptr<ProcessGroup> split(int color, int key = 0) override;
-  void abort(const std::string& reason) override;
+  void abort(const std::string& reason, FailureKind kind) override;
 
  private:
   class Communicator;  // knows NCCL

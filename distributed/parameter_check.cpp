@@ -19,7 +19,7 @@ uint64_t hash_of(const std::string& text) { return ringgrad::hash_of(text.data()
 // All ranks come to the same conclusion, but not at the same moment: one that is still in the last collective when
 // another has left it learns the reason from that one.
 [[noreturn]] void disagree(ProcessGroup& group, const std::string& text) {
-  group.abort(text);
+  group.abort(text, FailureKind::OutOfStep);
   throw OutOfStepError(text);
 }
 

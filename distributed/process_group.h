@@ -86,8 +86,8 @@ class ProcessGroup {
   // no group, nullptr.
   virtual std::shared_ptr<ProcessGroup> split(int color, int key = 0) = 0;
 
-  // Gives up: every rank's current and later calls throw DistributedError with this reason. From any thread.
-  virtual void abort(const std::string& reason) = 0;
+  // Gives up: every rank's current and later calls throw what the kind stands for, with this reason. From any thread.
+  virtual void abort(const std::string& reason, FailureKind kind = FailureKind::Died) = 0;
 
  protected:
   virtual Work issue(Collective collective) = 0;

@@ -155,7 +155,7 @@ void Reducer::check_finite(int parameter) {
 
 // Ends the step on all ranks: the others wait for this one's buckets, and learn the reason at once.
 void Reducer::give_up(const std::string& reason) {
-  group_.abort(reason);
+  group_.abort(reason, FailureKind::Failed);
   throw Error("distributed_data_parallel: " + reason);
 }
 

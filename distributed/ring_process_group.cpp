@@ -78,8 +78,8 @@ std::string RingProcessGroup::backend() const {
   return channels.empty() ? "ring" : "ring over " + channels;
 }
 
-void RingProcessGroup::abort(const std::string& reason) {
-  transport_->interrupt({FailureKind::Died, reason});
+void RingProcessGroup::abort(const std::string& reason, FailureKind kind) {
+  transport_->interrupt({kind, reason});
   wake();
 }
 

@@ -23,7 +23,7 @@ class RingProcessGroup final : public ProcessGroup {
   std::string backend() const override;
   std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) override;
   std::shared_ptr<ProcessGroup> split(int color, int key) override;
-  void abort(const std::string& reason) override;
+  void abort(const std::string& reason, FailureKind kind) override;
 
  private:
   class Job;

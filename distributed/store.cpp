@@ -168,7 +168,7 @@ std::vector<std::string> join(int rank, int size, const std::string& value, cons
   ReplyHeader header;
   read_all(socket, std::as_writable_bytes(std::span(&header, 1)), last, host.c_str());
   CHECK_AS(DistributedError,
-           header.bytes <= kMaxReply && header.failed <= 1 + static_cast<uint32_t>(FailureKind::OutOfStep),
+           header.bytes <= kMaxReply && header.failed <= 1 + static_cast<uint32_t>(FailureKind::Failed),
            "rendezvous: ", host, " sent a damaged answer");
   std::string text(header.bytes, '\0');
   read_all(socket, std::as_writable_bytes(std::span(text)), last, host.c_str());
