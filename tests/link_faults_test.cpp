@@ -100,18 +100,18 @@ TEST_CASE("a connection that is cut after k bytes is named by every rank", "[lin
 TEST_CASE("a partition ends at the deadline, naming who is cut off", "[link_faults]") {
   const int size = GENERATE(2, 3);
   RingOptions options;
-  options.timeout = std::chrono::milliseconds(600);
+  options.timeout = std::chrono::milliseconds(2000);
   FaultProxy proxy({Fault::BlackHole, 300'000});
   const auto begin = std::chrono::steady_clock::now();
   const auto errors = errors_through(proxy, size, options, [](ProcessGroup& group) { train(group, 50); });
   const auto took = std::chrono::steady_clock::now() - begin;
   for (size_t r = 0; r < errors.size(); ++r) {
     CAPTURE(r, errors[r]);
-    REQUIRE(contains(errors[r], "nothing moved for 0.6 s"));
+    REQUIRE(contains(errors[r], "nothing moved for 2 s"));
     REQUIRE(
         contains(errors[r], "rank " + std::to_string(r == 0 ? 1 : 0) + " does not answer: it is stopped, or cut off"));
   }
-  REQUIRE(took < options.timeout + std::chrono::seconds(3));
+  REQUIRE(took < options.timeout + std::chrono::seconds(10));
 }
 
 TEST_CASE("with checksums no flipped bit becomes a wrong sum", "[link_faults]") {
