@@ -1,0 +1,95 @@
+// kernels::matmul by cuBLAS: the vendor's implementation, beside ours in matmul.cu. Not yet run on a GPU.
+//
+// cuBLAS thinks in columns: what is c [M, N] by rows is cᵀ [N, M] by columns, and cᵀ = bᵀ · aᵀ. So b is its first
+// operand and a its second, and neither is moved in memory: whichever of its dimensions has stride 1 decides about a
+// transpose.
+#include <cublas_v2.h>
+
+#include "core/check.h"
+#include "core/factory.h"
+#include "core/kernels.h"
+#include "cuda_kernels/runtime/device_guard.h"
+#include "cuda_kernels/runtime/stream.h"
+
+namespace ringgrad::cuda {
+namespace {
+
+void check(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw CudaError(str("matmul: ", call, " failed: ", cublasGetStatusString(status)));
+}
+
+// One for each device and host thread: a handle belongs to the stream that it works on. Never destroyed, because
+// threads may end after the CUDA runtime.
+cublasHandle_t handle_for(Stream stream) {
+  thread_local cublasHandle_t handles[64] = {};
+  cublasHandle_t& handle = handles[stream.device.index];
+  if (!handle) check(cublasCreate(&handle), "cublasCreate");
+  check(cublasSetStream(handle, native(stream)), "cublasSetStream");
+  return handle;
+}
+
+struct Types {
+  cudaDataType_t element;
+  cublasComputeType_t compute;
+};
+Types types_of(DType dtype) {
+  switch (dtype) {
+    case DType::Float64:
+      return {CUDA_R_64F, CUBLAS_COMPUTE_64F};
+    case DType::Float32:
+      return {CUDA_R_32F, CUBLAS_COMPUTE_32F};  // without TF32: float32 means float32
+    case DType::BFloat16:
+      return {CUDA_R_16BF, CUBLAS_COMPUTE_32F};
+    case DType::Float16:
+      return {CUDA_R_16F, CUBLAS_COMPUTE_32F};
+    default:
+      throw_unsupported_dtype("matmul", dtype, "a floating dtype");
+  }
+}
+
+// A matrix x[·, i, j] as cuBLAS sees it: rows j, columns i (N), or the other way round (T).
+struct Operand {
+  Tensor x;
+  cublasOperation_t op;
+  int64_t leading;
+
+  explicit Operand(const Tensor& given) : x(given), op(CUBLAS_OP_N), leading(0) {
+    const auto fits = [](const Tensor& t, int unit, int other) {
+      return t.strides()[unit] == 1 && t.strides()[other] >= std::max<int64_t>(1, t.shape()[unit]);
+    };
+    if (!fits(x, 2, 1) && !fits(x, 1, 2)) x = as_contiguous(x);
+    if (!fits(x, 2, 1) && fits(x, 1, 2)) op = CUBLAS_OP_T;
+    leading = std::max<int64_t>(1, x.strides()[op == CUBLAS_OP_N ? 1 : 2]);
+  }
+};
+
+void matmul_cublas(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  ASSERT(c.is_contiguous() && c.dim() == 3 && a.shape()[2] == b.shape()[1]);
+  if (c.numel() == 0) return;
+  if (bias.defined())
+    kernels::copy(c, bias.as_strided(c.shape(), {0, 0, bias.strides()[0]}, bias.storage_offset()));
+  else if (a.shape()[2] == 0)
+    kernels::fill(c, 0);
+  if (a.shape()[2] == 0) return;
+
+  const DeviceGuard guard(stream.device);
+  const auto [element, compute] = types_of(c.dtype());
+  const Operand first(b), second(a);
+  const bool wide = c.dtype() == DType::Float64;
+  const double one = 1, keep = bias.defined() ? 1 : 0;
+  const float one32 = 1, keep32 = bias.defined() ? 1 : 0;
+  const void* const alpha = wide ? static_cast<const void*>(&one) : &one32;
+  const void* const beta = wide ? static_cast<const void*>(&keep) : &keep32;
+  const int64_t M = c.shape()[1], N = c.shape()[2], K = a.shape()[2];
+  check(cublasGemmStridedBatchedEx_64(handle_for(stream), first.op, second.op, N, M, K, alpha, first.x.raw_data(),
+                                      element, first.leading, first.x.strides()[0], second.x.raw_data(), element,
+                                      second.leading, second.x.strides()[0], beta, c.raw_data(), element, N,
+                                      c.strides()[0], c.shape()[0], compute, CUBLAS_GEMM_DEFAULT),
+        "cublasGemmStridedBatchedEx_64");
+}
+
+REGISTER_KERNEL(matmul, DeviceType::CUDA, Provider::Vendor, matmul_cublas);
+
+}  // namespace
+}  // namespace ringgrad::cuda
