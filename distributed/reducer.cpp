@@ -115,7 +115,8 @@ void Reducer::begin() {
 void Reducer::output_reached(int64_t samples) {
   const auto pass = join_pass();
   if (std::exchange(pass->reached, true)) return;
-  samples_ += static_cast<double>(samples);
+  ++passes_;
+  samples_ += (static_cast<double>(samples) - samples_) / passes_;
   if (!synchronizing_) return;
   set_phase(Phase::Backward);
   learn_usual_samples();
@@ -226,7 +227,7 @@ void Reducer::exchange_samples() {
   const StepExchange::Sum sum = exchange_.run(samples_, flag_, options_for(-1, sample_counts_));
   any_flag_ = sum.flag;
   any_samples_ = sum.samples > 0;
-  samples_ = 0;
+  samples_ = passes_ = 0;
   if (!any_samples_) return;
   for (const GradArena& arena : arenas_) scale(arena.flat, usual_samples_ / (sum.samples / group_.size()));
 }
@@ -244,7 +245,7 @@ void Reducer::adopt_ready_order() {
 
 bool Reducer::shadow() {
   step_ += stride_;
-  samples_ = 0;
+  samples_ = passes_ = 0;
   begin();
   for (const GradArena& arena : arenas_) fill_(arena.flat, 0);
   for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.set_grad(views_[i]);

@@ -13,7 +13,8 @@
 // A rank's loss is the mean over its own samples, so the gradient of the global mean is Σ n_r g_r / Σ n_r. Counting the
 // samples first would cost a round trip before the first bucket. Instead rank r multiplies by n_r / c, where c is the
 // usual count, and afterwards all multiply by c / mean(n), which the end of the step tells them. As long as all batches
-// are as large as usual both factors are 1, and nothing is multiplied at all.
+// are as large as usual both factors are 1, and nothing is multiplied at all. Where
+// the gradients of several passes have come together (no_sync), n_r is the mean of their batches.
 #pragma once
 
 #include <chrono>
@@ -124,7 +125,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   bool synchronizing_ = true;
   int64_t step_ = -1, last_step_ = -1, stride_ = 1;  // stride: between the last two steps that were averaged
-  double samples_ = 0;                               // of this rank since the last averaging
+  double samples_ = 0;                               // of this rank: the mean of its passes since the last averaging,
+  int passes_ = 0;                                   // which are so many
   double usual_samples_ = 0;                         // c in Note [Weights]; 0: before the first step
   bool any_samples_ = false;                         // some rank had samples in the last step
   bool flag_ = false, any_flag_ = false;
