@@ -193,7 +193,7 @@ extern constinit Kernel<void(const Tensor& y, const Tensor& x, const Tensor& sta
 
 // ---- optimizers, over flat arrays [n] -------------------------------------------------------------------------------
 // lr (float64 []) and step (int64 []: steps taken before this one) live on the device, so that a captured step needs
-// no host. Where lr is NaN nothing changes: so a step can be skipped without asking the device. param, grad and state share a floating dtype.
+// no host. Where lr is NaN nothing changes: a step can be skipped without asking the device. One floating dtype.
 struct SgdOptions {
   double momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;

@@ -80,7 +80,7 @@ struct GroupRow {
 // ---- forward ------------------------------------------------------------------------------------------------------
 
 template <class T>
-struct SeenPixels {  // a [output pixels, taps × channels] = x
+struct SeenPixels {                        // a [output pixels, taps × channels] = x
   static constexpr bool kInChunks = true;  // of tensor cores; see in_chunks() in conv2d.cu
   using Value = T;
   using Row = GroupRow<Pixel>;
