@@ -36,11 +36,11 @@ void run_ddp_ranks(int size, Body body, const char* channel = "shm") {
     if (!errors[r].empty()) throw Error("on rank " + std::to_string(r) + ": " + errors[r]);
 }
 
-// Made under a lock: initialisation draws from one generator per process.
+// Made under one lock for all kinds of networks: initialisation draws from one generator per process.
+inline std::mutex generator_mutex;
 template <class Net, class... Args>
 std::unique_ptr<Net> make_net(uint64_t seed, DType dtype, Args... args) {
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(generator_mutex);
   manual_seed(seed);
   auto net = std::make_unique<Net>(args...);
   net->to(dtype);
