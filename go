@@ -59,10 +59,11 @@ build() {  # $@: further options of cmake --build
     say "go: configuring failed; the whole log is $log"
     exit 3
   }
-  if ! ninja -C "$build" -n "$@" 2>/dev/null | grep -q 'no work to do'; then
-    say "go: building ($preset, $(jobs) jobs)"
-  fi
-  ninja -C "$build" -j "$(jobs)" "$@" >"$log" 2>&1 || {
+  # Said only when it takes a while: whether there is anything to do, ninja knows after it has looked for new files.
+  { sleep 1 >/dev/null 2>&1; say "go: building ($preset, $(jobs) jobs)"; } & notice=$!
+  ninja -C "$build" -j "$(jobs)" "$@" >"$log" 2>&1 && built=1 || built=
+  kill "$notice" 2>/dev/null || true
+  [ -n "$built" ] || {
     tail -n 30 "$log" >&2
     say "go: the build failed; the whole log is $log"
     exit 3
