@@ -1,6 +1,7 @@
 #include "data/data_loader.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "core/check.h"
@@ -8,6 +9,13 @@
 #include "core/op_scope.h"
 
 namespace ringgrad {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+}  // namespace
 
 MakeBatch image_batches(ImageDataset dataset, ImageTransform transform) {
   check_dataset_invariants(dataset);
@@ -60,6 +68,7 @@ void DataLoader::load_state(const SamplerState& state) {
 DataLoader::Iterator DataLoader::begin() { return Iterator(*this, sampler_->start_pass()); }
 
 DataLoader::Iterator::Iterator(DataLoader& loader, const SamplerState& start) : loader_(&loader), start_(start) {
+  const auto begun = Clock::now();
   std::vector<int64_t> indices = loader.sampler_->indices(start);
   const auto count = static_cast<int64_t>(indices.size()), size = loader.options_.batch_size;
   const int64_t first_padding = count - loader.sampler_->padding(start);
@@ -74,17 +83,24 @@ DataLoader::Iterator::Iterator(DataLoader& loader, const SamplerState& start) : 
     return batch;
   };
   prefetcher_ = std::make_unique<Prefetcher>(batches_, loader.options_.num_workers, loader.options_.prefetch, make);
-  ++*this;
+  advance();
+  loader.waited_seconds_ += seconds_since(begun);
 }
 
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
+  const auto begun = Clock::now();
+  advance();
+  loader_->waited_seconds_ += seconds_since(begun);
+  return *this;
+}
+
+void DataLoader::Iterator::advance() {
   batch_ = {};  // first give its memory back, if nobody else kept it: the batch being made may use it
   if (delivered_ < batches_) batch_ = prefetcher_->next();
   ++delivered_;
   const int64_t used = delivered_ * loader_->options_.batch_size * loader_->sampler_->num_replicas();
   loader_->state_ = delivered_ >= batches_ ? SamplerState{start_.seed, start_.epoch + 1, 0}
                                            : SamplerState{start_.seed, start_.epoch, start_.position + used};
-  return *this;
 }
 
 }  // namespace ringgrad

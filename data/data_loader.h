@@ -56,6 +56,10 @@ class DataLoader {
   SamplerState state() const { return state_; }
   void load_state(const SamplerState& state);
 
+  // How long iterating threads have waited for batches, over all passes, each one's beginning included. Without workers
+  // that is all of the making.
+  double waited_seconds() const { return waited_seconds_; }
+
  private:
   int64_t batches_of(int64_t samples) const;
 
@@ -63,6 +67,7 @@ class DataLoader {
   std::shared_ptr<Sampler> sampler_;
   DataLoaderOptions options_;
   SamplerState state_;
+  double waited_seconds_ = 0;
 };
 
 class DataLoader::Iterator {
@@ -79,6 +84,7 @@ class DataLoader::Iterator {
  private:
   friend class DataLoader;
   Iterator(DataLoader& loader, const SamplerState& start);
+  void advance();
 
   DataLoader* loader_;
   SamplerState start_;

@@ -1,5 +1,6 @@
 // The loader: the same batches for any number of workers, exact resuming, errors where they belong, clean endings.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 
@@ -204,6 +205,33 @@ TEST_CASE("data_loader: a batch that is kept is not overwritten", "[quick]") {
     expected.push_back(seen(batch));
   }
   for (size_t i = 0; i < kept.size(); ++i) REQUIRE(seen(kept[i]) == expected[i]);
+}
+
+TEST_CASE("data_loader: it counts the time waited for batches, and no other", "[quick]") {
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  const int workers = GENERATE(0, 1);
+  const auto nap = std::chrono::milliseconds(3);
+  double made = 0, used = 0;  // by one thread each
+  const MakeBatch make = [&](std::span<const int64_t>, int64_t) {
+    const auto start = Clock::now();
+    std::this_thread::sleep_for(nap);
+    made += seconds_since(start);
+    return Batch{};
+  };
+  DataLoader loader(make, std::make_shared<SequentialSampler>(4), {.batch_size = 1, .num_workers = workers});
+  const auto start = Clock::now();
+  for ([[maybe_unused]] Batch& batch : loader) {
+    const auto begun = Clock::now();
+    std::this_thread::sleep_for(nap);
+    used += seconds_since(begun);
+  }
+  const double all = seconds_since(start);
+  // With a worker at least the first batch is waited for.
+  REQUIRE(loader.waited_seconds() >= (workers == 0 ? made : 0.003));
+  REQUIRE(loader.waited_seconds() <= all - used);
 }
 
 TEST_CASE("data_loader: mistakes are errors, at once", "[quick]") {

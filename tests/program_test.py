@@ -114,7 +114,7 @@ class Program(unittest.TestCase):
     def test_json_is_one_document_and_the_run_is_complete(self):
         done = self.run_program("train", "--batch", "512", "--epochs", "1", "--out", "run", "--json")
         document = json.loads(done.stdout)
-        for key in ("test_accuracy", "test_loss", "epochs", "seconds", "images_per_second", "run"):
+        for key in ("test_accuracy", "test_loss", "epochs", "seconds", "images_per_second", "waiting_for_data", "run"):
             self.assertIn(key, document)
         run = self.dir / "run"
         self.assertEqual(json.loads((run / "config.json").read_text())["recipe"]["batch"], 512)

@@ -85,22 +85,24 @@ void print_header(const RunConfig& config, const TrainOptions& options, Training
 // What an epoch came to. Collective where training is.
 struct EpochReport {
   double loss, images_per_second, seconds;
+  double data_wait;  // for batches, as a part of the time, on this rank
   Evaluation test;
-  std::optional<double> waiting;  // for other ranks and their gradients, as a part of the time
-  std::optional<uint64_t> hash;   // of the parameters, the same on all ranks
+  std::optional<double> comm_wait;  // for other ranks and their gradients, likewise
+  std::optional<uint64_t> hash;     // of the parameters, the same on all ranks
 };
 
 void report_epoch(const RunDirectory& run, const Training& training, const EpochReport& epoch) {
   std::string line = fmt::format(
-      "epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f} img_s={:.0f} sec={:.2f}", training.epoch(),
-      training.step(), epoch.loss, epoch.test.accuracy(), epoch.test.loss, epoch.images_per_second, epoch.seconds);
+      "epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f} img_s={:.0f} sec={:.2f} data_wait={:.3f}",
+      training.epoch(), training.step(), epoch.loss, epoch.test.accuracy(), epoch.test.loss, epoch.images_per_second,
+      epoch.seconds, epoch.data_wait);
   nlohmann::json metrics = {{"epoch", training.epoch()},    {"step", training.step()},
                             {"loss", epoch.loss},           {"test_accuracy", epoch.test.accuracy()},
                             {"test_loss", epoch.test.loss}, {"images_per_second", epoch.images_per_second},
-                            {"seconds", epoch.seconds}};
-  if (epoch.waiting && epoch.hash) {
-    line += fmt::format(" comm_wait={:.3f} hash={:016x}", *epoch.waiting, *epoch.hash);
-    metrics["waiting_for_communication"] = *epoch.waiting;
+                            {"seconds", epoch.seconds},     {"waiting_for_data", epoch.data_wait}};
+  if (epoch.comm_wait && epoch.hash) {
+    line += fmt::format(" comm_wait={:.3f} hash={:016x}", *epoch.comm_wait, *epoch.hash);
+    metrics["waiting_for_communication"] = *epoch.comm_wait;
     metrics["parameter_hash"] = fmt::format("{:016x}", *epoch.hash);
   }
   result(line);
@@ -140,6 +142,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     Progress progress(fmt::format("{:5}", training.epoch() + 1), training.steps_per_epoch());
     const auto start = Clock::now();
     const int64_t images_before = training.at_epoch_end() ? 0 : training.images();
+    const double data_before = training.waited_for_data();
     const double waited_before = group ? training.distributed()->totals().exposed_seconds : 0;
     last.reset();
     training.run_epoch([&] {
@@ -159,9 +162,10 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     training.save(checkpoint);
     if (training.interrupted()) return run ? stopped_by_signal(*run, training) : kOk;
     if (training.at_epoch_end()) {
-      last = EpochReport{training.mean_loss(), static_cast<double>(images) / seconds, seconds, {}, {}, {}};
+      const double data_wait = (training.waited_for_data() - data_before) / seconds;
+      last = EpochReport{training.mean_loss(), static_cast<double>(images) / seconds, seconds, data_wait, {}, {}, {}};
       if (group) {
-        last->waiting = (training.distributed()->totals().exposed_seconds - waited_before) / seconds;
+        last->comm_wait = (training.distributed()->totals().exposed_seconds - waited_before) / seconds;
         last->hash = training.distributed()->check_identical();
       }
       last->test = evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group);
@@ -189,6 +193,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
                 {"ranks", group ? group->size() : 1},
                 {"seconds", tally.seconds},
                 {"images_per_second", tally.images_per_second()},
+                {"waiting_for_data", tally.seconds > 0 ? training.waited_for_data() / tally.seconds : 0},
                 {"parameters", training.model().num_parameters()},
                 {"run", run->path().string()}});
   return kOk;

@@ -54,6 +54,7 @@ class Training {
   bool at_epoch_end() const { return step_ > 0 && step_ % steps_per_epoch_ == 0; }
   int64_t images() const { return images_; }  // in this epoch so far, on all ranks
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  double waited_for_data() const { return loader_.waited_seconds(); }  // this rank, in all epochs of this process
   double mean_loss() const;      // over the images of this epoch so far; waits for the device
   double own_mean_loss() const;  // over this rank's alone; not collective
   // A signal has asked some rank to stop. All ranks hear of it after the same step.
