@@ -4,9 +4,8 @@
 //
 // Milliseconds, median (and least) of alternating repetitions: whatever disturbs the machine hits all contestants
 // alike. Wall time; with one thread the thread's processor time, which hardly notices other programs. GFLOP/s count the
-// multiplications of the definition, so Winograd's may exceed the machine's peak. "filters" is the preparation of the
-// filters for both directions, once per step. The sums take, for each layer, the algorithm that fastest_algorithm
-// names.
+// multiplications of the definition, so Winograd's may exceed the machine's peak. The sums take, for each layer, the
+// algorithm that fastest_algorithm names.
 #include <time.h>
 
 #include <algorithm>
@@ -100,7 +99,7 @@ class Images {
   cpu::Workspace<T> memory_;
 };
 
-// What a step asks of a layer with one method: preparation of the filters, forward pass, data and weight gradient.
+// What a step asks of a layer with one method: forward pass, data and weight gradient.
 template <class T>
 class LayerStep {
  public:
@@ -115,26 +114,14 @@ class LayerStep {
         dy_(stream, output_shape(g_).numel()),
         nchw_(stream, first_ ? g_.n * g_.c * g_.h * g_.w : 0),
         w_(stream, g_.k * g_.c * g_.r * g_.s),
-        dw_(stream, g_.k * g_.c * g_.r * g_.s),
-        ahead_floats_(first_ ? prepared_filter_floats_nchw(g_)
-                             : prepared_filter_floats(g_, method, Direction::Forward)),
-        back_floats_(first_ ? 0 : prepared_filter_floats(g_, method, Direction::BackwardInput)),
-        ahead_(stream, ahead_floats_),
-        back_(stream, back_floats_) {}
+        dw_(stream, g_.k * g_.c * g_.r * g_.s) {}
 
-  void filters() {
-    if (first_) return prepare_filters_nchw(stream_, g_, w_.data(), ahead_.data());
-    if (ahead_floats_) prepare_filters(stream_, g_, method_, Direction::Forward, w_.data(), ahead_.data());
-    if (back_floats_) prepare_filters(stream_, g_, method_, Direction::BackwardInput, w_.data(), back_.data());
-  }
   void forward() {
-    const Filters w{w_.data(), ahead_floats_ ? ahead_.data() : nullptr};
-    if (first_) return forward_nchw(stream_, g_, nchw_.data(), w, y_.data());
-    conv::forward(stream_, g_, method_, x_.data(), w, y_.data());
+    if (first_) return forward_nchw(stream_, g_, nchw_.data(), w_.data(), nullptr, y_.data());
+    conv::forward(stream_, g_, method_, x_.data(), w_.data(), nullptr, y_.data());
   }
   void backward_input() {
-    const Filters w{w_.data(), back_floats_ ? back_.data() : nullptr};
-    if (!first_) conv::backward_input(stream_, g_, method_, dy_.data(), w, dx_.data());
+    if (!first_) conv::backward_input(stream_, g_, method_, dy_.data(), w_.data(), dx_.data());
   }
   void backward_weight() {
     if (first_) return backward_weight_nchw(stream_, g_, nchw_.data(), dy_.data(), dw_.data());
@@ -148,8 +135,6 @@ class LayerStep {
   Method method_;
   Images<T> x_, dx_, y_, dy_;
   Images<float> nchw_, w_, dw_;
-  int64_t ahead_floats_, back_floats_;
-  Images<float> ahead_, back_;
 };
 
 // Three ways to train, whose times are added up: float32; bfloat16 products of float32 images; bfloat16 images.
@@ -167,7 +152,6 @@ void bench(Stream stream, const Layer& layer, int repetitions, bool processor_ti
     if (!supports(layer.g, method) || (layer.first && method.algorithm == Algorithm::Winograd)) return;
     const auto step = std::make_shared<LayerStep<T>>(stream, layer, method);
     rows.push_back({method.algorithm, way});
-    contestants.push_back({[step] { step->filters(); }});
     contestants.push_back({[step] { step->forward(); }});
     contestants.push_back({[step] { step->backward_input(); }});
     contestants.push_back({[step] { step->backward_weight(); }});
@@ -182,15 +166,15 @@ void bench(Stream stream, const Layer& layer, int repetitions, bool processor_ti
   const Conv2dGeometry& g = layer.g;
   const double operations = 2e-6 * static_cast<double>(g.n * g.k * g.oh * g.ow * g.c * g.r * g.s);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const Contestant* const c = &contestants[4 * i];
+    const Contestant* const c = &contestants[3 * i];
     const bool chosen = layer.first || fastest_algorithm(g) == rows[i].algorithm;
     fmt::print("{:18} x{} {:8} {:13} {}", layer.name, layer.count,
                rows[i].algorithm == Algorithm::Direct ? "direct" : "winograd", kWays[rows[i].way], chosen ? '*' : ' ');
-    for (int pass : {1, 2, 3})
+    for (int pass : {0, 1, 2})
       fmt::print("  {:6.2f} ({:6.2f}) {:4.0f}", c[pass].median(), c[pass].times[0],
                  c[pass].median() < 1e-3 ? 0 : operations / c[pass].median());
-    fmt::print("   {:.2f}\n", c[0].median());
-    for (int pass : {0, 1, 2, 3}) sums[rows[i].way] += chosen ? c[pass].median() * layer.count : 0;
+    fmt::print("\n");
+    for (int pass : {0, 1, 2}) sums[rows[i].way] += chosen ? c[pass].median() * layer.count : 0;
   }
   std::fflush(stdout);
 }
@@ -204,7 +188,7 @@ int main(int argc, char** argv) {
   const Stream stream{Device("cpu"), &pool};
   fmt::print("{} threads, {} repetitions, {} time\n", pool.threads(), repetitions,
              pool.threads() == 1 ? "processor" : "wall");
-  fmt::print("{:45}  {:21}  {:21}  {:21}  filters\n", "ms median (least) GFLOP/s", "forward", "data gradient",
+  fmt::print("{:45}  {:21}  {:21}  {:21}\n", "ms median (least) GFLOP/s", "forward", "data gradient",
              "weight gradient");
   for (const auto& [name, layers] :
        {std::pair{"ResNet-18, batch 64", resnet18()}, {"ResNet-20, batch 128", resnet20()}}) {

@@ -31,12 +31,12 @@ void update_running(const Tensor& running, const Tensor& batch, double momentum,
 }  // namespace
 
 // Note [Why batch norm is a pass of its own]
-// The CPU's convolutions can normalise and rectify what they read, and sum what they write (core/cpu/conv/fusion.h), at
-// no cost that can be measured. A node "convolution of a normalised input" would use that where no residual is added:
-// y would never be written, and backward would find the ReLU's mask in x. Around such a batch norm memory is crossed
-// six times instead of ten. But batch norm is 17 % of a step of ResNet-20 in float32, 15 % in bfloat16 (less in larger
-// networks), and half of its bytes belong to layers with a residual: about 3 % of a step. Every network would have to
-// be written in terms of the pair, and y would not exist for hooks, `graph` or whoever looks at it. Not worth it.
+// Tried: CPU convolutions that normalise and rectify what they read, and sum what they write, at no cost that could be
+// measured. A node "convolution of a normalised input" would use them where no residual is added: y would never be
+// written, and backward would find the ReLU's mask in x. Around such a batch norm memory is crossed six times instead
+// of ten. But batch norm is 17 % of a step of ResNet-20 in float32, 15 % in bfloat16 (less in larger networks), and
+// half of its bytes belong to layers with a residual: about 3 % of a step. Every network would have to be written in
+// terms of the pair, and y would not exist for hooks, `graph` or whoever looks at it. Not worth it.
 Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
                   const Tensor& running_var, const BatchNormOptions& options) {
   OpScope scope("batch_norm");

@@ -59,13 +59,12 @@ void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w
   if (y.layout() == Layout::Strided) return conv2d_im2col(stream, y, x, w, b, options);
   const conv::Conv2dGeometry g = geometry(x, w, options);
   const Tensor filters = in_dtype(w, DType::Float32), bias = in_dtype(b, DType::Float32);
-  const conv::Epilogue epilogue{.bias = bias.defined() ? bias.data<float>() : nullptr};
+  const float *const w_data = filters.data<float>(), *const b_data = bias.defined() ? bias.data<float>() : nullptr;
   visit_images(y, [&]<class T>() {
     if (x.layout() == Layout::Strided)
-      conv::forward_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), {filters.data<float>()}, y.data<T>(), {},
-                         epilogue);
+      conv::forward_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), w_data, b_data, y.data<T>());
     else
-      conv::forward(stream, g, method<T>(g), x.data<T>(), {filters.data<float>()}, y.data<T>(), {}, epilogue);
+      conv::forward(stream, g, method<T>(g), x.data<T>(), w_data, b_data, y.data<T>());
   });
 }
 
@@ -75,7 +74,7 @@ void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy
   const conv::Conv2dGeometry g = geometry(dx, w, options);
   const Tensor filters = in_dtype(w, DType::Float32);
   visit_images(dy, [&]<class T>() {
-    conv::backward_input(stream, g, method<T>(g), dy.data<T>(), {filters.data<float>()}, dx.data<T>());
+    conv::backward_input(stream, g, method<T>(g), dy.data<T>(), filters.data<float>(), dx.data<T>());
   });
 }
 

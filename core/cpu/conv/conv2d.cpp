@@ -38,7 +38,7 @@ void visit_scheme(const Conv2dGeometry& g, Direction direction, Body body) {
     body.template operator()<F25>();
 }
 
-WinogradProblem winograd_problem(Stream stream, const Conv2dGeometry& g, Direction direction, Filters w) {
+WinogradProblem winograd_problem(Stream stream, const Conv2dGeometry& g, Direction direction) {
   const bool forward = direction == Direction::Forward;
   const int64_t backward_offset = g.stride == 2 ? 0 : g.r - 1 - g.padding;
   return {stream,
@@ -46,20 +46,7 @@ WinogradProblem winograd_problem(Stream stream, const Conv2dGeometry& g, Directi
           forward ? output_shape(g) : input_shape(g),
           forward ? g.padding : backward_offset,
           filter_shape(g),
-          direction,
-          w.plain,
-          w.prepared};
-}
-
-DirectProblem direct_problem(Stream stream, const Conv2dGeometry& g, Direction direction, Filters w,
-                             InputLayout layout = InputLayout::Blocked) {
-  DirectProblem problem = direct_problem(stream, g, direction, layout);
-  problem.w = w.plain;
-  problem.prepared = w.prepared;
-  return problem;
-}
-DirectProblem first_layer(Stream stream, const Conv2dGeometry& g, Filters w) {
-  return direct_problem(stream, g, Direction::Forward, w, InputLayout::Contiguous);
+          direction};
 }
 
 void check_supported(const Conv2dGeometry& g, Method method) {
@@ -69,15 +56,14 @@ void check_supported(const Conv2dGeometry& g, Method method) {
 }
 
 template <class T>
-void convolve(Stream stream, const Conv2dGeometry& g, Method method, Direction direction, const T* x, Filters w, T* y,
-              const Prologue& prologue, const Epilogue& epilogue) {
+void convolve(Stream stream, const Conv2dGeometry& g, Method method, Direction direction, const T* x, const float* w,
+              const float* bias, T* y) {
   check_supported(g, method);
   visit_product<T>(method, [&]<class Product>() {
     if (method.algorithm == Algorithm::Direct)
-      return direct_convolution<Product>(direct_problem(stream, g, direction, w), x, y, prologue, epilogue);
-    const WinogradProblem problem = winograd_problem(stream, g, direction, w);
-    visit_scheme(g, direction,
-                 [&]<class Scheme>() { winograd_convolution<Scheme, Product>(problem, x, y, prologue, epilogue); });
+      return direct_convolution<Product>(direct_problem(stream, g, direction, InputLayout::Blocked), x, w, bias, y);
+    const WinogradProblem problem = winograd_problem(stream, g, direction);
+    visit_scheme(g, direction, [&]<class Scheme>() { winograd_convolution<Scheme, Product>(problem, x, w, bias, y); });
   });
 }
 
@@ -96,86 +82,50 @@ Algorithm fastest_algorithm(const Conv2dGeometry& g) {
   return pays && supports(g, {Algorithm::Winograd}) ? Algorithm::Winograd : Algorithm::Direct;
 }
 
-int64_t prepared_filter_floats(const Conv2dGeometry& g, Method method, Direction direction) {
-  int64_t floats = 0;
-  visit_product<float>(method, [&]<class Product>() {
-    const WinogradProblem problem = winograd_problem({}, g, direction, {});
-    if (method.algorithm == Algorithm::Direct)
-      floats = direct_filter_floats<Product>(direct_problem({}, g, direction, Filters{}));
-    else if (keeps_factors<Product>(problem))
-      floats = factor_floats<Product>(problem);
-  });
-  return floats;
-}
-
-void prepare_filters(Stream stream, const Conv2dGeometry& g, Method method, Direction direction, const float* w,
-                     float* prepared) {
-  check_supported(g, method);
-  visit_product<float>(method, [&]<class Product>() {
-    if (method.algorithm == Algorithm::Direct)
-      return prepare_direct_filters<Product>(direct_problem(stream, g, direction, Filters{w}), prepared);
-    visit_scheme(g, direction, [&]<class Scheme>() {
-      transform_filters<Scheme, Product>(winograd_problem(stream, g, direction, {w}), prepared);
-    });
-  });
+template <class T>
+void forward(Stream stream, const Conv2dGeometry& g, Method method, const T* x, const float* w, const float* bias,
+             T* y) {
+  convolve(stream, g, method, Direction::Forward, x, w, bias, y);
 }
 
 template <class T>
-void forward(Stream stream, const Conv2dGeometry& g, Method method, const T* x, Filters w, T* y,
-             const Prologue& prologue, const Epilogue& epilogue) {
-  convolve(stream, g, method, Direction::Forward, x, w, y, prologue, epilogue);
+void backward_input(Stream stream, const Conv2dGeometry& g, Method method, const T* dy, const float* w, T* dx) {
+  convolve(stream, g, method, Direction::BackwardInput, dy, w, nullptr, dx);
 }
 
 template <class T>
-void backward_input(Stream stream, const Conv2dGeometry& g, Method method, const T* dy, Filters w, T* dx) {
-  convolve(stream, g, method, Direction::BackwardInput, dy, w, dx, {}, {});
-}
-
-template <class T>
-void backward_weight(Stream stream, const Conv2dGeometry& g, Method method, const T* x, const T* dy, float* dw,
-                     const Prologue& prologue) {
+void backward_weight(Stream stream, const Conv2dGeometry& g, Method method, const T* x, const T* dy, float* dw) {
   check_supported(g, method);
   visit_product<T>(method, [&]<class Product>() {
     if (method.algorithm == Algorithm::Direct)
-      return direct_weight_gradient(direct_problem(stream, g, Direction::Forward, Filters{}), x, dy, dw, prologue);
-    const WinogradProblem problem = winograd_problem(stream, g, Direction::Forward, {});
+      return direct_weight_gradient(direct_problem(stream, g, Direction::Forward, InputLayout::Blocked), x, dy, dw);
+    const WinogradProblem problem = winograd_problem(stream, g, Direction::Forward);
     if (g.stride == 2)
-      winograd_weight_gradient<Stride2, Product>(problem, x, dy, dw, prologue);
+      winograd_weight_gradient<Stride2, Product>(problem, x, dy, dw);
     else if (g.r == 3)
-      winograd_weight_gradient<F43, Product>(problem, x, dy, dw, prologue);
+      winograd_weight_gradient<F43, Product>(problem, x, dy, dw);
     else
-      winograd_weight_gradient<F25, Product>(problem, x, dy, dw, prologue);
+      winograd_weight_gradient<F25, Product>(problem, x, dy, dw);
   });
 }
 
-int64_t prepared_filter_floats_nchw(const Conv2dGeometry& g) {
-  return direct_filter_floats<Float32Product>(first_layer({}, g, {}));
-}
-
-void prepare_filters_nchw(Stream stream, const Conv2dGeometry& g, const float* w, float* prepared) {
-  prepare_direct_filters<Float32Product>(first_layer(stream, g, {w}), prepared);
+template <class T>
+void forward_nchw(Stream stream, const Conv2dGeometry& g, const float* x, const float* w, const float* bias, T* y) {
+  const DirectProblem problem = direct_problem(stream, g, Direction::Forward, InputLayout::Contiguous);
+  direct_convolution<Float32Product>(problem, x, w, bias, y);
 }
 
 template <class T>
-void forward_nchw(Stream stream, const Conv2dGeometry& g, const float* x, Filters w, T* y, const Prologue& prologue,
-                  const Epilogue& epilogue) {
-  direct_convolution<Float32Product>(first_layer(stream, g, w), x, y, prologue, epilogue);
+void backward_weight_nchw(Stream stream, const Conv2dGeometry& g, const float* x, const T* dy, float* dw) {
+  direct_weight_gradient(direct_problem(stream, g, Direction::Forward, InputLayout::Contiguous), x, dy, dw);
 }
 
-template <class T>
-void backward_weight_nchw(Stream stream, const Conv2dGeometry& g, const float* x, const T* dy, float* dw,
-                          const Prologue& prologue) {
-  direct_weight_gradient(first_layer(stream, g, {}), x, dy, dw, prologue);
-}
-
-#define INSTANTIATE(T)                                                                                               \
-  template void forward(Stream, const Conv2dGeometry&, Method, const T*, Filters, T*, const Prologue&,               \
-                        const Epilogue&);                                                                            \
-  template void backward_input(Stream, const Conv2dGeometry&, Method, const T*, Filters, T*);                        \
-  template void backward_weight(Stream, const Conv2dGeometry&, Method, const T*, const T*, float*, const Prologue&); \
-  template void forward_nchw(Stream, const Conv2dGeometry&, const float*, Filters, T*, const Prologue&,              \
-                             const Epilogue&);                                                                       \
-  template void backward_weight_nchw(Stream, const Conv2dGeometry&, const float*, const T*, float*, const Prologue&)
+#define INSTANTIATE(T)                                                                                     \
+  template void forward(Stream, const Conv2dGeometry&, Method, const T*, const float*, const float*, T*);  \
+  template void backward_input(Stream, const Conv2dGeometry&, Method, const T*, const float*, T*);         \
+  template void backward_weight(Stream, const Conv2dGeometry&, Method, const T*, const T*, float*);        \
+  template void forward_nchw(Stream, const Conv2dGeometry&, const float*, const float*, const float*, T*); \
+  template void backward_weight_nchw(Stream, const Conv2dGeometry&, const float*, const T*, float*)
 INSTANTIATE(float);
 INSTANTIATE(bfloat16);
 

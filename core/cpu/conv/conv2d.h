@@ -9,9 +9,9 @@
 // NotImplementedError for a method that supports() denies, OutOfMemoryError.
 #pragma once
 
-#include "core/cpu/conv/filters.h"
-#include "core/cpu/conv/fusion.h"
+#include "core/cpu/conv/geometry.h"
 #include "core/cpu/conv/product.h"
+#include "core/stream.h"
 
 namespace ringgrad::conv {
 
@@ -31,35 +31,21 @@ bool supports(const Conv2dGeometry& geometry, Method method);
 // The fastest algorithm for a geometry, by rules measured on AVX-512 (see bench/conv_bench.cpp).
 Algorithm fastest_algorithm(const Conv2dGeometry& geometry);
 
-// Filters, and the form in which a method uses them. `prepared` may be null: prepare_filters is then part of the call.
-struct Filters {
-  const float* plain = nullptr;
-  const float* prepared = nullptr;
-};
-// How many floats the prepared form has; 0 where the method transforms filters on the way, and `prepared` must be null.
-int64_t prepared_filter_floats(const Conv2dGeometry& geometry, Method method, Direction direction);
-void prepare_filters(Stream stream, const Conv2dGeometry& geometry, Method method, Direction direction, const float* w,
-                     float* prepared);
-
-// T: float, or bfloat16 where the method's precision is BFloat16.
+// T: float, or bfloat16 where the method's precision is BFloat16. bias [K] is added to y; null: none.
 template <class T>
-void forward(Stream stream, const Conv2dGeometry& geometry, Method method, const T* x, Filters w, T* y,
-             const Prologue& prologue = {}, const Epilogue& epilogue = {});
+void forward(Stream stream, const Conv2dGeometry& geometry, Method method, const T* x, const float* w,
+             const float* bias, T* y);
 template <class T>
-void backward_input(Stream stream, const Conv2dGeometry& geometry, Method method, const T* dy, Filters w, T* dx);
+void backward_input(Stream stream, const Conv2dGeometry& geometry, Method method, const T* dy, const float* w, T* dx);
 template <class T>
-void backward_weight(Stream stream, const Conv2dGeometry& geometry, Method method, const T* x, const T* dy, float* dw,
-                     const Prologue& prologue = {});
+void backward_weight(Stream stream, const Conv2dGeometry& geometry, Method method, const T* x, const T* dy, float* dw);
 
 // The same for first layers: x is [N, C, H, W] contiguous float32; y and dy are channel-blocked. Always direct and in
-// float32 products, whatever T; the prepared filters are not those of the functions above.
-int64_t prepared_filter_floats_nchw(const Conv2dGeometry& geometry);
-void prepare_filters_nchw(Stream stream, const Conv2dGeometry& geometry, const float* w, float* prepared);
+// float32 products, whatever T.
 template <class T>
-void forward_nchw(Stream stream, const Conv2dGeometry& geometry, const float* x, Filters w, T* y,
-                  const Prologue& prologue = {}, const Epilogue& epilogue = {});
+void forward_nchw(Stream stream, const Conv2dGeometry& geometry, const float* x, const float* w, const float* bias,
+                  T* y);
 template <class T>
-void backward_weight_nchw(Stream stream, const Conv2dGeometry& geometry, const float* x, const T* dy, float* dw,
-                          const Prologue& prologue = {});
+void backward_weight_nchw(Stream stream, const Conv2dGeometry& geometry, const float* x, const T* dy, float* dw);
 
 }  // namespace ringgrad::conv

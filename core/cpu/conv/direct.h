@@ -3,7 +3,6 @@
 #pragma once
 
 #include "core/cpu/conv/filters.h"
-#include "core/cpu/conv/fusion.h"
 #include "core/stream.h"
 
 namespace ringgrad::conv {
@@ -43,8 +42,6 @@ struct DirectProblem {
   int64_t n;
   Axis rows, columns;
   FilterShape filters;
-  const float* w = nullptr;
-  const float* prepared = nullptr;  // see direct_filter_floats; null: they are prepared inside
 
   int64_t phases() const { return rows.out_step() * columns.out_step(); }
   // Channels that lie side by side at a pixel of a window, and how many such groups there are.
@@ -79,16 +76,15 @@ DirectProblem direct_problem(Stream stream, const Conv2dGeometry& geometry, Dire
 template <class Product>
 int64_t direct_filter_floats(const DirectProblem& problem);
 template <class Product>
-void prepare_direct_filters(const DirectProblem& problem, float* prepared);
+void prepare_direct_filters(const DirectProblem& problem, const float* w, float* prepared);
 
-// y (blocked) = the convolution of x. The prologue applies to x, the epilogue to y. X and Y: float or bfloat16; a
-// contiguous x is float. BFloat16Product needs a blocked x.
+// y (blocked) = the convolution of x with w [K, C, R, S], plus bias[channel of y] (null: none). X and Y: float or
+// bfloat16; a contiguous x is float. BFloat16Product needs a blocked x.
 template <class Product, class X, class Y>
-void direct_convolution(const DirectProblem& problem, const X* x, Y* y, const Prologue& prologue,
-                        const Epilogue& epilogue);
+void direct_convolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, Y* y);
 
 // dw [K, C, R, S] from x and dy (blocked), in float32 products. REQUIRES: direction Forward.
 template <class X, class Y>
-void direct_weight_gradient(const DirectProblem& problem, const X* x, const Y* dy, float* dw, const Prologue& prologue);
+void direct_weight_gradient(const DirectProblem& problem, const X* x, const Y* dy, float* dw);
 
 }  // namespace ringgrad::conv

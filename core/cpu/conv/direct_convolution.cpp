@@ -3,9 +3,11 @@
 // from the window: its rows are pixels, its reduction runs over channels and taps.
 #include <algorithm>
 
+#include "core/cpu/conv/bias.h"
 #include "core/cpu/conv/direct.h"
 #include "core/cpu/conv/direct_window.h"
 #include "core/cpu/conv/gemm.h"
+#include "core/cpu/conv/thread_workspaces.h"
 #include "core/parallel.h"
 
 namespace ringgrad::conv {
@@ -16,7 +18,7 @@ constexpr int64_t kUnitPixels = 128;
 template <class Product, class X, class Y>
 class DirectConvolution {
  public:
-  DirectConvolution(const DirectProblem& problem, const X* x, Y* y, const Prologue& prologue, const Epilogue& epilogue)
+  DirectConvolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, Y* y)
       : p_(problem),
         x_(x),
         y_(y),
@@ -24,10 +26,10 @@ class DirectConvolution {
         streams_(should_stream(y, out_.numel())),
         window_(p_, Product::kTerms, kUnitPixels),
         segments_(p_.stream, p_.groups() * p_.filters.taps),
-        scale_(p_.stream, prologue.scale, p_.filters.c),
-        shift_(p_.stream, prologue.shift, p_.filters.c),
-        bias_(p_.stream, epilogue.bias, p_.filters.k),
-        sums_(p_.stream, epilogue, p_.filters.k, p_.n * window_.units_per_image()) {}
+        filters_(p_.stream, direct_filter_floats<Product>(p_)),
+        bias_(p_.stream, bias, p_.filters.k) {
+    prepare_direct_filters<Product>(p_, w, filters_.data());
+  }
 
   void run() {
     fill_segments();
@@ -36,13 +38,11 @@ class DirectConvolution {
     parallel_for(p_.stream, p_.n * window_.units_per_image(), 1, [&](int64_t unit, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
       float* const window = slice.data();
-      window_.template load<Product>(x_, unit / window_.units_per_image(), unit % window_.units_per_image(), scale_,
-                                     shift_, window);
+      window_.template load<Product>(x_, unit / window_.units_per_image(), unit % window_.units_per_image(), window);
       for (int64_t panel = 0; panel < panels(out_.blocks); ++panel)
         make_panel(unit, panel, window, window + window_.floats());
       stream_fence();
     });
-    sums_.combine();
   }
 
  private:
@@ -61,9 +61,8 @@ class DirectConvolution {
   // 32 (or 16) output channels of a unit, in all phases.
   void make_panel(int64_t unit, int64_t panel, const float* window, float* products) const {
     const int64_t width = panel_width(panel, out_.blocks), rows = p_.groups() * window_.pixel();
-    const float* const filters = p_.prepared + panel * rows * p_.filters.taps * kPanel;
+    const float* const filters = filters_.data() + panel * rows * p_.filters.taps * kPanel;
     const int64_t first = unit % window_.units_per_image() * window_.rows();
-    if (sums_.block(unit, 2 * panel)) std::fill_n(sums_.block(unit, 2 * panel), 2 * width, 0.0f);
     for_each_phase(p_, [&](const Phase& phase) {
       const int64_t count = std::min(window_.rows(), phase.rows.outputs - first), columns = phase.columns.outputs;
       if (count <= 0) return;
@@ -89,10 +88,9 @@ class DirectConvolution {
   // Some lanes of a block of output channels, from the products into the image.
   void write(int64_t unit, const Phase& phase, int64_t first, int64_t count, int64_t block, int64_t lane,
              const float* products, int64_t width) const {
-    const Vector bias = bias_.block(block) ? load(bias_.block(block) + lane) : Vector{};
+    const Vector bias = bias_.load(block * kBlock + lane);
     const int64_t image = unit / window_.units_per_image(), step = p_.rows.out_step();
     Y* const plane = y_ + (image * out_.blocks + block) * out_.plane() + phase.column * kBlock + lane;
-    Vector sum{}, sum_of_squares{};
     for (int64_t i = 0; i < count; ++i) {
       Y* to = plane + (phase.row + (first + i) * step) * out_.w * kBlock;
       for (int64_t j = 0; j < phase.columns.outputs; ++j, to += step * kBlock, products += width) {
@@ -101,13 +99,7 @@ class DirectConvolution {
           stream(to, v);
         else
           store(to, v);
-        sum += v;
-        sum_of_squares += v * v;
       }
-    }
-    if (float* const sums = sums_.block(unit, block)) {
-      store(sums + lane, load(sums + lane) + sum);
-      store(sums + kBlock + lane, load(sums + kBlock + lane) + sum_of_squares);
     }
   }
 
@@ -118,26 +110,19 @@ class DirectConvolution {
   bool streams_;
   DirectWindow window_;
   Workspace<int64_t> segments_;
-  PaddedChannels scale_, shift_, bias_;
-  PartialSums sums_;
+  Workspace<float> filters_;
+  Bias bias_;
 };
 
 }  // namespace
 
 template <class Product, class X, class Y>
-void direct_convolution(const DirectProblem& p, const X* x, Y* y, const Prologue& prologue, const Epilogue& epilogue) {
-  DirectProblem problem = p;
-  std::optional<Workspace<float>> filters;
-  if (!p.prepared) {
-    filters.emplace(p.stream, direct_filter_floats<Product>(p));
-    prepare_direct_filters<Product>(p, filters->data());
-    problem.prepared = filters->data();
-  }
-  DirectConvolution<Product, X, Y>(problem, x, y, prologue, epilogue).run();
+void direct_convolution(const DirectProblem& p, const X* x, const float* w, const float* bias, Y* y) {
+  DirectConvolution<Product, X, Y>(p, x, w, bias, y).run();
 }
 
 #define INSTANTIATE(Product, X, Y) \
-  template void direct_convolution<Product>(const DirectProblem&, const X*, Y*, const Prologue&, const Epilogue&)
+  template void direct_convolution<Product>(const DirectProblem&, const X*, const float*, const float*, Y*)
 INSTANTIATE(Float32Product, float, float);
 INSTANTIATE(Float32Product, float, bfloat16);
 #if RINGGRAD_BFLOAT16_PRODUCTS

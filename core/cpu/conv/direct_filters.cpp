@@ -3,6 +3,7 @@
 
 #include "core/cpu/conv/direct.h"
 #include "core/cpu/conv/gemm.h"
+#include "core/cpu/conv/thread_workspaces.h"
 #include "core/parallel.h"
 
 namespace ringgrad::conv {
@@ -60,7 +61,7 @@ int64_t direct_filter_floats(const DirectProblem& p) {
 }
 
 template <class Product>
-void prepare_direct_filters(const DirectProblem& p, float* prepared) {
+void prepare_direct_filters(const DirectProblem& p, const float* w, float* prepared) {
   const int64_t blocks = p.filters.columns(p.direction), taps = p.filters.taps;
   const int64_t rows = p.groups() * p.group();  // of a tap
   ThreadWorkspaces workspaces(p.stream, 2 * taps * kBlock * kBlock);
@@ -70,7 +71,7 @@ void prepare_direct_filters(const DirectProblem& p, float* prepared) {
     const int64_t panel = column_block / 2, width = panel_width(panel, blocks);
     float* const to = prepared + panel * rows / Product::kTerms * taps * kPanel + column_block % 2 * kBlock;
     for (int64_t row_block = 0; row_block < channel_blocks(rows); ++row_block) {
-      load_filter_block(p.w, p.filters, p.direction, row_block, column_block, slice.data(), block);
+      load_filter_block(w, p.filters, p.direction, row_block, column_block, slice.data(), block);
       const int64_t channels = std::min(kBlock, rows - row_block * kBlock);
       // where the block's rows lie among those of its group
       const int64_t group = row_block * kBlock / p.group(), first = row_block * kBlock % p.group();
@@ -91,7 +92,7 @@ void prepare_direct_filters(const DirectProblem& p, float* prepared) {
 
 #define INSTANTIATE(Product)                                            \
   template int64_t direct_filter_floats<Product>(const DirectProblem&); \
-  template void prepare_direct_filters<Product>(const DirectProblem&, float*)
+  template void prepare_direct_filters<Product>(const DirectProblem&, const float*, float*)
 INSTANTIATE(Float32Product);
 #if RINGGRAD_BFLOAT16_PRODUCTS
 INSTANTIATE(BFloat16Product);

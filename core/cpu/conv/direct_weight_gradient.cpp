@@ -8,6 +8,7 @@
 #include "core/cpu/conv/direct.h"
 #include "core/cpu/conv/direct_window.h"
 #include "core/cpu/conv/gemm.h"
+#include "core/cpu/conv/thread_workspaces.h"
 #include "core/parallel.h"
 
 namespace ringgrad::conv {
@@ -20,7 +21,7 @@ constexpr int64_t kMaxParts = 16;
 template <class X, class Y>
 class DirectWeightGradient {
  public:
-  DirectWeightGradient(const DirectProblem& problem, const X* x, const Y* dy, float* dw, const Prologue& prologue)
+  DirectWeightGradient(const DirectProblem& problem, const X* x, const Y* dy, float* dw)
       : p_(problem),
         x_(x),
         dy_(dy),
@@ -32,9 +33,7 @@ class DirectWeightGradient {
         part_floats_(p_.groups() * p_.rows.filter * rows_ * out_.channels()),
         parts_(std::clamp<int64_t>(kPartsBytes / 4 / part_floats_, 1, std::min(kMaxParts, units_))),
         segments_(p_.stream, window_.rows()),
-        accumulators_(p_.stream, parts_ * part_floats_),
-        scale_(p_.stream, prologue.scale, p_.filters.c),
-        shift_(p_.stream, prologue.shift, p_.filters.c) {}
+        accumulators_(p_.stream, parts_ * part_floats_) {}
 
   void run() {
     for (int64_t i = 0; i < window_.rows(); ++i) segments_[i] = i * window_.in_step() * window_.pitch();
@@ -45,7 +44,7 @@ class DirectWeightGradient {
       const int64_t first = units_ * part / parts_, last = units_ * (part + 1) / parts_;
       for (int64_t unit = first; unit < last; ++unit) {
         const int64_t image = unit / window_.units_per_image(), index = unit % window_.units_per_image();
-        window_.template load<Float32Product>(x_, image, index, scale_, shift_, slice.data());
+        window_.template load<Float32Product>(x_, image, index, slice.data());
         accumulate(image, index, slice.data(), slice.data() + window_.floats(), part, unit == first);
       }
     });
@@ -125,19 +124,17 @@ class DirectWeightGradient {
   int64_t part_floats_, parts_;
   Workspace<int64_t> segments_;  // the output rows of a unit
   Workspace<float> accumulators_;
-  PaddedChannels scale_, shift_;
 };
 
 }  // namespace
 
 template <class X, class Y>
-void direct_weight_gradient(const DirectProblem& p, const X* x, const Y* dy, float* dw, const Prologue& prologue) {
+void direct_weight_gradient(const DirectProblem& p, const X* x, const Y* dy, float* dw) {
   if (p.n == 0) return static_cast<void>(std::fill_n(dw, p.filters.k * p.filters.c * p.filters.taps, 0.0f));
-  DirectWeightGradient<X, Y>(p, x, dy, dw, prologue).run();
+  DirectWeightGradient<X, Y>(p, x, dy, dw).run();
 }
 
-#define INSTANTIATE(X, Y) \
-  template void direct_weight_gradient(const DirectProblem&, const X*, const Y*, float*, const Prologue&)
+#define INSTANTIATE(X, Y) template void direct_weight_gradient(const DirectProblem&, const X*, const Y*, float*)
 INSTANTIATE(float, float);
 INSTANTIATE(float, bfloat16);
 INSTANTIATE(bfloat16, bfloat16);

@@ -1,7 +1,6 @@
 #include "core/cpu/conv/direct_window.h"
 #include "core/cpu/blocking.h"
 #include "core/cpu/conv/product.h"
-#include "core/cpu/conv/tiles.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -30,8 +29,7 @@ DirectWindow::Range DirectWindow::columns_inside() const {
 }
 
 template <class Product, class X>
-void DirectWindow::load(const X* x, int64_t n, int64_t unit, const PaddedChannels& scale, const PaddedChannels& shift,
-                        float* window) const {
+void DirectWindow::load(const X* x, int64_t n, int64_t unit, float* window) const {
   const int64_t h = problem_.rows.input, w = problem_.columns.input, left = problem_.columns.begin();
   const int64_t top = unit * rows_ * in_step_ * source_step_ + problem_.rows.begin();
   const Range inside = columns_inside();
@@ -47,46 +45,30 @@ void DirectWindow::load(const X* x, int64_t n, int64_t unit, const PaddedChannel
       std::fill_n(to, inside.first * pixel(), 0.0f);
       std::fill_n(to + inside.last * pixel(), (columns_ - inside.last) * pixel(), 0.0f);
       if (problem_.layout == InputLayout::Blocked)
-        load_blocked_row<Product>(image + (row * w + left) * kBlock, scale.block(group), shift.block(group), to);
+        load_blocked_row<Product>(image + (row * w + left) * kBlock, to);
       else if constexpr (std::is_same_v<X, float>)
-        load_contiguous_row(image + row * w + left, h * w, scale.block(0), shift.block(0), to);
+        load_contiguous_row(image + row * w + left, h * w, to);
     }
   }
 }
 
 template <class Product, class X>
-void DirectWindow::load_blocked_row(const X* from, const float* scale, const float* shift, float* to) const {
+void DirectWindow::load_blocked_row(const X* from, float* to) const {
   const Range inside = columns_inside();
-  for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
-    const auto load_pixels = [&](const auto& activation) {
-      for (int64_t j = inside.first; j < inside.last; ++j)
-        Product::store_neighbours(to + (j * kBlock + lane) / Product::kTerms,
-                                  activation(conv::load(from + j * source_step_ * kBlock + lane)));
-    };
-    if (!scale)
-      load_pixels(Unchanged{});
-    else
-      load_pixels(ScaleShiftRelu{conv::load(scale + lane), conv::load(shift + lane)});
-  }
+  for (int64_t lane = 0; lane < kBlock; lane += kLanes)
+    for (int64_t j = inside.first; j < inside.last; ++j)
+      Product::store_neighbours(to + (j * kBlock + lane) / Product::kTerms,
+                                conv::load(from + j * source_step_ * kBlock + lane));
 }
 
-void DirectWindow::load_contiguous_row(const float* from, int64_t channel_stride, const float* scale,
-                                       const float* shift, float* to) const {
+void DirectWindow::load_contiguous_row(const float* from, int64_t channel_stride, float* to) const {
   const Range inside = columns_inside();
   for (int64_t c = 0; c < problem_.group(); ++c)
-    for (int64_t j = inside.first; j < inside.last; ++j) {
-      float value = from[c * channel_stride + j * source_step_];
-      if (scale) {
-        value = scale[c] * value + shift[c];
-        value = value < 0 ? 0 : value;
-      }
-      to[j * problem_.group() + c] = value;
-    }
+    for (int64_t j = inside.first; j < inside.last; ++j)
+      to[j * problem_.group() + c] = from[c * channel_stride + j * source_step_];
 }
 
-#define INSTANTIATE(Product, X)                                                                   \
-  template void DirectWindow::load<Product, X>(const X*, int64_t, int64_t, const PaddedChannels&, \
-                                               const PaddedChannels&, float*) const
+#define INSTANTIATE(Product, X) template void DirectWindow::load<Product, X>(const X*, int64_t, int64_t, float*) const
 INSTANTIATE(Float32Product, float);
 INSTANTIATE(Float32Product, bfloat16);
 #if RINGGRAD_BFLOAT16_PRODUCTS

@@ -1,6 +1,5 @@
 // The part of an image that a unit of work of a direct convolution needs, copied into scratch memory: the border's
-// zeros are there, batch norm and ReLU are applied, and pixels between those a 1 x 1 filter of stride 2 visits are left
-// out.
+// zeros are there, and pixels between those a 1 x 1 filter of stride 2 visits are left out.
 #pragma once
 
 #include "core/cpu/conv/direct.h"
@@ -29,10 +28,9 @@ class DirectWindow {
   // Whether a phase's outputs of all rows follow each other in the window (filters of one column, such as 1 x 1).
   bool joins_rows(const AxisPhase& column) const { return in_step_ == 1 && columns_ == column.outputs; }
 
-  // Copies the window of a unit of image n. scale and shift: see Prologue. REQUIRES: `terms` is the product's.
+  // Copies the window of a unit of image n. REQUIRES: `terms` is the product's.
   template <class Product, class X>
-  void load(const X* x, int64_t n, int64_t unit, const PaddedChannels& scale, const PaddedChannels& shift,
-            float* window) const;
+  void load(const X* x, int64_t n, int64_t unit, float* window) const;
 
  private:
   struct Range {
@@ -40,9 +38,8 @@ class DirectWindow {
   };
   Range columns_inside() const;
   template <class Product, class X>
-  void load_blocked_row(const X* from, const float* scale, const float* shift, float* to) const;
-  void load_contiguous_row(const float* from, int64_t channel_stride, const float* scale, const float* shift,
-                           float* to) const;
+  void load_blocked_row(const X* from, float* to) const;
+  void load_contiguous_row(const float* from, int64_t channel_stride, float* to) const;
 
   const DirectProblem& problem_;
   int terms_;

@@ -1,5 +1,5 @@
-// The tiles of a Winograd convolution: where they lie in an image, how they are read (zeros beyond the border, batch
-// norm and ReLU applied) and written (clipped at the border).
+// The tiles of a Winograd convolution: where they lie in an image, how they are read (zeros beyond the border)
+// and written (clipped at the border).
 #pragma once
 
 #include <algorithm>
@@ -37,24 +37,15 @@ class TileCursor {
   int64_t rows_, columns_, image_, row_, column_;
 };
 
-// What happens to a number of the input on its way into a tile.
-struct Unchanged {
-  Vector operator()(Vector v) const { return v; }
-};
-struct ScaleShiftRelu {  // batch norm's normalisation and ReLU
-  Vector scale, shift;
-  Vector operator()(Vector v) const { return relu(v * scale + shift); }
-};
-
 // The transform F of the square of F::kIn pixels whose first one is (top, left) of an image; pixels outside are zero.
 // `plane` points to the first of the lanes in question of pixel (0, 0).
-template <class F, class T, class Activation, class Put>
+template <class F, class T, class Put>
 [[gnu::always_inline]] inline void transform_square(const T* plane, int64_t h, int64_t w, int64_t top, int64_t left,
-                                                    const Activation& activation, const Put& put) {
+                                                    const Put& put) {
   constexpr int kEdge = F::kIn;
   const T* const corner = plane + (top * w + left) * kBlock;
   if (top >= 0 && left >= 0 && top + kEdge <= h && left + kEdge <= w) {
-    transform<F>([&](int i, int j) { return activation(load(corner + (i * w + j) * kBlock)); }, put);
+    transform<F>([&](int i, int j) { return load(corner + (i * w + j) * kBlock); }, put);
     return;
   }
   bool row_inside[kEdge], column_inside[kEdge];
@@ -64,9 +55,7 @@ template <class F, class T, class Activation, class Put>
     column_inside[i] = left + i >= 0 && left + i < w;
   }
   transform<F>(
-      [&](int i, int j) {
-        return row_inside[i] && column_inside[j] ? activation(load(corner + (i * w + j) * kBlock)) : Vector{};
-      },
+      [&](int i, int j) { return row_inside[i] && column_inside[j] ? load(corner + (i * w + j) * kBlock) : Vector{}; },
       put);
 }
 

@@ -1,8 +1,11 @@
 // Forward pass and data gradient. Per block of tiles: input transform (from 6 x 6 pixels of 16 channels in registers to
 // 36 planes), 36 matrix products with the transformed filters, output transform.
 #include "core/cpu/blocking.h"
+#include "core/cpu/conv/bias.h"
 #include "core/cpu/conv/gemm.h"
 #include "core/cpu/conv/prefetch.h"
+#include "core/cpu/conv/thread_workspaces.h"
+#include "core/cpu/conv/tiles.h"
 #include "core/cpu/conv/transforms_stride2.h"
 #include "core/cpu/conv/winograd.h"
 #include "core/cpu/conv/winograd_filters.h"
@@ -13,7 +16,7 @@ namespace {
 
 // Note [Private and shared blocks]
 // Private: a thread takes a block of 12 to 48 tiles through all three stages. Its transforms, half a MiB, stay in the
-// second-level cache, and the filters' factors stream from the third level.
+// second-level cache, and the filters' factors, made beforehand, stream from the third level.
 // Shared: where the factors are larger than the caches (512 channels; the images are small there), all threads work on
 // one large block. They divide the channels of the input transform, then the panels of outputs; and each panel of
 // filters is transformed just before its use, so that 38 MB of factors never reach memory.
@@ -25,10 +28,9 @@ constexpr int64_t kPrivateFloats = 128 << 10;  // both transforms of a block: ha
 constexpr int64_t kLargestFactors = 16 << 20;  // bytes; more than this: shared
 constexpr int64_t kSharedTiles = 128;
 
-template <class Scheme, class Product>
-Blocking choose_blocking(const WinogradProblem& p, int64_t tile_count) {
-  const FactorLayout factors(p.filters, p.direction, Product::kTerms);
-  if (!keeps_factors<Product>(p)) {
+template <class Scheme>
+Blocking choose_blocking(const FactorLayout& factors, int64_t tile_count) {
+  if (factors.floats() * 4 > kLargestFactors) {
     const int64_t tiles = cpu::ceil_div(tile_count, cpu::ceil_div(tile_count, kSharedTiles));
     return {cpu::ceil_div(tiles, 4) * 4, true};
   }
@@ -41,33 +43,32 @@ class Convolution {
   static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge;
 
  public:
-  Convolution(const WinogradProblem& problem, const T* x, T* y, const Prologue& prologue, const Epilogue& epilogue)
+  Convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias, T* y)
       : p_(problem),
         x_(x),
+        w_(w),
         y_(y),
         grid_{p_.out.n, cpu::ceil_div(p_.out.h, Scheme::kOutputStep), cpu::ceil_div(p_.out.w, Scheme::kOutputStep)},
         layout_(p_.filters, p_.direction, Product::kTerms),
-        blocking_(choose_blocking<Scheme, Product>(p_, grid_.count())),
+        blocking_(choose_blocking<Scheme>(layout_, grid_.count())),
         units_(cpu::ceil_div(grid_.count(), blocking_.tiles)),
         input_plane_(blocking_.tiles * layout_.rows + kBlock),
         product_plane_(blocking_.tiles * kPanel + kBlock),
         streams_(should_stream(y, p_.out.numel())),
-        scale_(p_.stream, prologue.scale, p_.filters.c),
-        shift_(p_.stream, prologue.shift, p_.filters.c),
-        bias_(p_.stream, epilogue.bias, p_.filters.k),
-        sums_(p_.stream, epilogue, p_.filters.k, units_) {}
+        bias_(p_.stream, bias, p_.filters.k) {}
 
   void run() {
     if (blocking_.shared)
       run_shared();
     else
       run_private();
-    sums_.combine();
   }
 
  private:
   void run_private() {
-    ThreadWorkspaces workspaces(p_.stream, kProducts * (input_plane_ + product_plane_) + transform_floats());
+    const Workspace<float> factors(p_.stream, layout_.floats());
+    transform_filters(factors.data());
+    ThreadWorkspaces workspaces(p_.stream, kProducts * (input_plane_ + product_plane_));
     parallel_for(p_.stream, units_, 1, [&](int64_t unit, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
       float *const inputs = slice.data(), *const products = inputs + kProducts * input_plane_;
@@ -75,23 +76,36 @@ class Convolution {
       TilePrefetcher next(x_, p_.in, grid_, Scheme::kInputStep, (unit + 1) * blocking_.tiles, blocking_.tiles,
                           kProducts * layout_.panel_count());
       for (int64_t panel = 0; panel < layout_.panel_count(); ++panel)
-        make_panel(unit, panel, inputs, products, [&] { next.fetch(); });
+        make_panel(unit, panel, inputs, factors.data() + layout_.offset(panel), products, [&] { next.fetch(); });
       stream_fence();
     });
   }
 
   void run_shared() {
     const Workspace<float> inputs(p_.stream, kProducts * input_plane_);
-    ThreadWorkspaces workspaces(p_.stream, kProducts * product_plane_ + transform_floats());
+    ThreadWorkspaces workspaces(p_.stream, kProducts * product_plane_ + kFilterScratch + layout_.panel_floats());
     for (int64_t unit = 0; unit < units_; ++unit) {
       parallel_for(p_.stream, p_.in.blocks, 1,
                    [&](int64_t block, int64_t) { transform_inputs(unit, block, inputs.data()); });
       parallel_for(p_.stream, layout_.panel_count(), 1, [&](int64_t panel, int64_t) {
         const ThreadWorkspaces::Slice slice(workspaces);
-        make_panel(unit, panel, inputs.data(), slice.data(), [] {});
+        float *const scratch = slice.data() + kProducts * product_plane_, *const factors = scratch + kFilterScratch;
+        transform_panel(panel, scratch, factors);
+        make_panel(unit, panel, inputs.data(), factors, slice.data(), [] {});
         stream_fence();
       });
     }
+  }
+
+  void transform_filters(float* factors) const {
+    ThreadWorkspaces workspaces(p_.stream, kFilterScratch);
+    parallel_for(p_.stream, layout_.panel_count(), 1, [&](int64_t panel, int64_t) {
+      const ThreadWorkspaces::Slice slice(workspaces);
+      transform_panel(panel, slice.data(), factors + layout_.offset(panel));
+    });
+  }
+  void transform_panel(int64_t panel, float* scratch, float* factors) const {
+    transform_filter_panel<Scheme, Product>(w_, p_.filters, p_.direction, panel, scratch, factors);
   }
 
   int64_t tile_count(int64_t unit) const { return std::min(blocking_.tiles, grid_.count() - unit * blocking_.tiles); }
@@ -99,33 +113,20 @@ class Convolution {
   // 16 channels of all tiles of a unit: inputs[product][tile][channel].
   void transform_inputs(int64_t unit, int64_t block, float* inputs) const {
     for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
-      float* const to = inputs + (block * kBlock + lane) / Product::kTerms;
-      if (scale_.block(block))
-        transform_lanes(unit, block, lane,
-                        ScaleShiftRelu{load(scale_.block(block) + lane), load(shift_.block(block) + lane)}, to);
-      else
-        transform_lanes(unit, block, lane, Unchanged{}, to);
+      float* to = inputs + (block * kBlock + lane) / Product::kTerms;
+      TileCursor tile(grid_, unit * blocking_.tiles);
+      for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), to += layout_.rows)
+        transform_square<typename Scheme::Input>(
+            x_ + (tile.image() * p_.in.blocks + block) * p_.in.plane() + lane, p_.in.h, p_.in.w,
+            tile.row() * Scheme::kInputStep - p_.offset, tile.column() * Scheme::kInputStep - p_.offset,
+            [&](int i, int j, Vector v) { Product::store_neighbours(to + (i * Scheme::kEdge + j) * input_plane_, v); });
     }
-  }
-  template <class Activation>
-  void transform_lanes(int64_t unit, int64_t block, int64_t lane, Activation activation, float* to) const {
-    TileCursor tile(grid_, unit * blocking_.tiles);
-    for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), to += layout_.rows)
-      transform_square<typename Scheme::Input>(
-          x_ + (tile.image() * p_.in.blocks + block) * p_.in.plane() + lane, p_.in.h, p_.in.w,
-          tile.row() * Scheme::kInputStep - p_.offset, tile.column() * Scheme::kInputStep - p_.offset, activation,
-          [&](int i, int j, Vector v) { Product::store_neighbours(to + (i * Scheme::kEdge + j) * input_plane_, v); });
   }
 
   // One panel of output channels for all tiles of a unit. between() is called between the matrix products.
   template <class Between>
-  void make_panel(int64_t unit, int64_t panel, const float* inputs, float* products, Between between) const {
-    const float* factors = p_.factors + layout_.offset(panel);
-    if (!p_.factors) {
-      float* const own = products + kProducts * product_plane_;
-      transform_filter_panel<Scheme, Product>(p_.w, p_.filters, p_.direction, panel, own, own + kFilterScratch);
-      factors = own + kFilterScratch;
-    }
+  void make_panel(int64_t unit, int64_t panel, const float* inputs, const float* factors, float* products,
+                  Between between) const {
     const int64_t width = panel_width(panel, layout_.blocks);
     const int64_t whole = 0;
     for (int product = 0; product < kProducts; ++product) {
@@ -135,21 +136,12 @@ class Convolution {
       multiply<Product>(left, tile_count(unit), right, width, products + product * product_plane_, width, false);
     }
     for (int64_t block = 2 * panel; block < 2 * panel + width / kBlock; ++block)
-      for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
-        const float* const from = products + block % 2 * kBlock + lane;
-        float* const sums = sums_.block(unit, block);
-        if (sums)
-          transform_outputs<true>(unit, block, lane, from, width, sums + lane);
-        else
-          transform_outputs<false>(unit, block, lane, from, width, nullptr);
-      }
+      for (int64_t lane = 0; lane < kBlock; lane += kLanes)
+        transform_outputs(unit, block, lane, products + block % 2 * kBlock + lane, width);
   }
 
-  template <bool kSums>
-  void transform_outputs(int64_t unit, int64_t block, int64_t lane, const float* from, int64_t width,
-                         float* sums) const {
-    const Vector bias = bias_.block(block) ? load(bias_.block(block) + lane) : Vector{};
-    Vector sum{}, sum_of_squares{};
+  void transform_outputs(int64_t unit, int64_t block, int64_t lane, const float* from, int64_t width) const {
+    const Vector bias = bias_.load(block * kBlock + lane);
     TileCursor tile(grid_, unit * blocking_.tiles);
     for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), from += width) {
       const int64_t top = tile.row() * Scheme::kOutputStep, left = tile.column() * Scheme::kOutputStep;
@@ -164,17 +156,13 @@ class Convolution {
               stream(to + offset, v);
             else
               store(to + offset, v);
-            if constexpr (kSums) sum += v, sum_of_squares += v * v;
           });
     }
-    if constexpr (kSums) store(sums, sum), store(sums + kBlock, sum_of_squares);
   }
-
-  // Floats for one panel of factors, where they are not given.
-  int64_t transform_floats() const { return p_.factors ? 0 : kFilterScratch + layout_.panel_floats(); }
 
   const WinogradProblem& p_;
   const T* x_;
+  const float* w_;
   T* y_;
   TileGrid grid_;
   FactorLayout layout_;
@@ -182,65 +170,26 @@ class Convolution {
   int64_t units_;
   int64_t input_plane_, product_plane_;  // floats between planes: an odd number of cache lines
   bool streams_;
-  PaddedChannels scale_, shift_, bias_;
-  PartialSums sums_;
+  Bias bias_;
 };
 
 }  // namespace
 
-template <class Product>
-int64_t factor_floats(const WinogradProblem& p) {
-  return FactorLayout(p.filters, p.direction, Product::kTerms).floats();
-}
-
-template <class Product>
-bool keeps_factors(const WinogradProblem& p) {
-  return factor_floats<Product>(p) * 4 <= kLargestFactors;
-}
-
-template <class Scheme, class Product>
-void transform_filters(const WinogradProblem& p, float* factors) {
-  const FactorLayout layout(p.filters, p.direction, Product::kTerms);
-  ThreadWorkspaces workspaces(p.stream, kFilterScratch);
-  parallel_for(p.stream, layout.panel_count(), 1, [&](int64_t panel, int64_t) {
-    const ThreadWorkspaces::Slice slice(workspaces);
-    float* const to = factors + layout.offset(panel);
-    transform_filter_panel<Scheme, Product>(p.w, p.filters, p.direction, panel, slice.data(), to);
-  });
-}
-
 template <class Scheme, class Product, class T>
-void winograd_convolution(const WinogradProblem& p, const T* x, T* y, const Prologue& prologue,
-                          const Epilogue& epilogue) {
-  WinogradProblem problem = p;
-  std::optional<Workspace<float>> factors;
-  if (!p.factors && keeps_factors<Product>(p)) {
-    factors.emplace(p.stream, factor_floats<Product>(p));
-    transform_filters<Scheme, Product>(p, factors->data());
-    problem.factors = factors->data();
-  }
-  Convolution<Scheme, Product, T>(problem, x, y, prologue, epilogue).run();
+void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias, T* y) {
+  Convolution<Scheme, Product, T>(problem, x, w, bias, y).run();
 }
 
-#define INSTANTIATE(Scheme, Product, T)                                                                         \
-  template void winograd_convolution<Scheme, Product, T>(const WinogradProblem&, const T*, T*, const Prologue&, \
-                                                         const Epilogue&)
+#define INSTANTIATE(Scheme, Product, T)                                                                                \
+  template void winograd_convolution<Scheme, Product, T>(const WinogradProblem&, const T*, const float*, const float*, \
+                                                         T*)
 #define INSTANTIATE_SCHEMES(Product, T) \
   INSTANTIATE(F43, Product, T);         \
   INSTANTIATE(F25, Product, T);         \
   INSTANTIATE(Stride2, Product, T);     \
   INSTANTIATE(Stride2Backward, Product, T)
-#define INSTANTIATE_PRODUCT(Product)                                                 \
-  template bool keeps_factors<Product>(const WinogradProblem&);                      \
-  template int64_t factor_floats<Product>(const WinogradProblem&);                   \
-  template void transform_filters<F43, Product>(const WinogradProblem&, float*);     \
-  template void transform_filters<F25, Product>(const WinogradProblem&, float*);     \
-  template void transform_filters<Stride2, Product>(const WinogradProblem&, float*); \
-  template void transform_filters<Stride2Backward, Product>(const WinogradProblem&, float*)
-INSTANTIATE_PRODUCT(Float32Product);
 INSTANTIATE_SCHEMES(Float32Product, float);
 #if RINGGRAD_BFLOAT16_PRODUCTS
-INSTANTIATE_PRODUCT(BFloat16Product);
 INSTANTIATE_SCHEMES(BFloat16Product, float);
 INSTANTIATE_SCHEMES(BFloat16Product, bfloat16);
 #endif

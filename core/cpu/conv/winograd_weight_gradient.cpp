@@ -3,6 +3,8 @@
 #include "core/cpu/blocking.h"
 #include "core/cpu/conv/gemm.h"
 #include "core/cpu/conv/prefetch.h"
+#include "core/cpu/conv/thread_workspaces.h"
+#include "core/cpu/conv/tiles.h"
 #include "core/cpu/conv/transforms_stride2.h"
 #include "core/cpu/conv/winograd.h"
 #include "core/parallel.h"
@@ -73,7 +75,7 @@ class WeightGradient {
   static constexpr int kTaps = Scheme::Filter::kIn * Scheme::Filter::kIn;
 
  public:
-  WeightGradient(const WinogradProblem& problem, const T* x, const T* dy, float* dw, const Prologue& prologue)
+  WeightGradient(const WinogradProblem& problem, const T* x, const T* dy, float* dw)
       : p_(problem),
         x_(x),
         dy_(dy),
@@ -82,9 +84,7 @@ class WeightGradient {
         blocking_(choose_blocking()),
         units_(cpu::ceil_div(grid_.count(), blocking_.tiles)),
         x_panels_{p_.in.blocks, blocking_.tiles, kProducts},
-        dy_panels_{p_.out.blocks, blocking_.tiles, kProducts},
-        scale_(p_.stream, prologue.scale, p_.filters.c),
-        shift_(p_.stream, prologue.shift, p_.filters.c) {}
+        dy_panels_{p_.out.blocks, blocking_.tiles, kProducts} {}
 
   void run() {
     if (blocking_.parts)
@@ -168,33 +168,25 @@ class WeightGradient {
 
   // 16 channels of all tiles of a unit.
   void transform_x(int64_t unit, int64_t block, float* panels) const {
-    for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
-      const auto transform_lanes = [&](auto activation) {
-        transform_operand<typename Scheme::Input>(x_, p_.in, x_panels_, Scheme::kInputStep, p_.offset, unit, block,
-                                                  lane, activation, panels);
-      };
-      if (!scale_.block(block))
-        transform_lanes(Unchanged{});
-      else
-        transform_lanes(ScaleShiftRelu{load(scale_.block(block) + lane), load(shift_.block(block) + lane)});
-    }
+    for (int64_t lane = 0; lane < kBlock; lane += kLanes)
+      transform_operand<typename Scheme::Input>(x_, p_.in, x_panels_, Scheme::kInputStep, p_.offset, unit, block, lane,
+                                                panels);
   }
   void transform_dy(int64_t unit, int64_t block, float* panels) const {
     for (int64_t lane = 0; lane < kBlock; lane += kLanes)
       transform_operand<typename Scheme::OutputAdjoint>(dy_, p_.out, dy_panels_, Scheme::kOutputStep, 0, unit, block,
-                                                        lane, Unchanged{}, panels);
+                                                        lane, panels);
   }
-  template <class F, class Activation>
+  template <class F>
   void transform_operand(const T* image, const BlockedShape& shape, const Panels<Product>& layout, int64_t step,
-                         int64_t offset, int64_t unit, int64_t block, int64_t lane, const Activation& activation,
-                         float* panels) const {
+                         int64_t offset, int64_t unit, int64_t block, int64_t lane, float* panels) const {
     const int64_t panel = block / 2;
     TileWriter<Product, kProducts> writer(panels + layout.offset(panel) + block % 2 * kBlock + lane,
                                           panel_width(panel, shape.blocks), layout.plane(panel));
     TileCursor tile(grid_, unit * blocking_.tiles);
     for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), writer.next_tile())
       transform_square<F>(image + (tile.image() * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
-                          tile.row() * step - offset, tile.column() * step - offset, activation,
+                          tile.row() * step - offset, tile.column() * step - offset,
                           [&](int i, int j, Vector v) { writer.put(i * Scheme::kEdge + j, v); });
     writer.finish();
   }
@@ -249,20 +241,18 @@ class WeightGradient {
   Blocking blocking_;
   int64_t units_;
   Panels<Product> x_panels_, dy_panels_;
-  PaddedChannels scale_, shift_;
 };
 
 }  // namespace
 
 template <class Scheme, class Product, class T>
-void winograd_weight_gradient(const WinogradProblem& p, const T* x, const T* dy, float* dw, const Prologue& prologue) {
+void winograd_weight_gradient(const WinogradProblem& p, const T* x, const T* dy, float* dw) {
   if (p.in.n == 0) return static_cast<void>(std::fill_n(dw, p.filters.k * p.filters.c * p.filters.taps, 0.0f));
-  WeightGradient<Scheme, Product, T>(p, x, dy, dw, prologue).run();
+  WeightGradient<Scheme, Product, T>(p, x, dy, dw).run();
 }
 
-#define INSTANTIATE(Scheme, Product, T)                                                                          \
-  template void winograd_weight_gradient<Scheme, Product, T>(const WinogradProblem&, const T*, const T*, float*, \
-                                                             const Prologue&)
+#define INSTANTIATE(Scheme, Product, T) \
+  template void winograd_weight_gradient<Scheme, Product, T>(const WinogradProblem&, const T*, const T*, float*)
 #define INSTANTIATE_SCHEMES(Product, T) \
   INSTANTIATE(F43, Product, T);         \
   INSTANTIATE(F25, Product, T);         \
