@@ -103,11 +103,11 @@ class Images {
 template <class T>
 class LayerStep {
  public:
-  LayerStep(Stream stream, const Layer& layer, Method method)
+  LayerStep(Stream stream, const Layer& layer, Algorithm algorithm)
       : stream_(stream),
         g_(layer.g),
         first_(layer.first),
-        method_(method),
+        algorithm_(algorithm),
         x_(stream, first_ ? 0 : input_shape(g_).numel()),
         dx_(stream, first_ ? 0 : input_shape(g_).numel()),
         y_(stream, output_shape(g_).numel()),
@@ -118,48 +118,47 @@ class LayerStep {
 
   void forward() {
     if (first_) return forward_nchw(stream_, g_, nchw_.data(), w_.data(), nullptr, y_.data());
-    conv::forward(stream_, g_, method_, x_.data(), w_.data(), nullptr, y_.data());
+    conv::forward(stream_, g_, algorithm_, x_.data(), w_.data(), nullptr, y_.data());
   }
   void backward_input() {
-    if (!first_) conv::backward_input(stream_, g_, method_, dy_.data(), w_.data(), dx_.data());
+    if (!first_) conv::backward_input(stream_, g_, algorithm_, dy_.data(), w_.data(), dx_.data());
   }
   void backward_weight() {
     if (first_) return backward_weight_nchw(stream_, g_, nchw_.data(), dy_.data(), dw_.data());
-    conv::backward_weight(stream_, g_, method_, x_.data(), dy_.data(), dw_.data());
+    conv::backward_weight(stream_, g_, algorithm_, x_.data(), dy_.data(), dw_.data());
   }
 
  private:
   Stream stream_;
   Conv2dGeometry g_;
   bool first_;
-  Method method_;
+  Algorithm algorithm_;
   Images<T> x_, dx_, y_, dy_;
   Images<float> nchw_, w_, dw_;
 };
 
-// Three ways to train, whose times are added up: float32; bfloat16 products of float32 images; bfloat16 images.
-constexpr const char* kWays[] = {"f32", "bf16 products", "bf16 images"};
+// The types of images, whose times are added up.
+constexpr const char* kImages[] = {"float32", "bfloat16"};
 
 // Prints a layer's rows and adds the times of one step to sums.
-void bench(Stream stream, const Layer& layer, int repetitions, bool processor_time, double (&sums)[3]) {
+void bench(Stream stream, const Layer& layer, int repetitions, bool processor_time, double (&sums)[2]) {
   struct Row {
     Algorithm algorithm;
-    int way;
+    int images;
   };
   std::vector<Row> rows;
   std::vector<Contestant> contestants;
-  const auto add = [&]<class T>(Method method, int way) {
-    if (!supports(layer.g, method) || (layer.first && method.algorithm == Algorithm::Winograd)) return;
-    const auto step = std::make_shared<LayerStep<T>>(stream, layer, method);
-    rows.push_back({method.algorithm, way});
+  const auto add = [&]<class T>(Algorithm algorithm, int images) {
+    if (!supports(layer.g, algorithm) || (layer.first && algorithm == Algorithm::Winograd)) return;
+    const auto step = std::make_shared<LayerStep<T>>(stream, layer, algorithm);
+    rows.push_back({algorithm, images});
     contestants.push_back({[step] { step->forward(); }});
     contestants.push_back({[step] { step->backward_input(); }});
     contestants.push_back({[step] { step->backward_weight(); }});
   };
   for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
-    add.operator()<float>({algorithm, Precision::Float32}, 0);
-    add.operator()<float>({algorithm, Precision::BFloat16}, 1);
-    add.operator()<bfloat16>({algorithm, Precision::BFloat16}, 2);
+    add.operator()<float>(algorithm, 0);
+    add.operator()<bfloat16>(algorithm, 1);
   }
   race(contestants, repetitions, processor_time);
 
@@ -168,13 +167,14 @@ void bench(Stream stream, const Layer& layer, int repetitions, bool processor_ti
   for (size_t i = 0; i < rows.size(); ++i) {
     const Contestant* const c = &contestants[3 * i];
     const bool chosen = layer.first || fastest_algorithm(g) == rows[i].algorithm;
-    fmt::print("{:18} x{} {:8} {:13} {}", layer.name, layer.count,
-               rows[i].algorithm == Algorithm::Direct ? "direct" : "winograd", kWays[rows[i].way], chosen ? '*' : ' ');
+    fmt::print("{:18} x{} {:8} {:8} {}", layer.name, layer.count,
+               rows[i].algorithm == Algorithm::Direct ? "direct" : "winograd", kImages[rows[i].images],
+               chosen ? '*' : ' ');
     for (int pass : {0, 1, 2})
       fmt::print("  {:6.2f} ({:6.2f}) {:4.0f}", c[pass].median(), c[pass].times[0],
                  c[pass].median() < 1e-3 ? 0 : operations / c[pass].median());
     fmt::print("\n");
-    for (int pass : {0, 1, 2}) sums[rows[i].way] += chosen ? c[pass].median() * layer.count : 0;
+    for (int pass : {0, 1, 2}) sums[rows[i].images] += chosen ? c[pass].median() * layer.count : 0;
   }
   std::fflush(stdout);
 }
@@ -192,11 +192,11 @@ int main(int argc, char** argv) {
              "weight gradient");
   for (const auto& [name, layers] :
        {std::pair{"ResNet-18, batch 64", resnet18()}, {"ResNet-20, batch 128", resnet20()}}) {
-    double sums[3] = {};
+    double sums[2] = {};
     for (const Layer& layer : layers)
       if (std::string(layer.name).find(part) != std::string::npos)
         bench(stream, layer, repetitions, pool.threads() == 1, sums);
-    for (int way = 0; way < 3; ++way)
-      if (sums[way] > 0) fmt::print("{}, {}: {:.1f} ms\n", name, kWays[way], sums[way]);
+    for (int images : {0, 1})
+      if (sums[images] > 0) fmt::print("{}, {}: {:.1f} ms\n", name, kImages[images], sums[images]);
   }
 }

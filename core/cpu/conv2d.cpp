@@ -16,8 +16,7 @@ std::atomic<ConvAlgorithm> chosen_algorithm{ConvAlgorithm::Auto};
 bool fits_blocked_kernels(const Tensor& x, const Conv2dOptions& o) {
   const auto& [stride, padding, dilation, groups] = o;
   return stride.h == stride.w && padding.h == padding.w && dilation == Pair(1) && groups == 1 &&
-         (x.dtype() == DType::Float32 ||
-          (x.dtype() == DType::BFloat16 && conv::supports({}, {.precision = conv::Precision::BFloat16})));
+         (x.dtype() == DType::Float32 || x.dtype() == DType::BFloat16);
 }
 
 }  // namespace
@@ -39,13 +38,11 @@ conv::Conv2dGeometry geometry(const Tensor& x, const Tensor& w, const Conv2dOpti
                                options.stride.h, options.padding.h);
 }
 
-template <class T>
-conv::Method method(const conv::Conv2dGeometry& g) {
-  const auto precision = std::is_same_v<T, bfloat16> ? conv::Precision::BFloat16 : conv::Precision::Float32;
+conv::Algorithm algorithm(const conv::Conv2dGeometry& g) {
   const ConvAlgorithm wanted = conv_algorithm();
-  if (wanted == ConvAlgorithm::Auto) return {conv::fastest_algorithm(g), precision};
-  const bool winograd = wanted == ConvAlgorithm::Winograd && conv::supports(g, {conv::Algorithm::Winograd, precision});
-  return {winograd ? conv::Algorithm::Winograd : conv::Algorithm::Direct, precision};
+  if (wanted == ConvAlgorithm::Auto) return conv::fastest_algorithm(g);
+  const bool winograd = wanted == ConvAlgorithm::Winograd && conv::supports(g, conv::Algorithm::Winograd);
+  return winograd ? conv::Algorithm::Winograd : conv::Algorithm::Direct;
 }
 
 // Calls run.operator()<T>() with the type of blocked images.
@@ -64,7 +61,7 @@ void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w
     if (x.layout() == Layout::Strided)
       conv::forward_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), w_data, b_data, y.data<T>());
     else
-      conv::forward(stream, g, method<T>(g), x.data<T>(), w_data, b_data, y.data<T>());
+      conv::forward(stream, g, algorithm(g), x.data<T>(), w_data, b_data, y.data<T>());
   });
 }
 
@@ -74,7 +71,7 @@ void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy
   const conv::Conv2dGeometry g = geometry(dx, w, options);
   const Tensor filters = in_dtype(w, DType::Float32);
   visit_images(dy, [&]<class T>() {
-    conv::backward_input(stream, g, method<T>(g), dy.data<T>(), filters.data<float>(), dx.data<T>());
+    conv::backward_input(stream, g, algorithm(g), dy.data<T>(), filters.data<float>(), dx.data<T>());
   });
 }
 
@@ -88,7 +85,7 @@ void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& d
     if (x.layout() == Layout::Strided)
       conv::backward_weight_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), dy.data<T>(), dw.data<float>());
     else
-      conv::backward_weight(stream, g, method<T>(g), x.data<T>(), dy.data<T>(), dw.data<float>());
+      conv::backward_weight(stream, g, algorithm(g), x.data<T>(), dy.data<T>(), dw.data<float>());
   });
 }
 

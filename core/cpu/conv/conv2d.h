@@ -1,12 +1,12 @@
 // Two-dimensional convolution on channel-blocked images, for training: forward pass, data gradient, weight gradient.
 //
-//   x  [N, ⌈C/16⌉, H, W, 16]     y, dy  [N, ⌈K/16⌉, OH, OW, 16]     float32, or bfloat16 with products in bfloat16
+//   x  [N, ⌈C/16⌉, H, W, 16]     y, dy  [N, ⌈K/16⌉, OH, OW, 16]     float32, or bfloat16 (see ProductOf)
 //   w, dw  [K, C, R, S]          float32
 //
 // Images are aligned to their element (to 64 bytes for full speed) and their padding channels are zero, in and out; NaN
 // and infinity may reach them. Outputs are overwritten. Results do not depend on the number of threads. The caller has
 // made the geometry with conv2d_geometry. Every function may be called by several threads at once, and throws
-// NotImplementedError for a method that supports() denies, OutOfMemoryError.
+// NotImplementedError for an algorithm that supports() denies, OutOfMemoryError.
 #pragma once
 
 #include "core/cpu/conv/geometry.h"
@@ -15,30 +15,28 @@
 
 namespace ringgrad::conv {
 
+// Relative errors (rms): float32 2e-7 to 2e-6 whatever the algorithm; bfloat16 0.3 % direct, 1 % Winograd with products
+// of pairs. Direct weight gradients are computed in float32 products either way.
 enum class Algorithm {
   Direct,    // every geometry
   Winograd,  // 3 x 3 with stride 1, or with stride 2 and padding 1; 5 x 5 with stride 1
 };
 
-struct Method {
-  Algorithm algorithm = Algorithm::Direct;
-  // BFloat16 only on processors with AVX512_BF16. Relative errors (rms): float32 2e-7 to 2e-6 whatever the algorithm;
-  // bfloat16 0.3 % direct, 1 % Winograd. Direct weight gradients are computed in float32 either way.
-  Precision precision = Precision::Float32;
-};
-bool supports(const Conv2dGeometry& geometry, Method method);
+bool supports(const Conv2dGeometry& geometry, Algorithm algorithm);
 
 // The fastest algorithm for a geometry, by rules measured on AVX-512 (see bench/conv_bench.cpp).
 Algorithm fastest_algorithm(const Conv2dGeometry& geometry);
 
-// T: float, or bfloat16 where the method's precision is BFloat16. bias [K] is added to y; null: none.
+// T: float or bfloat16. bias [K] is added to y; null: none.
 template <class T>
-void forward(Stream stream, const Conv2dGeometry& geometry, Method method, const T* x, const float* w,
+void forward(Stream stream, const Conv2dGeometry& geometry, Algorithm algorithm, const T* x, const float* w,
              const float* bias, T* y);
 template <class T>
-void backward_input(Stream stream, const Conv2dGeometry& geometry, Method method, const T* dy, const float* w, T* dx);
+void backward_input(Stream stream, const Conv2dGeometry& geometry, Algorithm algorithm, const T* dy, const float* w,
+                    T* dx);
 template <class T>
-void backward_weight(Stream stream, const Conv2dGeometry& geometry, Method method, const T* x, const T* dy, float* dw);
+void backward_weight(Stream stream, const Conv2dGeometry& geometry, Algorithm algorithm, const T* x, const T* dy,
+                     float* dw);
 
 // The same for first layers: x is [N, C, H, W] contiguous float32; y and dy are channel-blocked. Always direct and in
 // float32 products, whatever T.

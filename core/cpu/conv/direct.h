@@ -79,8 +79,8 @@ template <class Product>
 void prepare_direct_filters(const DirectProblem& problem, const float* w, float* prepared);
 
 // y (blocked) = the convolution of x with w [K, C, R, S], plus bias[channel of y] (null: none). X and Y: float or
-// bfloat16; a contiguous x is float. BFloat16Product needs a blocked x.
-template <class Product, class X, class Y>
+// bfloat16; a contiguous x is float. X decides the product.
+template <class X, class Y>
 void direct_convolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, Y* y);
 
 // dw [K, C, R, S] from x and dy (blocked), in float32 products. REQUIRES: direction Forward.

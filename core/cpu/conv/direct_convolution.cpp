@@ -15,8 +15,10 @@ namespace {
 
 constexpr int64_t kUnitPixels = 128;
 
-template <class Product, class X, class Y>
+template <class X, class Y>
 class DirectConvolution {
+  using Product = ProductOf<X>;
+
  public:
   DirectConvolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, Y* y)
       : p_(problem),
@@ -116,18 +118,15 @@ class DirectConvolution {
 
 }  // namespace
 
-template <class Product, class X, class Y>
+template <class X, class Y>
 void direct_convolution(const DirectProblem& p, const X* x, const float* w, const float* bias, Y* y) {
-  DirectConvolution<Product, X, Y>(p, x, w, bias, y).run();
+  DirectConvolution<X, Y>(p, x, w, bias, y).run();
 }
 
-#define INSTANTIATE(Product, X, Y) \
-  template void direct_convolution<Product>(const DirectProblem&, const X*, const float*, const float*, Y*)
-INSTANTIATE(Float32Product, float, float);
-INSTANTIATE(Float32Product, float, bfloat16);
-#if RINGGRAD_BFLOAT16_PRODUCTS
-INSTANTIATE(BFloat16Product, float, float);
-INSTANTIATE(BFloat16Product, bfloat16, bfloat16);
-#endif
+#define INSTANTIATE(X, Y) \
+  template void direct_convolution(const DirectProblem&, const X*, const float*, const float*, Y*)
+INSTANTIATE(float, float);
+INSTANTIATE(float, bfloat16);
+INSTANTIATE(bfloat16, bfloat16);
 
 }  // namespace ringgrad::conv

@@ -72,7 +72,6 @@ void DirectWindow::load_contiguous_row(const float* from, int64_t channel_stride
 INSTANTIATE(Float32Product, float);
 INSTANTIATE(Float32Product, bfloat16);
 #if RINGGRAD_BFLOAT16_PRODUCTS
-INSTANTIATE(BFloat16Product, float);
 INSTANTIATE(BFloat16Product, bfloat16);
 #endif
 

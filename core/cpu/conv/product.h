@@ -4,11 +4,11 @@
 // included, is the same.
 #pragma once
 
+#include <type_traits>
+
 #include "core/cpu/conv/vector.h"
 
 namespace ringgrad::conv {
-
-enum class Precision { Float32, BFloat16 };  // of the numbers that are multiplied; sums are float32
 
 struct Float32Product {
   static constexpr int kTerms = 1;  // numbers in a word
@@ -33,8 +33,14 @@ struct BFloat16Product {
     return reinterpret_cast<Vector>(low | (high << 16));
   }
 };
+// In which images of type T are multiplied.
+template <class T>
+using ProductOf = std::conditional_t<std::is_same_v<T, bfloat16>, BFloat16Product, Float32Product>;
 #else
 #define RINGGRAD_BFLOAT16_PRODUCTS 0
+// A processor without products of pairs widens bfloat16 numbers: they take half the memory, and as many operations.
+template <class T>
+using ProductOf = Float32Product;
 #endif
 
 }  // namespace ringgrad::conv

@@ -15,13 +15,12 @@ struct WinogradProblem {
   Direction direction;
 };
 
-// y = the convolution of x with w [K, C, R, S], plus bias[channel of y] (null: none). T: float, or bfloat16 with
-// BFloat16Product.
-template <class Scheme, class Product, class T>
+// y = the convolution of x with w [K, C, R, S], plus bias[channel of y] (null: none). T: float or bfloat16.
+template <class Scheme, class T>
 void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias, T* y);
 
 // dw [K, C, R, S] from x and dy, the input and output images of the forward pass. REQUIRES: direction Forward.
-template <class Scheme, class Product, class T>
+template <class Scheme, class T>
 void winograd_weight_gradient(const WinogradProblem& problem, const T* x, const T* dy, float* dw);
 
 }  // namespace ringgrad::conv

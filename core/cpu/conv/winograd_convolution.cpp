@@ -38,8 +38,9 @@ Blocking choose_blocking(const FactorLayout& factors, int64_t tile_count) {
   return {std::clamp<int64_t>((kPrivateFloats / floats_per_tile + 6) / 12 * 12, 12, 48), false};
 }
 
-template <class Scheme, class Product, class T>
+template <class Scheme, class T>
 class Convolution {
+  using Product = ProductOf<T>;
   static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge;
 
  public:
@@ -175,23 +176,19 @@ class Convolution {
 
 }  // namespace
 
-template <class Scheme, class Product, class T>
+template <class Scheme, class T>
 void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias, T* y) {
-  Convolution<Scheme, Product, T>(problem, x, w, bias, y).run();
+  Convolution<Scheme, T>(problem, x, w, bias, y).run();
 }
 
-#define INSTANTIATE(Scheme, Product, T)                                                                                \
-  template void winograd_convolution<Scheme, Product, T>(const WinogradProblem&, const T*, const float*, const float*, \
-                                                         T*)
-#define INSTANTIATE_SCHEMES(Product, T) \
-  INSTANTIATE(F43, Product, T);         \
-  INSTANTIATE(F25, Product, T);         \
-  INSTANTIATE(Stride2, Product, T);     \
-  INSTANTIATE(Stride2Backward, Product, T)
-INSTANTIATE_SCHEMES(Float32Product, float);
-#if RINGGRAD_BFLOAT16_PRODUCTS
-INSTANTIATE_SCHEMES(BFloat16Product, float);
-INSTANTIATE_SCHEMES(BFloat16Product, bfloat16);
-#endif
+#define INSTANTIATE(Scheme, T) \
+  template void winograd_convolution<Scheme>(const WinogradProblem&, const T*, const float*, const float*, T*)
+#define INSTANTIATE_SCHEMES(T) \
+  INSTANTIATE(F43, T);         \
+  INSTANTIATE(F25, T);         \
+  INSTANTIATE(Stride2, T);     \
+  INSTANTIATE(Stride2Backward, T)
+INSTANTIATE_SCHEMES(float);
+INSTANTIATE_SCHEMES(bfloat16);
 
 }  // namespace ringgrad::conv

@@ -69,8 +69,9 @@ class TileWriter {
   Vector first_[Product::kTerms == 1 ? 1 : kProducts];
 };
 
-template <class Scheme, class Product, class T>
+template <class Scheme, class T>
 class WeightGradient {
+  using Product = ProductOf<T>;
   static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge, kFactors = 36;
   static constexpr int kTaps = Scheme::Filter::kIn * Scheme::Filter::kIn;
 
@@ -245,22 +246,19 @@ class WeightGradient {
 
 }  // namespace
 
-template <class Scheme, class Product, class T>
+template <class Scheme, class T>
 void winograd_weight_gradient(const WinogradProblem& p, const T* x, const T* dy, float* dw) {
   if (p.in.n == 0) return static_cast<void>(std::fill_n(dw, p.filters.k * p.filters.c * p.filters.taps, 0.0f));
-  WeightGradient<Scheme, Product, T>(p, x, dy, dw).run();
+  WeightGradient<Scheme, T>(p, x, dy, dw).run();
 }
 
-#define INSTANTIATE(Scheme, Product, T) \
-  template void winograd_weight_gradient<Scheme, Product, T>(const WinogradProblem&, const T*, const T*, float*)
-#define INSTANTIATE_SCHEMES(Product, T) \
-  INSTANTIATE(F43, Product, T);         \
-  INSTANTIATE(F25, Product, T);         \
-  INSTANTIATE(Stride2, Product, T)
-INSTANTIATE_SCHEMES(Float32Product, float);
-#if RINGGRAD_BFLOAT16_PRODUCTS
-INSTANTIATE_SCHEMES(BFloat16Product, float);
-INSTANTIATE_SCHEMES(BFloat16Product, bfloat16);
-#endif
+#define INSTANTIATE(Scheme, T) \
+  template void winograd_weight_gradient<Scheme>(const WinogradProblem&, const T*, const T*, float*)
+#define INSTANTIATE_SCHEMES(T) \
+  INSTANTIATE(F43, T);         \
+  INSTANTIATE(F25, T);         \
+  INSTANTIATE(Stride2, T)
+INSTANTIATE_SCHEMES(float);
+INSTANTIATE_SCHEMES(bfloat16);
 
 }  // namespace ringgrad::conv
