@@ -5,9 +5,8 @@
 // a CUDA graph. Tensors on the CPU travel through `host`, the ranks' group over TCP or shared memory, which also tells
 // the ranks NCCL's name for theirs.
 //
-// NCCL's kernels wait forever for a rank that has died. A thread of the group therefore looks after them: when a
-// collective is not done in time, or NCCL reports an error, it ends the communicator, on which the device's work ends,
-// and gives up `host`, so that the other ranks learn the reason. The collective's Work and every later call throw it.
+// When a collective is not done in time, or NCCL reports an error, the group is given up: the device's work ends, and
+// the collective's Work and every later call throw the reason (nccl_communicator.h).
 #pragma once
 
 #include <chrono>
@@ -16,14 +15,32 @@
 #include "distributed/process_group.h"
 #include "distributed/rendezvous.h"
 
+struct ncclComm;
+
 namespace ringgrad {
+
+namespace cuda {
+class OwnedStream;
+}
+class NcclCommunicator;
+
+enum class NcclAllReduce : uint8_t {
+  Library,  // ncclAllReduce
+  Ring,     // ours over ncclSend and ncclRecv (nccl_ring.h): what NCCL does, to read and to measure
+};
+
+struct NcclOptions {
+  NcclAllReduce all_reduce = NcclAllReduce::Library;
+  // Of the ring. One small enough to overlap and large enough not to be all latency; not yet measured on a GPU.
+  size_t segment_bytes = 4 << 20;
+  std::chrono::milliseconds timeout = default_timeout();  // of connecting, and of every collective
+};
 
 class NcclProcessGroup final : public ProcessGroup {
  public:
   // Collective. `device` is this rank's, a CUDA device. Throws TimeoutError when NCCL has not connected the ranks in
   // time, CudaError when it cannot.
-  NcclProcessGroup(std::shared_ptr<ProcessGroup> host, Device device,
-                   std::chrono::milliseconds timeout = default_timeout());
+  NcclProcessGroup(std::shared_ptr<ProcessGroup> host, Device device, const NcclOptions& options = {});
   // Gives up what is under way, as an exception that unwinds would leave it.
   ~NcclProcessGroup() override;
 
@@ -34,16 +51,17 @@ class NcclProcessGroup final : public ProcessGroup {
   void abort(const std::string& reason, FailureKind kind) override;
 
  private:
-  class Communicator;  // knows NCCL
   class Pending;
 
   Work issue(Collective collective) override;
   Work issue_on_host(const Collective& collective);
+  void call_nccl(const Collective& collective, ncclComm* comm);
 
   std::shared_ptr<ProcessGroup> host_;
   Device device_;
-  std::chrono::milliseconds timeout_;
-  std::shared_ptr<Communicator> communicator_;
+  NcclOptions options_;
+  std::unique_ptr<cuda::OwnedStream> adding_;  // of the ring, or nullptr
+  std::shared_ptr<NcclCommunicator> communicator_;
 };
 
 }  // namespace ringgrad

@@ -45,6 +45,7 @@ CUDA_VENDOR_INCLUDE = re.compile(
     r"^(cuda|cublas|cudnn|cufft|curand|cusparse|cusolver|nccl|nvtx|nvml|nvrtc|nvToolsExt|mma\.h|cooperative_groups"
     r"|device_launch_parameters|cub/|thrust/|cutlass/|cute/)"
 )
+NCCL_FILE = re.compile(r"^distributed/nccl_\w+\.cpp$")
 VENDOR_NAME = re.compile(
     r"\b(Eigen::|dnnl::|dnnl_\w+|(cuda|cublas|cublasLt|cudnn|nccl)[A-Z]\w*_t\b|CU(stream|event)\b)"
 )
@@ -80,7 +81,7 @@ def layers(tree):
             name = source.path.split("/")[-1]
             if source.folder == "distributed" and re.search(r"(data_parallel|sync_batch_norm)\.(h|cpp)$", name):
                 allowed.add("nn")  # what wraps or changes a Module
-            if source.path == "distributed/nccl_process_group.cpp" and path.startswith("cuda_kernels/runtime/"):
+            if NCCL_FILE.match(source.path) and path.startswith("cuda_kernels/runtime/"):
                 continue  # the only arrow into cuda_kernels
             if target not in allowed:
                 sees = ", ".join(sorted(allowed)) or "nothing"
@@ -119,11 +120,11 @@ def roots(tree):
 
 
 def vendors(tree):
-    """Eigen and oneDNN only in core/cpu/**.cpp, CUDA only in cuda_kernels and NCCL's file, no vendor type in headers."""
+    """Eigen and oneDNN only in core/cpu/**.cpp, CUDA only in cuda_kernels and NCCL's files, no vendor type in headers."""
     breaches = []
     for source in tree.cpp:
         on_cpu = source.path.startswith("core/cpu/") and source.suffix == ".cpp"
-        on_cuda = source.folder == "cuda_kernels" or source.path == "distributed/nccl_process_group.cpp"
+        on_cuda = source.folder == "cuda_kernels" or NCCL_FILE.match(source.path)
         for line, path, quoted in source.includes:
             if CPU_VENDOR_INCLUDE.match(path) and not on_cpu:
                 breaches.append(

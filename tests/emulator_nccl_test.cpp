@@ -1,64 +1,20 @@
-// The NCCL process group over emulated devices, a thread for each rank: collectives, failures, capture, and
+// The NCCL process group over emulated devices, a thread for each rank: collectives, capture, and
 // DistributedDataParallel.
 #ifdef RINGGRAD_CUDA_EMULATED
-#include <atomic>
-
-#include "cuda_kernels/emulator/config.h"
 #include "cuda_kernels/runtime/graph.h"
-#include "distributed/nccl_process_group.h"
 #include "tests/catch.h"
-#include "tests/ddp_ranks.h"
+#include "tests/nccl_ranks.h"
 #include "tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;
-using emulator::StreamOrder;
-
-namespace {
-
-class StreamOrderGuard {
- public:
-  explicit StreamOrderGuard(StreamOrder order) { emulator::config().streams = order; }
-  ~StreamOrderGuard() { emulator::config().streams = StreamOrder::Eager; }
-};
-
-Device device_of(const ProcessGroup& group) { return Device(DeviceType::CUDA, group.rank()); }
-
-// What each rank's body threw.
-template <class Body>
-std::vector<std::string> errors_of(int size, Body body, std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
-  RingOptions ring;
-  ring.timeout = timeout;
-  return errors_of_ranks(ring_groups(size, "shm", ring), [&](RingProcessGroup& host) {
-    const std::shared_ptr<ProcessGroup> borrowed(&host, [](ProcessGroup*) {});
-    const int rank = host.rank();
-    NcclProcessGroup group(borrowed, Device(DeviceType::CUDA, rank), timeout);
-    body(group);
-  });
-}
-template <class Body>
-void run_nccl(int size, Body body) {
-  const auto errors = errors_of(size, body);
-  for (size_t r = 0; r < errors.size(); ++r)
-    if (!errors[r].empty()) throw Error("on rank " + std::to_string(r) + ": " + errors[r]);
-}
-
-Tensor on(const ProcessGroup& group, const std::vector<double>& values, DType dtype) {
-  const Tensor x = empty({static_cast<int64_t>(values.size())}, {dtype, device_of(group)});
-  copy_(x, tensor(values, x.shape()));
-  return x;
-}
-void must_be(const Tensor& x, const std::vector<double>& values, const std::string& what) {
-  must(to_vector<double>(x) == values, str(what, " gives ", x));
-}
-
-}  // namespace
 
 TEST_CASE("nccl: collectives of every dtype", "[quick][emulated]") {
   const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   const DType dtype =
       GENERATE(DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64, DType::UInt8);
-  run_nccl(3, [&](ProcessGroup& group) {
+  const NcclOptions options{.all_reduce = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring)};
+  run_nccl(3, options, [&](ProcessGroup& group) {
     const double r = group.rank();
     const Tensor x = on(group, {r, 10, 3 * r}, dtype);
     group.all_reduce(x, ReduceOp::Sum, {.async = true}).wait();
@@ -103,7 +59,8 @@ TEST_CASE("nccl: collectives of every dtype", "[quick][emulated]") {
 }
 
 TEST_CASE("nccl: a captured all_reduce happens again at each launch", "[quick][emulated]") {
-  run_nccl(2, [](ProcessGroup& group) {
+  const NcclOptions options{.all_reduce = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring), .segment_bytes = 4};
+  run_nccl(2, options, [](ProcessGroup& group) {
     const Device device = device_of(group);
     const Tensor x = on(group, {group.rank() + 1.0}, DType::Float32);
     const cuda::Graph graph = cuda::capture(device, [&] {
@@ -119,39 +76,8 @@ TEST_CASE("nccl: a captured all_reduce happens again at each launch", "[quick][e
   });
 }
 
-TEST_CASE("nccl: ranks that disagree and ranks that stay away are found out", "[quick][emulated]") {
-  const auto differ = errors_of(2, [](ProcessGroup& group) {
-    const Tensor x = on(group, std::vector<double>(group.rank() == 0 ? 3 : 4), DType::Float32);
-    group.all_reduce(x, ReduceOp::Sum, {.step = 12});
-    to_vector<float>(x);
-    group.all_reduce(x);  // throws, if not before: the first one failed
-  });
-  for (const auto& error : differ) {
-    INFO(error);
-    CHECK(error.find("invalid usage") != std::string::npos);
-  }
-  std::atomic<bool> gave_up = false;
-  const auto late = errors_of(
-      2,
-      [&](ProcessGroup& group) {
-        const Tensor x = on(group, {1}, DType::Float32);
-        while (group.rank() == 1 && !gave_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        try {
-          group.all_reduce(x, ReduceOp::Sum, {.step = 12});
-          group.all_reduce(x);
-        } catch (...) {
-          gave_up = true;
-          throw;
-        }
-      },
-      std::chrono::milliseconds(1000));
-  INFO(late[0] << " | " << late[1]);
-  CHECK(late[0].find("all_reduce of 1 float32, step 12: not done after 1000 ms on rank 0") != std::string::npos);
-  CHECK(!late[1].empty());
-}
-
 TEST_CASE("nccl: tensors elsewhere are refused", "[quick][emulated]") {
-  const auto errors = errors_of(1, [](ProcessGroup& group) {
+  const auto errors = errors_of_nccl(1, {}, [](ProcessGroup& group) {
     group.all_reduce(ones({2}));  // on the CPU: by the host's group
     group.all_reduce(ones({2}, {.device = Device("cuda:3")}));
   });
@@ -173,7 +99,7 @@ struct NetWithStatistics : nn::Module {
 };
 
 // 6 steps of two ranks, on the CPU or on a device each.
-std::vector<double> train_two_ranks(bool on_devices) {
+std::vector<double> train_two_ranks(bool on_devices, const NcclOptions& options = {}) {
   std::vector<double> result;
   const auto body = [&](ProcessGroup& group) {
     const Device device = on_devices ? device_of(group) : Device();
@@ -193,7 +119,7 @@ std::vector<double> train_two_ranks(bool on_devices) {
     if (group.is_main_process()) result = flat_values(ddp);
   };
   if (on_devices)
-    run_nccl(2, body);
+    run_nccl(2, options, body);
   else
     run_ddp_ranks(2, body);
   return result;
@@ -204,6 +130,7 @@ std::vector<double> train_two_ranks(bool on_devices) {
 TEST_CASE("nccl: DistributedDataParallel on devices computes what it does on the CPU", "[quick][emulated]") {
   const auto cpu = train_two_ranks(false);
   const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
-  CHECK(relative_difference(train_two_ranks(true), cpu) < 1e-5);
+  const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
+  CHECK(relative_difference(train_two_ranks(true, {.all_reduce = how, .segment_bytes = 100}), cpu) < 1e-5);
 }
 #endif

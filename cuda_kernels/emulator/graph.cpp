@@ -32,6 +32,7 @@ bool all_joined(const Capture& capture) {
 
 // Runs a graph's nodes, each after those it depends on: in the order of capture, or in a random one.
 void replay(const std::vector<Node>& nodes) {
+  if (must_not_wait()) throw NotReady();  // a node in the middle might have to
   if (config().streams != StreamOrder::Random) {
     for (const Node& node : nodes) node.operation();
     return;

@@ -178,6 +178,7 @@ void meet(const Comm& comm, const Call& call) {
   Clique& clique = *comm->clique;
   std::unique_lock lock(clique.mutex);
   if (comm->aborted) return;
+  if (emulator::must_not_wait() && clique.size > 1) throw emulator::NotReady();
   const uint64_t number = comm->meetings++;
   Meeting& meeting = clique.meetings[number];
   meeting.calls.resize(static_cast<size_t>(clique.size), call);
@@ -361,6 +362,7 @@ ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer
     Clique& clique = *comm->clique;
     std::unique_lock lock(clique.mutex);
     auto& inbox = clique.messages[{peer, comm->rank}];
+    if (emulator::must_not_wait() && inbox.empty()) throw emulator::NotReady();
     clique.changed.wait(lock, [&] { return !inbox.empty() || comm->aborted; });
     if (comm->aborted) return;
     const std::string message = std::move(inbox.front());

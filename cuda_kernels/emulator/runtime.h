@@ -104,7 +104,7 @@ class Runtime {
   // Queues an operation (or records it, while capturing) and runs it when streams are eager. Returns cudaSuccess, or
   // what an operation that ran meanwhile failed with. Takes the lock.
   cudaError_t submit(const std::shared_ptr<CUstream_st>& stream, Operation operation);
-  // Runs the stream's operations until `position` of them are complete. Takes the lock.
+  // Runs the stream's operations until `position` of them are complete. Takes the lock. Throws NotReady.
   void drain(const std::shared_ptr<CUstream_st>& stream, uint64_t position);
   void drain_all(const std::shared_ptr<CUstream_st>& stream);
   void drain_device(int device);
@@ -113,6 +113,12 @@ class Runtime {
   Runtime();
   bool run_another_stream(std::unique_lock<std::mutex>& lock, const CUstream_st& stream);
 };
+
+// An operation that run_another_stream() has chosen must not wait for anything: what it waits for may be what the
+// thread is in the middle of, or what another rank has chosen likewise. It throws NotReady instead, before it has any
+// effect, and has its turn later.
+struct NotReady {};
+bool must_not_wait();  // whether this thread runs such an operation
 
 int current_device();
 // Remembers the error for cudaGetLastError and the detail for cudaGetErrorString; returns the error.

@@ -9,6 +9,9 @@ namespace ringgrad::emulator {
 
 using Lock = std::unique_lock<std::mutex>;
 
+static constinit thread_local int chosen_operations = 0;
+bool must_not_wait() { return chosen_operations > 0; }
+
 std::shared_ptr<CUstream_st> Runtime::stream(CUstream_st* handle) {
   if (!handle) return devices[static_cast<size_t>(current_device())].null_stream;
   const auto found = streams.find(handle);
@@ -53,18 +56,25 @@ cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operatio
 void Runtime::drain(const std::shared_ptr<CUstream_st>& stream, uint64_t position) {
   Lock lock(mutex);
   while (stream->completed < position) {
-    if (stream->running) {  // by another host thread
-      progress.wait(lock);
+    if (stream->running) {
+      if (must_not_wait()) throw NotReady();
+      progress.wait(lock);  // another host thread runs it
       continue;
     }
-    if (config().streams == StreamOrder::Random && run_another_stream(lock, *stream)) continue;
-    const Operation operation = std::move(stream->queue.front());
+    if (config().streams == StreamOrder::Random && !must_not_wait() && run_another_stream(lock, *stream)) continue;
+    Operation operation = std::move(stream->queue.front());
     stream->queue.pop_front();
     stream->running = true;
     lock.unlock();
     std::string failure;
     try {
       operation();
+    } catch (const NotReady&) {
+      lock.lock();
+      stream->running = false;
+      stream->queue.push_front(std::move(operation));
+      progress.notify_all();
+      throw;
     } catch (const std::exception& error) {
       failure = error.what();
     }
@@ -77,8 +87,8 @@ void Runtime::drain(const std::shared_ptr<CUstream_st>& stream, uint64_t positio
   }
 }
 
-// Every second time, lets an operation of another stream of the device go first, as a device may. Only what a program
-// orders by events or waits is then still in order.
+// Every second time, lets an operation of another stream of the device go first, if it is ready, as a device may. Only
+// what a program orders by events or waits is then still in order. Returns whether the lock was free meanwhile.
 bool Runtime::run_another_stream(Lock& lock, const CUstream_st& stream) {
   static uint32_t seed = 0;
   if (seed != config().streams_seed) random.seed(seed = config().streams_seed);
@@ -91,7 +101,12 @@ bool Runtime::run_another_stream(Lock& lock, const CUstream_st& stream) {
   const auto other = others[random() % others.size()];
   const uint64_t position = other->completed + 1;
   lock.unlock();
-  drain(other, position);
+  ++chosen_operations;
+  try {
+    drain(other, position);
+  } catch (const NotReady&) {
+  }
+  --chosen_operations;
   lock.lock();
   return true;
 }

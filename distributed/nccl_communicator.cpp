@@ -1,0 +1,180 @@
+#include "distributed/nccl_communicator.h"
+
+#include <nccl.h>
+
+#include <cstring>
+
+#include "core/check.h"
+#include "core/factory.h"
+#include "cuda_kernels/runtime/device_guard.h"
+#include "cuda_kernels/runtime/event.h"
+#include "cuda_kernels/runtime/graph.h"
+#include "cuda_kernels/runtime/stream.h"
+#include "distributed/job_status.h"
+
+namespace ringgrad {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kLook{5};      // how often the watching thread looks
+constexpr std::chrono::milliseconds kMoment{200};  // for a call of NCCL that should return at once
+
+}  // namespace
+
+bool NcclCommunicator::UnderWay::is_done() const { return done && done->done(); }
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device, std::chrono::milliseconds timeout)
+    : host_(std::move(host)), device_(device), timeout_(timeout), stream_(std::make_unique<cuda::OwnedStream>(device)) {
+  const cuda::DeviceGuard guard(device_);
+  try {
+    connect();
+  } catch (...) {
+    if (comm_) ncclCommAbort(comm_);
+    throw;
+  }
+  watcher_ = std::thread([this] { watch(); });
+}
+
+void NcclCommunicator::connect() {
+  ncclUniqueId id{};
+  if (rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  const Tensor bytes = empty({static_cast<int64_t>(sizeof id)}, {.dtype = DType::UInt8});
+  std::memcpy(bytes.raw_data(), &id, sizeof id);
+  host_->broadcast(bytes, 0).wait();
+  std::memcpy(&id, bytes.raw_data(), sizeof id);
+
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  check(ncclCommInitRankConfig(&comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
+  comm_ = comm;
+  settle("ncclCommInitRankConfig");
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  {
+    std::unique_lock lock(mutex_);
+    const bool unwinding = std::uncaught_exceptions() > exceptions_at_birth_;
+    if (!unwinding) idle_.wait(lock, [this] { return pending_.empty(); });
+    if (!pending_.empty()) give_up({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
+    stop_ = true;
+  }
+  changed_.notify_all();
+  watcher_.join();
+  if (comm_) ncclCommDestroy(comm_);
+}
+
+Stream NcclCommunicator::stream() const { return stream_->get(); }
+
+void NcclCommunicator::throw_if_failed() {
+  std::lock_guard lock(mutex_);
+  if (failure_) throw_failure(*failure_);
+}
+
+std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, const std::function<void()>& body) {
+  const cuda::DeviceGuard guard(device_);
+  std::unique_lock issuing(issue_mutex_);  // all ranks issue in one order
+  throw_if_failed();
+  cuda::wait_for(stream(), current_stream(device_));
+  const auto under_way = std::make_shared<UnderWay>(UnderWay{nullptr, Clock::now() + timeout_, what});
+  if (!cuda::capturing()) {
+    std::lock_guard lock(mutex_);
+    pending_.push_back(under_way);
+    changed_.notify_all();
+  }
+  auto done = std::make_shared<cuda::Event>(device_);
+  try {
+    body();
+    done->record(stream());
+  } catch (...) {
+    issuing.unlock();
+    std::lock_guard lock(mutex_);
+    std::erase(pending_, under_way);
+    if (failure_) throw_failure(*failure_);         // of which this is the consequence
+    give_up(failure_of(std::current_exception()));  // the other ranks would wait for what has not been queued
+    throw;
+  }
+  std::lock_guard lock(mutex_);
+  under_way->done = done;
+  return done;
+}
+
+// A communicator that is not blocking may still be at work when the last call returns; what is queued on the stream
+// meanwhile could overtake it.
+void NcclCommunicator::together(const std::function<void(ncclComm*)>& calls) {
+  const ncclComm_t comm = comm_;
+  if (!comm) return throw_if_failed();
+  check(ncclGroupStart(), "ncclGroupStart");
+  calls(comm);
+  check(ncclGroupEnd(), "ncclGroupEnd");
+  settle("ncclGroupEnd");
+}
+
+void NcclCommunicator::check(int result, const char* call) const {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  throw CudaError(str("nccl: ", call, " failed on rank ", rank(), ": ",
+                      ncclGetErrorString(static_cast<ncclResult_t>(result)), reason()));
+}
+
+void NcclCommunicator::abort(const Failure& failure) {
+  std::lock_guard lock(mutex_);
+  give_up(failure);
+}
+
+std::string NcclCommunicator::reason() const {
+  const ncclComm_t comm = comm_;
+  const char* text = comm ? ncclGetLastError(comm) : nullptr;
+  return text && *text ? str(" (", text, ")") : "";
+}
+
+// Non-blocking calls go on in the background: waits, with a deadline, until the last one has ended.
+void NcclCommunicator::settle(const char* call) {
+  const auto deadline = Clock::now() + timeout_;
+  for (int round = 0;; ++round) {
+    ncclResult_t state = ncclSuccess;
+    const ncclComm_t comm = comm_;
+    if (!comm) return throw_if_failed();
+    check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
+    if (state != ncclInProgress) return check(state, call);
+    if (Clock::now() > deadline)
+      throw TimeoutError(str("nccl: ", call, " has not connected the ", size(), " ranks after ", timeout_.count(),
+                             " ms on rank ", rank(), "; NCCL_DEBUG=INFO says what it waits for"));
+    if (round > 100) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// The first cause counts. Ends the device's part in the collectives under way, and tells the other ranks.
+void NcclCommunicator::give_up(const Failure& failure) {  // caller holds mutex_
+  if (failure_) return;
+  failure_ = failure;
+  report_failure(failure, false);
+  if (const ncclComm_t comm = comm_.exchange(nullptr)) {
+    // A thread that is issuing may use the communicator: it is given a moment, unless it is stuck.
+    std::unique_lock issuing(issue_mutex_, kMoment);
+    ncclCommAbort(comm);
+  }
+  host_->abort(failure.text, failure.kind);
+}
+
+void NcclCommunicator::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    while (!pending_.empty() && pending_.front()->is_done()) pending_.pop_front();
+    ncclResult_t state = ncclSuccess;
+    if (!failure_ && ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state != ncclSuccess &&
+        state != ncclInProgress)
+      give_up({FailureKind::OutOfStep, str("nccl: ", ncclGetErrorString(state), reason(), " on rank ", rank(),
+                                           pending_.empty() ? "" : " in " + pending_.front()->what)});
+    if (!failure_ && !pending_.empty() && Clock::now() > pending_.front()->deadline)
+      give_up({FailureKind::TimedOut, str(pending_.front()->what, ": not done after ", timeout_.count(), " ms on rank ",
+                                          rank(), "; another rank is missing or stuck")});
+    if (failure_) pending_.clear();
+    if (pending_.empty()) idle_.notify_all();
+    if (pending_.empty())
+      changed_.wait(lock, [this] { return stop_ || !pending_.empty(); });
+    else
+      changed_.wait_for(lock, kLook);
+  }
+}
+
+}  // namespace ringgrad

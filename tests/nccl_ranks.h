@@ -1,0 +1,50 @@
+// Ranks of an NCCL process group over emulated devices, a thread and a device for each.
+#pragma once
+
+#include "cuda_kernels/emulator/config.h"
+#include "distributed/nccl_process_group.h"
+#include "tests/ddp_ranks.h"
+
+namespace ringgrad::test {
+
+using emulator::StreamOrder;
+
+class StreamOrderGuard {
+ public:
+  explicit StreamOrderGuard(StreamOrder order) { emulator::config().streams = order; }
+  ~StreamOrderGuard() { emulator::config().streams = StreamOrder::Eager; }
+};
+
+inline Device device_of(const ProcessGroup& group) { return Device(DeviceType::CUDA, group.rank()); }
+
+// What each rank's body threw. On the CPU the ranks' all-reduce is the ring, too.
+template <class Body>
+std::vector<std::string> errors_of_nccl(int size, const NcclOptions& options, Body body) {
+  RingOptions ring;
+  ring.algorithm = Algorithm::Ring;
+  ring.timeout = options.timeout;
+  return errors_of_ranks(ring_groups(size, "shm", ring), [&](RingProcessGroup& host) {
+    const std::shared_ptr<ProcessGroup> borrowed(&host, [](ProcessGroup*) {});
+    NcclProcessGroup group(borrowed, Device(DeviceType::CUDA, host.rank()), options);
+    body(group);
+  });
+}
+
+// Throws what the first failing rank threw.
+template <class Body>
+void run_nccl(int size, const NcclOptions& options, Body body) {
+  const auto errors = errors_of_nccl(size, options, body);
+  for (size_t r = 0; r < errors.size(); ++r)
+    if (!errors[r].empty()) throw Error("on rank " + std::to_string(r) + ": " + errors[r]);
+}
+
+inline Tensor on(const ProcessGroup& group, const std::vector<double>& values, DType dtype) {
+  const Tensor x = empty({static_cast<int64_t>(values.size())}, {dtype, device_of(group)});
+  copy_(x, tensor(values, x.shape()));
+  return x;
+}
+inline void must_be(const Tensor& x, const std::vector<double>& values, const std::string& what) {
+  must(to_vector<double>(x) == values, str(what, " gives ", x));
+}
+
+}  // namespace ringgrad::test
