@@ -1,7 +1,5 @@
 """The peers' networks: the models of models/ in PyTorch, with the same names of parameters."""
 
-import torch
-import torchvision
 from torch import nn
 from torch.nn import functional as F
 
@@ -81,9 +79,15 @@ class CifarResNet(nn.Module):
         return self.fc(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
 
 
-def with_cifar_stem(build):
+def torchvision_resnet(name, classes):
+    import torchvision  # here, since it takes as long as torch itself and only these need it
+
+    return getattr(torchvision.models, name)(num_classes=classes)
+
+
+def with_cifar_stem(name):
     """torchvision's ResNet with a 3×3 convolution of stride 1 and no pooling in front, for 32×32 images."""
-    model = build(num_classes=10)
+    model = torchvision_resnet(name, 10)
     model.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
     model.maxpool = nn.Identity()
     return model
@@ -95,10 +99,10 @@ NETWORKS = {
     "lenet": (LeNet5, (1, 28, 28), 10, 61_706),
     "resnet20": (lambda: CifarResNet(3, "A"), (3, 32, 32), 10, 269_722),
     "resnet20b": (lambda: CifarResNet(3, "B"), (3, 32, 32), 10, 272_474),
-    "resnet18": (lambda: with_cifar_stem(torchvision.models.resnet18), (3, 32, 32), 10, 11_173_962),
-    "resnet50": (lambda: with_cifar_stem(torchvision.models.resnet50), (3, 32, 32), 10, 23_520_842),
-    "resnet18_imagenet": (torchvision.models.resnet18, (3, 64, 64), 1000, 11_689_512),
-    "resnet50_imagenet": (torchvision.models.resnet50, (3, 64, 64), 1000, 25_557_032),
+    "resnet18": (lambda: with_cifar_stem("resnet18"), (3, 32, 32), 10, 11_173_962),
+    "resnet50": (lambda: with_cifar_stem("resnet50"), (3, 32, 32), 10, 23_520_842),
+    "resnet18_imagenet": (lambda: torchvision_resnet("resnet18", 1000), (3, 64, 64), 1000, 11_689_512),
+    "resnet50_imagenet": (lambda: torchvision_resnet("resnet50", 1000), (3, 64, 64), 1000, 25_557_032),
 }
 
 
