@@ -3,6 +3,7 @@ was measured on. bench/update_readme.py writes them into README.md.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,25 @@ def ringgrad(*arguments):
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
+def parts(name):
+    return ROOT / "build" / "results" / f"{name}-{commit()}"
+
+
+def once(name, key, measure):
+    """measure()'s result, a JSON value. It is kept until save(name), so that a long script which was stopped goes on where
+    it was when it is started again at the same commit."""
+    kept = parts(name) / f"{key}.json"
+    if kept.exists():
+        print(f"{name}: {key} is there already, in {kept}", file=sys.stderr)
+        return json.loads(kept.read_text())
+    value = measure()
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    part = kept.with_suffix(".part")
+    part.write_text(json.dumps(value) + "\n")
+    part.rename(kept)
+    return value
+
+
 def save(name, title, columns, rows, versions=None, note="", details=None):
     """columns: the names; rows: a list of lists of strings, the first the row's name; details: whatever else was
     measured. Whole or not at all."""
@@ -47,4 +67,5 @@ def save(name, title, columns, rows, versions=None, note="", details=None):
     part = FOLDER / f"{name}.json.part"
     part.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     part.rename(FOLDER / f"{name}.json")
+    shutil.rmtree(parts(name), ignore_errors=True)
     print(f"bench/results/{name}.json", file=sys.stderr)
