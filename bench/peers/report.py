@@ -11,7 +11,8 @@ def machine():
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
-    return f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    bfloat16 = "" if "avx512_bf16" in open("/proc/cpuinfo").read() else ", no bfloat16 instructions"
+    return f"{model}, {os.cpu_count()} cores{bfloat16}, load {os.getloadavg()[0]:.1f}"
 
 
 def show(header, key, rows):

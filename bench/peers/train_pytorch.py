@@ -3,12 +3,15 @@
 
     train_pytorch.py --model resnet18 --batch 64 --dtype fp32 --threads 2
 
-Each configuration runs in a process of its own, so that peak memory and the time to the first step are its own, and the
-rounds go over all configurations in turn, so that a slow minute of the machine hits them alike. Per configuration:
-the median step of all rounds, its quartiles, images per second at the median. What `ringgrad bench train` compares with.
+First each configuration alone, for a moment: its fastest step says whether it is among the best. Then the best three in
+turn, round after round, so that a slow minute of the machine hits them alike: their median step. Every configuration is
+listed with what it came to; one that fails, with the reason. Each runs in a process of its own, so that peak memory and
+the time to the first step are its own. The first time torch.compile takes minutes; its cache makes it seconds.
+train_compare.py does the same in turn with `ringgrad bench train`.
 """
 
 import argparse
+import dataclasses
 import importlib.metadata
 import json
 import os
@@ -16,6 +19,8 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -24,110 +29,179 @@ sys.dont_write_bytecode = True
 import report
 
 BEGIN = time.monotonic()
+FINALISTS = 3  # of the first stage, in the second
+COMPILE_LIMIT_S = 400
 
-# name -> (channels_last, torch.compile mode or None, optimizer implementation, environment)
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    channels_last: bool = True
+    compile: str = ""  # the mode of torch.compile for network and loss; "": eager
+    optimizer: str = "fused"  # SGD's implementation: fused, foreach, or compiled
+    environment: dict = dataclasses.field(default_factory=dict)
+    preload: str = ""  # a library that replaces malloc or OpenMP
+
+
 HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
+# glibc keeps freed memory instead of giving it back to the system after every step.
+HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 36), "MALLOC_TOP_PAD_": str(64 << 20)}
+# PyTorch's performance tuning guide
+JEMALLOC = {"MALLOC_CONF": "oversize_threshold:1,background_thread:true,metadata_thp:auto,dirty_decay_ms:9000000000,"
+                           "muzzy_decay_ms:9000000000"}
+TCMALLOC = {"TCMALLOC_RELEASE_RATE": "0", "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": str(1 << 40)}
+PINNED = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
+LLVM_OPENMP = {"KMP_AFFINITY": "granularity=fine,compact,1,0", "KMP_BLOCKTIME": "1"}
+
 CONFIGURATIONS = {
-    "eager_nchw": (False, None, {}, {}),
-    "eager_channels_last": (True, None, {}, {}),
-    "eager_nchw_foreach": (False, None, {"foreach": True}, {}),
-    "eager_nchw_fused": (False, None, {"fused": True}, {}),
-    "eager_channels_last_fused": (True, None, {"fused": True}, {}),
-    "eager_channels_last_fused_huge_pages": (True, None, {"fused": True}, HUGE_PAGES),
-    "compile_nchw_fused": (False, "default", {"fused": True}, {}),
-    "compile_channels_last_fused": (True, "default", {"fused": True}, {}),
-    "compile_channels_last_foreach": (True, "default", {"foreach": True}, {}),
-    "compile_channels_last_fused_huge_pages": (True, "default", {"fused": True}, HUGE_PAGES),
-    "max_autotune_channels_last_fused": (True, "max-autotune", {"fused": True}, {}),
+    "nchw_fused": Configuration(channels_last=False),
+    "nchw_fused_heap": Configuration(channels_last=False, environment=HEAP),
+    "channels_last_foreach": Configuration(optimizer="foreach"),
+    "channels_last_fused": Configuration(),
+    "channels_last_fused_huge_pages": Configuration(environment=HUGE_PAGES),
+    "channels_last_fused_heap": Configuration(environment=HEAP),
+    "channels_last_fused_heap_pinned": Configuration(environment=HEAP | PINNED),
+    "channels_last_fused_heap_llvm_openmp": Configuration(environment=HEAP | LLVM_OPENMP, preload="libomp.so.5"),
+    "channels_last_fused_jemalloc": Configuration(environment=JEMALLOC, preload="libjemalloc.so.2"),
+    "channels_last_fused_tcmalloc": Configuration(environment=TCMALLOC, preload="libtcmalloc_minimal.so.4"),
+    "compile_nchw_fused_heap": Configuration(channels_last=False, compile="default", environment=HEAP),
+    "compile_channels_last_fused_heap": Configuration(compile="default", environment=HEAP),
+    "compile_channels_last_compiled_sgd_heap": Configuration(compile="default", optimizer="compiled", environment=HEAP),
+    "compile_cpp_wrapper_channels_last_fused_heap": Configuration(
+        compile="default", environment=HEAP | {"TORCHINDUCTOR_CPP_WRAPPER": "1"}),
+    "max_autotune_channels_last_fused_heap": Configuration(compile="max-autotune-no-cudagraphs", environment=HEAP),
 }
 
 
-def train(arguments, name):
-    """One process: warm-up, then timed steps. Prints one JSON line per round, when asked by a line on stdin."""
+@dataclasses.dataclass(frozen=True)
+class Work:
+    model: str
+    batch: int
+    dtype: str
+    threads: int
+
+
+def train(work, name):
+    """One process: the first steps, then for every number of seconds on stdin steps for so long, at least three. Answers
+    with JSON lines."""
+    configuration = CONFIGURATIONS[name]
+    if configuration.preload and configuration.preload not in open("/proc/self/maps").read():
+        sys.exit(f"{configuration.preload} is not installed")
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "golden"))
     import networks
     import torch
 
-    channels_last, mode, implementation, _ = CONFIGURATIONS[name]
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(work.threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(0)
-    _, shape, classes, _ = networks.NETWORKS[arguments.model]
-    model = networks.build(arguments.model).train()
-    images = torch.randn(arguments.batch, *shape)
-    labels = torch.randint(0, classes, (arguments.batch,))
-    if channels_last:
+    _, shape, classes, _ = networks.NETWORKS[work.model]
+    model = networks.build(work.model).train()
+    images = torch.randn(work.batch, *shape)
+    labels = torch.randint(0, classes, (work.batch,))
+    if configuration.channels_last:
         model = model.to(memory_format=torch.channels_last)
         images = images.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, **implementation)
-    forward = torch.compile(model, mode=mode) if mode else model
-    autocast = torch.autocast("cpu", torch.bfloat16, enabled=arguments.dtype == "bf16")
+    kind = "fused" if configuration.optimizer == "fused" else "foreach"
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, **{kind: True})
+    update = torch.compile(optimizer.step) if configuration.optimizer == "compiled" else optimizer.step
+
+    def loss_of(images, labels):
+        return torch.nn.functional.cross_entropy(model(images), labels)
+
+    forward = torch.compile(loss_of, mode=configuration.compile) if configuration.compile else loss_of
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=work.dtype == "bf16")
 
     def step():
         optimizer.zero_grad(set_to_none=True)
         with autocast:
-            loss = torch.nn.functional.cross_entropy(forward(images), labels)
+            loss = forward(images, labels)
         loss.backward()
-        optimizer.step()
+        update()
         return loss
 
     step()
     first_step = time.monotonic() - BEGIN
-    for _ in range(arguments.warm_up):
+    for _ in range(3):
         step()
     print(json.dumps({"first_step_s": round(first_step, 3)}), flush=True)
-    for _ in sys.stdin:
-        times = []
-        for _ in range(arguments.steps):
+    for line in sys.stdin:
+        times, end = [], time.perf_counter() + float(line)
+        while len(times) < 3 or time.perf_counter() < end:
             start = time.perf_counter()
             step()
-            times.append(time.perf_counter() - start)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(json.dumps({"seconds": times, "peak_mib": round(peak)}), flush=True)
+            times.append((time.perf_counter() - start) * 1e3)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({"ms": times, "peak_bytes": peak}), flush=True)
 
 
-class Child:
-    """A configuration in its own process: asked for a round, it answers with step times."""
+class Process:
+    """A configuration at work, in its own process: asked for a round, it answers with the times of its steps."""
 
-    def __init__(self, name):
-        environment = os.environ | CONFIGURATIONS[name][3] | {"OMP_NUM_THREADS": str(ARGUMENTS.threads)}
-        command = [sys.executable, __file__, *sys.argv[1:], "--one", name]
-        self.name, self.seconds, self.error = name, [], None
-        self.log = open(os.devnull, "w") if not ARGUMENTS.verbose else None
-        self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
-        )
+    def __init__(self, work, name):
+        configuration = CONFIGURATIONS[name]
+        environment = os.environ | configuration.environment | {"OMP_NUM_THREADS": str(work.threads)}
+        if configuration.preload:
+            environment["LD_PRELOAD"] = configuration.preload
+        command = [sys.executable, __file__, *work_options(work), "--one", name]
+        self.name, self.error, self.rounds = name, "", []  # rounds: the median of each, in ms
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, text=True)
+        limit = threading.Timer(COMPILE_LIMIT_S, self.process.kill)
+        limit.start()
         self.result = self.read()
+        limit.cancel()
 
     def read(self):
         line = self.process.stdout.readline()
-        if not line:
-            self.error = f"ended with status {self.process.wait()}"
-            return {}
-        return json.loads(line)
+        if line:
+            return json.loads(line)
+        status = self.process.wait()
+        self.errors.seek(0)
+        said = self.errors.read().strip().splitlines()
+        self.error = f"killed after {COMPILE_LIMIT_S} s" if status == -9 else said[-1] if said else f"status {status}"
+        return {}
 
-    def round(self):
+    def round(self, seconds):
+        """Step times in ms; none when it has failed."""
         if self.error:
-            return
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+            return []
+        try:
+            self.process.stdin.write(f"{seconds}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # read() finds out why
         answer = self.read()
-        self.seconds += answer.pop("seconds", [])
-        self.result |= answer
+        self.result |= {key: value for key, value in answer.items() if key != "ms"}
+        if "ms" in answer:
+            self.rounds.append(statistics.median(answer["ms"]))
+        return answer.get("ms", [])
 
     def finish(self):
         self.process.stdin.close()
         self.process.wait()
-        if self.error:
-            return {"name": self.name, "error": self.error}
-        low, median, high = statistics.quantiles(self.seconds, n=4)
-        return {
-            "name": self.name,
-            "median_ms": round(median * 1e3, 3),
-            "quartiles_ms": [round(low * 1e3, 3), round(high * 1e3, 3)],
-            "images_per_second": round(ARGUMENTS.batch / median, 1),
-            **self.result,
-        }
+
+
+def work_options(work):
+    return ["--model", work.model, "--batch", str(work.batch), "--dtype", work.dtype, "--threads", str(work.threads)]
+
+
+def try_all(work, names, seconds):
+    """Name -> {"fastest_ms"} or {"failed"}: each configuration alone, one after the other."""
+    tried = {}
+    for name in names:
+        start = time.monotonic()
+        process = Process(work, name)
+        times = process.round(seconds)
+        process.finish()
+        tried[name] = {"failed": process.error} if process.error else {"fastest_ms": round(min(times), 3)}
+        print(f"{work.model} {work.dtype} {name}: {process.error or f'{min(times):.1f} ms'}, "
+              f"{time.monotonic() - start:.0f} s", file=sys.stderr)
+    return tried
+
+
+def finalists(tried):
+    times = {name: result["fastest_ms"] for name, result in tried.items() if "fastest_ms" in result}
+    return sorted(times, key=times.get)[:FINALISTS]
 
 
 def parse():
@@ -136,40 +210,40 @@ def parse():
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--steps", type=int, default=10, help="timed steps per round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm-up", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1, help="of a configuration in each stage's round")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=list(CONFIGURATIONS), choices=list(CONFIGURATIONS), metavar="NAME")
-    parser.add_argument("--verbose", action="store_true", help="show what the children write to stderr")
     parser.add_argument("--one", choices=list(CONFIGURATIONS), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def main():
-    if ARGUMENTS.one:
-        return train(ARGUMENTS, ARGUMENTS.one)
-    children = []
-    for name in ARGUMENTS.only:
-        print(f"{name}: starting", file=sys.stderr)
-        children.append(Child(name))
-    for number in range(ARGUMENTS.rounds):
-        for child in children:
-            child.round()
-        print(f"round {number + 1} of {ARGUMENTS.rounds} done", file=sys.stderr)
-    results = [child.finish() for child in children]
-    timed = [r for r in results if "median_ms" in r]
-    best = min(timed, key=lambda r: r["median_ms"]) if timed else None
+    arguments = parse()
+    work = Work(arguments.model, arguments.batch, arguments.dtype, arguments.threads)
+    if arguments.one:
+        return train(work, arguments.one)
+    tried = try_all(work, arguments.only, arguments.seconds)
+    processes = [Process(work, name) for name in finalists(tried)]
+    for number in range(arguments.rounds):
+        for process in processes:
+            process.round(arguments.seconds)
+        print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
+    for process in processes:
+        process.finish()
+        tried[process.name] |= {"failed": process.error} if process.error else {
+            **process.result, "median_ms": round(statistics.median(process.rounds), 3)}
+    processes = [process for process in processes if not process.error]
+    best = min(processes, key=lambda process: statistics.median(process.rounds), default=None)
     header = {
         "peer": "PyTorch " + importlib.metadata.version("torch"),
         "machine": report.machine(),
-        **{key: getattr(ARGUMENTS, key) for key in ("model", "batch", "dtype", "threads", "steps", "rounds")},
-        "best": best and best["name"],
-        "best_images_per_second": best and best["images_per_second"],
+        **dataclasses.asdict(work),
+        "best": best and best.name,
+        "best_images_per_second": best and round(work.batch / statistics.median(best.rounds) * 1e3, 1),
     }
-    report.show(header, "configurations", results)
-    return 0 if timed else 1
+    report.show(header, "configurations", [{"name": name, **result} for name, result in tried.items()])
+    return 0 if best else 1
 
 
 if __name__ == "__main__":
-    ARGUMENTS = parse()
     sys.exit(main())
