@@ -3,6 +3,8 @@
 
     <!-- results:NAME --> … <!-- end -->
 
+A place without a result says which script writes it.
+
     update_readme.py            write them
     update_readme.py --check    write nothing; exit 1 where README.md says something else
 """
@@ -17,7 +19,10 @@ PLACE = re.compile(r"<!-- results:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def rendered(name):
-    result = json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())
+    file = ROOT / "bench" / "results" / f"{name}.json"
+    if not file.exists():
+        return f"<!-- results:{name} -->\nNot measured yet: `bench/{name}.py`.\n<!-- end -->"
+    result = json.loads(file.read_text())
     table = [result["columns"], [":---"] + ["---:"] * (len(result["columns"]) - 1), *result["rows"]]
     versions = [f"{what} {version}" for what, version in result["versions"].items()]
     source = " · ".join([result["machine"], *versions, f"commit {result['commit']}"])

@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""The error of each convolution algorithm against float64, as tests/conv_error_test.cpp prints it, to
+bench/results/conv_error.json.
+
+    conv_error.py      after ninja -C build/release conv_error_test
+"""
+
+import re
+import subprocess
+import sys
+
+import results
+
+PROGRAM = results.ROOT / "build" / "release" / "tests" / "conv_error_test"
+ROW = re.compile(r"^(\S.*?) +(float32|bfloat16) +(direct|winograd) +(\S+) +(\S+) +(\S+)$")
+METHODS = [(dtype, algorithm) for dtype in ("float32", "bfloat16") for algorithm in ("direct", "winograd")]
+
+
+def main():
+    if len(sys.argv) != 1:
+        sys.exit(__doc__)
+    printed = subprocess.run([PROGRAM], stdout=subprocess.PIPE, text=True, check=True).stdout
+    layers = {}
+    for row in filter(None, map(ROW.match, printed.splitlines())):
+        layer, dtype, algorithm, *errors = row.groups()
+        layers.setdefault(layer, {})[dtype, algorithm] = " / ".join(errors)
+    results.save("conv_error", "Convolutions against float64: relative rms error of y / dx / dw",
+                 ["", *(f"{dtype}, {algorithm}" for dtype, algorithm in METHODS)],
+                 [[layer, *(errors[method] for method in METHODS)] for layer, errors in layers.items()],
+                 note="Channels, image size and filter as in ResNets and the MNIST CNN.")
+
+
+if __name__ == "__main__":
+    main()

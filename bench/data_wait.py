@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Does training wait for its data? The part of an epoch that it waits for batches, and its speed beside that of the same
+steps on one batch that is always there (`ringgrad bench train`), in turn, to bench/results/data_wait.json.
+
+    data_wait.py DATA_DIR [ROUNDS]     the folder with MNIST and CIFAR-10; ROUNDS (default 3) of an epoch each
+"""
+
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import results
+
+BATCH = 128
+RUNS = [("mnist", "cnn", 100), ("cifar10", "resnet20", 20)]  # data, model, steps on the one batch
+
+
+def epoch(directory, data, model):
+    with tempfile.TemporaryDirectory() as scratch:
+        return results.ringgrad("train", "--data", data, "--model", model, "--batch", BATCH, "--epochs", 1, "--parallel",
+                                "none", "--data-dir", directory, "--out", Path(scratch) / "run")
+
+
+def main():
+    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    directory, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    rows = []
+    for data, model, steps in RUNS:
+        real, still = [], []
+        for _ in range(rounds):
+            real.append(epoch(directory, data, model))
+            still.append(results.ringgrad("bench", "train", "--model", model, "--batch", BATCH, "--steps", steps))
+        speeds = [[run["images_per_second"] for run in runs] for runs in (real, still)]
+        waits = [100 * run["waiting_for_data"] for run in real]
+        rows.append([f"{data}, {model}, batch {BATCH}", f"{statistics.median(waits):.2f} % ({min(waits):.2f}–{max(waits):.2f})",
+                     *(f"{statistics.median(values):,.0f}" for values in speeds),
+                     f"{100 * statistics.median(a / b for a, b in zip(*speeds)):.0f} %"])
+        print(rows[-1], file=sys.stderr)
+    results.save("data_wait", "Waiting for data: one epoch with the default loader, one thread that prepares batches",
+                 ["", "of the time", "images/s", "on one batch that is always there", "of that speed"], rows, note=
+                 f"Median of {rounds} rounds, in brackets their range.")
+
+
+if __name__ == "__main__":
+    main()
