@@ -5,10 +5,11 @@ the 10,000 test images that reaches it, `ringgrad train` and PyTorch in turn, to
     time_to_accuracy.py PYTHON DATA_DIR [ROUNDS]     PYTHON can import torch; DATA_DIR/mnist holds the four files,
                                                      unpacked; ROUNDS (default 5)
 
-Run it on an idle machine. Both train the same network, with the best recipe of each (RECIPES). A run that ends below
+Run it on an idle machine. Both train the same network, with the best recipe found (RECIPES). A run that ends below
 99 % is started again with another seed, and its time counts. PyTorch's side is bench/peers/mnist_pytorch.py.
 """
 
+import os
 import re
 import statistics
 import subprocess
@@ -18,24 +19,35 @@ import time
 from pathlib import Path
 
 import results
+import train_pytorch
 
 TARGET = 0.99
 ATTEMPTS = 5
 EPOCH = re.compile(r"^epoch=(\d+) .*test_acc=(\S+)")
 
+# The test accuracy after this epoch was 99.11 to 99.21 % for seeds 1 to 6; in bfloat16 99.06 to 99.24 % for three. Less
+# good, two or three seeds each: batch 100 and lr 0.15 99.06 to 99.09 %; batch 128 and lr 0.2 99.01 to 99.04 %; batch 256
+# and lr 0.4 98.61 to 98.91 %; this one without smoothing 98.89 to 99.07 %.
+RECIPE = ["--epochs", "1", "--batch", "64", "--lr", "0.1", "--label-smoothing", "0.1"]
 RECIPES = {  # contestant -> its options
-    "ringgrad, fp32": ["--epochs", "1", "--batch", "64", "--lr", "0.1", "--parallel", "none"],
-    "ringgrad, bf16": ["--epochs", "1", "--batch", "64", "--lr", "0.1", "--parallel", "none", "--dtype", "bf16"],
-    "PyTorch, fp32": ["--epochs", "1", "--batch", "64", "--lr", "0.1"],
-    "PyTorch, bf16": ["--epochs", "1", "--batch", "64", "--lr", "0.1", "--dtype", "bf16"],
+    "ringgrad, fp32": [*RECIPE, "--parallel", "none"],
+    "ringgrad, fp32, two ranks": [*RECIPE, "--ranks", "2"],
+    "ringgrad, bf16": [*RECIPE, "--parallel", "none", "--dtype", "bf16"],
+    "PyTorch, fp32": RECIPE,
+    "PyTorch, bf16": [*RECIPE, "--dtype", "bf16"],
 }
 
 
-def command(name, python, directory, scratch):
+def start(name, python, directory, scratch, seed):
     if name.startswith("ringgrad"):
-        return [results.RINGGRAD, "train", "--data", "mnist", "--model", "cnn", "--data-dir", directory, "--quiet",
-                "--out", Path(scratch) / "run"]
-    return [python, results.ROOT / "bench" / "peers" / "mnist_pytorch.py", Path(directory) / "mnist"]
+        command = [results.RINGGRAD, "train", "--data", "mnist", "--model", "cnn", "--data-dir", directory, "--quiet",
+                   "--out", Path(scratch) / "run"]
+        environment = os.environ
+    else:
+        command = [python, results.ROOT / "bench" / "peers" / "mnist_pytorch.py", Path(directory) / "mnist"]
+        environment = os.environ | train_pytorch.HEAP
+    return subprocess.Popen([*command, *RECIPES[name], "--seed", str(seed)], env=environment, stdout=subprocess.PIPE,
+                            text=True)
 
 
 def until_reached(name, python, directory, first_seed):
@@ -43,19 +55,18 @@ def until_reached(name, python, directory, first_seed):
     spent = 0.0
     for attempt in range(ATTEMPTS):
         with tempfile.TemporaryDirectory() as scratch:
-            words = [*command(name, python, directory, scratch), *RECIPES[name], "--seed", str(first_seed + attempt)]
-            start = time.perf_counter()
-            with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+            begin = time.perf_counter()
+            with start(name, python, directory, scratch, first_seed + attempt) as process:
                 reached = None
                 for line in process.stdout:
-                    now, epoch = time.perf_counter() - start, EPOCH.match(line)
+                    now, epoch = time.perf_counter() - begin, EPOCH.match(line)
                     if epoch and reached is None and float(epoch[2]) >= TARGET:
                         reached = spent + now, float(epoch[2])
             if process.returncode != 0:
-                sys.exit(f"time_to_accuracy: {name} failed with status {process.returncode}: {' '.join(map(str, words))}")
+                sys.exit(f"time_to_accuracy: {name} failed with status {process.returncode}")
         if reached:
             return reached
-        spent += time.perf_counter() - start
+        spent += time.perf_counter() - begin
     sys.exit(f"time_to_accuracy: {name} did not reach {TARGET:.0%} in {ATTEMPTS} runs; its recipe is no good")
 
 
