@@ -6,7 +6,9 @@
 First each configuration alone, for a moment: its fastest step says whether it is among the best. Then the best three in
 turn, round after round, so that a slow minute of the machine hits them alike: their median step. Every configuration is
 listed with what it came to; one that fails, with the reason. Each runs in a process of its own, so that peak memory and
-the time to the first step are its own. The first time torch.compile takes minutes; its cache makes it seconds.
+the time to the first step are its own. The first time torch.compile takes minutes; its cache makes it seconds. Debian has
+the libraries that some preload: libjemalloc2, libtcmalloc-minimal4, libomp5.
+
 train_compare.py does the same in turn with `ringgrad bench train`.
 """
 
