@@ -105,10 +105,11 @@ def save(rows, version, arguments):
     table = [[f"{names[row['model']]}, batch {row['batch']}, {row['dtype']}",
               f"{row['ringgrad_images_per_second']:,.0f}", f"{row['pytorch_images_per_second']:,.0f}",
               f"{row['ratio']:.2f}× ({row['ratio_low_high'][0]:.2f}–{row['ratio_low_high'][1]:.2f})",
-              f"{row['ringgrad_peak_bytes'] / 2**20:,.0f} / {row['pytorch_peak_bytes'] / 2**20:,.0f} MiB"] for row in rows]
+              f"{row['ringgrad_peak_bytes'] / 2**20:,.0f} / {row['pytorch_peak_bytes'] / 2**20:,.0f} MiB",
+              f"{row['ringgrad_first_step_s']:.2f} / {row['pytorch_first_step_s']:.2f} s"] for row in rows]
     results.save("train_cpu", f"Training steps on synthetic data, images per second, {arguments.threads} "
                  f"thread{'s' if arguments.threads > 1 else ''}",
-                 ["", "ringgrad", "PyTorch, its best", "faster", "peak memory"], table,
+                 ["", "ringgrad", "PyTorch, its best", "faster", "peak memory", "start to first step"], table,
                  {"PyTorch": version.split("+")[0]},
                  f"PyTorch's best of {len(arguments.only)} configurations: all were tried, the best three ran in turn "
                  f"with ringgrad (`bench/results/train_cpu.json` has them all). The ratio is taken within a round; in "
