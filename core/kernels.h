@@ -135,7 +135,7 @@ extern constinit Kernel<void(const Tensor& dx, const Tensor& dresidual, const Te
 
 // ---- row-wise: x, y [N, C] contiguous, C >= 1 ---------------------------------------------------------------------
 // Layer normalisation (Ba, Kiros & Hinton 2016): y = weight (x - mean) rstd + bias; weight, bias [C] or undefined;
-// mean, rstd [N] in the accumulation type.
+// mean, rstd [N]. All four, and the gradients dweight and dbias, are in the accumulation type.
 extern constinit Kernel<void(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                              const Tensor& weight, const Tensor& bias, double eps)>
     layer_norm;

@@ -14,8 +14,8 @@ namespace {
 
 template <class Team, class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kRowThreads)
-    layer_norm_kernel(Team team, int64_t N, int64_t C, T* y, A* mean, A* rstd, const T* x, const T* weight,
-                      const T* bias, A eps) {
+    layer_norm_kernel(Team team, int64_t N, int64_t C, T* y, A* mean, A* rstd, const T* x, const A* weight,
+                      const A* bias, A eps) {
   const A share = A(1) / static_cast<A>(C);
   for (int64_t n = team.first_row(); n < N; n += team.row_step()) {
     const T* row = x + n * C;
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kRowThreads)
     }
     const A r = 1 / std::sqrt(team.reduce(total, Sum{}, A(0)) * share + eps);
     for (int64_t c = team.rank(); c < C; c += team.size()) {
-      const A scale = weight ? widen(weight[c]) : A(1), shift = bias ? widen(bias[c]) : A(0);
+      const A scale = weight ? weight[c] : A(1), shift = bias ? bias[c] : A(0);
       y[n * C + c] = narrow<T>((widen(row[c]) - m) * r * scale + shift);
     }
     if (team.rank() == 0) {
@@ -43,20 +43,20 @@ __global__ void __launch_bounds__(kRowThreads)
 template <class Team, class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kRowThreads)
     layer_norm_backward_kernel(Team team, int64_t N, int64_t C, T* dx, const T* dy, const T* x, const A* mean,
-                               const A* rstd, const T* weight) {
+                               const A* rstd, const A* weight) {
   const A share = A(1) / static_cast<A>(C);
   for (int64_t n = team.first_row(); n < N; n += team.row_step()) {
     const A m = mean[n], r = rstd[n];
     A sum_g = 0, sum_g_xhat = 0;
     for (int64_t c = team.rank(); c < C; c += team.size()) {
-      const A g = widen(dy[n * C + c]) * (weight ? widen(weight[c]) : A(1));
+      const A g = widen(dy[n * C + c]) * (weight ? weight[c] : A(1));
       sum_g += g;
       sum_g_xhat += g * (widen(x[n * C + c]) - m) * r;
     }
     const A mean_g = team.reduce(sum_g, Sum{}, A(0)) * share;
     const A mean_g_xhat = team.reduce(sum_g_xhat, Sum{}, A(0)) * share;
     for (int64_t c = team.rank(); c < C; c += team.size()) {
-      const A g = widen(dy[n * C + c]) * (weight ? widen(weight[c]) : A(1));
+      const A g = widen(dy[n * C + c]) * (weight ? weight[c] : A(1));
       const A xhat = (widen(x[n * C + c]) - m) * r;
       dx[n * C + c] = narrow<T>(r * (g - mean_g - xhat * mean_g_xhat));
     }
@@ -68,7 +68,7 @@ constexpr int kColumns = kWarp, kRowLanes = kRowThreads / kColumns;
 // dweight[c] = Σ_n dy xhat,  dbias[c] = Σ_n dy.
 template <class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kRowThreads)
-    layer_norm_parameters_kernel(int64_t N, int64_t C, T* dweight, T* dbias, const T* dy, const T* x, const A* mean,
+    layer_norm_parameters_kernel(int64_t N, int64_t C, A* dweight, A* dbias, const T* dy, const T* x, const A* mean,
                                  const A* rstd) {
   __shared__ A weight_sums[kRowLanes][kColumns], bias_sums[kRowLanes][kColumns];
   const int column = static_cast<int>(threadIdx.x) % kColumns, lane = static_cast<int>(threadIdx.x) / kColumns;
@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(kRowThreads)
     sum_dy_xhat += weight_sums[other][column];
     sum_dy += bias_sums[other][column];
   }
-  if (dweight) dweight[c] = narrow<T>(sum_dy_xhat);
-  if (dbias) dbias[c] = narrow<T>(sum_dy);
+  if (dweight) dweight[c] = sum_dy_xhat;
+  if (dbias) dbias[c] = sum_dy;
 }
 
 void layer_norm_cuda(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
@@ -100,7 +100,8 @@ void layer_norm_cuda(Stream stream, const Tensor& y, const Tensor& mean, const T
     using D = Element<T>;
     launch_rows(stream, N, C, layer_norm_kernel<WarpTeam, D>, layer_norm_kernel<BlockTeam, D>, N, C, device_data<T>(y),
                 device_data<Accumulator<T>>(mean), device_data<Accumulator<T>>(rstd), device_data<T>(x),
-                optional_data<T>(weight), optional_data<T>(bias), static_cast<ComputeOf<T>>(eps));
+                optional_data<Accumulator<T>>(weight), optional_data<Accumulator<T>>(bias),
+                static_cast<ComputeOf<T>>(eps));
   });
 }
 
@@ -114,10 +115,11 @@ void layer_norm_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dwe
     const auto* m = device_data<Accumulator<T>>(mean);
     const auto* r = device_data<Accumulator<T>>(rstd);
     launch_rows(stream, N, C, layer_norm_backward_kernel<WarpTeam, D>, layer_norm_backward_kernel<BlockTeam, D>, N, C,
-                device_data<T>(dx), device_data<T>(dy), device_data<T>(x), m, r, optional_data<T>(weight));
+                device_data<T>(dx), device_data<T>(dy), device_data<T>(x), m, r, optional_data<Accumulator<T>>(weight));
     if (dweight.defined() || dbias.defined())
       launch(layer_norm_parameters_kernel<D>, blocks_for(C, kColumns), kRowThreads, 0, stream, N, C,
-             optional_data<T>(dweight), optional_data<T>(dbias), device_data<T>(dy), device_data<T>(x), m, r);
+             optional_data<Accumulator<T>>(dweight), optional_data<Accumulator<T>>(dbias), device_data<T>(dy),
+             device_data<T>(x), m, r);
   });
 }
 

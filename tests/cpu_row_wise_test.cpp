@@ -141,11 +141,11 @@ TEST_CASE("layer_norm and its gradients", "[quick][cpu]") {
         const int64_t rows = shape[0], n = shape[1];
         const TensorOptions sums{.dtype = sum_dtype(dtype)}, like{.dtype = dtype};
         const Tensor x = random_tensor(shape, dtype, 7, 2, 4), dy = random_tensor(shape, dtype, 8);
-        const Tensor w = affine ? random_tensor({n}, dtype, 9) : Tensor(),
-                     b = affine ? random_tensor({n}, dtype, 10) : Tensor();
+        const Tensor w = affine ? random_tensor({n}, sums.dtype, 9) : Tensor(),
+                     b = affine ? random_tensor({n}, sums.dtype, 10) : Tensor();
         const Tensor y = empty(shape, like), dx = empty(shape, like), mean = empty({rows}, sums),
                      rstd = empty({rows}, sums);
-        const Tensor dw = affine ? empty({n}, like) : Tensor(), db = affine ? empty({n}, like) : Tensor();
+        const Tensor dw = affine ? empty({n}, sums) : Tensor(), db = affine ? empty({n}, sums) : Tensor();
         kernels::layer_norm(y, mean, rstd, x, w, b, 1e-5);
         kernels::layer_norm_backward(dx, dw, db, dy, x, mean, rstd, w);
 

@@ -81,7 +81,7 @@ TEST_CASE("cuda: layer normalisation", "[quick][emulated]") {
         const int64_t n = 5;
         const double eps = 1e-3;
         const Tensor x = random_tensor({n, c}, dtype, 4, -2, 3), dy = random_tensor({n, c}, dtype, 5);
-        const Tensor w = random_tensor({c}, dtype, 6, 0.5, 2), b = random_tensor({c}, dtype, 7);
+        const Tensor w = random_tensor({c}, wide(dtype), 6, 0.5, 2), b = random_tensor({c}, wide(dtype), 7);
         const auto vx = values(x), vdy = values(dy);
         const auto vw = affine ? values(w) : std::vector<double>(c, 1),
                    vb = affine ? values(b) : std::vector<double>(c);
@@ -113,7 +113,8 @@ TEST_CASE("cuda: layer normalisation", "[quick][emulated]") {
         require_device_close(out, y, close);
         require_device_close(out_mean, mean, 10 * sum_tolerance(wide(dtype), c));
         require_device_close(out_rstd, rstd, 10 * sum_tolerance(wide(dtype), c));
-        const Tensor dweight = affine ? empty_on_device({c}, dtype) : Tensor(), dbias = empty_on_device({c}, dtype);
+        const Tensor dweight = affine ? empty_on_device({c}, wide(dtype)) : Tensor();
+        const Tensor dbias = empty_on_device({c}, wide(dtype));
         kernels::layer_norm_backward(out, dweight, dbias, to_device(dy), device_x, out_mean, out_rstd, weight);
         require_device_close(out, dx, close);
         require_device_close(dbias, db, close);

@@ -84,7 +84,8 @@ OpSpec batch_norm_spec(const std::string& name, Variant v, std::vector<Shape> sh
   return spec;
 }
 
-OpSpec layer_norm_spec(const std::string& name, int dims, bool affine, std::vector<Shape> shapes) {
+// wide: the weight and bias stay float32 beside a 16-bit input.
+OpSpec layer_norm_spec(const std::string& name, int dims, bool affine, std::vector<Shape> shapes, bool wide = false) {
   OpSpec spec;
   spec.name = name;
   spec.kernels = {"layer_norm", "layer_norm_backward"};
@@ -115,7 +116,8 @@ OpSpec layer_norm_spec(const std::string& name, int dims, bool affine, std::vect
   };
   for (const Shape& shape : shapes) {
     std::vector<Input> inputs = {uniform(shape)};
-    if (affine) inputs.insert(inputs.end(), {uniform(normalized(shape)), uniform(normalized(shape))});
+    const Input parameter = wide ? uniform(normalized(shape)).kept_wide() : uniform(normalized(shape));
+    if (affine) inputs.insert(inputs.end(), {parameter, parameter});
     spec.samples.push_back({inputs, true});
   }
   return spec;
@@ -141,6 +143,7 @@ std::vector<OpSpec> norm_specs() {
       layer_norm_spec("layer_norm", 1, true, {{3, 5}, {2, 3, 40}, {2, 3, 2, 4}, {7}, {0, 3}}),
       layer_norm_spec("layer_norm over two dimensions", 2, true, {{3, 5}, {2, 3, 4}, {0, 3, 2}}),
       layer_norm_spec("layer_norm without weight", 1, false, {{3, 5}, {2, 3, 2, 4}, {0, 3}}),
+      layer_norm_spec("layer_norm with float32 parameters", 1, true, {{3, 5}, {2, 3, 40}, {0, 3}}, true),
   };
   const auto fails = [](const Shape& x, const Shape& channels, const Shape& running, BatchNormOptions options) {
     return [=] { batch_norm(zeros(x), ones(channels), zeros(channels), zeros(running), ones(running), options); };

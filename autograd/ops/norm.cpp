@@ -110,7 +110,7 @@ Tensor layer_norm(const Tensor& x_, const Shape& normalized_shape, const Tensor&
            normalized_shape);
   for (const Tensor* value : {&weight_, &bias_}) {
     if (!*value) continue;
-    check_same_kind("layer_norm", x_, *value);
+    check_parameter("layer_norm", x_, *value);
     CHECK_AS(ShapeError, value->shape() == normalized_shape, "layer_norm: the ", value == &weight_ ? "weight" : "bias",
              " has shape ", value->shape(), ", expected ", normalized_shape);
   }
@@ -120,8 +120,11 @@ Tensor layer_norm(const Tensor& x_, const Shape& normalized_shape, const Tensor&
   const auto rows = [matrix](const Tensor& t) {
     return t.as_strided(matrix, contiguous_strides(matrix), t.storage_offset());
   };
-  const Tensor x = dense(x_), weight = weight_ ? dense(weight_) : weight_, bias = bias_ ? dense(bias_) : bias_;
-  Tensor y = empty_like(x), mean = empty({matrix[0]}, {accumulator_dtype(x.dtype()), x.device()});
+  const DType per_column = accumulator_dtype(x_.dtype());
+  const Tensor x = dense(x_);
+  const Tensor weight = weight_ ? dense(to(weight_, per_column)) : weight_;
+  const Tensor bias = bias_ ? dense(to(bias_, per_column)) : bias_;
+  Tensor y = empty_like(x), mean = empty({matrix[0]}, {per_column, x.device()});
   Tensor rstd = empty_like(mean);
   kernels::layer_norm(rows(y), mean, rstd, rows(x), row(weight), row(bias), eps);
   return differentiable(
@@ -129,8 +132,8 @@ Tensor layer_norm(const Tensor& x_, const Shape& normalized_shape, const Tensor&
       [x = save(x), mean = save(mean), rstd = save(rstd), weight = save(weight), wants_weight = wants_grad(weight),
        wants_bias = wants_grad(bias), normalized_shape, row, rows](const Tensor& dy) -> Gradients {
         Tensor dx = empty_like(x.get());
-        Tensor dweight = wants_weight ? empty(normalized_shape, {dx.dtype(), dx.device()}) : Tensor();
-        Tensor dbias = wants_bias ? empty(normalized_shape, {dx.dtype(), dx.device()}) : Tensor();
+        Tensor dweight = wants_weight ? empty(normalized_shape, mean.get().options()) : Tensor();
+        Tensor dbias = wants_bias ? empty(normalized_shape, mean.get().options()) : Tensor();
         kernels::layer_norm_backward(rows(dx), row(dweight), row(dbias), rows(dense(dy)), rows(x.get()), mean.get(),
                                      rstd.get(), row(weight.get()));
         return {dx, dweight, dbias};

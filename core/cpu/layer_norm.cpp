@@ -3,18 +3,19 @@
 
 #include "core/check.h"
 #include "core/cpu/blocking.h"
-#include "core/cpu/widen.h"
 #include "core/cpu/workspace.h"
+#include "core/factory.h"
+#include "core/kernels.h"
 #include "core/parallel.h"
 
 namespace ringgrad::cpu {
 namespace {
 
-// weight (bias) in the accumulation type; `otherwise` everywhere where it is undefined.
+// weight (bias); `otherwise` everywhere where it is undefined.
 template <class A>
 Tensor parameter(const Tensor& x, int64_t columns, double otherwise) {
   ASSERT(!x.defined() || (x.is_contiguous() && x.numel() == columns));
-  return x.defined() ? in_dtype(x, dtype_of<A>) : full({columns}, otherwise, {.dtype = dtype_of<A>});
+  return x.defined() ? x : full({columns}, otherwise, {.dtype = dtype_of<A>});
 }
 
 void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
@@ -49,13 +50,11 @@ void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Te
 // to[c] = Σ over the partial sums [count, columns], in double and in their order.
 template <class A>
 void add_partials(const Tensor& to, const A* partial, int64_t count, int64_t columns) {
-  const Tensor sums = to.dtype() == dtype_of<A> ? to : empty({columns}, {.dtype = dtype_of<A>});
   for (int64_t c = 0; c < columns; ++c) {
     double total = 0;
     for (int64_t i = 0; i < count; ++i) total += partial[i * columns + c];
-    sums.data<A>()[c] = static_cast<A>(total);
+    to.data<A>()[c] = static_cast<A>(total);
   }
-  if (to.dtype() != dtype_of<A>) kernels::copy(to, sums);
 }
 
 // With g = weight dy:  dx = rstd (g - Σ g / C - xhat Σ (g xhat) / C).  dweight and dbias are sums over the rows: each
