@@ -12,6 +12,8 @@
 #pragma once
 
 #include <array>
+#include <functional>
+#include <span>
 #include <type_traits>
 
 #include "core/stream.h"
@@ -63,6 +65,22 @@ class KernelBase {
 };
 const KernelBase* first_kernel();
 
+// Stands between its thread and the kernels that it calls, to measure them: core/kernel_profile.h.
+class KernelObserver {
+ public:
+  virtual ~KernelObserver() = default;
+  // Calls run(), which is the kernel's implementation, once. `arguments`: the call's, in order; null where one is not a
+  // tensor, or undefined.
+  virtual void call(const KernelBase& kernel, Stream stream, std::span<const Tensor* const> arguments,
+                    const std::function<void()>& run) = 0;
+
+  static KernelObserver* current() { return current_; }  // this thread's; null: none
+  static void set_current(KernelObserver* observer) { current_ = observer; }
+
+ private:
+  static inline constinit thread_local KernelObserver* current_ = nullptr;
+};
+
 template <class Signature>
 class Kernel;
 
@@ -78,11 +96,22 @@ class Kernel<void(Args...)> : public KernelBase {
   }
 
   void operator()(std::type_identity_t<Args>... args) const {
-    const Device device = device_of(args...);
-    reinterpret_cast<Implementation>(select(device.type))(current_stream(device), args...);
+    const Stream stream = current_stream(device_of(args...));
+    KernelObserver* const observer = KernelObserver::current();
+    if (!observer) return run(stream, args...);
+    const Tensor* const arguments[] = {defined_tensor(args)...};
+    observer->call(*this, stream, arguments, [&] { run(stream, args...); });
   }
 
  private:
+  void run(Stream stream, std::type_identity_t<Args>... args) const {
+    reinterpret_cast<Implementation>(select(stream.device.type))(stream, args...);
+  }
+  static const Tensor* defined_tensor(const Tensor& tensor) { return tensor ? &tensor : nullptr; }
+  template <class T>
+  static const Tensor* defined_tensor(const T&) {
+    return nullptr;
+  }
   template <class... Rest>
   static Device device_of(const Tensor& first, const Rest&...) {
     return first.device();

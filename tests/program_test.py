@@ -322,6 +322,13 @@ class Program(unittest.TestCase):
             self.assertEqual((document["threads"], document["system_allocations"]), (1, 0))
             self.assertGreater(document["images_per_second"], 0)
             self.assertEqual(list(document["phases_ms"]), ["backward", "forward", "optimizer", "zero_grad"])
+        profile = json.loads(self.run_program("bench", "train", "--model", "cnn", "--batch", "4", "--steps", "2", "--profile",
+                                              "--json").stdout)["profile"]
+        kernels = {row["kernel"]: row for row in profile["kernels"]}
+        self.assertEqual((kernels["conv2d"]["calls"], kernels["conv2d_backward_input"]["calls"]), (2, 1))
+        self.assertEqual(kernels["conv2d"]["operations"], kernels["conv2d_backward_weight"]["operations"])
+        self.assertGreater(min(row["bound_ms"] for row in profile["kernels"]), 0)
+        self.assertIn("outside kernels", self.run_program("bench", "train", "--batch", "4", "--steps", "1", "--profile").stdout)
         self.run_program("bench", "train", "--dtype", "fp8", code=2)
         self.run_program("bench", "train", "--conv", "fft", code=2)
         self.run_program("bench", "train", "--provider", "best", code=2)

@@ -24,6 +24,7 @@
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
+#include "models/program/kernel_table.h"
 #include "models/program/recipe.h"
 #include "models/registry.h"
 #include "nn/optim/sgd.h"
@@ -171,6 +172,16 @@ int bench_train(const BenchTrainOptions& options) {
       "{:.0f} ms",
       human_bytes(after.peak_bytes), human_bytes(peak_resident_bytes()),
       (after.allocations - before.allocations) / options.steps, after.cache_misses - before.cache_misses, first_step));
+  if (options.profile) {
+    KernelTable table;
+    for (int i = 0; i < options.steps; ++i) {
+      const KernelProfile profile;
+      const StepTimes times = workload.step();
+      table.add_step(profile.calls(), total(times));
+    }
+    table.print();
+    report["profile"] = table.to_json();
+  }
   if (json_wanted()) print_json(report);
   return kOk;
 }

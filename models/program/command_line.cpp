@@ -81,6 +81,7 @@ void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>
   app->add_option("--threads", o.threads, "of the processor (default: one per core)")->check(CLI::PositiveNumber);
   app->add_option("--steps", o.steps, "timed steps")->check(CLI::PositiveNumber);
   app->add_option("--warm-up", o.warm_up, "steps before them")->check(CLI::NonNegativeNumber);
+  app->add_flag("--profile", o.profile, "then as many steps again: each kernel's time, and what the machine allows");
   app->callback([&] { run = [&] { return bench_train(o); }; });
 }
 

@@ -92,6 +92,7 @@ struct BenchTrainOptions {
   int64_t batch = 100;
   int threads = 0;  // 0: one per core
   int steps = 20, warm_up = 3;
+  bool profile = false;
 };
 
 struct BenchDdpOptions {

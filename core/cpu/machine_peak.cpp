@@ -1,0 +1,81 @@
+#include "core/cpu/machine_peak.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "core/cpu/conv/product.h"
+#include "core/cpu/workspace.h"
+#include "core/parallel.h"
+
+namespace ringgrad::cpu {
+namespace {
+
+// The least seconds of many short runs: whatever else the machine does only adds to them, and spares some of them.
+template <class Body>
+double least_seconds(int runs, Body&& body) {
+  double least = INFINITY;
+  for (int i = 0; i < runs; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return least;
+}
+
+template <class Product>
+double multiply_adds(Stream stream) {
+  constexpr int64_t kRounds = 1 << 16, kSums = 12;  // as many sums as hide the latency of one
+  const int64_t units = thread_count(stream);
+  const Workspace<float> results(stream, units * conv::kLanes);
+  const double seconds = least_seconds(100, [&] {
+    parallel_for(stream, units, 1, [&](int64_t unit, int64_t) {
+      float factor = 0.5f;
+      conv::Vector sums[kSums] = {};
+      const conv::Vector other = conv::Vector{} + static_cast<float>(unit);
+      for (int64_t i = 0; i < kRounds; ++i) {
+        asm volatile("" : "+m"(factor));  // or the compiler would compute the loop itself
+        RINGGRAD_UNROLL
+        for (int j = 0; j < kSums; ++j) sums[j] = Product::multiply_add(sums[j], &factor, other);
+      }
+      for (int i = 1; i < kSums; ++i) sums[0] += sums[i];
+      conv::store(results.data() + unit * conv::kLanes, sums[0]);
+    });
+  });
+  return 2.0 * Product::kTerms * conv::kLanes * kSums * kRounds * static_cast<double>(units) / seconds;
+}
+
+}  // namespace
+
+double peak_operations(Stream stream, DType dtype) {
+#if RINGGRAD_BFLOAT16_PRODUCTS
+  if (dtype == DType::BFloat16) return multiply_adds<conv::BFloat16Product>(stream);
+#endif
+  return dtype == DType::Float64 ? multiply_adds<conv::Float32Product>(stream) / 2
+                                 : multiply_adds<conv::Float32Product>(stream);
+}
+
+double peak_bandwidth(Stream stream) {
+  constexpr int64_t kUnit = 1 << 17, kUnits = 256;  // floats; 128 MiB in all
+  const Workspace<float> data(stream, kUnits * kUnit);
+  const Workspace<float> sums(stream, kUnits * conv::kLanes);
+  parallel_for(stream, kUnits, 1, [&](int64_t unit, int64_t) { std::fill_n(&data[unit * kUnit], kUnit, 1.0f); });
+  const double read = least_seconds(15, [&] {
+    parallel_for(stream, kUnits, 1, [&](int64_t unit, int64_t) {
+      conv::Vector sum[8] = {};
+      for (int64_t i = 0; i < kUnit; i += 8 * conv::kLanes)
+        for (int64_t j = 0; j < 8; ++j) sum[j] += conv::load(&data[unit * kUnit + i + j * conv::kLanes]);
+      for (int j = 1; j < 8; ++j) sum[0] += sum[j];
+      conv::store(&sums[unit * conv::kLanes], sum[0]);
+    });
+  });
+  const double copy = least_seconds(15, [&] {
+    parallel_for(stream, kUnits / 2, 1, [&](int64_t unit, int64_t) {
+      std::memcpy(&data[(kUnits / 2 + unit) * kUnit], &data[unit * kUnit], kUnit * sizeof(float));
+    });
+  });
+  return static_cast<double>(kUnits * kUnit * sizeof(float)) / std::min(read, copy);
+}
+
+}  // namespace ringgrad::cpu
