@@ -118,8 +118,14 @@ void BackwardPass::run(const Edge& root, Tensor grad) {
 
   Queue& own = queue_of(device_of(*root.node));
   std::vector<std::thread> workers;
-  for (auto& queue : queues_)
-    if (queue.get() != &own) workers.emplace_back([this, &queue] { work(*queue); });
+  try {
+    for (auto& queue : queues_)
+      if (queue.get() != &own) workers.emplace_back([this, &queue] { work(*queue); });
+  } catch (...) {  // the system has no more threads: those that have started end at once
+    std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+    for (auto& queue : queues_) queue->not_empty.notify_one();
+  }
   work(own);
   for (auto& worker : workers) worker.join();
 
@@ -231,6 +237,8 @@ void Tensor::backward(const Tensor& grad_output) const {
            shape(), ", expected equal shapes");
   CHECK_AS(DTypeError, grad.dtype() == dtype(), "backward: the gradient has dtype ", grad.dtype(), ", the tensor ",
            dtype(), ", expected equal dtypes");
+  CHECK_AS(DeviceError, grad.device() == device(), "backward: the gradient is on ", grad.device(), ", the tensor on ",
+           device(), ", expected one device; move with to(x, device)");
   BackwardPass().run(gradient_edge(*this), std::move(grad));
 }
 

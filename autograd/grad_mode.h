@@ -1,4 +1,4 @@
-// Whether operations join the graph. Per thread; engine workers copy it from the thread that called backward().
+// Whether operations join the graph. Per thread; off in backward passes.
 #pragma once
 
 namespace ringgrad {

@@ -5,18 +5,19 @@
 namespace ringgrad {
 
 Node::~Node() {
-  // Take over the nodes that only this one keeps alive, and theirs in turn, so that none is destroyed recursively.
+  // Take over this node's edges, and those of every node that dies with it in turn, so that none is destroyed
+  // recursively. Where two edges lead to one node, the second to let go of it finds itself the last.
   // A node reached here has no closure left to run: closures hold saved tensors, which own no nodes.
   std::vector<std::shared_ptr<Node>> owned;
   const auto take = [&owned](std::vector<Edge>& edges) {
     for (Edge& edge : edges)
-      if (edge.node && edge.node.use_count() == 1 && !edge.node->next.empty()) owned.push_back(std::move(edge.node));
+      if (edge.node && !edge.node->next.empty()) owned.push_back(std::move(edge.node));
   };
   take(next);
   while (!owned.empty()) {
     const std::shared_ptr<Node> node = std::move(owned.back());
     owned.pop_back();
-    take(node->next);
+    if (node.use_count() == 1) take(node->next);
   }
 }
 

@@ -40,6 +40,8 @@ class DeviceAccount {
 
   void* allocate(Stream stream, size_t bytes) {
     const SizeClass size = size_class(bytes);
+    CHECK_AS(OutOfMemoryError, size.index < kClasses, current_op(), ": out of memory on ", device_, ": asked for ",
+             bytes, " bytes, more than any machine has");
     std::lock_guard lock(mutex_);
     ++stats_.allocations;
     auto& free = lists(stream).of_class[size.index];

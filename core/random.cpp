@@ -17,6 +17,15 @@ std::vector<std::unique_ptr<Generator>>& generators(DeviceType type) {
   return all[static_cast<int>(type)];
 }
 
+// The numbers go to the elements in row-major order, whatever their order in memory.
+template <class Draw>
+void draw_into(const Tensor& x, const Draw& draw) {
+  const Tensor y = x.is_contiguous() ? x : empty(x.shape(), {x.dtype(), x.device()});
+  draw(y, default_generator(x.device()).draw(x.numel()));
+  if (!y.is_same(x)) kernels::copy(x, y);
+  x.storage()->bump_version();
+}
+
 }  // namespace
 
 Generator::Generator(uint64_t seed, Device device) : state_(empty({2}, {.dtype = DType::Int64, .device = device})) {
@@ -52,14 +61,12 @@ void manual_seed(uint64_t seed) {
 }
 
 void uniform_(const Tensor& x, double low, double high) {
-  kernels::uniform(x, default_generator(x.device()).draw(x.numel()), low, high);
-  x.storage()->bump_version();
+  draw_into(x, [=](const Tensor& y, const Tensor& state) { kernels::uniform(y, state, low, high); });
 }
 
 void normal_(const Tensor& x, double mean, double std) {
   // Box and Muller (1958) turn two uniform numbers into two normal ones: as many offsets as for uniform.
-  kernels::normal(x, default_generator(x.device()).draw(x.numel()), mean, std);
-  x.storage()->bump_version();
+  draw_into(x, [=](const Tensor& y, const Tensor& state) { kernels::normal(y, state, mean, std); });
 }
 
 Tensor rand(const Shape& shape, TensorOptions options) {

@@ -7,7 +7,9 @@
 
 #include <array>
 #include <cstdint>
+#include <type_traits>
 
+#include "core/half.h"
 #include "core/tensor.h"
 
 #ifdef __CUDACC__
@@ -40,8 +42,14 @@ RINGGRAD_HOST_DEVICE inline PhiloxBlock philox(uint64_t key, uint64_t counter, u
   return {{c0, c1, c2, c3}};
 }
 
-// A uniform number in [0, 1) with 24 bits, exact in float32.
-RINGGRAD_HOST_DEVICE inline float uniform_from(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+// A uniform number in [0, 1) with this many bits, exact in float32. More than a type's precision would round up to 1.
+RINGGRAD_HOST_DEVICE inline float uniform_from(uint32_t word, int bits = 24) {
+  return static_cast<float>(word >> (32 - bits)) / static_cast<float>(1 << bits);
+}
+template <class T>
+inline constexpr int kUniformBits = std::is_same_v<T, bfloat16>  ? 8
+                                    : std::is_same_v<T, float16> ? 11
+                                                                 : 24;
 
 // The state of a device's random numbers; each operation that draws advances it and keeps a snapshot.
 class Generator {
@@ -62,7 +70,7 @@ void manual_seed(uint64_t seed);  // seeds the default generator of every device
 
 Tensor rand(const Shape& shape, TensorOptions options = {});   // uniform in [0, 1), from the default generator
 Tensor randn(const Shape& shape, TensorOptions options = {});  // standard normal
-void uniform_(const Tensor& x, double low, double high);       // in place, floating dtypes
+void uniform_(const Tensor& x, double low, double high);       // in place, floating dtypes, any strides
 void normal_(const Tensor& x, double mean, double std);
 
 }  // namespace ringgrad

@@ -35,10 +35,12 @@ struct Mul {
 template <class A>
 struct Div {
   __device__ A operator()(A a, A b) const {
-    if constexpr (std::is_integral_v<A>)
-      return b == 0 ? A(0) : static_cast<A>(a / b);  // as on the CPU, where it must not trap
-    else
+    if constexpr (std::is_integral_v<A>) {  // as on the CPU, where it must not trap
+      if (std::is_signed_v<A> && b == A(-1)) return static_cast<A>(std::make_unsigned_t<A>(0) - a);
+      return b == 0 ? A(0) : static_cast<A>(a / b);
+    } else {
       return a / b;
+    }
   }
 };
 template <class A>

@@ -37,9 +37,9 @@ __device__ __forceinline__ void for_each_block(const int64_t* state, int64_t cou
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    uniform_kernel(int64_t count, T* x, const int64_t* state, double low, double range) {
+    uniform_kernel(int64_t count, T* x, const int64_t* state, double low, double range, int bits) {
   for_each_block(state, count, [=](int64_t i, const uint32_t* words, int n) {
-    for (int w = 0; w < n; ++w) x[i + w] = narrow<T>(low + range * uniform_from(words[w]));
+    for (int w = 0; w < n; ++w) x[i + w] = narrow<T>(low + range * uniform_from(words[w], bits));
   });
 }
 
@@ -80,7 +80,7 @@ void uniform_cuda(Stream stream, const Tensor& x, const Tensor& state, double lo
   ASSERT(x.is_contiguous());
   visit_floating("uniform", x.dtype(), [&]<class T>() {
     launch(uniform_kernel<Element<T>>, blocks(stream, x.numel()), kThreads, 0, stream, x.numel(), device_data<T>(x),
-           state.data<int64_t>(), low, high - low);
+           state.data<int64_t>(), low, high - low, kUniformBits<T>);
   });
 }
 

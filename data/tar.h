@@ -12,8 +12,8 @@ namespace ringgrad {
 // archive can neither write elsewhere nor fill the disk.
 using WantedMembers = std::map<std::string, uint64_t>;  // "cifar-10-batches-bin/test_batch.bin" -> 30730000
 
-// Writes each wanted member to folder / its file name; all appear together at the end, or none. Throws IoError, and
-// DataError when the archive is damaged, lacks a wanted member or holds it with another size.
+// Writes each wanted member to folder / its file name; they appear at the end, once all are there whole. Throws
+// IoError, and DataError when the archive is damaged, lacks a wanted member or holds it with another size.
 void extract_tar(const std::filesystem::path& archive, const std::filesystem::path& folder,
                  const WantedMembers& wanted);
 

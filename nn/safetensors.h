@@ -21,7 +21,7 @@ struct SafetensorsFile {
 // expected and found where it is damaged. Allocates at most the file's size and 64 MiB.
 SafetensorsFile load_safetensors(const std::filesystem::path& path);
 
-// Atomically (nn/atomic_file.h): throws WriteError, and an older file of that name stays as it was. Any dtypes,
+// Atomically (core/atomic_file.h): throws IoError, and then an older file of that name stays as it was. Any dtypes,
 // devices and layouts. Names are unique; keys of the metadata do not begin with "sha256".
 void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata = {});

@@ -259,15 +259,16 @@ TEST_CASE("first layers read contiguous images", "[quick][conv]") {
 }
 
 TEST_CASE("an empty batch", "[quick][conv]") {
-  const Conv2dGeometry g = conv2d_geometry(0, 16, 8, 8, 16, 3, 3, 1, 1);
-  const std::vector<float> w(16 * 16 * 9, 1);
-  for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
-    std::vector<float> dw(w.size(), 7);
-    forward<float>(pool_stream(2), g, algorithm, nullptr, w.data(), nullptr, nullptr);
-    backward_input<float>(pool_stream(2), g, algorithm, nullptr, w.data(), nullptr);
-    backward_weight<float>(pool_stream(2), g, algorithm, nullptr, nullptr, dw.data());
-    REQUIRE(dw == std::vector<float>(w.size(), 0));
-  }
+  for (const int64_t channels : {16, 512})  // blocks of a thread's own, and shared ones
+    for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
+      const Conv2dGeometry g = conv2d_geometry(0, channels, 8, 8, channels, 3, 3, 1, 1);
+      const std::vector<float> w(channels * channels * 9, 1);
+      std::vector<float> dw(w.size(), 7);
+      forward<float>(pool_stream(2), g, algorithm, nullptr, w.data(), nullptr, nullptr);
+      backward_input<float>(pool_stream(2), g, algorithm, nullptr, w.data(), nullptr);
+      backward_weight<float>(pool_stream(2), g, algorithm, nullptr, nullptr, dw.data());
+      REQUIRE(dw == std::vector<float>(w.size(), 0));
+    }
 }
 
 TEST_CASE("a NaN reaches the output", "[quick][conv]") {

@@ -46,7 +46,8 @@ TEST_CASE("uniform follows the stream exactly", "[quick][cpu]") {
     const Tensor x = empty({300}, {.dtype = dtype});
     kernels::uniform(x, state_of(7, 9), -3, 5);
     std::vector<double> expected(300);
-    for (int64_t i = 0; i < 300; ++i) expected[i] = -3 + 8 * ((word_of(7, 9, i) >> 8) * 0x1p-24);
+    const int bits = dtype == DType::BFloat16 ? 8 : dtype == DType::Float16 ? 11 : 24;  // of the type's precision
+    for (int64_t i = 0; i < 300; ++i) expected[i] = -3 + 8 * std::ldexp(word_of(7, 9, i) >> (32 - bits), -bits);
     require_close(x, expected, 2 * epsilon(dtype));
   }
 }
@@ -64,6 +65,27 @@ TEST_CASE("normal is Box-Muller on pairs of words", "[quick][cpu]") {
       }
       require_close(x, expected, dtype == DType::Float64 ? 1e-14 : 2 * epsilon(dtype));
     }
+}
+
+TEST_CASE("uniform stays below its upper end in every dtype", "[quick][cpu]") {
+  for (DType dtype : kFloating) {
+    const Tensor x = empty({1 << 18}, {.dtype = dtype});
+    kernels::uniform(x, state_of(4, 0), 0, 1);
+    const std::vector<double> all = values(x);
+    REQUIRE(*std::max_element(all.begin(), all.end()) < 1);
+    REQUIRE(*std::max_element(all.begin(), all.end()) > 0.99);
+  }
+}
+
+TEST_CASE("random numbers fill a tensor in row-major order, whatever its strides", "[quick][cpu]") {
+  const Tensor plain = empty({3, 5}), transposed = empty({5, 3}).as_strided({3, 5}, {1, 3}, 0);
+  for (const auto& draw : {uniform_, normal_}) {
+    manual_seed(7);
+    draw(plain, 0, 1);
+    manual_seed(7);
+    draw(transposed, 0, 1);
+    REQUIRE(values(as_contiguous(transposed)) == values(plain));
+  }
 }
 
 TEST_CASE("uniform, normal and dropout have the moments they should", "[quick][cpu]") {

@@ -60,6 +60,7 @@ TEST_CASE("steps with gradients that are not finite are skipped, bit for bit", "
         first->zero_grad();
         scaler.scale(loss_of(scaled, slope)).backward();
         scaler.step(*first);
+        scaler.update();
         if (std::isfinite(slope)) {
           second->zero_grad();
           loss_of(plain, slope).backward();
@@ -103,6 +104,7 @@ TEST_CASE("a scaler goes on where its state was saved", "[grad_scaler][quick]") 
     optimizer.zero_grad();
     with.scale(loss_of(w, 1)).backward();
     with.step(optimizer);
+    with.update();
   };
   step(scaler);
   step(scaler);
@@ -110,6 +112,32 @@ TEST_CASE("a scaler goes on where its state was saved", "[grad_scaler][quick]") 
   step(other);
   REQUIRE(other.current_scale() == 8);
   require_error<Error>("GradScaler: initial scale 0", [] { optim::GradScaler({}, {.initial_scale = 0}); });
+}
+
+TEST_CASE("two optimizers share a scale, and each has its own verdict", "[grad_scaler][quick]") {
+  const Tensor a = weight({}), b = weight({});
+  optim::SGD first(std::vector<Tensor>{a}, {.lr = 1}), second(std::vector<Tensor>{b}, {.lr = 1});
+  optim::GradScaler scaler({}, {.initial_scale = 8, .growth_interval = 2});
+  require_error<Error>("update() without a step()", [&] { scaler.update(); });
+  const auto step = [&](double slope_of_a) {
+    first.zero_grad();
+    second.zero_grad();
+    scaler.scale(loss_of(a, slope_of_a) + loss_of(b, 4)).backward();
+    scaler.unscale(first);
+    scaler.unscale(second);
+    REQUIRE(to_vector<float>(b.grad()) == std::vector<float>{4, 0.5f, -1});
+    scaler.step(first);
+    scaler.step(second);
+    scaler.update();
+  };
+  step(kInf);  // b steps all the same, by gradients of the right size
+  REQUIRE(to_vector<float>(a) == std::vector<float>{1, -2, 3});
+  REQUIRE(to_vector<float>(b) == std::vector<float>{-3, -2.5f, 4});
+  REQUIRE(scaler.current_scale() == 4);
+  step(1);
+  REQUIRE(scaler.current_scale() == 4);  // one good step, though two optimizers took it
+  step(1);
+  REQUIRE(scaler.current_scale() == 8);
 }
 
 #ifdef RINGGRAD_CUDA_EMULATED
@@ -123,6 +151,7 @@ TEST_CASE("a scaled step can be captured, and skips at each launch as its gradie
     optimizer.zero_grad();
     scaler.scale(sum(mul(w, slope))).backward();
     scaler.step(optimizer);
+    scaler.update();
   };
   step();
   const cuda::Graph graph = cuda::capture(device, step);

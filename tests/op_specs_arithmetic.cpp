@@ -70,6 +70,17 @@ double whole_div_of(double a, double b) { return b == 0 ? 0 : std::trunc(a / b);
 double max_of(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 double equal_of(double a, double b) { return a == b; }
 
+// The quotient that an int32 cannot hold, for which processors trap: it wraps.
+OpSpec least_by_minus_one() {
+  OpSpec spec =
+      on_integers(binary("div", {"div"}, div, div_of), [](double a, double) { return a == -0x1p31 ? a : -a; });
+  spec.name = "div of the least integer by -1";
+  spec.samples = {{literal({2}, {-0x1p31, 6}), literal({2}, {-1, -1})}};
+  spec.never_empty = "div of integers has empty samples";
+  spec.dtypes = {DType::Int32};
+  return spec;
+}
+
 OpSpec unary(const std::string& name, std::vector<std::string> kernels, Tensor (*run)(const Tensor&),
              double (*f)(double)) {
   OpSpec spec;
@@ -96,6 +107,7 @@ std::vector<OpSpec> arithmetic_specs() {
       on_integers(binary("sub", {"sub"}, sub, sub_of), sub_of),
       on_integers(binary("mul", {"mul"}, mul, mul_of), mul_of),
       on_integers(binary("div", {"div"}, div, div_of), whole_div_of),
+      least_by_minus_one(),
       on_integers(binary("maximum", {"maximum"}, maximum, max_of), max_of),
       on_integers(binary("equal", {"equal"}, equal, equal_of), equal_of),
       unary("neg", {"affine"}, neg, [](double x) { return -x; }),
@@ -104,6 +116,12 @@ std::vector<OpSpec> arithmetic_specs() {
       unary(
           "x · c", {"affine"}, [](const Tensor& x) { return mul(x, -1.5); }, [](double x) { return -1.5 * x; }),
   };
+  const auto fraction = [](const char* name, Tensor (*run)(const Tensor&, double), const std::string& text) {
+    return error<DTypeError>(std::string(name) + text, [run] { run(zeros({2}, {.dtype = DType::Int64}), 0.5); });
+  };
+  specs[specs.size() - 2].errors.push_back(fraction("add", add, ": the tensor is int64 and the number 0.5"));
+  specs[specs.size() - 1].errors.push_back(fraction("mul", mul, ": the tensor is int64 and the number 0.5"));
+  specs[specs.size() - 1].errors.push_back(fraction("div", div, ""));
   // A sum with itself and a difference from itself: both edges of a node lead to the same leaf.
   OpSpec twice = unary(
       "x · x + x", {"mul", "add"}, [](const Tensor& x) { return x * x + x; }, [](double x) { return x * x + x; });

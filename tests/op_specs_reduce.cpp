@@ -210,7 +210,8 @@ std::vector<OpSpec> reduce_specs() {
   std::vector<OpSpec> specs = sum_specs();
   OpSpec whole_sum = reduction(
       "sum of integers", {"sum"}, [](const Tensor& x) { return sum(x, {0}); },
-      [](const Array& x) { return reduced(x, {0}, false, sum_of); }, {{whole({5, 3}, 0, 20)}, {whole({0, 3}, 0, 20)}});
+      [](const Array& x) { return reduced(x, {0}, false, sum_of); },
+      {{whole({5, 3}, 0, 200)}, {whole({0, 3}, 0, 20)}});  // beyond uint8: the sum is int64
   whole_sum.dtypes = kIntegerDTypes;
   specs.push_back(whole_sum);
 

@@ -92,6 +92,8 @@ TEST_CASE("factories check the shapes they are given", "[tensor][quick]") {
     zeros({2, 3}, {.layout = Layout::ChannelBlocked});
   });
   require_error<DeviceError>("does not exist", [] { zeros({2}, {.device = Device("cpu:63")}); });
+  require_error<OutOfMemoryError>("more than any machine has",
+                                  [] { empty({int64_t{1} << 55}, {.dtype = DType::Float64}); });
 }
 
 TEST_CASE("set_data moves every handle to another array and keeps the shape", "[tensor][quick]") {

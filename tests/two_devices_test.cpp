@@ -34,6 +34,14 @@ TEST_CASE("devices have memory accounts and streams of their own", "[two_devices
   CHECK(!(current_stream(kFirst) == current_stream(kSecond)));
 }
 
+TEST_CASE("a gradient from another device is refused", "[two_devices][quick]") {
+  const Tensor x = ones({2});
+  x.set_requires_grad();
+  const Tensor gradient = ones({2}, {.device = kSecond});
+  require_error<DeviceError>("backward: the gradient is on cpu:1, the tensor on cpu:0",
+                             [&] { (x * 2).backward(gradient); });
+}
+
 TEST_CASE("operands on two devices are refused", "[two_devices][quick]") {
   const Tensor a = ones({2}), b = ones({2}, {.device = kSecond});
   const auto mixed = [](const std::string& op) {

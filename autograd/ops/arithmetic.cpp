@@ -1,10 +1,19 @@
 #include "autograd/ops/arithmetic.h"
 
+#include <cmath>
+
 #include "autograd/ops/common.h"
 #include "core/check.h"
 
 namespace ringgrad {
 namespace {
+
+// An integer tensor and a number that is none would give a truncated result.
+void check_scalar(const char* operation, const Tensor& x, double c) {
+  check_defined(operation, x);
+  CHECK_AS(DTypeError, is_floating(x.dtype()) || c == std::trunc(c), operation, ": the tensor is ", x.dtype(),
+           " and the number ", c, ", expected a whole number; convert the tensor with to(x, DType::Float32)");
+}
 
 // The two operands of a binary operation, seen with their common shape and in a common layout, and a fresh output.
 struct Broadcast {
@@ -100,7 +109,7 @@ Tensor equal(const Tensor& a, const Tensor& b) {
 
 Tensor add(const Tensor& x_, double c) {
   OpScope scope("add");
-  check_defined("add", x_);
+  check_scalar("add", x_, c);
   const Tensor x = strided(x_);
   Tensor y = empty_like(x);
   kernels::affine(y, x, 1, c);
@@ -109,10 +118,15 @@ Tensor add(const Tensor& x_, double c) {
 
 Tensor mul(const Tensor& x, double c) {
   OpScope scope("mul");
-  check_defined("mul", x);
+  check_scalar("mul", x, c);
   Tensor y = empty_like(x);
   kernels::affine(y, x, c, 0);
   return differentiable("mul", {x}, y, [c](const Tensor& dy) -> Gradients { return {mul(dy, c)}; });
+}
+
+Tensor div(const Tensor& x, double c) {
+  check_floating("div", x);
+  return mul(x, 1 / c);
 }
 
 Tensor neg(const Tensor& x) { return mul(x, -1); }

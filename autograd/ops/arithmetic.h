@@ -13,8 +13,9 @@ Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-Tensor add(const Tensor& x, double c);
+Tensor add(const Tensor& x, double c);  // with an integer tensor c is whole, else DTypeError
 Tensor mul(const Tensor& x, double c);
+Tensor div(const Tensor& x, double c);  // of a floating dtype
 Tensor neg(const Tensor& x);
 Tensor maximum(const Tensor& a, const Tensor& b);  // at a tie each receives half the gradient; NaN wins
 Tensor equal(const Tensor& a, const Tensor& b);    // bool, without gradient
@@ -37,7 +38,7 @@ inline Tensor operator-(const Tensor& x, double c) { return add(x, -c); }
 inline Tensor operator-(double c, const Tensor& x) { return add(neg(x), c); }
 inline Tensor operator*(const Tensor& x, double c) { return mul(x, c); }
 inline Tensor operator*(double c, const Tensor& x) { return mul(x, c); }
-inline Tensor operator/(const Tensor& x, double c) { return mul(x, 1 / c); }
+inline Tensor operator/(const Tensor& x, double c) { return div(x, c); }
 inline Tensor operator/(double c, const Tensor& x) { return mul(pow(x, -1), c); }
 
 }  // namespace ringgrad

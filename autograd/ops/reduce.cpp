@@ -5,6 +5,7 @@
 
 #include "autograd/ops/arithmetic.h"
 #include "autograd/ops/common.h"
+#include "autograd/ops/convert.h"
 #include "autograd/ops/view.h"
 #include "core/check.h"
 
@@ -95,6 +96,7 @@ Tensor extreme_of_all(const char* name, const Extreme& kernel, const Tensor& x) 
 Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   OpScope scope("sum");
   check_number("sum", x);
+  if (!is_floating(x.dtype()) && x.dtype() != DType::Int64) return sum(to(x, DType::Int64), dims, keepdim);
   return scaled_sum("sum", x, Reduced("sum", x.shape(), dims), 1, keepdim);
 }
 

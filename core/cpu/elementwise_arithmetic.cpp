@@ -59,10 +59,12 @@ void div_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
     map<T>(
         stream, y,
         [](A u, A v) -> A {
-          if constexpr (std::is_integral_v<A>)
-            return v == 0 ? A{0} : static_cast<A>(u / v);  // never a trap
-          else
+          if constexpr (std::is_integral_v<A>) {  // never a trap: neither by zero, nor the least number by -1
+            if (std::is_signed_v<A> && v == A(-1)) return static_cast<A>(std::make_unsigned_t<A>(0) - u);
+            return v == 0 ? A{0} : static_cast<A>(u / v);
+          } else {
             return u / v;
+          }
         },
         a, b);
   });

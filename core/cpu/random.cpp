@@ -52,7 +52,7 @@ void uniform_cpu(Stream stream, const Tensor& x, const Tensor& state, double low
     for_each_batch(stream, RandomState(state), x.numel(), kUnitElements / 4,
                    [low, range = high - low, to = x.data<T>()](int64_t first, int64_t n, const uint32_t* words) {
                      for (int64_t i = 0; i < n; ++i)
-                       to[first + i] = static_cast<T>(low + range * uniform_from(words[i]));
+                       to[first + i] = static_cast<T>(low + range * uniform_from(words[i], kUniformBits<T>));
                    });
   });
 }

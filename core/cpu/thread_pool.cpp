@@ -1,5 +1,8 @@
 #include "core/cpu/thread_pool.h"
 
+#include <system_error>
+
+#include "core/check.h"
 #include "core/parallel.h"
 
 namespace ringgrad {
@@ -23,21 +26,33 @@ inline void pause_briefly(int spin) {
 
 }  // namespace
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::start() {
+  shares_ = std::vector<Share>(threads_);
+  const uint32_t generation = generation_.load(std::memory_order_relaxed);
+  try {
+    for (int i = 1; i < threads_; ++i) workers_.emplace_back([=, this] { worker(i, generation); });
+  } catch (const std::system_error& error) {
+    const size_t started = workers_.size();
+    stop();  // a pool is whole or not there: run() waits for all of its threads
+    throw Error(str("thread pool: the system started ", started, " of ", threads_ - 1, " threads (", error.what(),
+                    "); RINGGRAD_THREADS asks for fewer"));
+  }
+}
+
+void ThreadPool::stop() {
   stop_ = true;
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   for (auto& worker : workers_) worker.join();
+  workers_.clear();
+  stop_ = false;
 }
 
-void ThreadPool::start() {
-  shares_ = std::vector<Share>(threads_);
-  for (int i = 1; i < threads_; ++i) workers_.emplace_back([this, i] { worker(i); });
-}
-
-void ThreadPool::worker(int index) {
+void ThreadPool::worker(int index, uint32_t seen) {
   inside_pool = true;
-  for (uint32_t seen = 0;;) {
+  for (;;) {
     for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin)
       pause_briefly(spin);
     generation_.wait(seen, std::memory_order_acquire);

@@ -30,7 +30,8 @@ class ThreadPool {
   };
 
   void start();
-  void worker(int index);
+  void stop();
+  void worker(int index, uint32_t seen);  // seen: the generation that is over
   void work(int index);
 
   const int threads_;

@@ -43,10 +43,12 @@ void MixedPrecision::step(optim::Optimizer& optimizer, double clip_norm) {
   if (scaler_) scaler_->unscale(optimizer);
   if (clip_norm > 0)
     optim::clip_grad_norm_(masters_ ? tensors_of(masters_->parameters()) : model_.parameters(), clip_norm);
-  if (scaler_)
+  if (scaler_) {
     scaler_->step(optimizer);
-  else
+    scaler_->update();
+  } else {
     optimizer.step();
+  }
   if (masters_) masters_->publish();
 }
 

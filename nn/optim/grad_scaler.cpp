@@ -38,8 +38,9 @@ Tensor GradScaler::scale(const Tensor& loss) const { return mul(loss, to(scale_,
 
 void GradScaler::unscale(Optimizer& optimizer) {
   NoGradGuard no_grad;
-  if (guard_) return;
-  guard_ = scalar64(0, scale_.device());
+  Tensor& guard = guards_[&optimizer];
+  if (guard) return;
+  guard = scalar64(0, scale_.device());
   const Tensor inverse = empty_like(scale_);
   kernels::div(inverse, scalar64(1, scale_.device()), scale_);
   for (const Tensor& grads : optimizer.flat_grads()) {
@@ -48,23 +49,27 @@ void GradScaler::unscale(Optimizer& optimizer) {
     kernels::sum_squares(squares, grads);
     squares = to(squares, DType::Float64);
     kernels::affine(squares, squares, 0, 0);  // 0 · x: 0 where x is finite, else NaN
-    kernels::add(guard_, guard_, squares);
+    kernels::add(guard, guard, squares);
+    grads.storage()->bump_version();
   }
 }
 
 void GradScaler::step(Optimizer& optimizer) {
   NoGradGuard no_grad;
   unscale(optimizer);
-  optimizer.step(guard_);
-  adapt();
-  guard_ = Tensor();
+  optimizer.step(guards_.at(&optimizer));
 }
 
 // Without a branch, since only the device knows: with good and grown 0 or 1,
 //   steps = good (steps + 1);  grown = steps is the interval;  steps = (1 - grown) steps
 //   scale *= backoff + good (1 - backoff) + grown (growth - 1)
-void GradScaler::adapt() {
-  const Tensor good = is_equal(guard_, guard_), factor = empty_like(good), rest = empty_like(good);
+void GradScaler::update() {
+  NoGradGuard no_grad;
+  CHECK(!guards_.empty(), "GradScaler: update() without a step() since the last one");
+  const Tensor guard = scalar64(0, scale_.device());  // NaN where any is
+  for (const auto& [optimizer, own] : guards_) kernels::add(guard, guard, own);
+  guards_.clear();
+  const Tensor good = is_equal(guard, guard), factor = empty_like(good), rest = empty_like(good);
   kernels::affine(good_steps_, good_steps_, 1, 1);
   kernels::mul(good_steps_, good_steps_, good);
   const Tensor grown = is_equal(good_steps_, scalar64(static_cast<double>(options_.growth_interval), good.device()));

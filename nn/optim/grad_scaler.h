@@ -4,10 +4,13 @@
 // enough good ones it doubles.
 //
 //   scaler.scale(loss).backward();
-//   scaler.step(optimizer);
+//   scaler.step(optimizer);  // of each optimizer, where there are several
+//   scaler.update();
 //
 // Scale, verdict and counter live on the device, so nothing here waits for it and a step can be captured.
 #pragma once
+
+#include <map>
 
 #include "nn/named_tensors.h"
 #include "nn/optim/optimizer.h"
@@ -24,21 +27,23 @@ class GradScaler {
   explicit GradScaler(Device device = {}, GradScalerOptions options = {});
 
   Tensor scale(const Tensor& loss) const;  // loss · scale, with history; on the scaler's device
-  // Divides the optimizer's gradients by the scale. step() does it where it has not been done since the last step:
+  // Divides the optimizer's gradients by the scale. step() does it where it has not been done since the last update():
   // call it yourself to clip the gradients in between.
   void unscale(Optimizer& optimizer);
-  // The optimizer's step, or nothing where a gradient is not finite; then adapts the scale.
+  // The optimizer's step, or nothing where one of its gradients is not finite.
   void step(Optimizer& optimizer);
+  // Adapts the scale to what the steps since the last update have met: once, after all of them. Throws Error when there
+  // were none.
+  void update();
 
   double current_scale() const { return scale_.item<double>(); }  // waits for the device
   nn::NamedTensors state_dict() const { return {{"scale", scale_}, {"good_steps", good_steps_}}; }
 
  private:
-  void adapt();
-
   GradScalerOptions options_;
   Tensor scale_, good_steps_;  // float64 []
-  Tensor guard_;               // float64 []: 0, or NaN after an unscale() that met a gradient which is not finite
+  // Of each optimizer that was unscaled since the last update: float64 [], 0, or NaN where a gradient is not finite.
+  std::map<const Optimizer*, Tensor> guards_;
 };
 
 }  // namespace ringgrad::optim

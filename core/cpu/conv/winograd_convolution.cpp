@@ -178,7 +178,7 @@ class Convolution {
 
 template <class Scheme, class T>
 void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias, T* y) {
-  Convolution<Scheme, T>(problem, x, w, bias, y).run();
+  if (problem.in.n > 0) Convolution<Scheme, T>(problem, x, w, bias, y).run();
 }
 
 #define INSTANTIATE(Scheme, T) \
