@@ -1,5 +1,5 @@
-// Running the tape backwards: Tensor::backward() is the entry. Several threads may call it at once for graphs that share
-// nothing, leaves included.
+// Running the tape backwards: Tensor::backward() is the entry. Several threads may call it at once for graphs that
+// share nothing, leaves included.
 #pragma once
 
 #include <functional>
