@@ -12,7 +12,7 @@ namespace {
 // Note [Who owns a gradient] in engine.cpp.
 void accumulate(const Tensor& leaf, const Tensor& incoming) {
   AutogradMeta& meta = *leaf.autograd_meta();
-  const Tensor& g = incoming.layout() == Layout::Strided ? incoming : as_contiguous(incoming);
+  const Tensor& g = incoming.is_channel_blocked() ? as_contiguous(incoming) : incoming;
   if (meta.grad) {
     kernels::add(meta.grad, meta.grad, g);
     meta.grad.storage()->bump_version();

@@ -39,7 +39,7 @@ Tensor noise(const Shape& shape, DType dtype) {
   return x;
 }
 Tensor channels_last(const Shape& nchw, DType dtype) {
-  const Tensor x = empty_channels_last(nchw, {dtype, kDevice});
+  const Tensor x = empty(nchw, {dtype, kDevice, Layout::ChannelsLast});
   copy_(x, noise(nchw, dtype));
   return x;
 }
@@ -70,8 +70,8 @@ void conv_ladder(nlohmann::json& rows, const Layer& layer, int64_t batch, DType 
   const int64_t out = options.out_h(layer.image, 3);
   const Tensor x = channels_last({batch, layer.channels, layer.image, layer.image}, dtype);
   const Tensor w = channels_last({layer.filters, layer.channels, 3, 3}, dtype);
-  const Tensor y = empty_channels_last({batch, layer.filters, out, out}, {dtype, kDevice});
-  const Tensor dx = empty_channels_last(x.shape(), x.options()), dw = empty_channels_last(w.shape(), w.options());
+  const Tensor y = empty({batch, layer.filters, out, out}, {dtype, kDevice, Layout::ChannelsLast});
+  const Tensor dx = empty(x.shape(), x.options()), dw = empty(w.shape(), w.options());
   copy_(y, noise(y.shape(), dtype));
   const double flop = 2.0 * static_cast<double>(y.numel() * layer.channels * 9);
   for (int i = 0; i < cuda::kConvSteps; ++i) {

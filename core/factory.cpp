@@ -10,14 +10,14 @@ namespace ringgrad {
 namespace {
 
 Tensor allocate(const Shape& shape, const Strides& strides, int64_t elements, DType dtype, Device device,
-                Layout layout) {
+                bool channel_blocked = false) {
   auto storage = std::make_shared<Storage>(static_cast<size_t>(elements) * itemsize(dtype), device);
-  return Tensor(std::move(storage), shape, strides, 0, dtype, layout);
+  return Tensor(std::move(storage), shape, strides, 0, dtype, channel_blocked);
 }
 
 // x = value. The channels beyond C of the channel-blocked layout must stay zero, which a copy sees to.
 void fill(const Tensor& x, double value) {
-  if (x.layout() == Layout::Strided || value == 0) {
+  if (!x.is_channel_blocked() || value == 0) {
     kernels::fill(x, value);
     return;
   }
@@ -35,27 +35,22 @@ Tensor empty(const Shape& shape, TensorOptions options) {
     CHECK_AS(ShapeError, !__builtin_mul_overflow(elements, size, &elements) && elements < (int64_t{1} << 56),
              "empty: shape ", shape, " has too many elements");
   }
-  if (options.layout == Layout::ChannelBlocked) {
-    CHECK_AS(ShapeError, shape.dim() == 4, "empty: the channel-blocked layout needs 4 dimensions, the shape is ",
-             shape);
-    const int64_t blocks = (shape[1] + kChannelBlock - 1) / kChannelBlock;
-    elements = shape[0] * blocks * kChannelBlock * shape[2] * shape[3];
-  }
-  return allocate(shape, contiguous_strides(shape), elements, options.dtype, options.device, options.layout);
+  const auto& [dtype, device, layout] = options;
+  if (layout == Layout::Strided) return allocate(shape, contiguous_strides(shape), elements, dtype, device);
+  CHECK_AS(ShapeError, shape.dim() == 4, "empty: the ", name(layout), " layout needs 4 dimensions, the shape is ",
+           shape);
+  if (layout == Layout::ChannelsLast) return allocate(shape, channels_last_strides(shape), elements, dtype, device);
+  const int64_t blocks = (shape[1] + kChannelBlock - 1) / kChannelBlock;
+  return allocate(shape, contiguous_strides(shape), shape[0] * blocks * kChannelBlock * shape[2] * shape[3], dtype,
+                  device, true);
 }
 
 Tensor empty_like(const Tensor& x, DType dtype) {
-  if (x.layout() == Layout::ChannelBlocked || x.is_contiguous() || x.flat_numel() == 0)
+  if (x.is_channel_blocked() || x.is_contiguous() || x.flat_numel() == 0)
     return empty(x.shape(), {dtype, x.device(), x.layout()});
-  return allocate(x.shape(), x.strides(), x.numel(), dtype, x.device(), Layout::Strided);
+  return allocate(x.shape(), x.strides(), x.numel(), dtype, x.device());
 }
 Tensor empty_like(const Tensor& x) { return empty_like(x, x.dtype()); }
-
-Tensor empty_channels_last(const Shape& nchw, TensorOptions options) {
-  CHECK_AS(ShapeError, nchw.dim() == 4, "empty_channels_last: shape ", nchw, " has ", nchw.dim(),
-           " dimensions, expected 4");
-  return allocate(nchw, channels_last_strides(nchw), nchw.numel(), options.dtype, options.device, Layout::Strided);
-}
 
 Tensor full(const Shape& shape, double value, TensorOptions options) {
   Tensor x = empty(shape, options);

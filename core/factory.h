@@ -7,11 +7,11 @@
 
 namespace ringgrad {
 
-// Uninitialised. Throws ShapeError on a negative size, OutOfMemoryError, DeviceError.
+// Uninitialised. Throws ShapeError on a negative size or a layout of images that are not 4-D, OutOfMemoryError,
+// DeviceError.
 Tensor empty(const Shape& shape, TensorOptions options = {});
 Tensor empty_like(const Tensor& x);  // same shape, dtype, device; same order in memory where x is dense
 Tensor empty_like(const Tensor& x, DType dtype);
-Tensor empty_channels_last(const Shape& nchw, TensorOptions options = {});
 
 Tensor full(const Shape& shape, double value, TensorOptions options = {});
 Tensor zeros(const Shape& shape, TensorOptions options = {});

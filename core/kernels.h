@@ -86,9 +86,9 @@ extern constinit Kernel<void(const Tensor& c, const Tensor& a, const Tensor& b, 
 
 // ---- convolution (cross-correlation, as in every framework) -------------------------------------------------------
 // y[n,k,p,q] = b[k] + sum_{c,r,s} x[n, c, p·stride + r·dilation - padding, …] · w[k,c,r,s]
-//   x [N, C, H, W], y [N, K, P, Q] of the same floating dtype, contiguous, or channel-blocked where conv2d_layout()
-//   says so; x may then be contiguous all the same where C is less than a block. w [K, C/groups, R, S], b [K] or
-//   undefined: contiguous, in the same dtype, or float32 where that has 16 bits. C and K are multiples of groups.
+//   x [N, C, H, W], y [N, K, P, Q] of the same floating dtype, both contiguous or both in conv2d_layout(); x may be
+//   contiguous there, too, where C is less than a block. w [K, C/groups, R, S], b [K] or undefined: contiguous, in the
+//   same dtype, or float32 where that has 16 bits. C and K are multiples of groups.
 extern constinit Kernel<void(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
                              const Conv2dOptions& options)>
     conv2d;
@@ -102,7 +102,7 @@ extern constinit Kernel<void(const Tensor& dw, const Tensor& dy, const Tensor& x
 Layout conv2d_layout(const Tensor& x, const Tensor& w, const Conv2dOptions& options);
 
 // ---- pooling: x [N, C, H, W], y [N, C, P, Q], index: contiguous, or all in pool2d_layout() --------------------------
-Layout pool2d_layout(const Tensor& x);  // channel-blocked where x is and the device has kernels for it
+Layout pool2d_layout(const Tensor& x);  // x's own where the device has kernels for it, else strided
 // index (int32, shape of y): h·W + w of the maximum inside its plane; the first of equals in row order.
 extern constinit Kernel<void(const Tensor& y, const Tensor& index, const Tensor& x, const Pool2dOptions& options)>
     max_pool2d;
@@ -115,8 +115,10 @@ extern constinit Kernel<void(const Tensor& y, const Tensor& x)> adaptive_avg_poo
 extern constinit Kernel<void(const Tensor& dx, const Tensor& dy)> adaptive_avg_pool2d_backward;
 
 // ---- batch normalisation (Ioffe & Szegedy 2015), in four steps so that ranks can sum between them -----------------
-// x [N, C, H, W] (or any [N, C, …]) contiguous or channel-blocked; everything per channel is [C], float32 (float64 for
-// float64 x). xhat = (x - mean) / sqrt(var + eps);  y = act(weight xhat + bias + residual), act = relu or identity.
+// x [N, C, H, W] (or any [N, C, …]), y, residual and their gradients: contiguous, or all in batch_norm_layout();
+// everything per channel is [C], float32 (float64 for float64 x).
+// xhat = (x - mean) / sqrt(var + eps);  y = act(weight xhat + bias + residual), act = relu or identity.
+Layout batch_norm_layout(const Tensor& x);  // x's own where the device has kernels for it, else strided
 extern constinit Kernel<void(const Tensor& mean, const Tensor& var, const Tensor& x)> batch_norm_stats;  // biased var
 extern constinit Kernel<void(const Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& var,
                              const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu)>

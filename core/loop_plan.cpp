@@ -9,8 +9,8 @@ namespace {
 bool same_dense_order(std::initializer_list<const Tensor*> operands) {
   const Tensor& first = **operands.begin();
   for (const Tensor* t : operands) {
-    ASSERT(t->shape() == first.shape() && t->layout() == first.layout());
-    if (first.layout() == Layout::Strided && !(t->strides() == first.strides())) return false;
+    ASSERT(t->shape() == first.shape() && t->is_channel_blocked() == first.is_channel_blocked());
+    if (!first.is_channel_blocked() && !(t->strides() == first.strides())) return false;
   }
   return first.flat_numel() > 0;
 }

@@ -5,15 +5,26 @@
 
 namespace ringgrad {
 
+const char* name(Layout layout) {
+  constexpr const char* kNames[] = {"strided", "channels-last", "channel-blocked"};
+  return kNames[static_cast<int>(layout)];
+}
+
 Tensor::Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, int64_t offset,
-               DType dtype, Layout layout)
-    : impl_(std::make_shared<Impl>(Impl{std::move(storage), nullptr, offset, shape, strides, dtype, layout})) {}
+               DType dtype, bool channel_blocked)
+    : impl_(std::make_shared<Impl>(Impl{std::move(storage), nullptr, offset, shape, strides, dtype, channel_blocked})) {
+}
 
 int64_t Tensor::size(int d) const { return impl_->shape[normalize_dim("size", d, dim())]; }
 int64_t Tensor::stride(int d) const { return impl_->strides[normalize_dim("stride", d, dim())]; }
 
+Layout Tensor::layout() const {
+  if (is_channel_blocked()) return Layout::ChannelBlocked;
+  return is_channels_last() && !is_contiguous() ? Layout::ChannelsLast : Layout::Strided;
+}
+
 bool Tensor::is_contiguous() const {
-  if (layout() != Layout::Strided) return false;
+  if (is_channel_blocked()) return false;
   int64_t expected = 1;
   for (int d = dim() - 1; d >= 0; --d) {
     if (shape()[d] == 1) continue;
@@ -24,15 +35,15 @@ bool Tensor::is_contiguous() const {
 }
 
 bool Tensor::is_channels_last() const {
-  if (layout() != Layout::Strided || dim() != 4) return false;
+  if (is_channel_blocked() || dim() != 4) return false;
   const Strides wanted = channels_last_strides(shape());
   for (int d = 0; d < 4; ++d)
-    if (shape()[d] != 1 && strides()[d] != wanted[d]) return false;
+    if (shape()[d] != 1 && strides()[d] != wanted[d]) return numel() == 0;
   return true;
 }
 
 int64_t Tensor::flat_numel() const {
-  if (layout() == Layout::ChannelBlocked) {
+  if (is_channel_blocked()) {
     const int64_t blocks = (shape()[1] + kChannelBlock - 1) / kChannelBlock;
     return shape()[0] * blocks * kChannelBlock * shape()[2] * shape()[3];
   }
@@ -47,10 +58,12 @@ int64_t Tensor::flat_numel() const {
   return numel();
 }
 
-Tensor Tensor::detach() const { return Tensor(storage(), shape(), strides(), storage_offset(), dtype(), layout()); }
+Tensor Tensor::detach() const {
+  return Tensor(storage(), shape(), strides(), storage_offset(), dtype(), is_channel_blocked());
+}
 
 Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, int64_t offset) const {
-  ASSERT(layout() == Layout::Strided);
+  ASSERT(!is_channel_blocked());
   return Tensor(storage(), shape, strides, offset, dtype());
 }
 
@@ -61,7 +74,7 @@ void Tensor::set_data(const Tensor& other) const {
   impl_->storage = other.impl_->storage;
   impl_->strides = other.impl_->strides;
   impl_->offset = other.impl_->offset;
-  impl_->layout = other.impl_->layout;
+  impl_->channel_blocked = other.impl_->channel_blocked;
 }
 
 void Tensor::throw_wrong_dtype(DType wanted) const {

@@ -23,9 +23,11 @@ struct AutogradMeta;
 
 // How the elements of a tensor lie in its storage.
 enum class Layout : uint8_t {
-  Strided,  // element (i, j, …) at offset + i * stride[0] + j * stride[1] + …; contiguous and NHWC are cases of it
+  Strided,         // element (i, j, …) at offset + i * stride[0] + j * stride[1] + …; a new tensor is contiguous
+  ChannelsLast,    // the strided case of images as NHWC without gaps: 4-D only
   ChannelBlocked,  // 4-D only: [N, ⌈C/16⌉, H, W, 16], contiguous; the channels of the last block beyond C hold zeros
 };
+const char* name(Layout layout);  // "channels-last"
 inline constexpr int64_t kChannelBlock = 16;
 
 struct TensorOptions {
@@ -39,7 +41,7 @@ class Tensor {
   Tensor() = default;  // undefined: names no array
   // A view of `storage`. REQUIRES: every element lies inside the storage.
   Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, int64_t offset, DType dtype,
-         Layout layout = Layout::Strided);
+         bool channel_blocked = false);
 
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const { return defined(); }
@@ -48,11 +50,13 @@ class Tensor {
   int64_t size(int d) const;                           // d may be negative
   int dim() const { return impl_->shape.dim(); }
   int64_t numel() const { return impl_->shape.numel(); }
-  const Strides& strides() const { return impl_->strides; }  // meaningless when layout() is ChannelBlocked
+  const Strides& strides() const { return impl_->strides; }  // meaningless when channel-blocked
   int64_t stride(int d) const;
   DType dtype() const { return impl_->dtype; }
   Device device() const { return impl_->storage->device(); }
-  Layout layout() const { return impl_->layout; }
+  // ChannelsLast is what the strides say; images that are contiguous, too (one channel, or one pixel), are Strided.
+  Layout layout() const;
+  bool is_channel_blocked() const { return impl_->channel_blocked; }
   TensorOptions options() const { return {dtype(), device(), layout()}; }
 
   bool is_contiguous() const;     // strided, row-major, without gaps
@@ -111,7 +115,7 @@ class Tensor {
     Shape shape;
     Strides strides;
     DType dtype;
-    Layout layout;
+    bool channel_blocked;
   };
   [[noreturn]] void throw_wrong_dtype(DType wanted) const;
 

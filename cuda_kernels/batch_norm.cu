@@ -187,8 +187,9 @@ bool alike(const Tensor& x, std::initializer_list<const Tensor*> others) {
 }
 
 // Channel-blocked memory is the CPU's: kernels here see a tensor of that layout as a channels-last copy.
-bool is_blocked(const Tensor& x) { return x.layout() == Layout::ChannelBlocked; }
-Tensor blank(const Tensor& x) { return x.defined() ? empty_channels_last(x.shape(), {x.dtype(), x.device()}) : x; }
+Tensor blank(const Tensor& x) {
+  return x.defined() ? empty(x.shape(), {x.dtype(), x.device(), Layout::ChannelsLast}) : x;
+}
 Tensor unblocked(const Tensor& x) {
   const Tensor copy = blank(x);
   if (x.defined()) kernels::copy(copy, x);
@@ -196,7 +197,7 @@ Tensor unblocked(const Tensor& x) {
 }
 
 void batch_norm_stats_cuda(Stream stream, const Tensor& mean, const Tensor& var, const Tensor& x) {
-  if (is_blocked(x)) return batch_norm_stats_cuda(stream, mean, var, unblocked(x));
+  if (x.is_channel_blocked()) return batch_norm_stats_cuda(stream, mean, var, unblocked(x));
   ASSERT(alike(x, {&x}));
   if (x.shape()[1] == 0) return;
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
@@ -208,7 +209,7 @@ void batch_norm_stats_cuda(Stream stream, const Tensor& mean, const Tensor& var,
 
 void batch_norm_apply_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& var,
                            const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu) {
-  if (is_blocked(x)) {
+  if (x.is_channel_blocked()) {
     const Tensor result = blank(y);
     batch_norm_apply_cuda(stream, result, unblocked(x), mean, var, weight, bias, unblocked(residual), eps, relu);
     return kernels::copy(y, result);
@@ -228,7 +229,7 @@ void batch_norm_apply_cuda(Stream stream, const Tensor& y, const Tensor& x, cons
 void batch_norm_backward_reduce_cuda(Stream stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dy,
                                      const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
                                      double eps) {
-  if (is_blocked(x))
+  if (x.is_channel_blocked())
     return batch_norm_backward_reduce_cuda(stream, sum_dy, sum_dy_xhat, unblocked(dy), unblocked(x), unblocked(y), mean,
                                            var, eps);
   ASSERT(alike(x, {&x, &dy, &y}));
@@ -246,7 +247,7 @@ void batch_norm_backward_apply_cuda(Stream stream, const Tensor& dx, const Tenso
                                     const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
                                     const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
                                     double count) {
-  if (is_blocked(x)) {
+  if (x.is_channel_blocked()) {
     const Tensor to_x = blank(dx), to_residual = blank(dresidual);
     batch_norm_backward_apply_cuda(stream, to_x, to_residual, unblocked(dy), unblocked(x), unblocked(y), mean, var,
                                    weight, sum_dy, sum_dy_xhat, eps, count);

@@ -16,7 +16,7 @@ inline constexpr int kConvSteps = 3;
 const char* name(ConvStep step);
 
 // Whether a step can compute with these tensors as they lie in memory; for gradients dx, dw and dy stand for x, w and
-// y. See core/kernels.h for the shapes.
+// y. See core/kernels.h for the shapes; here w has the dtype of the images, but dw and the bias any floating one.
 bool supports(ConvStep step, const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& options);
 // REQUIRES of all three: supports(step, …) for their operands; results may have any strides.
 void conv2d(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,

@@ -51,9 +51,9 @@ __global__ void __launch_bounds__(kMapThreads)
 
 // The same elements in the same order without gaps: copying the bytes copies the tensor.
 bool same_bytes(const Tensor& y, const Tensor& x) {
-  return y.dtype() == x.dtype() && y.layout() == x.layout() && y.flat_numel() > 0 && y.flat_numel() == x.flat_numel() &&
-         (y.layout() == Layout::ChannelBlocked || y.strides() == x.strides() ||
-          (y.is_contiguous() && x.is_contiguous()));
+  return y.dtype() == x.dtype() && y.is_channel_blocked() == x.is_channel_blocked() && y.flat_numel() > 0 &&
+         y.flat_numel() == x.flat_numel() &&
+         (y.is_channel_blocked() || y.strides() == x.strides() || same_memory(y, x));
 }
 
 void copy_bytes(Stream stream, const Tensor& y, const Tensor& x) {
@@ -62,7 +62,7 @@ void copy_bytes(Stream stream, const Tensor& y, const Tensor& x) {
                              cudaMemcpyDefault, native(stream)));
 }
 
-// y and x of one layout on the stream's device.
+// y and x, both strided or both channel-blocked, on the stream's device.
 void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
   const DType to = y.dtype(), from = x.dtype();
   const auto cast_to = [&]<class Y, class X>() { map_to<Y, X>(stream, y, Identity<float>{}, x); };
@@ -84,7 +84,7 @@ void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
 Tensor channels_of(const Tensor& x, int64_t first, int64_t blocks, int64_t channels) {
   const Shape& s = x.shape();
   const Shape shape{s[0], blocks, channels, s[2], s[3]};
-  if (x.layout() == Layout::Strided) {
+  if (!x.is_channel_blocked()) {
     const Strides& t = x.strides();
     return Tensor(x.storage(), shape, {t[0], t[1] * kChannelBlock, t[1], t[2], t[3]}, x.storage_offset() + first * t[1],
                   x.dtype());
@@ -95,9 +95,9 @@ Tensor channels_of(const Tensor& x, int64_t first, int64_t blocks, int64_t chann
                 x.storage_offset() + first / kChannelBlock * block, x.dtype());
 }
 
-void copy_between_layouts(Stream stream, const Tensor& y, const Tensor& x) {
+void copy_blocked(Stream stream, const Tensor& y, const Tensor& x) {
   const int64_t channels = x.shape()[1], whole = channels / kChannelBlock, rest = channels % kChannelBlock;
-  if (rest && y.layout() == Layout::ChannelBlocked) kernels::fill(y, 0);  // the channels beyond C hold zeros
+  if (rest && y.is_channel_blocked()) kernels::fill(y, 0);  // the channels beyond C hold zeros
   if (whole) copy_elements(stream, channels_of(y, 0, whole, kChannelBlock), channels_of(x, 0, whole, kChannelBlock));
   if (!rest) return;
   const int64_t first = whole * kChannelBlock;
@@ -107,8 +107,8 @@ void copy_between_layouts(Stream stream, const Tensor& y, const Tensor& x) {
 void copy_on_device(Stream stream, const Tensor& y, const Tensor& x) {
   if (same_bytes(y, x))
     copy_bytes(stream, y, x);
-  else if (y.layout() != x.layout())
-    copy_between_layouts(stream, y, x);
+  else if (y.is_channel_blocked() != x.is_channel_blocked())
+    copy_blocked(stream, y, x);
   else
     copy_elements(stream, y, x);
 }

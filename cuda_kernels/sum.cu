@@ -133,7 +133,7 @@ void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scal
 }
 
 void sum_cuda(Stream stream, const Tensor& y, const Tensor& x, double scale) {
-  ASSERT(y.dim() == x.dim() && y.dtype() == x.dtype() && y.is_contiguous() && x.layout() == Layout::Strided);
+  ASSERT(y.dim() == x.dim() && y.dtype() == x.dtype() && y.is_contiguous() && !x.is_channel_blocked());
   if (x.numel() == 0) return kernels::fill(y, 0 * scale);  // the mean of nothing is NaN
   visit_number("sum", x.dtype(), [&]<class T>() { sum_terms<T, T>(stream, y, x, Itself{}, scale); });
 }

@@ -79,7 +79,7 @@ void update_running(const Tensor& running, const Tensor& batch, double momentum,
   running.storage()->bump_version();
 }
 
-Tensor walkable(const Tensor& x) { return x.layout() == Layout::ChannelBlocked ? x : contiguous(x); }
+Tensor walkable(const Tensor& x) { return x.is_channel_blocked() ? x : contiguous(x); }
 
 }  // namespace
 

@@ -69,7 +69,7 @@ TEST_CASE("sum of transposed, sliced, expanded and channels-last tensors", "[qui
   check_sum(x.as_strided({9, 70}, {0, 1}, 0), {1, 70});
   check_sum(x.as_strided({70, 9}, {1, 0}, 0), {70, 1});
   check_sum(x.as_strided({70, 9}, {1, 0}, 0), {1, 1});
-  const Tensor nhwc = empty_channels_last({4, 6, 5, 3});
+  const Tensor nhwc = empty({4, 6, 5, 3}, {.layout = Layout::ChannelsLast});
   kernels::copy(nhwc, random_tensor({4, 6, 5, 3}, DType::Float32, 9));
   for (const Shape& kept : {Shape{1, 6, 1, 1}, {4, 1, 5, 3}, {4, 6, 1, 1}, {1, 1, 1, 1}}) check_sum(nhwc, kept);
 }

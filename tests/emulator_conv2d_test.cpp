@@ -39,7 +39,7 @@ void for_each_product(const Case& c, Body&& body) {
 
 Tensor in_layout(const Tensor& x, bool channels_last) {
   if (!channels_last) return x;
-  const Tensor y = empty_channels_last(x.shape(), {.dtype = x.dtype()});
+  const Tensor y = empty(x.shape(), {.dtype = x.dtype(), .layout = Layout::ChannelsLast});
   kernels::copy(y, x);
   return y;
 }

@@ -221,7 +221,7 @@ TEST_CASE("cuda: copies between host and device, devices, strides and layouts", 
   const Tensor image = random_tensor({2, 19, 3, 5}, DType::Float32, 13);
   const std::vector<double> expected = values(image);
   const Tensor blocked = empty(image.shape(), {.layout = Layout::ChannelBlocked});
-  const Tensor channels_last = empty_channels_last(image.shape());
+  const Tensor channels_last = empty(image.shape(), {.layout = Layout::ChannelsLast});
   kernels::copy(blocked, image);
   kernels::copy(channels_last, image);
   const Device other("cuda:1");
@@ -230,7 +230,7 @@ TEST_CASE("cuda: copies between host and device, devices, strides and layouts", 
       for (const DType dtype : {DType::Float32, DType::Float64}) {
         const Tensor first = empty(image.shape(), {dtype, Device("cuda:0"), layout});
         const Tensor second = empty(image.shape(), {dtype, other, layout});
-        const Tensor second_last = empty_channels_last(image.shape(), {.device = other});
+        const Tensor second_last = empty(image.shape(), {.device = other, .layout = Layout::ChannelsLast});
         const Tensor back = empty(image.shape(), {.dtype = dtype});
         copy_(first, source);        // host to device
         copy_(second_last, first);   // device to device, other strides and dtype

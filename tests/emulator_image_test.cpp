@@ -11,7 +11,7 @@ namespace {
 
 Tensor in_layout(const Tensor& x, bool channels_last) {
   if (!channels_last) return x;
-  const Tensor y = empty_channels_last(x.shape(), {.dtype = x.dtype()});
+  const Tensor y = empty(x.shape(), {.dtype = x.dtype(), .layout = Layout::ChannelsLast});
   kernels::copy(y, x);
   return y;
 }

@@ -11,13 +11,13 @@ inline Tensor to_device(const Tensor& host, Device device = Device(DeviceType::C
   if (!host.defined()) return host;
   auto storage = std::make_shared<Storage>(host.storage()->nbytes(), device);
   CUDA_CHECK(cudaMemcpy(storage->data(), host.storage()->data(), storage->nbytes(), cudaMemcpyHostToDevice));
-  return Tensor(storage, host.shape(), host.strides(), host.storage_offset(), host.dtype(), host.layout());
+  return Tensor(storage, host.shape(), host.strides(), host.storage_offset(), host.dtype(), host.is_channel_blocked());
 }
 inline Tensor to_host(const Tensor& x) {
   synchronize(current_stream(x.device()));
   const Tensor flat = empty({static_cast<int64_t>(x.storage()->nbytes())}, {.dtype = DType::UInt8});
   CUDA_CHECK(cudaMemcpy(flat.raw_data(), x.storage()->data(), x.storage()->nbytes(), cudaMemcpyDeviceToHost));
-  return Tensor(flat.storage(), x.shape(), x.strides(), x.storage_offset(), x.dtype(), x.layout());
+  return Tensor(flat.storage(), x.shape(), x.strides(), x.storage_offset(), x.dtype(), x.is_channel_blocked());
 }
 inline Tensor empty_on_device(const Shape& shape, DType dtype) {
   return empty(shape, {.dtype = dtype, .device = Device(DeviceType::CUDA)});

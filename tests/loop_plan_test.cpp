@@ -36,7 +36,8 @@ Tensor view(const Shape& shape, const Strides& strides) { return empty({1000}).a
 TEST_CASE("loops over equal dense orders become one", "[loop_plan][quick]") {
   const Tensor a = empty({2, 3, 4}), b = empty({2, 3, 4});
   CHECK(plan_loops({&a, &b}).dims == 1);
-  const Tensor c = empty_channels_last({2, 3, 4, 5}), d = empty_channels_last({2, 3, 4, 5});
+  const Tensor c = empty({2, 3, 4, 5}, {.layout = Layout::ChannelsLast}),
+               d = empty({2, 3, 4, 5}, {.layout = Layout::ChannelsLast});
   const LoopPlan plan = plan_loops({&c, &d});
   CHECK(plan.dims == 1);
   CHECK(plan.inner_size() == 120);
@@ -74,7 +75,7 @@ TEST_CASE("a plan visits every element once", "[loop_plan][quick]") {
   check_visits_all(a, view({2, 3, 4}, {0, 0, 0}));
   check_visits_all(view({2, 3, 4}, {1, 8, 2}), view({2, 3, 4}, {12, 4, 1}));
   check_visits_all(view({2, 1, 4}, {4, 77, 1}), view({2, 1, 4}, {1, 5, 2}));
-  check_visits_all(empty({2, 3, 4, 5}), empty_channels_last({2, 3, 4, 5}));
+  check_visits_all(empty({2, 3, 4, 5}), empty({2, 3, 4, 5}, {.layout = Layout::ChannelsLast}));
   check_visits_all(empty({1, 2, 1, 2, 1, 2, 1, 2}), view({1, 2, 1, 2, 1, 2, 1, 2}, {9, 1, 9, 2, 9, 4, 9, 8}));
   check_visits_all(empty({}), empty({}));
 }

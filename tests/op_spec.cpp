@@ -116,8 +116,12 @@ const char* name(Arrangement arrangement) {
       return "reversed in memory";
     case Arrangement::Gaps:
       return "with gaps";
-    default:
+    case Arrangement::ChannelsLast:
+      return "channels-last";
+    case Arrangement::ChannelBlocked:
       return "channel-blocked";
+    default:
+      return "in mixed layouts";
   }
 }
 
@@ -149,7 +153,9 @@ Array values_of(const Input& input, int i, DType tested) {
   return x;
 }
 
-Tensor arrange(const Array& values, DType dtype, Device device, Arrangement arrangement) {
+Tensor arrange(const Array& values, DType dtype, Device device, Arrangement arrangement, size_t i) {
+  constexpr Arrangement kMix[] = {Arrangement::ChannelsLast, Arrangement::Contiguous, Arrangement::ChannelBlocked};
+  if (arrangement == Arrangement::Mixed) arrangement = kMix[i % 3];
   const Shape& shape = values.shape;
   Tensor x;
   switch (arrangement) {
@@ -174,14 +180,13 @@ Tensor arrange(const Array& values, DType dtype, Device device, Arrangement arra
               .as_strided(shape, strides, offset);
       break;
     }
-    case Arrangement::ChannelBlocked:
-      if (shape.dim() == 4 && is_floating(dtype)) {
-        x = empty(shape, {dtype, device, Layout::ChannelBlocked});
-        break;
-      }
-      [[fallthrough]];
-    default:
-      x = empty(shape, {dtype, device});
+    default: {
+      const bool image = shape.dim() == 4 && is_floating(dtype);
+      const Layout layout = arrangement == Arrangement::ChannelsLast     ? Layout::ChannelsLast
+                            : arrangement == Arrangement::ChannelBlocked ? Layout::ChannelBlocked
+                                                                         : Layout::Strided;
+      x = empty(shape, {dtype, device, image ? layout : Layout::Strided});
+    }
   }
   copy_(x, tensor(values.values, shape));
   return x;

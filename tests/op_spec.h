@@ -91,7 +91,7 @@ struct OpSpec {
   std::vector<Sample> samples;
   std::vector<ErrorCase> errors = {};
   int64_t terms = 1;             // the longest sum behind an element of a result or a gradient; see Note [Tolerances]
-  bool keeps_blocked = false;    // a channel-blocked input gives a channel-blocked result
+  bool keeps_blocked = false;    // a channel-blocked input gives such a result; on CUDA a channels-last one, too
   bool bare_kernel = false;      // calls a kernel directly: contiguous inputs only, no graph, its own rules when empty
   std::string never_empty = {};  // why no sample has zero elements
   std::vector<DType> dtypes = kFloatingDTypes;
@@ -103,15 +103,19 @@ const KernelBase* find_kernel(const std::string& name);  // nullptr when nothing
 // -- making inputs --------------------------------------------------------------------------------------------------
 enum class Arrangement {
   Contiguous,
-  Reversed,        // the first dimension is the innermost in memory
-  Gaps,            // every second element of a larger tensor, behind an offset
-  ChannelBlocked,  // where it has four dimensions and a floating dtype; else contiguous
+  Reversed,  // the first dimension is the innermost in memory
+  Gaps,      // every second element of a larger tensor, behind an offset
+  // Images, that is four dimensions and a floating dtype; other inputs are contiguous:
+  ChannelsLast,
+  ChannelBlocked,
+  Mixed,  // each input in another of these, or contiguous
 };
 const char* name(Arrangement arrangement);
 
 // The values of input number `i` of a sample, rounded to the dtype it will have.
 Array values_of(const Input& input, int i, DType tested);
-Tensor arrange(const Array& values, DType dtype, Device device, Arrangement arrangement);
+// As input number `i` would lie in memory.
+Tensor arrange(const Array& values, DType dtype, Device device, Arrangement arrangement, size_t i = 0);
 
 // -- for references -------------------------------------------------------------------------------------------------
 Array map(const Array& x, const std::function<double(double)>& f);

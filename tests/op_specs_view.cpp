@@ -197,6 +197,13 @@ std::vector<OpSpec> shape_specs() {
                                to_layout(zeros({2, 3}), Layout::ChannelBlocked);
                              })}),
       view(
+          "to channels-last", [](const Tensor& x) { return to_layout(x, Layout::ChannelsLast); },
+          [](const Array& x) { return x; }, {{2, 3, 4, 5}, {1, 17, 1, 1}, {2, 1, 3, 2}, {0, 3, 2, 2}},
+          {error<ShapeError>("the channels-last layout needs 4 dimensions",
+                             [] {
+                               to_layout(zeros({2, 3}), Layout::ChannelsLast);
+                             })}),
+      view(
           "to strided", [](const Tensor& x) { return to_layout(x, Layout::Strided); }, [](const Array& x) { return x; },
           {{2, 17, 4, 5}, {0, 3, 2, 2}}),
       view(

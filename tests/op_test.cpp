@@ -37,8 +37,8 @@ Tensors make_inputs(const Sample& sample, const Setting& setting) {
   for (size_t i = 0; i < sample.inputs.size(); ++i) {
     const Input& input = sample.inputs[i];
     const DType dtype = input.dtype_for(setting.dtype);
-    inputs.push_back(
-        arrange(values_of(input, static_cast<int>(i), setting.rounded_to), dtype, setting.device, setting.arrangement));
+    inputs.push_back(arrange(values_of(input, static_cast<int>(i), setting.rounded_to), dtype, setting.device,
+                             setting.arrangement, i));
     if (input.wants_grad && is_floating(dtype)) inputs.back().set_requires_grad();
   }
   return inputs;
@@ -57,7 +57,7 @@ Results run(const OpSpec& spec, const Sample& sample, const Setting& setting, bo
     for (double& w : weights.values) w /= 8;
     y.backward(same_weight ? Tensor(full({}, 0.625, {y.dtype(), y.device()}).storage(), y.shape(),
                                     Strides(std::vector<int64_t>(y.dim())), 0, y.dtype())
-                           : arrange(weights, y.dtype(), setting.device, setting.arrangement));
+                           : arrange(weights, y.dtype(), setting.device, setting.arrangement, inputs.size()));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const std::vector<double> original = values_of(sample.inputs[i], static_cast<int>(i), setting.rounded_to).values;
@@ -90,9 +90,13 @@ bool runs_on(const OpSpec& spec, DeviceType device) {
   });
 }
 
-std::vector<Arrangement> arrangements_of(const OpSpec& spec) {
+std::vector<Arrangement> arrangements_of(const OpSpec& spec, const Sample& sample) {
   if (spec.bare_kernel) return {Arrangement::Contiguous};
-  return {Arrangement::Contiguous, Arrangement::Reversed, Arrangement::Gaps, Arrangement::ChannelBlocked};
+  std::vector<Arrangement> all = {Arrangement::Contiguous, Arrangement::Reversed, Arrangement::Gaps};
+  const auto image = [](const Input& input) { return input.shape.dim() == 4; };
+  if (std::any_of(sample.inputs.begin(), sample.inputs.end(), image))
+    all.insert(all.end(), {Arrangement::ChannelsLast, Arrangement::ChannelBlocked, Arrangement::Mixed});
+  return all;
 }
 
 Tolerance tolerance_of(const OpSpec& spec, DType dtype) { return {dtype, spec.terms}; }
@@ -122,7 +126,7 @@ void check_forward(const OpSpec& spec, const Sample& sample, const Setting& sett
     INFO("result " << i);
     CHECK(y.shape() == want[i].shape);
     CHECK(difference(y, want[i].values, tolerance_of(spec, setting.dtype)) == "");
-    if (y.layout() == Layout::ChannelBlocked) CHECK(padding_is_zero(y));
+    if (y.is_channel_blocked()) CHECK(padding_is_zero(y));
   }
 }
 
@@ -141,17 +145,20 @@ void check_gradients(const OpSpec& spec, const Sample& sample, const Setting& se
 void check_everything(const OpSpec& spec, Device device) {
   for (const Provider provider : providers_of(spec, device))
     for (const DType dtype : spec.dtypes)
-      for (const Arrangement arrangement : arrangements_of(spec))
-        for (size_t i = 0; i < spec.samples.size(); ++i) {
+      for (size_t i = 0; i < spec.samples.size(); ++i)
+        for (const Arrangement arrangement : arrangements_of(spec, spec.samples[i])) {
           const Setting setting = {device, dtype, arrangement, provider, dtype};
           INFO(spec.name << ", sample " << i << ", " << setting.describe());
           const Results results = run(spec, spec.samples[i], setting, is_floating(dtype));
           check_forward(spec, spec.samples[i], setting, results);
           CHECK(results.changed == "");
           if (is_floating(dtype)) check_gradients(spec, spec.samples[i], setting, results);
-          if (spec.keeps_blocked && arrangement == Arrangement::ChannelBlocked && results.outputs[0].dim() == 4 &&
-              spec.samples[i].inputs[0].shape == spec.samples[i].inputs.back().shape)
-            CHECK(results.outputs[0].layout() == Layout::ChannelBlocked);
+          if (!spec.keeps_blocked || results.outputs[0].dim() != 4 ||
+              !(spec.samples[i].inputs[0].shape == spec.samples[i].inputs.back().shape))
+            continue;
+          if (arrangement == Arrangement::ChannelBlocked) CHECK(results.outputs[0].is_channel_blocked());
+          if (arrangement == Arrangement::ChannelsLast && device.is_cuda())
+            CHECK(results.outputs[0].is_channels_last());
         }
 }
 

@@ -42,7 +42,7 @@ TEST_CASE("memory order: contiguous, channels-last, flat and gaps", "[tensor][qu
   CHECK(!x.is_channels_last());
   CHECK(x.flat_numel() == 120);
 
-  const Tensor nhwc = empty_channels_last({2, 3, 4, 5});
+  const Tensor nhwc = empty({2, 3, 4, 5}, {.layout = Layout::ChannelsLast});
   CHECK(!nhwc.is_contiguous());
   CHECK(nhwc.is_channels_last());
   CHECK(nhwc.flat_numel() == 120);

@@ -25,17 +25,12 @@ struct Broadcast {
     a_shape = a_.shape();
     b_shape = b_.shape();
     // Zero stays zero in the padding of the channel-blocked layout under sums and products; a quotient would not.
-    const bool keep_blocked = a_.layout() == b_.layout() && a_shape == b_shape && operation[0] != 'd';
-    a = keep_blocked ? a_ : strided(a_);
-    b = keep_blocked ? b_ : strided(b_);
-    if (!(a_shape == b_shape)) {
-      const Shape shape = broadcast_shapes(operation, a_shape, b_shape);
-      a = broadcast_view(a, shape);
-      b = broadcast_view(b, shape);
-      y = empty(shape, {a.dtype(), a.device()});
-    } else {
-      y = empty_like(a);
-    }
+    const bool both_blocked = a_.is_channel_blocked() && b_.is_channel_blocked();
+    const bool keep_blocked = both_blocked && a_shape == b_shape && operation[0] != 'd';
+    const Shape shape = broadcast_shapes(operation, a_shape, b_shape);
+    a = keep_blocked ? a_ : broadcast_view(strided(a_), shape);
+    b = keep_blocked ? b_ : broadcast_view(strided(b_), shape);
+    y = a_shape == shape ? empty_like(a) : b_shape == shape ? empty_like(b) : empty(shape, {a.dtype(), a.device()});
   }
 };
 

@@ -53,11 +53,11 @@ Tensor sum_to(const Tensor& g, const Shape& shape) {
   return sum.as_strided(shape, contiguous_strides(shape), 0);
 }
 
-Tensor strided(const Tensor& x) { return x.layout() == Layout::Strided ? x : to_layout(x, Layout::Strided); }
+Tensor strided(const Tensor& x) { return x.is_channel_blocked() ? to_layout(x, Layout::Strided) : x; }
 Tensor dense(const Tensor& x) { return contiguous(strided(x)); }
 Tensor in_layout(const Tensor& x, Layout layout) { return layout == Layout::Strided ? dense(x) : to_layout(x, layout); }
 Tensor like(const Tensor& dy, const Tensor& saved) {
-  return dy.layout() == saved.layout() ? dy : to_layout(dy, saved.layout());
+  return dy.is_channel_blocked() == saved.is_channel_blocked() ? dy : to_layout(dy, saved.layout());
 }
 
 DType accumulator_dtype(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }

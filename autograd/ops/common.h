@@ -23,13 +23,13 @@ Tensor broadcast_view(const Tensor& x, const Shape& shape);
 // The sum of g over the dimensions along which `shape` was broadcast to g's: the gradient of broadcast_view.
 Tensor sum_to(const Tensor& g, const Shape& shape);
 
-// x in the strided layout, tracked; x itself where it is.
+// x with strides, tracked: x itself unless it is channel-blocked.
 Tensor strided(const Tensor& x);
-// x in the strided layout and contiguous, tracked.
+// x contiguous, tracked.
 Tensor dense(const Tensor& x);
 // x in this layout; contiguous where that is the strided one; tracked.
 Tensor in_layout(const Tensor& x, Layout layout);
-// dy in the layout of the saved tensor that it is combined with, element by element.
+// dy, channel-blocked or with strides as the saved tensor with which it is combined, element by element.
 Tensor like(const Tensor& dy, const Tensor& saved);
 
 // The dtype in which 16-bit floats are summed and per-channel values are kept: float32, or float64 for float64.

@@ -34,7 +34,7 @@ void check_operands(const char* operation, const Tensor& x, const Tensor& w, con
 // [N, K, P, Q] → [K] in another dtype. Channel-blocked memory is summed as what it is, [N, ⌈K/16⌉, P Q, 16].
 Tensor channel_sums(const Tensor& dy, DType dtype) {
   const int64_t blocks = (dy.size(1) + kChannelBlock - 1) / kChannelBlock;
-  const bool blocked = dy.layout() == Layout::ChannelBlocked;
+  const bool blocked = dy.is_channel_blocked();
   const Shape memory = {dy.size(0), blocks, dy.size(2) * dy.size(3), kChannelBlock};
   const Shape kept = blocked ? Shape{1, blocks, 1, kChannelBlock} : Shape{1, dy.size(1), 1, 1};
   const Tensor sums = empty(kept, {dy.dtype(), dy.device()});
@@ -44,11 +44,11 @@ Tensor channel_sums(const Tensor& dy, DType dtype) {
   return to(sums.as_strided({dy.size(1)}, {1}, 0), dtype);
 }
 
-// Images as a convolution in this layout reads them. Fewer channels than a block stay where they are: those of a first
-// layer would fill a block of 16 with 13 zeros.
+// Images as a convolution in this layout reads them. Few channels stay where they are: those of a first layer would
+// fill a block of 16 with 13 zeros, or are no vector of 8 for tensor cores to load.
 Tensor arranged(const Tensor& x, Layout layout) {
-  const bool few = x.layout() == Layout::Strided && x.size(1) < kChannelBlock;
-  return in_layout(x, few ? Layout::Strided : layout);
+  const bool few = x.size(1) < (layout == Layout::ChannelsLast ? 8 : kChannelBlock);
+  return in_layout(x, few && x.layout() != layout ? Layout::Strided : layout);
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ Tensor conv2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, const Conv2d
                           const Tensor dy = in_layout(dy_, layout);
                           Tensor dx, dw;
                           if (w) {  // not for the first layer, whose input wants no gradient
-                            dx = empty(x_shape, dy.options());
+                            dx = empty(x_shape, {dy.dtype(), dy.device(), layout});
                             kernels::conv2d_backward_input(dx, dy, w.get(), options);
                             dx = to_layout(dx, x_layout);
                           }
@@ -122,8 +122,11 @@ Tensor conv_transpose2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, co
     return conv_transpose2d(pad(x_, {0, more_w, 0, more_h}), w_, b_, rest);
   }
 
-  const Tensor x = dense(x_), w = dense(w_), b = b_ ? dense(b_) : b_;
-  Tensor y = empty({x.size(0), w.size(1) * options.groups, height, width}, {x.dtype(), x.device()});
+  // Not channel-blocked: the bias would have to be, too.
+  const Layout fastest = kernels::conv2d_layout(x_, w_, conv);
+  const Layout layout = fastest == Layout::ChannelBlocked ? Layout::Strided : fastest;
+  const Tensor x = in_layout(x_, layout), w = dense(w_), b = b_ ? dense(b_) : b_;
+  Tensor y = empty({x.size(0), w.size(1) * options.groups, height, width}, {x.dtype(), x.device(), layout});
   kernels::conv2d_backward_input(y, x, w, conv);
   if (b) {
     const Tensor bias = to(b.detach(), y.dtype());
@@ -132,11 +135,11 @@ Tensor conv_transpose2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, co
   return differentiable("conv_transpose2d", {x, w, b}, y,
                         [x = save_if(wants_grad(w), x), w = save_if(wants_grad(x), w), b = wants_grad(b),
                          b_dtype = b ? b.dtype() : w.dtype(), x_shape = x.shape(), w_shape = w.shape(),
-                         w_dtype = w.dtype(), conv](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = dense(dy_);
+                         w_dtype = w.dtype(), layout, conv](const Tensor& dy_) -> Gradients {
+                          const Tensor dy = in_layout(dy_, layout);
                           Tensor dx, dw;
                           if (w) {
-                            dx = empty(x_shape, dy.options());
+                            dx = empty(x_shape, {dy.dtype(), dy.device(), layout});
                             kernels::conv2d(dx, dy, w.get(), {}, conv);
                           }
                           if (x) {  // the roles of input and output are exchanged

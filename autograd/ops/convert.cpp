@@ -34,7 +34,7 @@ Tensor contiguous(const Tensor& x) {
 Tensor to_layout(const Tensor& x, Layout layout) {
   OpScope scope("to_layout");
   check_defined("to_layout", x);
-  if (x.layout() == layout) return x;
+  if (layout == Layout::ChannelsLast ? x.is_channels_last() : x.layout() == layout) return x;
   Tensor y = empty(x.shape(), {x.dtype(), x.device(), layout});
   kernels::copy(y, x);
   return differentiable("to_layout", {x}, y,

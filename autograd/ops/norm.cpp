@@ -61,7 +61,7 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
   const DType per_channel = accumulator_dtype(x_.dtype());
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
-  const Tensor x = in_layout(x_, x_.layout());
+  const Tensor x = in_layout(x_, kernels::batch_norm_layout(x_));
   const Tensor weight = weight_ ? dense(to(weight_, per_channel)) : weight_;
   const Tensor bias = bias_ ? dense(to(bias_, per_channel)) : bias_;
   const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();

@@ -34,13 +34,14 @@ Tensor max_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   const Tensor x = in_layout(x_, kernels::pool2d_layout(x_));
   Tensor y = empty(shape, x.options()), index = empty(shape, {DType::Int32, x.device(), x.layout()});
   kernels::max_pool2d(y, index, x, options);
-  return differentiable("max_pool2d", {x}, y,
-                        [index = save(index), from = x.shape(), options](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = in_layout(dy_, index.get().layout());
-                          Tensor dx = empty(from, dy.options());
-                          kernels::max_pool2d_backward(dx, dy, index.get(), options);
-                          return {dx};
-                        });
+  return differentiable(
+      "max_pool2d", {x}, y,
+      [index = save(index), from = x.shape(), layout = x.layout(), options](const Tensor& dy_) -> Gradients {
+        const Tensor dy = in_layout(dy_, layout);
+        Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
+        kernels::max_pool2d_backward(dx, dy, index.get(), options);
+        return {dx};
+      });
 }
 
 Tensor avg_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
@@ -53,7 +54,7 @@ Tensor avg_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   return differentiable("avg_pool2d", {x}, y,
                         [from = x.shape(), layout = x.layout(), options](const Tensor& dy_) -> Gradients {
                           const Tensor dy = in_layout(dy_, layout);
-                          Tensor dx = empty(from, dy.options());
+                          Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
                           kernels::avg_pool2d_backward(dx, dy, options);
                           return {dx};
                         });
@@ -73,7 +74,7 @@ Tensor adaptive_avg_pool2d(const Tensor& x_, Pair output_size) {
   return differentiable("adaptive_avg_pool2d", {x}, y,
                         [from = x.shape(), layout = x.layout()](const Tensor& dy_) -> Gradients {
                           const Tensor dy = in_layout(dy_, layout);
-                          Tensor dx = empty(from, dy.options());
+                          Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
                           kernels::adaptive_avg_pool2d_backward(dx, dy);
                           return {dx};
                         });

@@ -243,7 +243,7 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, double value) {
     for (int i = 0; i < pairs; ++i) y = part(y, y.dim() - 1 - i, widths[2 * i], from[from.dim() - 1 - i]);
     return y;
   };
-  Tensor y = full(shape, value, {x.dtype(), x.device()});
+  Tensor y = full(shape, value, {x.dtype(), x.device(), x.is_channel_blocked() ? Layout::Strided : x.layout()});
   kernels::copy(inside(y), x);
   return differentiable("pad", {x}, y, [inside](const Tensor& dy) -> Gradients { return {inside(strided(dy))}; });
 }

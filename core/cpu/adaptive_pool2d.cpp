@@ -28,7 +28,7 @@ void for_each_part(Stream stream, const Tensor& x, const Tensor& y, Body&& body)
 }
 
 void adaptive_avg_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& x) {
-  if (x.layout() == Layout::ChannelBlocked) return adaptive_avg_pool2d_blocked(stream, y, x);
+  if (x.is_channel_blocked()) return adaptive_avg_pool2d_blocked(stream, y, x);
   const int64_t width = x.shape()[3];
   visit_floating("adaptive_avg_pool2d", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
@@ -50,7 +50,7 @@ void adaptive_avg_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& x) {
 }
 
 void adaptive_avg_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy) {
-  if (dx.layout() == Layout::ChannelBlocked) return adaptive_avg_pool2d_backward_blocked(stream, dx, dy);
+  if (dx.is_channel_blocked()) return adaptive_avg_pool2d_backward_blocked(stream, dx, dy);
   if (is_16_bit(dx))
     return narrow_into(dx, [&](const Tensor& wide) { adaptive_avg_pool2d_backward_cpu(stream, wide, widen(dy)); });
   const int64_t width = dx.shape()[3];

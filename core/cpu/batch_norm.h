@@ -16,7 +16,7 @@ struct ChannelRows {
 
   explicit ChannelRows(const Tensor& x) : images(x.shape()[0]), rows(x.shape()[1]), length(1), width(1) {
     for (int d = 2; d < x.dim(); ++d) length *= x.shape()[d];
-    if (x.layout() == Layout::ChannelBlocked) {
+    if (x.is_channel_blocked()) {
       width = kChannelBlock;
       rows = ceil_div(rows, width);
       length *= width;
@@ -29,7 +29,7 @@ struct ChannelRows {
 // Whether t can be walked in step with x: every tensor of a call lies in memory the same way.
 inline bool lies_like(const Tensor& t, const Tensor& x) {
   return t.shape() == x.shape() && t.dtype() == x.dtype() && t.layout() == x.layout() &&
-         (t.layout() == Layout::ChannelBlocked || t.is_contiguous());
+         (t.is_channel_blocked() || t.is_contiguous());
 }
 
 // Calls run.operator()<width>() so that the inner loops know how many channels alternate.

@@ -13,21 +13,10 @@ namespace {
 
 std::atomic<ConvAlgorithm> chosen_algorithm{ConvAlgorithm::Auto};
 
-bool fits_blocked_kernels(const Tensor& x, const Conv2dOptions& o) {
-  const auto& [stride, padding, dilation, groups] = o;
-  return stride.h == stride.w && padding.h == padding.w && dilation == Pair(1) && groups == 1 &&
-         (x.dtype() == DType::Float32 || x.dtype() == DType::BFloat16);
-}
-
 }  // namespace
 
 void set_conv_algorithm(ConvAlgorithm algorithm) { chosen_algorithm = algorithm; }
 ConvAlgorithm conv_algorithm() { return chosen_algorithm; }
-
-Layout kernels::conv2d_layout(const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
-  const bool empty = w.numel() == 0 || x.shape()[2] == 0 || x.shape()[3] == 0;
-  return x.device().is_cpu() && !empty && fits_blocked_kernels(x, options) ? Layout::ChannelBlocked : Layout::Strided;
-}
 
 namespace cpu {
 namespace {
@@ -53,21 +42,21 @@ void visit_images(const Tensor& images, Run&& run) {
 
 void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
                 const Conv2dOptions& options) {
-  if (y.layout() == Layout::Strided) return conv2d_im2col(stream, y, x, w, b, options);
+  if (!y.is_channel_blocked()) return conv2d_im2col(stream, y, x, w, b, options);
   const conv::Conv2dGeometry g = geometry(x, w, options);
   const Tensor filters = in_dtype(w, DType::Float32), bias = in_dtype(b, DType::Float32);
   const float *const w_data = filters.data<float>(), *const b_data = bias.defined() ? bias.data<float>() : nullptr;
   visit_images(y, [&]<class T>() {
-    if (x.layout() == Layout::Strided)
-      conv::forward_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), w_data, b_data, y.data<T>());
-    else
+    if (x.is_channel_blocked())
       conv::forward(stream, g, algorithm(g), x.data<T>(), w_data, b_data, y.data<T>());
+    else
+      conv::forward_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), w_data, b_data, y.data<T>());
   });
 }
 
 void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
                                const Conv2dOptions& options) {
-  if (dy.layout() == Layout::Strided) return conv2d_im2col_backward_input(stream, dx, dy, w, options);
+  if (!dy.is_channel_blocked()) return conv2d_im2col_backward_input(stream, dx, dy, w, options);
   const conv::Conv2dGeometry g = geometry(dx, w, options);
   const Tensor filters = in_dtype(w, DType::Float32);
   visit_images(dy, [&]<class T>() {
@@ -77,15 +66,15 @@ void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy
 
 void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
                                 const Conv2dOptions& options) {
-  if (dy.layout() == Layout::Strided) return conv2d_im2col_backward_weight(stream, dw, dy, x, options);
+  if (!dy.is_channel_blocked()) return conv2d_im2col_backward_weight(stream, dw, dy, x, options);
   if (is_16_bit(dw))
     return narrow_into(dw, [&](const Tensor& wide) { conv2d_backward_weight_cpu(stream, wide, dy, x, options); });
   const conv::Conv2dGeometry g = geometry(x, dw, options);
   visit_images(dy, [&]<class T>() {
-    if (x.layout() == Layout::Strided)
-      conv::backward_weight_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), dy.data<T>(), dw.data<float>());
-    else
+    if (x.is_channel_blocked())
       conv::backward_weight(stream, g, algorithm(g), x.data<T>(), dy.data<T>(), dw.data<float>());
+    else
+      conv::backward_weight_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), dy.data<T>(), dw.data<float>());
   });
 }
 

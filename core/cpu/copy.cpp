@@ -81,14 +81,14 @@ void reorder(Stream stream, const Tensor& strided, const Tensor& blocked) {
 
 void copy_cpu(Stream stream, const Tensor& y, const Tensor& x) {
   ASSERT(y.shape() == x.shape() && x.device().is_cpu());
-  if (y.layout() != x.layout()) {
+  if (y.is_channel_blocked() != x.is_channel_blocked()) {
     Tensor source = x;
     if (x.dtype() != y.dtype()) {
       source = empty(x.shape(), {y.dtype(), y.device(), x.layout()});
       copy_cpu(stream, source, x);
     }
     visit_dtype("copy", y.dtype(), [&]<class T>() {
-      if (y.layout() == Layout::ChannelBlocked)
+      if (y.is_channel_blocked())
         reorder<T, true>(stream, source, y);
       else
         reorder<T, false>(stream, y, source);

@@ -49,7 +49,7 @@ void window_corners(const ConvShape& shape, int32_t* corner, int32_t* first) {
 
 void max_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& index, const Tensor& x,
                     const Pool2dOptions& options) {
-  if (x.layout() == Layout::ChannelBlocked) return max_pool2d_blocked(stream, y, index, x, options);
+  if (x.is_channel_blocked()) return max_pool2d_blocked(stream, y, index, x, options);
   if (is_16_bit(x))
     return narrow_into(y, [&](const Tensor& wide) { max_pool2d_cpu(stream, wide, index, widen(x), options); });
   const ConvShape shape = pool_shape(x, y, options);
@@ -86,7 +86,7 @@ void max_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& index, const T
 
 void max_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index,
                              const Pool2dOptions& options) {
-  if (dx.layout() == Layout::ChannelBlocked) return max_pool2d_backward_blocked(stream, dx, dy, index, options);
+  if (dx.is_channel_blocked()) return max_pool2d_backward_blocked(stream, dx, dy, index, options);
   if (is_16_bit(dx))
     return narrow_into(dx,
                        [&](const Tensor& wide) { max_pool2d_backward_cpu(stream, wide, widen(dy), index, options); });
@@ -122,7 +122,7 @@ void window_scales(const ConvShape& shape, bool count_padding, T* scale) {
 }
 
 void avg_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Pool2dOptions& options) {
-  if (x.layout() == Layout::ChannelBlocked) return avg_pool2d_blocked(stream, y, x, options);
+  if (x.is_channel_blocked()) return avg_pool2d_blocked(stream, y, x, options);
   if (is_16_bit(x)) return narrow_into(y, [&](const Tensor& wide) { avg_pool2d_cpu(stream, wide, widen(x), options); });
   const ConvShape shape = pool_shape(x, y, options);
   const int64_t outputs = shape.p * shape.q;
@@ -145,7 +145,7 @@ void avg_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Pool2
 }
 
 void avg_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Pool2dOptions& options) {
-  if (dx.layout() == Layout::ChannelBlocked) return avg_pool2d_backward_blocked(stream, dx, dy, options);
+  if (dx.is_channel_blocked()) return avg_pool2d_backward_blocked(stream, dx, dy, options);
   if (is_16_bit(dx))
     return narrow_into(dx, [&](const Tensor& wide) { avg_pool2d_backward_cpu(stream, wide, widen(dy), options); });
   const ConvShape shape = pool_shape(dx, dy, options);

@@ -8,11 +8,6 @@
 
 namespace ringgrad {
 
-Layout kernels::pool2d_layout(const Tensor& x) {
-  const bool blocked = x.device().is_cpu() && (x.dtype() == DType::Float32 || x.dtype() == DType::BFloat16);
-  return blocked ? x.layout() : Layout::Strided;
-}
-
 namespace cpu {
 namespace {
 
@@ -50,7 +45,7 @@ struct AdaptiveAxis {
 template <class Axis, class Start, class Body>
 void for_each_window(Stream stream, const Tensor& x, const Tensor& y, const Axis& rows, const Axis& columns,
                      Start&& start, Body&& body) {
-  ASSERT(x.layout() == Layout::ChannelBlocked && y.layout() == Layout::ChannelBlocked);
+  ASSERT(x.is_channel_blocked() && y.is_channel_blocked());
   const int64_t p = y.shape()[2], q = y.shape()[3], plane = x.shape()[2] * x.shape()[3] * kChannelBlock;
   parallel_for(
       stream, x.shape()[0] * ceil_div(x.shape()[1], kChannelBlock), grain(plane), [&](int64_t begin, int64_t end) {

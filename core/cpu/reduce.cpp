@@ -198,7 +198,7 @@ void sum_strided(Stream stream, const Tensor& y, const Tensor& x, double scale) 
 }
 
 void sum_cpu(Stream stream, const Tensor& y, const Tensor& x, double scale) {
-  if (x.layout() == Layout::Strided) return sum_strided(stream, y, x, scale);
+  if (!x.is_channel_blocked()) return sum_strided(stream, y, x, scale);
   // Channel-blocked memory is a strided array [N, ⌈C/16⌉, 16, H, W] whose last channels are zeros.
   const int64_t n = x.shape()[0], blocks = ceil_div(x.shape()[1], kChannelBlock), h = x.shape()[2], w = x.shape()[3];
   const Strides strides{blocks * h * w * kChannelBlock, h * w * kChannelBlock, 1, w * kChannelBlock, kChannelBlock};

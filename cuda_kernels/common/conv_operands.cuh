@@ -122,12 +122,12 @@ template <class T>
 struct OutputStore {  // y, with bias per filter unless nullptr
   ConvGeometry g;
   T* y;
-  const T* bias;
+  const Compute<T>* bias;
 
   __device__ __forceinline__ void operator()(int64_t group, int, int64_t m, int64_t n, Compute<T> value) const {
     const Pixel pixel(g.y, m);
     const int64_t filter = group * g.filters + n;
-    y[g.y.at(pixel.n, filter, pixel.h, pixel.w)] = narrow<T>(bias ? value + widen(bias[filter]) : value);
+    y[g.y.at(pixel.n, filter, pixel.h, pixel.w)] = narrow<T>(bias ? value + bias[filter] : value);
   }
 };
 

@@ -49,7 +49,7 @@ memory::data_type data_type(const Tensor& x) {
 
 memory::desc images(const Tensor& x) {
   const Shape& s = x.shape();
-  const auto tag = x.layout() == Layout::ChannelBlocked ? memory::format_tag::nChw16c : memory::format_tag::nchw;
+  const auto tag = x.is_channel_blocked() ? memory::format_tag::nChw16c : memory::format_tag::nchw;
   return {{s[0], s[1], s[2], s[3]}, data_type(x), tag};
 }
 
@@ -121,7 +121,7 @@ Primitive make(const Call& c) {
 
 std::string key_of(Stream stream, const Call& c) {
   const auto& [stride, padding, dilation, groups] = c.o;
-  const auto layout = [](const Tensor& t) { return t.layout() == Layout::ChannelBlocked ? " blocked" : " contiguous"; };
+  const auto layout = [](const Tensor& t) { return t.is_channel_blocked() ? " blocked" : " contiguous"; };
   return str(name(c.pass), ' ', c.x.dtype(), layout(c.x), layout(c.y), " x ", c.x.shape(), " w ", c.w.dtype(),
              c.w.shape(), " stride ", stride.h, "x", stride.w, " padding ", padding.h, "x", padding.w, " dilation ",
              dilation.h, "x", dilation.w, " groups ", groups, c.bias.defined() ? " bias" : "", " conv ",
