@@ -8,6 +8,8 @@
 namespace ringgrad::models {
 namespace {
 
+constexpr nn::Conv2dOptions kUnbiased{.bias = false};
+
 void add_projection(nn::Sequential& downsample, int64_t in_channels, int64_t out_channels, int64_t stride) {
   downsample.push_back(
       std::make_shared<nn::Conv2d>(in_channels, out_channels, 1, nn::Conv2dOptions{.stride = stride, .bias = false}));
@@ -50,11 +52,11 @@ Tensor BasicBlock::forward(const Tensor& x) {
 }
 
 Bottleneck::Bottleneck(int64_t in_channels, int64_t channels, int64_t stride)
-    : conv1_(in_channels, channels, 1, {.bias = false}),
+    : conv1_(in_channels, channels, 1, kUnbiased),
       bn1_(channels),
       conv2_(channels, channels, 3, {.stride = stride, .padding = 1, .bias = false}),
       bn2_(channels),
-      conv3_(channels, kExpansion * channels, 1, {.bias = false}),
+      conv3_(channels, kExpansion * channels, 1, kUnbiased),
       bn3_(kExpansion * channels) {
   register_module("conv1", conv1_);
   register_module("bn1", bn1_);
