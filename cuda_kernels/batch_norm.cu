@@ -2,7 +2,7 @@
 // float64 for float64.
 //
 // Mapping: the statistics and the sums of the backward pass are reductions per channel (common/channels.cuh). The two
-// other steps are one pass over memory: a thread handles 16 bytes of neighbouring elements at a time.
+// other steps are one pass over memory. A thread handles 16 bytes of neighbouring elements at a time.
 #include <cmath>
 
 #include "core/check.h"
@@ -31,12 +31,17 @@ struct StatsReducer {
   const T* x;
   A *mean, *var;
 
-  __device__ __forceinline__ void add(State& s, int64_t, int64_t offset) const {
-    const A value = widen(x[offset]);
-    s.count += 1;
-    const A apart = value - s.mean;
-    s.mean += apart / s.count;
-    s.squares += apart * (value - s.mean);
+  template <int kSize>
+  __device__ __forceinline__ void add(State (&s)[kSize], int64_t, int64_t offset) const {
+    const auto in = load_vector<kSize>(x + offset, 0);
+    const A count = s[0].count + 1, share = 1 / count;  // all have seen as many
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) {
+      const A value = widen(in.element[k]), apart = value - s[k].mean;
+      s[k].count = count;
+      s[k].mean += apart * share;
+      s[k].squares += apart * (value - s[k].mean);
+    }
   }
   __device__ __forceinline__ void merge(State& s, const State& other) const {
     if (other.count == 0) return;
@@ -48,6 +53,22 @@ struct StatsReducer {
   __device__ __forceinline__ void finish(int64_t c, const State& s) const {
     mean[c] = s.mean;
     var[c] = s.count > 0 ? s.squares / s.count : A(0);
+  }
+};
+
+// What kSize neighbouring elements need to know of their channels. It is worked out anew only where these change: with
+// channels last and C a power of two, each step of a thread through memory ends at the channels where it began.
+template <class Terms, int kSize>
+struct Lines {
+  typename Terms::Line of[kSize] = {};
+  int64_t first = -1;
+
+  __device__ __forceinline__ void move_to(const Channels& channels, int64_t offset, const Terms& terms) {
+    const int64_t c = channels.channel(offset);
+    if (c == first) return;
+    first = c;
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) of[k] = k == 0 || channels.last ? terms.line(c + k) : of[0];
   }
 };
 
@@ -69,16 +90,15 @@ struct Normalise {
 template <int kSize, class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads) apply_kernel(Channels channels, int64_t vectors, Normalise<T> normalise,
                                                          bool relu, T* y, const T* x, const T* residual) {
+  Lines<Normalise<T>, kSize> lines;
   for (int64_t v = thread_number(); v < vectors; v += thread_count()) {
     const auto in = load_vector<kSize>(x, v);
     const auto added = residual ? load_vector<kSize>(residual, v) : Vector<T, kSize>{};
     Vector<T, kSize> out;
-    const int64_t c = channels.channel(v * kSize);
-    auto line = normalise.line(c);
+    lines.move_to(channels, v * kSize, normalise);
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
-      if (channels.last && k > 0) line = normalise.line(c + k);
-      A value = (widen(in.element[k]) - line.mean) * line.scale + line.shift;
+      A value = (widen(in.element[k]) - lines.of[k].mean) * lines.of[k].scale + lines.of[k].shift;
       if (residual) value += widen(added.element[k]);
       out.element[k] = narrow<T>(relu && !(value > 0) && value == value ? A(0) : value);
     }
@@ -107,10 +127,16 @@ struct BackwardReducer {
   A *sum_dy, *sum_dy_xhat;
   A eps;
 
-  __device__ __forceinline__ void add(State& s, int64_t c, int64_t offset) const {
-    const A g = through_relu(dy[offset], y, offset);
-    s.dy += g;
-    s.dy_xhat += g * (widen(x[offset]) - mean[c]);  // divided by the deviation once, in finish
+  template <int kSize>
+  __device__ __forceinline__ void add(State (&s)[kSize], int64_t c, int64_t offset) const {
+    const auto grad = load_vector<kSize>(dy + offset, 0), in = load_vector<kSize>(x + offset, 0);
+    const auto out = y ? load_vector<kSize>(y + offset, 0) : Vector<T, kSize>{};
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) {
+      const A g = through_relu(grad.element[k], y ? out.element : nullptr, k);
+      s[k].dy += g;
+      s[k].dy_xhat += g * (widen(in.element[k]) - mean[c + k]);  // divided by the deviation once, in finish
+    }
   }
   __device__ __forceinline__ void merge(State& s, const State& other) const {
     s.dy += other.dy;
@@ -141,15 +167,15 @@ template <int kSize, class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
     backward_apply_kernel(Channels channels, int64_t vectors, BackwardTerms<T> terms, T* dx, T* dresidual, const T* dy,
                           const T* x, const T* y) {
+  Lines<BackwardTerms<T>, kSize> lines;
   for (int64_t v = thread_number(); v < vectors; v += thread_count()) {
     const auto grad = load_vector<kSize>(dy, v), in = load_vector<kSize>(x, v);
     const auto out = y ? load_vector<kSize>(y, v) : Vector<T, kSize>{};
     Vector<T, kSize> to_x, to_residual;
-    const int64_t c = channels.channel(v * kSize);
-    auto line = terms.line(c);
+    lines.move_to(channels, v * kSize, terms);
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
-      if (channels.last && k > 0) line = terms.line(c + k);
+      const auto& line = lines.of[k];
       const A g = through_relu(grad.element[k], y ? out.element : nullptr, k);
       to_x.element[k] = narrow<T>(line.scale * (g - line.mean_g - (widen(in.element[k]) - line.mean) * line.slope));
       to_residual.element[k] = narrow<T>(g);
@@ -202,8 +228,9 @@ void batch_norm_stats_cuda(Stream stream, const Tensor& mean, const Tensor& var,
   if (x.shape()[1] == 0) return;
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    reduce_channels(stream, Channels(x),
-                    StatsReducer<Element<T>>{device_data<T>(x), device_data<A>(mean), device_data<A>(var)});
+    reduce_channels<kVectorSize<T>>(
+        stream, Channels(x), all_aligned<T>({&x}),
+        StatsReducer<Element<T>>{device_data<T>(x), device_data<A>(mean), device_data<A>(var)});
   });
 }
 
@@ -236,10 +263,11 @@ void batch_norm_backward_reduce_cuda(Stream stream, const Tensor& sum_dy, const 
   if (x.shape()[1] == 0) return;
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    reduce_channels(stream, Channels(x),
-                    BackwardReducer<Element<T>>{device_data<T>(dy), device_data<T>(x), optional_data<T>(y),
-                                                device_data<A>(mean), device_data<A>(var), device_data<A>(sum_dy),
-                                                device_data<A>(sum_dy_xhat), static_cast<A>(eps)});
+    reduce_channels<kVectorSize<T>>(
+        stream, Channels(x), all_aligned<T>({&dy, &x, &y}),
+        BackwardReducer<Element<T>>{device_data<T>(dy), device_data<T>(x), optional_data<T>(y), device_data<A>(mean),
+                                    device_data<A>(var), device_data<A>(sum_dy), device_data<A>(sum_dy_xhat),
+                                    static_cast<A>(eps)});
   });
 }
 

@@ -1,6 +1,8 @@
 // Kernels that work per channel: how channels lie in memory, and reductions over everything else.
 #pragma once
 
+#include <bit>
+
 #include "core/factory.h"
 #include "cuda_kernels/common/device_types.cuh"
 #include "cuda_kernels/launch.h"
@@ -30,37 +32,45 @@ inline constexpr int kChannelThreads = 256;
 inline constexpr int64_t kTermsPerLane = 32;
 
 // A reduction over the terms of each channel. Reducer has
-//   State                          an aggregate; State{} changes nothing
-//   add(State&, c, offset)         takes one element in
-//   merge(State&, const State&)    takes another lane's elements in
-//   finish(c, const State&)        writes the result
+//   State                                        an aggregate; State{} changes nothing
+//   add(State (&)[kSize], c, offset)             takes one element in of each of kSize channels from c on
+//   merge(State&, const State&)                  takes another lane's elements in
+//   finish(c, const State&)                      writes the result
 //
-// Mapping, as in sum.cu: a block takes kColumns channels and a segment of their terms. With channels last, 32 channels
-// × 8 lanes, so that a warp reads neighbouring channels; else 1 channel × 256 lanes. Segments are merged in order by a
-// second launch.
-template <int kColumns, class Reducer>
+// Mapping, as in sum.cu: a block takes some columns and a segment of their terms; thread (column, lane) takes every
+// lanes-th term. With channels last a column is kSize neighbouring channels, 16 bytes where they allow it, and there
+// are as many columns as C needs, up to 32: a warp then reads consecutive memory. Else a column is one channel, and a
+// block has one. Segments are merged in order by a second launch.
+template <int kSize, class Reducer>
 __global__ void __launch_bounds__(kChannelThreads)
-    reduce_channels_kernel(Channels channels, int64_t segments, Reducer reducer, typename Reducer::State* partials) {
+    reduce_channels_kernel(Channels channels, int columns, int64_t segments, Reducer reducer,
+                           typename Reducer::State* partials) {
   using State = typename Reducer::State;
-  constexpr int kLanes = kChannelThreads / kColumns;
-  __shared__ State states[kChannelThreads];
-  const int column = static_cast<int>(threadIdx.x) % kColumns, lane = static_cast<int>(threadIdx.x) / kColumns;
-  const int64_t segment = blockIdx.x % segments, c = blockIdx.x / segments * kColumns + column;
-  const int64_t first = segment * kLanes * kTermsPerLane;
-  const int64_t last = min(first + kLanes * kTermsPerLane, channels.terms);
-  State state{};
+  const int lanes = kChannelThreads / columns;
+  __shared__ State states[kSize][kChannelThreads];
+  const int column = static_cast<int>(threadIdx.x) % columns, lane = static_cast<int>(threadIdx.x) / columns;
+  const int64_t segment = blockIdx.x % segments, c = (blockIdx.x / segments * columns + column) * kSize;
+  const int64_t first = segment * lanes * kTermsPerLane;
+  const int64_t last = min(first + lanes * kTermsPerLane, channels.terms);
+  State state[kSize]{};
   if (c < channels.C)
-    for (int64_t term = first + lane; term < last; term += kLanes) reducer.add(state, c, channels.offset(c, term));
-  states[threadIdx.x] = state;
-  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t term = first + lane; term < last; term += lanes) reducer.add(state, c, channels.offset(c, term));
+#pragma unroll
+  for (int k = 0; k < kSize; ++k) states[k][threadIdx.x] = state[k];
+  for (int half = lanes / 2; half > 0; half /= 2) {
     __syncthreads();
-    if (lane < half) reducer.merge(states[threadIdx.x], states[threadIdx.x + half * kColumns]);
+    if (lane < half)
+#pragma unroll
+      for (int k = 0; k < kSize; ++k) reducer.merge(states[k][threadIdx.x], states[k][threadIdx.x + half * columns]);
   }
   if (lane != 0 || c >= channels.C) return;
-  if (partials)
-    partials[c * segments + segment] = states[column];
-  else
-    reducer.finish(c, states[column]);
+#pragma unroll
+  for (int k = 0; k < kSize; ++k) {
+    if (partials)
+      partials[(c + k) * segments + segment] = states[k][column];
+    else
+      reducer.finish(c + k, states[k][column]);
+  }
 }
 
 // One block per channel merges its segments.
@@ -80,19 +90,22 @@ __global__ void __launch_bounds__(kChannelThreads)
   if (threadIdx.x == 0) reducer.finish(c, states[0]);
 }
 
-template <class Reducer>
-void reduce_channels(Stream stream, const Channels& channels, const Reducer& reducer) {
+// kSize: how many channels may be loaded at once where they are neighbours, if all the reducer reads is `aligned` so.
+template <int kSize, class Reducer>
+void reduce_channels(Stream stream, const Channels& channels, bool aligned, const Reducer& reducer) {
   using State = typename Reducer::State;
-  constexpr int kMany = 32;
-  const int columns = channels.last ? kMany : 1;
+  constexpr int64_t kMostColumns = 32;
+  const bool vectors = channels.last && aligned && channels.C % kSize == 0;
+  const int64_t wanted = channels.last ? channels.C / (vectors ? kSize : 1) : 1;
+  const auto columns = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::min(wanted, kMostColumns))));
   const int64_t segment = kChannelThreads / columns * kTermsPerLane;
   const int64_t segments = std::max<int64_t>(1, (channels.terms + segment - 1) / segment);
   const auto bytes = static_cast<int64_t>(sizeof(State)) * channels.C * segments;
   const Tensor partials = segments > 1 ? empty({bytes}, {DType::UInt8, stream.device}) : Tensor();
   State* const states = segments > 1 ? static_cast<State*>(partials.raw_data()) : nullptr;
-  launch(channels.last ? reduce_channels_kernel<kMany, Reducer> : reduce_channels_kernel<1, Reducer>,
-         static_cast<unsigned>(blocks_for(channels.C, columns) * segments), kChannelThreads, 0, stream, channels,
-         segments, reducer, states);
+  launch(vectors ? reduce_channels_kernel<kSize, Reducer> : reduce_channels_kernel<1, Reducer>,
+         static_cast<unsigned>(blocks_for(channels.C, vectors ? columns * kSize : columns) * segments), kChannelThreads,
+         0, stream, channels, columns, segments, reducer, states);
   if (segments > 1)
     launch(merge_segments_kernel<Reducer>, static_cast<unsigned>(channels.C), kChannelThreads, 0, stream, segments,
            reducer, static_cast<const State*>(states));
