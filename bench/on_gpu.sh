@@ -15,7 +15,8 @@ if [ "${1:-}" = --nccl ]; then
       CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID=machine$rank NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 \
       NCCL_SHM_DISABLE=1 NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=2 NCCL_ALGO=Ring \
       NCCL_PROTO=Simple NCCL_RAS_ENABLE=0 NCCL_NET_PLUGIN=none \
-      "$2/ringgrad" train --parallel ddp --device cuda --epochs 1 --max-steps 50 --out two-ranks >"rank$rank.log" 2>&1 &
+      "$2/ringgrad" train --parallel ddp --device cuda --backend "$3" --epochs 1 --max-steps 50 --out "two-ranks-$3" \
+      >"rank$rank.log" 2>&1 &
     pids="${pids:-} $!"
   done
   code=0
@@ -69,5 +70,5 @@ for data in mnist cifar10; do
   part "train-$data" 300 "$build/ringgrad" train --device cuda --data "$data" --amp O2 --dtype bf16 --epochs 5 --out "$data"
 done
 part ladders 240 "$build/cuda_ladders"
-part nccl 120 sh "$here/on_gpu.sh" --nccl "$build"
+for backend in nccl nccl-ring; do part "$backend" 120 sh "$here/on_gpu.sh" --nccl "$build" "$backend"; done
 exit "$failed"

@@ -1,5 +1,6 @@
 #include "distributed/init_process_group.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 
@@ -8,6 +9,7 @@
 #include "distributed/job_status.h"
 #include "distributed/lifeline.h"
 #include "distributed/mpi_process_group.h"
+#include "distributed/nccl_process_group.h"
 #include "distributed/ring_process_group.h"
 #include "distributed/store.h"
 
@@ -55,15 +57,32 @@ std::shared_ptr<ProcessGroup> make_mpi([[maybe_unused]] const Rendezvous& rendez
 #endif
 }
 
+std::shared_ptr<ProcessGroup> make_nccl([[maybe_unused]] const Rendezvous& rendezvous, const InitOptions& options) {
+#ifdef RINGGRAD_NCCL
+  const int devices = std::max(1, device_count(DeviceType::CUDA));
+  const Device device = options.device.value_or(Device(DeviceType::CUDA, rendezvous.local_rank % devices));
+  check_device("init_process_group", device);
+  NcclOptions nccl;
+  if (options.backend == "nccl-ring") nccl.all_reduce = NcclAllReduce::Ring;
+  nccl.timeout = options.timeout;
+  return std::make_shared<NcclProcessGroup>(make_ring(rendezvous, options), device, nccl);
+#else
+  throw NotImplementedError(str("init_process_group: this build has no backend ", options.backend,
+                                "; configure with -DRINGGRAD_CUDA=toolkit where NCCL is installed"));
+#endif
+}
+
 std::shared_ptr<ProcessGroup> make_group(const Rendezvous& rendezvous, const InitOptions& options) {
   if (options.backend == "mpi") return make_mpi(rendezvous, options);
-  CHECK(options.backend == "ring", "init_process_group: no backend '", options.backend, "'; ring or mpi");
+  if (options.backend == "nccl" || options.backend == "nccl-ring") return make_nccl(rendezvous, options);
+  CHECK(options.backend == "ring", "init_process_group: no backend '", options.backend,
+        "'; ring, mpi, nccl or nccl-ring");
   return make_ring(rendezvous, options);
 }
 
 }  // namespace
 
-std::string default_backend() { return variable("RINGGRAD_BACKEND", "ring"); }
+std::string default_backend(Device device) { return variable("RINGGRAD_BACKEND", device.is_cuda() ? "nccl" : "ring"); }
 std::string default_channel() { return variable("RINGGRAD_TRANSPORT", "auto"); }
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "distributed/process_group.h"
@@ -11,11 +12,17 @@
 
 namespace ringgrad {
 
-std::string default_backend();  // RINGGRAD_BACKEND, else "ring"
-std::string default_channel();  // RINGGRAD_TRANSPORT, else "auto"
+std::string default_backend(Device device = {});  // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
+std::string default_channel();                    // RINGGRAD_TRANSPORT, else "auto"
 
 struct InitOptions {
-  std::string backend = default_backend();  // "ring"; "mpi" under mpirun or srun (mpi_process_group.h)
+  // For tensors on the CPU "ring", or "mpi" under mpirun or srun (mpi_process_group.h). For a GPU per rank "nccl", or
+  // "nccl-ring" where all-reduce is our ring over NCCL's send and receive (nccl_process_group.h); beside it a ring of
+  // the hosts takes tensors on the CPU.
+  std::string backend = default_backend();
+  // This rank's GPU, for the two: process_group().device() from then on. By default cuda:LOCAL_RANK; where there are
+  // fewer GPUs than ranks, from cuda:0 on again.
+  std::optional<Device> device = {};
   std::string channel = default_channel();  // of the ring: "shm", "tcp"
   Algorithm algorithm = Algorithm::Auto;
   bool checksums = false;
@@ -24,7 +31,8 @@ struct InitOptions {
 
 // Meets the other ranks and returns the group, which is also process_group() from then on. Blocks until all ranks have
 // come. A job of one rank meets nobody. Throws TimeoutError naming missing ranks, DistributedError, OutOfStepError;
-// Error when there is a group already.
+// NotImplementedError for a backend that this build lacks, DeviceError for a GPU that is not there; Error when there is
+// a group already.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 std::shared_ptr<ProcessGroup> init_process_group(const Rendezvous& rendezvous, const InitOptions& options);
 

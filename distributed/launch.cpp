@@ -15,6 +15,8 @@ namespace {
 void run_rank(const std::function<void()>& main_function, const Rendezvous& rendezvous, const LaunchOptions& options) {
   InitOptions group;
   group.timeout = options.timeout;
+  group.backend = options.backend;
+  group.device = options.device;
   group.channel = options.channel;
   group.algorithm = options.algorithm;
   try {

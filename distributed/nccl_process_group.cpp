@@ -97,11 +97,11 @@ class NcclProcessGroup::Pending final : public Work::State {
 };
 
 NcclProcessGroup::NcclProcessGroup(std::shared_ptr<ProcessGroup> host, Device device, const NcclOptions& options)
-    : ProcessGroup(host->rank(), host->size()), host_(std::move(host)), device_(device), options_(options) {
+    : ProcessGroup(host->rank(), host->size(), device), host_(std::move(host)), options_(options) {
   CHECK_AS(DeviceError, device.is_cuda(), "nccl: the rank's device is ", device, ", expected a CUDA device");
   CHECK(options.segment_bytes > 0, "nccl: segments of 0 bytes");
   if (options.all_reduce == NcclAllReduce::Ring) adding_ = std::make_unique<cuda::OwnedStream>(device);
-  communicator_ = std::make_shared<NcclCommunicator>(host_, device_, options.timeout);
+  communicator_ = std::make_shared<NcclCommunicator>(host_, device, options.timeout);
 }
 
 NcclProcessGroup::~NcclProcessGroup() = default;
@@ -110,15 +110,13 @@ std::string NcclProcessGroup::backend() const {
   return str(adding_ ? "nccl-ring" : "nccl", ", and ", host_->backend());
 }
 
-bool NcclProcessGroup::reaches(Device device) const { return device == device_ || host_->reaches(device); }
-
 std::shared_ptr<Storage> NcclProcessGroup::allocate_shared(size_t bytes, Device device) {
-  return device == device_ ? std::make_shared<Storage>(bytes, device_) : host_->allocate_shared(bytes, device);
+  return device == this->device() ? std::make_shared<Storage>(bytes, device) : host_->allocate_shared(bytes, device);
 }
 
 std::shared_ptr<ProcessGroup> NcclProcessGroup::split(int color, int key) {
   auto part = host_->split(color, key);
-  return part ? std::make_shared<NcclProcessGroup>(std::move(part), device_, options_) : nullptr;
+  return part ? std::make_shared<NcclProcessGroup>(std::move(part), device(), options_) : nullptr;
 }
 
 void NcclProcessGroup::abort(const std::string& reason, FailureKind kind) { communicator_->abort({kind, reason}); }
@@ -126,7 +124,7 @@ void NcclProcessGroup::abort(const std::string& reason, FailureKind kind) { comm
 Work NcclProcessGroup::issue(Collective c) {
   for (const Tensor* x : {&c.input, &c.output})
     CHECK_AS(DeviceError, !x->defined() || reaches(x->device()), name(c.operation), ": a tensor lies on ", x->device(),
-             ", expected ", device_, ", the rank's device, or the CPU");
+             ", expected ", device(), ", the rank's device, or the CPU");
   const bool on_device =
       (c.input.defined() && c.input.device().is_cuda()) || (c.output.defined() && c.output.device().is_cuda());
   if (!on_device) return issue_on_host(c);
@@ -141,7 +139,7 @@ Work NcclProcessGroup::issue(Collective c) {
       communicator_->together([&](ncclComm* comm) { call_nccl(c, comm); });
   });
   const bool async = c.options.async;
-  Work work(std::make_shared<Pending>(communicator_, std::move(done), std::move(c), std::move(memory), device_));
+  Work work(std::make_shared<Pending>(communicator_, std::move(done), std::move(c), std::move(memory), device()));
   if (!async) work.wait();
   return work;
 }
@@ -202,7 +200,7 @@ Work NcclProcessGroup::issue_on_host(const Collective& c) {
       return c.input.defined() ? host_->send(c.input, c.root, c.options) : host_->recv(c.output, c.root, c.options);
     default: {
       // A barrier holds for the devices, too: each rank's has done what was queued before.
-      synchronize(current_stream(device_));
+      synchronize(current_stream(device()));
       return host_->barrier(c.options);
     }
   }

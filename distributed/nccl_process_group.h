@@ -1,4 +1,5 @@
-// The ProcessGroup of ranks with a GPU each: NCCL on tensors in device memory.
+// The ProcessGroup of ranks with a GPU each: NCCL on tensors in device memory. init_process_group({.backend = "nccl"})
+// makes one.
 //
 // A collective is queued on a stream of the group's own, after what the caller's stream holds by then; Work::wait()
 // makes the caller's stream wait for it. The host waits for nothing, so a step with its collectives can be captured in
@@ -45,7 +46,6 @@ class NcclProcessGroup final : public ProcessGroup {
   ~NcclProcessGroup() override;
 
   std::string backend() const override;
-  bool reaches(Device device) const override;
   std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) override;
   std::shared_ptr<ProcessGroup> split(int color, int key = 0) override;
   void abort(const std::string& reason, FailureKind kind) override;
@@ -58,7 +58,6 @@ class NcclProcessGroup final : public ProcessGroup {
   void call_nccl(const Collective& collective, ncclComm* comm);
 
   std::shared_ptr<ProcessGroup> host_;
-  Device device_;
   NcclOptions options_;
   std::unique_ptr<cuda::OwnedStream> adding_;  // of the ring, or nullptr
   std::shared_ptr<NcclCommunicator> communicator_;

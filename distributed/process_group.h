@@ -45,7 +45,7 @@ struct Collective {
 
 class ProcessGroup {
  public:
-  ProcessGroup(int rank, int size) : rank_(rank), size_(size) {}
+  ProcessGroup(int rank, int size, Device device = {}) : rank_(rank), size_(size), device_(device) {}
   virtual ~ProcessGroup() = default;
   ProcessGroup(const ProcessGroup&) = delete;
 
@@ -53,8 +53,10 @@ class ProcessGroup {
   int size() const { return size_; }
   bool is_main_process() const { return rank_ == 0; }
   virtual std::string backend() const = 0;  // "ring over shm"
-  // Whether tensors on that device can take part.
-  virtual bool reaches(Device device) const { return device.is_cpu(); }
+  // Where this rank computes: its GPU in a group that connects GPUs (nccl), else the CPU.
+  Device device() const { return device_; }
+  // Whether tensors on that device can take part: those on device(), and on the CPU always.
+  bool reaches(Device device) const { return device.is_cpu() || device == device_; }
 
   // x becomes the reduction of all ranks' x, bit for bit the same on all ranks.
   Work all_reduce(const Tensor& x, ReduceOp op = ReduceOp::Sum, const CollectiveOptions& options = {});
@@ -97,6 +99,7 @@ class ProcessGroup {
   void check_peer(Operation operation, int peer) const;
 
   int rank_, size_;
+  Device device_;
 };
 
 }  // namespace ringgrad

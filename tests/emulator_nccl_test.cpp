@@ -2,6 +2,7 @@
 // DistributedDataParallel.
 #ifdef RINGGRAD_CUDA_EMULATED
 #include "cuda_kernels/runtime/graph.h"
+#include "distributed/init_process_group.h"
 #include "tests/catch.h"
 #include "tests/nccl_ranks.h"
 #include "tests/test_util.h"
@@ -74,6 +75,32 @@ TEST_CASE("nccl: a captured all_reduce happens again at each launch", "[quick][e
     graph.launch(current_stream(device));
     must_be(x, {29}, "the second launch");  // 14 + 14 + 1
   });
+}
+
+TEST_CASE("nccl: init_process_group makes the group of this rank's device", "[quick][emulated]") {
+  const std::string backend = GENERATE("nccl", "nccl-ring");
+  Rendezvous alone;
+  alone.local_rank = 5;  // of four devices
+  const Device wanted = GENERATE(Device("cuda:1"), Device("cuda:2"));
+  InitOptions options;
+  options.backend = backend;
+  if (wanted.index == 2) options.device = wanted;
+  init_process_group(alone, options);
+  ProcessGroup& group = process_group();
+  CHECK(group.device() == wanted);
+  CHECK(group.reaches(wanted));
+  CHECK(group.reaches(Device()));
+  CHECK(!group.reaches(Device("cuda:0")));
+  CHECK(group.backend() == backend + ", and ring");
+  for (const Device device : {wanted, Device()}) {
+    const Tensor x = full({3}, 2, {.device = device});
+    group.all_reduce(x, ReduceOp::Average);
+    CHECK(to_vector<double>(x) == std::vector<double>{2, 2, 2});
+  }
+  destroy_process_group();
+  options.device = Device("cuda:9");
+  CHECK_THROWS_AS(init_process_group(alone, options), DeviceError);
+  CHECK(!is_process_group_initialized());
 }
 
 TEST_CASE("nccl: tensors elsewhere are refused", "[quick][emulated]") {

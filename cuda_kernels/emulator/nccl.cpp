@@ -1,6 +1,7 @@
 // Emulated NCCL: a collective is a stream operation in which the ranks' threads meet; the last to arrive does the work
 // for all of them, in the order of ranks, so all get the same bits.
 #include <nccl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -226,6 +227,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
     case ncclSuccess:
       return "no error";
+    case ncclSystemError:
+      return "the emulated NCCL connects threads of one process only";
     case ncclInvalidArgument:
       return "invalid argument";
     case ncclInvalidUsage:
@@ -252,12 +255,14 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static int next = 0;
   std::lock_guard lock(mutex);
   *id = {};
-  std::snprintf(id->internal, sizeof id->internal, "emulated %d", next++);
+  std::snprintf(id->internal, sizeof id->internal, "emulated %d %d", getpid(), next++);
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (rank < 0 || rank >= size) return ncclInvalidArgument;
+  int process = 0;
+  if (std::sscanf(id.internal, "emulated %d", &process) != 1 || process != getpid()) return ncclSystemError;
   std::shared_ptr<Clique> clique;
   {
     std::lock_guard lock(cliques_mutex);

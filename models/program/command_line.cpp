@@ -46,6 +46,9 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   train_app->add_option("--parallel", o.parallel, "none, dp or ddp (default: ddp where there are two cores)");
   train_app->add_option("--ranks", o.ranks, "processes that share each batch, or devices with dp (default: 2)")
       ->check(CLI::Range(1, 4096));
+  train_app->add_option(
+      "--backend", o.backend,
+      "between ranks: ring or mpi; on GPUs nccl, or nccl-ring for our ring over NCCL's send and receive");
   train_app->add_option("--transport", o.transport, "between ranks: shm or tcp (default: the fastest there is)");
   train_app->add_flag("--sync-bn", o.sync_bn, "ddp: batch norm over the whole global batch");
   const std::string recipe = "Recipe (defaults depend on model and data, and are printed)";

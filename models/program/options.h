@@ -19,6 +19,7 @@ struct TrainOptions {
   int workers = 1;        // data loader threads
   std::string parallel;   // none, dp or ddp; "" : ddp where there are two cores
   int ranks = 0;          // 0: two where there are two cores; dp: replicas
+  std::string backend;    // between ranks: ring, mpi, nccl, nccl-ring; "" : RINGGRAD_BACKEND, else as the device is
   std::string transport;  // between ranks: shm or tcp; "" : RINGGRAD_TRANSPORT, else the fastest
   bool sync_bn = false;
   int64_t max_steps = 0;   // stop after so many steps of this call; 0: never

@@ -5,9 +5,6 @@
 #include <fmt/format.h>
 
 #include "core/device_backend.h"
-#ifdef RINGGRAD_NCCL
-#include "distributed/nccl_process_group.h"
-#endif
 #include "models/program/exit_code.h"
 #include "models/program/suggest.h"
 
@@ -31,6 +28,15 @@ void check_parallel_options(const TrainOptions& o) {
     throw UsageError(fmt::format("--parallel none is one rank, and --ranks is {}; leave one of them out", o.ranks));
   if (!o.transport.empty() && o.transport != "shm" && o.transport != "tcp")
     throw UsageError(fmt::format("--transport is '{}', expected shm or tcp", o.transport));
+  const std::vector<std::string> backends = {"ring", "mpi", "nccl", "nccl-ring"};
+  if (!o.backend.empty() && std::find(backends.begin(), backends.end(), o.backend) == backends.end())
+    throw UsageError(fmt::format("--backend is '{}', expected ring, mpi, nccl or nccl-ring", o.backend) +
+                     did_you_mean(o.backend, backends));
+  if (!o.backend.empty() && o.backend.starts_with("nccl") != Device(o.device).is_cuda())
+    throw UsageError(
+        fmt::format("--backend {} does not go with --device {}: nccl and nccl-ring connect GPUs, ring and "
+                    "mpi CPUs",
+                    o.backend, o.device));
   if (o.sync_bn && !o.parallel.empty() && o.parallel != "ddp")
     throw UsageError(fmt::format("--sync-bn needs --parallel ddp, not {}", o.parallel));
 }
@@ -47,18 +53,12 @@ int ranks_for(const TrainOptions& options, int64_t batch) {
   return options.ranks > 0 ? options.ranks : 2;
 }
 
-Device device_of_rank(const TrainOptions& options, int local_rank) {
-  const Device wanted(options.device);
-  return options.device == "cuda" ? Device(wanted.type, local_rank % std::max(1, device_count(wanted.type))) : wanted;
-}
-
-std::unique_ptr<ProcessGroup> group_on_device([[maybe_unused]] ProcessGroup& host, Device device) {
-  if (host.reaches(device)) return nullptr;
-#ifdef RINGGRAD_NCCL
-  return std::make_unique<NcclProcessGroup>(std::shared_ptr<ProcessGroup>(&host, [](ProcessGroup*) {}), device);
-#else
-  return nullptr;
-#endif
+LaunchOptions launch_options_for(const TrainOptions& options) {
+  const Device device(options.device);
+  LaunchOptions launch;
+  launch.backend = options.backend.empty() ? default_backend(device) : options.backend;
+  if (device.is_cuda() && options.device != "cuda") launch.device = device;
+  return launch;
 }
 
 void check_divisible(int64_t batch, int ranks) {

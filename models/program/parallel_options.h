@@ -1,10 +1,9 @@
 // What `--parallel` and `--ranks` ask for, and what happens without them.
 #pragma once
 
-#include <memory>
 #include <string>
 
-#include "distributed/process_group.h"
+#include "distributed/launch.h"
 #include "models/program/options.h"
 
 namespace ringgrad::program {
@@ -17,10 +16,8 @@ int ranks_for(const TrainOptions& options, int64_t batch);
 // Throws UsageError, with the nearest values that do, unless the batch divides by the ranks.
 void check_divisible(int64_t batch, int ranks);
 
-// The device of a rank: the one that was asked for, or for "cuda" one GPU after the other, as far as they go.
-Device device_of_rank(const TrainOptions& options, int local_rank);
-// The group that reaches that device: nullptr where `host`, which must outlive it, does. Collective.
-std::unique_ptr<ProcessGroup> group_on_device(ProcessGroup& host, Device device);
+// How ranks meet that train: by --backend, and on the GPU that --device names, if it names one.
+LaunchOptions launch_options_for(const TrainOptions& options);
 
 // How many devices DataParallel uses; 1: there is no DataParallel.
 int replicas_for(const TrainOptions& options);

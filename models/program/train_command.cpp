@@ -216,11 +216,9 @@ constexpr const char* kRunVariable = "RINGGRAD_RUN";
 
 // This process is one of several ranks, which somebody has started.
 int train_as_rank(const TrainOptions& options, const RunConfig& config, const Data& data) {
+  ProcessGroup& group = process_group();
   TrainOptions own = options;
-  if (Device(options.device).is_cuda())
-    own.device = str(device_of_rank(options, rendezvous_from_environment().local_rank));
-  const auto on_device = group_on_device(process_group(), Device(own.device));
-  ProcessGroup& group = on_device ? *on_device : process_group();
+  if (group.device().is_cuda()) own.device = str(group.device());
   check_divisible(config.recipe.batch, group.size());
   if (!group.is_main_process()) return train_rank(own, config, data, nullptr, &group);
   const char* path = std::getenv(kRunVariable);
@@ -267,7 +265,7 @@ int train(const TrainOptions& options) {
   if (is_rank && options.parallel != "none") {
     int code = kOk;
     const Data data(config);  // before the ranks meet: what is missing here is missing for all of them
-    launch([&] { code = train_as_rank(options, config, data); });
+    launch([&] { code = train_as_rank(options, config, data); }, launch_options_for(options));
     return code;
   }
   if (ranks > 1) return start_ranks(options, config, ranks);
