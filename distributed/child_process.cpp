@@ -94,7 +94,8 @@ ChildProcess start_child(const ChildOptions& options) {
   int reason = 0;
   if (read(failure.read.get(), &reason, sizeof reason) == sizeof reason) {  // else exec has closed it
     waitpid(child.pid, nullptr, 0);
-    throw IoError(str("launch: cannot execute '", options.command[0], "': ", std::strerror(reason)));
+    throw ExecuteError(str("launch: cannot execute '", options.command[0], "': ", std::strerror(reason),
+                           reason == ENOENT ? "; give its path, or the name of one in PATH" : ""));
   }
   child.handle = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
   CHECK_AS(IoError, child.handle, "launch: pidfd_open: ", std::strerror(errno));

@@ -7,9 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "distributed/file_descriptor.h"
 
 namespace ringgrad {
+
+// A program that is not there, or may not be executed.
+struct ExecuteError : IoError {
+  using IoError::IoError;
+};
 
 struct ChildOptions {
   std::vector<std::string> command;                // program and arguments; the program is searched in PATH
@@ -27,7 +33,7 @@ struct ChildProcess {
 };
 
 // Starts a child that the kernel kills when this process dies, however it dies (PR_SET_PDEATHSIG).
-// Throws IoError, naming the program, when it cannot be executed.
+// Throws ExecuteError, naming the program, when it cannot be executed, IoError when the system has no more processes.
 ChildProcess start_child(const ChildOptions& options);
 
 }  // namespace ringgrad

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/check.h"
+#include "distributed/port_owner.h"
 
 namespace ringgrad {
 namespace {
@@ -80,7 +81,8 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
 [[noreturn]] void throw_cannot_listen(const Address& address) {
   const int reason = errno;
   const std::string what = str("cannot listen on ", to_string(address), ": ");
-  if (reason == EADDRINUSE) throw AddressInUseError(what + "the port is taken by another program; choose another one");
+  if (reason == EADDRINUSE)
+    throw AddressInUseError(str(what, "the port is taken by ", port_owner(address.port), "; choose another one"));
   throw DistributedError(what + std::strerror(reason));
 }
 

@@ -280,7 +280,7 @@ TEST_CASE("a program that does not exist is named", "[launch][quick]") {
   try {
     (void)supervise(options);
     FAIL("started");
-  } catch (const IoError& error) {
+  } catch (const ExecuteError& error) {
     REQUIRE(contains(error.what(), "cannot execute '/no/such/program': No such file or directory"));
   }
 }

@@ -276,7 +276,16 @@ class Program(unittest.TestCase):
                                                           "--", "true", code=2).stderr)
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
-            self.assertIn("is taken", self.run_program("launch", "-n", "2", "--master-port", port, "--", "true", code=3).stderr)
+            error = self.run_program("launch", "-n", "2", "--master-port", port, "--", "true", code=3).stderr
+            self.assertRegex(error, rf"the port is taken by .+ \(process {os.getpid()}\)")
+
+    def test_launch_names_a_program_that_does_not_exist(self):
+        error = self.run_program("launch", "-n", "2", "--", "no-such-program", code=3).stderr
+        self.assertIn("cannot execute 'no-such-program': No such file or directory", error)
+
+    def test_backends_that_do_not_fit_the_device_are_refused(self):
+        self.run_program("train", "--backend", "gloo", code=2)
+        self.assertIn("connect GPUs", self.run_program("train", "--backend", "nccl-ring", code=2).stderr)
 
     def test_bench_allreduce(self):
         for words in (["--transport", "shm"], ["--transport", "tcp"], ["--algorithm", "gather"], ["--algorithm", "segmented"]):

@@ -150,7 +150,7 @@ TEST_CASE("a port that is taken is called so", "[store][quick]") {
   const FileDescriptor owner = listen_tcp({"127.0.0.1", 0});
   const StoreOptions options = options_at(local_address(owner), "", 100);
   const std::string error = error_of([&] { meet(0, 2, "", options); });
-  REQUIRE(contains(error, "the port is taken by another program"));
+  REQUIRE(contains(error, str("(process ", getpid(), "); choose another one")));
 }
 
 TEST_CASE("an address that others can reach needs a secret", "[store][quick]") {

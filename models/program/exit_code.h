@@ -10,7 +10,7 @@ enum ExitCode : int {
   kOk = 0,
   kTrainingFailed = 1,  // the loss became NaN, or an error nobody foresaw
   kUsage = 2,           // an unknown command or option, or a value that cannot be
-  kEnvironment = 3,     // no such device, a missing package, a port in use
+  kEnvironment = 3,     // no such device or program, a missing package, a port in use
   kBadData = 4,         // a data set or checkpoint is missing, damaged or does not fit
   kRankDied = 5,
   kOutOfStep = 6,  // a time limit passed, or ranks disagree
