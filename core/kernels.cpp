@@ -41,6 +41,7 @@ constinit decltype(bce_with_logits) bce_with_logits{"bce_with_logits"};
 constinit decltype(bce_with_logits_backward) bce_with_logits_backward{"bce_with_logits_backward"};
 constinit decltype(sum) sum{"sum"};
 constinit decltype(sum_squares) sum_squares{"sum_squares"};
+constinit decltype(find_not_finite) find_not_finite{"find_not_finite"};
 constinit decltype(max) max{"max"};
 constinit decltype(min) min{"min"};
 constinit decltype(matmul) matmul{"matmul"};

@@ -74,6 +74,8 @@ extern constinit Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& x
 extern constinit Kernel<void(const Tensor& y, const Tensor& x, double scale)> sum;
 // y[] = sum of x², x floating and contiguous; y float32 (float64 for float64 x).
 extern constinit Kernel<void(const Tensor& y, const Tensor& x)> sum_squares;
+// record[] = min(record, base + i) over the i for which x[i] is NaN or infinite. record int64, x floating, contiguous.
+extern constinit Kernel<void(const Tensor& record, const Tensor& x, int64_t base)> find_not_finite;
 // x [O, N, I], y and index (int64) [O, I], all contiguous: the largest (smallest) over N and where it is, the first
 // of equals; a NaN wins. REQUIRES: N >= 1.
 extern constinit Kernel<void(const Tensor& y, const Tensor& index, const Tensor& x)> max;

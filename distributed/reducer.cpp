@@ -7,7 +7,6 @@
 #include "core/check.h"
 #include "core/factory.h"
 #include "core/kernels.h"
-#include "distributed/all_finite.h"
 #include "distributed/job_status.h"
 #include "distributed/parameter_check.h"
 
@@ -15,6 +14,11 @@ namespace ringgrad {
 namespace {
 
 constexpr size_t kNamesShown = 4;
+
+// Note [Not finite]: a record is step · 2^kPositionBits + the position among all gradients; kAllFinite: none.
+constexpr int64_t kRecordSteps = 50;
+constexpr int kPositionBits = 36;
+constexpr int64_t kAllFinite = int64_t{1} << 62;
 
 // "fc.weight layer4.1.bn2.bias … conv1.weight (62 parameters)"
 std::string names_of(const NamedParameters& parameters, const std::vector<int>& listed) {
@@ -36,7 +40,8 @@ Reducer::Reducer(ProcessGroup& group, NamedParameters parameters, std::vector<Te
       lay_out_(std::move(lay_out)),
       options_(std::move(options)),
       exchange_(group, std::move(buffers)),
-      usual_samples_(options_.usual_samples) {
+      usual_samples_(options_.usual_samples),
+      found_(tensor<int64_t>({kAllFinite})) {
   // Two reducers of one group may have the same layout; a random number keeps their buckets apart.
   const Tensor identity = tensor<int64_t>({static_cast<int64_t>(std::random_device()())});
   group_.broadcast(identity, 0).wait();
@@ -146,12 +151,43 @@ void Reducer::take_into_arena(int parameter) {
   tensor.set_grad(view);
 }
 
-// Before the averaging: afterwards every rank would have the NaN, and none would know whose it was. On CUDA looking
-// would mean waiting for the device, in every hook.
 void Reducer::check_finite(int parameter) {
-  if (!options_.check_finite || !views_[parameter].device().is_cpu() || all_finite(views_[parameter])) return;
-  give_up(str("the gradient of ", parameters_[parameter].first, " is not finite on rank ", group_.rank(), " in step ",
-              step_, "; the loss diverged (a smaller learning rate or gradient clipping helps), or a batch has a NaN"));
+  if (!options_.check_finite || !views_[parameter].device().is_cpu()) return;
+  kernels::find_not_finite(found_, views_[parameter], 0);
+  if (found_.item<int64_t>() < kAllFinite) give_up_not_finite(parameter, group_.rank(), step_);
+}
+
+void Reducer::note_not_finite(const Bucket& bucket) {
+  if (!options_.check_finite || bucket.flat.device().is_cpu()) return;
+  if (!record_)
+    record_ = full({1}, static_cast<double>(kAllFinite), {.dtype = DType::Int64, .device = bucket.flat.device()});
+  int64_t position = bucket.range.begin;
+  for (int a = 0; a < bucket.range.arena; ++a) position += arenas_[a].flat.numel();
+  kernels::find_not_finite(record_, bucket.flat, (std::max<int64_t>(step_, 0) << kPositionBits) + position);
+}
+
+// Collective.
+void Reducer::compare_records() {
+  if (!record_) return;
+  const Tensor own = empty({1}, {.dtype = DType::Int64}), all = empty({group_.size()}, {.dtype = DType::Int64});
+  copy_(own, record_);
+  group_.all_gather(all, own, options_for(-1, sample_counts_)).wait();
+  const auto records = to_vector<int64_t>(all);
+  const auto step_of = [&](int64_t record) { return record >> kPositionBits; };
+  const auto first =
+      std::min_element(records.begin(), records.end(), [&](int64_t a, int64_t b) { return step_of(a) < step_of(b); });
+  if (*first == kAllFinite) return;
+  int64_t position = *first & ((int64_t{1} << kPositionBits) - 1);
+  size_t a = 0;
+  while (position >= arenas_[a].flat.numel()) position -= arenas_[a++].flat.numel();
+  const auto next = std::upper_bound(arenas_[a].offsets.begin(), arenas_[a].offsets.end(), position);
+  give_up_not_finite(arenas_[a].parameters[static_cast<size_t>(next - arenas_[a].offsets.begin()) - 1],
+                     static_cast<int>(first - records.begin()), step_of(*first));
+}
+
+void Reducer::give_up_not_finite(int parameter, int rank, int64_t step) {
+  give_up(str("the gradient of ", parameters_[parameter].first, " is not finite on rank ", rank, " in step ", step,
+              "; the loss diverged (a smaller learning rate or gradient clipping helps), or a batch has a NaN"));
 }
 
 // Ends the step on all ranks: the others wait for this one's buckets, and learn the reason at once.
@@ -189,6 +225,7 @@ void Reducer::launch(bool async) {
   Bucket& bucket = buckets_[next_];
   BucketLog& log = log_.buckets[next_];
   ++next_;
+  note_not_finite(bucket);
   scale(bucket.flat, samples_ / usual_samples_);
   CollectiveOptions options = options_for(index, bucket.names);
   options.async = async;
@@ -220,6 +257,7 @@ void Reducer::finish(bool reached) {
   totals_.steps += 1;
   stride_ = last_step_ < 0 ? 1 : step_ - last_step_;
   last_step_ = step_;
+  if (!replanned_ || totals_.steps % kRecordSteps == 0) compare_records();
   if (!std::exchange(replanned_, true)) adopt_ready_order();
 }
 

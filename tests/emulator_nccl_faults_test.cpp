@@ -1,6 +1,7 @@
 // Ranks of an NCCL process group that disagree, stay away, throw or leave: an error on every rank, within the deadline.
 #ifdef RINGGRAD_CUDA_EMULATED
 #include <atomic>
+#include <cmath>
 
 #include "tests/catch.h"
 #include "tests/nccl_ranks.h"
@@ -92,6 +93,35 @@ TEST_CASE("nccl: a rank that throws between two buckets", "[quick][emulated]") {
   CHECK(errors[1] == "no memory for an activation");
   CHECK((has(errors[0], "bucket 2") || has(errors[0], "rank 1 failed with an exception")));
   for (const std::string& error : errors) CHECK(!error.empty());
+}
+
+// The other rank's weights are not finite either from the next step on.
+TEST_CASE("nccl: a gradient that is not finite names rank, parameter and step", "[quick][emulated]") {
+  const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
+  const int bad_step = GENERATE(0, 7), noticed_in = bad_step == 0 ? 0 : 49;
+  const double bad = GENERATE(NAN, INFINITY);
+  std::atomic<int> last_step = -1;
+  const auto errors = errors_of_nccl(2, {.all_reduce = how}, [&](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    net->to(group.device());
+    DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
+    optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+    const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8, group.rank(), group.size());
+    for (int step = 0; step < 60; ++step) {
+      last_step = step;
+      optimizer.zero_grad();
+      Tensor loss = cross_entropy(ddp(to(x, group.device())), to(target, group.device()));
+      if (step == bad_step && group.rank() == 1)
+        loss = loss + mean(net->middle.weight * full({}, bad, {.device = group.device()}));
+      loss.backward();
+      optimizer.step();
+    }
+  });
+  for (const std::string& error : errors) {
+    INFO(error);
+    CHECK(has(error, str("the gradient of middle.weight is not finite on rank 1 in step ", bad_step)));
+  }
+  CHECK(last_step == noticed_in);
 }
 
 TEST_CASE("nccl: a rank that leaves without a word", "[quick][emulated]") {

@@ -1,4 +1,7 @@
 // Rows for sums, extremes and softmax.
+#include <cmath>
+#include <map>
+
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/softmax.h"
 #include "core/error.h"
@@ -204,6 +207,33 @@ OpSpec softmax_spec(const std::string& name, Tensor (*run)(const Tensor&, int), 
   return spec;
 }
 
+// 11, or 2 + the first position of what is not finite where that is less.
+OpSpec first_not_finite() {
+  OpSpec spec = reduction(
+      "find_not_finite", {"find_not_finite"},
+      [](const Tensor& x) {
+        const Tensor record = full({}, 11, {.dtype = DType::Int64, .device = x.device()});
+        kernels::find_not_finite(record, x, 2);
+        return record;
+      },
+      [](const Array& x) {
+        const auto bad = std::find_if(x.values.begin(), x.values.end(), [](double v) { return !std::isfinite(v); });
+        const double first = bad == x.values.end() ? 11 : 2 + static_cast<double>(bad - x.values.begin());
+        return Array({}, std::min(11.0, first));
+      },
+      {{uniform({3, 5})}, {uniform({0})}});
+  const auto with = [](std::map<int, double> bad) {
+    std::vector<double> values(1000, -1.5);
+    for (const auto& [i, value] : bad) values[static_cast<size_t>(i)] = value;
+    return not_smooth({literal({1000}, values)});
+  };
+  for (const auto& sample : {with({{0, NAN}}), with({{3, -INFINITY}, {5, NAN}}), with({{8, INFINITY}}),
+                             with({{9, NAN}}), with({{6, NAN}, {700, NAN}}), with({{999, NAN}})})
+    spec.samples.push_back(sample);
+  spec.bare_kernel = true;
+  return spec;
+}
+
 }  // namespace
 
 std::vector<OpSpec> reduce_specs() {
@@ -266,6 +296,7 @@ std::vector<OpSpec> reduce_specs() {
       {{uniform({3, 5})}, {uniform({100})}, {uniform({0})}});
   squares.bare_kernel = true;
   specs.push_back(squares);
+  specs.push_back(first_not_finite());
   return specs;
 }
 

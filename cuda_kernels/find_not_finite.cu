@@ -1,0 +1,38 @@
+// The first NaN or infinity, without the host looking: the record stays on the device.
+//
+// Mapping: a thread looks at one element and goes on in strides of the whole grid, up to the first it finds. Nearly
+// always nobody finds one, so the one atomic minimum costs nothing.
+#include "core/check.h"
+#include "core/kernels.h"
+#include "cuda_kernels/common/device_types.cuh"
+#include "cuda_kernels/common/strided_index.cuh"
+#include "cuda_kernels/launch.h"
+
+namespace ringgrad::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    find_not_finite_kernel(int64_t n, long long* record, const T* x, int64_t base) {
+  for (int64_t i = thread_number(); i < n; i += thread_count()) {
+    const Compute<T> value = widen(x[i]);
+    if (value - value == 0) continue;  // infinity - infinity is NaN
+    atomicMin(record, static_cast<long long>(base + i));
+    return;
+  }
+}
+
+void find_not_finite_cuda(Stream stream, const Tensor& record, const Tensor& x, int64_t base) {
+  ASSERT(x.is_contiguous() && record.numel() == 1);
+  visit_floating("find_not_finite", x.dtype(), [&]<class T>() {
+    launch(find_not_finite_kernel<Element<T>>, grid_stride_blocks(stream, x.numel(), kThreads), kThreads, 0, stream,
+           x.numel(), reinterpret_cast<long long*>(record.data<int64_t>()), device_data<T>(x), base);
+  });
+}
+
+REGISTER_KERNEL(find_not_finite, DeviceType::CUDA, Provider::Native, find_not_finite_cuda);
+
+}  // namespace
+}  // namespace ringgrad::cuda
