@@ -76,6 +76,7 @@ constinit decltype(advance_random_state) advance_random_state{"advance_random_st
 constinit decltype(uniform) uniform{"uniform"};
 constinit decltype(normal) normal{"normal"};
 constinit decltype(dropout) dropout{"dropout"};
+constinit decltype(augment_images) augment_images{"augment_images"};
 constinit decltype(sgd_step) sgd_step{"sgd_step"};
 constinit decltype(adam_step) adam_step{"adam_step"};
 

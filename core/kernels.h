@@ -11,6 +11,7 @@
 //   * Gradients are written dy, dx, dw, db; dx means d(loss)/dx. Optional tensors may be undefined.
 #pragma once
 
+#include "core/augmentation.h"
 #include "core/geometry.h"
 #include "core/kernel.h"
 
@@ -194,6 +195,16 @@ extern constinit Kernel<void(const Tensor& x, const Tensor& state, double low, d
 extern constinit Kernel<void(const Tensor& x, const Tensor& state, double mean, double std)> normal;
 // y = x / (1 - p) where element i's uniform number is >= p, else 0. The same call with dy gives dx: no mask is kept.
 extern constinit Kernel<void(const Tensor& y, const Tensor& x, const Tensor& state, double p)> dropout;
+
+// ---- batches of images, from a data set of bytes --------------------------------------------------------------------
+// With a = draw_augmentation(options, H, W, epoch, index[b]) and (h', w') = (h + a.dy, (a.flip ? W - 1 - w : w) +
+// a.dx):
+//   y[b, c, h, w] = scale[c] images[index[b], c, h', w'] + shift[c];  shift[c] where (h', w') is outside; 0 in a's cut
+// images uint8 [M, C, H, W], y [B, C, H, W] floating, index int64 [B] (b is skipped where it is not in [0, M)): all
+// contiguous; epoch int64 [], so that a captured step goes on with the next one; scale, shift float32 [C].
+extern constinit Kernel<void(const Tensor& y, const Tensor& images, const Tensor& index, const Tensor& epoch,
+                             const Tensor& scale, const Tensor& shift, const AugmentOptions& options)>
+    augment_images;
 
 // ---- optimizers, over flat arrays [n] -------------------------------------------------------------------------------
 // lr (float64 []) and step (int64 []: steps taken before this one) live on the device, so that a captured step needs

@@ -15,6 +15,7 @@
 
 #include "data/batch.h"
 #include "data/image_dataset.h"
+#include "data/pass.h"
 #include "data/prefetcher.h"
 #include "data/sampler.h"
 #include "data/transform.h"
@@ -61,8 +62,6 @@ class DataLoader {
   double waited_seconds() const { return waited_seconds_; }
 
  private:
-  int64_t batches_of(int64_t samples) const;
-
   MakeBatch make_batch_;
   std::shared_ptr<Sampler> sampler_;
   DataLoaderOptions options_;
@@ -79,16 +78,15 @@ class DataLoader::Iterator {
   Batch* operator->() { return &batch_; }
   Iterator& operator++();
   void operator++(int) { ++*this; }
-  bool operator==(std::default_sentinel_t) const { return delivered_ > batches_; }
+  bool operator==(std::default_sentinel_t) const { return delivered_ > pass_->batches(); }
 
  private:
   friend class DataLoader;
-  Iterator(DataLoader& loader, const SamplerState& start);
+  explicit Iterator(DataLoader& loader);
   void advance();
 
   DataLoader* loader_;
-  SamplerState start_;
-  int64_t batches_ = 0;
+  std::shared_ptr<const Pass> pass_;
   int64_t delivered_ = 0;
   std::unique_ptr<Prefetcher> prefetcher_;
   Batch batch_;

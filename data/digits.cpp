@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/random_sequence.h"
 #include "data/idx.h"
-#include "data/random_sequence.h"
 #include "data/sampler.h"
 #include "data/strokes.h"
 

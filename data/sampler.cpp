@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
-#include "data/random_sequence.h"
+#include "core/random_sequence.h"
 
 namespace ringgrad {
 

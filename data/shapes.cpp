@@ -4,8 +4,8 @@
 #include <array>
 #include <cstdlib>
 
+#include "core/random_sequence.h"
 #include "data/fixed_point.h"
-#include "data/random_sequence.h"
 #include "data/sampler.h"
 
 namespace ringgrad {

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/factory.h"
+#include "core/kernels.h"
 #include "data/data_loader.h"
 #include "data/shard_digest.h"
 #include "tests/catch.h"
@@ -43,7 +44,16 @@ std::vector<Seen> pass(DataLoader& loader) {
 }
 
 const ImageTransform kAugmented{
-    .crop_padding = 2, .flip = true, .cutout = 2, .mean = {0.5f, 0.4f}, .std = {0.25f, 0.2f}, .seed = 3};
+    .augment = {.crop_padding = 2, .flip = true, .cutout = 2, .seed = 3}, .mean = {0.5f, 0.4f}, .std = {0.25f, 0.2f}};
+
+std::vector<float> augmented(const ImageDataset& dataset, int64_t index, int64_t epoch) {
+  const Tensor image = empty({1, 2, 5, 4});
+  const auto [scale, shift] = normalization(kAugmented, 2);
+  kernels::augment_images(image, dataset.images, tensor<int64_t>({index}),
+                          full({}, static_cast<double>(epoch), {.dtype = DType::Int64}), scale, shift,
+                          kAugmented.augment);
+  return to_vector<float>(image);
+}
 
 // A source that makes no tensors, for tests of the machinery alone.
 Batch nothing(std::span<const int64_t>, int64_t) { return {}; }
@@ -68,9 +78,7 @@ TEST_CASE("data_loader: batches are the sampled images, transformed", "[quick]")
         const int64_t index = order[next++];
         REQUIRE(batch.indices[i] == index);
         REQUIRE(target[i] == index % 7);
-        std::vector<float> expected(40);
-        apply_transform(kAugmented, draw_augmentation(kAugmented, 5, 4, epoch, index),
-                        dataset.images.data<uint8_t>() + index * 40, 2, 5, 4, expected.data());
+        const std::vector<float> expected = augmented(dataset, index, epoch);
         REQUIRE(std::equal(expected.begin(), expected.end(), data.begin() + i * 40));
       }
     }

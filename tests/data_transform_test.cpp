@@ -1,4 +1,4 @@
-// The one-pass transform against its definition, one pixel at a time in double precision.
+// What is drawn for an image, and its normalisation; tests/op_specs_images.cpp has what is done to the pixels.
 #include <array>
 #include <cmath>
 #include <map>
@@ -9,65 +9,8 @@
 
 using namespace ringgrad;
 
-namespace {
-
-constexpr int kChannels = 3, kHeight = 9, kWidth = 13, kPixels = kChannels * kHeight * kWidth;
-
-std::vector<uint8_t> some_image() {
-  std::vector<uint8_t> image(kPixels);
-  for (int i = 0; i < kPixels; ++i) image[i] = static_cast<uint8_t>(i * 37 + i / 11);
-  return image;
-}
-
-// Normalised pixel (c, y, x) of the output: where it comes from, read off the definition in transform.h.
-double expected(const ImageTransform& t, const Augmentation& a, const std::vector<uint8_t>& image, int c, int y,
-                int x) {
-  if (y >= a.cut_top && y < a.cut_bottom && x >= a.cut_left && x < a.cut_right) return 0;
-  const int from_y = y + a.dy, from_x = (a.flip ? kWidth - 1 - x : x) + a.dx;
-  const bool inside = from_y >= 0 && from_y < kHeight && from_x >= 0 && from_x < kWidth;
-  const double pixel = inside ? image[(c * kHeight + from_y) * kWidth + from_x] : 0;
-  const double mean = t.mean.empty() ? 0 : t.mean[t.mean.size() == 1 ? 0 : c];
-  const double std = t.std.empty() ? 1 : t.std[t.std.size() == 1 ? 0 : c];
-  return (pixel / 255 - mean) / std;
-}
-
-void require_as_defined(const ImageTransform& t, const Augmentation& a) {
-  const std::vector<uint8_t> image = some_image();
-  std::vector<float> out(kPixels + 1, -77);
-  apply_transform(t, a, image.data(), kChannels, kHeight, kWidth, out.data());
-  int i = 0;
-  for (int c = 0; c < kChannels; ++c)
-    for (int y = 0; y < kHeight; ++y)
-      for (int x = 0; x < kWidth; ++x, ++i) {
-        const double wanted = expected(t, a, image, c, y, x);
-        // Two roundings of numbers up to (1 + |mean|) / std.
-        if (!(std::abs(out[i] - wanted) <= 4e-7 * (1 + std::abs(wanted)) * 4))
-          FAIL("channel " << c << ", row " << y << ", column " << x << ": " << out[i] << ", expected " << wanted);
-      }
-  REQUIRE(out[kPixels] == -77);  // nothing is written past the end
-}
-
-}  // namespace
-
-TEST_CASE("transform: every crop, flip and cut is as defined", "[quick]") {
-  const ImageTransform plain, normalised{.mean = {0.1f, 0.5f, 0.9f}, .std = {0.2f, 0.3f, 1.5f}};
-  const ImageTransform common{.mean = {0.25f}, .std = {0.5f}};
-  for (const ImageTransform& t : {plain, normalised, common})
-    for (bool flip : {false, true})
-      for (int dy : {-kHeight - 1, -kHeight, -3, 0, 1, kHeight - 1, kHeight})
-        for (int dx : {-kWidth - 1, -kWidth, -2, 0, 4, kWidth - 1, kWidth + 3}) {
-          require_as_defined(t, {.dy = dy, .dx = dx, .flip = flip});
-          require_as_defined(t, {dy, dx, flip, 2, 5, 0, 4});
-        }
-}
-
-TEST_CASE("transform: what is drawn is as defined, too", "[quick]") {
-  const ImageTransform t{.crop_padding = 4, .flip = true, .cutout = 5, .mean = {0.4f}, .std = {0.2f}, .seed = 12};
-  for (int64_t index = 0; index < 200; ++index) require_as_defined(t, draw_augmentation(t, kHeight, kWidth, 3, index));
-}
-
 TEST_CASE("transform: a draw is a pure function of seed, epoch and index", "[quick]") {
-  ImageTransform t{.crop_padding = 4, .flip = true, .cutout = 8};
+  AugmentOptions t{.crop_padding = 4, .flip = true, .cutout = 8};
   auto key = [](const Augmentation& a) {
     return std::array{a.dy, a.dx, int{a.flip}, a.cut_top, a.cut_bottom, a.cut_left, a.cut_right};
   };
@@ -84,14 +27,14 @@ TEST_CASE("transform: a draw is a pure function of seed, epoch and index", "[qui
 
   // Switching one augmentation off leaves the others as they were.
   const Augmentation all = draw_augmentation(t, 32, 32, 1, 2);
-  ImageTransform without_flip = t;
+  AugmentOptions without_flip = t;
   without_flip.flip = false;
   const Augmentation fewer = draw_augmentation(without_flip, 32, 32, 1, 2);
   REQUIRE((fewer.dy == all.dy && fewer.dx == all.dx && fewer.cut_top == all.cut_top && !fewer.flip));
 }
 
 TEST_CASE("transform: draws are uniform", "[quick]") {
-  const ImageTransform t{.crop_padding = 4, .flip = true, .cutout = 8};
+  const AugmentOptions t{.crop_padding = 4, .flip = true, .cutout = 8};
   constexpr int kDraws = 9000;
   std::array<int, 9> dy{}, dx{};
   int flips = 0, area = 0;
@@ -117,6 +60,21 @@ TEST_CASE("transform: what cannot be applied is an error", "[quick]") {
   REQUIRE_THROWS_AS(check_transform({.std = {1, 0, 1}}, 3), Error);
   REQUIRE_THROWS_AS(check_transform({.std = {NAN}}, 3), Error);
   REQUIRE_THROWS_AS(check_transform({.mean = {INFINITY}}, 3), Error);
-  REQUIRE_THROWS_AS(check_transform({.crop_padding = -1}, 3), Error);
-  REQUIRE_THROWS_AS(check_transform({.cutout = -1}, 3), Error);
+  REQUIRE_THROWS_AS(check_transform({.augment = {.crop_padding = -1}}, 3), Error);
+  REQUIRE_THROWS_AS(check_transform({.augment = {.cutout = -1}}, 3), Error);
+}
+
+TEST_CASE("transform: the normalisation of each channel", "[quick]") {
+  const auto check = [](const ImageTransform& t, const std::vector<double>& mean, const std::vector<double>& std) {
+    const auto [scale, shift] = normalization(t, 3);
+    for (size_t c = 0; c < 3; ++c)
+      for (const double pixel : {0.0, 100.0, 255.0}) {
+        const double want = (pixel / 255 - mean[c]) / std[c];
+        const double got = pixel * scale.data<float>()[c] + shift.data<float>()[c];
+        REQUIRE(std::abs(got - want) <= 3e-7 * (1 + std::abs(want)));
+      }
+  };
+  check({}, {0, 0, 0}, {1, 1, 1});
+  check({.mean = {0.25f}, .std = {0.5f}}, {0.25, 0.25, 0.25}, {0.5, 0.5, 0.5});
+  check({.mean = {0.125f, 0.5f, 0.75f}, .std = {0.25f, 0.375f, 1.5f}}, {0.125, 0.5, 0.75}, {0.25, 0.375, 1.5});
 }

@@ -137,6 +137,7 @@ std::vector<OpSpec> norm_specs();
 std::vector<OpSpec> loss_specs();
 std::vector<OpSpec> indexing_specs();
 std::vector<OpSpec> random_specs();
+std::vector<OpSpec> image_specs();
 std::vector<OpSpec> memory_specs();
 std::vector<OpSpec> optimizer_specs();
 

@@ -58,10 +58,10 @@ std::vector<T> of_all_ranks(ProcessGroup* group, const std::vector<T>& own) {
 
 ImageTransform train_transform(const Recipe& recipe, uint64_t seed) {
   ImageTransform transform = test_transform(recipe.data);
-  transform.crop_padding = static_cast<int>(recipe.crop);
-  transform.flip = recipe.flip;
-  transform.cutout = static_cast<int>(recipe.cutout);
-  transform.seed = seed;
+  transform.augment = {.crop_padding = static_cast<int>(recipe.crop),
+                       .flip = recipe.flip,
+                       .cutout = static_cast<int>(recipe.cutout),
+                       .seed = seed};
   return transform;
 }
 

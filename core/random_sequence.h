@@ -1,5 +1,5 @@
 // A sequence of random numbers named by what it is for: (seed, purpose, stream, substream), for example the crop of
-// image 17 in epoch 3. Whoever asks gets the same numbers, on any machine, rank or worker thread, in any order.
+// image 17 in epoch 3. Whoever asks gets the same numbers, on any machine, rank, worker thread or device, in any order.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ enum class Purpose : uint64_t {
 class RandomSequence {
  public:
   // Each substream has 2^25 numbers of its own. REQUIRES: substream < 2^40.
-  RandomSequence(uint64_t seed, Purpose purpose, uint64_t stream, uint64_t substream = 0)
+  RINGGRAD_HOST_DEVICE RandomSequence(uint64_t seed, Purpose purpose, uint64_t stream, uint64_t substream = 0)
       : key_(seed ^ static_cast<uint64_t>(purpose)), counter_(substream << 24), lane_(stream) {}
 
-  uint64_t next() {
+  RINGGRAD_HOST_DEVICE uint64_t next() {
     if (have_spare_) {
       have_spare_ = false;
       return spare_;
@@ -34,7 +34,7 @@ class RandomSequence {
   }
 
   // Uniform in [0, n), exactly: Lemire 2019, "Fast random integer generation in an interval". REQUIRES: n >= 1.
-  uint64_t below(uint64_t n) {
+  RINGGRAD_HOST_DEVICE uint64_t below(uint64_t n) {
     __extension__ using Wide = unsigned __int128;
     Wide product = static_cast<Wide>(next()) * n;
     if (static_cast<uint64_t>(product) < n) {
@@ -45,7 +45,7 @@ class RandomSequence {
   }
 
   // Uniform in [low, high], both included.
-  int32_t between(int32_t low, int32_t high) {
+  RINGGRAD_HOST_DEVICE int32_t between(int32_t low, int32_t high) {
     return low + static_cast<int32_t>(below(static_cast<uint64_t>(int64_t{high} - low) + 1));
   }
 
