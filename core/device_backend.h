@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <string>
 
-#include "core/stream.h"
+#include "core/device_graph.h"
 
 namespace ringgrad {
 
@@ -17,8 +19,12 @@ class DeviceBackend {
   // Bytes aligned to at least 64. Returns nullptr when the device has no memory left. Thread-safe.
   virtual void* allocate(int index, size_t bytes) = 0;
   virtual void deallocate(int index, void* data, size_t bytes) = 0;
+  virtual size_t free_memory(int index) const = 0;  // bytes that allocate could still give, more or less
   virtual Stream default_stream(int index) = 0;
   virtual void synchronize(Stream stream) = 0;
+  // Records what `body` queues on the device's current stream, and runs nothing. Throws what body throws, the device's
+  // error where body waits for it, and NotImplementedError where the device type has no graphs.
+  virtual std::unique_ptr<DeviceGraph> capture(int index, const std::function<void()>& body) = 0;
 };
 
 // Registers the backend of a device type; called once, before main, by the file that implements it.

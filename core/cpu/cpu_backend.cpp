@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/check.h"
 #include "core/cpu/thread_pool.h"
@@ -37,6 +38,9 @@ class CpuBackend : public DeviceBackend {
     return data;
   }
   void deallocate(int, void* data, size_t) override { std::free(data); }
+  size_t free_memory(int) const override {
+    return static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  }
 
   Stream default_stream(int index) override {
     std::call_once(once_, [this] {
@@ -47,6 +51,9 @@ class CpuBackend : public DeviceBackend {
     return {Device(DeviceType::CPU, index), pools_[index].get()};
   }
   void synchronize(Stream) override {}  // kernels on the CPU have finished when they return
+  std::unique_ptr<DeviceGraph> capture(int, const std::function<void()>&) override {
+    throw NotImplementedError("capture: the CPU has no graphs; its kernels run when they are called");
+  }
 
  private:
   std::once_flag once_;

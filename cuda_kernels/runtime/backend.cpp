@@ -80,6 +80,13 @@ class CudaBackend : public DeviceBackend {
     CUDA_CHECK(cudaFree(memory));
   }
 
+  size_t free_memory(int index) const override {
+    const DeviceGuard guard(Device(DeviceType::CUDA, index));
+    size_t available = 0, total = 0;
+    CUDA_CHECK(cudaMemGetInfo(&available, &total));
+    return available;
+  }
+
   Stream default_stream(int index) override {
     check_device("stream", Device(DeviceType::CUDA, index));
     DeviceRecord& device = record(index);
@@ -90,6 +97,10 @@ class CudaBackend : public DeviceBackend {
   void synchronize(Stream stream) override {
     const DeviceGuard guard(stream.device);
     CUDA_CHECK(cudaStreamSynchronize(native(stream)));
+  }
+
+  std::unique_ptr<DeviceGraph> capture(int index, const std::function<void()>& body) override {
+    return std::make_unique<Graph>(cuda::capture(Device(DeviceType::CUDA, index), body));
   }
 
   void keep_memory(int index) {

@@ -1,25 +1,24 @@
-// CUDA graphs: a sequence of operations recorded once and replayed with one call, which saves the cost of launching
-// each kernel. That cost, not the device, limits the training of small networks.
+// CUDA graphs behind core/device_graph.h.
 #pragma once
 
 #include <functional>
 
 #include <cuda_runtime.h>
 
+#include "core/device_graph.h"
 #include "cuda_kernels/runtime/stream.h"
 
 namespace ringgrad::cuda {
 
 // A recorded sequence, ready to run. Movable. Memory that the recorded body took from the allocator stays reserved for
 // as long as the graph lives.
-class Graph {
+class Graph final : public DeviceGraph {
  public:
   Graph(Graph&& other) noexcept;
-  ~Graph();
+  ~Graph() override;
   Graph& operator=(Graph&&) = delete;
 
-  // Queues one replay on a stream of the graph's device. Replays of one graph follow each other.
-  void launch(Stream stream) const;
+  void launch(Stream stream) const override;
   size_t nodes() const { return nodes_; }  // kernels, copies and so on that one replay runs
   Device device() const { return stream_.get().device; }
 
