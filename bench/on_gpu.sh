@@ -65,6 +65,11 @@ else
   echo "compute-sanitizer is not installed: memcheck and racecheck are left out"
 fi
 part train-digits 120 "$build/ringgrad" train --device cuda --out digits
+part captured-is-eager 120 sh -c "
+  for graphs in 0 1; do
+    RINGGRAD_CUDA_GRAPHS=\$graphs '$build/ringgrad' train --device cuda --crop 2 --max-steps 150 --out graphs\$graphs || exit
+  done
+  cmp graphs0/checkpoint.safetensors graphs1/checkpoint.safetensors"
 for data in mnist cifar10; do
   [ -n "${RINGGRAD_DATA_DIR:-}" ] || { echo "RINGGRAD_DATA_DIR is not set: $data is left out"; continue; }
   part "train-$data" 300 "$build/ringgrad" train --device cuda --data "$data" --amp O2 --dtype bf16 --epochs 5 --out "$data"

@@ -2,11 +2,21 @@
 """`ringgrad train --device cuda` where there is no device, one, or too little memory: emulator_program_test.py RINGGRAD.
 
 What a user meets: exit codes 3 and 7, errors that name the device, and a checkpoint of a GPU that goes on on the CPU.
+And the same bytes whether steps are captured or not, and whether the device or the loader makes the batches.
 """
 
-import os, pathlib, shutil, subprocess, sys, tempfile, unittest
+import os, pathlib, random, shutil, struct, subprocess, sys, tempfile, unittest
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
+
+
+def write_idx(folder, split, images):
+    """So many images of noise in MNIST's files."""
+    noise = random.Random(images)
+    header = struct.pack(">IIII", 0x803, images, 28, 28)
+    (folder / f"{split}-images-idx3-ubyte").write_bytes(header + noise.randbytes(images * 28 * 28))
+    labels = bytes(i % 10 for i in range(images))
+    (folder / f"{split}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, images) + labels)
 
 
 class Devices(unittest.TestCase):
@@ -36,6 +46,51 @@ class Devices(unittest.TestCase):
         said = self.train("--device", "cuda:1", *short, "--out", "run", devices=2)
         self.assertIn("cuda:1 (emulated on the CPU)", said)
         self.train("--resume", "run", "--device", "cpu", "--max-steps", "3", devices=0)
+
+    # ---- the data set on the device, and captured steps --------------------------------------------------------------
+
+    AUGMENTED = ("--crop", "2", "--flip", "--cutout", "6")
+
+    def noise(self, images):
+        folder = self.dir / "mnist"
+        folder.mkdir()
+        write_idx(folder, "train", images)
+        write_idx(folder, "t10k", 6)
+        return ("--device", "cuda", "--data", "mnist", "--model", "cnn", "--batch", "4", "--lr", "0.01")
+
+    def same_bytes(self, *runs):
+        for name in ("model.safetensors", "checkpoint.safetensors"):
+            first, *others = [(self.dir / run / name).read_bytes() for run in runs]
+            for run, other in zip(runs[1:], others):
+                self.assertEqual(first, other, f"{name} of {runs[0]} and {run}")
+
+    def test_captured_steps_give_the_same_bytes(self):
+        common = (*self.noise(22), "--epochs", "2")  # five full batches and a short one, twice
+        fp16 = ("--dtype", "fp16", "--clip-norm", "1", "--label-smoothing", "0.1")
+        recipes = ((), self.AUGMENTED, (*fp16, "--amp", "O3", *self.AUGMENTED), (*fp16, "--amp", "O2", "--optimizer", "adam"))
+        for i, recipe in enumerate(recipes):
+            with self.subTest(recipe=recipe):
+                said = self.train(*common, *recipe, "--out", f"captured{i}")
+                self.assertIn("on the device, augmented there · steps are captured", said)
+                said = self.train(*common, *recipe, "--out", f"eager{i}", RINGGRAD_CUDA_GRAPHS="0")
+                self.assertIn("on the device, augmented there\n", said)
+                self.same_bytes(f"captured{i}", f"eager{i}")
+
+    def test_a_run_that_is_stopped_goes_on_with_the_same_bytes(self):
+        common = (*self.noise(22), "--epochs", "2", *self.AUGMENTED)
+        self.train(*common, "--out", "whole")
+        for steps in ("4", "6", "8"):  # in the middle of an epoch, at its end, in the next one
+            self.train(*common, "--out", steps, "--max-steps", steps)
+            self.train("--device", "cuda", "--resume", steps)
+            self.same_bytes("whole", steps)
+
+    def test_a_data_set_that_does_not_fit_comes_from_the_loader(self):
+        common = (*self.noise(10000), "--max-steps", "4", *self.AUGMENTED)
+        self.train(*common, "--out", "fits")
+        said = self.train(*common, "--out", "large", RINGGRAD_EMU_MEMORY_MB="12")
+        self.assertIn("of images stay on the host: cuda:0 has", said)
+        self.assertNotIn("captured", said)
+        self.same_bytes("fits", "large")
 
 
 if __name__ == "__main__":

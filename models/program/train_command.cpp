@@ -73,8 +73,10 @@ void print_header(const RunConfig& config, const TrainOptions& options, Training
   const auto& shape = train_set.images.shape();
   message(fmt::format("{} · {} · seed {}", bold("ringgrad " RINGGRAD_VERSION), describe_division(options, group),
                       config.seed));
-  message(fmt::format("data    {} {} train / {} test, {}×{}×{}", config.recipe.data, with_commas(train_set.size()),
-                      with_commas(test_set.size()), shape[2], shape[3], shape[1]));
+  const std::string place = str(training.data_on_device() ? " · on the device, augmented there" : "",
+                                training.step_captured() ? " · steps are captured" : "");
+  message(fmt::format("data    {} {} train / {} test, {}×{}×{}{}", config.recipe.data, with_commas(train_set.size()),
+                      with_commas(test_set.size()), shape[2], shape[3], shape[1], place));
   message(fmt::format("model   {} {} parameters", config.recipe.model, with_commas(training.model().num_parameters())));
   const std::string parts =
       group ? fmt::format(" = {} × {} ranks", config.recipe.batch / group->size(), group->size()) : "";
@@ -195,6 +197,8 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
                 {"images_per_second", tally.images_per_second()},
                 {"waiting_for_data", tally.seconds > 0 ? training.waited_for_data() / tally.seconds : 0},
                 {"parameters", training.model().num_parameters()},
+                {"data_on_device", training.data_on_device()},
+                {"step_captured", training.step_captured()},
                 {"run", run->path().string()}});
   return kOk;
 }

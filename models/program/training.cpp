@@ -15,6 +15,7 @@
 #include "distributed/sync_batch_norm.h"
 #include "models/program/interrupt.h"
 #include "models/program/saved_model.h"
+#include "models/program/training_batches.h"
 #include "nn/checkpoint.h"
 #include "nn/optim/adam.h"
 #include "nn/optim/clip_grad.h"
@@ -73,10 +74,11 @@ Training::Training(const Recipe& recipe, const ImageDataset& train_set, Device d
       train_size_(train_set.size()),
       steps_per_epoch_((train_set.size() + recipe.batch - 1) / recipe.batch),
       learning_rate_(learning_rate(recipe, steps_per_epoch_)),
-      loader_(train_set, make_sampler(train_set.size(), seed, group_),
-              {.batch_size = recipe.batch / (group_ ? group_->size() : 1),
-               .num_workers = workers,
-               .transform = train_transform(recipe, seed)}) {
+      own_batch_(recipe.batch / (group_ ? group_->size() : 1)),
+      batches_(training_batches(
+          train_set, make_sampler(train_set.size(), seed, group_),
+          {.batch_size = own_batch_, .num_workers = workers, .transform = train_transform(recipe, seed)},
+          {.dtype = dtype_named(recipe.dtype), .device = device})) {
   manual_seed(seed);
   model_ = make_model_for(recipe.model, recipe.data);
   model_->to(device);
@@ -99,6 +101,8 @@ Training::Training(const Recipe& recipe, const ImageDataset& train_set, Device d
   }
   optimizer_ = make_optimizer(recipe, precision_->trained_parameters());
   loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device});
+  if (CapturedStep::possible(device) && batches_->on_device() && network_ == model_.get())
+    captured_step_.emplace(device, [this] { compute(); });
 }
 
 // A rank whose part of the epoch has one batch less than others' takes part in the last step without images.
@@ -109,12 +113,9 @@ void Training::run_epoch(const AfterStep& after_step) {
     own_images_ = images_ = 0;
     digest_ = {};
   }
-  auto batch = loader_.begin();
+  batches_->start_pass();
   for (int64_t left = steps_per_epoch_ - step_ % steps_per_epoch_; left > 0; --left) {
-    if (batch != loader_.end())
-      train_step(*batch);
-    else
-      step_without_images();
+    train_step();
     CHECK(!(at_epoch_end() || step_ % kLossCheckSteps == 0) || std::isfinite(own_mean_loss()), "train: the loss is ",
           own_mean_loss(), " by step ", step_, " (epoch ", (step_ - 1) / steps_per_epoch_ + 1,
           "): the run diverged. A smaller --lr, --warmup or --clip-norm helps");
@@ -123,41 +124,49 @@ void Training::run_epoch(const AfterStep& after_step) {
             train_size_, " images exactly once; the ranks' shares overlap or have gaps");
     if (after_step()) return;
     set_phase(Phase::Data);
-    if (batch != loader_.end()) ++batch;
+    batches_->advance();
   }
 }
 
-void Training::train_step(const Batch& batch) {
-  begin_step();
-  const Tensor images = to(to(batch.data, device_), dtype_named(recipe_.dtype));
-  const Tensor loss = cross_entropy(to((*network_)(images), DType::Float32), to(batch.target, device_),
-                                    {.label_smoothing = recipe_.label_smoothing});
-  precision_->scale(loss).backward();
-  end_step();
-  kernels::axpby(loss_sum_, to(loss.detach(), DType::Float64), static_cast<double>(batch.size()), 1);
-  own_images_ += batch.size();
-  digest_.add(batch.indices);
-}
-
-void Training::begin_step() {
-  precision_->zero_grad(*optimizer_);
-  if (!ddp_) return;
-  ddp_->set_step(step_);
-  ddp_->set_flag(program::interrupted() != 0);
-}
-
-void Training::step_without_images() {
-  begin_step();
-  ddp_->shadow_step();
-  end_step();
-}
-
-void Training::end_step() {
-  set_phase(Phase::Optimizer);
+// Note [Which steps are captured]
+// Those of full batches, on CUDA, in one process with one device: nothing in them needs the host. The learning rate and
+// the current batch's place are set in the device's memory before each; the short last batch of an epoch has other
+// shapes, and is queued operation by operation. So are the steps of DataParallel, whose threads and devices change
+// hands in the middle, and of DistributedDataParallel: at the end of backward its ranks tell each other on the host how
+// many samples they had, and whether one of them is to stop.
+void Training::train_step() {
+  const auto samples = static_cast<int64_t>(batches_->indices().size());
   optimizer_->set_lr(learning_rate_(recipe_.lr, step_));
-  precision_->step(*optimizer_, recipe_.clip_norm);
+  if (ddp_) {
+    ddp_->set_step(step_);
+    ddp_->set_flag(program::interrupted() != 0);
+  }
+  if (captured_step_ && samples == own_batch_)
+    (*captured_step_)();
+  else
+    compute();
+  own_images_ += samples;
+  digest_.add(batches_->indices());
   images_ += std::min(recipe_.batch, train_size_ - step_ % steps_per_epoch_ * recipe_.batch);
   ++step_;
+}
+
+// What a step does on the device. A rank that has no images left only takes part in the others' averaging.
+void Training::compute() {
+  precision_->zero_grad(*optimizer_);
+  Tensor loss;
+  const auto samples = static_cast<double>(batches_->indices().size());
+  if (samples > 0) {
+    const Batch batch = batches_->current();
+    loss = cross_entropy(to((*network_)(batch.data), DType::Float32), batch.target,
+                         {.label_smoothing = recipe_.label_smoothing});
+    precision_->scale(loss).backward();
+  } else {
+    ddp_->shadow_step();
+  }
+  set_phase(Phase::Optimizer);
+  precision_->step(*optimizer_, recipe_.clip_norm);
+  if (loss) kernels::axpby(loss_sum_, to(loss.detach(), DType::Float64), samples, 1);
 }
 
 bool Training::interrupted() const { return ddp_ ? ddp_->flag() : program::interrupted() != 0; }
@@ -187,7 +196,7 @@ void Training::save(const std::filesystem::path& path) {
   const ShardDigest used = used_images();
   if (group_ && !group_->is_main_process()) return;
   set_phase(Phase::Checkpoint);
-  const SamplerState sampler = loader_.state();
+  const SamplerState sampler = batches_->state();
   const nlohmann::json progress = {{"step", step_},
                                    {"images", images_},
                                    {"loss_sums", sums},
@@ -213,7 +222,7 @@ void Training::load(const std::filesystem::path& path) {
     optimizer_->load_state_dict(precision_->load(checkpoint.optimizer));
     if (rank == 0) nn::set_random_state(checkpoint.random, device_);
     const auto& sampler = progress.at("sampler");
-    loader_.load_state({sampler.at(0), sampler.at(1), sampler.at(2)});
+    batches_->load_state({sampler.at(0), sampler.at(1), sampler.at(2)});
     step_ = progress.at("step");
     images_ = progress.at("images");
     own_images_ = images_ / ranks;

@@ -6,9 +6,11 @@
 #include <functional>
 #include <memory>
 
-#include "data/data_loader.h"
+#include "core/captured_step.h"
+#include "data/batch_source.h"
 #include "data/image_dataset.h"
 #include "data/shard_digest.h"
+#include "data/transform.h"
 #include "distributed/data_parallel.h"
 #include "distributed/distributed_data_parallel.h"
 #include "models/program/evaluation.h"
@@ -54,20 +56,23 @@ class Training {
   bool at_epoch_end() const { return step_ > 0 && step_ % steps_per_epoch_ == 0; }
   int64_t images() const { return images_; }  // in this epoch so far, on all ranks
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
-  double waited_for_data() const { return loader_.waited_seconds(); }  // this rank, in all epochs of this process
+  double waited_for_data() const { return batches_->waited_seconds(); }  // this rank, in all epochs of this process
   double mean_loss() const;      // over the images of this epoch so far; waits for the device
   double own_mean_loss() const;  // over this rank's alone; not collective
   // A signal has asked some rank to stop. All ranks hear of it after the same step.
   bool interrupted() const;
 
+  // Batches are made by the device, of a data set that lies there.
+  bool data_on_device() const { return batches_->on_device(); }
+  // Steps of full batches are recorded as a graph and replayed. See Note [Which steps are captured] in training.cpp.
+  bool step_captured() const { return captured_step_.has_value(); }
+
   // The wrapper, for what it knows about communication; nullptr without a group.
   const DistributedDataParallel* distributed() const { return ddp_.get(); }
 
  private:
-  void train_step(const Batch& batch);
-  void begin_step();
-  void step_without_images();
-  void end_step();
+  void train_step();
+  void compute();
   std::vector<double> loss_sums() const;
   ShardDigest used_images() const;
 
@@ -82,7 +87,9 @@ class Training {
   nn::Module* network_;  // what is trained: the model, or a wrapper
   std::optional<MixedPrecision> precision_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  DataLoader loader_;
+  int64_t own_batch_;  // of this rank
+  std::unique_ptr<BatchSource> batches_;
+  std::optional<CapturedStep> captured_step_;
   int64_t step_ = 0;
   Tensor loss_sum_;         // [] on the device: the sum over this rank's images of this epoch
   int64_t own_images_ = 0;  // how many those are
