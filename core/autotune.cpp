@@ -1,81 +1,73 @@
 #include "core/autotune.h"
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <sstream>
 
 #include "core/atomic_file.h"
+#include "core/conv_algorithm.h"
+#include "core/device_backend.h"
 #include "core/error.h"
+#include "core/kernel.h"
+#include "core/parallel.h"
 
 namespace ringgrad {
 namespace {
 
-std::atomic<bool> enabled{false};
+constexpr double kForever = std::numeric_limits<double>::infinity();
 
 struct Times {
   double native_us, vendor_us;
 };
 
-double microseconds(const std::function<void()>& run) {
+// Microseconds of one run among `count`, everything that they queue included.
+double microseconds(Stream stream, int count, const std::function<void()>& run) {
+  synchronize(stream);
   const auto start = std::chrono::steady_clock::now();
-  run();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  for (int i = 0; i < count; ++i) run();
+  synchronize(stream);
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / count;
 }
 
-// The least of three alternating runs each, after one that warms up: what disturbs the machine only ever adds.
-Times measure(const std::function<void()>& native, const std::function<void()>& vendor) {
-  constexpr double kForever = std::numeric_limits<double>::infinity();
-  Times least{kForever, kForever};
+// The least of three alternating samples each, after one that warms up: what disturbs the machine only ever adds.
+Times measure(Stream stream, const std::function<void()>& native, const std::function<bool()>& vendor) {
+  constexpr double kSample = 300;               // microseconds, so that starting and waiting do not count
+  const ProviderGuard guard(Provider::Native);  // kernels inside of either are not part of this question
+  if (!vendor()) return {0, kForever};
   native();
-  vendor();
+  Times least{kForever, kForever};
+  const double once = microseconds(stream, 1, native);
+  const int count = static_cast<int>(std::clamp(kSample / std::max(once, 1.0), 1.0, 20.0));
   for (int i = 0; i < 3; ++i) {
-    least.native_us = std::min(least.native_us, microseconds(native));
-    least.vendor_us = std::min(least.vendor_us, microseconds(vendor));
+    least.native_us = std::min(least.native_us, microseconds(stream, count, native));
+    least.vendor_us = std::min(least.vendor_us, microseconds(stream, count, [&] { vendor(); }));
   }
   return least;
 }
 
-std::string first_line() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string processor = "unknown processor";
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) {
-      processor = line.substr(line.find(':') + 2);
-      break;
-    }
-  return "# ringgrad autotune 1: call, native us, vendor us; " + processor;
-}
-
 class Table {
  public:
-  Table() : file_(autotune_file()) {
-    std::ifstream in(file_);
-    std::string line;
-    if (!std::getline(in, line) || line != first_line()) return;
-    while (std::getline(in, line)) {  // a line that does not parse ends the table: it will be measured anew
-      std::istringstream fields(line);
-      std::string key;
-      Times times;
-      if (!std::getline(fields, key, '\t') || !(fields >> times.native_us >> times.vendor_us)) break;
-      calls_[key] = times;
-    }
-  }
+  explicit Table(const std::filesystem::path& file) : file_(file) { read(); }
 
-  const Times* find(const std::string& key) const {
-    const auto found = calls_.find(key);
+  const Times* find(const std::string& call) const {
+    const auto found = calls_.find(call);
     return found == calls_.end() ? nullptr : &found->second;
   }
   const std::map<std::string, Times>& calls() const { return calls_; }
 
-  void add(const std::string& key, Times times) {
-    calls_[key] = times;
+  void add(const std::string& call, Times times) {
+    read();  // what other processes have measured meanwhile
+    calls_[call] = times;
     std::ostringstream text;
-    text << first_line() << '\n';
+    text << kHeader << '\n';
     for (const auto& [name, t] : calls_) text << name << '\t' << t.native_us << '\t' << t.vendor_us << '\n';
     const std::string bytes = text.str();
     try {
@@ -89,46 +81,80 @@ class Table {
   }
 
  private:
+  static constexpr const char* kHeader = "# ringgrad autotune 2: call, native us, vendor us (inf: no kernel for it)";
+
+  // Adds what the file knows and this process does not. A line that does not parse ends it: it will be measured anew.
+  void read() {
+    std::ifstream in(file_);
+    std::string line;
+    if (!std::getline(in, line) || line != kHeader) return;
+    while (std::getline(in, line)) {
+      std::istringstream fields(line);
+      std::string call, native_us, vendor_us;
+      if (!std::getline(fields, call, '\t') || !(fields >> native_us >> vendor_us)) break;
+      char *native_end = nullptr, *vendor_end = nullptr;  // strtod reads "inf", streams do not
+      const Times times{std::strtod(native_us.c_str(), &native_end), std::strtod(vendor_us.c_str(), &vendor_end)};
+      if (*native_end || *vendor_end) break;
+      calls_.emplace(call, times);
+    }
+  }
+
   std::filesystem::path file_;
   std::map<std::string, Times> calls_;
 };
 
 std::mutex mutex;
-Table& table() {  // under the mutex
-  static Table* const instance = new Table;
-  return *instance;
+
+// One for all devices of a name. Under the mutex.
+Table& table_of(Device device) {
+  static auto* const of_device = new std::map<std::pair<DeviceType, int>, std::shared_ptr<Table>>;
+  static auto* const of_file = new std::map<std::string, std::shared_ptr<Table>>;
+  std::shared_ptr<Table>& table = (*of_device)[{device.type, device.index}];
+  if (table) return *table;
+  const std::string file = autotune_file(device);
+  std::shared_ptr<Table>& shared = (*of_file)[file];
+  if (!shared) shared = std::make_shared<Table>(file);
+  return *(table = shared);
+}
+
+// What a call's speed depends on besides its arguments.
+std::string with_settings(Stream stream, const std::string& call) {
+  if (!stream.device.is_cpu()) return call;
+  static constexpr const char* kAlgorithms[] = {"", " direct", " winograd"};
+  return call + " threads " + std::to_string(thread_count(stream)) + kAlgorithms[static_cast<int>(conv_algorithm())];
 }
 
 }  // namespace
 
-void set_autotune(bool on) { enabled = on; }
-bool autotune() { return enabled; }
-
-void run_fastest(const std::string& key, const std::function<void()>& native, const std::function<void()>& vendor) {
-  std::unique_lock lock(mutex);
-  const Times* known = table().find(key);
-  if (!known) {  // under the lock: two measurements at once would disturb each other
-    table().add(key, measure(native, vendor));
-    known = table().find(key);
+bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void()>& native,
+                      const std::function<bool()>& vendor) {
+  const std::string key = with_settings(stream, call);
+  std::lock_guard lock(mutex);  // measured under the lock: two measurements at once would disturb each other
+  Table& table = table_of(stream.device);
+  const Times* known = table.find(key);
+  if (!known) {
+    if (device_backend(stream.device.type).capturing()) return false;
+    table.add(key, measure(stream, native, vendor));
+    known = table.find(key);
   }
-  const bool native_wins = known->native_us <= known->vendor_us;
-  lock.unlock();
-  native_wins ? native() : vendor();
+  return known->vendor_us < known->native_us;
 }
 
-std::vector<TunedCall> tuned_calls() {
+std::vector<TunedCall> tuned_calls(Device device) {
   std::lock_guard lock(mutex);
   std::vector<TunedCall> all;
-  for (const auto& [key, times] : table().calls()) all.push_back({key, times.native_us, times.vendor_us});
+  for (const auto& [call, times] : table_of(device).calls()) all.push_back({call, times.native_us, times.vendor_us});
   return all;
 }
 
-std::filesystem::path autotune_file() {
-  if (const char* own = std::getenv("RINGGRAD_CACHE_DIR")) return std::filesystem::path(own) / "autotune.tsv";
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"))
-    return std::filesystem::path(cache) / "ringgrad" / "autotune.tsv";
+std::string autotune_file(Device device) {
+  std::string file = "autotune-" + device_backend(device.type).describe(device.index) + ".tsv";
+  for (char& c : file)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-') c = '-';
+  if (const char* own = std::getenv("RINGGRAD_CACHE_DIR")) return own + ("/" + file);
+  if (const char* cache = std::getenv("XDG_CACHE_HOME")) return cache + ("/ringgrad/" + file);
   const char* home = std::getenv("HOME");
-  return std::filesystem::path(home ? home : ".") / ".cache" / "ringgrad" / "autotune.tsv";
+  return (home ? home : ".") + ("/.cache/ringgrad/" + file);
 }
 
 }  // namespace ringgrad

@@ -1,31 +1,33 @@
-// Autotune: of two ways to compute a call, the one that was faster when this machine first saw it.
+// Autotune: of a kernel's two providers, the one that was faster when this kind of device first saw such a call. The
+// kernel table asks here when Provider::Fastest is chosen.
 //
-// What was measured is kept in a text file, one line per call, that people can read and delete:
-// $RINGGRAD_CACHE_DIR/autotune.tsv, by default below $XDG_CACHE_HOME or ~/.cache in ringgrad/. Its first line names the
-// processor; a file from another one is not used. Off unless switched on: with it, how a sum is rounded depends on a
-// measurement, and two runs may differ in the last bit. Thread-safe.
+// What was measured is kept in a text file for each processor and card, one line per call, that people can read and
+// delete: autotune-NAME.tsv in $RINGGRAD_CACHE_DIR, by default below $XDG_CACHE_HOME or ~/.cache in ringgrad/. How a
+// sum is rounded then depends on a measurement: two runs may differ in the last bit where the file was new in one of
+// them. Thread-safe.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "core/stream.h"
+
 namespace ringgrad {
 
-void set_autotune(bool on);
-bool autotune();
-
-// Runs native() or vendor(), whichever is known to be faster for `key`, which names the kernel and everything its speed
-// depends on (no tabs or newlines). For a new key both are timed; a file that cannot be written is not an error.
-// REQUIRES: both overwrite the same outputs and read nothing of them, so that either may run several times.
-void run_fastest(const std::string& key, const std::function<void()>& native, const std::function<void()>& vendor);
+// Whether vendor() is known to be faster than native() for a call with this signature (core/call_signature.h) on the
+// stream's device. The first time both are run and timed; not while the stream is being captured, where native() is
+// the answer for what nobody has timed. vendor() returns false where its library has no kernel for the call. A file
+// that cannot be written is not an error.
+// REQUIRES: both overwrite the same outputs and read nothing of them, so that they may run several times.
+bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void()>& native,
+                      const std::function<bool()>& vendor);
 
 struct TunedCall {
-  std::string key;
-  double native_us, vendor_us;
+  std::string call;
+  double native_us, vendor_us;  // infinity: no kernel for it
 };
-std::vector<TunedCall> tuned_calls();  // by key; those of the file included
-std::filesystem::path autotune_file();
+std::vector<TunedCall> tuned_calls(Device device);  // in the file's order: by call
+std::string autotune_file(Device device);
 
 }  // namespace ringgrad

@@ -25,6 +25,8 @@ class DeviceBackend {
   // Records what `body` queues on the device's current stream, and runs nothing. Throws what body throws, the device's
   // error where body waits for it, and NotImplementedError where the device type has no graphs.
   virtual std::unique_ptr<DeviceGraph> capture(int index, const std::function<void()>& body) = 0;
+  // Whether this thread records what it queues instead of running it, so that nothing can be waited for.
+  virtual bool capturing() const { return false; }
 };
 
 // Registers the backend of a device type; called once, before main, by the file that implements it.

@@ -1,20 +1,43 @@
 #include "core/kernel.h"
 
+#include <atomic>
+
 #include "core/check.h"
 
 namespace ringgrad {
 namespace {
 
 constinit const KernelBase* kernels_head = nullptr;
-constinit thread_local Provider preferred = Provider::Native;
+std::atomic<std::optional<Provider>> of_process;
+constinit thread_local std::optional<Provider> of_thread;
 
 }  // namespace
 
-const char* name(Provider provider) { return provider == Provider::Native ? "native" : "vendor"; }
+const char* name(Provider provider) {
+  return provider == Provider::Native ? "native" : provider == Provider::Vendor ? "vendor" : "fastest";
+}
 
-Provider preferred_provider() { return preferred; }
-ProviderGuard::ProviderGuard(Provider provider) : previous_(preferred) { preferred = provider; }
-ProviderGuard::~ProviderGuard() { preferred = previous_; }
+void set_provider(std::optional<Provider> provider) { of_process = provider; }
+ProviderGuard::ProviderGuard(Provider provider) : previous_(of_thread) { of_thread = provider; }
+ProviderGuard::~ProviderGuard() { of_thread = previous_; }
+
+Provider preferred_provider(DeviceType device) {
+  if (of_thread) return *of_thread;
+  if (const std::optional<Provider> provider = of_process) return *provider;
+  return device == DeviceType::CPU ? Provider::Native : Provider::Fastest;
+}
+
+namespace {
+std::vector<std::string>& libraries(DeviceType device) {
+  static std::array<std::vector<std::string>, kDeviceTypes> all;
+  return all[static_cast<int>(device)];
+}
+}  // namespace
+bool add_vendor_library(DeviceType device, const std::string& library) {
+  libraries(device).push_back(library);
+  return true;
+}
+const std::vector<std::string>& vendor_libraries(DeviceType device) { return libraries(device); }
 
 const KernelBase* first_kernel() { return kernels_head; }
 
@@ -30,10 +53,8 @@ bool KernelBase::set_slot(DeviceType device, Provider provider, AnyFunction func
   return true;
 }
 
-KernelBase::AnyFunction KernelBase::select(DeviceType device) const {
-  if (AnyFunction function = slot(device, preferred)) return function;
-  const Provider other = preferred == Provider::Native ? Provider::Vendor : Provider::Native;
-  AnyFunction function = slot(device, other);
+KernelBase::AnyFunction KernelBase::native_slot(DeviceType device) const {
+  AnyFunction function = slot(device, Provider::Native);
   CHECK_AS(NotImplementedError, function != nullptr, name_, ": no implementation for ", ringgrad::name(device),
            " tensors in this build");
   return function;

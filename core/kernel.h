@@ -9,26 +9,41 @@
 // A call names no device and no stream: kernels::exp(y, x) runs where its first tensor lives, on that device's current
 // stream, which the implementation receives as its first argument. The tables are constinit, so registration works in
 // any order before main.
+//
+// A vendor's implementation stands beside a native one and returns whether its library has a kernel for the call; where
+// it says false, the native one runs over whatever it has written. Because both may be run to see which is faster, only
+// kernels that overwrite their outputs, read nothing of them and allow no output among the inputs may have one; their
+// contracts say kVendorToo.
 #pragma once
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <vector>
 
+#include "core/autotune.h"
+#include "core/call_signature.h"
 #include "core/stream.h"
 #include "core/tensor.h"
 
 namespace ringgrad {
 
 enum class Provider : uint8_t {
-  Native,  // ours: readable, the definition
-  Vendor,  // oneDNN on the CPU, cuBLAS and cuDNN on CUDA
+  Native,   // ours: readable, the definition
+  Vendor,   // oneDNN on the CPU, cuBLAS and cuDNN on CUDA
+  Fastest,  // a choice, not an implementation: of the two, the one measured to be faster (core/autotune.h)
 };
-inline constexpr int kProviders = 2;
+inline constexpr int kProviders = 2;  // that implement kernels
 const char* name(Provider provider);
 
-// Which provider this thread's kernels use where both exist: by default the native one.
+// Which provider kernels use where there are two, on every thread; nullopt for the default, which is native on the CPU
+// and the fastest on CUDA. A setting of the process.
+void set_provider(std::optional<Provider> provider);
+
+// The same for this thread alone and the guard's lifetime.
 class ProviderGuard {
  public:
   explicit ProviderGuard(Provider provider);
@@ -36,9 +51,16 @@ class ProviderGuard {
   ProviderGuard(const ProviderGuard&) = delete;
 
  private:
-  Provider previous_;
+  std::optional<Provider> previous_;
 };
-Provider preferred_provider();
+
+// What holds for this thread's kernels on a type of device.
+Provider preferred_provider(DeviceType device);
+
+// The libraries behind the vendor implementations of this build, for people: "oneDNN 2.6.3". The files that use one say
+// so before main.
+bool add_vendor_library(DeviceType device, const std::string& library);
+const std::vector<std::string>& vendor_libraries(DeviceType device);
 
 // The part of a kernel that does not depend on its signature: what `doctor` and the completeness test look at.
 class KernelBase {
@@ -55,8 +77,8 @@ class KernelBase {
     return slots_[static_cast<int>(device)][static_cast<int>(provider)];
   }
   bool set_slot(DeviceType device, Provider provider, AnyFunction function);
-  // The preferred implementation for a device type; throws NotImplementedError naming the kernel when there is none.
-  AnyFunction select(DeviceType device) const;
+  // Throws NotImplementedError naming the kernel when there is none.
+  AnyFunction native_slot(DeviceType device) const;
 
  private:
   const char* name_;
@@ -81,17 +103,23 @@ class KernelObserver {
   static inline constinit thread_local KernelObserver* current_ = nullptr;
 };
 
-template <class Signature>
+// Of a contract that a vendor's library may fill as well: Kernel<void(...), kVendorToo>.
+inline constexpr bool kVendorToo = true;
+
+template <class Signature, bool kVendor = false>
 class Kernel;
 
-template <class... Args>
-class Kernel<void(Args...)> : public KernelBase {
+template <class... Args, bool kVendor>
+class Kernel<void(Args...), kVendor> : public KernelBase {
  public:
-  using Implementation = void (*)(Stream, Args...);
+  template <Provider provider>
+  using Implementation = std::conditional_t<provider == Provider::Native, void, bool> (*)(Stream, Args...);
 
   constexpr explicit Kernel(const char* name) : KernelBase(name) {}
 
-  bool set(DeviceType device, Provider provider, Implementation function) {
+  template <Provider provider>
+  bool set(DeviceType device, Implementation<provider> function) {
+    static_assert(provider == Provider::Native || kVendor, "the contract does not say kVendorToo");
     return set_slot(device, provider, reinterpret_cast<AnyFunction>(function));
   }
 
@@ -104,9 +132,29 @@ class Kernel<void(Args...)> : public KernelBase {
   }
 
  private:
+  using Native = Implementation<Provider::Native>;
+  using Vendor = Implementation<Provider::Vendor>;
+
   void run(Stream stream, std::type_identity_t<Args>... args) const {
-    reinterpret_cast<Implementation>(select(stream.device.type))(stream, args...);
+    const auto native = reinterpret_cast<Native>(native_slot(stream.device.type));
+    if constexpr (kVendor) {
+      const AnyFunction vendor = slot(stream.device.type, Provider::Vendor);
+      if (vendor && by_vendor(reinterpret_cast<Vendor>(vendor), native, stream, args...)) return;
+    }
+    native(stream, args...);
   }
+
+  // Runs the vendor's implementation if that is wanted, and says whether that has done it.
+  bool by_vendor(Vendor vendor, Native native, Stream stream, std::type_identity_t<Args>... args) const {
+    const Provider wanted = preferred_provider(stream.device.type);
+    if (wanted == Provider::Native) return false;
+    if (wanted == Provider::Fastest && !vendor_is_faster(
+                                           stream, call_signature(name(), args...), [&] { native(stream, args...); },
+                                           [&] { return vendor(stream, args...); }))
+      return false;
+    return vendor(stream, args...);
+  }
+
   static const Tensor* defined_tensor(const Tensor& tensor) { return tensor ? &tensor : nullptr; }
   template <class T>
   static const Tensor* defined_tensor(const T&) {
@@ -119,6 +167,6 @@ class Kernel<void(Args...)> : public KernelBase {
 };
 
 #define REGISTER_KERNEL(kernel, device, provider, function) \
-  [[maybe_unused]] static const bool function##_registered = kernels::kernel.set(device, provider, function)
+  [[maybe_unused]] static const bool function##_registered = kernels::kernel.set<provider>(device, function)
 
 }  // namespace ringgrad

@@ -58,6 +58,8 @@ constinit decltype(batch_norm_stats) batch_norm_stats{"batch_norm_stats"};
 constinit decltype(batch_norm_apply) batch_norm_apply{"batch_norm_apply"};
 constinit decltype(batch_norm_backward_reduce) batch_norm_backward_reduce{"batch_norm_backward_reduce"};
 constinit decltype(batch_norm_backward_apply) batch_norm_backward_apply{"batch_norm_backward_apply"};
+constinit decltype(batch_norm) batch_norm{"batch_norm"};
+constinit decltype(batch_norm_backward) batch_norm_backward{"batch_norm_backward"};
 constinit decltype(layer_norm) layer_norm{"layer_norm"};
 constinit decltype(layer_norm_backward) layer_norm_backward{"layer_norm_backward"};
 constinit decltype(softmax) softmax{"softmax"};

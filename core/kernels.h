@@ -7,6 +7,8 @@
 //     otherwise, any strides; or all are channel-blocked. An output may be the very same array as an input.
 //   * 16-bit floating types are computed and accumulated in float32; float32 sums use float32 partial sums of at most
 //     a few thousand terms, combined in a fixed order that does not depend on the number of threads.
+//   * kVendorToo: a vendor's library may do it as well. No output is among the inputs or read, so that both may be run
+//     to see which is faster. (Not max pooling: libraries remember where the maximum was in ways of their own.)
 //   * Zero elements are fine everywhere. Callers (autograd/ops) have validated shapes and dtypes: kernels only ASSERT.
 //   * Gradients are written dy, dx, dw, db; dx means d(loss)/dx. Optional tensors may be undefined.
 #pragma once
@@ -85,21 +87,23 @@ extern constinit Kernel<void(const Tensor& y, const Tensor& index, const Tensor&
 // ---- matrix product -----------------------------------------------------------------------------------------------
 // c[b] = a[b] · b[b] + bias:  a [B, M, K], b [B, K, N], c [B, M, N] contiguous, bias [N] or undefined. a and b may have
 // any strides (transposed, expanded). Floating dtypes. K = 0 gives the bias (or zeros).
-extern constinit Kernel<void(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias)> matmul;
+extern constinit Kernel<void(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias), kVendorToo> matmul;
 
 // ---- convolution (cross-correlation, as in every framework) -------------------------------------------------------
 // y[n,k,p,q] = b[k] + sum_{c,r,s} x[n, c, p·stride + r·dilation - padding, …] · w[k,c,r,s]
 //   x [N, C, H, W], y [N, K, P, Q] of the same floating dtype, both contiguous or both in conv2d_layout(); x may be
 //   contiguous there, too, where C is less than a block. w [K, C/groups, R, S], b [K] or undefined: contiguous, in the
 //   same dtype, or float32 where that has 16 bits. C and K are multiples of groups.
-extern constinit Kernel<void(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
-                             const Conv2dOptions& options)>
+extern constinit Kernel<
+    void(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options), kVendorToo>
     conv2d;
 // dx from dy: the transposed convolution. dw from dy and x. (db is the sum of dy over N, H, W.) dx is like dy, dw like
 // w.
-extern constinit Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& w, const Conv2dOptions& options)>
+extern constinit Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& w, const Conv2dOptions& options),
+                        kVendorToo>
     conv2d_backward_input;
-extern constinit Kernel<void(const Tensor& dw, const Tensor& dy, const Tensor& x, const Conv2dOptions& options)>
+extern constinit Kernel<void(const Tensor& dw, const Tensor& dy, const Tensor& x, const Conv2dOptions& options),
+                        kVendorToo>
     conv2d_backward_weight;
 // The layout in which a device's convolutions are fastest: what the operation chooses, and what those after it keep.
 Layout conv2d_layout(const Tensor& x, const Tensor& w, const Conv2dOptions& options);
@@ -111,8 +115,9 @@ extern constinit Kernel<void(const Tensor& y, const Tensor& index, const Tensor&
     max_pool2d;
 extern constinit Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& index, const Pool2dOptions& options)>
     max_pool2d_backward;
-extern constinit Kernel<void(const Tensor& y, const Tensor& x, const Pool2dOptions& options)> avg_pool2d;
-extern constinit Kernel<void(const Tensor& dx, const Tensor& dy, const Pool2dOptions& options)> avg_pool2d_backward;
+extern constinit Kernel<void(const Tensor& y, const Tensor& x, const Pool2dOptions& options), kVendorToo> avg_pool2d;
+extern constinit Kernel<void(const Tensor& dx, const Tensor& dy, const Pool2dOptions& options), kVendorToo>
+    avg_pool2d_backward;
 // Window i of P covers rows ⌊i H / P⌋ … ⌈(i + 1) H / P⌉ - 1, and columns likewise.
 extern constinit Kernel<void(const Tensor& y, const Tensor& x)> adaptive_avg_pool2d;
 extern constinit Kernel<void(const Tensor& dx, const Tensor& dy)> adaptive_avg_pool2d_backward;
@@ -137,6 +142,17 @@ extern constinit Kernel<void(const Tensor& dx, const Tensor& dresidual, const Te
                              const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& weight,
                              const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps, double count)>
     batch_norm_backward_apply;
+// The same for one rank alone, where nothing is summed in between: stats and apply in one call, then reduce and apply
+// with count = the number of elements of a channel. dx may be undefined (then dresidual is): only the sums are wanted.
+extern constinit Kernel<void(const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
+                             const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu),
+                        kVendorToo>
+    batch_norm;
+extern constinit Kernel<void(const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dx, const Tensor& dresidual,
+                             const Tensor& dy, const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
+                             const Tensor& weight, double eps),
+                        kVendorToo>
+    batch_norm_backward;
 
 // ---- row-wise: x, y [N, C] contiguous, C >= 1 ---------------------------------------------------------------------
 // Layer normalisation (Ba, Kiros & Hinton 2016): y = weight (x - mean) rstd + bias; weight, bias [C] or undefined;

@@ -5,8 +5,8 @@
 // other steps are one pass over memory. A thread handles 16 bytes of neighbouring elements at a time.
 #include <cmath>
 
+#include "core/batch_norm_steps.h"
 #include "core/check.h"
-#include "core/kernels.h"
 #include "cuda_kernels/common/channels.cuh"
 #include "cuda_kernels/common/strided_index.cuh"
 #include "cuda_kernels/common/vector_io.cuh"
@@ -301,6 +301,8 @@ REGISTER_KERNEL(batch_norm_stats, DeviceType::CUDA, Provider::Native, batch_norm
 REGISTER_KERNEL(batch_norm_apply, DeviceType::CUDA, Provider::Native, batch_norm_apply_cuda);
 REGISTER_KERNEL(batch_norm_backward_reduce, DeviceType::CUDA, Provider::Native, batch_norm_backward_reduce_cuda);
 REGISTER_KERNEL(batch_norm_backward_apply, DeviceType::CUDA, Provider::Native, batch_norm_backward_apply_cuda);
+REGISTER_KERNEL(batch_norm, DeviceType::CUDA, Provider::Native, batch_norm_in_steps);
+REGISTER_KERNEL(batch_norm_backward, DeviceType::CUDA, Provider::Native, batch_norm_backward_in_steps);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -120,10 +120,12 @@ def roots(tree):
 
 
 def vendors(tree):
-    """Eigen and oneDNN only in core/cpu/**.cpp, CUDA only in cuda_kernels and NCCL's files, no vendor type in headers."""
+    """Eigen and oneDNN only in core/cpu/**.cpp (oneDNN in its folder), CUDA only in cuda_kernels and NCCL's files, no vendor
+    type in a header that another folder could include."""
     breaches = []
     for source in tree.cpp:
-        on_cpu = source.path.startswith("core/cpu/") and source.suffix == ".cpp"
+        in_onednn = source.path.startswith("core/cpu/onednn/")
+        on_cpu = in_onednn or (source.path.startswith("core/cpu/") and source.suffix == ".cpp")
         on_cuda = source.folder == "cuda_kernels" or NCCL_FILE.match(source.path)
         for line, path, quoted in source.includes:
             if CPU_VENDOR_INCLUDE.match(path) and not on_cpu:
@@ -144,7 +146,7 @@ def vendors(tree):
                         "use core/stream.h, core/device.h, or a kernel of core/kernels.h",
                     )
                 )
-        if source.is_header and source.folder != "cuda_kernels":
+        if source.is_header and source.folder != "cuda_kernels" and not in_onednn:
             for line, name in each_line(source, VENDOR_NAME):
                 breaches.append(
                     Breach(

@@ -1,66 +1,183 @@
-// Autotune: the faster of two ways is found once, remembered in a file, and not believed from another machine.
+// Autotune: of a kernel's two providers the faster is found once for each kind of call, remembered in a file, and never
+// looked for while a stream is being captured.
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "core/autotune.h"
+#include "core/factory.h"
+#include "core/kernel.h"
 #include "tests/catch.h"
+#ifdef RINGGRAD_CUDA_EMULATED
+#include "cuda_kernels/runtime/graph.h"
+#endif
 
 using namespace ringgrad;
 
+namespace ringgrad::kernels {
+// y = 1 by the native implementation, 2 by the vendor's, which takes few rows only and is slow for one.
+static constinit Kernel<void(const Tensor& y, const Conv2dOptions& options), kVendorToo> probe{"probe"};
+}  // namespace ringgrad::kernels
+
 namespace {
 
-// A cache directory of its own. The table is read once per process, so there is one for all tests.
+int native_runs = 0, vendor_runs = 0;
+constexpr auto kSlow = std::chrono::milliseconds(2);
+
+void write([[maybe_unused]] const Tensor& y, [[maybe_unused]] float value) {
+  if (y.device().is_cpu()) *y.data<float>() = value;
+}
+void probe_native(Stream, const Tensor& y, const Conv2dOptions&) {
+  ++native_runs;
+  if (y.size(0) == 2) std::this_thread::sleep_for(kSlow);
+  write(y, 1);
+}
+bool probe_vendor(Stream, const Tensor& y, const Conv2dOptions&) {
+  ++vendor_runs;
+  if (y.size(0) > 3) return false;
+  if (y.size(0) == 1) std::this_thread::sleep_for(kSlow);
+  write(y, 2);
+  return true;
+}
+REGISTER_KERNEL(probe, DeviceType::CPU, Provider::Native, probe_native);
+REGISTER_KERNEL(probe, DeviceType::CPU, Provider::Vendor, probe_vendor);
+
+// A cache directory of its own. The table is read once per process, so there is one for all tests, with a line from an
+// earlier process and one that a crash has cut off.
 std::filesystem::path cache() {
   static const std::filesystem::path directory = [] {
     std::string name = (std::filesystem::temp_directory_path() / "ringgrad-autotune-XXXXXX").string();
     REQUIRE(mkdtemp(name.data()) != nullptr);
     setenv("RINGGRAD_CACHE_DIR", name.c_str(), 1);
-    std::ofstream(std::filesystem::path(name) / "autotune.tsv") << "# another processor\nfrom elsewhere\t1\t2\n";
+    std::ofstream(autotune_file({})) << "# ringgrad autotune 2: call, native us, vendor us (inf: no kernel for it)\n"
+                                        "known\t3\tinf\n"
+                                        "cut off\t1";
     std::atexit([] { std::filesystem::remove_all(std::getenv("RINGGRAD_CACHE_DIR")); });
     return std::filesystem::path(name);
   }();
   return directory;
 }
 
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+float probe(int64_t rows, Provider provider, const Conv2dOptions& options = {}) {
+  const ProviderGuard guard(provider);
+  const Tensor y = zeros({rows});
+  kernels::probe(y, options);
+  return *y.data<float>();
+}
+
 }  // namespace
 
-TEST_CASE("the faster way is chosen and remembered", "[quick][autotune]") {
+TEST_CASE("each provider runs where it is asked for, the native one where the vendor has no kernel",
+          "[quick][autotune]") {
   cache();
-  int quick = 0, slow = 0;
-  const auto run_quick = [&] { ++quick; };
-  const auto run_slow = [&] {
-    ++slow;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  };
-  run_fastest("native is quick", run_quick, run_slow);
-  run_fastest("vendor is quick", run_slow, run_quick);
-  quick = slow = 0;
-  for (int i = 0; i < 3; ++i) {
-    run_fastest("native is quick", run_quick, run_slow);
-    run_fastest("vendor is quick", run_slow, run_quick);
-  }
-  CHECK(quick == 6);
-  CHECK(slow == 0);
+  CHECK(probe(1, Provider::Native) == 1);
+  CHECK(probe(1, Provider::Vendor) == 2);
+  CHECK(probe(4, Provider::Vendor) == 1);
+}
 
-  REQUIRE(autotune_file().parent_path() == cache());
-  std::ifstream file(autotune_file());
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  CHECK(text.find("native is quick\t") != std::string::npos);
-  CHECK(text.find("vendor is quick\t") != std::string::npos);
-  CHECK(text.find("from elsewhere") == std::string::npos);
-  CHECK(tuned_calls().size() == 2);
+TEST_CASE("the setting of the process holds on every thread, a guard's on its own", "[quick][autotune]") {
+  CHECK(preferred_provider(DeviceType::CPU) == Provider::Native);
+  CHECK(preferred_provider(DeviceType::CUDA) == Provider::Fastest);
+  set_provider(Provider::Vendor);
+  const ProviderGuard guard(Provider::Native);
+  Provider elsewhere = Provider::Native;
+  std::thread([&] { elsewhere = preferred_provider(DeviceType::CPU); }).join();
+  CHECK(elsewhere == Provider::Vendor);
+  CHECK(preferred_provider(DeviceType::CPU) == Provider::Native);
+  set_provider(std::nullopt);
+}
+
+TEST_CASE("the faster provider is chosen and remembered", "[quick][autotune]") {
+  cache();
+  probe(1, Provider::Fastest);
+  probe(2, Provider::Fastest);
+  native_runs = vendor_runs = 0;
+  for (int i = 0; i < 3; ++i) {
+    CHECK(probe(1, Provider::Fastest) == 1);
+    CHECK(probe(2, Provider::Fastest) == 2);
+  }
+  CHECK(native_runs == 3);
+  CHECK(vendor_runs == 3);
+
+  REQUIRE(autotune_file({}).starts_with(cache().string()));
+  const std::string text = text_of(autotune_file({}));
+  CHECK(text.find("probe float32[1] 1x1 0x0 1x1 1 threads ") != std::string::npos);
+  CHECK(text.find("known\t3\tinf\n") != std::string::npos);
+  CHECK(text.find("cut off") == std::string::npos);
+  CHECK(tuned_calls({}).size() == 3);
+}
+
+TEST_CASE("a call that the vendor has no kernel for is asked about once", "[quick][autotune]") {
+  cache();
+  CHECK(probe(5, Provider::Fastest) == 1);
+  vendor_runs = 0;
+  CHECK(probe(5, Provider::Fastest) == 1);
+  CHECK(vendor_runs == 0);
+  CHECK(text_of(autotune_file({})).find("probe float32[5] 1x1 0x0 1x1 1 threads ") != std::string::npos);
+}
+
+TEST_CASE("what another process has measured meanwhile stays in the file", "[quick][autotune]") {
+  cache();
+  probe(2, Provider::Fastest);
+  std::ofstream(autotune_file({}), std::ios::app) << "by another process\t1\t2\n";
+  probe(3, Provider::Fastest, {.stride = 2});
+  CHECK(text_of(autotune_file({})).find("by another process\t1\t2\n") != std::string::npos);
 }
 
 TEST_CASE("a directory that cannot be written costs only the memory", "[quick][autotune]") {
   cache();
   std::filesystem::permissions(cache(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
-  int runs = 0;
-  run_fastest(
-      "not kept", [&] { ++runs; }, [&] { ++runs; });
+  CHECK(probe(2, Provider::Fastest, {.padding = 7}) == 2);
+  native_runs = 0;
+  CHECK(probe(2, Provider::Fastest, {.padding = 7}) == 2);
   std::filesystem::permissions(cache(), std::filesystem::perms::owner_all);
-  CHECK(runs >= 3);
+  CHECK(native_runs == 0);
 }
+
+TEST_CASE("a call's signature tells apart what speed depends on", "[quick][autotune]") {
+  const Tensor x = zeros({2, 3, 4, 5}), blocked = empty({2, 3, 4, 5}, {.layout = Layout::ChannelBlocked});
+  const auto text = [](const auto&... args) { return call_signature("k", args...); };
+  CHECK(text(x) == "k float32[2,3,4,5]");
+  CHECK(text(zeros({2}, {.dtype = DType::BFloat16}), Tensor()) == "k bfloat16[2] -");
+  CHECK(text(blocked) == "k float32[2,3,4,5]blocked");
+  CHECK(text(empty_channels_last({2, 3, 4, 5}, {})) == "k float32[2,3,4,5]nhwc");
+  CHECK(text(x.as_strided({2, 2}, {1, 7}, 0)) == "k float32[2,2](1,7)");
+  CHECK(text(Conv2dOptions{.stride = 2, .padding = {0, 1}, .groups = 3}) == "k 2x2 0x1 1x1 3");
+  CHECK(text(Pool2dOptions{.kernel = 3}, 0.5, true) == "k 3x3 0x0 0x0 yes 0.5 yes");
+}
+
+#ifdef RINGGRAD_CUDA_EMULATED
+namespace {
+void probe_cuda(Stream stream, const Tensor& y, const Conv2dOptions& options) { probe_native(stream, y, options); }
+bool probe_cuda_vendor(Stream stream, const Tensor& y, const Conv2dOptions& options) {
+  return probe_vendor(stream, y, options);
+}
+REGISTER_KERNEL(probe, DeviceType::CUDA, Provider::Native, probe_cuda);
+REGISTER_KERNEL(probe, DeviceType::CUDA, Provider::Vendor, probe_cuda_vendor);
+}  // namespace
+
+TEST_CASE("cuda: nothing is measured while a step is captured", "[emulated][autotune]") {
+  cache();
+  const Tensor y = empty({2}, {.device = Device("cuda")});
+  const auto captured = [&] {
+    native_runs = vendor_runs = 0;
+    cuda::capture(Device("cuda"), [&] { kernels::probe(y, {}); });
+    return std::pair(native_runs, vendor_runs);
+  };
+  CHECK(captured() == std::pair(1, 0));
+  kernels::probe(y, {});  // on CUDA the fastest is the default
+  CHECK(vendor_runs > 0);
+  CHECK(captured() == std::pair(0, 1));
+  CHECK(tuned_calls(Device("cuda")).size() == 1);
+  CHECK(autotune_file(Device("cuda")) != autotune_file({}));
+}
+#endif

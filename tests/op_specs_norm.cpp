@@ -35,7 +35,8 @@ OpSpec batch_norm_spec(const std::string& name, Variant v, std::vector<Shape> sh
   OpSpec spec;
   spec.name = name;
   spec.kernels = {"batch_norm_apply", "batch_norm_backward_reduce", "batch_norm_backward_apply"};
-  if (v.training) spec.kernels.insert(spec.kernels.end(), {"batch_norm_stats", "axpby"});
+  if (v.training)
+    spec.kernels.insert(spec.kernels.end(), {"batch_norm", "batch_norm_backward", "batch_norm_stats", "axpby"});
   spec.keeps_blocked = true;
   spec.terms = 64;
   spec.run = [v](const Tensors& in) {

@@ -67,33 +67,35 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
   const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
 
   Tensor mean = running_mean, var = running_var;
-  double divisor = INFINITY;  // of the terms by which x moves mean and var: none where they are constants
+  Tensor y = empty_like(x);
   if (options.training) {
     mean = empty({channels}, {per_channel, x.device()});
     var = empty_like(mean);
-    divisor = static_cast<double>(count);
-    kernels::batch_norm_stats(mean, var, x);
-  }
-  Tensor y = empty_like(x);
-  kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
-  if (options.training) {  // last: nothing above has changed them if it threw
-    update_running(running_mean, mean, options.momentum, 1);
-    update_running(running_var, var, options.momentum, divisor / (divisor - 1));  // unbiased
+    kernels::batch_norm(y, mean, var, x, weight, bias, residual, eps, relu);
+    const double n = static_cast<double>(count);
+    update_running(running_mean, mean, options.momentum, 1);  // last: nothing above has changed them if it threw
+    update_running(running_var, var, options.momentum, n / (n - 1));  // unbiased
+  } else {
+    kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
   }
 
   return differentiable(
       "batch_norm", {x, weight, bias, residual}, y,
-      [x = save(x), y = save_if(relu, y), mean = save(mean), var = save(var), weight = save(weight), eps, divisor,
-       wants_dx = wants_grad(x), wants_residual = wants_grad(residual), wants_weight = wants_grad(weight),
-       wants_bias = wants_grad(bias)](const Tensor& dy_) -> Gradients {
+      [x = save(x), y = save_if(relu, y), mean = save(mean), var = save(var), weight = save(weight), eps,
+       training = options.training, wants_dx = wants_grad(x), wants_residual = wants_grad(residual),
+       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias)](const Tensor& dy_) -> Gradients {
         const Tensor dy = in_layout(dy_, x.get().layout());
         Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get()), dx, dresidual;
-        kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(), var.get(), eps);
-        if (wants_dx || wants_residual) {
-          dx = empty_like(x.get());
-          if (wants_residual) dresidual = empty_like(dx);
-          kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(), var.get(), weight.get(),
-                                             sum_dy, sum_dy_xhat, eps, divisor);
+        if (wants_dx || wants_residual) dx = empty_like(x.get());
+        if (wants_residual) dresidual = empty_like(dx);
+        if (training) {
+          kernels::batch_norm_backward(sum_dy, sum_dy_xhat, dx, dresidual, dy, x.get(), y.get(), mean.get(), var.get(),
+                                       weight.get(), eps);
+        } else {  // mean and var are constants
+          kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(), var.get(), eps);
+          if (dx)
+            kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(), var.get(), weight.get(),
+                                               sum_dy, sum_dy_xhat, eps, INFINITY);
         }
         return {dx, wants_weight ? sum_dy_xhat : Tensor(), wants_bias ? sum_dy : Tensor(), dresidual};
       });

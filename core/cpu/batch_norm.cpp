@@ -3,8 +3,8 @@
 
 #include <cmath>
 
+#include "core/batch_norm_steps.h"
 #include "core/check.h"
-#include "core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {
@@ -93,6 +93,8 @@ void batch_norm_apply_cpu(Stream stream, const Tensor& y, const Tensor& x, const
 
 REGISTER_KERNEL(batch_norm_stats, DeviceType::CPU, Provider::Native, batch_norm_stats_cpu);
 REGISTER_KERNEL(batch_norm_apply, DeviceType::CPU, Provider::Native, batch_norm_apply_cpu);
+REGISTER_KERNEL(batch_norm, DeviceType::CPU, Provider::Native, batch_norm_in_steps);
+REGISTER_KERNEL(batch_norm_backward, DeviceType::CPU, Provider::Native, batch_norm_backward_in_steps);
 
 }  // namespace
 }  // namespace ringgrad::cpu

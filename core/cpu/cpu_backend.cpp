@@ -1,5 +1,6 @@
 // Logical CPU devices: memory from the C library (huge pages for large blocks) and one ThreadPool each.
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -29,7 +30,15 @@ class CpuBackend : public DeviceBackend {
     return devices;
   }
 
-  std::string describe(int) const override { return "CPU"; }
+  std::string describe(int) const override {
+    static const std::string processor = [] {
+      std::ifstream file("/proc/cpuinfo");
+      for (std::string line; std::getline(file, line);)
+        if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+      return std::string("CPU");
+    }();
+    return processor;
+  }
 
   void* allocate(int, size_t bytes) override {
     const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;

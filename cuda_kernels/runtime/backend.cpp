@@ -61,7 +61,7 @@ class CudaBackend : public DeviceBackend {
     const cudaError_t error = cudaMalloc(&memory, bytes);
     if (error == cudaErrorMemoryAllocation) {
       // Inside a capture nothing can be waited for, so cached blocks cannot be given back to try again.
-      if (capturing()) CUDA_CHECK(error);
+      if (cuda::capturing()) CUDA_CHECK(error);
       cudaGetLastError();
       return nullptr;
     }
@@ -102,6 +102,7 @@ class CudaBackend : public DeviceBackend {
   std::unique_ptr<DeviceGraph> capture(int index, const std::function<void()>& body) override {
     return std::make_unique<Graph>(cuda::capture(Device(DeviceType::CUDA, index), body));
   }
+  bool capturing() const override { return cuda::capturing(); }
 
   void keep_memory(int index) {
     std::lock_guard lock(record(index).mutex);

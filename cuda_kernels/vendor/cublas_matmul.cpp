@@ -6,6 +6,7 @@
 #include <cublas_v2.h>
 
 #include "core/check.h"
+#include "core/device_backend.h"
 #include "core/factory.h"
 #include "core/kernels.h"
 #include "cuda_kernels/runtime/device_guard.h"
@@ -20,14 +21,21 @@ void check(cublasStatus_t status, const char* call) {
 }
 
 // One for each device and host thread: a handle belongs to the stream that it works on. Never destroyed, because
-// threads may end after the CUDA runtime.
+// threads may end after the CUDA runtime. nullptr while the stream is captured and there is none yet: making one
+// allocates and waits.
 cublasHandle_t handle_for(Stream stream) {
   thread_local cublasHandle_t handles[64] = {};
   cublasHandle_t& handle = handles[stream.device.index];
-  if (!handle) check(cublasCreate(&handle), "cublasCreate");
+  if (!handle) {
+    if (device_backend(DeviceType::CUDA).capturing()) return nullptr;
+    check(cublasCreate(&handle), "cublasCreate");
+  }
   check(cublasSetStream(handle, native(stream)), "cublasSetStream");
   return handle;
 }
+
+// What NVIDIA recommends for Hopper. From our allocator: a capture must not take memory from anywhere else.
+constexpr size_t kWorkspace = size_t{32} << 20;
 
 struct Types {
   cudaDataType_t element;
@@ -64,16 +72,15 @@ struct Operand {
   }
 };
 
-void matmul_cublas(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+bool matmul_cublas(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
   ASSERT(c.is_contiguous() && c.dim() == 3 && a.shape()[2] == b.shape()[1]);
-  if (c.numel() == 0) return;
-  if (bias.defined())
-    kernels::copy(c, bias.as_strided(c.shape(), {0, 0, bias.strides()[0]}, bias.storage_offset()));
-  else if (a.shape()[2] == 0)
-    kernels::fill(c, 0);
-  if (a.shape()[2] == 0) return;
-
+  if (c.numel() == 0 || a.numel() == 0) return false;
   const DeviceGuard guard(stream.device);
+  const cublasHandle_t handle = handle_for(stream);
+  if (!handle) return false;
+  const Tensor workspace = empty({static_cast<int64_t>(kWorkspace)}, {DType::UInt8, stream.device});
+  check(cublasSetWorkspace(handle, workspace.raw_data(), kWorkspace), "cublasSetWorkspace");
+  if (bias) kernels::copy(c, bias.as_strided(c.shape(), {0, 0, bias.strides()[0]}, bias.storage_offset()));
   const auto [element, compute] = types_of(c.dtype());
   const Operand first(b), second(a);
   const bool wide = c.dtype() == DType::Float64;
@@ -82,13 +89,16 @@ void matmul_cublas(Stream stream, const Tensor& c, const Tensor& a, const Tensor
   const void* const alpha = wide ? static_cast<const void*>(&one) : &one32;
   const void* const beta = wide ? static_cast<const void*>(&keep) : &keep32;
   const int64_t M = c.shape()[1], N = c.shape()[2], K = a.shape()[2];
-  check(cublasGemmStridedBatchedEx_64(handle_for(stream), first.op, second.op, N, M, K, alpha, first.x.raw_data(),
-                                      element, first.leading, first.x.strides()[0], second.x.raw_data(), element,
-                                      second.leading, second.x.strides()[0], beta, c.raw_data(), element, N,
-                                      c.strides()[0], c.shape()[0], compute, CUBLAS_GEMM_DEFAULT),
+  check(cublasGemmStridedBatchedEx_64(handle, first.op, second.op, N, M, K, alpha, first.x.raw_data(), element,
+                                      first.leading, first.x.strides()[0], second.x.raw_data(), element, second.leading,
+                                      second.x.strides()[0], beta, c.raw_data(), element, N, c.strides()[0],
+                                      c.shape()[0], compute, CUBLAS_GEMM_DEFAULT),
         "cublasGemmStridedBatchedEx_64");
+  return true;
 }
 
+const bool named = add_vendor_library(DeviceType::CUDA,
+                                      str("cuBLAS ", CUBLAS_VER_MAJOR, ".", CUBLAS_VER_MINOR, ".", CUBLAS_VER_PATCH));
 REGISTER_KERNEL(matmul, DeviceType::CUDA, Provider::Vendor, matmul_cublas);
 
 }  // namespace

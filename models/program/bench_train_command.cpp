@@ -17,9 +17,8 @@
 
 #include "autograd/ops.h"
 #include "core/allocator.h"
-#include "core/autotune.h"
+#include "core/device_backend.h"
 #include "core/factory.h"
-#include "core/kernel.h"
 #include "core/random.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
@@ -51,7 +50,7 @@ double quantile(std::vector<double> samples, double q) {
 // A network, and a batch of noise that it is trained to know by heart.
 class Workload {
  public:
-  explicit Workload(const BenchTrainOptions& options) : dtype_(dtype_named(options.dtype)) {
+  explicit Workload(const BenchTrainOptions& options) : device_(options.device), dtype_(dtype_named(options.dtype)) {
     manual_seed(0);
     const bool mnist = options.model == "cnn" || options.model == "lenet";
     const models::ModelOptions sizes{.in_channels = mnist ? 1 : 3, .image_size = mnist ? 28 : 32};
@@ -60,7 +59,9 @@ class Workload {
     normal_(images_, 0, 1);
     std::vector<int64_t> labels(options.batch);
     for (int64_t i = 0; i < options.batch; ++i) labels[i] = i * 7 % sizes.num_classes;
-    labels_ = tensor(labels);
+    labels_ = to(tensor(labels), device_);
+    images_ = to(images_, device_);
+    model_->to(device_);
     optimizer_ = std::make_unique<optim::SGD>(model_->named_parameters(),
                                               optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4});
   }
@@ -72,7 +73,10 @@ class Workload {
     times[1] =
         milliseconds([&] { loss = cross_entropy(to(model_->forward(to(images_, dtype_)), DType::Float32), labels_); });
     times[2] = milliseconds([&] { loss.backward(); });
-    times[3] = milliseconds([&] { optimizer_->step(); });
+    times[3] = milliseconds([&] {
+      optimizer_->step();
+      synchronize(current_stream(device_));
+    });
     loss_ = loss.item<float>();
     return times;
   }
@@ -86,6 +90,7 @@ class Workload {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   }
 
+  Device device_;
   DType dtype_;
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<optim::SGD> optimizer_;
@@ -116,13 +121,13 @@ int64_t peak_resident_bytes() {
 }  // namespace
 
 int bench_train(const BenchTrainOptions& options) {
-  const bool native = options.provider == "native", fastest = options.provider == "fastest";
-  if (!native && !fastest && options.provider != "vendor")
-    throw UsageError(
-        fmt::format("bench train: --provider is '{}', expected native, vendor or fastest", options.provider));
+  const Device device(options.device);
+  check_device("bench train", device);
+  const std::string processor = device_backend(device.type).describe(device.index);
+  if (processor.starts_with("emulated"))
+    throw DeviceError("bench train: " + str(device) + " is " + processor + ", and its times mean nothing");
   set_conv_algorithm(conv_algorithm_named(options.conv));
-  set_autotune(fastest);
-  const ProviderGuard provider(native ? Provider::Native : Provider::Vendor);
+  set_provider(provider_named(options.provider));
   // Read when the first kernel runs, which has not happened yet.
   if (options.threads > 0) setenv("RINGGRAD_THREADS", std::to_string(options.threads).c_str(), 1);
 
@@ -131,10 +136,10 @@ int bench_train(const BenchTrainOptions& options) {
   const double first_step = milliseconds_since_start();
   for (int i = 0; i < options.warm_up; ++i) workload.step();
 
-  const MemoryStats before = memory_stats({});
+  const MemoryStats before = memory_stats(device);
   std::vector<StepTimes> steps;
   for (int i = 0; i < options.steps; ++i) steps.push_back(workload.step());
-  const MemoryStats after = memory_stats({});
+  const MemoryStats after = memory_stats(device);
 
   const auto samples = [&](auto value) {
     std::vector<double> all;
@@ -149,6 +154,8 @@ int bench_train(const BenchTrainOptions& options) {
                            {"dtype", options.dtype},
                            {"conv", options.conv},
                            {"provider", options.provider},
+                           {"device", str(device)},
+                           {"processor", processor},
                            {"threads", cpu_cores()},
                            {"steps", options.steps},
                            {"images_per_second", rate},
@@ -162,7 +169,7 @@ int bench_train(const BenchTrainOptions& options) {
                            {"loss", workload.loss()}};
   result(fmt::format("{}, batch {}, {}, {} threads: {:.0f} images/s · step {:.2f} ms ({:.2f}–{:.2f}), median of {}",
                      options.model, options.batch, options.dtype, cpu_cores(), rate, median, low, high, options.steps));
-  for (size_t i = 0; i < kPhases.size(); ++i) {
+  for (size_t i = 0; device.is_cpu() && i < kPhases.size(); ++i) {  // on CUDA the host runs ahead of the device
     const double phase = quantile(samples([i](const StepTimes& step) { return step[i]; }), 0.5);
     report["phases_ms"][kPhases[i]] = phase;
     result(fmt::format("  {:<10}{:>9.2f} ms", kPhases[i], phase));

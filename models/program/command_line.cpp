@@ -17,6 +17,10 @@ constexpr const char* kExamples = R"(Examples
 Exit codes: 0 ok, 1 training failed, 2 usage, 3 environment, 4 data or checkpoint, 5 a rank died,
 6 timeout or out of step, 7 memory, 8 disk, 130 interrupted (after saving).)";
 
+constexpr const char* kProviderHelp =
+    "native (ours), vendor (oneDNN; cuBLAS, cuDNN), fastest (measured at first use, and remembered) or auto: native on "
+    "the CPU, fastest on CUDA";
+
 template <class T>
 void optional(CLI::App* app, const std::string& name, std::optional<T>& value, const std::string& help) {
   app->add_option_function<T>(
@@ -70,17 +74,18 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   optional(group, "--dtype", o.dtype, "fp32, bf16 or fp16, of images and activations");
   optional(group, "--amp", o.amp, "O1: float32 parameters; O2: 16-bit ones with float32 copies; O3: without");
   optional(group, "--conv", o.conv, "auto, direct or winograd: how the CPU convolves");
+  optional(group, "--provider", o.provider, kProviderHelp);
   train_app->callback([&] { run = [&] { return train(o); }; });
 }
 
 void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>& run) {
   auto* app = bench.add_subcommand("train", "What a training step costs, on synthetic data");
   app->add_option("--model", o.model, "as for train");
+  app->add_option("--device", o.device, "cpu or cuda");
   app->add_option("--batch", o.batch, "images of a step")->check(CLI::PositiveNumber);
   app->add_option("--dtype", o.dtype, "fp32, bf16 or fp16, of the images; parameters stay float32");
   app->add_option("--conv", o.conv, "auto, direct or winograd");
-  app->add_option("--provider", o.provider,
-                  "native, vendor (oneDNN), or fastest: measured at first use, and remembered");
+  app->add_option("--provider", o.provider, kProviderHelp);
   app->add_option("--threads", o.threads, "of the processor (default: one per core)")->check(CLI::PositiveNumber);
   app->add_option("--steps", o.steps, "timed steps")->check(CLI::PositiveNumber);
   app->add_option("--warm-up", o.warm_up, "steps before them")->check(CLI::NonNegativeNumber);
@@ -201,6 +206,7 @@ int run_command_line(int argc, char** argv) {
   eval_app->add_option("--model", eval_options.model, "needed where the file does not say");
   add_data_options(eval_app, eval_options.data, eval_options.data_dir);
   eval_app->add_option("--device", eval_options.device, "cpu or cuda");
+  eval_app->add_option("--provider", eval_options.provider, kProviderHelp);
   eval_app->add_flag("--confusion", eval_options.confusion, "print the confusion matrix");
   eval_app->callback([&] { run = [&] { return eval(eval_options); }; });
 

@@ -52,13 +52,36 @@ int kernels_with(DeviceType device, Provider provider) {
   return count;
 }
 
+// One library that can stand in for native kernels: its version, or why it is not there.
+void report_vendor(nlohmann::json& report, DeviceType device, const std::string& library, const char* why_not) {
+  std::string found;
+  for (const std::string& name : vendor_libraries(device))
+    if (name.starts_with(library)) found = name;
+  report["vendors"][library] = found;
+  std::string label = library;
+  for (char& c : label) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  result(fmt::format("{:<11}{}", label, found.empty() ? fmt::format("off: {}", why_not) : "on: " + found));
+}
+
+// What was measured on a device, and where that can be read.
+void report_autotune(nlohmann::json& report, Device device) {
+  const std::vector<TunedCall> tuned = tuned_calls(device);
+  const auto native_wins =
+      std::count_if(tuned.begin(), tuned.end(), [](const TunedCall& call) { return call.native_us <= call.vendor_us; });
+  const std::string file = autotune_file(device);
+  report["autotune"][str(device)] = {{"file", file}, {"calls", tuned.size()}, {"native_faster", native_wins}};
+  result(fmt::format("autotune   {}: {} calls measured, the native kernel faster in {} ({})", str(device), tuned.size(),
+                     native_wins, file));
+}
+
 }  // namespace
 
 int doctor() {
   const std::string instructions = has_flag("avx512f") ? "AVX-512" : has_flag("avx2") ? "AVX2" : "SSE";
   const int native = kernels_with(DeviceType::CPU, Provider::Native),
             vendor = kernels_with(DeviceType::CPU, Provider::Vendor);
-  const int cuda = kernels_with(DeviceType::CUDA, Provider::Native), gpus = device_count(DeviceType::CUDA);
+  const int cuda = kernels_with(DeviceType::CUDA, Provider::Native),
+            cuda_vendor = kernels_with(DeviceType::CUDA, Provider::Vendor), gpus = device_count(DeviceType::CUDA);
   std::error_code ignored;
   const auto space = std::filesystem::space(".", ignored);
 
@@ -72,7 +95,8 @@ int doctor() {
       {"disk_available_bytes", static_cast<int64_t>(space.available)},
       {"cpu_devices", device_count(DeviceType::CPU)},
       {"cuda_devices", gpus},
-      {"kernels", {{"cpu_native", native}, {"cpu_vendor", vendor}, {"cuda_native", cuda}}},
+      {"kernels",
+       {{"cpu_native", native}, {"cpu_vendor", vendor}, {"cuda_native", cuda}, {"cuda_vendor", cuda_vendor}}},
 #ifdef RINGGRAD_CURL
       {"download", true},
 #else
@@ -94,16 +118,16 @@ int doctor() {
   result(fmt::format("disk       {} available here", human_bytes(static_cast<int64_t>(space.available))));
   result(fmt::format("devices    {} logical CPU device(s) (RINGGRAD_CPU_DEVICES), {} CUDA device(s)",
                      device_count(DeviceType::CPU), gpus));
-  result(fmt::format("kernels    {} native on the CPU, {} from a vendor library, {} on CUDA", native, vendor, cuda));
-  const std::vector<TunedCall> tuned = tuned_calls();
-  const auto native_wins =
-      std::count_if(tuned.begin(), tuned.end(), [](const TunedCall& call) { return call.native_us <= call.vendor_us; });
-  report["autotune"] = {{"file", autotune_file().string()}, {"calls", tuned.size()}, {"native_faster", native_wins}};
-  result("onednn     " +
-         on(vendor > 0, "not found when this was built (libdnnl-dev); the native kernels do everything"));
-  result(fmt::format("autotune   {} calls measured, the native kernel faster in {} ({})", tuned.size(), native_wins,
-                     autotune_file().string()));
+  result(fmt::format("kernels    {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's library",
+                     native, cuda, vendor, cuda_vendor));
   result("cuda       " + on(cuda > 0, "this build has no CUDA kernels"));
+  report_vendor(report, DeviceType::CPU, "oneDNN", "libdnnl-dev was not found when this was built");
+  if (cuda > 0) {
+    report_vendor(report, DeviceType::CUDA, "cuBLAS", "needs a build for GPUs (cmake --preset cuda)");
+    report_vendor(report, DeviceType::CUDA, "cuDNN", "needs a build for GPUs and its header (libcudnn9-dev)");
+  }
+  report_autotune(report, {});
+  for (int i = 0; i < gpus; ++i) report_autotune(report, Device(DeviceType::CUDA, i));
   result("data get   " + on(report["download"], "built without libcurl (libcurl4-openssl-dev)"));
   result("png        " + on(report["png"], "built without libpng (libpng-dev); predict reads PGM and PPM"));
   if (json_wanted()) print_json(report);

@@ -8,6 +8,7 @@
 #include "models/program/console.h"
 #include "models/program/data_directory.h"
 #include "models/program/exit_code.h"
+#include "models/program/recipe.h"
 #include "models/program/saved_model.h"
 #include "models/program/training.h"
 
@@ -32,6 +33,7 @@ void print_confusion(const Evaluation& evaluation, const std::vector<std::string
 int eval(const EvalOptions& options) {
   const Device device(options.device);
   check_device("eval", device);
+  set_provider(provider_named(options.provider));
   const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
   const ImageDataset test_set = load_dataset(saved.data, Split::Test, data_directory(options.data_dir));
   saved.module->to(device);

@@ -27,14 +27,14 @@ struct TrainOptions {
   // Decided by the recipe unless set
   std::optional<int64_t> epochs, batch;
   std::optional<double> lr, momentum, weight_decay, label_smoothing, warmup, clip_norm;
-  std::optional<std::string> optimizer, schedule, dtype, amp, conv;
+  std::optional<std::string> optimizer, schedule, dtype, amp, conv, provider;
   std::optional<int64_t> crop, cutout;
   std::optional<bool> flip, nesterov;
 };
 
 struct EvalOptions {
   std::string checkpoint;  // a run directory or a .safetensors file
-  std::string model, data, data_dir, device = "cpu";
+  std::string model, data, data_dir, device = "cpu", provider = "auto";
   bool confusion = false;
 };
 
@@ -89,7 +89,7 @@ struct BenchOpsOptions {
 };
 
 struct BenchTrainOptions {
-  std::string model = "cnn", dtype = "fp32", conv = "auto", provider = "native";
+  std::string model = "cnn", dtype = "fp32", conv = "auto", provider = "auto", device = "cpu";
   int64_t batch = 100;
   int threads = 0;  // 0: one per core
   int steps = 20, warm_up = 3;

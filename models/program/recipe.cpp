@@ -19,6 +19,7 @@ const std::vector<std::string> kOptimizers = {"sgd", "adam", "adamw"};
 const std::vector<std::string> kDTypes = {"fp32", "bf16", "fp16"};
 const std::vector<std::string> kAmpLevels = {"O0", "O1", "O2", "O3"};
 const std::vector<std::string> kConvAlgorithms = {"auto", "direct", "winograd"};  // in the order of ConvAlgorithm
+const std::vector<std::string> kProviderNames = {"auto", "native", "vendor", "fastest"};
 const std::vector<std::string> kSchedules = {"constant", "step", "cosine", "onecycle"};
 
 void check_choice(const char* option, const std::string& value, const std::vector<std::string>& choices) {
@@ -82,6 +83,7 @@ Recipe make_recipe(const TrainOptions& options) {
   recipe.amp = recipe.dtype == "fp32" ? "O0" : "O1";
   overlay(recipe.amp, options.amp);
   overlay(recipe.conv, options.conv);
+  overlay(recipe.provider, options.provider);
 
   check_choice("--model", recipe.model, models::model_names());
   check_choice("--optimizer", recipe.optimizer, kOptimizers);
@@ -92,6 +94,7 @@ Recipe make_recipe(const TrainOptions& options) {
     throw UsageError(fmt::format("--amp {} and --dtype {} exclude each other: O0 is fp32, the others are not",
                                  recipe.amp, recipe.dtype));
   check_choice("--conv", recipe.conv, kConvAlgorithms);
+  check_choice("--provider", recipe.provider, kProviderNames);
   check_range("--epochs", static_cast<double>(recipe.epochs), recipe.epochs >= 1, "at least 1");
   check_range("--batch", static_cast<double>(recipe.batch), recipe.batch >= 1, "at least 1");
   check_range("--lr", recipe.lr, recipe.lr > 0 && std::isfinite(recipe.lr), "a positive number");
@@ -130,26 +133,21 @@ ConvAlgorithm conv_algorithm_named(const std::string& name) {
   return static_cast<ConvAlgorithm>(at - kConvAlgorithms.begin());
 }
 
+std::optional<Provider> provider_named(const std::string& name) {
+  check_choice("--provider", name, kProviderNames);
+  for (const Provider provider : {Provider::Native, Provider::Vendor, Provider::Fastest})
+    if (name == ringgrad::name(provider)) return provider;
+  return {};
+}
+
 nlohmann::json to_json(const Recipe& r) {
-  return {{"model", r.model},
-          {"data", r.data},
-          {"epochs", r.epochs},
-          {"batch", r.batch},
-          {"optimizer", r.optimizer},
-          {"lr", r.lr},
-          {"momentum", r.momentum},
-          {"nesterov", r.nesterov},
-          {"weight_decay", r.weight_decay},
-          {"schedule", r.schedule},
-          {"warmup", r.warmup},
-          {"label_smoothing", r.label_smoothing},
-          {"clip_norm", r.clip_norm},
-          {"crop", r.crop},
-          {"cutout", r.cutout},
-          {"flip", r.flip},
-          {"dtype", r.dtype},
-          {"amp", r.amp},
-          {"conv", r.conv}};
+  return {{"model", r.model},         {"data", r.data},           {"epochs", r.epochs},
+          {"batch", r.batch},         {"optimizer", r.optimizer}, {"lr", r.lr},
+          {"momentum", r.momentum},   {"nesterov", r.nesterov},   {"weight_decay", r.weight_decay},
+          {"schedule", r.schedule},   {"warmup", r.warmup},       {"label_smoothing", r.label_smoothing},
+          {"clip_norm", r.clip_norm}, {"crop", r.crop},           {"cutout", r.cutout},
+          {"flip", r.flip},           {"dtype", r.dtype},         {"amp", r.amp},
+          {"conv", r.conv},           {"provider", r.provider}};
 }
 
 Recipe recipe_from_json(const nlohmann::json& json) {
@@ -173,6 +171,7 @@ Recipe recipe_from_json(const nlohmann::json& json) {
   json.at("dtype").get_to(r.dtype);
   json.at("amp").get_to(r.amp);
   json.at("conv").get_to(r.conv);
+  r.provider = json.value("provider", r.provider);  // older runs do not say
   return r;
 }
 
@@ -188,6 +187,7 @@ std::string summary(const Recipe& r) {
   if (r.cutout > 0) text += fmt::format(" cutout {}", r.cutout);
   if (r.dtype != "fp32") text += fmt::format(" {} ({})", r.dtype, r.amp);
   if (r.conv != "auto") text += fmt::format(" conv {}", r.conv);
+  if (r.provider != "auto") text += fmt::format(" provider {}", r.provider);
   return text;
 }
 

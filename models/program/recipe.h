@@ -8,6 +8,7 @@
 
 #include "core/conv_algorithm.h"
 #include "core/dtype.h"
+#include "core/kernel.h"
 #include "models/program/options.h"
 #include "nn/optim/lr_scheduler.h"
 
@@ -28,9 +29,10 @@ struct Recipe {
   double clip_norm = 0;
   int64_t crop = 0, cutout = 0;
   bool flip = false;
-  std::string dtype = "fp32";  // of images and activations; or bf16, fp16
-  std::string amp = "O0";      // what else has that dtype; see mixed_precision.h
-  std::string conv = "auto";   // see core/conv_algorithm.h
+  std::string dtype = "fp32";     // of images and activations; or bf16, fp16
+  std::string amp = "O0";         // what else has that dtype; see mixed_precision.h
+  std::string conv = "auto";      // see core/conv_algorithm.h
+  std::string provider = "auto";  // or native, vendor, fastest; see core/kernel.h
 };
 
 // The defaults for the model and data with the options laid over them. Throws UsageError, with a suggestion, on a name
@@ -41,9 +43,10 @@ Recipe make_recipe(const TrainOptions& options);
 // peak; what follows counts from there.
 optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch);
 
-// What its --dtype and --conv stand for. Throw UsageError, in the option's name.
+// What its --dtype, --conv and --provider stand for. Throw UsageError, in the option's name.
 DType dtype_named(const std::string& name);
 ConvAlgorithm conv_algorithm_named(const std::string& name);
+std::optional<Provider> provider_named(const std::string& name);  // "auto": nullopt
 
 nlohmann::json to_json(const Recipe& recipe);
 Recipe recipe_from_json(const nlohmann::json& json);

@@ -54,7 +54,8 @@ RunConfig config_of(const RunDirectory& run) {
 void check_options(const TrainOptions& o) {
   const bool sets_recipe = !o.model.empty() || o.epochs || o.batch || o.lr || o.momentum || o.weight_decay ||
                            o.label_smoothing || o.warmup || o.clip_norm || o.optimizer || o.schedule || o.crop ||
-                           o.cutout || o.flip || o.nesterov || o.dtype || o.amp || o.conv || !o.out.empty();
+                           o.cutout || o.flip || o.nesterov || o.dtype || o.amp || o.conv || o.provider ||
+                           !o.out.empty();
   if (!o.resume.empty() && sets_recipe)
     throw UsageError("--resume takes model, recipe and directory from the run; leave those options out");
   check_parallel_options(o);
@@ -130,6 +131,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   const auto& [train_set, test_set] = data;
   const Device device(options.device);
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
+  set_provider(provider_named(config.recipe.provider));
   Training training(config.recipe, train_set, device, config.seed, options.workers,
                     {.group = group, .sync_batch_norm = options.sync_bn, .replicas = replicas_for(options)});
   if (!options.resume.empty()) training.load(RunDirectory::open(options.resume).checkpoint());

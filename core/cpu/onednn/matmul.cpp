@@ -1,0 +1,44 @@
+// oneDNN's matrix product.
+#include <algorithm>
+
+#include "core/cpu/onednn/primitive.h"
+#include "core/cpu/widen.h"
+#include "core/kernels.h"
+
+namespace ringgrad::onednn {
+namespace {
+
+// A matrix of each batch; one that all batches share is a batch of one, which oneDNN repeats.
+Tensor operand(const Tensor& x) {
+  if (x.strides()[0] != 0 || x.size(0) == 1) return x;
+  return x.as_strided({1, x.size(1), x.size(2)}, x.strides(), x.storage_offset());
+}
+
+bool repeats_elements(const Tensor& x) {
+  for (int d = 0; d < x.dim(); ++d)
+    if (x.size(d) > 1 && x.strides()[d] == 0) return true;
+  return false;
+}
+
+bool matmul_onednn(Stream stream, const Tensor& c, const Tensor& a_, const Tensor& b_, const Tensor& bias_) {
+  const Tensor a = operand(a_), b = operand(b_);
+  if (!supports(c) || a.numel() == 0 || repeats_elements(a) || repeats_elements(b)) return false;
+  Tensor bias = cpu::in_dtype(bias_, DType::Float32);
+  if (bias) bias = bias.as_strided({1, 1, c.size(2)}, {c.size(2), c.size(2), bias.strides()[0]}, bias.storage_offset());
+  const auto primitive = find(stream, call_signature("matmul", c, a, b, bias), [&]() -> Primitive {
+    const auto product =
+        bias ? describe<dnnl::matmul>(std::tuple<>(), description(a), description(b), description(bias), description(c))
+             : describe<dnnl::matmul>(std::tuple<>(), description(a), description(b), description(c));
+    return {dnnl::matmul(product), product.scratchpad_desc()};
+  });
+  if (!primitive) return false;
+  Arguments arguments = {{DNNL_ARG_SRC, as_memory(a)}, {DNNL_ARG_WEIGHTS, as_memory(b)}, {DNNL_ARG_DST, as_memory(c)}};
+  if (bias) arguments.insert({DNNL_ARG_BIAS, as_memory(bias)});
+  execute(stream, *primitive, std::move(arguments));
+  return true;
+}
+
+REGISTER_KERNEL(matmul, DeviceType::CPU, Provider::Vendor, matmul_onednn);
+
+}  // namespace
+}  // namespace ringgrad::onednn
