@@ -1,5 +1,8 @@
 // The ladders of the CUDA kernels, step by step: matrix products and the convolutions of ResNet-18 on CIFAR-10, in
-// TFLOP/s by CUDA events. Prints one JSON document. Refuses an emulated device: its times say nothing about a GPU.
+// TFLOP/s by CUDA events; kernels that only move memory against a copy (goal: 0.85 of its rate); and, where the build
+// has cuBLAS and cuDNN, what kernels::… takes against them (goal: 0.8 of their speed). Prints one JSON document.
+// Refuses an emulated device: its times say nothing about a GPU.
+#include <cmath>
 #include <cstdio>
 #include <functional>
 
@@ -91,16 +94,62 @@ void conv_ladder(nlohmann::json& rows, const Layer& layer, int64_t batch, DType 
   }
 }
 
-// Elementwise kernels against the memory's rate: y = x1 + x2 moves three arrays.
+// Kernels that only move memory, against a copy of the same array, which moves two. How many arrays each must move:
+// y = a + b three; batch norm in training reads x twice; its gradient reads dy, x and, for the ReLU, y twice.
 void bandwidth(nlohmann::json& rows, DType dtype) {
-  const int64_t n = int64_t{1} << 27;
-  const Tensor a = noise({n}, dtype), b = noise({n}, dtype), y = empty_like(a);
-  const auto bytes = static_cast<double>(n * static_cast<int64_t>(itemsize(dtype)));
-  const double add = seconds([&](Stream) { kernels::add(y, a, b); }), copy = seconds([&](Stream) { copy_(y, a); });
-  rows.push_back({{"kernel", "add"},
-                  {"dtype", name(dtype)},
-                  {"gigabytes_per_second", 3 * bytes / add * 1e-9},
-                  {"copy_gigabytes_per_second", 2 * bytes / copy * 1e-9}});
+  const Shape shape = {512, 64, 32, 32}, channels = {64};
+  const Tensor a = channels_last(shape, dtype), b = channels_last(shape, dtype), y = empty_like(a), dx = empty_like(a);
+  const Tensor weight = noise(channels, DType::Float32), bias = noise(channels, DType::Float32);
+  const Tensor mean = empty_like(weight), var = empty_like(weight), sums = empty_like(weight),
+               dots = empty_like(weight);
+  const auto bytes = static_cast<double>(a.numel() * static_cast<int64_t>(itemsize(dtype)));
+  const ProviderGuard ours(Provider::Native);
+  const double copy_rate = 2 * bytes / seconds([&](Stream) { copy_(y, a); });
+  const auto row = [&](const char* kernel, int arrays, const std::function<void(Stream)>& run) {
+    const double rate = arrays * bytes / seconds(run);
+    rows.push_back({{"kernel", kernel},
+                    {"dtype", name(dtype)},
+                    {"gigabytes_per_second", rate * 1e-9},
+                    {"of_copy", rate / copy_rate}});
+  };
+  row("add", 3, [&](Stream) { kernels::add(y, a, b); });
+  row("relu", 2, [&](Stream) { kernels::relu(y, a); });
+  row("batch_norm and ReLU", 3, [&](Stream) { kernels::batch_norm(y, mean, var, a, weight, bias, {}, 1e-5, true); });
+  row("batch_norm and ReLU, backward", 7,
+      [&](Stream) { kernels::batch_norm_backward(sums, dots, dx, {}, b, a, y, mean, var, weight, 1e-5); });
+}
+
+// Ours and the vendor's for the kernels of a training step, as autotune measures them.
+nlohmann::json vendor_comparison(int64_t batch) {
+  const ProviderGuard fastest(Provider::Fastest);
+  for (const DType dtype : {DType::BFloat16, DType::Float16, DType::Float32}) {
+    for (const Layer& layer : kLayers) {
+      const Conv2dOptions options{.stride = layer.stride, .padding = 1};
+      const int64_t out = options.out_h(layer.image, 3);
+      const Tensor x = channels_last({batch, layer.channels, layer.image, layer.image}, dtype);
+      const Tensor y = channels_last({batch, layer.filters, out, out}, dtype), dx = empty_like(x), dy = empty_like(y);
+      const Tensor w = noise({layer.filters, layer.channels, 3, 3}, dtype), dw = empty_like(w);
+      const Tensor weight = noise({layer.filters}, DType::Float32), bias = noise({layer.filters}, DType::Float32);
+      const Tensor mean = empty_like(weight), var = empty_like(weight), sum = empty_like(weight);
+      const Tensor dot = empty_like(weight);
+      kernels::conv2d(y, x, w, {}, options);
+      kernels::conv2d_backward_input(dx, y, w, options);
+      kernels::conv2d_backward_weight(dw, y, x, options);
+      kernels::batch_norm(dy, mean, var, y, weight, bias, {}, 1e-5, true);
+      kernels::batch_norm_backward(sum, dot, empty_like(y), {}, dy, y, dy, mean, var, weight, 1e-5);
+    }
+    const Tensor a = noise({1, 4096, 4096}, dtype), b = noise({1, 4096, 4096}, dtype), c = empty_like(a);
+    kernels::matmul(c, a, b, {});
+  }
+  nlohmann::json rows = nlohmann::json::array();
+  for (const TunedCall& call : tuned_calls(kDevice)) {
+    if (std::isinf(call.vendor_us)) continue;  // the library has no kernel for it
+    rows.push_back({{"call", call.call},
+                    {"native_us", call.native_us},
+                    {"vendor_us", call.vendor_us},
+                    {"of_vendor", call.vendor_us / call.native_us}});
+  }
+  return rows;
 }
 
 }  // namespace
@@ -117,7 +166,11 @@ int main() {
     for (const DType dtype : {DType::BFloat16, DType::Float32})
       for (const Layer& layer : kLayers) conv_ladder(rows, layer, 512, dtype);
     for (const DType dtype : {DType::Float32, DType::BFloat16}) bandwidth(rows, dtype);
-    std::printf("%s\n", nlohmann::json({{"gpu", gpu}, {"rows", rows}}).dump(1).c_str());
+    const nlohmann::json document = {{"gpu", gpu},
+                                     {"rows", rows},
+                                     {"vendors", vendor_libraries(kDevice.type)},
+                                     {"against_vendors", vendor_comparison(512)}};
+    std::printf("%s\n", document.dump(1).c_str());
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

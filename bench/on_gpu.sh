@@ -5,8 +5,8 @@
 #
 # The build needs no GPU and may be made elsewhere. Each part writes OUT/NAME.log and, when it has passed, OUT/NAME.done;
 # called again, the script goes on with the parts that are not done. RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there
-# are any. Exit status: 3 without a GPU, else the
-# number of parts that failed. Not yet run on a GPU.
+# are any. PYTHON: one with PyTorch, for comparison (python3). Exit status: 3 without a GPU, else the number of parts that
+# failed. Not yet run on a GPU.
 set -u
 # Two ranks on one GPU. NCCL refuses that unless they seem to be on two machines.
 if [ "${1:-}" = --nccl ]; then
@@ -74,6 +74,11 @@ for data in mnist cifar10; do
   [ -n "${RINGGRAD_DATA_DIR:-}" ] || { echo "RINGGRAD_DATA_DIR is not set: $data is left out"; continue; }
   part "train-$data" 300 "$build/ringgrad" train --device cuda --data "$data" --amp O2 --dtype bf16 --epochs 5 --out "$data"
 done
-part ladders 240 "$build/cuda_ladders"
+part ladders 240 env RINGGRAD_CACHE_DIR="$out" "$build/cuda_ladders"
+for dtype in bf16 fp32; do
+  part "resnet18-$dtype" 120 "$build/ringgrad" bench train --device cuda --model resnet18 --batch 512 --dtype "$dtype" --json
+  part "resnet18-$dtype-pytorch" 240 "${PYTHON:-python3}" "$here/peers/train_pytorch.py" --device cuda --model resnet18 \
+    --batch 512 --dtype "$dtype" --only channels_last_fused compile_channels_last_fused_heap max_autotune_channels_last_fused_heap
+done
 for backend in nccl nccl-ring; do part "$backend" 120 sh "$here/on_gpu.sh" --nccl "$build" "$backend"; done
 exit "$failed"

@@ -2,6 +2,7 @@
 """Trains a network in PyTorch on synthetic data, in every configuration that might win, and prints JSON.
 
     train_pytorch.py --model resnet18 --batch 64 --dtype fp32 --threads 2
+    train_pytorch.py --model resnet18 --batch 512 --dtype bf16 --device cuda      (not yet run on a GPU)
 
 First each configuration alone, for a moment: its fastest step says whether it is among the best. Then the best three in
 turn, round after round, so that a slow minute of the machine hits them alike: their median step. Every configuration is
@@ -80,6 +81,7 @@ class Work:
     batch: int
     dtype: str
     threads: int
+    device: str = "cpu"
 
 
 def train(work, name):
@@ -96,9 +98,11 @@ def train(work, name):
     torch.set_flush_denormal(True)
     torch.manual_seed(0)
     _, shape, classes, _ = networks.NETWORKS[work.model]
-    model = networks.build(work.model).train()
-    images = torch.randn(work.batch, *shape)
-    labels = torch.randint(0, classes, (work.batch,))
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = False  # float32 means float32, as in ringgrad
+    model = networks.build(work.model).train().to(work.device)
+    images = torch.randn(work.batch, *shape, device=work.device)
+    labels = torch.randint(0, classes, (work.batch,), device=work.device)
     if configuration.channels_last:
         model = model.to(memory_format=torch.channels_last)
         images = images.to(memory_format=torch.channels_last)
@@ -110,7 +114,7 @@ def train(work, name):
         return torch.nn.functional.cross_entropy(model(images), labels)
 
     forward = torch.compile(loss_of, mode=configuration.compile) if configuration.compile else loss_of
-    autocast = torch.autocast("cpu", torch.bfloat16, enabled=work.dtype == "bf16")
+    autocast = torch.autocast(work.device, torch.bfloat16, enabled=work.dtype == "bf16")
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -118,6 +122,8 @@ def train(work, name):
             loss = forward(images, labels)
         loss.backward()
         update()
+        if work.device == "cuda":
+            torch.cuda.synchronize()
         return loss
 
     step()
@@ -184,7 +190,8 @@ class Process:
 
 
 def work_options(work):
-    return ["--model", work.model, "--batch", str(work.batch), "--dtype", work.dtype, "--threads", str(work.threads)]
+    return ["--model", work.model, "--batch", str(work.batch), "--dtype", work.dtype, "--device", work.device,
+            "--threads", str(work.threads)]
 
 
 def try_all(work, names, seconds):
@@ -211,6 +218,7 @@ def parse():
     parser.add_argument("--model", choices=["cnn", "resnet20", "resnet18"], default="resnet18")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=1, help="of a configuration in each stage's round")
     parser.add_argument("--rounds", type=int, default=5)
@@ -221,7 +229,7 @@ def parse():
 
 def main():
     arguments = parse()
-    work = Work(arguments.model, arguments.batch, arguments.dtype, arguments.threads)
+    work = Work(arguments.model, arguments.batch, arguments.dtype, arguments.threads, arguments.device)
     if arguments.one:
         return train(work, arguments.one)
     tried = try_all(work, arguments.only, arguments.seconds)
