@@ -2,7 +2,6 @@
 
 #include <array>
 #include <charconv>
-#include <cstdlib>
 #include <ostream>
 #include <vector>
 
@@ -10,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/device_backend.h"
+#include "core/environment.h"
 
 namespace ringgrad {
 namespace {
@@ -65,13 +65,9 @@ void check_device(const char* operation, Device device) {
 
 int cpu_cores() {
   static const int cores = [] {
-    if (const char* text = std::getenv("RINGGRAD_THREADS")) {
-      const int wanted = std::atoi(text);
-      CHECK(wanted >= 1 && wanted <= 1024, "RINGGRAD_THREADS is '", text, "', expected a number from 1 to 1024");
-      return wanted;
-    }
     cpu_set_t allowed;
-    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    const int here = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    return number_from_environment("RINGGRAD_THREADS", 1, 1024, here);
   }();
   return cores;
 }

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "core/check.h"
+#include "core/environment.h"
 
 namespace ringgrad {
 namespace {
@@ -118,8 +119,8 @@ std::chrono::milliseconds default_timeout() {
   if (text == nullptr || *text == '\0') return std::chrono::seconds(60);
   double seconds = 0;
   const auto [end, error] = std::from_chars(text, text + std::strlen(text), seconds);
-  CHECK(error == std::errc() && *end == '\0' && seconds > 0 && seconds < 1e6, "RINGGRAD_TIMEOUT='", text,
-        "', expected seconds");
+  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && seconds > 0 && seconds < 1e6,
+           "RINGGRAD_TIMEOUT is '", text, "', expected seconds");
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000) + 1);
 }
 

@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/check.h"
 #include "core/cpu/thread_pool.h"
 #include "core/device_backend.h"
+#include "core/environment.h"
 
 namespace ringgrad {
 namespace {
@@ -21,12 +21,7 @@ constexpr size_t kHugePage = size_t{2} << 20;  // blocks of at least two of them
 class CpuBackend : public DeviceBackend {
  public:
   int count() const override {
-    static const int devices = [] {
-      const char* text = std::getenv("RINGGRAD_CPU_DEVICES");
-      const int wanted = text ? std::atoi(text) : 1;
-      CHECK(wanted >= 1 && wanted <= 64, "RINGGRAD_CPU_DEVICES is '", text, "', expected a number from 1 to 64");
-      return wanted;
-    }();
+    static const int devices = number_from_environment("RINGGRAD_CPU_DEVICES", 1, 64, 1);
     return devices;
   }
 

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "core/environment.h"
 #include "core/error.h"
 #include "distributed/child_process.h"
 #include "distributed/failure.h"
@@ -38,7 +39,7 @@ const char* describe(int code) {
 
 int exit_code_of(const std::exception& error) {
   const auto is = [&]<class Type>() { return dynamic_cast<const Type*>(&error) != nullptr; };
-  if (is.template operator()<UsageError>()) return kUsage;
+  if (is.template operator()<UsageError>() || is.template operator()<EnvironmentError>()) return kUsage;
   if (is.template operator()<AddressInUseError>() || is.template operator()<ExecuteError>()) return kEnvironment;
   if (is.template operator()<TimeoutError>() || is.template operator()<OutOfStepError>()) return kOutOfStep;
   if (is.template operator()<DistributedError>()) return kRankDied;
