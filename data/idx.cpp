@@ -33,7 +33,9 @@ Shape read_header(ByteReader& reader) {
     uint8_t size[4];
     reader.read_exactly(size, "IDX dimension sizes");
     shape.push_back(big_endian(size));
-    if (__builtin_mul_overflow(elements, uint64_t{big_endian(size)}, &elements)) elements = UINT64_MAX - header;
+    const bool overflow = __builtin_mul_overflow(elements, uint64_t{big_endian(size)}, &elements);
+    CHECK_AS(DataError, !overflow && elements <= INT64_MAX - header, "idx: ", reader.at(4), ": the header says ", shape,
+             " …, more bytes than any file has");
   }
   if (reader.packed()) {
     const uint64_t limit = reader.file_size() + kUnpackAllowance;

@@ -53,7 +53,11 @@ ImageDataset read_split(const DatasetInfo& info, Split split, const fs::path& fo
   if (info.format == DatasetInfo::Idx) {
     const std::string prefix = split == Split::Train ? "train" : "t10k";
     const fs::path images = find(prefix + "-images-idx3-ubyte"), labels = find(prefix + "-labels-idx1-ubyte");
-    return read_idx_dataset(info.name, images, labels, info.classes);
+    ImageDataset dataset = read_idx_dataset(info.name, images, labels, info.classes);
+    const Shape expected{dataset.size(), info.channels, info.height, info.width};
+    CHECK_AS(DataError, dataset.images.shape() == expected, "data: ", images.string(), ": holds images of shape ",
+             dataset.images.shape(), ", expected ", expected, " as ", info.title, " has");
+    return dataset;
   }
   const CifarFormat& format = info.format == DatasetInfo::Cifar10 ? kCifar10 : kCifar100;
   for (const std::string& file : split == Split::Train ? format.train_files : format.test_files) find(file);

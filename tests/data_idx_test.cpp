@@ -157,6 +157,12 @@ TEST_CASE("idx: messages name file, byte, found and expected", "[quick]") {
     std::swap(pair.images, pair.labels);
     REQUIRE(contains(error(), "byte 3: holds an array of shape [3], expected images"));
   }
+  SECTION("sizes whose product no integer holds") {
+    write_bytes(pair.images, Bytes{0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 2});
+    REQUIRE(contains(error(), "byte 4: the header says [4294967295, 4294967295] …, more bytes than any file has"));
+    write_bytes(pair.images, Bytes{0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0});
+    REQUIRE(contains(error(), "more bytes than any file has"));
+  }
   SECTION("nothing in it") {
     write_bytes(pair.images, Bytes{0, 0, 8, 3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 4});
     write_bytes(pair.labels, Bytes{0, 0, 8, 1, 0, 0, 0, 0});

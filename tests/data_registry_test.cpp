@@ -107,6 +107,16 @@ TEST_CASE("registry: a missing data set says how to get it, a missing file says 
                    "has no data_batch_4.bin"));
 }
 
+TEST_CASE("registry: images of another size than the networks expect are refused", "[quick]") {
+  TempFolder folder;
+  write_tiny_mnist(folder / "mnist", 4, 20);
+  const fs::path images = folder / "mnist/t10k-images-idx3-ubyte";
+  write_idx(images, {20, 2, 2}, Bytes(80, 5));
+  REQUIRE(load_dataset("mnist", Split::Train, folder.path()).size() == 4);
+  REQUIRE(error_of<DataError>([&] { load_dataset("mnist", Split::Test, folder.path()); }) ==
+          "data: " + images.string() + ": holds images of shape [20, 1, 2, 2], expected [20, 1, 28, 28] as MNIST has");
+}
+
 TEST_CASE("registry: drawn data sets are made when they are first loaded, and checked", "[quick]") {
   TempFolder folder;
   const DatasetInfo& info = dataset_info("digits");
