@@ -44,20 +44,25 @@ NamedTensors random_state(const std::vector<Device>& devices) {
   return state;
 }
 
-void set_random_state(const NamedTensors& state, std::optional<Device> onto) {
+void check_random_state(const NamedTensors& state) {
   for (const auto& [name, saved] : state)
     CHECK_AS(DataError, saved.dtype() == DType::Int64 && saved.shape() == Shape{2}, "set_random_state: '", name,
              "' is ", saved.shape(), " ", saved.dtype(), ", expected [2] int64");
+}
+
+void set_random_state(const NamedTensors& state, std::optional<Device> onto) {
+  check_random_state(state);
   for (const auto& [name, saved] : state)
     if (const Device device = onto.value_or(Device(name)); device.index < device_count(device.type))
       copy_(default_generator(device).state(), saved);
 }
 
-LoadReport load_weights(Module& module, const std::filesystem::path& path) {
-  const NamedTensors tensors = load_safetensors(path).tensors;
-  const bool is_checkpoint = std::any_of(tensors.begin(), tensors.end(),
+SafetensorsFile load_weights(const std::filesystem::path& path) {
+  SafetensorsFile file = load_safetensors(path);
+  const bool is_checkpoint = std::any_of(file.tensors.begin(), file.tensors.end(),
                                          [](const auto& entry) { return entry.first.starts_with(kOptimizer); });
-  return module.load_state_dict(is_checkpoint ? without_prefix(tensors, kModel) : tensors);
+  if (is_checkpoint) file.tensors = without_prefix(file.tensors, kModel);
+  return file;
 }
 
 }  // namespace ringgrad::nn

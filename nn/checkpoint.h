@@ -28,9 +28,11 @@ Checkpoint load_checkpoint(const std::filesystem::path& path);
 // elsewhere draws the numbers that it would have drawn. Throws DataError on an entry that is no generator's state.
 NamedTensors random_state(const std::vector<Device>& devices = {Device()});
 void set_random_state(const NamedTensors& state, std::optional<Device> onto = {});
+void check_random_state(const NamedTensors& state);  // throws what set_random_state() would, and changes nothing
 
 // A network's weights from a file that holds nothing else (save_safetensors(path, net.state_dict()), or PyTorch's)
-// or from a checkpoint. Strict; nothing is changed when it throws.
-LoadReport load_weights(Module& module, const std::filesystem::path& path);
+// or from a checkpoint, under the module's own names; and all of the file's metadata. With load_safetensors()'s errors.
+//   net.load_state_dict(load_weights(path).tensors);
+SafetensorsFile load_weights(const std::filesystem::path& path);
 
 }  // namespace ringgrad::nn

@@ -17,19 +17,16 @@ std::string joined(const std::vector<std::string>& names) {
 
 constexpr std::string_view kModulePrefix = "module.";
 
-}  // namespace
-
-std::vector<Tensor> tensors_of(const NamedTensors& named) {
-  std::vector<Tensor> tensors;
-  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
-  return tensors;
-}
-
-LoadReport copy_by_name(const char* operation, const NamedTensors& own, const NamedTensors& state, bool strict) {
+struct Match {
   LoadReport report;
-  report.stripped_module_prefix = !state.empty() && std::all_of(state.begin(), state.end(), [](const auto& entry) {
-    return entry.first.starts_with(kModulePrefix);
-  });
+  std::vector<std::pair<Tensor, Tensor>> copies;  // own tensor, value
+};
+
+Match match(const char* operation, const NamedTensors& own, const NamedTensors& state, bool strict) {
+  auto [report, copies] = Match();
+  const auto prefixed = [](const auto& entry) { return entry.first.starts_with(kModulePrefix); };
+  report.stripped_module_prefix = !state.empty() && std::all_of(state.begin(), state.end(), prefixed) &&
+                                  std::none_of(own.begin(), own.end(), prefixed);
   std::map<std::string, Tensor> given;
   for (const auto& [name, tensor] : state) {
     const bool added =
@@ -38,7 +35,6 @@ LoadReport copy_by_name(const char* operation, const NamedTensors& own, const Na
   }
 
   std::vector<std::string> mismatched;
-  std::vector<std::pair<Tensor, Tensor>> copies;
   for (const auto& [name, tensor] : own) {
     const auto found = given.find(name);
     if (found == given.end()) {
@@ -58,8 +54,25 @@ LoadReport copy_by_name(const char* operation, const NamedTensors& own, const Na
            ": the names do not match; nothing was loaded",
            report.missing.empty() ? "" : "; missing in the state: ", joined(report.missing),
            report.unexpected.empty() ? "" : "; unexpected in the state: ", joined(report.unexpected));
-  for (const auto& [tensor, value] : copies) copy_(tensor, value);
-  return report;
+  return {std::move(report), std::move(copies)};
+}
+
+}  // namespace
+
+std::vector<Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
+LoadReport check_by_name(const char* operation, const NamedTensors& own, const NamedTensors& state, bool strict) {
+  return match(operation, own, state, strict).report;
+}
+
+LoadReport copy_by_name(const char* operation, const NamedTensors& own, const NamedTensors& state, bool strict) {
+  Match matched = match(operation, own, state, strict);
+  for (const auto& [tensor, value] : matched.copies) copy_(tensor, value);
+  return std::move(matched.report);
 }
 
 NamedTensors without_prefix(const NamedTensors& named, const std::string& prefix) {

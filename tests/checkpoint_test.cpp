@@ -290,13 +290,14 @@ TEST_CASE("weights load from a file of weights and from a checkpoint", "[quick]"
   const TempFolder folder;
   const Tensor w = tensor<float>({1, 2}, {2});
   nn::save_safetensors(folder / "weights", {{"module.w", w}});
-  REQUIRE(nn::load_weights(net, folder / "weights").stripped_module_prefix);
+  REQUIRE(net.load_state_dict(nn::load_weights(folder / "weights").tensors).stripped_module_prefix);
   REQUIRE(to_vector<float>(net.w) == std::vector<float>{1, 2});
   nn::save_checkpoint(
       folder / "c",
       {.model = {{"w", tensor<float>({5, 6}, {2})}}, .optimizer = {{"step", w}}, .random = {}, .progress = {}});
-  REQUIRE(!nn::load_weights(net, folder / "c").stripped_module_prefix);
+  REQUIRE(!net.load_state_dict(nn::load_weights(folder / "c").tensors).stripped_module_prefix);
   REQUIRE(to_vector<float>(net.w) == std::vector<float>{5, 6});
   nn::save_safetensors(folder / "other", {{"v", w}});
-  REQUIRE(contains(error_of<DataError>([&] { nn::load_weights(net, folder / "other"); }), "missing in the state: w"));
+  REQUIRE(contains(error_of<DataError>([&] { net.load_state_dict(nn::load_weights(folder / "other").tensors); }),
+                   "missing in the state: w"));
 }

@@ -136,6 +136,14 @@ TEST_CASE("module: a state with the prefix module. throughout loads, with a note
   REQUIRE(net.load_state_dict(state).stripped_module_prefix);
   state[0].first = "bias";
   REQUIRE_THROWS_AS(net.load_state_dict(state), DataError);
+
+  struct Wrapper : nn::Module {
+    Net net;
+    Wrapper() { register_module("module", net); }
+  } wrapper, other;
+  fill_(other.net.bias, 5);
+  REQUIRE(!wrapper.load_state_dict(other.state_dict()).stripped_module_prefix);
+  REQUIRE(to_vector<float>(wrapper.net.bias) == std::vector<float>{5, 5});
 }
 
 TEST_CASE("module: to(dtype) converts values and gradients, and handles follow", "[quick]") {

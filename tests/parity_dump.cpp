@@ -20,7 +20,8 @@ namespace {
 void evaluate(const std::string& network, DType dtype, const char* weights, const char* out) {
   const auto [model, image, classes] = make_parity_network(network);
   model->to(dtype);
-  if (nn::load_weights(*model, weights).stripped_module_prefix) std::puts("stripped the prefix module.");
+  if (model->load_state_dict(nn::load_weights(weights).tensors).stripped_module_prefix)
+    std::puts("stripped the prefix module.");
   model->eval();
   NoGradGuard guard;
   nn::save_safetensors(out, {{"logits", model->forward(hashed_images(image, dtype))}});

@@ -1,22 +1,39 @@
 #include "models/program/saved_model.h"
 
-#include <algorithm>
+#include <map>
+
+#include <nlohmann/json.hpp>
 
 #include "core/check.h"
 #include "data/catalog.h"
+#include "models/program/console.h"
 #include "models/program/exit_code.h"
 #include "models/program/run_directory.h"
-#include "models/program/suggest.h"
 #include "models/registry.h"
 #include "nn/checkpoint.h"
 
 namespace ringgrad::program {
 namespace fs = std::filesystem;
 
+namespace {
+
+// What a file's metadata says about its model; a checkpoint says it in the recipe.
+std::map<std::string, std::string> described(const std::map<std::string, std::string>& metadata) {
+  const auto progress = metadata.find("progress");
+  if (progress == metadata.end()) return metadata;
+  const auto json = nlohmann::json::parse(progress->second, nullptr, false);
+  std::map<std::string, std::string> about;
+  if (!json.is_object() || !json.contains("recipe")) return about;
+  for (const char* key : {"model", "data"})
+    if (const auto found = json["recipe"].find(key); found != json["recipe"].end() && found->is_string())
+      about[key] = *found;
+  return about;
+}
+
+}  // namespace
+
 std::shared_ptr<nn::Module> make_model_for(const std::string& model, const std::string& data) {
-  const auto names = models::model_names();
-  if (std::find(names.begin(), names.end(), model) == names.end())
-    throw UsageError("no model '" + model + "'" + did_you_mean(model, names));
+  check_model(model);
   const DatasetInfo& info = dataset_info(data);
   return models::make_model(model, {.in_channels = info.channels,
                                     .num_classes = static_cast<int64_t>(info.classes.size()),
@@ -32,17 +49,25 @@ SavedModel load_model(const std::string& path, const std::string& model, const s
   CHECK_AS(
       DataError, fs::exists(file), "load: there is no ", file.string(),
       fs::is_directory(path) ? "; the run has not finished: continue it with ringgrad train --resume " + path : "");
-  const nn::SafetensorsFile saved = nn::load_safetensors(file);
+  const nn::SafetensorsFile saved = nn::load_weights(file);
+  const std::map<std::string, std::string> about = described(saved.metadata);
   const auto said = [&](const char* key, const std::string& given) {
     if (!given.empty()) return given;
-    const auto found = saved.metadata.find(key);
-    if (found == saved.metadata.end())
+    const auto found = about.find(key);
+    if (found == about.end())
       throw UsageError(file.string() + " does not say which " + key + " it is for; name it with --" + key);
     return found->second;
   };
   SavedModel loaded{nullptr, said("model", model), said("data", data)};
   loaded.module = make_model_for(loaded.model, loaded.data);
-  loaded.module->load_state_dict(saved.tensors);
+  try {
+    if (loaded.module->load_state_dict(saved.tensors).stripped_module_prefix)
+      message("note    " + file.string() + ": all names begin with \"module.\" (PyTorch's DistributedDataParallel), " +
+              "which was left out");
+  } catch (const ShapeError& error) {
+    throw DataError(
+        str("load: ", file.string(), " does not fit ", loaded.model, " for ", loaded.data, ": ", error.what()));
+  }
   return loaded;
 }
 

@@ -21,8 +21,8 @@ struct SavedModel {
   std::string model, data;
 };
 
-// `path`: a run directory, or a .safetensors file. `model` and `data` override what the file says; a file from
-// elsewhere says nothing. Throws DataError, and UsageError where the model is not known.
+// `path`: a run directory, or a .safetensors file: of weights, or a checkpoint. `model` and `data` override what the
+// file says; a file from elsewhere says nothing. Throws DataError, and UsageError where the model is not known.
 SavedModel load_model(const std::string& path, const std::string& model, const std::string& data);
 
 }  // namespace ringgrad::program
