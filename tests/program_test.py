@@ -1,21 +1,17 @@
 #!/usr/bin/env python3
 """Drives the program `ringgrad` as a person would: program_test.py PATH_TO_RINGGRAD [test names].
 
-Results go to stdout, everything else to stderr; exit codes are those of --help; a run that is stopped at any step and
-resumed ends with the same bytes as one that was not.
+Results go to stdout, everything else to stderr; a run that is stopped at any step and resumed ends with the same bytes as
+one that was not.
 """
 
-import hashlib, json, os, pathlib, shutil, signal, socket, subprocess, sys, tempfile, time, unittest
+import json, os, pathlib, shutil, signal, socket, subprocess, sys, tempfile, time, unittest
 
-PROGRAM = pathlib.Path(sys.argv[1]).resolve()
-
-
-def sha256(path):
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+from program_case import PROGRAM, ProgramCase, sha256
 
 
-class Program(unittest.TestCase):
-    """Each test runs in a directory of its own; the generated digits are made once for all of them."""
+class Program(ProgramCase):
+    """The generated digits are made once for all tests."""
 
     @classmethod
     def setUpClass(cls):
@@ -26,58 +22,6 @@ class Program(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         shutil.rmtree(cls.shared)
-
-    def setUp(self):
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ringgrad-test-"))
-        self.addCleanup(shutil.rmtree, self.dir)
-
-    def run_program(self, *words, code=0, **options):
-        environment = {**os.environ, "RINGGRAD_DATA_DIR": self.shared, **options.pop("env", {})}
-        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, cwd=self.dir, env=environment, timeout=120,
-                              **options)
-        self.assertEqual(done.returncode, code, f"{words}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}")
-        return done
-
-    def start(self, *words):
-        return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir,
-                                env={**os.environ, "RINGGRAD_DATA_DIR": self.shared})
-
-    # A run short enough for a test: `steps` steps of a small batch.
-    def short_run(self, out, steps, *words):
-        return self.run_program("train", "--batch", "32", "--epochs", "1", "--out", out, "--max-steps", str(steps), *words)
-
-    # ---- mistakes on the command line --------------------------------------------------------------------------------
-
-    def test_misspelt_command_is_suggested(self):
-        done = self.run_program("trian", code=2)
-        self.assertIn("no command 'trian'. Did you mean 'train'?", done.stderr)
-        self.assertEqual(done.stdout, "")
-
-    def test_misspelt_option_is_suggested(self):
-        self.assertIn("Did you mean '--epochs'?", self.run_program("train", "--epoch", "1", code=2).stderr)
-        self.assertIn("Did you mean '--label-smoothing'?", self.run_program("train", "--lable-smoothing=1", code=2).stderr)
-
-    def test_misspelt_values_are_suggested(self):
-        self.assertIn("Did you mean 'digits'?", self.run_program("train", "--data", "digit", code=2).stderr)
-        self.assertIn("Did you mean 'resnet20'?", self.run_program("train", "--model", "resnt20", code=2).stderr)
-        self.assertIn("Did you mean 'adam'?", self.run_program("train", "--optimizer", "adm", code=2).stderr)
-
-    def test_values_out_of_range(self):
-        for words in (["--batch", "0"], ["--lr", "-1"], ["--epochs", "0"], ["--label-smoothing", "1"], ["--workers", "-1"],
-                      ["--batch", "x"], ["--device", "gpu"], ["--dtype", "fp31"]):
-            with self.subTest(words=words):
-                done = self.run_program("train", *words, code=3 if words[0] == "--device" else 2)
-                self.assertTrue(done.stderr.startswith("ringgrad: "), done.stderr)
-                self.assertLessEqual(len(done.stderr.splitlines()), 5)
-
-    def test_no_cuda_device(self):
-        if json.loads(self.run_program("doctor", "--json").stdout)["cuda_devices"] == 0:
-            self.run_program("train", "--device", "cuda", code=3)
-
-    def test_help_and_version(self):
-        self.assertIn("Examples", self.run_program("--help").stdout)
-        self.assertIn("--label-smoothing", self.run_program("train", "--help").stdout)
-        self.assertIn("ringgrad 0.", self.run_program("--version").stdout)
 
     # ---- data and checkpoints ----------------------------------------------------------------------------------------
 

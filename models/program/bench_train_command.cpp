@@ -121,6 +121,7 @@ int64_t peak_resident_bytes() {
 }  // namespace
 
 int bench_train(const BenchTrainOptions& options) {
+  check_model(options.model);
   const Device device(options.device);
   check_device("bench train", device);
   const std::string processor = device_backend(device.type).describe(device.index);

@@ -240,8 +240,10 @@ int run_command_line(int argc, char** argv) {
   InspectOptions inspect_options;
   auto* inspect_app = app.add_subcommand("inspect", "What is in a safetensors, IDX or CIFAR file");
   inspect_app->add_option("path", inspect_options.path, "the file, or a run directory")->required();
-  inspect_app->add_option("--npy", inspect_options.npy, "write this tensor as .npy")
-      ->needs(inspect_app->add_option("--output", inspect_options.output, "the .npy file to write"));
+  auto* npy = inspect_app->add_option("--npy", inspect_options.npy, "write this tensor as .npy");
+  auto* output = inspect_app->add_option("--output", inspect_options.output, "the .npy file to write");
+  npy->needs(output);
+  output->needs(npy);
   inspect_app->callback([&] { run = [&] { return inspect(inspect_options); }; });
 
   GraphOptions graph_options;

@@ -48,6 +48,8 @@ Tensor read_pnm(std::ifstream& in, const std::string& path, bool colour) {
            ", expected at most ", kMaxSide, " pixels a side");
   CHECK_AS(DataError, largest == 255, "image: ", path, ": the largest value is ", largest, ", expected 255");
   in.get();  // one white space ends the header
+  CHECK_AS(DataError, in, "image: ", path, " ends with its header, expected ", width, " x ", height,
+           " pixels after it");
   const int64_t channels = colour ? 3 : 1, start = in.tellg(), wanted = width * height * channels;
   in.seekg(0, std::ios::end);
   const int64_t found = static_cast<int64_t>(in.tellg()) - start;

@@ -3,12 +3,13 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
+#include <span>
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
+#include "core/atomic_file.h"
 #include "core/check.h"
 #include "core/factory.h"
 #include "data/cifar.h"
@@ -17,6 +18,7 @@
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
 #include "models/program/run_directory.h"
+#include "models/program/suggest.h"
 #include "nn/safetensors.h"
 
 namespace ringgrad::program {
@@ -73,14 +75,14 @@ void write_npy(const Tensor& tensor, const std::string& path) {
   header.resize((header.size() + 10 + 1 + 63) / 64 * 64 - 10 - 1, ' ');
   header += '\n';
   const auto length = static_cast<uint16_t>(header.size());
-  std::ofstream out(path, std::ios::binary);
-  out.write("\x93NUMPY\x01\x00", 8);
-  out.write(reinterpret_cast<const char*>(&length), 2);
-  out << header;
   const Tensor dense = as_contiguous(tensor);
-  out.write(static_cast<const char*>(dense.raw_data()), dense.numel() * static_cast<int64_t>(itemsize(dense.dtype())));
-  out.close();
-  CHECK_AS(IoError, out.good(), "inspect: cannot write ", path);
+  const auto bytes = [](const void* data, size_t size) { return std::span(static_cast<const uint8_t*>(data), size); };
+  AtomicFile out(path);
+  out.write(bytes("\x93NUMPY\x01\x00", 8));
+  out.write(bytes(&length, sizeof length));
+  out.write(bytes(header.data(), header.size()));
+  out.write(bytes(dense.raw_data(), static_cast<size_t>(dense.numel()) * itemsize(dense.dtype())));
+  out.commit();
 }
 
 int inspect_idx(const fs::path& path) {
@@ -116,8 +118,18 @@ int inspect_cifar(const fs::path& path) {
   return kOk;
 }
 
+const Tensor& tensor_named(const std::string& wanted, const nn::NamedTensors& tensors, const fs::path& path) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors) {
+    if (name == wanted) return tensor;
+    names.push_back(name);
+  }
+  throw UsageError(fmt::format("--npy: {} has no tensor '{}'{}", path.string(), wanted, did_you_mean(wanted, names)));
+}
+
 int inspect_weights(const fs::path& path, const InspectOptions& options) {
   const nn::SafetensorsFile file = nn::load_safetensors(path);
+  if (!options.npy.empty()) write_npy(tensor_named(options.npy, file.tensors, path), options.output);
   nlohmann::json tensors = nlohmann::json::array();
   int64_t elements = 0;
   for (const auto& [name, tensor] : file.tensors) {
@@ -132,7 +144,6 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
                        {"mean", s.mean},
                        {"std", s.std},
                        {"not_finite", s.not_finite}});
-    if (name == options.npy) write_npy(tensor, options.output);
   }
   nlohmann::json metadata;
   for (const auto& [key, value] : file.metadata) {
@@ -153,6 +164,8 @@ int inspect(const InspectOptions& options) {
       fs::is_directory(options.path) ? RunDirectory::open(options.path).model() : fs::path(options.path);
   CHECK_AS(DataError, fs::exists(path), "inspect: there is no ", path.string());
   if (path.extension() == ".safetensors") return inspect_weights(path, options);
+  if (!options.npy.empty())
+    throw UsageError("--npy takes a tensor out of a .safetensors file, and " + path.string() + " is none");
   if (path.extension() == ".bin") return inspect_cifar(path);
   return inspect_idx(path);
 }

@@ -28,8 +28,14 @@ void check_choice(const char* option, const std::string& value, const std::vecto
                                did_you_mean(value, choices)));
 }
 
-void check_range(const char* option, double value, bool valid, const char* expected) {
+void check_value(const char* option, double value, bool valid, const char* expected) {
   if (!valid) throw UsageError(fmt::format("{} is {}, expected {}", option, value, expected));
+}
+
+template <class T>
+void check_range(const char* option, T value, T low, T high) {
+  if (value >= low && value <= high) return;  // NaN is not
+  throw UsageError(fmt::format("{} is {}, expected {} to {}", option, value, low, high));
 }
 
 template <class T>
@@ -58,11 +64,9 @@ Recipe defaults(const std::string& model, const std::string& data) {
 }  // namespace
 
 Recipe make_recipe(const TrainOptions& options) {
-  std::vector<std::string> data_names;
-  for (const DatasetInfo& info : datasets()) data_names.push_back(info.name);
-  check_choice("--data", options.data, data_names);
-  const bool gray = options.data == "digits" || options.data == "mnist";
-  Recipe recipe = defaults(options.model.empty() ? (gray ? "cnn" : "resnet20") : options.model, options.data);
+  const std::string data = options.data.empty() ? "digits" : options.data;
+  const bool gray = data == "digits" || data == "mnist";
+  Recipe recipe = defaults(options.model.empty() ? (gray ? "cnn" : "resnet20") : options.model, data);
   overlay(recipe.epochs, options.epochs);
   overlay(recipe.batch, options.batch);
   overlay(recipe.optimizer, options.optimizer);
@@ -85,29 +89,38 @@ Recipe make_recipe(const TrainOptions& options) {
   overlay(recipe.conv, options.conv);
   overlay(recipe.provider, options.provider);
 
-  check_choice("--model", recipe.model, models::model_names());
-  check_choice("--optimizer", recipe.optimizer, kOptimizers);
-  check_choice("--schedule", recipe.schedule, kSchedules);
-  check_choice("--dtype", recipe.dtype, kDTypes);
-  check_choice("--amp", recipe.amp, kAmpLevels);
-  if ((recipe.amp == "O0") != (recipe.dtype == "fp32"))
-    throw UsageError(fmt::format("--amp {} and --dtype {} exclude each other: O0 is fp32, the others are not",
-                                 recipe.amp, recipe.dtype));
-  check_choice("--conv", recipe.conv, kConvAlgorithms);
-  check_choice("--provider", recipe.provider, kProviderNames);
-  check_range("--epochs", static_cast<double>(recipe.epochs), recipe.epochs >= 1, "at least 1");
-  check_range("--batch", static_cast<double>(recipe.batch), recipe.batch >= 1, "at least 1");
-  check_range("--lr", recipe.lr, recipe.lr > 0 && std::isfinite(recipe.lr), "a positive number");
-  check_range("--momentum", recipe.momentum, recipe.momentum >= 0 && recipe.momentum < 1, "a number in [0, 1)");
-  check_range("--weight-decay", recipe.weight_decay, recipe.weight_decay >= 0, "zero or more");
-  check_range("--warmup", recipe.warmup, recipe.warmup >= 0, "zero or more epochs");
-  check_range("--label-smoothing", recipe.label_smoothing, recipe.label_smoothing >= 0 && recipe.label_smoothing < 1,
-              "a number in [0, 1)");
-  check_range("--clip-norm", recipe.clip_norm, recipe.clip_norm >= 0, "zero (never) or more");
-  check_range("--crop", static_cast<double>(recipe.crop), recipe.crop >= 0 && recipe.crop <= 16, "0 to 16 pixels");
-  check_range("--cutout", static_cast<double>(recipe.cutout), recipe.cutout >= 0 && recipe.cutout <= 32,
-              "0 to 32 pixels");
+  if (options.nesterov.value_or(false) && recipe.momentum == 0)
+    throw UsageError("--nesterov with --momentum 0: Nesterov's momentum needs some");
+  if (recipe.momentum == 0) recipe.nesterov = false;
+  check_recipe(recipe);
   return recipe;
+}
+
+void check_recipe(const Recipe& r) {
+  std::vector<std::string> data_names;
+  for (const DatasetInfo& info : datasets()) data_names.push_back(info.name);
+  check_choice("--data", r.data, data_names);
+  check_model(r.model);
+  check_choice("--optimizer", r.optimizer, kOptimizers);
+  check_choice("--schedule", r.schedule, kSchedules);
+  check_choice("--dtype", r.dtype, kDTypes);
+  check_choice("--amp", r.amp, kAmpLevels);
+  if ((r.amp == "O0") != (r.dtype == "fp32"))
+    throw UsageError(
+        fmt::format("--amp {} and --dtype {} exclude each other: O0 is fp32, the others are not", r.amp, r.dtype));
+  check_choice("--conv", r.conv, kConvAlgorithms);
+  // The limits are far beyond use, and keep products of these numbers far from where integers end.
+  check_range<int64_t>("--epochs", r.epochs, 1, 1'000'000);
+  check_range<int64_t>("--batch", r.batch, 1, 1'000'000);
+  check_range<double>("--warmup", r.warmup, 0, 1'000'000);
+  check_range<double>("--weight-decay", r.weight_decay, 0, 1000);
+  check_range<int64_t>("--crop", r.crop, 0, 16);
+  check_range<int64_t>("--cutout", r.cutout, 0, 32);
+  check_value("--lr", r.lr, r.lr > 0 && std::isfinite(r.lr), "a positive number");
+  check_value("--momentum", r.momentum, r.momentum >= 0 && r.momentum < 1, "a number in [0, 1)");
+  check_value("--label-smoothing", r.label_smoothing, r.label_smoothing >= 0 && r.label_smoothing < 1,
+              "a number in [0, 1)");
+  check_value("--clip-norm", r.clip_norm, r.clip_norm >= 0 && std::isfinite(r.clip_norm), "zero (never) or more");
 }
 
 optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch) {
@@ -121,6 +134,8 @@ optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch) {
   const optim::LinearLR rise{.start_factor = 1.0 / static_cast<double>(warmup), .total_iters = warmup};
   return optim::SequentialLR{.schedules = {rise, schedule}, .milestones = {warmup}};
 }
+
+void check_model(const std::string& name) { check_choice("--model", name, models::model_names()); }
 
 DType dtype_named(const std::string& name) {
   check_choice("--dtype", name, kDTypes);
@@ -177,7 +192,11 @@ Recipe recipe_from_json(const nlohmann::json& json) {
 
 std::string summary(const Recipe& r) {
   std::string text = fmt::format("{} lr {} {}", r.optimizer, r.lr, r.schedule);
-  if (r.optimizer == "sgd") text += fmt::format(" momentum {}{}", r.momentum, r.nesterov ? " (Nesterov)" : "");
+  if (r.optimizer == "sgd")
+    text += fmt::format(" momentum {}{}", r.momentum,
+                        r.nesterov        ? " (Nesterov)"
+                        : r.momentum == 0 ? " (so no Nesterov)"
+                                          : "");
   if (r.weight_decay > 0) text += fmt::format(" weight decay {}", r.weight_decay);
   if (r.warmup > 0) text += fmt::format(" warm-up {} epochs", r.warmup);
   if (r.label_smoothing > 0) text += fmt::format(" label smoothing {}", r.label_smoothing);

@@ -43,6 +43,11 @@ Recipe make_recipe(const TrainOptions& options);
 // peak; what follows counts from there.
 optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch);
 
+// Throws UsageError on a name or value that cannot be, also in a recipe from a file.
+void check_recipe(const Recipe& recipe);
+
+// Throws UsageError, with a suggestion, where there is no such model.
+void check_model(const std::string& name);
 // What its --dtype, --conv and --provider stand for. Throw UsageError, in the option's name.
 DType dtype_named(const std::string& name);
 ConvAlgorithm conv_algorithm_named(const std::string& name);

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/atomic_file.h"
 #include "core/check.h"
 
 namespace ringgrad::program {
@@ -74,11 +75,10 @@ void RunDirectory::discard() const {
 }
 
 void RunDirectory::write_config(const nlohmann::json& config) const {
-  const fs::path file = path_ / "config.json";
-  std::ofstream out(file);
-  out << config.dump(2) << '\n';
-  out.close();
-  CHECK_AS(IoError, out.good(), "train: cannot write ", file.string(), "; is the disk full?");
+  const std::string text = config.dump(2) + '\n';
+  AtomicFile out(path_ / "config.json");
+  out.write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+  out.commit();
 }
 
 nlohmann::json RunDirectory::read_config() const {

@@ -1,5 +1,6 @@
 // `ringgrad train`
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <optional>
@@ -9,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
+#include "core/check.h"
 #include "data/registry.h"
 #include "distributed/init_process_group.h"
 #include "distributed/launch.h"
@@ -45,7 +46,11 @@ nlohmann::json to_json(const RunConfig& config) {
 RunConfig config_of(const RunDirectory& run) {
   const nlohmann::json json = run.read_config();
   try {
-    return {recipe_from_json(json.at("recipe")), json.at("data_dir"), json.at("seed")};
+    const RunConfig config{recipe_from_json(json.at("recipe")), json.at("data_dir"), json.at("seed")};
+    check_recipe(config.recipe);
+    return config;
+  } catch (const UsageError& error) {
+    throw DataError(fmt::format("run: {}/config.json: {}", run.path().string(), error.what()));
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("run: {}/config.json lacks what a run needs: {}", run.path().string(), error.what()));
   }
@@ -139,6 +144,13 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   print_header(config, options, training, train_set, test_set, group);
   catch_interrupts();
 
+  const auto tested = [&] {
+    Evaluation test = evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group);
+    CHECK(std::isfinite(test.loss), "train: the loss on the test images is ", test.loss, " after step ",
+          training.step(), ": the run diverged. A smaller --lr, --warmup or --clip-norm helps");
+    return test;
+  };
+
   Tally tally;
   std::optional<EpochReport> last;  // of the weights as they stand
   bool stop = false;
@@ -172,12 +184,11 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
         last->comm_wait = (training.distributed()->totals().exposed_seconds - waited_before) / seconds;
         last->hash = training.distributed()->check_identical();
       }
-      last->test = evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group);
+      last->test = tested();
       if (run) report_epoch(*run, training, *last);
     }
   }
-  const Evaluation test =
-      last ? last->test : evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group);
+  const Evaluation test = last ? last->test : tested();
   const uint64_t hash = last && last->hash ? *last->hash : group ? training.distributed()->check_identical() : 0;
   if (!run) return kOk;
   save_model(run->model(), training.model(), config.recipe);

@@ -116,9 +116,7 @@ void Training::run_epoch(const AfterStep& after_step) {
   batches_->start_pass();
   for (int64_t left = steps_per_epoch_ - step_ % steps_per_epoch_; left > 0; --left) {
     train_step();
-    CHECK(!(at_epoch_end() || step_ % kLossCheckSteps == 0) || std::isfinite(own_mean_loss()), "train: the loss is ",
-          own_mean_loss(), " by step ", step_, " (epoch ", (step_ - 1) / steps_per_epoch_ + 1,
-          "): the run diverged. A smaller --lr, --warmup or --clip-norm helps");
+    if (at_epoch_end() || step_ % kLossCheckSteps == 0) check_loss();
     if (at_epoch_end())
       CHECK(used_images() == complete_digest(train_size_), "train: epoch ", epoch(), " did not use each of the ",
             train_size_, " images exactly once; the ranks' shares overlap or have gaps");
@@ -191,10 +189,28 @@ ShardDigest Training::used_images() const {
   return sum;
 }
 
+void Training::check_loss() const {
+  if (const double loss = own_mean_loss(); !std::isfinite(loss)) diverged(str("the loss is ", loss));
+}
+
+// The loss of the last step is older than what that step made of the parameters.
+void Training::check_state() const {
+  for (const auto& [name, tensor] : model_->state_dict())
+    if (is_floating(tensor.dtype()) && !std::isfinite(sum(to(tensor, DType::Float64)).item<double>()))
+      diverged(name + " is not finite");
+}
+
+void Training::diverged(const std::string& what) const {
+  throw Error(str("train: ", what, " by step ", step_, " (epoch ", (step_ - 1) / steps_per_epoch_ + 1,
+                  "): the run diverged. A smaller --lr, --warmup or --clip-norm helps"));
+}
+
 void Training::save(const std::filesystem::path& path) {
+  check_loss();
   const auto sums = loss_sums();
   const ShardDigest used = used_images();
   if (group_ && !group_->is_main_process()) return;
+  check_state();
   set_phase(Phase::Checkpoint);
   const SamplerState sampler = batches_->state();
   const nlohmann::json progress = {{"step", step_},

@@ -45,7 +45,7 @@ class Training {
   void run_epoch(const AfterStep& after_step);
 
   // A file with everything that continuing needs, written by the first rank; see nn/checkpoint.h. Atomic. Throws
-  // IoError.
+  // IoError; Error, and writes nothing, when the loss or the model is not finite.
   void save(const std::filesystem::path& path);
   // Throws DataError where the file is damaged or belongs to another model or recipe; nothing is changed then.
   void load(const std::filesystem::path& path);
@@ -75,6 +75,9 @@ class Training {
   void compute();
   std::vector<double> loss_sums() const;
   ShardDigest used_images() const;
+  void check_loss() const;   // of this rank; waits for the device
+  void check_state() const;  // of the model
+  [[noreturn]] void diverged(const std::string& what) const;
 
   Recipe recipe_;
   Device device_;

@@ -1,0 +1,50 @@
+"""What the tests of the program `ringgrad` share: they run it as a person would, and look at what it says and writes."""
+
+import hashlib, os, pathlib, shutil, struct, subprocess, sys, tempfile, unittest
+
+PROGRAM = pathlib.Path(sys.argv[1]).resolve()
+
+
+def sha256(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+
+
+def write_idx(path, *sizes, element=lambda i: i % 251):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    count = 1
+    for size in sizes:
+        count *= size
+    header = struct.pack(f">BBBB{len(sizes)}I", 0, 0, 8, len(sizes), *sizes)
+    path.write_bytes(header + bytes(element(i) for i in range(count)))
+
+
+def write_tiny(folder, train=48, test=12, side=28):
+    """A data set of MNIST's form, in which nothing can be learnt, but everything takes no time."""
+    for prefix, n in (("train", train), ("t10k", test)):
+        write_idx(folder / f"{prefix}-images-idx3-ubyte", n, side, side)
+        write_idx(folder / f"{prefix}-labels-idx1-ubyte", n, element=lambda i: i % 10)
+
+
+class ProgramCase(unittest.TestCase):
+    """Each test runs in a directory of its own; `shared` is where its data sets lie."""
+
+    shared = "data"
+
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ringgrad-test-"))
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def run_program(self, *words, code=0, **options):
+        environment = {**os.environ, "RINGGRAD_DATA_DIR": self.shared, **options.pop("env", {})}
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, cwd=self.dir, env=environment, timeout=120,
+                              **options)
+        self.assertEqual(done.returncode, code, f"{words}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}")
+        return done
+
+    def start(self, *words):
+        return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir,
+                                env={**os.environ, "RINGGRAD_DATA_DIR": self.shared})
+
+    # A run short enough for a test: `steps` steps of a small batch.
+    def short_run(self, out, steps, *words):
+        return self.run_program("train", "--batch", "32", "--epochs", "1", "--out", out, "--max-steps", str(steps), *words)

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""What `ringgrad` does with what it cannot do: program_errors_test.py PATH_TO_RINGGRAD [test names].
+
+Each mistake has its exit code (--help lists them) and a message that names it; nothing crashes, and nothing good is
+overwritten.
+"""
+
+import json, sys, unittest
+
+from program_case import ProgramCase, sha256, write_idx, write_tiny
+
+
+class Errors(ProgramCase):
+    """Training is on a data set of a few images."""
+
+    def setUp(self):
+        super().setUp()
+        write_tiny(self.dir / "data/digits")
+
+    # A run of one process, `steps` steps of 8 of the 48 images.
+    def tiny_run(self, *words, **options):
+        return self.run_program("train", "--parallel", "none", "--batch", "8", *words, **options)
+
+    def refused(self, said, *words, code=2, **options):
+        done = self.run_program(*words, code=code, **options)
+        self.assertIn(said, done.stderr)
+        lines = done.stderr.splitlines()
+        first = next(i for i, line in enumerate(lines) if line.startswith("ringgrad: "))
+        self.assertLessEqual(len(lines) - first, 5)
+        return done
+
+    # ---- the command line ----------------------------------------------------------------------------------------
+
+    def test_misspelt_command_is_suggested(self):
+        done = self.run_program("trian", code=2)
+        self.assertIn("no command 'trian'. Did you mean 'train'?", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_misspelt_option_is_suggested(self):
+        self.assertIn("Did you mean '--epochs'?", self.run_program("train", "--epoch", "1", code=2).stderr)
+        self.assertIn("Did you mean '--label-smoothing'?", self.run_program("train", "--lable-smoothing=1", code=2).stderr)
+
+    def test_misspelt_values_are_suggested(self):
+        self.assertIn("Did you mean 'digits'?", self.run_program("train", "--data", "digit", code=2).stderr)
+        self.assertIn("Did you mean 'resnet20'?", self.run_program("train", "--model", "resnt20", code=2).stderr)
+        self.assertIn("Did you mean 'adam'?", self.run_program("train", "--optimizer", "adm", code=2).stderr)
+
+    def test_values_out_of_range(self):
+        for words in (["--batch", "0"], ["--lr", "-1"], ["--epochs", "0"], ["--label-smoothing", "1"], ["--workers", "-1"],
+                      ["--batch", "x"], ["--device", "gpu"], ["--dtype", "fp31"]):
+            with self.subTest(words=words):
+                done = self.run_program("train", *words, code=3 if words[0] == "--device" else 2)
+                self.assertTrue(done.stderr.startswith("ringgrad: "), done.stderr)
+                self.assertLessEqual(len(done.stderr.splitlines()), 5)
+
+    def test_no_cuda_device(self):
+        if json.loads(self.run_program("doctor", "--json").stdout)["cuda_devices"] == 0:
+            self.run_program("train", "--device", "cuda", code=3)
+
+    def test_help_and_version(self):
+        self.assertIn("Examples", self.run_program("--help").stdout)
+        self.assertIn("--label-smoothing", self.run_program("train", "--help").stdout)
+        self.assertIn("ringgrad 0.", self.run_program("--version").stdout)
+
+    def test_numbers_without_bound(self):
+        for option, value, said in (("--batch", "9223372036854775807", "1 to 1000000"),
+                                    ("--epochs", "4611686018427387904", "1 to 1000000"),
+                                    ("--warmup", "inf", "0 to 1000000"), ("--warmup", "1e300", "0 to 1000000"),
+                                    ("--weight-decay", "inf", "0 to 1000"), ("--weight-decay", "nan", "0 to 1000"),
+                                    ("--clip-norm", "inf", "zero (never) or more"), ("--lr", "inf", "a positive number")):
+            with self.subTest(option=option, value=value):
+                self.refused(said, "train", "--parallel", "none", option, value)
+
+    def test_without_momentum_there_is_no_nesterov(self):
+        for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
+            file = self.dir / f"data/cifar10/{name}.bin"
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(bytes(3073 * 2))
+        words = ("train", "--data", "cifar10", "--parallel", "none", "--batch", "2", "--max-steps", "1")  # Nesterov by default
+        self.refused("--nesterov with --momentum 0", *words, "--nesterov", "--momentum", "0")
+        done = self.run_program(*words, "--momentum", "0")
+        self.assertIn("momentum 0 (so no Nesterov)", done.stderr)
+
+    def test_variables_that_are_no_numbers(self):
+        for variable in ("RINGGRAD_THREADS", "RINGGRAD_CPU_DEVICES"):
+            for value in ("abc", "4x", "0", "-1", "99999999999999999999"):
+                self.refused(f"{variable} is '{value}'", "graph", "cnn", env={variable: value})
+            self.run_program("graph", "cnn", env={variable: ""})
+
+    def test_unknown_models(self):
+        for words in (("train", "--model"), ("bench", "train", "--model"), ("bench", "ddp", "--force", "--model"), ("graph",)):
+            self.refused("Did you mean 'resnet20'?", *words, "resnt20")
+
+    # ---- training that fails -------------------------------------------------------------------------------------
+
+    def test_a_diverged_run_keeps_the_last_good_checkpoint(self):
+        diverging = ("train", "--parallel", "none", "--batch", "8", "--lr", "1e25", "--schedule", "constant")
+        self.refused("the run diverged", *diverging, "--max-steps", "5", "--out", "run", code=1)
+        self.assertFalse((self.dir / "run").exists())
+        self.refused("the run diverged", *diverging, "--max-steps", "5", "--save-every", "1", "--out", "run", code=1)
+        saved = json.loads(self.run_program("inspect", "run/checkpoint.safetensors", "--json").stdout)
+        self.assertEqual({tensor["not_finite"] for tensor in saved["tensors"]}, {0})
+        self.assertEqual(json.loads(saved["metadata"]["progress"])["step"], 1)
+        self.assertFalse((self.dir / "run/model.safetensors").exists())
+        # One step, whose loss was fine: what it made of the model is not.
+        self.refused("the run diverged", *diverging, "--max-steps", "1", "--out", "one", code=1)
+        self.assertFalse((self.dir / "one/model.safetensors").exists())
+
+    # ---- files ---------------------------------------------------------------------------------------------------
+
+    def test_images_of_another_size(self):
+        self.tiny_run("--max-steps", "1", "--out", "run")
+        images = self.dir / "data/digits/t10k-images-idx3-ubyte"
+        write_idx(images, 12, 2, 2)
+        for words in (["predict", "run", "3"], ["eval", "run"], ["train", "--parallel", "none"], ["data", "check", "digits"]):
+            done = self.refused("holds images of shape [12, 1, 2, 2], expected [12, 1, 28, 28]", *words, code=4)
+            self.assertIn(images.name, done.stderr)
+
+    def test_a_config_that_cannot_be(self):
+        self.tiny_run("--max-steps", "1", "--out", "run")
+        file = self.dir / "run/config.json"
+        config = json.loads(file.read_text())
+        for key, value in (("batch", 0), ("batch", -5), ("epochs", 1 << 62), ("warmup", 1e300), ("model", "lenett")):
+            file.write_text(json.dumps({**config, "recipe": {**config["recipe"], key: value}}))
+            self.refused(f"--{key} is {'' if key == 'warmup' else value if key != 'model' else repr(value)}", "train",
+                         "--resume", "run", code=4)
+
+    def test_a_checkpoint_is_a_model(self):
+        self.tiny_run("--epochs", "1", "--out", "run")
+        checkpoint, model = "run/checkpoint.safetensors", "run/model.safetensors"
+        said = [json.loads(self.run_program("eval", file, "--json").stdout) for file in (checkpoint, model)]
+        self.assertEqual(*said)
+        self.assertEqual(said[0]["model"], "cnn")
+        said = [json.loads(self.run_program("predict", file, "3", "--json").stdout) for file in (checkpoint, model)]
+        self.assertEqual(*said)
+        self.refused("does not fit cnn for cifar10", "eval", model, "--data", "cifar10", code=4)
+
+    def test_inspect_refuses_what_it_cannot_write(self):
+        self.tiny_run("--max-steps", "1", "--out", "run")
+        model = "run/model.safetensors"
+        self.refused("Did you mean 'fc.weight'?", "inspect", model, "--npy", "fc.weigth", "--output", "w.npy")
+        self.refused("--npy", "inspect", model, "--output", "w.npy")
+        self.refused("--output", "inspect", model, "--npy", "fc.weight")
+        self.refused("--npy takes a tensor", "inspect", "data/digits/t10k-images-idx3-ubyte", "--npy", "x", "--output", "w.npy")
+        self.assertFalse((self.dir / "w.npy").exists())
+        self.refused("cannot be created", "inspect", model, "--npy", "fc.weight", "--output", "no/such/w.npy", code=8)
+
+    def test_a_pgm_that_ends_with_its_header(self):
+        self.tiny_run("--max-steps", "1", "--out", "run")
+        (self.dir / "short.pgm").write_bytes(b"P5\n28 28\n255")
+        done = self.refused("ends with its header", "predict", "run", "short.pgm", code=4)
+        self.assertNotIn("-1", done.stderr)
+
+    def test_idx_sizes_that_overflow(self):
+        file = self.dir / "huge"
+        for sizes in ([1 << 31] * 4, [0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0], [0xFFFFFFFF, 0x80000001, 2]):
+            header = bytes([0, 0, 8, len(sizes)]) + b"".join(n.to_bytes(4, "big") for n in sizes)
+            file.write_bytes(header)
+            self.refused("more bytes than any file has", "inspect", "huge", code=4)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
