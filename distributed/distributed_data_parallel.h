@@ -62,6 +62,13 @@ class DistributedDataParallel : public nn::Module {
   void set_flag(bool flag) { reducer_->set_flag(flag); }
   bool flag() const { return reducer_->flag(); }
 
+  // The parameters in the order in which the first step's gradients became ready on rank 0, by which buckets are
+  // planned from then on; empty before. A ring of three or more ranks adds up in another order where the buckets are
+  // others, so a run that is to go on bit for bit must go on with this order: set it, on all ranks the same, before the
+  // first step. An order of other parameters changes nothing.
+  std::vector<std::string> ready_order() const { return reducer_->ready_order(); }
+  void set_ready_order(const std::vector<std::string>& names) { reducer_->set_ready_order(names); }
+
   const ReductionLog& log() const { return reducer_->log(); }  // of the last step that was averaged
   const ReductionTotals& totals() const { return reducer_->totals(); }
 

@@ -1,5 +1,6 @@
 #include "distributed/reducer.h"
 
+#include <map>
 #include <random>
 
 #include "autograd/differentiable.h"
@@ -268,6 +269,24 @@ void Reducer::exchange_samples() {
   samples_ = passes_ = 0;
   if (!any_samples_) return;
   for (const GradArena& arena : arenas_) scale(arena.flat, usual_samples_ / (sum.samples / group_.size()));
+}
+
+std::vector<std::string> Reducer::ready_order() const {
+  std::vector<std::string> names;
+  if (replanned_)
+    for (const int i : order_) names.push_back(parameters_[i].first);
+  return names;
+}
+
+void Reducer::set_ready_order(const std::vector<std::string>& names) {
+  std::map<std::string, int> index;
+  for (size_t i = 0; i < parameters_.size(); ++i) index[parameters_[i].first] = static_cast<int>(i);
+  std::vector<int> order;
+  for (const std::string& name : names)
+    if (const auto found = index.extract(name)) order.push_back(found.mapped());
+  if (order.size() != parameters_.size() || names.size() != order.size()) return;
+  replanned_ = true;
+  if (order != order_) plan(order);
 }
 
 // After the first step the order is known in which gradients really become ready; rank 0's counts.

@@ -74,6 +74,10 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void set_flag(bool flag) { flag_ = flag; }
   bool flag() const { return any_flag_; }
 
+  // See DistributedDataParallel.
+  std::vector<std::string> ready_order() const;
+  void set_ready_order(const std::vector<std::string>& names);
+
   const ReductionLog& log() const { return log_; }
   const ReductionTotals& totals() const { return totals_; }
 

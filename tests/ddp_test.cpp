@@ -182,34 +182,6 @@ TEST_CASE("parameters that take no part in the loss need no flag", "[ddp][quick]
   });
 }
 
-TEST_CASE("buckets follow the order in which gradients become ready", "[ddp][quick]") {
-  struct Crossed : nn::Module {  // used in another order than registered
-    nn::Linear a{6, 8}, b{8, 8}, c{8, 3};
-    Crossed() {
-      register_module("c", c);
-      register_module("a", a);
-      register_module("b", b);
-    }
-    Tensor forward(const Tensor& x) override { return c(relu(b(relu(a(x))))); }
-  };
-  run_ddp_ranks(2, [](ProcessGroup& group) {
-    const auto net = make_net<Crossed>(3, DType::Float32);
-    DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
-    const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8, group.rank(), 2);
-    cross_entropy(ddp(x), target).backward();
-    must(ddp.log().buckets.front().parameters->find("b.") == 0, "planned by registration at first");
-    must(ddp.totals().plans == 2, "planned anew");
-    cross_entropy(ddp(x), target).backward();
-    must(ddp.log().buckets.front().parameters->find("c.") == 0, "then as observed");
-    double last = 0;
-    for (const BucketLog& bucket : ddp.log().buckets) {
-      must(bucket.ready >= last && bucket.launched >= bucket.ready && bucket.completed >= bucket.launched, "times");
-      last = bucket.ready;
-    }
-    must(ddp.log().finished >= ddp.log().computed, "the end comes last");
-  });
-}
-
 TEST_CASE("compressed gradients are the same on all ranks, and close", "[ddp][quick]") {
   const auto exact = train_ranks<Mlp>(2, DType::Float32, {6}, 3, {});
   const auto bf16 = train_ranks<Mlp>(2, DType::Float32, {6}, 3, {.comm_hook = bf16_compress_hook()});
