@@ -1,6 +1,6 @@
 """What the tests of the program `ringgrad` share: they run it as a person would, and look at what it says and writes."""
 
-import hashlib, os, pathlib, shutil, struct, subprocess, sys, tempfile, unittest
+import hashlib, json, os, pathlib, shutil, struct, subprocess, sys, tempfile, unittest
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 
@@ -23,6 +23,18 @@ def write_tiny(folder, train=48, test=12, side=28):
     for prefix, n in (("train", train), ("t10k", test)):
         write_idx(folder / f"{prefix}-images-idx3-ubyte", n, side, side)
         write_idx(folder / f"{prefix}-labels-idx1-ubyte", n, element=lambda i: i % 10)
+
+
+def rewrite_safetensors(path, rename=lambda name: name, **progress):
+    """Other names of tensors, other values in a checkpoint's progress; without the hashes, which would tell."""
+    data = path.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + length])
+    about = {key: value for key, value in header.pop("__metadata__").items() if not key.startswith("sha256")}
+    if "progress" in about:
+        about["progress"] = json.dumps({**json.loads(about["progress"]), **progress})
+    text = json.dumps({"__metadata__": about, **{rename(name): entry for name, entry in header.items()}}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
 
 
 class ProgramCase(unittest.TestCase):

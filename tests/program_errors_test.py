@@ -7,7 +7,7 @@ overwritten.
 
 import json, sys, unittest
 
-from program_case import ProgramCase, sha256, write_idx, write_tiny
+from program_case import ProgramCase, rewrite_safetensors, write_idx, write_tiny
 
 
 class Errors(ProgramCase):
@@ -87,6 +87,9 @@ class Errors(ProgramCase):
                 self.refused(f"{variable} is '{value}'", "graph", "cnn", env={variable: value})
             self.run_program("graph", "cnn", env={variable: ""})
 
+    def test_more_replicas_than_devices(self):
+        self.refused("--ranks is 100, expected at most 64 with --parallel dp", "train", "--parallel", "dp", "--ranks", "100")
+
     def test_unknown_models(self):
         for words in (("train", "--model"), ("bench", "train", "--model"), ("bench", "ddp", "--force", "--model"), ("graph",)):
             self.refused("Did you mean 'resnet20'?", *words, "resnt20")
@@ -105,6 +108,40 @@ class Errors(ProgramCase):
         # One step, whose loss was fine: what it made of the model is not.
         self.refused("the run diverged", *diverging, "--max-steps", "1", "--out", "one", code=1)
         self.assertFalse((self.dir / "one/model.safetensors").exists())
+
+    # ---- resuming ------------------------------------------------------------------------------------------------
+
+    def test_resume_takes_no_other_data_or_seed(self):
+        self.tiny_run("--max-steps", "1", "--out", "run")
+        for option, value in (("--data", "digits"), ("--seed", "2"), ("--batch", "16")):
+            self.refused("leave those options out", "train", "--resume", "run", option, value)
+        self.refused("expected a run directory", "train", "--resume", "")
+        self.assertFalse((self.dir / "runs").exists())
+        (self.dir / "data").rename(self.dir / "elsewhere")
+        (self.dir / "data").write_text("no folder: nothing can be drawn here")
+        self.run_program("train", "--resume", "run", "--max-steps", "1", code=8)
+        self.run_program("train", "--resume", "run", "--max-steps", "1", "--data-dir", "elsewhere")
+
+    def test_a_checkpoint_that_cannot_be(self):
+        self.tiny_run("--epochs", "2", "--max-steps", "2", "--out", "run")
+        checkpoint = self.dir / "run/checkpoint.safetensors"
+        good = checkpoint.read_bytes()
+        seed = json.loads((self.dir / "run/config.json").read_text())["seed"]
+        for change, said in (({"sampler": [seed, 0, -8]}, "image -8 of epoch 0"), ({"sampler": [seed, 0, 8]}, "image 8 of epoch 0"),
+                             ({"sampler": [seed, 7, 16]}, "of epoch 7"), ({"sampler": [seed, 0]}, "lacks what continuing needs"),
+                             ({"step": -1}, "step -1"), ({"step": 0}, "step 0"), ({"step": 1 << 62}, "expected 1 to 12"),
+                             ({"images": 48}, "has used 48 images"), ({"loss_sums": []}, "no sum of losses"),
+                             ({"loss_sums": None}, "lacks what continuing needs"), ({"recipe": {}}, "lacks what"),
+                             ({"used_images": [1]}, "lacks what continuing needs")):
+            with self.subTest(change=change):
+                checkpoint.write_bytes(good)
+                rewrite_safetensors(checkpoint, **change)
+                self.refused(said, "train", "--resume", "run", code=4)
+        checkpoint.write_bytes(good)
+        rewrite_safetensors(checkpoint, rename=lambda name: name.replace("optim.momentum.fc", "optim.momentum.fd"))
+        self.refused("missing in the state: momentum.fc.weight", "train", "--resume", "run", code=4)
+        checkpoint.unlink()
+        self.refused("stopped before its first checkpoint", "train", "--resume", "run", code=4)
 
     # ---- files ---------------------------------------------------------------------------------------------------
 
@@ -134,6 +171,16 @@ class Errors(ProgramCase):
         said = [json.loads(self.run_program("predict", file, "3", "--json").stdout) for file in (checkpoint, model)]
         self.assertEqual(*said)
         self.refused("does not fit cnn for cifar10", "eval", model, "--data", "cifar10", code=4)
+
+    def test_pytorchs_prefix_is_left_out_and_that_is_said(self):
+        self.tiny_run("--max-steps", "1", "--out", "run")
+        model = self.dir / "run/model.safetensors"
+        before = self.run_program("eval", "run")
+        self.assertNotIn("module.", before.stderr)
+        rewrite_safetensors(model, rename="module.{}".format)
+        after = self.run_program("eval", "run")
+        self.assertIn('all names begin with "module."', after.stderr)
+        self.assertEqual(before.stdout, after.stdout)
 
     def test_inspect_refuses_what_it_cannot_write(self):
         self.tiny_run("--max-steps", "1", "--out", "run")

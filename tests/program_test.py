@@ -5,9 +5,9 @@ Results go to stdout, everything else to stderr; a run that is stopped at any st
 one that was not.
 """
 
-import json, os, pathlib, shutil, signal, socket, subprocess, sys, tempfile, time, unittest
+import json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, time, unittest
 
-from program_case import PROGRAM, ProgramCase, sha256
+from program_case import PROGRAM, ProgramCase, sha256, write_tiny
 
 
 class Program(ProgramCase):
@@ -149,6 +149,39 @@ class Program(ProgramCase):
             self.assertIn(f"ring over {transport}", done.stderr)
         self.assertEqual(sha256(self.dir / "shm/model.safetensors"), sha256(self.dir / "tcp/model.safetensors"))
         self.run_program("train", "--transport", "carrier-pigeon", code=2)
+
+    def test_resume_is_bit_exact_on_a_ring(self):
+        write_tiny(self.dir / "tiny/digits")  # a ring of three sums in another order where the buckets are others
+        common = ["--model", "resnet20b", "--batch", "6", "--ranks", "3", "--transport", "tcp", "--data-dir", "tiny"]
+        self.run_program("train", *common, "--out", "whole", "--max-steps", "4")
+        self.run_program("train", *common, "--out", "parts", "--max-steps", "2")
+        self.run_program("train", "--resume", "parts", "--transport", "tcp", "--max-steps", "2")
+        self.assertEqual(*(sha256(self.dir / out / "model.safetensors") for out in ("whole", "parts")))
+
+    def test_resume_goes_on_as_the_run_was_divided(self):
+        write_tiny(self.dir / "tiny/digits")
+        common = ["--batch", "8", "--epochs", "1", "--data-dir", "tiny"]
+        synchronized = [*common, "--ranks", "2", "--sync-bn"]
+        self.run_program("train", *synchronized, "--out", "whole", "--max-steps", "4")
+        self.run_program("train", *synchronized, "--out", "parts", "--max-steps", "2")
+        done = self.run_program("train", "--resume", "parts", "--max-steps", "2")
+        self.assertNotIn("the run began", done.stderr)
+        self.assertEqual(*(sha256(self.dir / out / "model.safetensors") for out in ("whole", "parts")))
+        self.assertIn("note    the run began with --parallel ddp --ranks 2 --sync-bn --device cpu; from here on --parallel none "
+                      "--ranks 1 --device cpu", self.run_program("train", "--resume", "parts", "--parallel", "none",
+                                                                 "--max-steps", "1").stderr)
+        self.run_program("train", *common, "--parallel", "none", "--out", "alone", "--max-steps", "3")
+        self.assertNotIn("DDP", self.run_program("train", "--resume", "alone", "--max-steps", "1").stderr)
+        done = self.run_program("train", "--resume", "alone", "--ranks", "2", "--max-steps", "1")
+        self.assertIn("DDP, 2 ranks", done.stderr)
+        shown = re.search(r"loss (\d+\.\d+)", done.stderr)  # of rank 0: the mean of images whose classes it cannot tell
+        self.assertLess(float(shown[1]), 3.2, done.stderr)
+
+        config = self.dir / "alone/config.json"  # as versions before this one wrote it
+        older = json.loads(config.read_text())
+        del older["division"]
+        config.write_text(json.dumps(older))
+        self.run_program("train", "--resume", "alone", "--max-steps", "1")
 
     def test_resume_on_another_number_of_ranks(self):
         common = ["--batch", "96", "--epochs", "1", "--out", "run"]

@@ -40,10 +40,11 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   auto* train_app = app.add_subcommand("train", "Train a model");
   train_app->add_option("--model", o.model, "cnn, lenet, resnet20 … resnet110, resnet18 … resnet152");
   add_data_options(train_app, o.data, o.data_dir);
-  train_app->add_option("--device", o.device, "cpu or cuda");
-  train_app->add_option("--seed", o.seed, "of initialisation, order and augmentation");
+  train_app->add_option("--device", o.device, "cpu (the default) or cuda");
+  optional(train_app, "--seed", o.seed, "of initialisation, order and augmentation");
   train_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-model)");
-  train_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit");
+  train_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit")
+      ->check([](const std::string& run) { return run.empty() ? "expected a run directory" : ""; });
   train_app->add_option("--workers", o.workers, "threads that prepare batches")->check(CLI::Range(0, 64));
   train_app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")->check(CLI::NonNegativeNumber);
   train_app->add_option("--save-every", o.save_every, "also save every so many steps")->check(CLI::NonNegativeNumber);
@@ -54,7 +55,7 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
       "--backend", o.backend,
       "between ranks: ring or mpi; on GPUs nccl, or nccl-ring for our ring over NCCL's send and receive");
   train_app->add_option("--transport", o.transport, "between ranks: shm or tcp (default: the fastest there is)");
-  train_app->add_flag("--sync-bn", o.sync_bn, "ddp: batch norm over the whole global batch");
+  optional_flag(train_app, "--sync-bn,!--no-sync-bn", o.sync_bn, "ddp: batch norm over the whole global batch");
   const std::string recipe = "Recipe (defaults depend on model and data, and are printed)";
   auto* group = train_app->add_option_group(recipe);
   optional(group, "--epochs", o.epochs, "passes over the training set");

@@ -10,18 +10,18 @@ namespace ringgrad::program {
 
 struct TrainOptions {
   std::string model;  // "" : the data set's default
-  std::string data = "digits";
+  std::string data;   // "" : digits
   std::string data_dir;
-  std::string device = "cpu";
+  std::string device;  // "" : cpu
   std::string out;     // the run directory; "" : runs/NNNN-data-model
   std::string resume;  // a run directory to continue
-  uint64_t seed = 1;
+  std::optional<uint64_t> seed;
   int workers = 1;        // data loader threads
   std::string parallel;   // none, dp or ddp; "" : ddp where there are two cores
   int ranks = 0;          // 0: two where there are two cores; dp: replicas
   std::string backend;    // between ranks: ring, mpi, nccl, nccl-ring; "" : RINGGRAD_BACKEND, else as the device is
   std::string transport;  // between ranks: shm or tcp; "" : RINGGRAD_TRANSPORT, else the fastest
-  bool sync_bn = false;
+  std::optional<bool> sync_bn;
   int64_t max_steps = 0;   // stop after so many steps of this call; 0: never
   int64_t save_every = 0;  // checkpoint every so many steps, besides every epoch; 0: never
   // Decided by the recipe unless set

@@ -17,7 +17,21 @@ constexpr bool kHasNccl = true;
 constexpr bool kHasNccl = false;
 #endif
 
+constexpr int kMaxRanks = 4096, kMaxReplicas = 64;  // as the launcher has it, and as many devices as there can be
+
 }  // namespace
+
+TrainOptions complete(TrainOptions o, const std::optional<DivisionOptions>& before, bool launched) {
+  if (o.device.empty()) o.device = before ? before->device : "cpu";
+  if (!before) return o;
+  const bool silent = o.parallel.empty() && o.ranks == 0;
+  if (!launched) {
+    if (silent || (o.parallel.empty() && before->parallel == "dp")) o.parallel = before->parallel;
+    if (o.ranks == 0 && o.parallel == before->parallel) o.ranks = before->ranks;
+  }
+  if (!o.sync_bn && (o.parallel.empty() || o.parallel == "ddp")) o.sync_bn = before->sync_bn;
+  return o;
+}
 
 void check_parallel_options(const TrainOptions& o) {
   const std::vector<std::string> methods = {"none", "dp", "ddp"};
@@ -26,6 +40,10 @@ void check_parallel_options(const TrainOptions& o) {
                      did_you_mean(o.parallel, methods));
   if (o.parallel == "none" && o.ranks > 1)
     throw UsageError(fmt::format("--parallel none is one rank, and --ranks is {}; leave one of them out", o.ranks));
+  const int most = o.parallel == "dp" ? kMaxReplicas : kMaxRanks;
+  if (o.ranks < 0 || o.ranks > most)
+    throw UsageError(fmt::format("--ranks is {}, expected at most {}{}", o.ranks, most,
+                                 o.parallel == "dp" ? " with --parallel dp" : ""));
   if (!o.transport.empty() && o.transport != "shm" && o.transport != "tcp")
     throw UsageError(fmt::format("--transport is '{}', expected shm or tcp", o.transport));
   const std::vector<std::string> backends = {"ring", "mpi", "nccl", "nccl-ring"};
@@ -37,7 +55,7 @@ void check_parallel_options(const TrainOptions& o) {
         fmt::format("--backend {} does not go with --device {}: nccl and nccl-ring connect GPUs, ring and "
                     "mpi CPUs",
                     o.backend, o.device));
-  if (o.sync_bn && !o.parallel.empty() && o.parallel != "ddp")
+  if (o.sync_bn.value_or(false) && !o.parallel.empty() && o.parallel != "ddp")
     throw UsageError(fmt::format("--sync-bn needs --parallel ddp, not {}", o.parallel));
 }
 
@@ -66,6 +84,17 @@ void check_divisible(int64_t batch, int ranks) {
   const int64_t below = batch / ranks * ranks, above = below + ranks;
   throw UsageError(fmt::format("--batch is the global batch; {} does not divide by {} ranks. Try {}{}.", batch, ranks,
                                below > 0 ? fmt::format("{} or ", below) : "", above));
+}
+
+DivisionOptions division_of(const TrainOptions& options, int ranks) {
+  const int replicas = replicas_for(options);
+  if (ranks == 1 && replicas > 1) return {"dp", replicas, false, options.device};
+  return {ranks > 1 ? "ddp" : "none", ranks, ranks > 1 && options.sync_bn.value_or(false), options.device};
+}
+
+std::string as_words(const DivisionOptions& d) {
+  return fmt::format("--parallel {} --ranks {}{} --device {}", d.parallel, d.ranks, d.sync_bn ? " --sync-bn" : "",
+                     d.device);
 }
 
 int replicas_for(const TrainOptions& options) {

@@ -1,6 +1,7 @@
 // What `--parallel` and `--ranks` ask for, and what happens without them.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "distributed/launch.h"
@@ -8,8 +9,25 @@
 
 namespace ringgrad::program {
 
-// Throws UsageError for what cannot be, or contradicts itself.
+// How a run divides its work, in the options' terms; ranks: replicas with dp.
+struct DivisionOptions {
+  std::string parallel;
+  int ranks;
+  bool sync_bn;
+  std::string device;
+  bool operator==(const DivisionOptions&) const = default;
+};
+
+// The options with what they leave open filled in from `before`: how the run that they continue was divided when it
+// began. A launcher that has started this process (`launched`) decides about ranks instead.
+TrainOptions complete(TrainOptions options, const std::optional<DivisionOptions>& before, bool launched);
+
+// Of complete options. Throws UsageError for what cannot be, or contradicts itself.
 void check_parallel_options(const TrainOptions& options);
+
+// What complete options come to on so many ranks.
+DivisionOptions division_of(const TrainOptions& options, int ranks);
+std::string as_words(const DivisionOptions& division);  // "--parallel ddp --ranks 2 --device cpu"
 
 // How many ranks train. Without a word about it: two, where there are two cores and the batch can be halved.
 int ranks_for(const TrainOptions& options, int64_t batch);

@@ -109,6 +109,7 @@ void check_recipe(const Recipe& r) {
     throw UsageError(
         fmt::format("--amp {} and --dtype {} exclude each other: O0 is fp32, the others are not", r.amp, r.dtype));
   check_choice("--conv", r.conv, kConvAlgorithms);
+  check_choice("--provider", r.provider, kProviderNames);
   // The limits are far beyond use, and keep products of these numbers far from where integers end.
   check_range<int64_t>("--epochs", r.epochs, 1, 1'000'000);
   check_range<int64_t>("--batch", r.batch, 1, 1'000'000);

@@ -20,6 +20,7 @@
 #include "models/program/exit_code.h"
 #include "models/program/interrupt.h"
 #include "models/program/parallel_options.h"
+#include "models/program/run_config.h"
 #include "models/program/run_directory.h"
 #include "models/program/saved_model.h"
 #include "models/program/training.h"
@@ -29,42 +30,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What is fixed for the whole life of a run, over any number of resumptions: its config.json.
-struct RunConfig {
-  Recipe recipe;
-  std::string data_dir;
-  uint64_t seed = 1;
-};
-
-nlohmann::json to_json(const RunConfig& config) {
-  return {{"version", RINGGRAD_VERSION},
-          {"recipe", to_json(config.recipe)},
-          {"data_dir", config.data_dir},
-          {"seed", config.seed}};
-}
-
-RunConfig config_of(const RunDirectory& run) {
-  const nlohmann::json json = run.read_config();
-  try {
-    const RunConfig config{recipe_from_json(json.at("recipe")), json.at("data_dir"), json.at("seed")};
-    check_recipe(config.recipe);
-    return config;
-  } catch (const UsageError& error) {
-    throw DataError(fmt::format("run: {}/config.json: {}", run.path().string(), error.what()));
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("run: {}/config.json lacks what a run needs: {}", run.path().string(), error.what()));
-  }
-}
-
-void check_options(const TrainOptions& o) {
-  const bool sets_recipe = !o.model.empty() || o.epochs || o.batch || o.lr || o.momentum || o.weight_decay ||
-                           o.label_smoothing || o.warmup || o.clip_norm || o.optimizer || o.schedule || o.crop ||
-                           o.cutout || o.flip || o.nesterov || o.dtype || o.amp || o.conv || o.provider ||
-                           !o.out.empty();
+void check_resume(const TrainOptions& o) {
+  const bool sets_recipe = !o.model.empty() || !o.data.empty() || o.seed || o.epochs || o.batch || o.lr || o.momentum ||
+                           o.weight_decay || o.label_smoothing || o.warmup || o.clip_norm || o.optimizer ||
+                           o.schedule || o.crop || o.cutout || o.flip || o.nesterov || o.dtype || o.amp || o.conv ||
+                           o.provider || !o.out.empty();
   if (!o.resume.empty() && sets_recipe)
-    throw UsageError("--resume takes model, recipe and directory from the run; leave those options out");
-  check_parallel_options(o);
-  check_device("train", Device(o.device));
+    throw UsageError("--resume takes model, data, seed, recipe and directory from the run; leave those options out");
 }
 
 // What this call has done; a resumed run counts anew.
@@ -117,6 +89,11 @@ void report_epoch(const RunDirectory& run, const Training& training, const Epoch
   run.append_metrics(metrics);
 }
 
+void say_division(const RunConfig& config, const DivisionOptions& now) {
+  if (config.division && *config.division != now)
+    message(fmt::format("note    the run began with {}; from here on {}", as_words(*config.division), as_words(now)));
+}
+
 int stopped_by_signal(const RunDirectory& run, const Training& training) {
   result(fmt::format("stopped at step {} · resume: ringgrad train --resume {}", training.step(), run.path().string()));
   return 128 + (interrupted() ? interrupted() : SIGINT);  // the signal may have reached another rank only
@@ -137,8 +114,9 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   const Device device(options.device);
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
   set_provider(provider_named(config.recipe.provider));
-  Training training(config.recipe, train_set, device, config.seed, options.workers,
-                    {.group = group, .sync_batch_norm = options.sync_bn, .replicas = replicas_for(options)});
+  Training training(
+      config.recipe, train_set, device, config.seed, options.workers,
+      {.group = group, .sync_batch_norm = options.sync_bn.value_or(false), .replicas = replicas_for(options)});
   if (!options.resume.empty()) training.load(RunDirectory::open(options.resume).checkpoint());
   const std::filesystem::path checkpoint = run ? run->checkpoint() : "";
   print_header(config, options, training, train_set, test_set, group);
@@ -217,12 +195,16 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
 }
 
 RunConfig configure(const TrainOptions& options) {
-  if (!options.resume.empty()) return config_of(RunDirectory::open(options.resume));
-  return {make_recipe(options), data_directory(options.data_dir), options.seed};
+  if (options.resume.empty())
+    return {make_recipe(options), data_directory(options.data_dir), options.seed.value_or(1), {}};
+  RunConfig config = read_config(RunDirectory::open(options.resume));
+  if (!options.data_dir.empty()) config.data_dir = options.data_dir;
+  return config;
 }
 
-RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
+RunDirectory open_run(const TrainOptions& options, RunConfig config, int ranks) {
   if (!options.resume.empty()) return RunDirectory::open(options.resume);
+  config.division = division_of(options, ranks);
   RunDirectory run = RunDirectory::create(options.out, config.recipe.data + "-" + config.recipe.model);
   run.write_config(to_json(config));
   return run;
@@ -238,8 +220,9 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   if (group.device().is_cuda()) own.device = str(group.device());
   check_divisible(config.recipe.batch, group.size());
   if (!group.is_main_process()) return train_rank(own, config, data, nullptr, &group);
+  say_division(config, division_of(options, group.size()));
   const char* path = std::getenv(kRunVariable);
-  const RunDirectory run = path ? RunDirectory::open(path) : open_run(options, config);
+  const RunDirectory run = path ? RunDirectory::open(path) : open_run(options, config, group.size());
   return train_rank(own, config, data, &run, &group);
 }
 
@@ -255,7 +238,7 @@ void leave(const TrainOptions& options, const RunDirectory& run) {
 // Starts the ranks, waits for them, and says what is left of the run when they fail.
 int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks) {
   check_divisible(config.recipe.batch, ranks);
-  const RunDirectory run = open_run(options, config);
+  const RunDirectory run = open_run(options, config, ranks);
   setenv(kRunVariable, run.path().c_str(), 1);
   const int code = launch([] {}, {.num_processes = ranks});
   if (code == kOk || code > 128) return code;
@@ -266,18 +249,21 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
 
 }  // namespace
 
-int train(const TrainOptions& options) {
+int train(const TrainOptions& given) {
   // Logical devices and their threads are counted at their first use. Our launcher has divided the cores already, other
   // launchers have not.
   const Rendezvous here = rendezvous_from_environment();
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   if (here.local_size > 1) setenv("RINGGRAD_THREADS", std::to_string(std::max(1, cores / here.local_size)).c_str(), 0);
+  check_resume(given);
+  const RunConfig config = configure(given);
+  const bool is_rank = !here.source.empty();
+  const TrainOptions options = complete(given, config.division, is_rank);
+  check_parallel_options(options);
   if (options.parallel == "dp" && options.device == "cpu")
     setenv("RINGGRAD_CPU_DEVICES", std::to_string(replicas_for(options)).c_str(), 0);
-  check_options(options);
+  check_device("train", Device(options.device));
   if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);
-  const RunConfig config = configure(options);
-  const bool is_rank = !here.source.empty();
   const int ranks = ranks_for(options, config.recipe.batch);
   if (is_rank && options.parallel != "none") {
     int code = kOk;
@@ -287,8 +273,9 @@ int train(const TrainOptions& options) {
   }
   if (ranks > 1) return start_ranks(options, config, ranks);
   const Data data(config);
-  const RunDirectory run = open_run(options, config);
+  const RunDirectory run = open_run(options, config, 1);
   try {
+    say_division(config, division_of(options, 1));
     return train_rank(options, config, data, &run, nullptr);
   } catch (...) {
     leave(options, run);

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include <nlohmann/json.hpp>
-
 #include "autograd/ops.h"
 #include "core/check.h"
 #include "core/factory.h"
@@ -16,6 +14,7 @@
 #include "models/program/interrupt.h"
 #include "models/program/saved_model.h"
 #include "models/program/training_batches.h"
+#include "models/program/training_progress.h"
 #include "nn/checkpoint.h"
 #include "nn/optim/adam.h"
 #include "nn/optim/clip_grad.h"
@@ -212,47 +211,58 @@ void Training::save(const std::filesystem::path& path) {
   if (group_ && !group_->is_main_process()) return;
   check_state();
   set_phase(Phase::Checkpoint);
-  const SamplerState sampler = batches_->state();
-  const nlohmann::json progress = {{"step", step_},
-                                   {"images", images_},
-                                   {"loss_sums", sums},
-                                   {"used_images", {used.low, used.high}},
-                                   {"sampler", {sampler.seed, sampler.epoch, sampler.position}},
-                                   {"recipe", to_json(recipe_)}};
-  nn::NamedTensors stepping = optimizer_->state_dict();
-  for (auto& entry : precision_->state_dict()) stepping.push_back(std::move(entry));
+  const TrainingProgress progress{.step = step_,
+                                  .images = images_,
+                                  .loss_sums = sums,
+                                  .used_images = used,
+                                  .sampler = batches_->state(),
+                                  .ready_order = ddp_ ? ddp_->ready_order() : std::vector<std::string>(),
+                                  .recipe = recipe_};
   nn::save_checkpoint(path, {.model = model_->state_dict(),
-                             .optimizer = stepping,
+                             .optimizer = stepping_state(),
                              .random = nn::random_state({device_}),
-                             .progress = {{"progress", progress.dump()}}});
+                             .progress = {{"progress", to_text(progress)}}});
+}
+
+// What the optimizer and the mixed precision keep.
+nn::NamedTensors Training::stepping_state() {
+  nn::NamedTensors state = optimizer_->state_dict();
+  for (auto& entry : precision_->state_dict()) state.push_back(std::move(entry));
+  return state;
 }
 
 void Training::load(const std::filesystem::path& path) {
+  CHECK_AS(DataError, std::filesystem::exists(path), "train: there is no ", path.string(),
+           ": the run stopped before its first checkpoint; start it anew");
   const nn::Checkpoint checkpoint = nn::load_checkpoint(path);
-  const size_t ranks = group_ ? group_->size() : 1, rank = group_ ? group_->rank() : 0;
-  try {  // everything is read before anything is changed
-    const auto progress = nlohmann::json::parse(checkpoint.progress.at("progress"));
-    CHECK_AS(DataError, progress.at("recipe") == to_json(recipe_), "train: ", path.string(),
-             " belongs to another recipe");
-    model_->load_state_dict(checkpoint.model);
-    optimizer_->load_state_dict(precision_->load(checkpoint.optimizer));
-    if (rank == 0) nn::set_random_state(checkpoint.random, device_);
-    const auto& sampler = progress.at("sampler");
-    batches_->load_state({sampler.at(0), sampler.at(1), sampler.at(2)});
-    step_ = progress.at("step");
-    images_ = progress.at("images");
-    own_images_ = images_ / ranks;
-    digest_ = {};
-    if (rank == 0) digest_ = {progress.at("used_images").at(0), progress.at("used_images").at(1)};
-    // As many ranks as before: each goes on with its own sum. Else the first one takes them all.
-    const std::vector<double> sums = progress.at("loss_sums");
-    const double all = std::accumulate(sums.begin(), sums.end(), 0.0);
-    fill_(loss_sum_, sums.size() == ranks ? sums[rank] : rank == 0 ? all : 0);
-  } catch (const std::out_of_range&) {
-    throw DataError(str("train: ", path.string(), " is no checkpoint of a training run"));
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(str("train: ", path.string(), " lacks what continuing needs: ", error.what()));
+  const auto said = checkpoint.progress.find("progress");
+  CHECK_AS(DataError, said != checkpoint.progress.end(), "train: ", path.string(),
+           " is no checkpoint of a training run");
+  TrainingProgress progress;
+  try {  // everything is read and checked before anything is changed
+    progress = progress_from(said->second, recipe_, train_size_);
+    nn::check_by_name("model", model_->state_dict(), checkpoint.model, true);
+    nn::check_by_name("optimizer", stepping_state(), checkpoint.optimizer, true);
+    nn::check_random_state(checkpoint.random);
+  } catch (const Error& error) {
+    throw DataError(str("train: ", path.string(), ": ", error.what()));
   }
+
+  model_->load_state_dict(checkpoint.model);
+  optimizer_->load_state_dict(precision_->load(checkpoint.optimizer));
+  if (ddp_) ddp_->set_ready_order(progress.ready_order);
+  const size_t ranks = group_ ? group_->size() : 1, rank = group_ ? group_->rank() : 0;
+  if (rank == 0) nn::set_random_state(checkpoint.random, device_);
+  batches_->load_state(progress.sampler);
+  step_ = progress.step;
+  images_ = progress.images;
+  digest_ = rank == 0 ? progress.used_images : ShardDigest();
+  // As many ranks as before: each goes on with its own sum. Else the first one takes them all, and all the images.
+  const std::vector<double>& sums = progress.loss_sums;
+  const bool as_before = sums.size() == ranks;
+  const double all = std::accumulate(sums.begin(), sums.end(), 0.0);
+  own_images_ = as_before ? images_ / static_cast<int64_t>(ranks) : rank == 0 ? images_ : 0;
+  fill_(loss_sum_, as_before ? sums[rank] : rank == 0 ? all : 0);
 }
 
 }  // namespace ringgrad::program

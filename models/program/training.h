@@ -47,7 +47,8 @@ class Training {
   // A file with everything that continuing needs, written by the first rank; see nn/checkpoint.h. Atomic. Throws
   // IoError; Error, and writes nothing, when the loss or the model is not finite.
   void save(const std::filesystem::path& path);
-  // Throws DataError where the file is damaged or belongs to another model or recipe; nothing is changed then.
+  // Throws DataError where the file is missing or damaged, or belongs to another model or recipe; nothing is changed
+  // then.
   void load(const std::filesystem::path& path);
 
   nn::Module& model() { return *model_; }
@@ -75,6 +76,7 @@ class Training {
   void compute();
   std::vector<double> loss_sums() const;
   ShardDigest used_images() const;
+  nn::NamedTensors stepping_state();
   void check_loss() const;   // of this rank; waits for the device
   void check_state() const;  // of the model
   [[noreturn]] void diverged(const std::string& what) const;
