@@ -118,14 +118,15 @@ void MeshTransport::show_position() {
 }
 
 // Throws unless the frame that `rank` shows for its collective number `sequence` agrees with this rank's. Where it has
-// gone on to the next one meanwhile, there is nothing to compare.
+// gone on to the next one meanwhile, there is nothing to compare. It may be writing that one's words right now: a
+// mixture of two frames has the fingerprint of neither.
 void MeshTransport::compare_board(int rank, uint64_t sequence) {
   const Board& theirs = board(rank);
   uint64_t words[kFrameBytes / 8];
   for (size_t i = 0; i < theirs.frame.size(); ++i) words[i] = theirs.frame[i].load(std::memory_order_relaxed);
   Frame frame;
   std::memcpy(&frame, words, kFrameBytes);
-  if (frame.sequence == sequence && theirs.entered.load() == sequence) compare(frame, rank);
+  if (frame.sequence == sequence && fingerprint(frame) == theirs.fingerprint.load()) compare(frame, rank);
 }
 
 // Before this rank sleeps: is anybody in the same collective, by its number, with another frame?

@@ -1,8 +1,10 @@
 // Bytes between ranks: order, sizes around every buffer, and what happens when a rank dies, leaves, hangs or fails.
 #include <atomic>
+#include <cstring>
 #include <numeric>
 
 #include "distributed/byte_queue.h"
+#include "distributed/shared_domain.h"
 #include "tests/catch.h"
 #include "tests/run_ranks.h"
 
@@ -201,6 +203,27 @@ TEST_CASE("ranks that wait for each other in different collectives find out", "[
     REQUIRE(contains(error, "in barrier (collective 5)"));
     REQUIRE(contains(error, "in broadcast of 3 uint8, root 0 (collective 5)"));
   }
+}
+
+// A rank that goes to sleep in a collective looks at the others' boards, and may do so in the middle of a change.
+TEST_CASE("a board that is just being written is no disagreement", "[transport][quick]") {
+  run_ranks(2, "shm", [](Transport& t) {
+    t.enter(barrier_frame(5));
+    std::byte byte{};
+    if (t.rank() == 1) {
+      Frame next = barrier_frame(6);
+      next.operation = Operation::AllReduce;
+      next.count = 64;
+      uint64_t words[kFrameBytes / 8];
+      std::memcpy(words, &next, kFrameBytes);
+      Board& own = t.shared()->board(1);
+      own.frame[0] = words[0];  // the operation; the sequence, in another word, is still the old one
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      t.wait(t.send(0, {&byte, 1}));
+    } else {
+      t.wait(t.recv(1, {&byte, 1}));
+    }
+  });
 }
 
 TEST_CASE("another thread can interrupt a wait", "[transport][quick]") {
