@@ -12,6 +12,7 @@ namespace ringgrad {
 namespace {
 
 constexpr int kRankDied = 5, kOutOfStep = 6;
+constexpr const char* kInterrupted = "interrupted: all ranks have ended\n";
 
 bool failed(const RankEnd& end) { return end.wait_status != 0; }
 bool killed(const RankEnd& end) { return WIFSIGNALED(end.wait_status); }
@@ -65,34 +66,47 @@ std::string describe_cause(const RankEnd& end, const RankStatus& status) {
   return text + "\n";
 }
 
+// A rank that was asked to end, and said so after ending well.
+bool ended_as_asked(const RankEnd& end) {
+  const int signal = exit_code(end) - 128;
+  return !killed(end) && (signal == SIGINT || signal == SIGTERM || signal == SIGHUP);
+}
+
 }  // namespace
 
 JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status, int interrupted_by,
                       std::chrono::steady_clock::time_point now) {
+  const auto status_of = [&](const RankEnd& end) -> const RankStatus& { return status.rank(end.local_rank); };
   std::vector<RankEnd> bad;
   std::copy_if(ends.begin(), ends.end(), std::back_inserter(bad), failed);
   if (bad.empty()) return {};
-  const auto key = [&](const RankEnd& e) {
-    return std::pair(order(e, status.rank(e.local_rank)), failed_at(e, status));
-  };
+  if (interrupted_by != 0) {  // then only what a rank failed in by itself counts, such as saving
+    std::erase_if(bad, [&](const RankEnd& end) {
+      return killed(end) || ended_as_asked(end) || status_of(end).failed_at == 0 || status_of(end).noticed;
+    });
+    if (bad.empty()) return {128 + interrupted_by, kInterrupted};
+  }
+  const auto key = [&](const RankEnd& e) { return std::pair(order(e, status_of(e)), failed_at(e, status)); };
   std::sort(bad.begin(), bad.end(), [&](const RankEnd& a, const RankEnd& b) { return key(a) < key(b); });
-  if (interrupted_by != 0) return {128 + interrupted_by, "interrupted: all ranks have ended\n"};
 
   const RankEnd& first = bad.front();
-  const RankStatus& its_status = status.rank(first.local_rank);
-  const bool alike =
-      bad.size() == ends.size() && !killed(first) &&
+  const RankStatus& its_status = status_of(first);
+  const bool same =
       std::all_of(bad.begin(), bad.end(), [&](const RankEnd& end) { return exit_code(end) == exit_code(first); });
+  if (same && ended_as_asked(first)) return {exit_code(first), kInterrupted};
+  const bool alike = same && bad.size() == ends.size() && !killed(first), noticed = only_noticed(first, its_status);
   JobResult result;
-  const bool disagree = only_noticed(first, its_status) && out_of_step(first, its_status);
-  result.exit_code = disagree ? kOutOfStep : alike ? exit_code(first) : kRankDied;
+  if (noticed && out_of_step(first, its_status))
+    result.exit_code = kOutOfStep;
+  else
+    result.exit_code = alike || !(noticed || killed(first)) ? exit_code(first) : kRankDied;
   if (alike && !words(its_status).empty()) {
     result.report = words(its_status) + "\n";
     return result;
   }
   result.report = describe_cause(first, its_status);
   if (bad.size() > 1 && !alike) {  // one other rank's view is enough
-    const RankStatus& other = status.rank(bad[1].local_rank);
+    const RankStatus& other = status_of(bad[1]);
     result.report += fmt::format("[rank {}] was {}{}{}\n", bad[1].rank, place(other), words(other).empty() ? "" : ": ",
                                  words(other));
   }

@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 
 #include <cstring>
-#include <iostream>
 #include <memory>
 
 #include "core/check.h"
@@ -69,7 +68,7 @@ class Supervisor {
     const std::string secret = secret_for_ranks();
     for (int i = 0; i < options_.num_processes; ++i) start(i, port, secret);
     while (running_ > 0) step();
-    for (Rank& rank : ranks_) drain(rank);
+    pass_on_the_rest();
     for (const Rank& rank : ranks_) ends_.push_back(rank.end);
     return first_cause(ends_, status_, interrupted_by_, Clock::now());
   }
@@ -131,22 +130,18 @@ class Supervisor {
     rank.child = start_child(child);
     rank.end.pid = rank.child.pid;
     const std::string prefix = number == 0 ? "" : str("[rank ", number, "] ");
-    rank.output = std::make_unique<RankOutput>(std::move(rank.child.output), STDOUT_FILENO, prefix, rank.log.get());
-    rank.error = std::make_unique<RankOutput>(std::move(rank.child.error), STDERR_FILENO, prefix, rank.log.get());
+    rank.output = std::make_unique<RankOutput>(std::move(rank.child.output), output_, prefix, rank.log.get());
+    rank.error = std::make_unique<RankOutput>(std::move(rank.child.error), error_, prefix, rank.log.get());
     ranks_.push_back(std::move(rank));
     ++running_;
   }
 
   // Waits for whatever happens next, and deals with it.
   void step() {
-    std::vector<pollfd> ready{{signals_.descriptor(), POLLIN, 0}};
-    for (const Rank& rank : ranks_) {
+    std::vector<pollfd> ready;
+    for (const Rank& rank : ranks_)
       if (!rank.ended) ready.push_back({rank.child.handle.get(), POLLIN, 0});
-      for (const auto& stream : {rank.output.get(), rank.error.get()})
-        if (!stream->ended()) ready.push_back({stream->descriptor(), POLLIN, 0});
-    }
-    poll(ready.data(), ready.size(), ending_ ? next_blow_.poll_timeout() : static_cast<int>(kLookAround.count()));
-    for (Rank& rank : ranks_) drain(rank);
+    pass_on(std::move(ready), ending_ ? next_blow_.poll_timeout() : static_cast<int>(kLookAround.count()));
     while (const int signal = signals_.next()) handle(signal);
     for (Rank& rank : ranks_) look_at(rank);
     note_waits();
@@ -156,9 +151,42 @@ class Supervisor {
     }
   }
 
-  void drain(Rank& rank) {
-    for (const auto& stream : {rank.output.get(), rank.error.get()})
-      if (!stream->ended()) stream->forward();
+  // Waits until one of `ready` is, a signal or output comes, or a reader takes some. Then each stream gets one turn, so
+  // that none of them can keep the launcher from everything else. False: nothing has happened.
+  bool pass_on(std::vector<pollfd> ready, int timeout) {
+    ready.push_back({signals_.descriptor(), POLLIN, 0});
+    const size_t first = ready.size();
+    std::vector<OutputSink*> sinks;
+    for (OutputSink* sink : {&output_, &error_}) {
+      if (sink->empty()) continue;
+      sinks.push_back(sink);
+      ready.push_back({sink->descriptor(), POLLOUT, 0});
+    }
+    std::vector<RankOutput*> streams;
+    for (const Rank& rank : ranks_)
+      for (RankOutput* stream : {rank.output.get(), rank.error.get()}) {
+        if (!stream->wanted()) continue;
+        streams.push_back(stream);
+        ready.push_back({stream->descriptor(), POLLIN, 0});
+      }
+    if (poll(ready.data(), ready.size(), timeout) <= 0) return false;
+    for (size_t i = 0; i < sinks.size(); ++i)
+      if (ready[first + i].revents != 0) sinks[i]->write_some();
+    for (size_t i = 0; i < streams.size(); ++i)
+      if (ready[first + sinks.size() + i].revents != 0) streams[i]->forward();
+    return true;
+  }
+
+  // All ranks have ended. A reader that takes its time is waited for, but not after a signal.
+  void pass_on_the_rest() {
+    for (const Rank& rank : ranks_)
+      for (RankOutput* stream : {rank.output.get(), rank.error.get()}) stream->finish();
+    bool hurry = interrupted_by_ != 0;
+    while (!output_.empty() || !error_.empty()) {
+      const bool moved = pass_on({}, hurry ? static_cast<int>(kLastWords.count()) : -1);
+      while (const int signal = signals_.next()) hurry |= signal != SIGCHLD;
+      if (hurry && !moved) return;
+    }
   }
 
   void handle(int signal) {
@@ -191,9 +219,7 @@ class Supervisor {
     }
   }
 
-  void note(const Rank& rank, const std::string& what) const {
-    std::cerr << str("[rank ", rank.end.rank, "] ", what, '\n') << std::flush;
-  }
+  void note(const Rank& rank, const std::string& what) { error_.add(str("[rank ", rank.end.rank, "] ", what, '\n')); }
 
   void ended(Rank& rank, int status) {
     rank.ended = true;
@@ -217,6 +243,7 @@ class Supervisor {
   SignalQueue signals_;
   JobStatus status_;
   Lifeline lifeline_;
+  OutputSink output_{STDOUT_FILENO}, error_{STDERR_FILENO};
   std::vector<Rank> ranks_;
   std::vector<RankEnd> ends_;
   int running_ = 0, interrupted_by_ = 0;

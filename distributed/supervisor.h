@@ -20,14 +20,16 @@ struct SupervisorOptions {
 };
 
 struct JobResult {
-  int exit_code = 0;   // 0; 5: a rank died; 6: timeout or out of step; or what all ranks ended with; 128 + signal
+  // 0; the exit code of the rank that failed first, where that is not a consequence; 5: a rank was killed, or missed by
+  // others; 6: timeout or out of step; 128 + signal: SIGINT, SIGTERM or SIGHUP asked for the end, and no rank failed.
+  int exit_code = 0;
   std::string report;  // a few lines on what happened, empty if nothing did
 };
 
 // Runs the job and returns when every rank of this machine has ended. Rank 0 writes to this process's output directly
 // (through a pipe where there are logs); other ranks' lines begin with "[rank 1] ". SIGINT, SIGTERM and SIGHUP are
-// passed on to the ranks, a second one kills them. A rank that is stopped, or has waited for others for 5 s, is noted
-// on stderr.
+// passed on to the ranks, a second one kills them. Output that nobody reads holds up the ranks, not the supervisor. A
+// rank that is stopped, or has waited for others for 5 s, is noted on stderr.
 //
 // Ranks get torchrun's environment (rendezvous.h), and one share of the cores each (RINGGRAD_THREADS, OMP_NUM_THREADS)
 // unless that is set. Throws AddressInUseError when the port is taken, IoError when the program cannot be executed,

@@ -52,6 +52,7 @@ void connected(const std::string& scenario) {
   if (contains(scenario, "crash")) at(1, 5, [] { raise(SIGSEGV); });
   if (contains(scenario, "exit")) at(1, 7, [] { _exit(3); });
   if (contains(scenario, "throws")) at(1, 7, [] { throw Error("bad batch"); });
+  if (contains(scenario, "disk full")) at(0, 7, [] { throw IoError("no space left"); });
   if (contains(scenario, "stopped")) at(1, 9, [] { raise(SIGSTOP); });
   if (contains(scenario, "late")) at(1, 9, [] { std::this_thread::sleep_for(std::chrono::milliseconds(5600)); });
   if (contains(scenario, "hangs")) at(1, 9, [] { sleep_for_ever(); });
@@ -76,6 +77,19 @@ int rank_main() {
       signal(SIGINT, [](int) { _exit(130); });
       leave_pid(rank);
       sleep_for_ever();
+    }
+    if (scenario == "cannot save") {
+      signal(SIGINT, [](int) {});
+      leave_pid(rank);
+      pause();
+      if (rank == 0) throw IoError("cannot save");
+      return 130;
+    }
+    if (scenario == "one is interrupted") return rank == 1 ? 130 : 0;
+    if (scenario == "floods") {
+      signal(SIGINT, [](int) { _exit(130); });
+      leave_pid(rank);
+      for (;;) std::cout << "y\n";
     }
     if (scenario == "hangs behind a script") {
       init_process_group();
@@ -108,7 +122,7 @@ int rank_main() {
   } catch (const std::exception& error) {
     report_failure({FailureKind::Died, error.what()}, /*noticed=*/false);
     std::cout << error.what() << std::endl;
-    return 1;
+    return dynamic_cast<const IoError*>(&error) ? 8 : 1;
   }
 }
 
@@ -141,7 +155,7 @@ TEST_CASE("a launcher of a job", "[.]") {
                        std::filesystem::read_symlink("/proc/self/exe").string()};
   options.num_processes = std::atoi(variable("TEST_RANKS").c_str());
   const JobResult result = supervise(options);
-  std::cout << result.report << std::flush;
+  std::cerr << result.report << std::flush;
   std::_Exit(result.exit_code);
 }
 
@@ -193,10 +207,10 @@ TEST_CASE("a rank that ends or throws is the first cause", "[launch][quick]") {
   const Directory directory;
   JobResult result = supervise(job("exit", 2, directory));
   CAPTURE(result.report);
-  REQUIRE(result.exit_code == 5);
+  REQUIRE(result.exit_code == 3);
   REQUIRE(contains(result.report, "[rank 1] ended with exit code 3 in backward, step 7"));
   result = supervise(job("throws", 2, directory));
-  REQUIRE(result.exit_code == 5);
+  REQUIRE(result.exit_code == 1);
   REQUIRE(contains(result.report, "[rank 1] ended with exit code 1 in backward, step 7"));
   REQUIRE(contains(result.report, ": bad batch\n"));
 }
@@ -240,12 +254,16 @@ TEST_CASE("a rank that is out of step ends the job at once", "[launch][quick]") 
   REQUIRE(contains(result.report, "barrier"));
 }
 
-TEST_CASE("the job ends with the code on which all ranks agree", "[launch][quick]") {
+TEST_CASE("the job ends with the first cause's own exit code", "[launch][quick]") {
   const Directory directory;
   REQUIRE(supervise(job("same code", 2, directory)).exit_code == 4);
   const JobResult one = supervise(job("one code", 2, directory));
-  REQUIRE(one.exit_code == 5);
+  REQUIRE(one.exit_code == 4);
   REQUIRE(contains(one.report, "[rank 1] ended with exit code 4 in start-up"));
+  const JobResult disk = supervise(job("disk full", 3, directory));  // the others only notice, and end with 5
+  CAPTURE(disk.report);
+  REQUIRE(disk.exit_code == 8);
+  REQUIRE(contains(disk.report, ": no space left\n"));
 }
 
 TEST_CASE("no rank outlives a launcher that is killed", "[launch][quick]") {
@@ -273,6 +291,45 @@ TEST_CASE("signals are passed on, and a second one kills", "[launch][quick]") {
   for (const pid_t rank : ranks) REQUIRE(is_gone(rank));
 }
 
+TEST_CASE("what fails after a signal is reported", "[launch][quick]") {
+  const Directory directory;
+  const ChildProcess launcher = start_launcher("cannot save", 2, directory);
+  for (const int rank : {0, 1}) (void)await_pid(rank, directory);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // from there to pause()
+  kill(launcher.pid, SIGINT);
+  REQUIRE(exit_code_of(launcher) == 8);
+  char text[4096] = {};
+  REQUIRE(read(launcher.error.get(), text, sizeof text - 1) > 0);
+  CAPTURE(text);
+  REQUIRE(contains(text, ": cannot save"));
+}
+
+TEST_CASE("a rank that was interrupted and ended well interrupts the job", "[launch][quick]") {
+  const Directory directory;
+  const JobResult result = supervise(job("one is interrupted", 3, directory));
+  CAPTURE(result.report);
+  REQUIRE(result.exit_code == 130);
+  REQUIRE(contains(result.report, "interrupted"));
+}
+
+TEST_CASE("ranks that flood their output do not make the launcher deaf", "[launch][quick]") {
+  const Directory directory;
+  const bool read_on = GENERATE(true, false);
+  CAPTURE(read_on);
+  ChildProcess launcher = start_launcher("floods", 2, directory);
+  const pid_t ranks[] = {await_pid(0, directory), await_pid(1, directory)};
+  std::thread reader([&] {
+    char bytes[4096];
+    while (read_on && read(launcher.output.get(), bytes, sizeof bytes) > 0) {
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for a pipe to fill up
+  kill(launcher.pid, SIGINT);
+  REQUIRE(exit_code_of(launcher) == 130);
+  reader.join();
+  for (const pid_t rank : ranks) REQUIRE(is_gone(rank));
+}
+
 TEST_CASE("a program that does not exist is named", "[launch][quick]") {
   const Directory directory;
   SupervisorOptions options = job("", 2, directory);
@@ -291,7 +348,7 @@ TEST_CASE("launch calls the function on every rank", "[launch][quick]") {
   REQUIRE(read_file(directory.path + "/rank1.log").find("launch returned 0") != std::string::npos);
   const JobResult result = supervise(job("launch throws", 2, directory));
   CAPTURE(result.report);
-  REQUIRE(result.exit_code == 5);
+  REQUIRE(result.exit_code == 1);
   REQUIRE(contains(result.report, "[rank 1] ended with exit code 1 in backward, step 3"));
   REQUIRE(contains(result.report, "loss is NaN"));
   REQUIRE(contains(read_file(directory.path + "/rank0.log"), "rank 1 failed: loss is NaN"));
