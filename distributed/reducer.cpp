@@ -1,5 +1,6 @@
 #include "distributed/reducer.h"
 
+#include <bit>
 #include <map>
 #include <random>
 
@@ -66,7 +67,10 @@ void Reducer::plan(const std::vector<int>& order) {
       const Shape& shape = parameters_[arena.parameters[k]].second.shape();
       views_[arena.parameters[k]] = arena.flat.as_strided(shape, contiguous_strides(shape), arena.offsets[k]);
     }
-  std::vector<int64_t> layout{static_cast<int64_t>(identity_)};
+  // Ranks that weight or compress their gradients in another way must not add them up either.
+  const std::string hook = options_.comm_hook.target_type().name();
+  std::vector<int64_t> layout{static_cast<int64_t>(identity_), std::bit_cast<int64_t>(options_.usual_samples),
+                              static_cast<int64_t>(hash_of(hook.data(), hook.size()))};
   for (BucketRange& range : plan_buckets(arenas_, order, options_.caps)) {
     for (const int i : range.parameters) buckets_of_[i].push_back(static_cast<int>(buckets_.size()));
     layout.insert(layout.end(), {range.arena, range.begin, range.end});
@@ -140,10 +144,15 @@ void Reducer::mark_ready(int parameter) {
   launch_ready(*pass);
 }
 
-// A user may have dropped or replaced a gradient, and backward then made a new one.
+// A user may have dropped or replaced a gradient, and backward then made a new one, or none.
 void Reducer::take_into_arena(int parameter) {
   const auto& [name, tensor] = parameters_[parameter];
   const Tensor grad = tensor.grad(), &view = views_[parameter];
+  if (!grad.defined()) {
+    fill_(view, 0);
+    tensor.set_grad(view);
+    return;
+  }
   if (grad.raw_data() == view.raw_data() && grad.is_contiguous()) return;
   CHECK(grad.dtype() == view.dtype() && grad.device() == view.device(), "distributed_data_parallel: ", name, " is now ",
         grad.dtype(), " on ", grad.device(), ", but was ", view.dtype(), " on ", view.device(),
@@ -207,9 +216,12 @@ void Reducer::scale(const Tensor& x, double factor) const {
   if (factor != 1) kernels::affine(x, x, factor, 0);
 }
 
+// In the middle of backward: of what is saved in the graph, buffers for example, nothing may change.
 void Reducer::learn_usual_samples() {
   if (usual_samples_ > 0) return;
-  const double mean = exchange_.run(samples_, flag_, options_for(-1, sample_counts_)).samples / group_.size();
+  const Tensor sum = full({}, samples_, {.dtype = DType::Float64});
+  group_.all_reduce(sum, ReduceOp::Sum, options_for(-1, sample_counts_)).wait();
+  const double mean = sum.item<double>() / group_.size();
   usual_samples_ = mean > 0 ? mean : 1;
 }
 
@@ -246,6 +258,9 @@ void Reducer::finish(bool reached) {
     give_up(str("backward reached ", parameters_[ready_order_.front()].first, " in step ", step_, " on rank ",
                 group_.rank(), ", but no output of the wrapper is part of the loss, so gradients would not be ",
                 "averaged. Call the wrapper, not the module in it; or backward under no_sync()"));
+  for (size_t b = next_; b < buckets_.size(); ++b)
+    if (buckets_[b].pending > 0)
+      for (const int parameter : buckets_[b].range.parameters) take_into_arena(parameter);
   while (next_ < buckets_.size()) launch(false);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].work.wait();

@@ -38,7 +38,7 @@ namespace ringgrad {
 
 struct ReducerOptions {
   BucketCaps caps = {};
-  CommHook comm_hook = {};  // undefined: plain average
+  CommHook comm_hook = {};  // undefined: plain average. The same on all ranks, which compare its type
   // Throw when a gradient is NaN or infinite, naming rank and parameter: on the CPU at once, on a GPU see
   // Note [Not finite]. Off where a loss scale makes that normal.
   bool check_finite = true;
@@ -52,8 +52,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // Lays the gradients into arenas so that those of the parameters in this order lie one after the other.
   using LayOut = std::function<std::vector<GradArena>(const std::vector<int>& ready_order)>;
 
-  // Collective. `parameters` are leaves that require grad, the same on all ranks; `buffers` are averaged after every
-  // step. The group must outlive this.
+  // Collective. `parameters` are leaves that require grad, the same on all ranks; `buffers` are brought together after
+  // every step (step_exchange.h). The group must outlive this.
   Reducer(ProcessGroup& group, NamedParameters parameters, std::vector<Tensor> buffers, LayOut lay_out,
           ReducerOptions options);
 

@@ -1,7 +1,5 @@
 #include "distributed/step_exchange.h"
 
-#include <cmath>
-
 #include "core/check.h"
 #include "core/factory.h"
 #include "core/kernels.h"
@@ -12,8 +10,23 @@ namespace {
 // f(array, numel) with the buffer's elements in their own type; the buffer is contiguous.
 template <class F>
 void visit_elements(const Tensor& buffer, F&& f) {
-  if (buffer.dtype() == DType::Int64) return f(buffer.data<int64_t>(), buffer.numel());
-  visit_floating("step_exchange", buffer.dtype(), [&]<class T>() { f(buffer.data<T>(), buffer.numel()); });
+  visit_dtype("step_exchange", buffer.dtype(), [&]<class T>() { f(buffer.data<T>(), buffer.numel()); });
+}
+
+template <class T>
+double to_double(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<double>(x);
+  else
+    return static_cast<double>(static_cast<Accumulator<T>>(x));
+}
+
+template <class T>
+T from_double(double x) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(x);
+  else
+    return static_cast<T>(static_cast<Accumulator<T>>(x));
 }
 
 }  // namespace
@@ -42,6 +55,13 @@ void StepExchange::visit_on_device(F&& f) {
   }
 }
 
+// What this rank's part of a buffer counts in the sum: nothing where it has seen no samples, whatever stands there (0 ·
+// infinity is no zero).
+double StepExchange::weight_of(const Tensor& buffer, double samples) const {
+  if (is_floating(buffer.dtype())) return samples;
+  return group_.rank() == 0 ? 1 : 0;
+}
+
 StepExchange::Sum StepExchange::run(double samples, bool flag, const CollectiveOptions& options) {
   auto* packed = packed_.data<double>();
   packed[0] = samples;
@@ -49,14 +69,17 @@ StepExchange::Sum StepExchange::run(double samples, bool flag, const CollectiveO
   double* next = packed + 2;
   for (const Tensor& buffer : buffers_) {
     if (buffer.device().is_cuda()) continue;
+    const double weight = weight_of(buffer, samples);
     visit_elements(buffer, [&]<class T>(const T* x, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) next[i] = samples * static_cast<double>(static_cast<Accumulator<T>>(x[i]));
+      for (int64_t i = 0; i < n; ++i) next[i] = weight == 0 ? 0 : weight * to_double(x[i]);
       next += n;
     });
   }
   visit_on_device([&](const Tensor& buffer, const Tensor& packed_part) {
+    const double weight = weight_of(buffer, samples);
+    if (weight == 0) return kernels::fill(packed_part, 0);
     kernels::copy(packed_part, buffer);
-    kernels::affine(packed_part, packed_part, samples, 0);
+    kernels::affine(packed_part, packed_part, weight, 0);
   });
   // The device's first: it goes on while the host's numbers travel.
   if (device_packed_) group_.all_reduce(device_packed_, ReduceOp::Sum, options).wait();
@@ -64,23 +87,18 @@ StepExchange::Sum StepExchange::run(double samples, bool flag, const CollectiveO
 
   const Sum sum{packed[0], packed[1] > 0};
   if (sum.samples <= 0) return sum;
+  const auto weights_of = [&](const Tensor& buffer) { return is_floating(buffer.dtype()) ? sum.samples : 1; };
   visit_on_device([&](const Tensor& buffer, const Tensor& packed_part) {
-    const double rounding = is_floating(buffer.dtype()) ? 0 : 0.5;  // of counters, by cutting off
-    kernels::affine(packed_part, packed_part, 1 / sum.samples, rounding);
+    kernels::affine(packed_part, packed_part, 1 / weights_of(buffer), 0);
     kernels::copy(buffer, packed_part);
     buffer.storage()->bump_version();
   });
   next = packed + 2;
   for (const Tensor& buffer : buffers_) {
     if (buffer.device().is_cuda()) continue;
+    const double weights = weights_of(buffer);
     visit_elements(buffer, [&]<class T>(T* x, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) {
-        const double mean = next[i] / sum.samples;
-        if constexpr (std::is_integral_v<T>)
-          x[i] = std::llround(mean);
-        else
-          x[i] = static_cast<T>(static_cast<Accumulator<T>>(mean));
-      }
+      for (int64_t i = 0; i < n; ++i) x[i] = from_double<T>(next[i] / weights);
       next += n;
     });
     buffer.storage()->bump_version();

@@ -17,12 +17,14 @@ class StepExchange {
     double samples = 0;  // over the ranks
     bool flag = false;   // some rank's was true
   };
-  // Collective. Each buffer becomes its mean over the ranks, weighted by their samples; buffers stay as they are where
-  // there are no samples at all. Moving averages are linear: the mean of the ranks' averages is the average that one
-  // rank would have kept of the mean statistics.
+  // Collective. Each floating buffer becomes its mean over the ranks, weighted by their samples; integers and booleans,
+  // of which there is no mean, become rank 0's (exact up to 2^53). Buffers stay as they are where there are no samples
+  // at all. Moving averages are linear: the mean of the ranks' averages is the average that one rank would have kept of
+  // the mean statistics.
   Sum run(double samples, bool flag, const CollectiveOptions& options);
 
  private:
+  double weight_of(const Tensor& buffer, double samples) const;
   // f(buffer, its part of device_packed_) for each buffer on CUDA.
   template <class F>
   void visit_on_device(F&& f);

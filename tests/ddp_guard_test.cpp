@@ -131,6 +131,19 @@ TEST_CASE("a rank that leaves out a backward is out of step, and named", "[ddp][
   }
 }
 
+TEST_CASE("ranks that weight or compress gradients in another way are out of step", "[ddp][quick]") {
+  const bool hooks = GENERATE(true, false);
+  const auto errors = errors_of(2, [&](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallelOptions options{.usual_samples = 4};
+    if (group.rank() == 1 && hooks) options.comm_hook = [](const GradBucket& b) { return b.average(b.flat); };
+    if (group.rank() == 1 && !hooks) options.usual_samples = 8;
+    DistributedDataParallel ddp(*net, group, options);
+    backward(ddp, group);
+  });
+  for (const std::string& error : errors) require_contains(error, "weight or compress gradients in another way");
+}
+
 TEST_CASE("an output that takes no part is no error, and evaluation communicates nothing", "[ddp][quick]") {
   const auto errors = errors_of(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);

@@ -244,25 +244,6 @@ TEST_CASE("a GAN's two wrapped networks, trained in turn and in one graph", "[dd
   CHECK(relative_difference(results[1], results[0]) < 1e-12);
 }
 
-TEST_CASE("running statistics are the weighted mean over the ranks after every step", "[ddp][quick]") {
-  struct Normed : nn::Module {
-    nn::BatchNorm2d bn{1};
-    Normed() { register_module("bn", bn); }
-    Tensor forward(const Tensor& x) override { return bn(x); }
-  };
-  run_ddp_ranks(2, [](ProcessGroup& group) {
-    const auto net = make_net<Normed>(3, DType::Float32);
-    DistributedDataParallel ddp(*net, group);
-    const int64_t n = group.rank() == 0 ? 3 : 1;
-    const Tensor x = full({n, 1, 1, 2}, group.rank() == 0 ? 1 : 5);
-    for (int step = 0; step < 2; ++step) mean(ddp(x)).backward();
-    // Each step: 0.9 old + 0.1 batch mean, (3 · 1 + 1 · 5) / 4 = 2.
-    must(std::abs(net->bn.running_mean.item<float>() - 0.38) < 1e-6, "running mean");
-    must(net->bn.num_batches_tracked.item<int64_t>() == 2, "counters stay whole numbers");
-    ddp.check_identical();
-  });
-}
-
 TEST_CASE("a dropped gradient comes back into the arena", "[ddp][quick]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64);
@@ -273,6 +254,37 @@ TEST_CASE("a dropped gradient comes back into the arena", "[ddp][quick]") {
     for (const Tensor& parameter : ddp.parameters()) parameter.set_grad({});
     cross_entropy(ddp(x), target).backward();
     must(to_vector<double>(net->middle.weight.grad()) == first, "the same gradient again");
+  });
+}
+
+TEST_CASE("a dropped gradient comes back where only other ranks reach the parameter", "[ddp][quick]") {
+  struct Branch : nn::Module {
+    nn::Linear body{6, 8}, often{8, 3}, rarely{8, 3};
+    bool rare = false;
+    Branch() {
+      register_module("body", body);
+      register_module("often", often);
+      register_module("rarely", rarely);
+    }
+    Tensor forward(const Tensor& x) override { return rare ? rarely(body(x)) : often(body(x)); }
+  };
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Branch>(3, DType::Float64), alone = make_net<Branch>(3, DType::Float64);
+    DistributedDataParallel ddp(*net, group);
+    net->rare = alone->rare = group.rank() == 0;
+    const auto [x, target] = samples({6}, 3, DType::Float64, 0, 8, group.rank(), 2);
+    cross_entropy((*alone)(x), target).backward();
+    const auto head = [&](Branch& branch) {
+      return to_vector<double>((branch.rare ? branch.rarely : branch.often).weight.grad());
+    };
+    auto half = head(*alone);  // the other rank's part is zero
+    for (double& g : half) g /= 2;
+    for (int step = 0; step < 3; ++step) {
+      for (const Tensor& parameter : ddp.parameters()) parameter.set_grad({});
+      cross_entropy(ddp(x), target).backward();
+      must(net->rarely.weight.grad().defined() && net->often.weight.grad().defined(), "every gradient is there");
+      must(relative_difference(head(*net), half) < 1e-12, "the average of one rank's gradient and nothing");
+    }
   });
 }
 

@@ -1,0 +1,95 @@
+// A module's buffers under DistributedDataParallel: running statistics are averaged at the end of every step, never in
+// the middle of backward; integers are rank 0's.
+#include <cmath>
+
+#include "tests/catch.h"
+#include "tests/ddp_ranks.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+TEST_CASE("running statistics are the weighted mean over the ranks after every step", "[ddp][quick]") {
+  struct Normed : nn::Module {
+    nn::BatchNorm2d bn{1};
+    Normed() { register_module("bn", bn); }
+    Tensor forward(const Tensor& x) override { return bn(x); }
+  };
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Normed>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    const int64_t n = group.rank() == 0 ? 3 : 1;
+    const Tensor x = full({n, 1, 1, 2}, group.rank() == 0 ? 1 : 5);
+    for (int step = 0; step < 2; ++step) mean(ddp(x)).backward();
+    // Each step: 0.9 old + 0.1 batch mean, (3 · 1 + 1 · 5) / 4 = 2.
+    must(std::abs(net->bn.running_mean.item<float>() - 0.38) < 1e-6, "running mean");
+    must(net->bn.num_batches_tracked.item<int64_t>() == 2, "counters stay whole numbers");
+    ddp.check_identical();
+  });
+}
+
+TEST_CASE("buffers that the graph has saved stay as they are until backward is over", "[ddp][quick]") {
+  struct Frozen : nn::Module {
+    nn::Conv2d conv{1, 2, 3};
+    nn::BatchNorm2d bn{2};
+    Frozen() {
+      register_module("conv", conv);
+      register_module("bn", bn);
+    }
+    Tensor forward(const Tensor& x) override { return bn(conv(x)); }
+  };
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Frozen>(3, DType::Float64);
+    DistributedDataParallel ddp(*net, group);  // the usual number of samples is learned in the first backward
+    net->bn.eval();
+    const Tensor x = full({2, 1, 4, 4}, 1 + group.rank(), {.dtype = DType::Float64});
+    for (int step = 0; step < 2; ++step) mean(ddp(x)).backward();
+    must(net->conv.weight.grad().defined(), "a gradient");
+    ddp.check_identical();
+  });
+}
+
+TEST_CASE("a rank without samples leaves no mark in the buffers, whatever its own hold", "[ddp][quick]") {
+  struct Tracked : nn::Module {
+    nn::Linear fc{6, 3};
+    Tensor largest = zeros({1});
+    Tracked() {
+      register_module("fc", fc);
+      register_buffer("largest", largest);
+    }
+    Tensor forward(const Tensor& x) override { return fc(x); }
+  };
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Tracked>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    if (group.rank() == 0) {
+      fill_(net->largest, 7);
+      const auto [x, target] = samples({6}, 3, DType::Float32, 0, 4);
+      cross_entropy(ddp(x), target).backward();
+    } else {
+      fill_(net->largest, -INFINITY);
+      must(ddp.shadow_step(), "rank 0 has samples");
+    }
+    must(net->largest.item<float>() == 7, "rank 0's");
+  });
+}
+
+TEST_CASE("buffers of integers and booleans become rank 0's", "[ddp][quick]") {
+  const DType dtype = GENERATE(DType::Int64, DType::Int32, DType::UInt8, DType::Bool);
+  struct Counted : nn::Module {
+    nn::Linear fc{6, 3};
+    Tensor count;
+    explicit Counted(DType dtype) : count(zeros({2}, {.dtype = dtype})) {
+      register_module("fc", fc);
+      register_buffer("count", count);
+    }
+    Tensor forward(const Tensor& x) override { return fc(x); }
+  };
+  run_ddp_ranks(3, [&](ProcessGroup& group) {
+    const auto net = make_net<Counted>(3, DType::Float32, dtype);
+    DistributedDataParallel ddp(*net, group);
+    const auto [x, target] = samples({6}, 3, DType::Float32, 0, 12, group.rank(), 3);
+    fill_(net->count, group.rank() == 0 ? 1 : 0);
+    cross_entropy(ddp(x), target).backward();
+    must(to_vector<double>(to(net->count, DType::Float64)) == std::vector<double>{1, 1}, "rank 0's");
+  });
+}
