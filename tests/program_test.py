@@ -53,6 +53,13 @@ class Program(ProgramCase):
         self.run_program("eval", "run/model.safetensors", "--model", "cnn", code=4)
         self.run_program("eval", "nothing.safetensors", code=4)
 
+    def test_a_checkpoint_of_another_model_is_bad_data(self):
+        self.short_run("run", 1)
+        self.run_program("data", "make", "shapes")
+        for words in (["--data", "shapes"], ["--model", "resnet20"]):
+            done = self.run_program("eval", "run", *words, code=4)
+            self.assertIn("run/model.safetensors does not fit", done.stderr)
+
     # ---- training ------------------------------------------------------------------------------------------------
 
     def test_json_is_one_document_and_the_run_is_complete(self):
@@ -215,7 +222,69 @@ class Program(ProgramCase):
     def test_ranks_that_all_lack_the_data_say_so(self):
         done = self.run_program("train", "--data", "mnist", "--data-dir", "nowhere", "--ranks", "2", code=4)
         self.assertIn("ringgrad data get mnist", done.stderr)
+        self.assertEqual(done.stderr.count("ringgrad data get mnist"), 1, done.stderr)  # not once per rank
         self.assertFalse((self.dir / "runs/0001-mnist-cnn").exists())
+
+    def test_sync_bn_needs_an_image_on_every_rank(self):
+        done = self.run_program("train", "--batch", "11998", "--ranks", "7", "--sync-bn", "--out", "run", code=2)
+        self.assertIn("the last batch has 2 for 7 ranks", done.stderr)
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_a_full_disk_names_itself_among_ranks(self):
+        limited = (f'ulimit -f 64; trap "" XFSZ; exec "{PROGRAM}" train --batch 32 --ranks 2 --max-steps 3 --transport tcp '
+                   '--out run')
+        done = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, cwd=self.dir,
+                              env={**os.environ, "RINGGRAD_DATA_DIR": self.shared})
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertIn("failed (exit 8", done.stderr)
+
+    def test_a_damaged_checkpoint_among_ranks_is_not_recommended(self):
+        self.short_run("run", 2, "--ranks", "2")
+        checkpoint = self.dir / "run/checkpoint.safetensors"
+        checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+        done = self.run_program("train", "--resume", "run", "--ranks", "2", code=4)
+        self.assertNotIn("resume:", done.stderr)
+
+    def test_an_interrupt_whose_save_fails_is_a_failure(self):
+        child = self.start("train", "--batch", "32", "--epochs", "50", "--ranks", "2", "--out", "run", "--save-every", "5")
+        self.wait_for("run/checkpoint.safetensors")
+        shutil.rmtree(self.dir / "run", ignore_errors=True)
+        shutil.rmtree(self.dir / "run", ignore_errors=True)  # a checkpoint may have come in between
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 8, err)
+        self.assertIn("run/checkpoint.safetensors", err)
+
+    def test_an_early_interrupt_leaves_the_directory_free(self):
+        for ranks in ("1", "2"):
+            child = self.start("train", "--batch", "32", "--ranks", ranks, "--out", "run")
+            self.wait_for("run/config.json")
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=60)
+            self.assertEqual(child.returncode, 130, err)
+            # Nothing is left, or a checkpoint to go on from.
+            self.assertEqual((self.dir / "run").exists(), (self.dir / "run/checkpoint.safetensors").exists(), err)
+            shutil.rmtree(self.dir / "run", ignore_errors=True)
+
+    def test_evaluation_can_be_interrupted(self):
+        common = ["--data", "digits", "--model", "resnet20", "--batch", "32", "--max-steps", "1", "--save-every", "1", "--out"]
+        for ranks in ("1", "2"):
+            child = self.start("train", *common, ranks, "--ranks", ranks)
+            self.wait_for(ranks + "/checkpoint.safetensors")
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=60)
+            self.assertEqual(child.returncode, 130, err)
+            self.assertIn("--resume " + ranks, out + err)
+            self.assertNotIn("test accuracy", out)
+
+    def test_an_interrupted_rank_interrupts_the_job(self):
+        child = self.start("train", "--batch", "32", "--epochs", "50", "--ranks", "2", "--save-every", "5", "--out", "run")
+        self.wait_for("run/checkpoint.safetensors")
+        ranks = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        os.kill(int(ranks[1]), signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 130, err)
+        self.assertIn("--resume run", out + err)
 
     def test_a_launcher_starts_training_unchanged(self):
         done = self.run_program("launch", "-n", "3", "--", str(PROGRAM), "train", "--batch", "96", "--max-steps", "4",
@@ -234,6 +303,7 @@ class Program(ProgramCase):
             self.assertEqual(len(rows[row]["memory_bytes"]), 2)
             self.assertGreater(rows[row]["moved_bytes"], 0)
         self.run_program("bench", "ddp", "--ranks", "3", "--force", code=2)
+        self.run_program("bench", "ddp", "--model", "nosuch", "--force", code=2)
         self.run_program("bench", "ddp", "--ranks", "64", "--batch", "64", code=2)
 
     # ---- the other commands ------------------------------------------------------------------------------------------
@@ -245,6 +315,16 @@ class Program(ProgramCase):
         done = self.run_program("launch", "-n", "2", "--", "sh", "-c", "[ $RANK = 0 ] || kill -9 $$; sleep 60", code=5)
         self.assertTrue(done.stderr.startswith("[rank 1] was killed by signal 9 (Killed)"), done.stderr)
         self.assertIn("failed (exit 5: a rank died)", done.stderr)
+        done = self.run_program("launch", "-n", "3", "--", "sh", "-c", "exit 7", code=7)
+        self.assertTrue(done.stderr.endswith("ringgrad: failed (exit 7)\n"), done.stderr)  # another program's own meaning
+
+    def test_ranks_that_flood_their_output_can_be_interrupted(self):
+        child = subprocess.Popen([PROGRAM, "launch", "-n", "2", "--", "yes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(0.5)  # for the pipe, which nobody reads, to fill up
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(child.wait(timeout=30), 130)
+        for pipe in (child.stdout, child.stderr):
+            pipe.close()
 
     def test_launch_refuses_what_cannot_be(self):
         self.run_program("launch", "--", "true", code=2)
@@ -276,6 +356,9 @@ class Program(ProgramCase):
         self.assertIn("# Out of bounds values : 0 OK", table)
         self.run_program("bench", "allreduce", "--algorithm", "tree", code=2)
         self.run_program("bench", "allreduce", "--transport", "pigeon", code=2)
+        self.run_program("bench", "allreduce", "--transport", "tcp", "--algorithm", "shared", code=2)
+        self.run_program("bench", "allreduce", "-b", "64", "-e", "8", code=2)
+        self.run_program("bench", "allreduce", code=2, env={"RINGGRAD_TIMEOUT": "abc"})
 
     def test_predict(self):
         self.short_run("run", 30)

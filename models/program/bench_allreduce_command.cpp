@@ -15,6 +15,7 @@
 #include "core/factory.h"
 #include "distributed/launch.h"
 #include "distributed/reduction.h"
+#include "distributed/reduction_log.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
@@ -25,8 +26,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kBoundFrom = 1 << 20;  // below, the bound would measure how threads meet
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Ranks and threads stay on a core of their own, as mpirun puts them: two on one core would measure the scheduler.
 void stay_on_core(int i) {
@@ -274,8 +273,16 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
                      "'; auto, gather, exchange, ring, segmented or shared");
   if (options.transport != "auto" && options.transport != "shm" && options.transport != "tcp")
     throw UsageError("bench allreduce: no transport '" + options.transport + "'; auto, shm or tcp");
-  return launch([&] { measure(options); },
-                {.num_processes = options.ranks, .channel = options.transport, .algorithm = algorithm->second});
+  if (options.transport == "tcp" && algorithm->second == Algorithm::SharedMemory)
+    throw UsageError("bench allreduce: --algorithm shared works in memory that ranks share, not over --transport tcp");
+  if (sizes(options).empty())
+    throw UsageError(fmt::format("bench allreduce: no size from -b {} to -e {}; expected the first to be smaller",
+                                 options.min_bytes, options.max_bytes));
+  const int code =
+      launch([&] { measure(options); },
+             {.num_processes = options.ranks, .channel = options.transport, .algorithm = algorithm->second});
+  if (code != kOk) message(failure_line(code));
+  return code;
 }
 
 }  // namespace ringgrad::program

@@ -80,7 +80,8 @@ nlohmann::json measure_in_processes(const BenchDdpOptions& options, const std::s
                  "--bucket-mb",
                  fmt::format("{}", options.bucket_mb)};
   const JobResult result = supervise(job);
-  if (result.exit_code != kOk) throw DistributedError(fmt::format("bench ddp: row {}: {}", row, result.report));
+  if (result.exit_code != kOk)
+    throw JobFailed(result.exit_code, fmt::format("bench ddp: row {}: {}", row, result.report));
   return nlohmann::json::parse(std::ifstream(file));
 }
 

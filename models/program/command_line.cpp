@@ -1,6 +1,8 @@
 // The command line: the only file that includes CLI11.
 #include <CLI/CLI.hpp>
 
+#include "core/error.h"
+#include "distributed/rendezvous.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
@@ -287,6 +289,11 @@ int run_command_line(int argc, char** argv) {
     throw UsageError(explain(app, error, argc, argv));
   }
   configure_console(console);
+  try {
+    (void)default_timeout();
+  } catch (const Error& error) {  // RINGGRAD_TIMEOUT is as good as an option
+    throw UsageError(error.what());
+  }
   return run();
 }
 

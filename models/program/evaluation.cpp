@@ -9,6 +9,7 @@
 #include "data/catalog.h"
 #include "data/data_loader.h"
 #include "distributed/job_status.h"
+#include "models/program/interrupt.h"
 
 namespace ringgrad::program {
 namespace {
@@ -17,11 +18,15 @@ constexpr int64_t kEvaluationBatch = 100;  // no more memory than training; larg
 
 void sum_over_ranks(ProcessGroup& group, Evaluation& evaluation) {
   const Tensor loss = full({}, evaluation.loss, {.dtype = DType::Float64});
-  const Tensor counts = tensor(evaluation.confusion);
+  std::vector<int64_t> numbers = evaluation.confusion;
+  numbers.push_back(evaluation.interrupted);
+  const Tensor counts = tensor(numbers);
   group.all_reduce(loss).wait();
   group.all_reduce(counts).wait();
   evaluation.loss = loss.item<double>();
   evaluation.confusion = to_vector<int64_t>(counts);
+  evaluation.interrupted = evaluation.confusion.back() > 0;
+  evaluation.confusion.pop_back();
 }
 
 }  // namespace
@@ -40,6 +45,7 @@ Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageT
   Evaluation evaluation;
   evaluation.confusion.resize(classes * classes);
   for (const Batch& batch : loader) {
+    if ((evaluation.interrupted = interrupted() != 0)) break;
     const Tensor logits = to(model(to(to(batch.data, device), dtype)), DType::Float32);
     const auto target = to_vector<int64_t>(batch.target), answer = to_vector<int64_t>(argmax(logits, 1));
     evaluation.loss += cross_entropy(logits, to(batch.target, device), {.reduction = Reduction::Sum}).item<float>();
@@ -51,8 +57,8 @@ Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageT
     for (int64_t answer = 0; answer < classes; ++answer)
       evaluation.total += evaluation.confusion[label * classes + answer];
   }
-  CHECK(evaluation.total == dataset.size(), "evaluate: ", evaluation.total, " images were counted, expected ",
-        dataset.size());
+  CHECK(evaluation.interrupted || evaluation.total == dataset.size(), "evaluate: ", evaluation.total,
+        " images were counted, expected ", dataset.size());
   evaluation.loss /= static_cast<double>(std::max<int64_t>(evaluation.total, 1));
   return evaluation;
 }

@@ -14,6 +14,7 @@ namespace ringgrad::program {
 struct Evaluation {
   double loss = 0;  // mean over the images
   int64_t correct = 0, total = 0;
+  bool interrupted = false;        // a signal asked some rank to stop: the numbers are of a part of the images
   std::vector<int64_t> confusion;  // [classes · classes], row: the label, column: the answer
   double accuracy() const { return total ? static_cast<double>(correct) / static_cast<double>(total) : 0; }
 };

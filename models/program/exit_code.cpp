@@ -2,6 +2,8 @@
 
 #include <new>
 
+#include <fmt/format.h>
+
 #include "core/environment.h"
 #include "core/error.h"
 #include "distributed/child_process.h"
@@ -37,8 +39,11 @@ const char* describe(int code) {
   }
 }
 
+std::string failure_line(int code) { return fmt::format("ringgrad: failed (exit {}: {})", code, describe(code)); }
+
 int exit_code_of(const std::exception& error) {
   const auto is = [&]<class Type>() { return dynamic_cast<const Type*>(&error) != nullptr; };
+  if (const auto* job = dynamic_cast<const JobFailed*>(&error)) return job->exit_code;
   if (is.template operator()<UsageError>() || is.template operator()<EnvironmentError>()) return kUsage;
   if (is.template operator()<AddressInUseError>() || is.template operator()<ExecuteError>()) return kEnvironment;
   if (is.template operator()<TimeoutError>() || is.template operator()<OutOfStepError>()) return kOutOfStep;

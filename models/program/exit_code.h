@@ -19,7 +19,8 @@ enum ExitCode : int {
   kInterrupted = 130,  // Ctrl-C, after saving
 };
 
-const char* describe(int code);  // "a data set or checkpoint is missing or damaged"
+const char* describe(int code);      // "a data set or checkpoint is missing or damaged"
+std::string failure_line(int code);  // "ringgrad: failed (exit 5: a rank died)"
 
 // A mistake on the command line; the message is printed as it is.
 struct UsageError : std::exception {
@@ -28,6 +29,15 @@ struct UsageError : std::exception {
 
  private:
   std::string message_;
+};
+
+// A job of ranks that ended badly, with the code and the words of its first cause.
+struct JobFailed : std::exception {
+  JobFailed(int code, std::string report) : exit_code(code), report(std::move(report)) {}
+  const char* what() const noexcept override { return report.c_str(); }
+
+  int exit_code;
+  std::string report;
 };
 
 // The code for an exception that reached main.

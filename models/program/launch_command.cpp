@@ -1,5 +1,6 @@
 // `ringgrad launch`: any program on several ranks.
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 
@@ -39,8 +40,13 @@ int launch_program(const LaunchCommandOptions& options) {
   job.log_directory = options.log_directory;
   const JobResult result = supervise(job);
   std::cerr << result.report;
-  if (result.exit_code != kOk)
-    std::cerr << fmt::format("ringgrad: failed (exit {}: {})\n", result.exit_code, describe(result.exit_code));
+  // Other exit codes mean whatever the program that was started means by them.
+  if (result.exit_code == kRankDied || result.exit_code == kOutOfStep)
+    std::cerr << failure_line(result.exit_code) << '\n';
+  else if (result.exit_code > 128)
+    std::cerr << fmt::format("ringgrad: failed (exit {}: {})\n", result.exit_code, strsignal(result.exit_code - 128));
+  else if (result.exit_code != kOk)
+    std::cerr << fmt::format("ringgrad: failed (exit {})\n", result.exit_code);
   return result.exit_code;
 }
 

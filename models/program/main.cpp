@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "core/error.h"
 #include "distributed/job_status.h"
 #include "models/program/commands.h"
 #include "models/program/exit_code.h"
@@ -12,9 +13,11 @@ int main(int argc, char** argv) {
     return run_command_line(argc, argv);
   } catch (const std::exception& error) {
     const int code = exit_code_of(error);
+    // A launcher says it once for all ranks.
+    ringgrad::report_failure(ringgrad::failure_of(std::current_exception()),
+                             dynamic_cast<const ringgrad::DistributedError*>(&error) != nullptr);
     if (!ringgrad::launcher_knows_failure())
-      std::cerr << "ringgrad: " << error.what() << "\nringgrad: failed (exit " << code << ": " << describe(code)
-                << ")\n";
+      std::cerr << "ringgrad: " << error.what() << '\n' << failure_line(code) << '\n';
     if (std::getenv("RINGGRAD_DEBUG")) throw;  // for a debugger's backtrace
     return code;
   }

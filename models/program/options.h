@@ -75,7 +75,7 @@ struct LaunchCommandOptions {
 struct BenchAllReduceOptions {
   int ranks = 2;
   std::string transport = "auto";                          // shm, tcp
-  std::string algorithm = "auto";                          // gather, ring, segmented, shared
+  std::string algorithm = "auto";                          // gather, exchange, ring, segmented, shared
   uint64_t min_bytes = 0, max_bytes = uint64_t{64} << 20;  // min 0: the sizes 1 KiB, 64 KiB, 1, 4, 25 and 64 MiB
   int factor = 2;
   double seconds = 0.5;  // for each size

@@ -97,6 +97,15 @@ std::string as_words(const DivisionOptions& d) {
                      d.device);
 }
 
+void check_sync_bn(const TrainOptions& options, int64_t images, int64_t batch, int ranks) {
+  const int64_t last = images % batch;
+  if (options.sync_bn.value_or(false) && last > 0 && last < ranks)
+    throw UsageError(fmt::format(
+        "--sync-bn needs an image on every rank, and of {} images in batches of {} the last batch has {} for "
+        "{} ranks; choose another --batch, or leave --sync-bn out",
+        images, batch, last, ranks));
+}
+
 int replicas_for(const TrainOptions& options) {
   if (options.parallel != "dp") return 1;
   return options.ranks > 0 ? options.ranks : 2;

@@ -33,6 +33,9 @@ std::string as_words(const DivisionOptions& division);  // "--parallel ddp --ran
 int ranks_for(const TrainOptions& options, int64_t batch);
 // Throws UsageError, with the nearest values that do, unless the batch divides by the ranks.
 void check_divisible(int64_t batch, int ranks);
+// Throws UsageError where --sync-bn would leave a rank without an image in the last batch of an epoch: it cannot take
+// part in the layers' sums.
+void check_sync_bn(const TrainOptions& options, int64_t images, int64_t batch, int ranks);
 
 // How ranks meet that train: by --backend, and on the GPU that --device names, if it names one.
 LaunchOptions launch_options_for(const TrainOptions& options);

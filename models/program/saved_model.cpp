@@ -64,7 +64,7 @@ SavedModel load_model(const std::string& path, const std::string& model, const s
     if (loaded.module->load_state_dict(saved.tensors).stripped_module_prefix)
       message("note    " + file.string() + ": all names begin with \"module.\" (PyTorch's DistributedDataParallel), " +
               "which was left out");
-  } catch (const ShapeError& error) {
+  } catch (const Error& error) {
     throw DataError(
         str("load: ", file.string(), " does not fit ", loaded.model, " for ", loaded.data, ": ", error.what()));
   }

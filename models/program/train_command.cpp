@@ -124,8 +124,8 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
 
   const auto tested = [&] {
     Evaluation test = evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group);
-    CHECK(std::isfinite(test.loss), "train: the loss on the test images is ", test.loss, " after step ",
-          training.step(), ": the run diverged. A smaller --lr, --warmup or --clip-norm helps");
+    CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ", test.loss,
+          " after step ", training.step(), ": the run diverged. A smaller --lr, --warmup or --clip-norm helps");
     return test;
   };
 
@@ -163,10 +163,12 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
         last->hash = training.distributed()->check_identical();
       }
       last->test = tested();
+      if (last->test.interrupted) return run ? stopped_by_signal(*run, training) : kOk;
       if (run) report_epoch(*run, training, *last);
     }
   }
   const Evaluation test = last ? last->test : tested();
+  if (test.interrupted) return run ? stopped_by_signal(*run, training) : kOk;
   const uint64_t hash = last && last->hash ? *last->hash : group ? training.distributed()->check_identical() : 0;
   if (!run) return kOk;
   save_model(run->model(), training.model(), config.recipe);
@@ -219,6 +221,7 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   TrainOptions own = options;
   if (group.device().is_cuda()) own.device = str(group.device());
   check_divisible(config.recipe.batch, group.size());
+  check_sync_bn(options, data.train_set.size(), config.recipe.batch, group.size());
   if (!group.is_main_process()) return train_rank(own, config, data, nullptr, &group);
   say_division(config, division_of(options, group.size()));
   const char* path = std::getenv(kRunVariable);
@@ -226,13 +229,26 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   return train_rank(own, config, data, &run, &group);
 }
 
-// After a failure: what is left of the run.
-void leave(const TrainOptions& options, const RunDirectory& run) {
-  if (std::filesystem::exists(run.checkpoint()))
+// After a failure: what is left of the run. Ranks that were interrupted have said it themselves, and a checkpoint that
+// cannot be read is nothing to go on from.
+void leave(const TrainOptions& options, const RunDirectory& run, int code) {
+  const bool unreadable = code == kBadData && !options.resume.empty();
+  if (std::filesystem::exists(run.checkpoint()) && code < 128 && !unreadable)
     message(fmt::format("last checkpoint: {0}/checkpoint.safetensors · resume: ringgrad train --resume {0}",
                         run.path().string()));
-  else if (options.resume.empty())
+  else if (options.resume.empty() && !std::filesystem::exists(run.checkpoint()))
     run.discard();
+}
+
+int leaving_run(const TrainOptions& options, const RunDirectory& run, const std::function<int()>& body) {
+  try {
+    const int code = body();
+    if (code != kOk) leave(options, run, code);
+    return code;
+  } catch (const std::exception& error) {
+    leave(options, run, exit_code_of(error));
+    throw;
+  }
 }
 
 // Starts the ranks, waits for them, and says what is left of the run when they fail.
@@ -240,10 +256,8 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
   check_divisible(config.recipe.batch, ranks);
   const RunDirectory run = open_run(options, config, ranks);
   setenv(kRunVariable, run.path().c_str(), 1);
-  const int code = launch([] {}, {.num_processes = ranks});
-  if (code == kOk || code > 128) return code;
-  leave(options, run);
-  message(fmt::format("ringgrad: failed (exit {}: {})", code, describe(code)));
+  const int code = leaving_run(options, run, [&] { return launch([] {}, {.num_processes = ranks}); });
+  if (code != kOk && code < 128) message(failure_line(code));
   return code;
 }
 
@@ -273,14 +287,12 @@ int train(const TrainOptions& given) {
   }
   if (ranks > 1) return start_ranks(options, config, ranks);
   const Data data(config);
+  catch_interrupts();  // from here on there is a directory to clear away
   const RunDirectory run = open_run(options, config, 1);
-  try {
+  return leaving_run(options, run, [&] {
     say_division(config, division_of(options, 1));
     return train_rank(options, config, data, &run, nullptr);
-  } catch (...) {
-    leave(options, run);
-    throw;
-  }
+  });
 }
 
 }  // namespace ringgrad::program
