@@ -149,7 +149,7 @@ TEST_CASE("a call's signature tells apart what speed depends on", "[quick][autot
   CHECK(text(x) == "k float32[2,3,4,5]");
   CHECK(text(zeros({2}, {.dtype = DType::BFloat16}), Tensor()) == "k bfloat16[2] -");
   CHECK(text(blocked) == "k float32[2,3,4,5]blocked");
-  CHECK(text(empty_channels_last({2, 3, 4, 5}, {})) == "k float32[2,3,4,5]nhwc");
+  CHECK(text(empty({2, 3, 4, 5}, {.layout = Layout::ChannelsLast})) == "k float32[2,3,4,5]nhwc");
   CHECK(text(x.as_strided({2, 2}, {1, 7}, 0)) == "k float32[2,2](1,7)");
   CHECK(text(Conv2dOptions{.stride = 2, .padding = {0, 1}, .groups = 3}) == "k 2x2 0x1 1x1 3");
   CHECK(text(Pool2dOptions{.kernel = 3}, 0.5, true) == "k 3x3 0x0 0x0 yes 0.5 yes");

@@ -9,8 +9,6 @@
 #include "cuda_kernels/emulator/config.h"
 #include "data/resident_batches.h"
 #include "nn/nn.h"
-#include "nn/optim/grad_scaler.h"
-#include "nn/optim/master_weights.h"
 #include "tests/catch.h"
 #include "tests/emulator_util.h"
 
@@ -109,10 +107,12 @@ class Run {
     for (const auto& [name, tensor] : masters_ ? masters_->parameters() : model_->named_parameters())
       clipped.push_back(tensor);
     optim::clip_grad_norm_(clipped, 0.5);
-    if (scaled)
+    if (scaled) {
       scaler_.step(*optimizer_);
-    else
+      scaler_.update();
+    } else {
       optimizer_->step();
+    }
     if (masters_) masters_->publish();
     kernels::add(loss_sum_, loss_sum_, loss.detach());
   }

@@ -250,7 +250,7 @@ TEST_CASE("a rank that throws, exits or aborts is named with its words", "[fault
   const std::string who = "[rank " + std::to_string(culprit) + "] ";
   JobResult outcome = run("throws", place, culprit, 3, "auto", directory);
   CAPTURE(place, outcome.report);
-  REQUIRE(outcome.exit_code == 5);
+  REQUIRE(outcome.exit_code == 1);  // its own
   REQUIRE(outcome.report.rfind(who + "ended with exit code 1 in " + phase_of(place), 0) == 0);
   REQUIRE(contains(outcome.report, "bad batch"));
   outcome = run("exits", place, culprit, 3, "auto", directory);
@@ -267,11 +267,15 @@ TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and m
   REQUIRE(outcome.exit_code == 6);
   REQUIRE(contains(outcome.report, "rank 1 does not answer: it is stopped"));
 
-  std::thread goes_on([&] {  // the kernel keeps the signal for a process that has not been stopped yet
-    std::this_thread::sleep_for(milliseconds(500));
-    for (const pid_t pid : pids_of(directory)) kill(pid, SIGCONT);
+  std::atomic<bool> over = false;
+  std::thread goes_on([&] {  // again and again: on a busy machine nobody knows when the rank stops
+    while (!over) {
+      std::this_thread::sleep_for(milliseconds(500));
+      for (const pid_t pid : pids_of(directory)) kill(pid, SIGCONT);
+    }
   });
   const JobResult good = run("stops", "backward", 1, 3, channel, directory, "10");
+  over = true;
   goes_on.join();
   CAPTURE(good.report);
   REQUIRE(good.exit_code == 0);

@@ -1,6 +1,6 @@
 """What the tests of the program `ringgrad` share: they run it as a person would, and look at what it says and writes."""
 
-import hashlib, json, os, pathlib, shutil, struct, subprocess, sys, tempfile, unittest
+import hashlib, json, os, pathlib, shutil, struct, subprocess, sys, tempfile, time, unittest
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 
@@ -57,6 +57,25 @@ class ProgramCase(unittest.TestCase):
         return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir,
                                 env={**os.environ, "RINGGRAD_DATA_DIR": self.shared})
 
+    def wait_for(self, path):
+        deadline = time.time() + 60
+        while not (self.dir / path).exists() and time.time() < deadline:
+            time.sleep(0.01)
+
     # A run short enough for a test: `steps` steps of a small batch.
     def short_run(self, out, steps, *words):
         return self.run_program("train", "--batch", "32", "--epochs", "1", "--out", out, "--max-steps", str(steps), *words)
+
+
+class DigitsCase(ProgramCase):
+    """The generated digits are made once for all tests."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.mkdtemp(prefix="ringgrad-data-")
+        done = subprocess.run([PROGRAM, "data", "make", "digits", "--data-dir", cls.shared], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.shared)

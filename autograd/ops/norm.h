@@ -24,8 +24,8 @@ struct BatchNormOptions {
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
                   const Tensor& running_var, const BatchNormOptions& options = {});
 
-// Over the last dimensions, which have `normalized_shape` (Ba et al. 2016); weight, bias of that shape, in the dtype of x
-// or in float32 beside 16 bits, or undefined.
+// Over the last dimensions, which have `normalized_shape` (Ba et al. 2016); weight, bias of that shape, in the dtype of
+// x or in float32 beside 16 bits, or undefined.
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 

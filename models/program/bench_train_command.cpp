@@ -17,6 +17,7 @@
 
 #include "autograd/ops.h"
 #include "core/allocator.h"
+#include "core/check.h"
 #include "core/device_backend.h"
 #include "core/factory.h"
 #include "core/random.h"

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/autotune.h"
+#include "core/check.h"
 #include "core/kernels.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
