@@ -125,8 +125,7 @@ std::optional<Plan<Pass>> plan(Device device, const std::string& signature, cons
 Tensor filters_for(const Tensor& w, DType dtype, cudnnTensorFormat_t format) {
   const bool nhwc = format == CUDNN_TENSOR_NHWC;
   if (w.dtype() == dtype && (nhwc ? w.is_channels_last() : w.is_contiguous())) return w;
-  const TensorOptions options = {dtype, w.device()};
-  return nhwc ? empty_channels_last(w.shape(), options) : empty(w.shape(), options);
+  return empty(w.shape(), {dtype, w.device(), nhwc ? Layout::ChannelsLast : Layout::Strided});
 }
 
 bool fits_int(const Tensor& x) { return x.numel() > 0 && x.numel() <= INT_MAX; }
