@@ -151,10 +151,14 @@ std::string autotune_file(Device device) {
   std::string file = "autotune-" + device_backend(device.type).describe(device.index) + ".tsv";
   for (char& c : file)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-') c = '-';
-  if (const char* own = std::getenv("RINGGRAD_CACHE_DIR")) return own + ("/" + file);
-  if (const char* cache = std::getenv("XDG_CACHE_HOME")) return cache + ("/ringgrad/" + file);
-  const char* home = std::getenv("HOME");
-  return (home ? home : ".") + ("/.cache/ringgrad/" + file);
+  const auto folder = [](const char* variable) {  // empty means unset, as everywhere
+    const char* value = std::getenv(variable);
+    return std::string(value ? value : "");
+  };
+  if (const std::string own = folder("RINGGRAD_CACHE_DIR"); !own.empty()) return own + "/" + file;
+  if (const std::string cache = folder("XDG_CACHE_HOME"); !cache.empty()) return cache + "/ringgrad/" + file;
+  const std::string home = folder("HOME");
+  return (home.empty() ? "." : home) + "/.cache/ringgrad/" + file;
 }
 
 }  // namespace ringgrad

@@ -11,6 +11,11 @@ constinit const KernelBase* kernels_head = nullptr;
 std::atomic<std::optional<Provider>> of_process;
 constinit thread_local std::optional<Provider> of_thread;
 
+std::vector<std::string>& libraries(DeviceType device) {
+  static std::array<std::vector<std::string>, kDeviceTypes> all;
+  return all[static_cast<int>(device)];
+}
+
 }  // namespace
 
 const char* name(Provider provider) {
@@ -27,12 +32,6 @@ Provider preferred_provider(DeviceType device) {
   return device == DeviceType::CPU ? Provider::Native : Provider::Fastest;
 }
 
-namespace {
-std::vector<std::string>& libraries(DeviceType device) {
-  static std::array<std::vector<std::string>, kDeviceTypes> all;
-  return all[static_cast<int>(device)];
-}
-}  // namespace
 bool add_vendor_library(DeviceType device, const std::string& library) {
   libraries(device).push_back(library);
   return true;

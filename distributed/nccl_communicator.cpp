@@ -156,18 +156,15 @@ void NcclCommunicator::give_up(const Failure& failure) {  // caller holds mutex_
   host_->abort(failure.text, failure.kind);
 }
 
+// Where the device itself fails, asking it throws: that ends the group like any other failure.
 void NcclCommunicator::watch() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    while (!pending_.empty() && pending_.front()->is_done()) pending_.pop_front();
-    ncclResult_t state = ncclSuccess;
-    if (!failure_ && ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state != ncclSuccess &&
-        state != ncclInProgress)
-      give_up({FailureKind::OutOfStep, str("nccl: ", ncclGetErrorString(state), reason(), " on rank ", rank(),
-                                           pending_.empty() ? "" : " in " + pending_.front()->what)});
-    if (!failure_ && !pending_.empty() && Clock::now() > pending_.front()->deadline)
-      give_up({FailureKind::TimedOut, str(pending_.front()->what, ": not done after ", timeout_.count(), " ms on rank ",
-                                          rank(), "; another rank is missing or stuck")});
+    try {
+      look();
+    } catch (const std::exception&) {
+      give_up(failure_of(std::current_exception()));
+    }
     if (failure_) pending_.clear();
     if (pending_.empty()) idle_.notify_all();
     if (pending_.empty())
@@ -175,6 +172,18 @@ void NcclCommunicator::watch() {
     else
       changed_.wait_for(lock, kLook);
   }
+}
+
+void NcclCommunicator::look() {  // caller holds mutex_
+  while (!pending_.empty() && pending_.front()->is_done()) pending_.pop_front();
+  ncclResult_t state = ncclSuccess;
+  if (!failure_ && ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state != ncclSuccess &&
+      state != ncclInProgress)
+    give_up({FailureKind::OutOfStep, str("nccl: ", ncclGetErrorString(state), reason(), " on rank ", rank(),
+                                         pending_.empty() ? "" : " in " + pending_.front()->what)});
+  if (!failure_ && !pending_.empty() && Clock::now() > pending_.front()->deadline)
+    give_up({FailureKind::TimedOut, str(pending_.front()->what, ": not done after ", timeout_.count(), " ms on rank ",
+                                        rank(), "; another rank is missing or stuck")});
 }
 
 }  // namespace ringgrad

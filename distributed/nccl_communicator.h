@@ -68,6 +68,7 @@ class NcclCommunicator {
   void settle(const char* call);
   void give_up(const Failure& failure);
   void watch();
+  void look();
 
   const std::shared_ptr<ProcessGroup> host_;
   const Device device_;

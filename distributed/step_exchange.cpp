@@ -13,22 +13,6 @@ void visit_elements(const Tensor& buffer, F&& f) {
   visit_dtype("step_exchange", buffer.dtype(), [&]<class T>() { f(buffer.data<T>(), buffer.numel()); });
 }
 
-template <class T>
-double to_double(T x) {
-  if constexpr (std::is_integral_v<T>)
-    return static_cast<double>(x);
-  else
-    return static_cast<double>(static_cast<Accumulator<T>>(x));
-}
-
-template <class T>
-T from_double(double x) {
-  if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(x);
-  else
-    return static_cast<T>(static_cast<Accumulator<T>>(x));
-}
-
 }  // namespace
 
 StepExchange::StepExchange(ProcessGroup& group, std::vector<Tensor> buffers)
@@ -71,7 +55,7 @@ StepExchange::Sum StepExchange::run(double samples, bool flag, const CollectiveO
     if (buffer.device().is_cuda()) continue;
     const double weight = weight_of(buffer, samples);
     visit_elements(buffer, [&]<class T>(const T* x, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) next[i] = weight == 0 ? 0 : weight * to_double(x[i]);
+      for (int64_t i = 0; i < n; ++i) next[i] = weight == 0 ? 0 : weight * static_cast<double>(x[i]);
       next += n;
     });
   }
@@ -98,7 +82,7 @@ StepExchange::Sum StepExchange::run(double samples, bool flag, const CollectiveO
     if (buffer.device().is_cuda()) continue;
     const double weights = weights_of(buffer);
     visit_elements(buffer, [&]<class T>(T* x, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) x[i] = from_double<T>(next[i] / weights);
+      for (int64_t i = 0; i < n; ++i) x[i] = static_cast<T>(next[i] / weights);
       next += n;
     });
     buffer.storage()->bump_version();
