@@ -139,7 +139,7 @@ TEST_CASE("blocks are aligned to cache lines", "[allocator][quick]") {
   empty_cache({});
 }
 
-TEST_CASE("threads allocate at the same time, and the account stays exact", "[allocator][quick]") {
+TEST_CASE("threads allocate at the same time, and the account stays exact", "[allocator][quick][threads]") {
   const int64_t before = memory_stats({}).live_bytes;
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;  // Catch2's own checks are not for several threads

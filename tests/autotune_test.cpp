@@ -84,7 +84,7 @@ TEST_CASE("each provider runs where it is asked for, the native one where the ve
   CHECK(probe(4, Provider::Vendor) == 1);
 }
 
-TEST_CASE("the setting of the process holds on every thread, a guard's on its own", "[quick][autotune]") {
+TEST_CASE("the setting of the process holds on every thread, a guard's on its own", "[quick][threads][autotune]") {
   CHECK(preferred_provider(DeviceType::CPU) == Provider::Native);
   CHECK(preferred_provider(DeviceType::CUDA) == Provider::Fastest);
   set_provider(Provider::Vendor);

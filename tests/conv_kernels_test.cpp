@@ -184,7 +184,7 @@ void check_all(const Conv2dGeometry& g, Algorithm algorithm) {
 
 }  // namespace
 
-TEST_CASE("winograd 3x3, stride 1", "[quick][conv]") {
+TEST_CASE("winograd 3x3, stride 1", "[quick][threads][conv]") {
   const int64_t shapes[][7] = {
       // n, c, h, w, k, padding
       {1, 1, 4, 4, 1, 1},    {1, 3, 5, 7, 16, 1},    {2, 16, 8, 8, 16, 1},   {3, 20, 9, 6, 48, 1},
@@ -201,14 +201,14 @@ TEST_CASE("winograd with so many channels that threads share a block of tiles", 
   check_all(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 2, 1), Algorithm::Winograd);
 }
 
-TEST_CASE("winograd 5x5, stride 1", "[quick][conv]") {
+TEST_CASE("winograd 5x5, stride 1", "[quick][threads][conv]") {
   const int64_t shapes[][6] = {{1, 1, 5, 5, 1, 2},     {2, 16, 8, 8, 32, 2}, {3, 20, 9, 6, 48, 2},
                                {1, 32, 14, 14, 64, 2}, {1, 3, 7, 6, 16, 0},  {2, 17, 6, 11, 5, 1}};
   for (const auto& s : shapes)
     check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 5, 5, 1, s[5]), Algorithm::Winograd);
 }
 
-TEST_CASE("winograd 3x3, stride 2", "[quick][conv]") {
+TEST_CASE("winograd 3x3, stride 2", "[quick][threads][conv]") {
   const int64_t shapes[][5] = {{1, 1, 4, 4, 1},     {1, 3, 5, 7, 16},    {2, 16, 8, 8, 32},   {3, 20, 9, 6, 48},
                                {5, 48, 13, 4, 20},  {2, 64, 16, 16, 64}, {1, 16, 24, 17, 64}, {4, 33, 7, 7, 3},
                                {2, 16, 15, 10, 16}, {1, 16, 1, 1, 16},   {1, 16, 2, 3, 16}};
@@ -216,7 +216,7 @@ TEST_CASE("winograd 3x3, stride 2", "[quick][conv]") {
     check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 2, 1), Algorithm::Winograd);
 }
 
-TEST_CASE("direct convolutions", "[quick][conv]") {
+TEST_CASE("direct convolutions", "[quick][threads][conv]") {
   const int64_t shapes[][9] = {
       // n, c, h, w, k, r, s, stride, padding
       {2, 64, 8, 8, 48, 1, 1, 1, 0},  {3, 20, 9, 7, 64, 1, 1, 2, 0},  {1, 16, 5, 5, 16, 1, 1, 2, 1},
@@ -230,7 +230,7 @@ TEST_CASE("direct convolutions", "[quick][conv]") {
     check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]), Algorithm::Direct);
 }
 
-TEST_CASE("first layers read contiguous images", "[quick][conv]") {
+TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {
   const int64_t shapes[][8] = {{2, 3, 12, 9, 16, 3, 1, 1},
                                {3, 1, 28, 28, 20, 5, 1, 2},
                                {1, 3, 24, 21, 64, 7, 2, 3},
@@ -258,7 +258,7 @@ TEST_CASE("first layers read contiguous images", "[quick][conv]") {
   }
 }
 
-TEST_CASE("an empty batch", "[quick][conv]") {
+TEST_CASE("an empty batch", "[quick][threads][conv]") {
   for (const int64_t channels : {16, 512})  // blocks of a thread's own, and shared ones
     for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
       const Conv2dGeometry g = conv2d_geometry(0, channels, 8, 8, channels, 3, 3, 1, 1);
@@ -271,7 +271,7 @@ TEST_CASE("an empty batch", "[quick][conv]") {
     }
 }
 
-TEST_CASE("a NaN reaches the output", "[quick][conv]") {
+TEST_CASE("a NaN reaches the output", "[quick][threads][conv]") {
   for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
     Problem p(conv2d_geometry(1, 16, 8, 8, 16, 3, 3, 1, 1));
     p.x[5] = std::numeric_limits<float>::quiet_NaN();
@@ -280,7 +280,7 @@ TEST_CASE("a NaN reaches the output", "[quick][conv]") {
   }
 }
 
-TEST_CASE("an algorithm without a scheme for the geometry is refused", "[quick][conv]") {
+TEST_CASE("an algorithm without a scheme for the geometry is refused", "[quick][threads][conv]") {
   const Conv2dGeometry g = conv2d_geometry(1, 16, 4, 4, 16, 3, 3, 2, 0);
   const std::vector<float> x(input_shape(g).numel()), w(16 * 16 * 9);
   std::vector<float> y(output_shape(g).numel());
@@ -289,7 +289,7 @@ TEST_CASE("an algorithm without a scheme for the geometry is refused", "[quick][
                     NotImplementedError);
 }
 
-TEST_CASE("a second step takes nothing from the system", "[quick][conv]") {
+TEST_CASE("a second step takes nothing from the system", "[quick][threads][conv]") {
   for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
     const Problem p(conv2d_geometry(4, 32, 16, 16, 48, 3, 3, 2, 1));
     run<float>(pool_stream(3), p, algorithm, true);
@@ -299,7 +299,7 @@ TEST_CASE("a second step takes nothing from the system", "[quick][conv]") {
   }
 }
 
-TEST_CASE("layouts convert into each other", "[quick][conv]") {
+TEST_CASE("layouts convert into each other", "[quick][threads][conv]") {
   const int64_t shapes[][4] = {{1, 1, 1, 1},    {2, 16, 4, 4}, {3, 20, 5, 7},
                                {2, 48, 24, 13}, {0, 16, 4, 4}, {1, 15, 40, 40}};
   for (const auto& s : shapes) {
@@ -315,7 +315,7 @@ TEST_CASE("layouts convert into each other", "[quick][conv]") {
   }
 }
 
-TEST_CASE("conv2d_geometry refuses what does not fit", "[quick][conv]") {
+TEST_CASE("conv2d_geometry refuses what does not fit", "[quick][threads][conv]") {
   REQUIRE(conv2d_geometry(1, 3, 32, 30, 64, 7, 7, 2, 3).oh == 16);
   REQUIRE_THROWS_AS(conv2d_geometry(1, 0, 8, 8, 16, 3, 3, 1, 1), ShapeError);
   REQUIRE_THROWS_AS(conv2d_geometry(1, 16, 8, 8, 16, 3, 3, 0, 1), ShapeError);

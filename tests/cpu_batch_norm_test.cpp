@@ -146,7 +146,7 @@ TEST_CASE("batch norm without weight and bias", "[quick][cpu]") {
   require_close(y, values(expected), 0);
 }
 
-TEST_CASE("batch norm does not depend on the number of threads", "[quick][cpu]") {
+TEST_CASE("batch norm does not depend on the number of threads", "[quick][threads][cpu]") {
   for (Layout layout : {Layout::Strided, Layout::ChannelBlocked}) {
     const Shape shape{19, 16, 33, 35};
     const Tensor x = random_image(shape, DType::Float32, layout, 8),

@@ -106,7 +106,7 @@ TEST_CASE("conv2d of nothing", "[quick][cpu]") {
   check_conv({2, 3, 5, 5, 0, 3, 3}, DType::Float32);
 }
 
-TEST_CASE("conv2d does not depend on the number of threads", "[quick][cpu]") {
+TEST_CASE("conv2d does not depend on the number of threads", "[quick][threads][cpu]") {
   const Conv2dOptions options{.padding = 1, .groups = 2};
   const Tensor x = random_tensor({9, 12, 24, 24}, DType::Float32, 5),
                w = random_tensor({8, 6, 3, 3}, DType::Float32, 6);

@@ -75,7 +75,7 @@ TEST_CASE("an index outside is skipped", "[quick][cpu]") {
   require_close(x, {4, 4, 3}, 0);
 }
 
-TEST_CASE("index_add sums in order on any number of threads", "[quick][cpu]") {
+TEST_CASE("index_add sums in order on any number of threads", "[quick][threads][cpu]") {
   const Tensor dy = random_tensor({2, 900, 130}, DType::Float32, 8), index = random_index({900}, 5, 9);
   require_same_on_any_threads([&] {
     const Tensor dx = zeros({2, 5, 130});

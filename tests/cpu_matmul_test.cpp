@@ -66,7 +66,7 @@ TEST_CASE("matmul of transposed, sliced and expanded operands", "[quick][cpu]") 
   }
 }
 
-TEST_CASE("matmul does not depend on the number of threads", "[quick][cpu]") {
+TEST_CASE("matmul does not depend on the number of threads", "[quick][threads][cpu]") {
   const Tensor a = random_tensor({3, 150, 700}, DType::Float32, 5), b = random_tensor({3, 700, 130}, DType::Float32, 6);
   require_same_on_any_threads([&] {
     const Tensor c = empty({3, 150, 130});

@@ -83,7 +83,7 @@ TEST_CASE("adam_step", "[quick][cpu]") {
     }
 }
 
-TEST_CASE("optimizer steps do not depend on the number of threads", "[quick][cpu]") {
+TEST_CASE("optimizer steps do not depend on the number of threads", "[quick][threads][cpu]") {
   const int64_t n = 100003;
   require_same_on_any_threads([&] {
     const Tensor p = random_tensor({n}, DType::Float32, 3), q = random_tensor({n}, DType::Float32, 4), m = zeros({n}),

@@ -139,7 +139,7 @@ TEST_CASE("adaptive_avg_pool2d", "[quick][cpu]") {
     }
 }
 
-TEST_CASE("pooling does not depend on the number of threads", "[quick][cpu]") {
+TEST_CASE("pooling does not depend on the number of threads", "[quick][threads][cpu]") {
   const Tensor x = random_tensor({13, 16, 33, 31}, DType::Float32, 5);
   require_same_on_any_threads([&] {
     const Pool2dOptions options{.kernel = 3, .stride = 2, .padding = 1};

@@ -118,7 +118,7 @@ TEST_CASE("dropout keeps exactly what the stream says", "[quick][cpu]") {
     }
 }
 
-TEST_CASE("random numbers do not depend on the number of threads", "[quick][cpu]") {
+TEST_CASE("random numbers do not depend on the number of threads", "[quick][threads][cpu]") {
   require_same_on_any_threads([&] {
     const Tensor x = empty({100001}), y = empty({100001}), z = empty({100001});
     kernels::uniform(x, state_of(1, 2), -1, 1);

@@ -119,7 +119,7 @@ TEST_CASE("sum_squares", "[quick][cpu]") {
     }
 }
 
-TEST_CASE("sums do not depend on the number of threads", "[quick][cpu]") {
+TEST_CASE("sums do not depend on the number of threads", "[quick][threads][cpu]") {
   const Tensor x = random_tensor({37, 24, 33, 31}, DType::Float32, 14);
   require_same_on_any_threads([&] {
     std::vector<Tensor> sums;

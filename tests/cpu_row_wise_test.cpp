@@ -179,7 +179,7 @@ TEST_CASE("layer_norm and its gradients", "[quick][cpu]") {
       }
 }
 
-TEST_CASE("row-wise kernels do not depend on the number of threads", "[quick][cpu]") {
+TEST_CASE("row-wise kernels do not depend on the number of threads", "[quick][threads][cpu]") {
   const Shape shape{3000, 70};
   const Tensor x = random_tensor(shape, DType::Float32, 11), dy = random_tensor(shape, DType::Float32, 12);
   const Tensor w = random_tensor({70}, DType::Float32, 13);

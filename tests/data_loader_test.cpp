@@ -60,7 +60,7 @@ Batch nothing(std::span<const int64_t>, int64_t) { return {}; }
 
 }  // namespace
 
-TEST_CASE("data_loader: batches are the sampled images, transformed", "[quick]") {
+TEST_CASE("data_loader: batches are the sampled images, transformed", "[quick][threads]") {
   const int workers = GENERATE(0, 1, 3);
   const ImageDataset dataset = tiny(23);
   const auto sampler = std::make_shared<RandomSampler>(23, 5);
@@ -86,7 +86,7 @@ TEST_CASE("data_loader: batches are the sampled images, transformed", "[quick]")
   }
 }
 
-TEST_CASE("data_loader: the same batches for any number of workers and any prefetch", "[quick]") {
+TEST_CASE("data_loader: the same batches for any number of workers and any prefetch", "[quick][threads]") {
   auto epochs = [](int workers, int prefetch) {
     DataLoader loader(tiny(50), std::make_shared<RandomSampler>(50, 1),
                       {.batch_size = 3, .num_workers = workers, .prefetch = prefetch, .transform = kAugmented});
@@ -100,7 +100,7 @@ TEST_CASE("data_loader: the same batches for any number of workers and any prefe
     for (int prefetch : {1, 2, 100}) REQUIRE(epochs(workers, prefetch) == expected);
 }
 
-TEST_CASE("data_loader: an image is the same on any rank, world and batch size", "[quick]") {
+TEST_CASE("data_loader: an image is the same on any rank, world and batch size", "[quick][threads]") {
   std::vector<std::vector<float>> alone(30);
   DataLoader one(tiny(30), std::make_shared<RandomSampler>(30, 2), {.batch_size = 1, .transform = kAugmented});
   for (Batch& batch : one) alone[batch.indices[0]] = to_vector<float>(batch.data);
@@ -121,7 +121,7 @@ TEST_CASE("data_loader: an image is the same on any rank, world and batch size",
   REQUIRE(digest == complete_digest(30));  // what was delivered, not what was planned
 }
 
-TEST_CASE("data_loader: drop_last leaves out a batch that is not full", "[quick]") {
+TEST_CASE("data_loader: drop_last leaves out a batch that is not full", "[quick][threads]") {
   for (int64_t n : {0, 3, 4, 9, 12}) {
     DataLoader keep(tiny(n), std::make_shared<SequentialSampler>(n), {.batch_size = 4});
     DataLoader drop(tiny(n), std::make_shared<SequentialSampler>(n), {.batch_size = 4, .drop_last = true});
@@ -132,7 +132,7 @@ TEST_CASE("data_loader: drop_last leaves out a batch that is not full", "[quick]
   }
 }
 
-TEST_CASE("data_loader: from the state after any batch it goes on with exactly the next", "[quick]") {
+TEST_CASE("data_loader: from the state after any batch it goes on with exactly the next", "[quick][threads]") {
   const int workers = GENERATE(0, 2);
   const bool drop_last = GENERATE(false, true);
   const DataLoaderOptions options{
@@ -162,7 +162,7 @@ TEST_CASE("data_loader: from the state after any batch it goes on with exactly t
   }
 }
 
-TEST_CASE("data_loader: what a worker throws arrives at its batch, and those before it arrive", "[quick]") {
+TEST_CASE("data_loader: what a worker throws arrives at its batch, and those before it arrive", "[quick][threads]") {
   const int workers = GENERATE(0, 1, 3);
   const MakeBatch make = [](std::span<const int64_t> indices, int64_t) -> Batch {
     if (indices[0] == 7) throw DataError("sample 7 is damaged");
@@ -183,7 +183,7 @@ TEST_CASE("data_loader: what a worker throws arrives at its batch, and those bef
   }
 }
 
-TEST_CASE("data_loader: leaving a pass early stops its workers and the next one starts afresh", "[quick]") {
+TEST_CASE("data_loader: leaving a pass early stops its workers and the next one starts afresh", "[quick][threads]") {
   const int workers = GENERATE(1, 3);
   std::atomic<int> active{0}, made{0};
   const MakeBatch make = [&](std::span<const int64_t>, int64_t) {
@@ -204,7 +204,7 @@ TEST_CASE("data_loader: leaving a pass early stops its workers and the next one 
   }
 }
 
-TEST_CASE("data_loader: a batch that is kept is not overwritten", "[quick]") {
+TEST_CASE("data_loader: a batch that is kept is not overwritten", "[quick][threads]") {
   DataLoader loader(tiny(64), std::make_shared<SequentialSampler>(64), {.batch_size = 2, .num_workers = 2});
   std::vector<Batch> kept;
   std::vector<Seen> expected;
@@ -215,7 +215,7 @@ TEST_CASE("data_loader: a batch that is kept is not overwritten", "[quick]") {
   for (size_t i = 0; i < kept.size(); ++i) REQUIRE(seen(kept[i]) == expected[i]);
 }
 
-TEST_CASE("data_loader: it counts the time waited for batches, and no other", "[quick]") {
+TEST_CASE("data_loader: it counts the time waited for batches, and no other", "[quick][threads]") {
   using Clock = std::chrono::steady_clock;
   const auto seconds_since = [](Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
@@ -242,7 +242,7 @@ TEST_CASE("data_loader: it counts the time waited for batches, and no other", "[
   REQUIRE(loader.waited_seconds() <= all - used);
 }
 
-TEST_CASE("data_loader: mistakes are errors, at once", "[quick]") {
+TEST_CASE("data_loader: mistakes are errors, at once", "[quick][threads]") {
   const auto sampler = std::make_shared<SequentialSampler>(10);
   REQUIRE_THROWS_AS(DataLoader(nothing, sampler, {.batch_size = 0}), Error);
   REQUIRE_THROWS_AS(DataLoader(nothing, sampler, {.num_workers = -1}), Error);

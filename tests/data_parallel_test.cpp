@@ -62,7 +62,7 @@ struct Normed : nn::Module {
 
 }  // namespace
 
-TEST_CASE("20 steps on several devices are 20 steps on one", "[data_parallel][quick]") {
+TEST_CASE("20 steps on several devices are 20 steps on one", "[data_parallel][quick][threads]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
   const double tolerance = dtype == DType::Float32 ? 1e-5 : 1e-12;
   const auto mlp = train_on<Mlp>(0, dtype, {6}, 3), cnn = train_on<SmallCnn>(0, dtype, {1, 8, 8}, 10);
@@ -72,7 +72,7 @@ TEST_CASE("20 steps on several devices are 20 steps on one", "[data_parallel][qu
   }
 }
 
-TEST_CASE("a batch is cut by PyTorch's chunk rule, and may leave devices idle", "[data_parallel][quick]") {
+TEST_CASE("a batch is cut by PyTorch's chunk rule, and may leave devices idle", "[data_parallel][quick][threads]") {
   struct Counting : nn::Module {
     nn::Linear fc{6, 3};
     std::vector<int64_t>& seen;
@@ -96,7 +96,7 @@ TEST_CASE("a batch is cut by PyTorch's chunk rule, and may leave devices idle", 
   CHECK(cut(1) == std::vector<int64_t>{1, 0, 0});
 }
 
-TEST_CASE("an error in a replica names it", "[data_parallel][quick]") {
+TEST_CASE("an error in a replica names it", "[data_parallel][quick][threads]") {
   Failing net;
   DataParallel model(
       net, [] { return std::make_shared<Failing>(); }, devices(2));
@@ -104,7 +104,7 @@ TEST_CASE("an error in a replica names it", "[data_parallel][quick]") {
   CHECK(model(zeros({1, 6})).shape() == Shape{1, 3});
 }
 
-TEST_CASE("what is not there or does not fit is refused", "[data_parallel][quick]") {
+TEST_CASE("what is not there or does not fit is refused", "[data_parallel][quick][threads]") {
   Mlp net;
   const auto make = [] { return std::make_shared<Mlp>(); };
   require_error<Error>("no devices given", [&] { DataParallel(net, make, {}); });
@@ -120,7 +120,7 @@ TEST_CASE("what is not there or does not fit is refused", "[data_parallel][quick
   require_error<ShapeError>("expected a batch of at least one", [&] { model(zeros({0, 6})); });
 }
 
-TEST_CASE("only the first replica's running statistics are kept", "[data_parallel][quick]") {
+TEST_CASE("only the first replica's running statistics are kept", "[data_parallel][quick][threads]") {
   Normed net;
   DataParallel model(
       net, [] { return std::make_shared<Normed>(); }, devices(2));
@@ -133,7 +133,7 @@ TEST_CASE("only the first replica's running statistics are kept", "[data_paralle
   CHECK(y == to_vector<float>(alone));
 }
 
-TEST_CASE("evaluation builds no graph, and names have no prefix", "[data_parallel][quick]") {
+TEST_CASE("evaluation builds no graph, and names have no prefix", "[data_parallel][quick][threads]") {
   Mlp net;
   DataParallel model(
       net, [] { return std::make_shared<Mlp>(); }, devices(2));
@@ -142,7 +142,7 @@ TEST_CASE("evaluation builds no graph, and names have no prefix", "[data_paralle
   CHECK(model.state_dict().front().first == "first.weight");
 }
 
-TEST_CASE("the first device holds what all replicas put out", "[data_parallel][quick]") {
+TEST_CASE("the first device holds what all replicas put out", "[data_parallel][quick][threads]") {
   struct Wide : nn::Module {
     nn::Linear fc{6, 4096};
     Wide() { register_module("fc", fc); }

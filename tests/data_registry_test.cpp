@@ -144,7 +144,7 @@ TEST_CASE("registry: drawn data sets are made when they are first loaded, and ch
   REQUIRE_THROWS_AS(load_dataset("shapes", Split::Train, folder.path()), IoError);
 }
 
-TEST_CASE("registry: several ranks may load a drawn data set at once that is not there yet", "[quick]") {
+TEST_CASE("registry: several ranks may load a drawn data set at once that is not there yet", "[quick][threads]") {
   TempFolder folder;
   std::atomic<int> right{0};
   std::vector<std::thread> ranks;

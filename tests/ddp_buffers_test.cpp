@@ -8,7 +8,7 @@
 using namespace ringgrad;
 using namespace ringgrad::test;
 
-TEST_CASE("running statistics are the weighted mean over the ranks after every step", "[ddp][quick]") {
+TEST_CASE("running statistics are the weighted mean over the ranks after every step", "[ddp][quick][threads]") {
   struct Normed : nn::Module {
     nn::BatchNorm2d bn{1};
     Normed() { register_module("bn", bn); }
@@ -27,7 +27,7 @@ TEST_CASE("running statistics are the weighted mean over the ranks after every s
   });
 }
 
-TEST_CASE("buffers that the graph has saved stay as they are until backward is over", "[ddp][quick]") {
+TEST_CASE("buffers that the graph has saved stay as they are until backward is over", "[ddp][quick][threads]") {
   struct Frozen : nn::Module {
     nn::Conv2d conv{1, 2, 3};
     nn::BatchNorm2d bn{2};
@@ -48,7 +48,7 @@ TEST_CASE("buffers that the graph has saved stay as they are until backward is o
   });
 }
 
-TEST_CASE("a rank without samples leaves no mark in the buffers, whatever its own hold", "[ddp][quick]") {
+TEST_CASE("a rank without samples leaves no mark in the buffers, whatever its own hold", "[ddp][quick][threads]") {
   struct Tracked : nn::Module {
     nn::Linear fc{6, 3};
     Tensor largest = zeros({1});
@@ -74,7 +74,7 @@ TEST_CASE("a rank without samples leaves no mark in the buffers, whatever its ow
   });
 }
 
-TEST_CASE("buffers of integers and booleans become rank 0's", "[ddp][quick]") {
+TEST_CASE("buffers of integers and booleans become rank 0's", "[ddp][quick][threads]") {
   const DType dtype = GENERATE(DType::Int64, DType::Int32, DType::UInt8, DType::Bool);
   struct Counted : nn::Module {
     nn::Linear fc{6, 3};

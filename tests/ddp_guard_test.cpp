@@ -23,7 +23,7 @@ void backward(DistributedDataParallel& ddp, const ProcessGroup& group) {
 
 }  // namespace
 
-TEST_CASE("models that differ are found at construction, and named", "[ddp][quick]") {
+TEST_CASE("models that differ are found at construction, and named", "[ddp][quick][threads]") {
   struct Net : nn::Module {
     nn::Linear a{6, 8}, b;
     explicit Net(int64_t width) : b(8, width) {
@@ -62,7 +62,7 @@ TEST_CASE("models that differ are found at construction, and named", "[ddp][quic
   for (const std::string& error : frozen) require_contains(error, "number 5 is nothing there and 'last.bias'");
 }
 
-TEST_CASE("a module without trained parameters is refused", "[ddp][quick]") {
+TEST_CASE("a module without trained parameters is refused", "[ddp][quick][threads]") {
   const auto errors = errors_of(1, [](ProcessGroup& group) {
     nn::Module nothing;
     DistributedDataParallel ddp(nothing, group);
@@ -70,7 +70,7 @@ TEST_CASE("a module without trained parameters is refused", "[ddp][quick]") {
   require_contains(errors[0], "no parameter that requires a gradient");
 }
 
-TEST_CASE("backward through the module instead of the wrapper is an error in that step", "[ddp][quick]") {
+TEST_CASE("backward through the module instead of the wrapper is an error in that step", "[ddp][quick][threads]") {
   const auto errors = errors_of(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group);
@@ -87,7 +87,7 @@ TEST_CASE("backward through the module instead of the wrapper is an error in tha
   }
 }
 
-TEST_CASE("a NaN names the rank and the parameter", "[ddp][quick]") {
+TEST_CASE("a NaN names the rank and the parameter", "[ddp][quick][threads]") {
   const double bad = GENERATE(std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity());
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
   const auto errors = errors_of(3, [&](ProcessGroup& group) {
@@ -105,7 +105,7 @@ TEST_CASE("a NaN names the rank and the parameter", "[ddp][quick]") {
     require_contains(error, "the gradient of middle.weight is not finite on rank 1 in step 2");
 }
 
-TEST_CASE("a loss scale may overflow where the check is off", "[ddp][quick]") {
+TEST_CASE("a loss scale may overflow where the check is off", "[ddp][quick][threads]") {
   const auto errors = errors_of(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group, {.check_finite = false});
@@ -114,7 +114,7 @@ TEST_CASE("a loss scale may overflow where the check is off", "[ddp][quick]") {
   for (const std::string& error : errors) CHECK(error.empty());
 }
 
-TEST_CASE("a rank that leaves out a backward is out of step, and named", "[ddp][quick]") {
+TEST_CASE("a rank that leaves out a backward is out of step, and named", "[ddp][quick][threads]") {
   const auto errors = errors_of(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group);
@@ -131,7 +131,7 @@ TEST_CASE("a rank that leaves out a backward is out of step, and named", "[ddp][
   }
 }
 
-TEST_CASE("ranks that weight or compress gradients in another way are out of step", "[ddp][quick]") {
+TEST_CASE("ranks that weight or compress gradients in another way are out of step", "[ddp][quick][threads]") {
   const bool hooks = GENERATE(true, false);
   const auto errors = errors_of(2, [&](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
@@ -144,7 +144,7 @@ TEST_CASE("ranks that weight or compress gradients in another way are out of ste
   for (const std::string& error : errors) require_contains(error, "weight or compress gradients in another way");
 }
 
-TEST_CASE("an output that takes no part is no error, and evaluation communicates nothing", "[ddp][quick]") {
+TEST_CASE("an output that takes no part is no error, and evaluation communicates nothing", "[ddp][quick][threads]") {
   const auto errors = errors_of(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group);
@@ -162,7 +162,7 @@ TEST_CASE("an output that takes no part is no error, and evaluation communicates
   for (const std::string& error : errors) CHECK(error == "");
 }
 
-TEST_CASE("parameters that drifted apart are named", "[ddp][quick]") {
+TEST_CASE("parameters that drifted apart are named", "[ddp][quick][threads]") {
   const auto errors = errors_of(3, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group);
@@ -174,7 +174,7 @@ TEST_CASE("parameters that drifted apart are named", "[ddp][quick]") {
     require_contains(error, "middle.bias differs from rank 0's on rank 2; something changed it");
 }
 
-TEST_CASE("a flag set on one rank is seen by all after the same step", "[ddp][quick]") {
+TEST_CASE("a flag set on one rank is seen by all after the same step", "[ddp][quick][threads]") {
   run_ddp_ranks(3, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group);
@@ -186,7 +186,7 @@ TEST_CASE("a flag set on one rank is seen by all after the same step", "[ddp][qu
   });
 }
 
-TEST_CASE("a backward that failed leaves the wrapper usable", "[ddp][quick]") {
+TEST_CASE("a backward that failed leaves the wrapper usable", "[ddp][quick][threads]") {
   struct Boom {};
   const auto errors = errors_of(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
@@ -209,7 +209,7 @@ TEST_CASE("a backward that failed leaves the wrapper usable", "[ddp][quick]") {
   for (const std::string& error : errors) CHECK(error == "");
 }
 
-TEST_CASE("a wrapper's state_dict has the module's names", "[ddp][quick]") {
+TEST_CASE("a wrapper's state_dict has the module's names", "[ddp][quick][threads]") {
   run_ddp_ranks(1, [](ProcessGroup& group) {
     const auto net = make_net<SmallCnn>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group);

@@ -36,7 +36,7 @@ struct Trained {
 
 }  // namespace
 
-TEST_CASE("buckets follow the order in which gradients become ready", "[ddp][quick]") {
+TEST_CASE("buckets follow the order in which gradients become ready", "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Crossed>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
@@ -55,7 +55,7 @@ TEST_CASE("buckets follow the order in which gradients become ready", "[ddp][qui
   });
 }
 
-TEST_CASE("a run that goes on with the order that was observed does not notice the pause", "[ddp][quick]") {
+TEST_CASE("a run that goes on with the order that was observed does not notice the pause", "[ddp][quick][threads]") {
   run_ddp_ranks(
       3,
       [](ProcessGroup& group) {

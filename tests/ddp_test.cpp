@@ -55,7 +55,7 @@ double tolerance(DType dtype) { return dtype == DType::Float32 ? 1e-5 : 1e-12; }
 
 }  // namespace
 
-TEST_CASE("20 steps on several ranks are 20 steps on one", "[ddp][quick]") {
+TEST_CASE("20 steps on several ranks are 20 steps on one", "[ddp][quick][threads]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
   const auto alone = train_alone<Mlp>(dtype, {6}, 3);
   for (const int ranks : {1, 2, 3, 4})
@@ -64,7 +64,7 @@ TEST_CASE("20 steps on several ranks are 20 steps on one", "[ddp][quick]") {
   CHECK(relative_difference(train_ranks<Mlp>(3, dtype, {6}, 3, {.overlap = false}), alone) < tolerance(dtype));
 }
 
-TEST_CASE("buckets that split a tensor change nothing", "[ddp][quick]") {
+TEST_CASE("buckets that split a tensor change nothing", "[ddp][quick][threads]") {
   const auto alone = train_alone<Mlp>(DType::Float64, {6}, 3);
   const int64_t bytes = GENERATE(1, 200, 1000);  // 200: less than the middle layer's weight
   CHECK(relative_difference(train_ranks<Mlp>(3, DType::Float64, {6}, 3, {.caps = {bytes, bytes}}), alone) < 1e-12);
@@ -77,7 +77,7 @@ TEST_CASE("a convolutional network on several ranks", "[ddp]") {
     CHECK(relative_difference(train_ranks<SmallCnn>(ranks, dtype, {1, 8, 8}, 10, {}), alone) < tolerance(dtype));
 }
 
-TEST_CASE("more ranks than samples: a rank without data shadows the others", "[ddp][quick]") {
+TEST_CASE("more ranks than samples: a rank without data shadows the others", "[ddp][quick][threads]") {
   // Rank r has batches in the first 3 + r steps only.
   const int ranks = GENERATE(2, 3);
   std::vector<double> result;
@@ -113,7 +113,7 @@ TEST_CASE("more ranks than samples: a rank without data shadows the others", "[d
   CHECK(relative_difference(result, flat_values(*net)) < 1e-12);
 }
 
-TEST_CASE("no_sync accumulates, and the next backward averages the sum", "[ddp][quick]") {
+TEST_CASE("no_sync accumulates, and the next backward averages the sum", "[ddp][quick][threads]") {
   std::vector<double> result;
   run_ddp_ranks(2, [&](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64);
@@ -152,7 +152,7 @@ TEST_CASE("no_sync accumulates, and the next backward averages the sum", "[ddp][
   CHECK(relative_difference(result, flat_values(*net)) < 1e-12);
 }
 
-TEST_CASE("parameters that take no part in the loss need no flag", "[ddp][quick]") {
+TEST_CASE("parameters that take no part in the loss need no flag", "[ddp][quick][threads]") {
   struct Heads : nn::Module {
     nn::Linear body{6, 8}, used{8, 3}, unused{8, 3};
     bool second = false;
@@ -182,7 +182,7 @@ TEST_CASE("parameters that take no part in the loss need no flag", "[ddp][quick]
   });
 }
 
-TEST_CASE("compressed gradients are the same on all ranks, and close", "[ddp][quick]") {
+TEST_CASE("compressed gradients are the same on all ranks, and close", "[ddp][quick][threads]") {
   const auto exact = train_ranks<Mlp>(2, DType::Float32, {6}, 3, {});
   const auto bf16 = train_ranks<Mlp>(2, DType::Float32, {6}, 3, {.comm_hook = bf16_compress_hook()});
   const auto fp16 = train_ranks<Mlp>(2, DType::Float32, {6}, 3, {.comm_hook = fp16_compress_hook()});
@@ -191,7 +191,7 @@ TEST_CASE("compressed gradients are the same on all ranks, and close", "[ddp][qu
   CHECK(bf16 != exact);
 }
 
-TEST_CASE("a user's communication hook sees every bucket once a step, in order", "[ddp][quick]") {
+TEST_CASE("a user's communication hook sees every bucket once a step, in order", "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     std::vector<int> seen, last;
     const auto net = make_net<Mlp>(3, DType::Float32);
@@ -209,7 +209,7 @@ TEST_CASE("a user's communication hook sees every bucket once a step, in order",
   });
 }
 
-TEST_CASE("a GAN's two wrapped networks, trained in turn and in one graph", "[ddp][quick]") {
+TEST_CASE("a GAN's two wrapped networks, trained in turn and in one graph", "[ddp][quick][threads]") {
   struct Net : nn::Module {
     nn::Linear fc{6, 6};
     Net() { register_module("fc", fc); }
@@ -244,7 +244,7 @@ TEST_CASE("a GAN's two wrapped networks, trained in turn and in one graph", "[dd
   CHECK(relative_difference(results[1], results[0]) < 1e-12);
 }
 
-TEST_CASE("a dropped gradient comes back into the arena", "[ddp][quick]") {
+TEST_CASE("a dropped gradient comes back into the arena", "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group);
@@ -257,7 +257,7 @@ TEST_CASE("a dropped gradient comes back into the arena", "[ddp][quick]") {
   });
 }
 
-TEST_CASE("a dropped gradient comes back where only other ranks reach the parameter", "[ddp][quick]") {
+TEST_CASE("a dropped gradient comes back where only other ranks reach the parameter", "[ddp][quick][threads]") {
   struct Branch : nn::Module {
     nn::Linear body{6, 8}, often{8, 3}, rarely{8, 3};
     bool rare = false;
@@ -288,7 +288,7 @@ TEST_CASE("a dropped gradient comes back where only other ranks reach the parame
   });
 }
 
-TEST_CASE("parameters of two dtypes travel in buckets of their own", "[ddp][quick]") {
+TEST_CASE("parameters of two dtypes travel in buckets of their own", "[ddp][quick][threads]") {
   struct Mixed : nn::Module {
     nn::Linear wide{6, 16}, narrow{16, 16}, last{16, 3};
     Mixed() {
@@ -330,7 +330,7 @@ TEST_CASE("parameters of two dtypes travel in buckets of their own", "[ddp][quic
   });
 }
 
-TEST_CASE("each of two backwards averages what it adds", "[ddp][quick]") {
+TEST_CASE("each of two backwards averages what it adds", "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64), alone = make_net<Mlp>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group);
@@ -349,7 +349,7 @@ TEST_CASE("each of two backwards averages what it adds", "[ddp][quick]") {
   });
 }
 
-TEST_CASE("a module whose wrapper is gone trains alone", "[ddp][quick]") {
+TEST_CASE("a module whose wrapper is gone trains alone", "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64);
     Tensor loss;

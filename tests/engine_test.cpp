@@ -253,7 +253,7 @@ TEST_CASE("leaves are marked, results are not", "[engine][quick]") {
   CHECK(!(x * 2).requires_grad());
 }
 
-TEST_CASE("nothing joins the graph under a NoGradGuard, on this thread", "[engine][quick]") {
+TEST_CASE("nothing joins the graph under a NoGradGuard, on this thread", "[engine][quick][threads]") {
   const Tensor x = leaf({1});
   {
     NoGradGuard no_grad;
@@ -265,7 +265,7 @@ TEST_CASE("nothing joins the graph under a NoGradGuard, on this thread", "[engin
   CHECK((x * 2).requires_grad());
 }
 
-TEST_CASE("threads run backward on graphs of their own at the same time", "[engine][quick]") {
+TEST_CASE("threads run backward on graphs of their own at the same time", "[engine][quick][threads]") {
   std::vector<double> results(4);
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)

@@ -73,7 +73,7 @@ TEST_CASE("a kernel's time is without that of the kernels it calls", "[quick]") 
   REQUIRE(profile.calls()[0].milliseconds + profile.calls()[1].milliseconds <= wall);
 }
 
-TEST_CASE("a profile sees its own thread and its own lifetime", "[quick]") {
+TEST_CASE("a profile sees its own thread and its own lifetime", "[quick][threads]") {
   const Tensor x = empty({8});
   {
     const KernelProfile outer;

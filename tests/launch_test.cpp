@@ -160,7 +160,7 @@ TEST_CASE("a launcher of a job", "[.]") {
   std::_Exit(result.exit_code);
 }
 
-TEST_CASE("a job that goes well", "[launch][quick]") {
+TEST_CASE("a job that goes well", "[launch][quick][threads]") {
   const Directory directory;
   const std::string scenario = GENERATE("train", "train tcp");
   const JobResult result = supervise(job(scenario, 3, directory));
@@ -169,7 +169,7 @@ TEST_CASE("a job that goes well", "[launch][quick]") {
   REQUIRE(result.report.empty());
 }
 
-TEST_CASE("ranks get torchrun's environment", "[launch][quick]") {
+TEST_CASE("ranks get torchrun's environment", "[launch][quick][threads]") {
   const Directory directory;
   SupervisorOptions options = job("environment", 2, directory);
   options.num_machines = 3;
@@ -181,7 +181,7 @@ TEST_CASE("ranks get torchrun's environment", "[launch][quick]") {
   REQUIRE(contains(log, "RANK=5\nWORLD_SIZE=6\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=127.0.0.1\n"));
 }
 
-TEST_CASE("a rank that is killed is the first cause, with step and bucket", "[launch][quick]") {
+TEST_CASE("a rank that is killed is the first cause, with step and bucket", "[launch][quick][threads]") {
   const Directory directory;
   const std::string channel = GENERATE("", " tcp");
   const JobResult result = supervise(job("killed" + channel, 3, directory));
@@ -197,14 +197,14 @@ TEST_CASE("a rank that is killed is the first cause, with step and bucket", "[la
   }
 }
 
-TEST_CASE("rank 0 is no exception", "[launch][quick]") {
+TEST_CASE("rank 0 is no exception", "[launch][quick][threads]") {
   const Directory directory;
   const JobResult result = supervise(job("zero dies", 2, directory));
   REQUIRE(result.exit_code == 5);
   REQUIRE(contains(result.report, "[rank 0] was killed by signal 9 (Killed) in backward, step 3"));
 }
 
-TEST_CASE("a rank that ends or throws is the first cause", "[launch][quick]") {
+TEST_CASE("a rank that ends or throws is the first cause", "[launch][quick][threads]") {
   const Directory directory;
   JobResult result = supervise(job("exit", 2, directory));
   CAPTURE(result.report);
@@ -245,7 +245,7 @@ TEST_CASE("a rank that keeps others waiting for long is named while they wait", 
                    "come to it: it is outside of collectives, its last one was all_reduce"));
 }
 
-TEST_CASE("a rank that is out of step ends the job at once", "[launch][quick]") {
+TEST_CASE("a rank that is out of step ends the job at once", "[launch][quick][threads]") {
   const Directory directory;
   const std::string channel = GENERATE("", " tcp");
   const JobResult result = supervise(job("skips" + channel, 3, directory));
@@ -255,7 +255,7 @@ TEST_CASE("a rank that is out of step ends the job at once", "[launch][quick]") 
   REQUIRE(contains(result.report, "barrier"));
 }
 
-TEST_CASE("the job ends with the first cause's own exit code", "[launch][quick]") {
+TEST_CASE("the job ends with the first cause's own exit code", "[launch][quick][threads]") {
   const Directory directory;
   REQUIRE(supervise(job("same code", 2, directory)).exit_code == 4);
   const JobResult one = supervise(job("one code", 2, directory));
@@ -267,7 +267,7 @@ TEST_CASE("the job ends with the first cause's own exit code", "[launch][quick]"
   REQUIRE(contains(disk.report, ": no space left\n"));
 }
 
-TEST_CASE("no rank outlives a launcher that is killed", "[launch][quick]") {
+TEST_CASE("no rank outlives a launcher that is killed", "[launch][quick][threads]") {
   const Directory directory;
   const std::string scenario = GENERATE("ignores signals", "hangs behind a script");
   const ChildProcess launcher = start_launcher(scenario, 2, directory);
@@ -278,7 +278,7 @@ TEST_CASE("no rank outlives a launcher that is killed", "[launch][quick]") {
     while (!is_gone(rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-TEST_CASE("signals are passed on, and a second one kills", "[launch][quick]") {
+TEST_CASE("signals are passed on, and a second one kills", "[launch][quick][threads]") {
   const Directory directory;
   const bool stubborn = GENERATE(false, true);
   const ChildProcess launcher = start_launcher(stubborn ? "ignores signals" : "until interrupted", 2, directory);
@@ -292,7 +292,7 @@ TEST_CASE("signals are passed on, and a second one kills", "[launch][quick]") {
   for (const pid_t rank : ranks) REQUIRE(is_gone(rank));
 }
 
-TEST_CASE("what fails after a signal is reported", "[launch][quick]") {
+TEST_CASE("what fails after a signal is reported", "[launch][quick][threads]") {
   const Directory directory;
   const ChildProcess launcher = start_launcher("cannot save", 2, directory);
   for (const int rank : {0, 1}) (void)await_pid(rank, directory);
@@ -305,7 +305,7 @@ TEST_CASE("what fails after a signal is reported", "[launch][quick]") {
   REQUIRE(contains(text, ": cannot save"));
 }
 
-TEST_CASE("a rank that was interrupted and ended well interrupts the job", "[launch][quick]") {
+TEST_CASE("a rank that was interrupted and ended well interrupts the job", "[launch][quick][threads]") {
   const Directory directory;
   const JobResult result = supervise(job("one is interrupted", 3, directory));
   CAPTURE(result.report);
@@ -313,7 +313,7 @@ TEST_CASE("a rank that was interrupted and ended well interrupts the job", "[lau
   REQUIRE(contains(result.report, "interrupted"));
 }
 
-TEST_CASE("ranks that flood their output do not make the launcher deaf", "[launch][quick]") {
+TEST_CASE("ranks that flood their output do not make the launcher deaf", "[launch][quick][threads]") {
   const Directory directory;
   const bool read_on = GENERATE(true, false);
   CAPTURE(read_on);
@@ -331,7 +331,7 @@ TEST_CASE("ranks that flood their output do not make the launcher deaf", "[launc
   for (const pid_t rank : ranks) REQUIRE(is_gone(rank));
 }
 
-TEST_CASE("a program that does not exist is named", "[launch][quick]") {
+TEST_CASE("a program that does not exist is named", "[launch][quick][threads]") {
   const Directory directory;
   SupervisorOptions options = job("", 2, directory);
   options.command = {"/no/such/program"};
@@ -343,7 +343,7 @@ TEST_CASE("a program that does not exist is named", "[launch][quick]") {
   }
 }
 
-TEST_CASE("launch calls the function on every rank", "[launch][quick]") {
+TEST_CASE("launch calls the function on every rank", "[launch][quick][threads]") {
   const Directory directory;
   REQUIRE(supervise(job("launch", 2, directory)).exit_code == 0);
   REQUIRE(read_file(directory.path + "/rank1.log").find("launch returned 0") != std::string::npos);
@@ -355,14 +355,14 @@ TEST_CASE("launch calls the function on every rank", "[launch][quick]") {
   REQUIRE(contains(read_file(directory.path + "/rank0.log"), "rank 1 failed: loss is NaN"));
 }
 
-TEST_CASE("launch of one process starts none", "[launch][quick]") {
+TEST_CASE("launch of one process starts none", "[launch][quick][threads]") {
   bool called = false;
   REQUIRE(launch([&] { called = process_group().size() == 1; }) == 0);
   REQUIRE(called);
   REQUIRE(!is_process_group_initialized());
 }
 
-TEST_CASE("launch refuses what cannot be", "[launch][quick]") {
+TEST_CASE("launch refuses what cannot be", "[launch][quick][threads]") {
   const auto nothing = [] {};
   REQUIRE_THROWS_AS(launch(nothing, {.num_processes = 2, .num_machines = 2}), Error);
   REQUIRE_THROWS_AS(launch(nothing, {.num_processes = 2, .dist_url = "udp://x:1"}), Error);

@@ -67,7 +67,7 @@ Tensor shared_copy(ProcessGroup& group, const Tensor& x, int64_t skip = 0) {
 
 }  // namespace
 
-TEST_CASE("all_reduce by every algorithm, dtype and size", "[process_group][quick]") {
+TEST_CASE("all_reduce by every algorithm, dtype and size", "[process_group][quick][threads]") {
   const auto [channel, algorithm] = GENERATE(table<const char*, Algorithm>({{"shm", Algorithm::Auto},
                                                                             {"shm", Algorithm::GatherBroadcast},
                                                                             {"shm", Algorithm::Exchange},
@@ -86,7 +86,7 @@ TEST_CASE("all_reduce by every algorithm, dtype and size", "[process_group][quic
   });
 }
 
-TEST_CASE("all_reduce in shared memory", "[process_group][quick]") {
+TEST_CASE("all_reduce in shared memory", "[process_group][quick][threads]") {
   const int size = GENERATE(1, 2, 3, 4, 7);
   run_groups(size, "shm", {}, [&](ProcessGroup& group) {
     for (DType dtype : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64}) {
@@ -116,7 +116,7 @@ TEST_CASE("all_reduce of a million elements in pieces", "[process_group]") {
   });
 }
 
-TEST_CASE("consecutive staged all_reduces do not tread on each other", "[process_group][quick]") {
+TEST_CASE("consecutive staged all_reduces do not tread on each other", "[process_group][quick][threads]") {
   const int size = GENERATE(2, 3);
   run_groups(size, "shm", {}, [&](ProcessGroup& group) {
     for (int round = 0; round < 300; ++round) {
@@ -127,7 +127,7 @@ TEST_CASE("consecutive staged all_reduces do not tread on each other", "[process
   });
 }
 
-TEST_CASE("averages have the same bits on all ranks", "[process_group][quick]") {
+TEST_CASE("averages have the same bits on all ranks", "[process_group][quick][threads]") {
   const int size = GENERATE(2, 3, 7);
   for (const bool shared : {false, true}) {
     std::vector<std::vector<float>> results(static_cast<size_t>(size));
@@ -145,7 +145,7 @@ TEST_CASE("averages have the same bits on all ranks", "[process_group][quick]") 
   }
 }
 
-TEST_CASE("the other collectives on tensors", "[process_group][quick]") {
+TEST_CASE("the other collectives on tensors", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const int size = GENERATE(1, 2, 3, 7);
   run_groups(size, channel, {}, [&](ProcessGroup& group) {
@@ -187,7 +187,7 @@ TEST_CASE("the other collectives on tensors", "[process_group][quick]") {
   });
 }
 
-TEST_CASE("asynchronous collectives are done in the order of issue", "[process_group][quick]") {
+TEST_CASE("asynchronous collectives are done in the order of issue", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const int size = GENERATE(2, 3);
   run_groups(size, channel, {}, [&](ProcessGroup& group) {
@@ -207,7 +207,7 @@ TEST_CASE("asynchronous collectives are done in the order of issue", "[process_g
   });
 }
 
-TEST_CASE("the caller's mistakes are refused before anybody hears of them", "[process_group][quick]") {
+TEST_CASE("the caller's mistakes are refused before anybody hears of them", "[process_group][quick][threads]") {
   run_groups(2, "shm", {}, [&](ProcessGroup& group) {
     const auto refuses = [](auto call) {
       try {
@@ -233,7 +233,7 @@ TEST_CASE("the caller's mistakes are refused before anybody hears of them", "[pr
   });
 }
 
-TEST_CASE("what a collective writes counts as modified", "[process_group][quick]") {
+TEST_CASE("what a collective writes counts as modified", "[process_group][quick][threads]") {
   run_groups(1, "shm", {}, [&](ProcessGroup& group) {
     const Tensor x = full({2}, 1), y = full({2}, 1);
     const auto before_x = x.storage()->version(), before_y = y.storage()->version();
@@ -242,7 +242,7 @@ TEST_CASE("what a collective writes counts as modified", "[process_group][quick]
   });
 }
 
-TEST_CASE("errors name step, bucket and parameters", "[process_group][quick]") {
+TEST_CASE("errors name step, bucket and parameters", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const auto errors = errors_of_ranks(groups(2, channel), [](ProcessGroup& group) {
     const auto about = std::make_shared<const std::string>("conv2.weight conv1.weight");
@@ -261,7 +261,7 @@ TEST_CASE("errors name step, bucket and parameters", "[process_group][quick]") {
   }
 }
 
-TEST_CASE("different collectives with the same number are found out at once", "[process_group][quick]") {
+TEST_CASE("different collectives with the same number are found out at once", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const int kind = GENERATE(0, 1, 2, 3);
   const auto errors = errors_of_ranks(groups(3, channel), [&](ProcessGroup& group) {
@@ -287,7 +287,7 @@ TEST_CASE("different collectives with the same number are found out at once", "[
 }
 
 TEST_CASE("a rank that dies between collectives is named by the next one, and by all that follow",
-          "[process_group][quick]") {
+          "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const auto errors = errors_of_ranks(groups(3, channel), [](ProcessGroup& group) {
     const Tensor x = full({10}, 1);
@@ -309,7 +309,7 @@ TEST_CASE("a rank that dies between collectives is named by the next one, and by
   }
 }
 
-TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_group][quick]") {
+TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   std::atomic<int> failed = 0;
   RingOptions options;
@@ -334,7 +334,7 @@ TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_g
   }
 }
 
-TEST_CASE("abort ends everybody's wait with the reason", "[process_group][quick]") {
+TEST_CASE("abort ends everybody's wait with the reason", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const auto errors = errors_of_ranks(groups(3, channel), [](ProcessGroup& group) {
     if (group.rank() == 1) group.abort("loss is NaN on rank 1, step 7");
@@ -343,7 +343,7 @@ TEST_CASE("abort ends everybody's wait with the reason", "[process_group][quick]
   for (const auto& error : errors) REQUIRE(contains(error, "loss is NaN on rank 1, step 7"));
 }
 
-TEST_CASE("a group that goes with work under way does not wait for it", "[process_group][quick]") {
+TEST_CASE("a group that goes with work under way does not wait for it", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const auto errors = errors_of_ranks(groups(2, channel), [](ProcessGroup& group) {
     const Tensor x = full({10}, 1);

@@ -69,14 +69,14 @@ void run_connected(int size, const std::string& channel, Body body) {
 
 }  // namespace
 
-TEST_CASE("nothing set: one rank", "[rendezvous][quick]") {
+TEST_CASE("nothing set: one rank", "[rendezvous][quick][threads]") {
   const Rendezvous r = from({});
   REQUIRE(r.rank == 0);
   REQUIRE(r.size == 1);
   REQUIRE(r.source.empty());
 }
 
-TEST_CASE("ranks of every starter", "[rendezvous][quick]") {
+TEST_CASE("ranks of every starter", "[rendezvous][quick][threads]") {
   Rendezvous r = from({{"RANK", "3"},
                        {"WORLD_SIZE", "4"},
                        {"LOCAL_RANK", "1"},
@@ -110,7 +110,7 @@ TEST_CASE("ranks of every starter", "[rendezvous][quick]") {
   REQUIRE(r.address.host == "node03");
 }
 
-TEST_CASE("torchrun's own store keeps its port", "[rendezvous][quick]") {
+TEST_CASE("torchrun's own store keeps its port", "[rendezvous][quick][threads]") {
   const Rendezvous r = from({{"RANK", "0"},
                              {"WORLD_SIZE", "2"},
                              {"MASTER_ADDR", "127.0.0.1"},
@@ -119,7 +119,7 @@ TEST_CASE("torchrun's own store keeps its port", "[rendezvous][quick]") {
   REQUIRE(r.address.port == 29501);
 }
 
-TEST_CASE("jobs of one starter get different ports", "[rendezvous][quick]") {
+TEST_CASE("jobs of one starter get different ports", "[rendezvous][quick][threads]") {
   const auto port = [](const char* id) {
     return from({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"PMI_JOBID", id}}).address.port;
   };
@@ -127,7 +127,7 @@ TEST_CASE("jobs of one starter get different ports", "[rendezvous][quick]") {
   REQUIRE(port("1000") != port("1001"));
 }
 
-TEST_CASE("environments that make no sense are refused by name", "[rendezvous][quick]") {
+TEST_CASE("environments that make no sense are refused by name", "[rendezvous][quick][threads]") {
   REQUIRE(contains(error_of({{"RANK", "0"}}), "RANK is set, but WORLD_SIZE is not"));
   REQUIRE(contains(error_of({{"RANK", "two"}, {"WORLD_SIZE", "2"}}), "RANK='two'"));
   REQUIRE(contains(error_of({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), "RANK='-1'"));
@@ -140,7 +140,7 @@ TEST_CASE("environments that make no sense are refused by name", "[rendezvous][q
                    "set MASTER_ADDR"));
 }
 
-TEST_CASE("the first host of a Slurm node list", "[rendezvous][quick]") {
+TEST_CASE("the first host of a Slurm node list", "[rendezvous][quick][threads]") {
   REQUIRE(first_host("node3") == "node3");
   REQUIRE(first_host("a,b") == "a");
   REQUIRE(first_host("node[03-05,9],gpu1") == "node03");
@@ -148,7 +148,7 @@ TEST_CASE("the first host of a Slurm node list", "[rendezvous][quick]") {
   REQUIRE(first_host("node[7]") == "node7");
 }
 
-TEST_CASE("a secret file is for its owner alone", "[rendezvous][quick]") {
+TEST_CASE("a secret file is for its owner alone", "[rendezvous][quick][threads]") {
   std::string directory = (std::filesystem::temp_directory_path() / "ringgrad-XXXXXX").string();
   REQUIRE(mkdtemp(directory.data()) != nullptr);
   const std::string file = directory + "/secret";
@@ -162,7 +162,7 @@ TEST_CASE("a secret file is for its owner alone", "[rendezvous][quick]") {
   std::filesystem::remove_all(directory);
 }
 
-TEST_CASE("ranks connect by shared memory and by TCP", "[rendezvous][quick]") {
+TEST_CASE("ranks connect by shared memory and by TCP", "[rendezvous][quick][threads]") {
   const std::string channel = GENERATE("auto", "shm", "tcp");
   const int size = GENERATE(1, 2, 5);
   run_connected(size, channel, [&](ProcessGroup& group) {
@@ -173,7 +173,7 @@ TEST_CASE("ranks connect by shared memory and by TCP", "[rendezvous][quick]") {
   });
 }
 
-TEST_CASE("groups split by color and are ordered by key", "[rendezvous][quick]") {
+TEST_CASE("groups split by color and are ordered by key", "[rendezvous][quick][threads]") {
   const std::string channel = GENERATE("auto", "tcp");
   run_connected(5, channel, [](ProcessGroup& group) {
     const int rank = group.rank();
@@ -193,7 +193,7 @@ TEST_CASE("groups split by color and are ordered by key", "[rendezvous][quick]")
   });
 }
 
-TEST_CASE("ranks told to use different channels are named", "[rendezvous][quick]") {
+TEST_CASE("ranks told to use different channels are named", "[rendezvous][quick][threads]") {
   const auto exchange_of = [](const std::string& own, int rank) {
     return [=](const std::string& value) {
       // What the other rank would send, had it been given the other option.

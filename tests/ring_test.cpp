@@ -108,7 +108,7 @@ void test_all_reduce_of_all_dtypes(const char* channel, int size, size_t count, 
 
 }  // namespace
 
-TEST_CASE("all_reduce is exact and the same on all ranks", "[ring][quick]") {
+TEST_CASE("all_reduce is exact and the same on all ranks", "[ring][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const int size = GENERATE(1, 2, 3, 4, 7);
   for (size_t count : {size_t{0}, size_t{1}, static_cast<size_t>(size - 1), static_cast<size_t>(size), size_t{1000}})
@@ -121,7 +121,7 @@ TEST_CASE("all_reduce of a million elements", "[ring]") {
   test_all_reduce_of_all_dtypes(channel, size, 1'000'000, 1 << 16);
 }
 
-TEST_CASE("the other collectives", "[ring][quick]") {
+TEST_CASE("the other collectives", "[ring][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const int size = GENERATE(1, 2, 3, 4, 7);
   const size_t count = GENERATE(0, 1, 1000);
@@ -192,7 +192,7 @@ TEST_CASE("the other collectives", "[ring][quick]") {
   });
 }
 
-TEST_CASE("nobody leaves a barrier before everybody has come", "[ring][quick]") {
+TEST_CASE("nobody leaves a barrier before everybody has come", "[ring][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const int size = GENERATE(2, 3, 7);
   std::atomic<int> arrived = 0;
@@ -208,7 +208,7 @@ TEST_CASE("nobody leaves a barrier before everybody has come", "[ring][quick]") 
   });
 }
 
-TEST_CASE("16-bit floats are summed in float32 and rounded once", "[ring][quick]") {
+TEST_CASE("16-bit floats are summed in float32 and rounded once", "[ring][quick][threads]") {
   // 256 + 1 is a tie in bfloat16 and rounds to 256: summed in bfloat16, three ranks would give 256, not 258.
   run_ranks(3, "shm", [](Transport& t) {
     for (auto algorithm :
@@ -221,7 +221,7 @@ TEST_CASE("16-bit floats are summed in float32 and rounded once", "[ring][quick]
   });
 }
 
-TEST_CASE("NaN survives min and max wherever it stands", "[ring][quick]") {
+TEST_CASE("NaN survives min and max wherever it stands", "[ring][quick][threads]") {
   const int culprit = GENERATE(0, 1, 2);
   run_ranks(3, "shm", [&](Transport& t) {
     for (auto op : {ReduceOp::Min, ReduceOp::Max, ReduceOp::Sum}) {
@@ -233,7 +233,7 @@ TEST_CASE("NaN survives min and max wherever it stands", "[ring][quick]") {
   });
 }
 
-TEST_CASE("ranks in different collectives are told so", "[ring][quick]") {
+TEST_CASE("ranks in different collectives are told so", "[ring][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [](Transport& t) {
     try {
@@ -256,7 +256,7 @@ TEST_CASE("ranks in different collectives are told so", "[ring][quick]") {
   }
 }
 
-TEST_CASE("a reduction of bytes is refused", "[ring][quick]") {
+TEST_CASE("a reduction of bytes is refused", "[ring][quick][threads]") {
   REQUIRE_THROWS_AS(reduction("all_reduce", DType::UInt8, ReduceOp::Sum), DTypeError);
   REQUIRE_THROWS_AS(reduction("all_reduce", DType::Bool, ReduceOp::Max), DTypeError);
 }

@@ -34,7 +34,7 @@ void check_steady(const std::string& name, const models::ModelOptions& sizes, DT
 
 }  // namespace
 
-TEST_CASE("training steps reuse their memory", "[quick][memory]") {
+TEST_CASE("training steps reuse their memory", "[quick][threads][memory]") {
   for (const DType dtype : {DType::Float32, DType::BFloat16}) {
     check_steady("cnn", {.in_channels = 1, .image_size = 28}, dtype);
     check_steady("resnet20", {.in_channels = 3, .image_size = 16}, dtype);

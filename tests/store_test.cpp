@@ -108,7 +108,7 @@ TEST_CASE("a rank whose rank 0 never comes names the address", "[store][quick]")
   REQUIRE(contains(results[0].error, "nobody answers at " + to_string(options.address)));
 }
 
-TEST_CASE("who comes twice is told so at once, and the job goes on", "[store][quick]") {
+TEST_CASE("who comes twice is told so at once, and the job goes on", "[store][quick][threads]") {
   const auto options = options_for();
   std::vector<Result> results;
   std::thread host([&] { results = meet_all({0}, 3, options); });
@@ -132,7 +132,7 @@ TEST_CASE("who comes twice is told so at once, and the job goes on", "[store][qu
   REQUIRE(results[0].error.empty());
 }
 
-TEST_CASE("ranks that disagree on the world size are named", "[store][quick]") {
+TEST_CASE("ranks that disagree on the world size are named", "[store][quick][threads]") {
   const auto options = options_for();
   std::string zero, one;
   std::thread host([&] { zero = error_of([&] { meet(0, 2, "", options); }); });
@@ -159,7 +159,7 @@ TEST_CASE("an address that others can reach needs a secret", "[store][quick]") {
   REQUIRE(contains(error_of([&] { meet(1, 2, "", options); }), "the job needs a secret"));
 }
 
-TEST_CASE("a rank that dies while others wait is named", "[store][quick]") {
+TEST_CASE("a rank that dies while others wait is named", "[store][quick][threads]") {
   const auto options = options_for();
   std::string error;
   std::thread host([&] { error = error_of([&] { meet(0, 3, "", options); }); });
@@ -172,7 +172,7 @@ TEST_CASE("a rank that dies while others wait is named", "[store][quick]") {
   REQUIRE(contains(error, "rank 1 (somebody) died before all had joined"));
 }
 
-TEST_CASE("another secret is noticed by the client, and gives nothing away", "[store][quick]") {
+TEST_CASE("another secret is noticed by the client, and gives nothing away", "[store][quick][threads]") {
   auto options = options_for(300);
   std::string zero;
   std::thread host([&] { zero = error_of([&] { meet(0, 2, "", options); }); });
@@ -184,7 +184,7 @@ TEST_CASE("another secret is noticed by the client, and gives nothing away", "[s
   REQUIRE(contains(zero, "rank 1 of 2 has not joined"));
 }
 
-TEST_CASE("strangers neither join nor hold up the job", "[store][quick]") {
+TEST_CASE("strangers neither join nor hold up the job", "[store][quick][threads]") {
   const auto options = options_for();
   std::vector<Result> results;
   std::thread host([&] { results = meet_all({0}, 2, options); });
@@ -207,7 +207,7 @@ TEST_CASE("strangers neither join nor hold up the job", "[store][quick]") {
   REQUIRE(results[0].values == values);
 }
 
-TEST_CASE("a handshake cannot be replayed", "[store][quick]") {
+TEST_CASE("a handshake cannot be replayed", "[store][quick][threads]") {
   // Overhear a good one by sitting between client and server.
   std::vector<FileDescriptor> listeners;
   listeners.push_back(listen_tcp({"127.0.0.1", 0}));
@@ -250,7 +250,7 @@ TEST_CASE("a handshake cannot be replayed", "[store][quick]") {
   REQUIRE(gate.refused() == 2);
 }
 
-TEST_CASE("every flipped byte of a handshake is refused", "[store][quick]") {
+TEST_CASE("every flipped byte of a handshake is refused", "[store][quick][threads]") {
   std::vector<FileDescriptor> listeners;
   listeners.push_back(listen_local("ringgrad-test-" + new_secret()));
   Gate gate(std::move(listeners), "a secret");

@@ -44,7 +44,7 @@ std::vector<double> train_steps(nn::Module& model, DType dtype, int rank, int ra
 
 }  // namespace
 
-TEST_CASE("ranks with SyncBatchNorm train as one rank", "[sync_batch_norm][quick]") {
+TEST_CASE("ranks with SyncBatchNorm train as one rank", "[sync_batch_norm][quick][threads]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
   const auto alone = train_steps(*make_net<Net>(3, dtype), dtype, 0, 1);
   for (const int ranks : {1, 2, 3, 4}) {
@@ -61,7 +61,7 @@ TEST_CASE("ranks with SyncBatchNorm train as one rank", "[sync_batch_norm][quick
   }
 }
 
-TEST_CASE("each rank's output is its part of the whole batch's", "[sync_batch_norm][quick]") {
+TEST_CASE("each rank's output is its part of the whole batch's", "[sync_batch_norm][quick][threads]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64, DType::BFloat16);
   const Shape sample{3, 4, 5};
   const auto whole = samples(sample, 2, dtype, 0, 7).x;
@@ -82,7 +82,7 @@ TEST_CASE("each rank's output is its part of the whole batch's", "[sync_batch_no
   });
 }
 
-TEST_CASE("one sample on each of two ranks is enough", "[sync_batch_norm][quick]") {
+TEST_CASE("one sample on each of two ranks is enough", "[sync_batch_norm][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const Tensor x = full({1, 1, 1, 1}, group.rank() == 0 ? -3 : 3);
     const float y = sync_batch_norm(x, {}, {}, {}, {}, {}, group).item<float>();
@@ -94,7 +94,7 @@ TEST_CASE("one sample on each of two ranks is enough", "[sync_batch_norm][quick]
   require_contains(errors[0], "all ranks together have 1 value per channel");
 }
 
-TEST_CASE("a residual network is converted as a whole, and evaluates alone", "[sync_batch_norm][quick]") {
+TEST_CASE("a residual network is converted as a whole, and evaluates alone", "[sync_batch_norm][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<models::CifarResNet>(3, DType::Float32, 20);
     must(convert_sync_batchnorm(*net, group) == 19, "every batch norm of ResNet-20");

@@ -28,7 +28,7 @@ Frame barrier_frame(uint64_t sequence) {
 
 }  // namespace
 
-TEST_CASE("bytes between all pairs arrive whole and in order", "[transport][quick]") {
+TEST_CASE("bytes between all pairs arrive whole and in order", "[transport][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const int size = GENERATE(1, 2, 3, 5);
   run_ranks(size, channel, [&](Transport& t) {
@@ -50,7 +50,7 @@ TEST_CASE("bytes between all pairs arrive whole and in order", "[transport][quic
   });
 }
 
-TEST_CASE("a byte queue wraps around without losing a byte", "[transport][quick]") {
+TEST_CASE("a byte queue wraps around without losing a byte", "[transport][quick][threads]") {
   constexpr size_t kCapacity = 64;
   alignas(64) std::byte memory[ByteQueue::footprint(kCapacity)] = {};
   ByteQueue writer(memory, kCapacity), reader(memory, kCapacity);
@@ -73,7 +73,7 @@ TEST_CASE("a byte queue wraps around without losing a byte", "[transport][quick]
   REQUIRE(received == sent);
 }
 
-TEST_CASE("a rank that fails is named by all others, wherever it is in the ring", "[transport][quick]") {
+TEST_CASE("a rank that fails is named by all others, wherever it is in the ring", "[transport][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const auto errors = errors_of_ranks(in_process_transports(4, channel), [](Transport& t) {
     if (t.rank() == 2) {
@@ -90,7 +90,7 @@ TEST_CASE("a rank that fails is named by all others, wherever it is in the ring"
   }
 }
 
-TEST_CASE("an exception that closes a rank's transport is no goodbye", "[transport][quick]") {
+TEST_CASE("an exception that closes a rank's transport is no goodbye", "[transport][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const auto errors = errors_of_ranks(in_process_transports(3, channel), [](Transport& t) {
     if (t.rank() == 1) throw Error("out of luck");
@@ -101,7 +101,7 @@ TEST_CASE("an exception that closes a rank's transport is no goodbye", "[transpo
   REQUIRE(contains(errors[2], "rank 1 failed"));
 }
 
-TEST_CASE("a rank may leave when nobody needs it any more", "[transport][quick]") {
+TEST_CASE("a rank may leave when nobody needs it any more", "[transport][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   std::atomic<bool> gone = false;
   const auto errors = errors_of_ranks(in_process_transports(3, channel), [&](Transport& t) {
@@ -120,7 +120,7 @@ TEST_CASE("a rank may leave when nobody needs it any more", "[transport][quick]"
   REQUIRE(contains(errors[0], "rank 2 has left the group"));
 }
 
-TEST_CASE("a deadline names the rank that is missing, and everybody learns it", "[transport][quick]") {
+TEST_CASE("a deadline names the rank that is missing, and everybody learns it", "[transport][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   std::atomic<int> failed = 0;
   const auto errors = errors_of_ranks(in_process_transports(4, channel), [&](Transport& t) {
@@ -151,7 +151,7 @@ TEST_CASE("a deadline names the rank that is missing, and everybody learns it", 
         "nothing moved for 0.06 s; rank 2 has not come to it: it is outside of collectives, its last one was barrier");
 }
 
-TEST_CASE("a rank that does not answer is called stopped", "[transport][quick]") {
+TEST_CASE("a rank that does not answer is called stopped", "[transport][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   std::atomic<bool> failed = false;
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [&](Transport& t) {
@@ -172,7 +172,7 @@ TEST_CASE("a rank that does not answer is called stopped", "[transport][quick]")
   REQUIRE(contains(errors[0], "rank 1 does not answer: it is stopped, or cut off"));
 }
 
-TEST_CASE("all calls fail with the first cause once a group has failed", "[transport][quick]") {
+TEST_CASE("all calls fail with the first cause once a group has failed", "[transport][quick][threads]") {
   run_ranks(2, "shm", [](Transport& t) {
     if (t.rank() == 1) return;
     t.abort({FailureKind::OutOfStep, "first cause"});
@@ -189,7 +189,7 @@ TEST_CASE("all calls fail with the first cause once a group has failed", "[trans
   });
 }
 
-TEST_CASE("ranks that wait for each other in different collectives find out", "[transport][quick]") {
+TEST_CASE("ranks that wait for each other in different collectives find out", "[transport][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [](Transport& t) {
     Frame frame = barrier_frame(5);
@@ -206,7 +206,7 @@ TEST_CASE("ranks that wait for each other in different collectives find out", "[
 }
 
 // A rank that goes to sleep in a collective looks at the others' boards, and may do so in the middle of a change.
-TEST_CASE("a board that is just being written is no disagreement", "[transport][quick]") {
+TEST_CASE("a board that is just being written is no disagreement", "[transport][quick][threads]") {
   run_ranks(2, "shm", [](Transport& t) {
     t.enter(barrier_frame(5));
     std::byte byte{};
@@ -226,7 +226,7 @@ TEST_CASE("a board that is just being written is no disagreement", "[transport][
   });
 }
 
-TEST_CASE("another thread can interrupt a wait", "[transport][quick]") {
+TEST_CASE("another thread can interrupt a wait", "[transport][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [](Transport& t) {
     std::thread other;

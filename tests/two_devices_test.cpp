@@ -24,7 +24,7 @@ const Device kFirst("cpu:0"), kSecond("cpu:1");
 
 }  // namespace
 
-TEST_CASE("devices have memory accounts and streams of their own", "[two_devices][quick]") {
+TEST_CASE("devices have memory accounts and streams of their own", "[two_devices][quick][threads]") {
   REQUIRE(device_count(DeviceType::CPU) == 2);
   const int64_t first = memory_stats(kFirst).live_bytes, second = memory_stats(kSecond).live_bytes;
   const Tensor x = zeros({1024}, {.device = kSecond});
@@ -34,7 +34,7 @@ TEST_CASE("devices have memory accounts and streams of their own", "[two_devices
   CHECK(!(current_stream(kFirst) == current_stream(kSecond)));
 }
 
-TEST_CASE("a gradient from another device is refused", "[two_devices][quick]") {
+TEST_CASE("a gradient from another device is refused", "[two_devices][quick][threads]") {
   const Tensor x = ones({2});
   x.set_requires_grad();
   const Tensor gradient = ones({2}, {.device = kSecond});
@@ -42,7 +42,7 @@ TEST_CASE("a gradient from another device is refused", "[two_devices][quick]") {
                              [&] { (x * 2).backward(gradient); });
 }
 
-TEST_CASE("operands on two devices are refused", "[two_devices][quick]") {
+TEST_CASE("operands on two devices are refused", "[two_devices][quick][threads]") {
   const Tensor a = ones({2}), b = ones({2}, {.device = kSecond});
   const auto mixed = [](const std::string& op) {
     return op + ": tensors on cpu:0 and cpu:1, expected one device; move with to(x, device)";
@@ -65,7 +65,7 @@ TEST_CASE("operands on two devices are refused", "[two_devices][quick]") {
 }
 
 TEST_CASE("a gradient flows between devices, and each leaf's hook runs on its device's thread",
-          "[two_devices][quick]") {
+          "[two_devices][quick][threads]") {
   const Tensor x = Tensor(ones({3})).set_requires_grad();
   const Tensor w = Tensor(full({3}, 2, {.device = kSecond})).set_requires_grad();
   std::thread::id x_thread, w_thread;
@@ -82,7 +82,7 @@ TEST_CASE("a gradient flows between devices, and each leaf's hook runs on its de
   CHECK(w_thread != x_thread);
 }
 
-TEST_CASE("replicas run backward on their devices at the same time", "[two_devices][quick]") {
+TEST_CASE("replicas run backward on their devices at the same time", "[two_devices][quick][threads]") {
   // Each closure waits until the other has started: with one thread for both this could never end.
   std::atomic<int> started{0}, met{0};
   const auto meet = [&](const Tensor& x) {
@@ -103,7 +103,7 @@ TEST_CASE("replicas run backward on their devices at the same time", "[two_devic
   CHECK(to_vector<double>(x.grad()) == std::vector<double>{2, 2, 3, 3});
 }
 
-TEST_CASE("an exception on a worker's thread leaves backward", "[two_devices][quick]") {
+TEST_CASE("an exception on a worker's thread leaves backward", "[two_devices][quick][threads]") {
   struct Boom {};
   const Tensor w = Tensor(ones({1}, {.device = kSecond})).set_requires_grad();
   bool fail = true, on_caller = false;
@@ -121,7 +121,7 @@ TEST_CASE("an exception on a worker's thread leaves backward", "[two_devices][qu
   CHECK(w.grad().item<float>() == 4);
 }
 
-TEST_CASE("a gradient on the wrong device is named", "[two_devices][quick]") {
+TEST_CASE("a gradient on the wrong device is named", "[two_devices][quick][threads]") {
   const Tensor x = Tensor(ones({1})).set_requires_grad();
   const Tensor bad = differentiable("bad", {x}, ones({1}),
                                     [](const Tensor&) -> Gradients { return {ones({1}, {.device = kSecond})}; });
@@ -129,7 +129,7 @@ TEST_CASE("a gradient on the wrong device is named", "[two_devices][quick]") {
                              [&] { bad.backward(); });
 }
 
-TEST_CASE("worker threads run without grad mode", "[two_devices][quick]") {
+TEST_CASE("worker threads run without grad mode", "[two_devices][quick][threads]") {
   const Tensor w = Tensor(ones({1}, {.device = kSecond})).set_requires_grad();
   bool joined = true;
   const auto handle =
