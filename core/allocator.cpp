@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/address_sanitizer.h"
 #include "core/check.h"
 #include "core/device_backend.h"
 #include "core/op_scope.h"
@@ -51,7 +52,9 @@ class DeviceAccount {
       free.pop_back();
     } else {
       data = from_system(size.bytes, bytes);
+      ASAN_POISON_MEMORY_REGION(data, size.bytes);
     }
+    ASAN_UNPOISON_MEMORY_REGION(data, bytes);  // and not the rest of the block
     stats_.live_bytes += size.bytes;
     if (stats_.live_bytes > stats_.peak_bytes) stats_.peak_bytes = stats_.live_bytes;
     return data;
@@ -60,6 +63,7 @@ class DeviceAccount {
   void deallocate(Stream stream, void* data, size_t bytes) {
     const SizeClass size = size_class(bytes);
     std::lock_guard lock(mutex_);
+    ASAN_POISON_MEMORY_REGION(data, size.bytes);
     lists(stream).of_class[size.index].push_back(data);
     stats_.live_bytes -= size.bytes;
   }
@@ -106,6 +110,7 @@ class DeviceAccount {
       for (int index = 0; index < kClasses; ++index) {
         for (void* data : lists.of_class[index]) {
           const size_t bytes = bytes_of_class(index);
+          ASAN_UNPOISON_MEMORY_REGION(data, bytes);
           backend_.deallocate(device_.index, data, bytes);
           stats_.reserved_bytes -= bytes;
         }

@@ -3,14 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/address_sanitizer.h"
 #include "core/check.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(data, bytes) (void)0
-#define ASAN_UNPOISON_MEMORY_REGION(data, bytes) (void)0
-#endif
 
 namespace ringgrad::emulator {
 
