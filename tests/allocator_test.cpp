@@ -11,6 +11,7 @@
 #include "autograd/ops/activation.h"
 #include "autograd/ops/arithmetic.h"
 #include "autograd/ops/reduce.h"
+#include "core/address_sanitizer.h"
 #include "core/error.h"
 #include "core/factory.h"
 #include "core/op_scope.h"
@@ -177,5 +178,18 @@ TEST_CASE("cached blocks are given back before memory is out", "[allocator][quic
     return memory_stats({}).reserved_bytes < 600 * kMiB ? "fits" : "still cached";
   });
   CHECK(text == "fits");
+}
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+TEST_CASE("AddressSanitizer sees a block's end, and its use after it is free", "[allocator][quick]") {
+  const float* data;
+  {
+    const Tensor x = empty({33});
+    data = x.data<float>();
+    CHECK(!__asan_address_is_poisoned(data + 32));
+    CHECK(__asan_address_is_poisoned(data + 33));
+  }
+  CHECK(__asan_address_is_poisoned(data));  // though the cache keeps it
 }
 #endif
