@@ -145,21 +145,4 @@ void MeshTransport::check_entered() {
   }
 }
 
-SharedSegment MeshTransport::share(size_t bytes) {
-  if (failure_) throw_failure(*failure_);
-  SharedSegment segment{++segments_, std::vector<std::shared_ptr<SharedMemory>>(peers_.size())};
-  segment.parts[rank()] = SharedMemory::create(bytes);
-  for (Peer& peer : peers_) peer.control.send({ControlKind::Descriptor}, segment.parts[rank()]->descriptor());
-  for (int r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    Peer& peer = peers_[r];
-    wait_until([](void* p) { return !static_cast<Peer*>(p)->descriptors.empty(); }, &peer);
-    segment.parts[r] = SharedMemory::open(std::move(peer.descriptors.front()));
-    peer.descriptors.pop_front();
-    CHECK_AS(OutOfStepError, segment.parts[r]->size() == segment.parts[rank()]->size(), "allocate_shared: rank ",
-             rank(), " asks for ", bytes, " bytes, rank ", r, " for ", segment.parts[r]->size());
-  }
-  return segment;
-}
-
 }  // namespace ringgrad

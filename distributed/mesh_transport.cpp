@@ -187,6 +187,25 @@ void MeshTransport::wait_until(bool (*done)(void*), void* context) {
   block_until([=] { return done(context); }, /*needs_all=*/true);
 }
 
+SharedSegment MeshTransport::share(size_t bytes) {
+  if (failure_) throw_failure(*failure_);
+  SharedSegment segment{++segments_, std::vector<std::shared_ptr<SharedMemory>>(peers_.size())};
+  segment.parts[rank()] = SharedMemory::create(bytes);
+  for (Peer& peer : peers_) peer.control.send({ControlKind::Descriptor}, segment.parts[rank()]->descriptor());
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    Peer& peer = peers_[r];
+    check_interrupt();  // whoever has given its part may leave
+    block_until([&peer] { return !peer.descriptors.empty() || peer.left; }, /*needs_all=*/false);
+    if (peer.descriptors.empty()) fail(left(r));
+    segment.parts[r] = SharedMemory::open(std::move(peer.descriptors.front()));
+    peer.descriptors.pop_front();
+    CHECK_AS(OutOfStepError, segment.parts[r]->size() == segment.parts[rank()]->size(), "allocate_shared: rank ",
+             rank(), " asks for ", bytes, " bytes, rank ", r, " for ", segment.parts[r]->size());
+  }
+  return segment;
+}
+
 void MeshTransport::sleep(int milliseconds) {
   check_interrupt();
   polled_.clear();

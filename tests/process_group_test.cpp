@@ -104,6 +104,11 @@ TEST_CASE("all_reduce in shared memory", "[process_group][quick][threads]") {
   });
 }
 
+TEST_CASE("a rank may leave as soon as memory is shared", "[process_group][quick][threads]") {
+  for (int round = 0; round < 50; ++round)
+    run_groups(4, "shm", {}, [](ProcessGroup& group) { group.allocate_shared(4000); });
+}
+
 TEST_CASE("all_reduce of a million elements in pieces", "[process_group]") {
   const int size = GENERATE(2, 3, 7);
   run_groups(size, "shm", {}, [&](ProcessGroup& group) {

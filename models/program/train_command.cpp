@@ -1,4 +1,7 @@
 // `ringgrad train`
+#include <sched.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -261,14 +264,20 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
   return code;
 }
 
+// Threads are counted at their first use. Our launcher has divided the cores already, by RINGGRAD_THREADS; mpirun and
+// Slurm bind each rank to its own, or leave them all to all.
+void share_cores(int ranks_here) {
+  cpu_set_t bound;
+  const int allowed = sched_getaffinity(0, sizeof bound, &bound) == 0 ? CPU_COUNT(&bound) : 1;
+  const int share = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_here);
+  if (ranks_here > 1) setenv("RINGGRAD_THREADS", std::to_string(std::min(allowed, share)).c_str(), 0);
+}
+
 }  // namespace
 
 int train(const TrainOptions& given) {
-  // Logical devices and their threads are counted at their first use. Our launcher has divided the cores already, other
-  // launchers have not.
   const Rendezvous here = rendezvous_from_environment();
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  if (here.local_size > 1) setenv("RINGGRAD_THREADS", std::to_string(std::max(1, cores / here.local_size)).c_str(), 0);
+  share_cores(here.local_size);
   check_resume(given);
   const RunConfig config = configure(given);
   const bool is_rank = !here.source.empty();
