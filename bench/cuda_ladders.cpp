@@ -2,9 +2,11 @@
 // TFLOP/s by CUDA events; kernels that only move memory against a copy (goal: 0.85 of its rate); and, where the build
 // has cuBLAS and cuDNN, what kernels::… takes against them (goal: 0.8 of their speed). Prints one JSON document.
 // Refuses an emulated device: its times say nothing about a GPU.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -22,19 +24,43 @@ using namespace ringgrad;
 namespace {
 
 const Device kDevice("cuda");
-constexpr int kWarmUp = 3, kRepetitions = 20;
 
-// Seconds per call, the mean over enough of them that the clock's resolution does not matter.
+// Seconds per call, the mean over up to 20 of them within about 0.3 s.
 double seconds(const std::function<void(Stream)>& run) {
   const Stream stream = current_stream(kDevice);
-  for (int i = 0; i < kWarmUp; ++i) run(stream);
   cuda::Event begin(kDevice, true), end(kDevice, true);
-  begin.record(stream);
-  for (int i = 0; i < kRepetitions; ++i) run(stream);
-  end.record(stream);
-  end.synchronize();
-  return end.milliseconds_since(begin) * 1e-3 / kRepetitions;
+  const auto mean = [&](int count) {
+    begin.record(stream);
+    for (int i = 0; i < count; ++i) run(stream);
+    end.record(stream);
+    end.synchronize();
+    return end.milliseconds_since(begin) * 1e-3 / count;
+  };
+  mean(2);  // to warm up
+  return mean(static_cast<int>(std::clamp(0.3 / mean(1), 2.0, 20.0)));
 }
+
+// A ladder's steps must agree: the largest difference from the first one's result, as a part of the largest number.
+// Throws Error above what 16 bits explain. The first step is the obvious loop, so this checks large shapes, too.
+class Agreement {
+ public:
+  double with_first(const Tensor& result) {
+    const std::vector<double> numbers = to_vector<double>(result);
+    if (first_.empty()) first_ = numbers;
+    double difference = 0, largest = 0;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const double d = std::abs(numbers[i] - first_[i]);
+      if (!(d <= difference)) difference = std::isfinite(d) ? d : INFINITY;
+      largest = std::max(largest, std::abs(first_[i]));
+    }
+    if (!(difference <= 0.02 * largest))
+      throw Error(str("cuda_ladders: a step is off by ", difference, " of ", largest));
+    return difference / largest;
+  }
+
+ private:
+  std::vector<double> first_;
+};
 
 Tensor noise(const Shape& shape, DType dtype) {
   const Tensor x = empty(shape, {dtype, kDevice});
@@ -50,6 +76,7 @@ Tensor channels_last(const Shape& nchw, DType dtype) {
 void matmul_ladder(nlohmann::json& rows, int64_t n, DType dtype) {
   const Tensor a = noise({1, n, n}, dtype), b = noise({1, n, n}, dtype), c = empty_like(a);
   const double flop = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+  Agreement agreement;
   for (int i = 0; i < cuda::kMatmulSteps; ++i) {
     const auto step = static_cast<cuda::MatmulStep>(i);
     if (!supports(step, c, a, b)) continue;
@@ -58,6 +85,7 @@ void matmul_ladder(nlohmann::json& rows, int64_t n, DType dtype) {
                     {"size", n},
                     {"dtype", name(dtype)},
                     {"step", name(step)},
+                    {"difference", agreement.with_first(c)},
                     {"tflops", flop / time * 1e-12}});
   }
 }
@@ -73,21 +101,22 @@ void conv_ladder(nlohmann::json& rows, const Layer& layer, int64_t batch, DType 
   const int64_t out = options.out_h(layer.image, 3);
   const Tensor x = channels_last({batch, layer.channels, layer.image, layer.image}, dtype);
   const Tensor w = channels_last({layer.filters, layer.channels, 3, 3}, dtype);
-  const Tensor y = empty({batch, layer.filters, out, out}, {dtype, kDevice, Layout::ChannelsLast});
+  const Tensor dy = channels_last({batch, layer.filters, out, out}, dtype), y = empty_like(dy);
   const Tensor dx = empty(x.shape(), x.options()), dw = empty(w.shape(), w.options());
-  copy_(y, noise(y.shape(), dtype));
   const double flop = 2.0 * static_cast<double>(y.numel() * layer.channels * 9);
+  Agreement of_y, of_dx, of_dw;
   for (int i = 0; i < cuda::kConvSteps; ++i) {
     const auto step = static_cast<cuda::ConvStep>(i);
     if (!supports(step, x, w, y, options)) continue;
     const double forward = seconds([&](Stream s) { conv2d(step, s, y, x, w, {}, options); });
-    const double input = seconds([&](Stream s) { conv2d_backward_input(step, s, dx, y, w, options); });
-    const double weight = seconds([&](Stream s) { conv2d_backward_weight(step, s, dw, y, x, options); });
+    const double input = seconds([&](Stream s) { conv2d_backward_input(step, s, dx, dy, w, options); });
+    const double weight = seconds([&](Stream s) { conv2d_backward_weight(step, s, dw, dy, x, options); });
     rows.push_back({{"kernel", "conv2d"},
                     {"layer", str(layer.channels, "x", layer.image, "x", layer.image, " to ", layer.filters)},
                     {"batch", batch},
                     {"dtype", name(dtype)},
                     {"step", name(step)},
+                    {"difference", std::max({of_y.with_first(y), of_dx.with_first(dx), of_dw.with_first(dw)})},
                     {"tflops", flop / forward * 1e-12},
                     {"tflops_backward_input", flop / input * 1e-12},
                     {"tflops_backward_weight", flop / weight * 1e-12}});

@@ -3,13 +3,15 @@
 #
 #   bench/on_gpu.sh BUILD OUT        BUILD: cmake --preset cuda -DRINGGRAD_BENCH=ON && cmake --build --preset cuda
 #
-# The build needs no GPU and may be made elsewhere. Each part writes OUT/NAME.log and, when it has passed, OUT/NAME.done;
-# called again, the script goes on with the parts that are not done. RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there
-# are any. PYTHON: one with PyTorch, for comparison (python3). Exit status: 3 without a GPU, else the number of parts that
-# failed. Not yet run on a GPU.
+# The build needs no GPU and may be made elsewhere, then with -DRINGGRAD_NATIVE=OFF, too: of it ringgrad, cuda_ladders and
+# tests/op_test are needed. CUDA's libraries may also lie where pip puts them (nvidia/*/lib of PYTHON). Each part writes
+# OUT/NAME.log and, when it has passed, OUT/NAME.done; called again, the script goes on with the parts that are not done.
+# RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch, for comparison (python3). Exit
+# status: 3 without a GPU, else the number of parts that failed. Not yet run on a GPU.
 set -u
 # Two ranks on one GPU. NCCL refuses that unless they seem to be on two machines.
 if [ "${1:-}" = --nccl ]; then
+  rm -rf "two-ranks-$3"
   for rank in 0 1; do
     env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29557 \
       CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID=machine$rank NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 \
@@ -29,6 +31,11 @@ fi
 build=$(cd "$1" && pwd) || exit 2
 mkdir -p "$2" && out=$(cd "$2" && pwd) || exit 2
 here=$(cd "$(dirname "$0")" && pwd)
+for folder in $("${PYTHON:-python3}" -c '
+import glob, sysconfig
+print(*glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib"))'); do
+  export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
+done
 began=$(date +%s)
 failed=0
 
@@ -51,34 +58,40 @@ part() {
 }
 
 cd "$out" || exit 2
+export RINGGRAD_CACHE_DIR="$out/cache"  # of which provider is the fastest: the same for all runs
 part gpu 20 nvidia-smi
 part devices 20 sh -c "'$build/ringgrad' doctor | grep '[1-9][0-9]* CUDA device'"
 [ "$failed" = 0 ] || { echo "without a GPU there is nothing to say"; exit 3; }
 part operations 240 "$build/tests/op_test" "[emulated]"
-if command -v compute-sanitizer >/dev/null 2>&1; then
-  for row in conv2d matmul batch_norm softmax sum; do
-    for tool in memcheck racecheck; do
-      part "$tool-$row" 120 compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/tests/op_test" "[emulated]" -c "$row"
-    done
-  done
-else
-  echo "compute-sanitizer is not installed: memcheck and racecheck are left out"
-fi
-part train-digits 120 "$build/ringgrad" train --device cuda --out digits
+part providers 180 "$build/tests/op_test" "the providers of a kernel agree"
+part train-digits 120 sh -c "rm -rf digits; exec '$build/ringgrad' train --device cuda --out digits"
 part captured-is-eager 120 sh -c "
+  rm -rf graphs0 graphs1
   for graphs in 0 1; do
     RINGGRAD_CUDA_GRAPHS=\$graphs '$build/ringgrad' train --device cuda --crop 2 --max-steps 150 --out graphs\$graphs || exit
   done
   cmp graphs0/checkpoint.safetensors graphs1/checkpoint.safetensors"
 for data in mnist cifar10; do
   [ -n "${RINGGRAD_DATA_DIR:-}" ] || { echo "RINGGRAD_DATA_DIR is not set: $data is left out"; continue; }
-  part "train-$data" 300 "$build/ringgrad" train --device cuda --data "$data" --amp O2 --dtype bf16 --epochs 5 --out "$data"
+  part "train-$data" 300 sh -c "
+    rm -rf $data
+    exec '$build/ringgrad' train --device cuda --data $data --amp O2 --dtype bf16 --epochs 5 --out $data"
 done
 part ladders 240 env RINGGRAD_CACHE_DIR="$out" "$build/cuda_ladders"
 for dtype in bf16 fp32; do
   part "resnet18-$dtype" 120 "$build/ringgrad" bench train --device cuda --model resnet18 --batch 512 --dtype "$dtype" --json
   part "resnet18-$dtype-pytorch" 240 "${PYTHON:-python3}" "$here/peers/train_pytorch.py" --device cuda --model resnet18 \
-    --batch 512 --dtype "$dtype" --only channels_last_fused compile_channels_last_fused_heap max_autotune_channels_last_fused_heap
+    --batch 512 --dtype "$dtype" --only channels_last_fused compile_channels_last_fused_heap
 done
 for backend in nccl nccl-ring; do part "$backend" 120 sh "$here/on_gpu.sh" --nccl "$build" "$backend"; done
+if command -v compute-sanitizer >/dev/null 2>&1; then
+  for row in 'conv2d 3×3, padding 1' matmul batch_norm 'softmax along -1' 'sum of columns'; do
+    for tool in memcheck racecheck; do
+      part "$tool-${row%% *}" 120 compute-sanitizer --tool "$tool" --kernel-regex kns=ringgrad --error-exitcode 1 \
+        "$build/tests/op_test" "[emulated]" -c "$row"
+    done
+  done
+else
+  echo "compute-sanitizer is not installed: memcheck and racecheck are left out"
+fi
 exit "$failed"

@@ -22,7 +22,8 @@ namespace {
 constexpr int kTile = 32;
 
 template <class T, bool kCoalesced>
-__global__ void one_element_kernel(GemmShape shape, T* c, MatrixOperand<T> a, MatrixOperand<T> b, const T* bias) {
+__global__ void __launch_bounds__(kTile* kTile)
+    one_element_kernel(GemmShape shape, T* c, MatrixOperand<T> a, MatrixOperand<T> b, const T* bias) {
   const GemmTile tile(shape, kTile, kTile, kTile);
   const int tx = static_cast<int>(threadIdx.x), ty = static_cast<int>(threadIdx.y);
   const int64_t m = tile.m0 + (kCoalesced ? ty : tx), n = tile.n0 + (kCoalesced ? tx : ty);
@@ -38,7 +39,8 @@ __global__ void one_element_kernel(GemmShape shape, T* c, MatrixOperand<T> a, Ma
 //
 // Each element is then read from device memory once per 32 uses.
 template <class T>
-__global__ void shared_tile_kernel(GemmShape shape, T* c, MatrixOperand<T> a, MatrixOperand<T> b, const T* bias) {
+__global__ void __launch_bounds__(kTile* kTile)
+    shared_tile_kernel(GemmShape shape, T* c, MatrixOperand<T> a, MatrixOperand<T> b, const T* bias) {
   using A = Compute<T>;
   __shared__ A a_tile[kTile][kTile + 1], b_tile[kTile][kTile + 1];  // [m][k], [n][k]; + 1: columns in different banks
   const int tx = static_cast<int>(threadIdx.x), ty = static_cast<int>(threadIdx.y);

@@ -105,7 +105,12 @@ void NcclCommunicator::together(const std::function<void(ncclComm*)>& calls) {
   const ncclComm_t comm = comm_;
   if (!comm) return throw_if_failed();
   check(ncclGroupStart(), "ncclGroupStart");
-  calls(comm);
+  try {
+    calls(comm);
+  } catch (...) {
+    ncclGroupEnd();  // or this thread's later calls would join the group
+    throw;
+  }
   check(ncclGroupEnd(), "ncclGroupEnd");
   settle("ncclGroupEnd");
 }
@@ -139,7 +144,7 @@ void NcclCommunicator::settle(const char* call) {
     if (Clock::now() > deadline)
       throw TimeoutError(str("nccl: ", call, " has not connected the ", size(), " ranks after ", timeout_.count(),
                              " ms on rank ", rank(), "; NCCL_DEBUG=INFO says what it waits for"));
-    if (round > 100) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (round > 100) std::this_thread::sleep_for(std::chrono::microseconds(round < 2000 ? 10 : 1000));
   }
 }
 
@@ -177,8 +182,11 @@ void NcclCommunicator::watch() {
 void NcclCommunicator::look() {  // caller holds mutex_
   while (!pending_.empty() && pending_.front()->is_done()) pending_.pop_front();
   ncclResult_t state = ncclSuccess;
-  if (!failure_ && ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state != ncclSuccess &&
-      state != ncclInProgress)
+  if (!failure_) {  // asking joins NCCL's own thread of the last call, as settle() does: never both at once
+    const std::unique_lock issuing(issue_mutex_, std::try_to_lock);
+    if (issuing && ncclCommGetAsyncError(comm_, &state) != ncclSuccess) state = ncclSuccess;
+  }
+  if (!failure_ && state != ncclSuccess && state != ncclInProgress)
     give_up({FailureKind::OutOfStep, str("nccl: ", ncclGetErrorString(state), reason(), " on rank ", rank(),
                                          pending_.empty() ? "" : " in " + pending_.front()->what)});
   if (!failure_ && !pending_.empty() && Clock::now() > pending_.front()->deadline)

@@ -76,7 +76,10 @@ class NcclProcessGroup::Pending final : public Work::State {
         memory_(std::move(memory)),
         device_(device) {}
   ~Pending() override {
-    if (!waited_) done_->block(current_stream(device_));
+    try {
+      if (!waited_) done_->block(current_stream(device_));
+    } catch (const std::exception&) {  // the device is lost; who waits for it learns that
+    }
   }
 
   void wait() override {

@@ -1,4 +1,5 @@
-// Tensor-core instructions for 16-bit floating types, for a whole warp. Each has two bodies: PTX, and the emulator's.
+// Tensor-core instructions for 16-bit floating types, for a whole warp, and the copy that feeds them. Each has two
+// bodies: PTX, and the emulator's.
 //
 // In fragments lane 4 g + t holds pairs of neighbouring elements, packed into 32-bit words:
 //   a [16, 16]   word i: row g + 8 (i % 2), columns 2 t + 8 (i / 2) and the next
@@ -9,6 +10,8 @@
 #include "cuda_kernels/common/device_types.cuh"
 
 #ifndef __CUDACC__
+#include <cuda_pipeline.h>
+
 #include "cuda_kernels/emulator/tensor_core.h"
 #endif
 
@@ -49,7 +52,20 @@ __device__ __forceinline__ void ldmatrix_x4(unsigned (&fragment)[4], const void*
                  : "memory");
 }
 
+// Starts copying `bytes` of 16 to shared memory and zeros for the rest, past the registers and the first-level cache;
+// __pipeline_wait_prior() waits. Both addresses are aligned to 16. (__pipeline_memcpy_async branches by the number.)
+__device__ __forceinline__ void copy_16_async(void* shared, const void* from, int bytes) {
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+      "l"(from), "r"(bytes)
+      : "memory");
+}
+
 #else
+
+[[gnu::always_inline]] inline void copy_16_async(void* shared, const void* from, int bytes, RINGGRAD_SITE) {
+  __pipeline_memcpy_async(shared, from, 16, static_cast<size_t>(16 - bytes), site);
+}
 
 template <class T>
 void mma_16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], RINGGRAD_SITE) {

@@ -77,8 +77,7 @@ struct SliceLoader {
       if (Operand::kInChunks || vectors) {
         // A chunk that is all zeros still needs an address that may be formed; nothing is read from it.
         const int64_t inside = from ? min(left, int64_t{kChunk}) : 0;
-        __pipeline_memcpy_async(to, from ? from : operand.data, kVectorBytes,
-                                static_cast<size_t>(kChunk - inside) * sizeof(T));
+        copy_16_async(to, from ? from : operand.data, static_cast<int>(inside * sizeof(T)));
       } else if constexpr (!Operand::kInChunks) {
         for (int j = 0; j < kChunk; ++j) {
           if (j > 0 && j < left)

@@ -11,6 +11,7 @@
 #include "core/kernels.h"
 #include "cuda_kernels/runtime/device_guard.h"
 #include "cuda_kernels/runtime/stream.h"
+#include "cuda_kernels/vendor/thread_handles.h"
 
 namespace ringgrad::cuda {
 namespace {
@@ -20,15 +21,15 @@ void check(cublasStatus_t status, const char* call) {
     throw CudaError(str("matmul: ", call, " failed: ", cublasGetStatusString(status)));
 }
 
-// One for each device and host thread: a handle belongs to the stream that it works on. Never destroyed, because
-// threads may end after the CUDA runtime. nullptr while the stream is captured and there is none yet: making one
-// allocates and waits.
+// nullptr while the stream is captured and there is none yet: making one allocates and waits.
 cublasHandle_t handle_for(Stream stream) {
-  thread_local cublasHandle_t handles[64] = {};
-  cublasHandle_t& handle = handles[stream.device.index];
+  thread_local ThreadHandles<cublasHandle_t> handles;
+  cublasHandle_t& handle = handles.of(stream.device.index);
   if (!handle) {
     if (device_backend(DeviceType::CUDA).capturing()) return nullptr;
     check(cublasCreate(&handle), "cublasCreate");
+    // Sums that are split among blocks meet in float32.
+    check(cublasSetMathMode(handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
   }
   check(cublasSetStream(handle, native(stream)), "cublasSetStream");
   return handle;

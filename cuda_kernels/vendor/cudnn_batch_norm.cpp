@@ -74,11 +74,15 @@ bool batch_norm_backward_cudnn(Stream stream, const Tensor& sum_dy, const Tensor
   if (!handle) return false;
   const cudnnBatchNormMode_t mode = mode_for(*format);
   const ImageDescriptor images(x.shape(), x.dtype(), *format), channels = per_channel(x);
-  size_t workspace_bytes = 0;
+  size_t workspace_bytes = 0, kept_bytes = 0;  // what forward would have to keep for backward: we keep nothing
   if (!done(cudnnGetBatchNormalizationBackwardExWorkspaceSize(handle, mode, CUDNN_BATCHNORM_OPS_BN, images, nullptr,
                                                               images, nullptr, images, channels, nullptr,
                                                               &workspace_bytes),
-            "batch_norm_backward", "cudnnGetBatchNormalizationBackwardExWorkspaceSize"))
+            "batch_norm_backward", "cudnnGetBatchNormalizationBackwardExWorkspaceSize") ||
+      !done(cudnnGetBatchNormalizationTrainingExReserveSpaceSize(handle, mode, CUDNN_BATCHNORM_OPS_BN, nullptr, images,
+                                                                 &kept_bytes),
+            "batch_norm_backward", "cudnnGetBatchNormalizationTrainingExReserveSpaceSize") ||
+      kept_bytes > 0)
     return false;
   const Tensor workspace = cudnn_workspace(stream, workspace_bytes);
   Tensor g = dy;

@@ -7,6 +7,7 @@
 #include "core/factory.h"
 #include "core/kernel.h"
 #include "cuda_kernels/runtime/stream.h"
+#include "cuda_kernels/vendor/thread_handles.h"
 
 namespace ringgrad::cuda {
 namespace {
@@ -18,15 +19,14 @@ const bool named =
 
 bool done(cudnnStatus_t status, const char* operation, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return true;
-  if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) return false;
+  const auto category = CUDNN_STATUS_CATEGORY(status);  // the older interfaces say both where they have no kernel
+  if (category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM) return false;
   throw CudaError(str(operation, ": ", call, " failed: ", cudnnGetErrorString(status)));
 }
 
-// One for each device and host thread, because a handle belongs to the stream that it works on. Never destroyed:
-// threads may end after the CUDA runtime.
 cudnnHandle_t cudnn_handle(const char* operation, Stream stream) {
-  thread_local cudnnHandle_t handles[64] = {};
-  cudnnHandle_t& handle = handles[stream.device.index];
+  thread_local ThreadHandles<cudnnHandle_t> handles;
+  cudnnHandle_t& handle = handles.of(stream.device.index);
   if (!handle) {
     if (device_backend(DeviceType::CUDA).capturing()) return nullptr;
     done(cudnnCreate(&handle), operation, "cudnnCreate");
