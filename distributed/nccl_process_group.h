@@ -54,7 +54,7 @@ class NcclProcessGroup final : public ProcessGroup {
   class Pending;
 
   Work issue(Collective collective) override;
-  Work issue_on_host(const Collective& collective);
+  Work issue_on_host(Collective collective);
   void call_nccl(const Collective& collective, ncclComm* comm);
 
   std::shared_ptr<ProcessGroup> host_;
