@@ -85,7 +85,7 @@ class NcclProcessGroup::Pending final : public Work::State {
     waited_ = true;
   }
   bool done() const override { return done_->done(); }
-  WorkTimes times() const override { return {}; }
+  Work::Clock::time_point ended() const override { return {}; }
 
  private:
   std::shared_ptr<NcclCommunicator> communicator_;
