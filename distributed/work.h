@@ -21,8 +21,8 @@ class Work {
   Work() = default;  // is done
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  // On the CPU: returns when the collective is done. On CUDA: makes the current stream wait for it.
-  // Throws what went wrong; the collective's own deadline bounds the wait.
+  // On the CPU: returns when the collective is done; its own deadline bounds the wait. On CUDA: makes the current
+  // stream wait for it. Throws what has gone wrong by then.
   void wait() const {
     if (state_) state_->wait();
   }
