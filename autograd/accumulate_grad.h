@@ -29,8 +29,7 @@ class HookHandle {
 
 // hook(leaf) runs once per backward that reaches the leaf, on the engine's thread for the leaf's device, after
 // leaf.grad() has its final value. Hooks run in order of registration; an exception from one ends backward() and is
-// rethrown there. A hook may call queue_final_callback(), but not
-// remove itself. REQUIRES: a leaf that requires grad.
+// rethrown there. A hook may call queue_final_callback(), but not remove itself. REQUIRES: a leaf that requires grad.
 [[nodiscard]] HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
                                                             std::function<void(const Tensor& leaf)> hook);
 

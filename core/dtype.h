@@ -81,17 +81,4 @@ decltype(auto) visit_dtype(const char* operation, DType dtype, Body&& body) {
   }
 }
 
-// Index tensors (labels, indices): int64 and int32.
-template <class Body>
-decltype(auto) visit_index(const char* operation, DType dtype, Body&& body) {
-  switch (dtype) {
-    case DType::Int64:
-      return body.template operator()<int64_t>();
-    case DType::Int32:
-      return body.template operator()<int32_t>();
-    default:
-      throw_unsupported_dtype(operation, dtype, "int64 or int32");
-  }
-}
-
 }  // namespace ringgrad

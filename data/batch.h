@@ -9,7 +9,7 @@
 namespace ringgrad {
 
 struct Batch {
-  Tensor data = {};                   // float32 [B, C, H, W] from an image data set
+  Tensor data = {};                   // [B, C, H, W] of an image data set: float32 from a DataLoader, else as asked for
   Tensor target = {};                 // int64 [B]
   std::vector<int64_t> indices = {};  // [B]: which samples of the data set these are
   int64_t padding = 0;                // how many at the end only repeat others (Sampler::padding)

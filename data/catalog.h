@@ -31,7 +31,7 @@ struct DatasetInfo {
   enum Format { Idx, Cifar10, Cifar100 } format;
   int64_t train_size, test_size;
   int64_t channels, height, width;
-  std::vector<float> mean, std;  // of the training images: channel_statistics() in data/image_dataset.h
+  std::vector<float> mean, std;  // per channel, of pixel / 255 over the training images
   std::vector<std::string> classes;
   std::vector<DatasetFile> files;
   std::vector<std::string> folders;                      // other places below the data directory where people keep it

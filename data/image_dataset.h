@@ -25,11 +25,4 @@ struct ImageDataset {
 // without a class. The loader calls it, so that a data set built by hand cannot make it read past an end.
 void check_dataset_invariants(const ImageDataset& dataset);
 
-// Per channel, of pixel / 255 over all pixels of all images: the mean, and the standard deviation around it (divided
-// by the number of pixels, not one less). This is how the constants in data/catalog.cpp were computed.
-struct ChannelStatistics {
-  std::vector<float> mean, std;
-};
-ChannelStatistics channel_statistics(const ImageDataset& dataset);
-
 }  // namespace ringgrad

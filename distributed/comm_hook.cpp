@@ -15,7 +15,7 @@ class Continuation final : public Work::State {
     if (const auto after = std::exchange(after_, nullptr)) after();
   }
   bool done() const override { return work_.done(); }
-  WorkTimes times() const override { return work_.times(); }
+  Work::Clock::time_point ended() const override { return work_.ended(); }
 
  private:
   Work work_;

@@ -38,6 +38,16 @@ struct Card {
   }
 };
 
+// The same on all processes that can share memory with this one: a hash of the machine's boot and network namespace.
+uint64_t machine_id() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  if (boot.empty()) return std::hash<std::string>()(new_secret());  // unknown: shares memory with nobody
+  struct stat network {};
+  stat("/proc/self/ns/net", &network);
+  return std::hash<std::string>()(str(boot, network.st_ino));
+}
+
 class Connector {
  public:
   Connector(int rank, int size, const ConnectOptions& options)
@@ -148,15 +158,6 @@ class Connector {
 };
 
 }  // namespace
-
-uint64_t machine_id() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  if (boot.empty()) return std::hash<std::string>()(new_secret());  // unknown: shares memory with nobody
-  struct stat network {};
-  stat("/proc/self/ns/net", &network);
-  return std::hash<std::string>()(str(boot, network.st_ino));
-}
 
 Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange) {
   const bool known = options.channel == "auto" || options.channel == "shm" || options.channel == "tcp";

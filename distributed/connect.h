@@ -29,7 +29,4 @@ struct Connected {
 // Collective over the ranks of a new group. Throws DistributedError, TimeoutError, or OutOfStepError.
 Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange);
 
-// The same on all processes that can share memory with this one: a hash of the machine's boot and network namespace.
-uint64_t machine_id();
-
 }  // namespace ringgrad

@@ -1,4 +1,4 @@
-// Ranks that are threads of one process: for DataParallel, and for tests, which so run under a sanitizer or a debugger.
+// Ranks that are threads of one process: for tests, which so run under a sanitizer or a debugger.
 #pragma once
 
 #include <memory>

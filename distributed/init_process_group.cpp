@@ -117,8 +117,4 @@ void destroy_process_group() {
   job_group = nullptr;
 }
 
-std::shared_ptr<ProcessGroup> local_process_group(ProcessGroup& group) {
-  return group.split(static_cast<int>(machine_id() & 0x7fffffff), group.rank());
-}
-
 }  // namespace ringgrad

@@ -43,7 +43,4 @@ bool is_process_group_initialized();
 // Leaves the job's group in good order; a process that ends without it counts as dead. Does nothing without a group.
 void destroy_process_group();
 
-// A group of the ranks on this machine: split() of `group` by machine.
-std::shared_ptr<ProcessGroup> local_process_group(ProcessGroup& group);
-
 }  // namespace ringgrad

@@ -1,4 +1,4 @@
-// The shared-memory side of MeshTransport: boards, queues, doorbells and segments.
+// The shared-memory side of MeshTransport: boards, queues and doorbells.
 #include <sys/eventfd.h>
 
 #include <cerrno>

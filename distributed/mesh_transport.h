@@ -5,8 +5,8 @@
 // and where nothing can, sleeps in one poll() on all control connections, all busy sockets and its own doorbell. So a
 // rank that dies, wherever it is in the ring, wakes all ranks at once.
 //
-// mesh_transport.cpp moves bytes and waits, mesh_control.cpp deals with ranks that leave, fail or are missed,
-// mesh_memory.cpp with shared memory.
+// mesh_transport.cpp moves bytes, waits and shares segments, mesh_control.cpp deals with ranks that leave, fail or are
+// missed, mesh_memory.cpp with boards, queues and doorbells.
 #pragma once
 
 #include <poll.h>

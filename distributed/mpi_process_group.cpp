@@ -73,7 +73,6 @@ void* data_of(const Tensor& x) { return x.defined() && x.numel() > 0 ? x.raw_dat
 class Job final : public Work::State {
  public:
   explicit Job(Collective c) : collective(std::move(c)) {
-    times_.issued = times_.begun = WorkTimes::Clock::now();
     const Tensor& x = part();
     frame.operation = collective.operation;
     frame.reduce_op = collective.reduce_op;
@@ -95,7 +94,7 @@ class Job final : public Work::State {
   }
 
   void end(std::exception_ptr error) {
-    times_.ended = WorkTimes::Clock::now();
+    ended_ = Work::Clock::now();
     error_ = error;
     collective = {};
     wide_in = wide_out = {};
@@ -107,7 +106,7 @@ class Job final : public Work::State {
     if (error_) std::rethrow_exception(error_);
   }
   bool done() const override { return done_.load(); }
-  WorkTimes times() const override { return times_; }
+  Work::Clock::time_point ended() const override { return ended_; }
 
   Collective collective;
   Frame frame;
@@ -118,7 +117,7 @@ class Job final : public Work::State {
  private:
   std::atomic<bool> done_ = false;
   std::exception_ptr error_;
-  WorkTimes times_;
+  Work::Clock::time_point ended_;
 };
 
 int rank_in(MPI_Comm comm) {

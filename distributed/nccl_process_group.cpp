@@ -88,7 +88,7 @@ class NcclProcessGroup::Pending final : public Work::State {
     waited_ = true;
   }
   bool done() const override { return done_->done(); }
-  WorkTimes times() const override { return {}; }
+  Work::Clock::time_point ended() const override { return {}; }
 
  private:
   std::shared_ptr<NcclCommunicator> communicator_;
@@ -130,7 +130,7 @@ Work NcclProcessGroup::issue(Collective c) {
              ", expected ", device(), ", the rank's device, or the CPU");
   const bool on_device =
       (c.input.defined() && c.input.device().is_cuda()) || (c.output.defined() && c.output.device().is_cuda());
-  if (!on_device) return issue_on_host(c);
+  if (!on_device) return issue_on_host(std::move(c));
 
   (void)nccl_type(c.operation, counted(c).dtype());  // throws before anything is queued
   std::vector<Tensor> memory;
@@ -182,31 +182,11 @@ void NcclProcessGroup::call_nccl(const Collective& c, ncclComm* comm) {
   }
 }
 
-Work NcclProcessGroup::issue_on_host(const Collective& c) {
+Work NcclProcessGroup::issue_on_host(Collective c) {
   communicator_->throw_if_failed();
-  switch (c.operation) {
-    case Operation::AllReduce:
-      return host_->all_reduce(c.output, c.reduce_op, c.options);
-    case Operation::Broadcast:
-      return host_->broadcast(c.output, c.root, c.options);
-    case Operation::Reduce:
-      return host_->reduce(c.input, c.root, c.reduce_op, c.options);
-    case Operation::Gather:
-      return host_->gather(c.output, c.input, c.root, c.options);
-    case Operation::Scatter:
-      return host_->scatter(c.output, c.input, c.root, c.options);
-    case Operation::AllGather:
-      return host_->all_gather(c.output, c.input, c.options);
-    case Operation::ReduceScatter:
-      return host_->reduce_scatter(c.output, c.input, c.reduce_op, c.options);
-    case Operation::SendRecv:
-      return c.input.defined() ? host_->send(c.input, c.root, c.options) : host_->recv(c.output, c.root, c.options);
-    default: {
-      // A barrier holds for the devices, too: each rank's has done what was queued before.
-      synchronize(current_stream(device()));
-      return host_->barrier(c.options);
-    }
-  }
+  // A barrier holds for the devices, too: each rank's has done what was queued before.
+  if (c.operation == Operation::Barrier) synchronize(current_stream(device()));
+  return issue_in(*host_, std::move(c));
 }
 
 }  // namespace ringgrad

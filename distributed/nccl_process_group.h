@@ -42,7 +42,8 @@ class NcclProcessGroup final : public ProcessGroup {
   // Collective. `device` is this rank's, a CUDA device. Throws TimeoutError when NCCL has not connected the ranks in
   // time, CudaError when it cannot.
   NcclProcessGroup(std::shared_ptr<ProcessGroup> host, Device device, const NcclOptions& options = {});
-  // Gives up what is under way, as an exception that unwinds would leave it.
+  // What is under way is waited for, until its deadline, here or where the last Work that is held ends; after an
+  // exception it is given up.
   ~NcclProcessGroup() override;
 
   std::string backend() const override;
@@ -54,7 +55,7 @@ class NcclProcessGroup final : public ProcessGroup {
   class Pending;
 
   Work issue(Collective collective) override;
-  Work issue_on_host(const Collective& collective);
+  Work issue_on_host(Collective collective);
   void call_nccl(const Collective& collective, ncclComm* comm);
 
   std::shared_ptr<ProcessGroup> host_;

@@ -93,6 +93,8 @@ class ProcessGroup {
 
  protected:
   virtual Work issue(Collective collective) = 0;
+  // For a group that passes a collective on to another.
+  static Work issue_in(ProcessGroup& group, Collective c) { return group.issue(std::move(c)); }
 
  private:
   Work submit(Collective collective);

@@ -264,7 +264,7 @@ void Reducer::finish(bool reached) {
   while (next_ < buckets_.size()) launch(false);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].work.wait();
-    const auto ended = buckets_[b].work.times().ended;
+    const auto ended = buckets_[b].work.ended();
     log_.buckets[b].completed = ended == Clock::time_point() ? seconds_since(begun_) : seconds_between(begun_, ended);
   }
   exchange_samples();

@@ -82,7 +82,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   const ReductionTotals& totals() const { return totals_; }
 
  private:
-  using Clock = WorkTimes::Clock;
+  using Clock = Work::Clock;
   struct Bucket {
     BucketRange range;
     Tensor flat;

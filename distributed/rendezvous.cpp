@@ -22,7 +22,7 @@ constexpr Starter kStarters[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
 };
 // What one job's ranks have in common, and other jobs on the machine have not.
 constexpr const char* kJobIds[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID"};
@@ -104,8 +104,7 @@ Rendezvous rendezvous_from(const Environment& environment) {
     r.size = *size;
     // Slurm gives "4(x2)" as tasks per node, and others may give nothing: then all ranks are taken to be local.
     r.local_rank = number(environment, starter.local_rank).value_or(*rank);
-    const bool plain = r.source != "SLURM_PROCID";
-    r.local_size = (plain ? number(environment, starter.local_size) : std::nullopt).value_or(*size);
+    r.local_size = (starter.local_size ? number(environment, starter.local_size) : std::nullopt).value_or(*size);
     break;
   }
   if (r.size == 1) return r;

@@ -14,11 +14,10 @@ namespace ringgrad {
 
 class RingProcessGroup::Job final : public Work::State {
  public:
-  explicit Job(Collective c) : collective(std::move(c)) { times_.issued = WorkTimes::Clock::now(); }
+  explicit Job(Collective c) : collective(std::move(c)) {}
 
-  void begin() { times_.begun = WorkTimes::Clock::now(); }
   void end(std::exception_ptr error) {
-    times_.ended = WorkTimes::Clock::now();
+    ended_ = Work::Clock::now();
     error_ = error;
     collective = {};  // lets the tensors go
     done_.store(true);
@@ -29,14 +28,14 @@ class RingProcessGroup::Job final : public Work::State {
     if (error_) std::rethrow_exception(error_);
   }
   bool done() const override { return done_.load(); }
-  WorkTimes times() const override { return times_; }
+  Work::Clock::time_point ended() const override { return ended_; }
 
   Collective collective;
 
  private:
   std::atomic<bool> done_ = false;
   std::exception_ptr error_;
-  WorkTimes times_;
+  Work::Clock::time_point ended_;
 };
 
 RingProcessGroup::RingProcessGroup(std::unique_ptr<Transport> transport, const RingOptions& options)
@@ -137,7 +136,6 @@ void RingProcessGroup::serve() {
       continue;
     }
     std::exception_ptr error;
-    job->begin();
     try {
       std::lock_guard lock(transport_mutex_);
       transport_->set_spinning(false);  // the core belongs to this rank's computation

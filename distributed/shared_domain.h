@@ -16,7 +16,7 @@
 namespace ringgrad {
 
 // The first page of what each rank shows to the others. Everything in it is written by its owner alone, except
-// `sleeping`. In memory the owner's outgoing queues and its staging area follow.
+// `sleeping`. In memory the owner's staging area and its outgoing queues follow.
 struct Board {
   uint32_t magic;
   int32_t rank, size;

@@ -1,5 +1,5 @@
-// The small things that ranks tell each other at the end of every step, in one all-reduce: how many samples each had,
-// the buffers of the module, and a flag.
+// The small things that ranks tell each other at the end of every step: how many samples each had, the buffers of the
+// module, and a flag. One all-reduce, and before it one of the buffers on CUDA, where there are some.
 #pragma once
 
 #include <vector>

@@ -6,32 +6,29 @@
 
 namespace ringgrad {
 
-struct WorkTimes {
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point issued, begun, ended;
-};
-
 class Work {
  public:
+  using Clock = std::chrono::steady_clock;
+
   class State {
    public:
     virtual ~State() = default;
     virtual void wait() = 0;
     virtual bool done() const = 0;
-    virtual WorkTimes times() const = 0;
+    virtual Clock::time_point ended() const = 0;
   };
 
   Work() = default;  // is done
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  // On the CPU: returns when the collective is done. On CUDA: makes the current stream wait for it.
-  // Throws what went wrong; the collective's own deadline bounds the wait.
+  // On the CPU: returns when the collective is done; its own deadline bounds the wait. On CUDA: makes the current
+  // stream wait for it. Throws what has gone wrong by then.
   void wait() const {
     if (state_) state_->wait();
   }
   bool done() const { return !state_ || state_->done(); }
-  // REQUIRES: done(), and issued with {.async = true}.
-  WorkTimes times() const { return state_ ? state_->times() : WorkTimes{}; }
+  // When it was done; zero for a blocking call, and where the backend does not know. REQUIRES: done().
+  Clock::time_point ended() const { return state_ ? state_->ended() : Clock::time_point(); }
 
  private:
   std::shared_ptr<State> state_;

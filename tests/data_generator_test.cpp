@@ -12,6 +12,7 @@
 #include "data/shapes.h"
 #include "data/strokes.h"
 #include "tests/catch.h"
+#include "tests/channel_statistics.h"
 #include "tests/data_files.h"
 
 using namespace ringgrad;

@@ -12,6 +12,7 @@
 #include "data/idx.h"
 #include "data/registry.h"
 #include "tests/catch.h"
+#include "tests/channel_statistics.h"
 #include "tests/data_files.h"
 #include "tests/loopback_server.h"
 

@@ -6,7 +6,6 @@
 #include "core/device_backend.h"
 #include "core/factory.h"
 #include "core/random.h"
-#include "cuda_kernels/emulator/config.h"
 #include "data/resident_batches.h"
 #include "nn/nn.h"
 #include "tests/catch.h"
@@ -14,7 +13,6 @@
 
 using namespace ringgrad;
 using namespace ringgrad::test;
-using emulator::StreamOrder;
 
 namespace {
 
@@ -135,12 +133,6 @@ class Run {
   std::unique_ptr<optim::SGD> optimizer_;
   Tensor loss_sum_;
   int steps_on_host_ = 0;
-};
-
-class StreamOrderGuard {
- public:
-  explicit StreamOrderGuard(StreamOrder order) { emulator::config().streams = order; }
-  ~StreamOrderGuard() { emulator::config().streams = StreamOrder::Eager; }
 };
 
 }  // namespace

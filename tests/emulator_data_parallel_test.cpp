@@ -1,23 +1,16 @@
 // DataParallel on emulated CUDA devices: scatter, replicate, parallel apply, gather and the reduction of gradients,
 // under orders of streams that a wait left out would not survive.
 #ifdef RINGGRAD_CUDA_EMULATED
-#include "cuda_kernels/emulator/config.h"
 #include "distributed/data_parallel.h"
 #include "tests/catch.h"
 #include "tests/ddp_ranks.h"
+#include "tests/emulator_util.h"
 #include "tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;
-using emulator::StreamOrder;
 
 namespace {
-
-class StreamOrderGuard {
- public:
-  explicit StreamOrderGuard(StreamOrder order) { emulator::config().streams = order; }
-  ~StreamOrderGuard() { emulator::config().streams = StreamOrder::Eager; }
-};
 
 std::vector<Device> cuda_devices(int n) {
   std::vector<Device> devices;

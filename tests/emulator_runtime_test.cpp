@@ -14,18 +14,8 @@
 
 using namespace ringgrad;
 using namespace ringgrad::test;
-using emulator::StreamOrder;
 
 namespace {
-
-class StreamOrderGuard {
- public:
-  explicit StreamOrderGuard(StreamOrder order, uint32_t seed = 1) {
-    emulator::config().streams = order;
-    emulator::config().streams_seed = seed;
-  }
-  ~StreamOrderGuard() { emulator::config().streams = StreamOrder::Eager; }
-};
 
 size_t free_bytes(int device) {
   CUDA_CHECK(cudaSetDevice(device));

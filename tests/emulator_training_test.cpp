@@ -8,7 +8,6 @@
 #include "autograd/ops.h"
 #include "core/factory.h"
 #include "core/random.h"
-#include "cuda_kernels/emulator/config.h"
 #include "cuda_kernels/runtime/graph.h"
 #include "nn/checkpoint.h"
 #include "nn/nn.h"
@@ -18,7 +17,6 @@
 
 using namespace ringgrad;
 using namespace ringgrad::test;
-using emulator::StreamOrder;
 
 namespace {
 
@@ -92,12 +90,6 @@ class Trainer {
   std::unique_ptr<Net> model_;
   Tensor images_, labels_, loss_;
   std::unique_ptr<optim::SGD> optimizer_;
-};
-
-class StreamOrderGuard {
- public:
-  explicit StreamOrderGuard(StreamOrder order) { emulator::config().streams = order; }
-  ~StreamOrderGuard() { emulator::config().streams = StreamOrder::Eager; }
 };
 
 const Device kGpu("cuda:0");

@@ -1,19 +1,11 @@
 // Ranks of an NCCL process group over emulated devices, a thread and a device for each.
 #pragma once
 
-#include "cuda_kernels/emulator/config.h"
 #include "distributed/nccl_process_group.h"
 #include "tests/ddp_ranks.h"
+#include "tests/emulator_util.h"
 
 namespace ringgrad::test {
-
-using emulator::StreamOrder;
-
-class StreamOrderGuard {
- public:
-  explicit StreamOrderGuard(StreamOrder order) { emulator::config().streams = order; }
-  ~StreamOrderGuard() { emulator::config().streams = StreamOrder::Eager; }
-};
 
 inline Device device_of(const ProcessGroup& group) { return Device(DeviceType::CUDA, group.rank()); }
 

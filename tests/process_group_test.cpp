@@ -207,8 +207,7 @@ TEST_CASE("asynchronous collectives are done in the order of issue", "[process_g
     must(is_sum(now, size), "blocking");
     for (const Work& w : work) must(w.done(), "a later collective was done before an earlier one");
     for (const Tensor& t : x) must(is_sum(t, size), "asynchronous");
-    const WorkTimes first = work[0].times(), second = work[1].times();
-    must(first.issued <= first.begun && first.begun <= first.ended && first.ended <= second.begun, "times");
+    must(work[0].ended() <= work[1].ended(), "times");
   });
 }
 

@@ -9,6 +9,6 @@ namespace ringgrad {
 Tensor to(const Tensor& x, DType dtype);
 Tensor to(const Tensor& x, Device device);
 Tensor contiguous(const Tensor& x);                // row-major, without gaps
-Tensor to_layout(const Tensor& x, Layout layout);  // a strided result is contiguous; see Layout
+Tensor to_layout(const Tensor& x, Layout layout);  // to Strided from another layout: contiguous; see Layout
 
 }  // namespace ringgrad

@@ -66,10 +66,6 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   return cudaStreamSynchronize(nullptr);
 }
 
-cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
-  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
-}
-
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t handle) {
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);

@@ -33,7 +33,6 @@ constexpr ErrorText kErrors[] = {
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
-    {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
      "operation not permitted when stream is capturing"},
@@ -105,7 +104,6 @@ cudaError_t cudaGetLastError() {
   last_error = cudaSuccess;
   return error;
 }
-cudaError_t cudaPeekAtLastError() { return last_error; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = static_cast<int>(Runtime::instance().devices.size());
@@ -140,20 +138,4 @@ cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t error = forbid_while_capturing("cudaDeviceSynchronize")) return error;
   Runtime::instance().drain_device(device_of_thread);
   return take_failure(device_of_thread);
-}
-
-cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  if (!exists(device) || !exists(peer)) return fail(cudaErrorInvalidDevice);
-  *can = device != peer;
-  return cudaSuccess;
-}
-
-cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
-  if (!exists(peer) || peer == device_of_thread) return fail(cudaErrorInvalidDevice);
-  auto& runtime = Runtime::instance();
-  std::lock_guard lock(runtime.mutex);
-  uint64_t& peers = runtime.devices[static_cast<size_t>(device_of_thread)].peers;
-  if (peers >> peer & 1) return fail(cudaErrorPeerAccessAlreadyEnabled);
-  peers |= uint64_t{1} << peer;
-  return cudaSuccess;
 }

@@ -110,7 +110,8 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   }
   const auto stream = event->stream;
   if (!stream || stream->completed >= event->position) return cudaSuccess;
-  const uint64_t step = stream->completed + 1;  // see cudaStreamQuery
+  // A lazy stream would never be ready for a program that polls: asking makes one step.
+  const uint64_t step = stream->completed + 1;
   lock.unlock();
   runtime.drain(stream, step);
   return cudaErrorNotReady;

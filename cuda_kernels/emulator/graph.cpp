@@ -121,17 +121,6 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
-  auto& runtime = Runtime::instance();
-  std::lock_guard lock(runtime.mutex);
-  const auto stream = runtime.stream(handle);
-  if (!stream) return fail(cudaErrorInvalidResourceHandle, "cudaStreamIsCapturing on a stream that does not exist");
-  *status = !stream->capture           ? cudaStreamCaptureStatusNone
-            : stream->capture->invalid ? cudaStreamCaptureStatusInvalidated
-                                       : cudaStreamCaptureStatusActive;
-  return cudaSuccess;
-}
-
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void* nodes, size_t* count) {
   if (nodes) return fail(cudaErrorInvalidValue, "the emulator only counts the nodes of a graph");
   *count = graph->nodes.size();

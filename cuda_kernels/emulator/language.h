@@ -25,7 +25,6 @@
 
 inline constinit thread_local uint3 threadIdx{0, 0, 0}, blockIdx{0, 0, 0};
 inline constinit thread_local dim3 blockDim, gridDim;
-inline constexpr int warpSize = ringgrad::emulator::kWarpSize;
 
 namespace ringgrad::emulator {
 
@@ -58,15 +57,13 @@ inline int lane() { return running_block->lane(); }
 
 }  // namespace ringgrad::emulator
 
-// ---- barriers and fences ----------------------------------------------------------------------------------------
+// ---- barriers -----------------------------------------------------------------------------------------------------
 #define RINGGRAD_SITE ::ringgrad::emulator::Site site = ::ringgrad::emulator::Site::here()
 
 inline void __syncthreads(RINGGRAD_SITE) { ringgrad::emulator::running_block->sync_threads(site); }
 inline void __syncwarp(unsigned mask = 0xffffffffu, RINGGRAD_SITE) {
   ringgrad::emulator::running_block->collective(mask, {}, ringgrad::emulator::combine_nothing, "__syncwarp", site);
 }
-inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-inline void __threadfence_block() { std::atomic_thread_fence(std::memory_order_acq_rel); }
 [[noreturn]] inline void __trap(RINGGRAD_SITE) { ringgrad::emulator::running_block->fail(site, "__trap"); }
 
 // ---- warp shuffles: `width` divides the warp into groups that shuffle among themselves ---------------------------

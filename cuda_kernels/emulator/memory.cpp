@@ -97,17 +97,3 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *free = used < *total ? *total - used : 0;
   return cudaSuccess;
 }
-
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
-  auto& runtime = Runtime::instance();
-  std::lock_guard lock(runtime.mutex);
-  void* address = const_cast<void*>(memory);
-  const Allocation* allocation = runtime.find(memory);
-  if (!allocation)
-    *attributes = {cudaMemoryTypeUnregistered, -1, nullptr, address};
-  else if (allocation->device == kPinned)
-    *attributes = {cudaMemoryTypeHost, 0, address, address};
-  else
-    *attributes = {cudaMemoryTypeDevice, allocation->device, address, nullptr};
-  return cudaSuccess;
-}

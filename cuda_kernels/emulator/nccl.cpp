@@ -233,8 +233,6 @@ const char* ncclGetErrorString(ncclResult_t result) {
       return "invalid argument";
     case ncclInvalidUsage:
       return "invalid usage";
-    case ncclRemoteError:
-      return "remote process exited or there was a network error";
     case ncclInProgress:
       return "NCCL operation in progress";
     default:

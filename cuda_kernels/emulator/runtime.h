@@ -48,7 +48,6 @@ inline constexpr int kPinned = -1;
 
 struct DeviceState {
   size_t used_bytes = 0;
-  uint64_t peers = 0;  // bit i: kernels may access device i's memory
   std::shared_ptr<CUstream_st> null_stream;
   // The first failure of an operation since the last wait that could report it; "" is none.
   std::string failure;

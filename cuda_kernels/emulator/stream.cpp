@@ -155,18 +155,6 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamDestroy(cudaStream_t handle) {
-  cudaError_t error;
-  const auto stream = find_stream("cudaStreamDestroy", handle, error);
-  if (error) return error;
-  if ((error = forbid_while_capturing("cudaStreamDestroy", *stream))) return error;
-  auto& runtime = Runtime::instance();
-  runtime.drain_all(stream);
-  std::lock_guard lock(runtime.mutex);
-  runtime.streams.erase(handle);
-  return cudaSuccess;
-}
-
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   cudaError_t error;
   const auto stream = find_stream("cudaStreamSynchronize", handle, error);
@@ -174,23 +162,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   if ((error = forbid_while_capturing("cudaStreamSynchronize", *stream))) return error;
   Runtime::instance().drain_all(stream);
   return take_failure(stream->device);
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t handle) {
-  cudaError_t error;
-  const auto stream = find_stream("cudaStreamQuery", handle, error);
-  if (error) return error;
-  if ((error = forbid_while_capturing("cudaStreamQuery", *stream))) return error;
-  auto& runtime = Runtime::instance();
-  // A lazy stream would never be ready for a program that polls: asking makes one step.
-  uint64_t step;
-  {
-    std::lock_guard lock(runtime.mutex);
-    if (stream->completed == stream->submitted) return cudaSuccess;
-    step = stream->completed + 1;
-  }
-  runtime.drain(stream, step);
-  return cudaErrorNotReady;
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* data) {

@@ -11,7 +11,7 @@
 namespace ringgrad::program {
 
 struct ConsoleOptions {
-  bool json = false;   // results move to stderr; json() prints the document
+  bool json = false;   // results move to stderr; print_json() prints the document
   bool quiet = false;  // no progress and no messages; results and errors only
   bool plain = false;  // no bar and no colour, even on a terminal
 };

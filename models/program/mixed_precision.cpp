@@ -8,12 +8,6 @@ namespace {
 constexpr const char* kMaster = "master.";
 constexpr const char* kScaler = "scaler.";
 
-std::vector<Tensor> tensors_of(const nn::NamedTensors& named) {
-  std::vector<Tensor> tensors;
-  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
-  return tensors;
-}
-
 }  // namespace
 
 MixedPrecision::MixedPrecision(const Recipe& recipe, nn::Module& model, Device device)
@@ -42,7 +36,7 @@ void MixedPrecision::step(optim::Optimizer& optimizer, double clip_norm) {
   if (masters_) masters_->take_gradients();
   if (scaler_) scaler_->unscale(optimizer);
   if (clip_norm > 0)
-    optim::clip_grad_norm_(masters_ ? tensors_of(masters_->parameters()) : model_.parameters(), clip_norm);
+    optim::clip_grad_norm_(masters_ ? nn::tensors_of(masters_->parameters()) : model_.parameters(), clip_norm);
   if (scaler_) {
     scaler_->step(optimizer);
     scaler_->update();

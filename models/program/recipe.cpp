@@ -156,39 +156,16 @@ std::optional<Provider> provider_named(const std::string& name) {
   return {};
 }
 
-nlohmann::json to_json(const Recipe& r) {
-  return {{"model", r.model},         {"data", r.data},           {"epochs", r.epochs},
-          {"batch", r.batch},         {"optimizer", r.optimizer}, {"lr", r.lr},
-          {"momentum", r.momentum},   {"nesterov", r.nesterov},   {"weight_decay", r.weight_decay},
-          {"schedule", r.schedule},   {"warmup", r.warmup},       {"label_smoothing", r.label_smoothing},
-          {"clip_norm", r.clip_norm}, {"crop", r.crop},           {"cutout", r.cutout},
-          {"flip", r.flip},           {"dtype", r.dtype},         {"amp", r.amp},
-          {"conv", r.conv},           {"provider", r.provider}};
-}
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recipe, model, data, epochs, batch, optimizer, lr, momentum, nesterov, weight_decay,
+                                   schedule, warmup, label_smoothing, clip_norm, crop, cutout, flip, dtype, amp, conv,
+                                   provider)
+
+nlohmann::json to_json(const Recipe& recipe) { return recipe; }
 
 Recipe recipe_from_json(const nlohmann::json& json) {
-  Recipe r;
-  json.at("model").get_to(r.model);
-  json.at("data").get_to(r.data);
-  json.at("epochs").get_to(r.epochs);
-  json.at("batch").get_to(r.batch);
-  json.at("optimizer").get_to(r.optimizer);
-  json.at("lr").get_to(r.lr);
-  json.at("momentum").get_to(r.momentum);
-  json.at("nesterov").get_to(r.nesterov);
-  json.at("weight_decay").get_to(r.weight_decay);
-  json.at("schedule").get_to(r.schedule);
-  json.at("warmup").get_to(r.warmup);
-  json.at("label_smoothing").get_to(r.label_smoothing);
-  json.at("clip_norm").get_to(r.clip_norm);
-  json.at("crop").get_to(r.crop);
-  json.at("cutout").get_to(r.cutout);
-  json.at("flip").get_to(r.flip);
-  json.at("dtype").get_to(r.dtype);
-  json.at("amp").get_to(r.amp);
-  json.at("conv").get_to(r.conv);
-  r.provider = json.value("provider", r.provider);  // older runs do not say
-  return r;
+  nlohmann::json complete = json;
+  complete.emplace("provider", Recipe().provider);  // older runs do not say
+  return complete.get<Recipe>();
 }
 
 std::string summary(const Recipe& r) {

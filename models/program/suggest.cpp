@@ -18,8 +18,7 @@ int edit_distance(const std::string& a, const std::string& b) {
   return d[a.size()][b.size()];
 }
 
-}  // namespace
-
+// The candidate nearest to `word` by edit distance (transpositions count one: Damerau 1964), or "" when all are far.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
   int best_distance = std::max(1, static_cast<int>(word.size()) / 3) + 1;  // a third of the letters may be wrong
@@ -32,6 +31,8 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
   }
   return best;
 }
+
+}  // namespace
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
   const std::string best = nearest(word, candidates);

@@ -4,6 +4,3 @@
 #include "cuda_kernels/emulator/sixteen_bit.h"
 
 using __nv_bfloat16 = ringgrad::emulator::SixteenBit<ringgrad::bfloat16>;
-
-inline __nv_bfloat16 __float2bfloat16(float value) { return __nv_bfloat16(value); }
-inline float __bfloat162float(__nv_bfloat16 value) { return static_cast<float>(value); }

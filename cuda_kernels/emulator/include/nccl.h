@@ -8,10 +8,8 @@ enum ncclResult_t {
   ncclSuccess = 0,
   ncclUnhandledCudaError = 1,
   ncclSystemError = 2,
-  ncclInternalError = 3,
   ncclInvalidArgument = 4,
   ncclInvalidUsage = 5,
-  ncclRemoteError = 6,
   ncclInProgress = 7,
 };
 enum ncclDataType_t {
