@@ -72,3 +72,10 @@ TEST_CASE("the variance of 16-bit numbers is summed in float32", "[kinks][quick]
   CHECK(wide.dtype() == DType::Float16);
   CHECK(wide.item<float>() == 10104);  // 1e6 / 99, rounded; the sum is beyond float16
 }
+
+TEST_CASE("negative numbers wrap in uint8", "[kinks][quick]") {
+  const Tensor one = tensor<uint8_t>({1});
+  CHECK(to_vector<uint8_t>(neg(one)) == std::vector<uint8_t>{255});
+  CHECK(to_vector<uint8_t>(add(one, -2)) == std::vector<uint8_t>{255});
+  CHECK(to_vector<uint8_t>(full({1}, -1, {.dtype = DType::UInt8})) == std::vector<uint8_t>{255});
+}
