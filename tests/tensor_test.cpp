@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "core/allocator.h"
 #include "core/error.h"
 #include "core/factory.h"
 #include "tests/catch.h"
@@ -92,6 +93,11 @@ TEST_CASE("factories check the shapes they are given", "[tensor][quick]") {
     zeros({2, 3}, {.layout = Layout::ChannelBlocked});
   });
   require_error<DeviceError>("does not exist", [] { zeros({2}, {.device = Device("cpu:63")}); });
+  for (const int index : {-1, 100, 256}) {
+    const Device device(DeviceType::CPU, index);
+    require_error<DeviceError>("does not exist", [&] { zeros({2}, {.device = device}); });
+    require_error<DeviceError>("does not exist", [&] { memory_stats(device); });
+  }
   require_error<ShapeError>("arange: -1 numbers, expected at least 0", [] { arange(-1); });
   require_error<DTypeError>("full: the tensor is uint8, which cannot hold the number 300",
                             [] { full({2}, 300, {.dtype = DType::UInt8}); });
