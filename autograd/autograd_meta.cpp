@@ -3,8 +3,20 @@
 
 #include "autograd/accumulate_grad.h"
 #include "core/check.h"
+#include "core/factory.h"
 
 namespace ringgrad {
+namespace {
+
+// Whether other gradients can be added to this one in place: no two elements share a place, and none lie in blocks.
+bool can_accumulate(const Tensor& grad) {
+  if (grad.is_channel_blocked()) return false;
+  for (int d = 0; d < grad.dim(); ++d)
+    if (grad.size(d) > 1 && grad.stride(d) == 0) return false;
+  return true;
+}
+
+}  // namespace
 
 AutogradMeta& autograd_meta(const Tensor& tensor) {
   if (!tensor.autograd_meta()) tensor.set_autograd_meta(std::make_shared<AutogradMeta>());
@@ -17,7 +29,10 @@ Edge gradient_edge(const Tensor& tensor) {
   if (meta->grad_fn) return {meta->grad_fn, meta->output};
   if (!meta->requires_grad) return {};
   auto node = meta->accumulator.lock();
-  if (!node) {
+  const auto fits = [&](const OutputInfo& output) {  // or the leaf was converted or moved since
+    return output.dtype == tensor.dtype() && output.device == tensor.device();
+  };
+  if (!node || !fits(node->outputs[0])) {
     node = make_accumulate_grad(tensor);
     meta->accumulator = node;
   }
@@ -51,7 +66,7 @@ void Tensor::set_grad(const Tensor& grad) const {
     CHECK_AS(DeviceError, grad.device() == device(), "set_grad: the gradient is on ", grad.device(), ", the tensor on ",
              device(), ", expected the same device");
   }
-  ringgrad::autograd_meta(*this).grad = grad;
+  ringgrad::autograd_meta(*this).grad = !grad || can_accumulate(grad) ? grad : as_contiguous(grad);
 }
 
 }  // namespace ringgrad

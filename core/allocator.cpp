@@ -154,7 +154,7 @@ DeviceAccount& account(Device device) {
     return all;
   }();
   auto& of_type = accounts[static_cast<int>(device.type)];
-  if (device.index >= static_cast<int>(of_type.size())) check_device("memory", device);
+  if (device.index < 0 || device.index >= static_cast<int>(of_type.size())) check_device("memory", device);
   return *of_type[device.index];
 }
 

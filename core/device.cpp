@@ -20,7 +20,10 @@ constexpr int kMaxDevices = 64;
 // The streams set by StreamGuard; a null handle means the device's default stream.
 thread_local std::array<std::array<Stream, kMaxDevices>, kDeviceTypes> guarded_streams;
 
-Stream& guarded(Device device) { return guarded_streams[static_cast<int>(device.type)][device.index]; }
+Stream& guarded(Device device) {
+  if (device.index < 0 || device.index >= kMaxDevices) check_device("device", device);  // which throws
+  return guarded_streams[static_cast<int>(device.type)][device.index];
+}
 
 }  // namespace
 

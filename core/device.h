@@ -17,7 +17,9 @@ struct Device {
   int8_t index = 0;
 
   Device() = default;
-  Device(DeviceType type, int index = 0) : type(type), index(static_cast<int8_t>(index)) {}
+  // An index that does not fit, and that no device has, becomes -1.
+  Device(DeviceType type, int index = 0)
+      : type(type), index(static_cast<int8_t>(index >= 0 && index <= INT8_MAX ? index : -1)) {}
   // Parses "cpu", "cpu:1", "cuda", "cuda:0". Throws DeviceError on anything else; does not ask whether it exists.
   Device(std::string_view text);
   Device(const char* text) : Device(std::string_view(text)) {}

@@ -25,6 +25,11 @@ void fill(const Tensor& x, double value) {
   kernels::copy(x, one.as_strided(x.shape(), {0, 0, 0, 0}, 0));
 }
 
+void check_value(const char* operation, DType dtype, double value) {
+  CHECK_AS(DTypeError, holds(dtype, value), operation, ": the tensor is ", dtype, ", which cannot hold the number ",
+           value);
+}
+
 }  // namespace
 
 Tensor empty(const Shape& shape, TensorOptions options) {
@@ -53,6 +58,7 @@ Tensor empty_like(const Tensor& x, DType dtype) {
 Tensor empty_like(const Tensor& x) { return empty_like(x, x.dtype()); }
 
 Tensor full(const Shape& shape, double value, TensorOptions options) {
+  check_value("full", options.dtype, value);
   Tensor x = empty(shape, options);
   fill(x, value);
   return x;
@@ -73,6 +79,7 @@ Tensor ones_like(const Tensor& x) {
 }
 
 Tensor arange(int64_t n, TensorOptions options) {
+  CHECK_AS(ShapeError, n >= 0, "arange: ", n, " numbers, expected at least 0");
   std::vector<int64_t> values(n);
   for (int64_t i = 0; i < n; ++i) values[i] = i;
   Tensor x = empty({n}, options);
@@ -114,6 +121,7 @@ INSTANTIATE(bfloat16)
 #undef INSTANTIATE
 
 void fill_(const Tensor& x, double value) {
+  check_value("fill_", x.dtype(), value);
   fill(x, value);
   x.storage()->bump_version();
 }

@@ -35,7 +35,7 @@ void print_dimension(std::ostream& out, const std::vector<double>& values, const
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   if (!tensor) return out << "undefined tensor";
-  const auto precision = out.precision(5);
+  const auto precision = out.precision(is_floating(tensor.dtype()) ? 5 : 17);  // integers in full
   if (tensor.numel() == 0)
     out << "[]";
   else

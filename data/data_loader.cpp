@@ -47,7 +47,7 @@ DataLoader::DataLoader(MakeBatch make_batch, std::shared_ptr<Sampler> sampler, D
         ", expected 0 to 256");
   CHECK(options_.prefetch >= 1 && options_.prefetch <= 4096, "data_loader: prefetch is ", options_.prefetch,
         ", expected 1 to 4096");
-  state_ = sampler_->state();
+  state_ = untouched_ = sampler_->state();
 }
 
 DataLoader::DataLoader(ImageDataset dataset, std::shared_ptr<Sampler> sampler, DataLoaderOptions options)
@@ -57,7 +57,7 @@ int64_t DataLoader::size() const { return batches_of(sampler_->size(), options_.
 
 void DataLoader::load_state(const SamplerState& state) {
   sampler_->load_state(state);
-  state_ = state;
+  state_ = untouched_ = state;
 }
 
 DataLoader::Iterator DataLoader::begin() { return Iterator(*this); }
@@ -66,6 +66,7 @@ DataLoader::Iterator::Iterator(DataLoader& loader) : loader_(&loader) {
   const auto begun = Clock::now();
   const auto& options = loader.options_;
   pass_ = std::make_shared<Pass>(*loader.sampler_, options.batch_size, options.drop_last);
+  loader.untouched_ = loader.sampler_->state();
   auto make = [make_batch = loader.make_batch_, pass = pass_](int64_t k) {
     const std::span<const int64_t> mine = pass->batch(k);
     Batch batch = make_batch(mine, pass->epoch());

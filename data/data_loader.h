@@ -54,7 +54,8 @@ class DataLoader {
 
   // Where training goes on after the batches handed out so far, whatever was prefetched; after the last one of a pass,
   // at the beginning of the next. load_state() there continues with exactly the batches that would have followed.
-  SamplerState state() const { return state_; }
+  // An epoch that the sampler has been given since the pass began counts instead.
+  SamplerState state() const { return sampler_->state() == untouched_ ? state_ : sampler_->state(); }
   void load_state(const SamplerState& state);
 
   // How long iterating threads have waited for batches, over all passes, each one's beginning included. Without workers
@@ -66,6 +67,7 @@ class DataLoader {
   std::shared_ptr<Sampler> sampler_;
   DataLoaderOptions options_;
   SamplerState state_;
+  SamplerState untouched_;  // the sampler's, unless somebody has set it since
   double waited_seconds_ = 0;
 };
 

@@ -15,8 +15,9 @@ namespace ringgrad {
 namespace fs = std::filesystem;
 namespace {
 
-// FILE, or FILE.gz where only that exists.
-fs::path present(const fs::path& file) {
+// FILE, or FILE.gz where only that exists and the format is read packed, too.
+fs::path present(const DatasetInfo& info, const fs::path& file) {
+  if (info.format != DatasetInfo::Idx) return file;
   std::error_code error;
   fs::path packed = file;
   packed += ".gz";
@@ -45,7 +46,7 @@ fs::path find_or_throw(const DatasetInfo& info, const fs::path& directory) {
 
 ImageDataset read_split(const DatasetInfo& info, Split split, const fs::path& folder) {
   auto find = [&](const std::string& file) {
-    fs::path path = present(folder / file);
+    fs::path path = present(info, folder / file);
     std::error_code error;
     if (!fs::exists(path, error)) throw_missing(info, folder.string() + " has no " + file);
     return path;
@@ -72,8 +73,8 @@ fs::path make_folder(const DatasetInfo& info, const fs::path& directory) {
   return folder;
 }
 
-CheckedFile check_file(const DatasetFile& expected, const fs::path& folder) {
-  CheckedFile found{present(folder / expected.name), 0, "", false};
+CheckedFile check_file(const DatasetInfo& info, const DatasetFile& expected, const fs::path& folder) {
+  CheckedFile found{present(info, folder / expected.name), 0, "", false};
   ByteReader reader(found.file);
   Sha256 sha;
   std::vector<uint8_t> buffer(1 << 18);
@@ -127,7 +128,7 @@ std::optional<fs::path> find_dataset(const DatasetInfo& info, const fs::path& di
   for (const fs::path& folder : folders) {
     for (const DatasetFile& file : info.files) {
       std::error_code error;
-      if (fs::exists(present(folder / file.name), error)) return folder.lexically_normal();
+      if (fs::exists(present(info, folder / file.name), error)) return folder.lexically_normal();
     }
   }
   return {};
@@ -172,7 +173,7 @@ CheckedDataset check_dataset(const DatasetInfo& info, const fs::path& directory)
   CheckedDataset result{find_or_throw(info, directory), {}, 0, 0};
   result.train_size = read_split(info, Split::Train, result.folder).size();
   result.test_size = read_split(info, Split::Test, result.folder).size();
-  for (const DatasetFile& file : info.files) result.files.push_back(check_file(file, result.folder));
+  for (const DatasetFile& file : info.files) result.files.push_back(check_file(info, file, result.folder));
   return result;
 }
 

@@ -45,9 +45,15 @@ NamedTensors random_state(const std::vector<Device>& devices) {
 }
 
 void check_random_state(const NamedTensors& state) {
-  for (const auto& [name, saved] : state)
+  for (const auto& [name, saved] : state) {
+    try {
+      Device{name};
+    } catch (const DeviceError& error) {
+      throw DataError(str("set_random_state: ", error.what()));
+    }
     CHECK_AS(DataError, saved.dtype() == DType::Int64 && saved.shape() == Shape{2}, "set_random_state: '", name,
              "' is ", saved.shape(), " ", saved.dtype(), ", expected [2] int64");
+  }
 }
 
 void set_random_state(const NamedTensors& state, std::optional<Device> onto) {

@@ -227,6 +227,13 @@ std::string make_safetensors_header(const SafetensorsHeader& header) {
   };
   std::string text = str("{\"", kMetadata, "\":{\"", kHash, "\":\"", kNoHash, "\"");
   const size_t own = text.size() - 1 - kNoHash.size();
+  const auto check_length = [](const std::string& name, size_t limit) {  // what the reader would refuse
+    CHECK(name.size() <= limit, "save: the name '", name.substr(0, 100), "…' has ", name.size(),
+          " bytes, expected at most ", limit);
+  };
+  for (const auto& [key, value] : header.metadata) check_length(key, kMaxNameBytes);
+  for (const SafetensorsEntry& entry : header.entries)  // its hash has a longer one
+    check_length(entry.name, kMaxNameBytes - std::strlen(kHashPrefix));
   for (const auto& [key, value] : header.metadata) text += "," + quoted(key) + ":" + quoted(value);
   for (const auto& [name, hash] : header.hashes) text += "," + quoted(kHashPrefix + name) + ":" + quoted(hash);
   text += "}";

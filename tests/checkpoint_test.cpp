@@ -222,8 +222,16 @@ TEST_CASE("safetensors: what cannot be saved is refused before a file is touched
   REQUIRE_THROWS_AS(nn::save_safetensors(folder / "x", {{"a", Tensor()}}), Error);
   REQUIRE_THROWS_AS(nn::save_safetensors(folder / "x", {{"a\xff", x}}), Error);
   REQUIRE_THROWS_AS(nn::save_safetensors(folder / "x", {{"a", x}}, {{"sha256:a", "1"}}), Error);
+  const auto long_name = [](size_t bytes) { return std::string(bytes, 'n'); };
+  REQUIRE(contains(error_of<Error>([&] {
+                     nn::save_safetensors(folder / "x", {{long_name(4090), x}});
+                   }),
+                   "has 4090 bytes, expected at most 4089"));
+  REQUIRE_THROWS_AS(nn::save_safetensors(folder / "x", {{"a", x}}, {{long_name(4097), "1"}}), Error);
   REQUIRE(folder.names().empty());
   REQUIRE_THROWS_AS(nn::save_safetensors(folder / "no" / "x", {{"a", x}}), IoError);
+  nn::save_safetensors(folder / "x", {{long_name(4089), x}}, {{long_name(4096), "1"}});
+  REQUIRE(nn::load_safetensors(folder / "x").tensors[0].first == long_name(4089));
 }
 
 TEST_CASE("a save that fails at any byte leaves the old file and nothing else", "[quick]") {
@@ -280,6 +288,10 @@ TEST_CASE("the random state goes back to where it was", "[quick]") {
   REQUIRE(to_vector<int64_t>(default_generator().state()) == std::vector<int64_t>{7, 40});
   nn::set_random_state({{"cuda:63", saved[0].second}});
   REQUIRE_THROWS_AS(nn::set_random_state({{"cpu:0", zeros({2})}}), DataError);
+  REQUIRE(contains(error_of<DataError>([&] {
+                     nn::check_random_state({{"gpu:0", saved[0].second}});
+                   }),
+                   "set_random_state: device: cannot read 'gpu:0'"));
   manual_seed(0);
 }
 

@@ -162,6 +162,20 @@ TEST_CASE("data_loader: from the state after any batch it goes on with exactly t
   }
 }
 
+TEST_CASE("data_loader: an epoch that the sampler is given shows in the state", "[quick][threads]") {
+  const auto sampler = std::make_shared<RandomSampler>(10, 1);
+  DataLoader loader(nothing, sampler, {.batch_size = 5});
+  sampler->set_epoch(5);
+  REQUIRE(loader.state() == SamplerState{1, 5, 0});
+  std::vector<SamplerState> states;
+  for ([[maybe_unused]] Batch& batch : loader) states.push_back(loader.state());
+  REQUIRE(states == std::vector<SamplerState>{{1, 5, 5}, {1, 6, 0}});
+  sampler->set_epoch(8);
+  REQUIRE(loader.state() == SamplerState{1, 8, 0});
+  loader.load_state({1, 2, 5});
+  REQUIRE(loader.state() == SamplerState{1, 2, 5});
+}
+
 TEST_CASE("data_loader: what a worker throws arrives at its batch, and those before it arrive", "[quick][threads]") {
   const int workers = GENERATE(0, 1, 3);
   const MakeBatch make = [](std::span<const int64_t> indices, int64_t) -> Batch {

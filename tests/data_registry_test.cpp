@@ -106,6 +106,9 @@ TEST_CASE("registry: a missing data set says how to get it, a missing file says 
   REQUIRE(load_dataset("cifar10", Split::Test, folder.path()).size() == 1);
   REQUIRE(contains(error_of<DataError>([&] { load_dataset("cifar10", Split::Train, folder.path()); }),
                    "has no data_batch_4.bin"));
+  write_bytes(folder / "cifar10/data_batch_4.bin.gz", gzip(Bytes(3073, 1)));  // only IDX files are read packed
+  REQUIRE(contains(error_of<DataError>([&] { load_dataset("cifar10", Split::Train, folder.path()); }),
+                   "has no data_batch_4.bin"));
 }
 
 TEST_CASE("registry: images of another size than the networks expect are refused", "[quick]") {

@@ -93,6 +93,17 @@ TEST_CASE("an accumulated gradient stays in the array it was given", "[engine][q
   CHECK(to_vector<double>(arena) == Values{0, 10, 0});
 }
 
+TEST_CASE("a gradient that was given expanded or in blocks can be added to", "[engine][quick]") {
+  const Tensor x = leaf({1, 2, 3});
+  x.set_grad(expand(tensor<float>({1}), {3}));
+  sum(x * 2).backward();
+  CHECK(grad(x) == Values{3, 3, 3});
+  const Tensor image = Tensor(ones({1, 3, 2, 2})).set_requires_grad();
+  image.set_grad(to_layout(ones({1, 3, 2, 2}), Layout::ChannelBlocked));
+  sum(image * 2).backward();
+  CHECK(grad(image) == Values(12, 3));
+}
+
 TEST_CASE("a chain of a million nodes runs and is destroyed without recursion", "[engine]") {
   const Tensor x = leaf({1});
   Tensor y = x;

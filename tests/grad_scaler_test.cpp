@@ -96,6 +96,30 @@ TEST_CASE("gradients can be clipped between unscale and step", "[grad_scaler][qu
   REQUIRE(to_vector<float>(w) == std::vector<float>{0, -3, 2});
 }
 
+TEST_CASE("float16 gradients are divided by a scale whose inverse float16 does not have", "[grad_scaler][quick]") {
+  for (const Device device : devices()) {
+    const Tensor w = zeros({2}, {.dtype = DType::Float16, .device = device});
+    w.set_requires_grad();
+    optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 1});
+    optim::GradScaler scaler(device, {.initial_scale = 0x1p26});
+    fill_(w.grad(), 64);
+    scaler.unscale(optimizer);
+    REQUIRE(to_vector<float>(w.grad()) == std::vector<float>(2, 0x1p-20f));
+    scaler.step(optimizer);
+    REQUIRE(to_vector<float>(w) == std::vector<float>(2, -0x1p-20f));
+  }
+}
+
+TEST_CASE("a second step before update() is refused", "[grad_scaler][quick]") {
+  const Tensor w = weight({});
+  optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 1});
+  optim::GradScaler scaler;
+  scaler.step(optimizer);
+  require_error<Error>("GradScaler: step() twice without update()", [&] { scaler.step(optimizer); });
+  scaler.update();
+  scaler.step(optimizer);
+}
+
 TEST_CASE("a scaler goes on where its state was saved", "[grad_scaler][quick]") {
   const Tensor w = weight({});
   optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.1});

@@ -1,5 +1,5 @@
 // The conventions where a derivative does not exist: at kinks, ties and limits. Finite differences say nothing there,
-// and the suites compare one dtype with another, so the numbers stand here.
+// and the suites compare one dtype with another, so the numbers stand here. So do those at the edges of a dtype.
 #include "autograd/ops.h"
 #include "core/factory.h"
 #include "tests/catch.h"
@@ -62,4 +62,20 @@ TEST_CASE("rows that count nothing have a gradient of 0, even where the mean is 
   const auto loss = [](const Tensor& target) { return [target](const Tensor& x) { return cross_entropy(x, target); }; };
   CHECK(gradient_of(loss(ignored), {0, 0, 0, 0}, {2, 2}) == Values{0, 0, 0.5, -0.5});
   CHECK(gradient_of(loss(tensor<int64_t>({-100, -100})), {1, 2, 3, 4}, {2, 2}) == Values{0, 0, 0, 0});
+}
+
+TEST_CASE("the variance of 16-bit numbers is summed in float32", "[kinks][quick]") {
+  CHECK(var(tensor<bfloat16>({bfloat16(256.f), bfloat16(258.f)})).item<float>() == 2);  // their mean is no bfloat16
+  std::vector<float> swings;
+  for (int i = 0; i < 100; ++i) swings.push_back(i % 2 ? 100 : -100);
+  const Tensor wide = var(to(tensor(swings), DType::Float16));
+  CHECK(wide.dtype() == DType::Float16);
+  CHECK(wide.item<float>() == 10104);  // 1e6 / 99, rounded; the sum is beyond float16
+}
+
+TEST_CASE("negative numbers wrap in uint8", "[kinks][quick]") {
+  const Tensor one = tensor<uint8_t>({1});
+  CHECK(to_vector<uint8_t>(neg(one)) == std::vector<uint8_t>{255});
+  CHECK(to_vector<uint8_t>(add(one, -2)) == std::vector<uint8_t>{255});
+  CHECK(to_vector<uint8_t>(full({1}, -1, {.dtype = DType::UInt8})) == std::vector<uint8_t>{255});
 }

@@ -108,6 +108,13 @@ TEST_CASE("BatchNorm2d in training and in evaluation", "[quick]") {
   REQUIRE_THROWS_AS(nn::BatchNorm2d(0), Error);
 }
 
+TEST_CASE("batch norm in evaluation reads running statistics with any strides", "[quick]") {
+  const Tensor both = tensor<float>({1, 4, 2, 9, 3, 16}, {3, 2});
+  const Tensor mean = both.as_strided({3}, {2}, 0), var = both.as_strided({3}, {2}, 1);
+  require_close(batch_norm(ones({1, 3}), {}, {}, mean, var, {.training = false, .eps = 0}),
+                tensor<float>({0, -1.0f / 3, -0.5f}, {1, 3}));
+}
+
 TEST_CASE("BatchNorm2d fused gives what its parts give", "[quick]") {
   manual_seed(3);
   nn::BatchNorm2d bn(3), same(3);

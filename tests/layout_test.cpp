@@ -55,6 +55,15 @@ TEST_CASE("the gradient of a leaf is strided, however its consumers read it", "[
   }
 }
 
+TEST_CASE("to the strided layout is to a contiguous one", "[quick][layout]") {
+  const Tensor x = random({2, 3}).set_requires_grad();
+  const Tensor y = to_layout(transpose(x, 0, 1), Layout::Strided);
+  CHECK(y.is_contiguous());
+  CHECK(to_layout(y, Layout::Strided).is_same(y));
+  sum(y).backward();
+  CHECK(to_vector<float>(x.grad()) == std::vector<float>(6, 1));
+}
+
 TEST_CASE("16-bit images and float32 parameters", "[quick][layout]") {
   for (const DType dtype : {DType::BFloat16, DType::Float16}) {
     const Tensor x = random({2, 16, 6, 6}, dtype).set_requires_grad();

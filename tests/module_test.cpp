@@ -2,6 +2,7 @@
 #include "nn/module.h"
 
 #include "autograd/ops/arithmetic.h"
+#include "autograd/ops/reduce.h"
 #include "core/factory.h"
 #include "nn/batch_norm2d.h"
 #include "nn/sequential.h"
@@ -159,6 +160,15 @@ TEST_CASE("module: to(dtype) converts values and gradients, and handles follow",
   REQUIRE_THROWS_AS(net.to(Device("cpu:99")), DeviceError);
   net.zero_grad();
   REQUIRE(to_vector<double>(handle.grad()) == std::vector<double>{0, 0});
+}
+
+TEST_CASE("module: a living graph does not hold its parameters to the dtype they had", "[quick]") {
+  Net net;
+  const Tensor before = sum(net(ones({2})));
+  net.to(DType::Float64);
+  sum(net(ones({2}, {.dtype = DType::Float64}))).backward();
+  REQUIRE(to_vector<double>(net.bias.grad()) == std::vector<double>{1, 1});
+  REQUIRE(net.bias.grad().dtype() == DType::Float64);
 }
 
 TEST_CASE("module: batch norm stays in float32 when the network becomes 16-bit", "[quick]") {

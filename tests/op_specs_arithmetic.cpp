@@ -122,6 +122,9 @@ std::vector<OpSpec> arithmetic_specs() {
   specs[specs.size() - 2].errors.push_back(fraction("add", add, ": the tensor is int64 and the number 0.5"));
   specs[specs.size() - 1].errors.push_back(fraction("mul", mul, ": the tensor is int64 and the number 0.5"));
   specs[specs.size() - 1].errors.push_back(fraction("div", div, ""));
+  specs[specs.size() - 2].errors.push_back(
+      error<DTypeError>("add: the tensor is int32, which cannot hold the number 3e+09",
+                        [] { add(zeros({2}, {.dtype = DType::Int32}), 3e9); }));
   // A sum with itself and a difference from itself: both edges of a node lead to the same leaf.
   OpSpec twice = unary(
       "x · x + x", {"mul", "add"}, [](const Tensor& x) { return x * x + x; }, [](double x) { return x * x + x; });

@@ -161,6 +161,10 @@ std::vector<OpSpec> shape_specs() {
            error<ShapeError>("expand: shape [3] has fewer dimensions than the tensor's [2, 3]",
                              [] {
                                expand(zeros({2, 3}), {3});
+                             }),
+           error<ShapeError>("expand: shape [4294967296, 4294967296] has too many elements",
+                             [] {
+                               expand(zeros({1}), {int64_t{1} << 32, int64_t{1} << 32});
                              })}),
       view(
           "squeeze", [](const Tensor& x) { return squeeze(x, -2); },

@@ -81,9 +81,10 @@ struct Net : nn::Module {
   }
 };
 
-// Gradients that depend on the values: of half the sum of squares of (w - 1) over all parameters.
+// Gradients that depend on the values: of half the sum of squares of (w - 1) over the parameters that want one.
 void backward(const nn::Module& net) {
   for (const Tensor& p : net.parameters()) {
+    if (!p.requires_grad()) continue;
     const Tensor off = add(p, -1);
     mul(sum(mul(off, off)), 0.5).backward();
   }
@@ -178,6 +179,20 @@ TEST_CASE("optim: parameters that want no gradient stay as they are", "[quick]")
   optimizer.step();
   REQUIRE(to_vector<float>(net.a.weight) == before);
   REQUIRE(!net.a.weight.grad());
+}
+
+TEST_CASE("optim: a parameter that is frozen later stays, and the others go on as before", "[quick]") {
+  for (const MakeOptimizer& make : {MakeOptimizer(make_sgd), MakeOptimizer(make_adam)})
+    for (const size_t frozen : {0, 1}) {  // a.weight, the arena's last; a.bias, in the middle
+      auto expected = train(make, {});
+      const auto found = train(make, [&](Net& net, auto&) {
+        const Tensor p = net.parameters()[frozen];
+        p.set_requires_grad(false);
+        REQUIRE(to_vector<float>(p) != expected[frozen]);
+        expected[frozen] = to_vector<float>(p);
+      });
+      REQUIRE(found == expected);
+    }
 }
 
 TEST_CASE("optim: a step shows as a modification to what was saved for backward", "[quick]") {
@@ -275,6 +290,15 @@ TEST_CASE("clip_grad_norm_ scales all gradients together, and only where it must
   REQUIRE(optim::clip_grad_norm_({a, b}, 3.5).item<float>() == 7);
   REQUIRE(std::abs(to_vector<float>(a.grad())[1] + 1.5f) < 1e-5f);
   REQUIRE(std::abs(to_vector<float>(b.grad())[0] - 3) < 1e-5f);
+}
+
+TEST_CASE("clip_grad_norm_ leaves parameters without a gradient alone", "[quick]") {
+  const Tensor a = zeros({1}).set_requires_grad(), b = zeros({2}).set_requires_grad();
+  REQUIRE(optim::clip_grad_norm_({a, b}, 1).item<float>() == 0);
+  REQUIRE((!a.grad() && !b.grad()));
+  b.set_grad(tensor<float>({3, 4}));
+  REQUIRE(optim::clip_grad_norm_({a, b}, 10).item<float>() == 5);
+  REQUIRE((!a.grad() && to_vector<float>(b.grad()) == std::vector<float>{3, 4}));
 }
 
 TEST_CASE("clip_grad_norm_ of mixed dtypes, of NaN, of nothing", "[quick]") {

@@ -189,6 +189,9 @@ class Errors(ProgramCase):
         self.refused("--npy", "inspect", model, "--output", "w.npy")
         self.refused("--output", "inspect", model, "--npy", "fc.weight")
         self.refused("--npy takes a tensor", "inspect", "data/digits/t10k-images-idx3-ubyte", "--npy", "x", "--output", "w.npy")
+        header = json.dumps({"w": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}).encode()
+        (self.dir / "half.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(2))
+        self.refused("NumPy has no dtype bfloat16", "inspect", "half.safetensors", "--npy", "w", "--output", "w.npy")
         self.assertFalse((self.dir / "w.npy").exists())
         self.refused("cannot be created", "inspect", model, "--npy", "fc.weight", "--output", "no/such/w.npy", code=8)
 

@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "core/allocator.h"
 #include "core/error.h"
 #include "core/factory.h"
 #include "tests/catch.h"
@@ -92,6 +93,19 @@ TEST_CASE("factories check the shapes they are given", "[tensor][quick]") {
     zeros({2, 3}, {.layout = Layout::ChannelBlocked});
   });
   require_error<DeviceError>("does not exist", [] { zeros({2}, {.device = Device("cpu:63")}); });
+  for (const int index : {-1, 100, 256}) {
+    const Device device(DeviceType::CPU, index);
+    require_error<DeviceError>("does not exist", [&] { zeros({2}, {.device = device}); });
+    require_error<DeviceError>("does not exist", [&] { memory_stats(device); });
+  }
+  require_error<ShapeError>("arange: -1 numbers, expected at least 0", [] { arange(-1); });
+  require_error<DTypeError>("full: the tensor is uint8, which cannot hold the number 300",
+                            [] { full({2}, 300, {.dtype = DType::UInt8}); });
+  require_error<DTypeError>("full: the tensor is int64, which cannot hold the number nan",
+                            [] { full({2}, NAN, {.dtype = DType::Int64}); });
+  require_error<DTypeError>("fill_: the tensor is int32", [] { fill_(zeros({2}, {.dtype = DType::Int32}), 0x1p31); });
+  CHECK(full({}, -0x1p31, {.dtype = DType::Int32}).item<int64_t>() == INT32_MIN);
+  CHECK(full({}, NAN, {.dtype = DType::Bool}).item<int64_t>() == 1);
   require_error<OutOfMemoryError>("more than any machine has",
                                   [] { empty({int64_t{1} << 55}, {.dtype = DType::Float64}); });
 }
@@ -142,6 +156,7 @@ TEST_CASE("tensors print their elements, shape, dtype and device", "[tensor][qui
   CHECK(printed(tensor<int64_t>({})) == "[]\n[0] int64 cpu:0");
   CHECK(printed(scalar(2)) == "2\n[] float32 cpu:0");
   CHECK(printed(Tensor()) == "undefined tensor");
+  CHECK(printed(tensor<int64_t>({199997, 123456})) == "[199997, 123456]\n[2] int64 cpu:0");
   CHECK(printed(arange(2000)) == "[0, 1, 2, …, 1997, 1998, 1999]\n[2000] int64 cpu:0");
 }
 

@@ -13,6 +13,8 @@ void check_scalar(const char* operation, const Tensor& x, double c) {
   check_defined(operation, x);
   CHECK_AS(DTypeError, is_floating(x.dtype()) || c == std::trunc(c), operation, ": the tensor is ", x.dtype(),
            " and the number ", c, ", expected a whole number; convert the tensor with to(x, DType::Float32)");
+  CHECK_AS(DTypeError, holds(x.dtype(), c), operation, ": the tensor is ", x.dtype(), ", which cannot hold the number ",
+           c);
 }
 
 // The two operands of a binary operation, seen with their common shape and in a common layout, and a fresh output.

@@ -34,11 +34,15 @@ Tensor contiguous(const Tensor& x) {
 Tensor to_layout(const Tensor& x, Layout layout) {
   OpScope scope("to_layout");
   check_defined("to_layout", x);
-  if (layout == Layout::ChannelsLast ? x.is_channels_last() : x.layout() == layout) return x;
+  const bool is_there = layout == Layout::Strided        ? x.is_contiguous()
+                        : layout == Layout::ChannelsLast ? x.is_channels_last()
+                                                         : x.is_channel_blocked();
+  if (is_there) return x;
   Tensor y = empty(x.shape(), {x.dtype(), x.device(), layout});
   kernels::copy(y, x);
-  return differentiable("to_layout", {x}, y,
-                        [from = x.layout()](const Tensor& dy) -> Gradients { return {to_layout(dy, from)}; });
+  return differentiable("to_layout", {x}, y, [from = x.layout()](const Tensor& dy) -> Gradients {
+    return {dy.layout() == from ? dy : to_layout(dy, from)};
+  });
 }
 
 }  // namespace ringgrad

@@ -66,7 +66,7 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
   const Tensor bias = bias_ ? dense(to(bias_, per_channel)) : bias_;
   const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
 
-  Tensor mean = running_mean, var = running_var;
+  Tensor mean, var;
   Tensor y = empty_like(x);
   if (options.training) {
     mean = empty({channels}, {per_channel, x.device()});
@@ -76,6 +76,8 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
     update_running(running_mean, mean, options.momentum, 1);  // last: nothing above has changed them if it threw
     update_running(running_var, var, options.momentum, n / (n - 1));  // unbiased
   } else {
+    mean = dense(running_mean);
+    var = dense(running_var);
     kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
   }
 

@@ -1,5 +1,7 @@
 #include "autograd/ops/pool.h"
 
+#include <cstdint>
+
 #include "autograd/ops/common.h"
 #include "core/check.h"
 
@@ -31,6 +33,9 @@ Tensor max_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   OpScope scope("max_pool2d");
   Pool2dOptions options = wanted;
   const Shape shape = pooled_shape("max_pool2d", x_, options);
+  CHECK_AS(ShapeError, x_.size(2) + 2 * options.padding.h <= INT32_MAX / x_.size(3), "max_pool2d: the planes of the ",
+           "input ", x_.shape(), " padded by ", options.padding.h, "×", options.padding.w,
+           " have more than 2^31 - 1 pixels, whose places an int32 index cannot name");
   const Tensor x = in_layout(x_, kernels::pool2d_layout(x_));
   Tensor y = empty(shape, x.options()), index = empty(shape, {DType::Int32, x.device(), x.layout()});
   kernels::max_pool2d(y, index, x, options);

@@ -110,6 +110,9 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 Tensor var(const Tensor& x, const std::vector<int>& dims, int correction, bool keepdim) {
   OpScope scope("var");
   check_floating("var", x);
+  // The mean of 16-bit numbers is rounded, and the sum of their squares overflows.
+  if (const DType wide = accumulator_dtype(x.dtype()); wide != x.dtype())
+    return to(var(to(x, wide), dims, correction, keepdim), x.dtype());
   const int64_t divisor = Reduced("var", x.shape(), dims).count - correction;
   const Tensor centred = sub(x, mean(x, dims, true));  // two passes: no cancellation when the mean is large
   return mul(sum(mul(centred, centred), dims, keepdim), 1.0 / static_cast<double>(std::max<int64_t>(divisor, 0)));

@@ -11,15 +11,24 @@ void visit_number(const char* operation, DType dtype, Body&& body) {
   visit_dtype(operation, dtype, std::forward<Body>(body));
 }
 
+// A number as A. Where A has no sign a negative one wraps, which a conversion at once would leave undefined.
+template <class A>
+A number(double value) {
+  if constexpr (std::is_integral_v<A> && !std::is_same_v<A, bool>)
+    return static_cast<A>(static_cast<int64_t>(value));
+  else
+    return static_cast<A>(value);
+}
+
 void fill_cpu(Stream stream, const Tensor& x, double value) {
-  visit_dtype("fill", x.dtype(), [&]<class T>() { map<T>(stream, x, [v = static_cast<T>(value)] { return v; }); });
+  visit_dtype("fill", x.dtype(), [&]<class T>() { map<T>(stream, x, [v = number<T>(value)] { return v; }); });
 }
 
 void affine_cpu(Stream stream, const Tensor& y, const Tensor& x, double scale, double shift) {
   visit_number("affine", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     map<T>(
-        stream, y, [a = static_cast<A>(scale), b = static_cast<A>(shift)](A v) -> A { return a * v + b; }, x);
+        stream, y, [a = number<A>(scale), b = number<A>(shift)](A v) -> A { return a * v + b; }, x);
   });
 }
 
@@ -27,8 +36,7 @@ void axpby_cpu(Stream stream, const Tensor& y, const Tensor& x, double alpha, do
   visit_number("axpby", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     map<T>(
-        stream, y, [a = static_cast<A>(alpha), b = static_cast<A>(beta)](A u, A v) -> A { return a * u + b * v; }, x,
-        y);
+        stream, y, [a = number<A>(alpha), b = number<A>(beta)](A u, A v) -> A { return a * u + b * v; }, x, y);
   });
 }
 

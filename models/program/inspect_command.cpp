@@ -66,7 +66,7 @@ void write_npy(const Tensor& tensor, const std::string& path) {
       case DType::Bool:
         return "|b1";
       default:
-        throw DTypeError(str("inspect: NumPy has no dtype ", tensor.dtype()));
+        throw UsageError(str("--npy: NumPy has no dtype ", tensor.dtype()));
     }
   }();
   std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': (", type);

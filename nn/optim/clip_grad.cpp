@@ -1,5 +1,8 @@
 #include "nn/optim/clip_grad.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "autograd/grad_mode.h"
 #include "autograd/ops/arithmetic.h"
 #include "autograd/ops/convert.h"
@@ -14,7 +17,11 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   CHECK(max_norm >= 0, "clip_grad_norm_: max_norm is ", max_norm, ", expected at least 0");
   CHECK(!parameters.empty(), "clip_grad_norm_: there are no parameters");
   NoGradGuard no_grad;
-  const std::vector<nn::ArenaRange> ranges = nn::arena_ranges(parameters);
+  std::vector<Tensor> reached;  // by backward: the others have no gradient, and get none
+  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(reached),
+               [](const Tensor& parameter) { return parameter.grad().defined(); });
+  if (reached.empty()) return zeros({}, {.device = parameters[0].device()});
+  const std::vector<nn::ArenaRange> ranges = nn::arena_ranges(reached);
   const Device device = ranges[0].grads.device();
   Tensor total = zeros({}, {.device = device});  // float32 unless a gradient is float64
   for (const nn::ArenaRange& range : ranges) {

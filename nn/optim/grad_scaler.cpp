@@ -44,8 +44,12 @@ void GradScaler::unscale(Optimizer& optimizer) {
   const Tensor inverse = empty_like(scale_);
   kernels::div(inverse, scalar64(1, scale_.device()), scale_);
   for (const Tensor& grads : optimizer.flat_grads()) {
-    kernels::mul(grads, grads, spread(to(inverse, grads.dtype()), grads.numel()));
-    Tensor squares = empty({}, {grads.dtype() == DType::Float64 ? DType::Float64 : DType::Float32, grads.device()});
+    // In float16 the inverse of a large scale would be 0.
+    const DType wide = grads.dtype() == DType::Float64 ? DType::Float64 : DType::Float32;
+    const Tensor divided = to(grads, wide);  // the gradients themselves where they are wide
+    kernels::mul(divided, divided, spread(to(inverse, wide), divided.numel()));
+    if (wide != grads.dtype()) kernels::copy(grads, divided);
+    Tensor squares = empty({}, {wide, grads.device()});
     kernels::sum_squares(squares, grads);
     squares = to(squares, DType::Float64);
     kernels::affine(squares, squares, 0, 0);  // 0 · x: 0 where x is finite, else NaN
@@ -56,6 +60,9 @@ void GradScaler::unscale(Optimizer& optimizer) {
 
 void GradScaler::step(Optimizer& optimizer) {
   NoGradGuard no_grad;
+  CHECK(stepped_.insert(&optimizer).second,
+        "GradScaler: step() twice without update() in between: nobody would divide "
+        "the second one's gradients");
   unscale(optimizer);
   optimizer.step(guards_.at(&optimizer));
 }
@@ -69,6 +76,7 @@ void GradScaler::update() {
   const Tensor guard = scalar64(0, scale_.device());  // NaN where any is
   for (const auto& [optimizer, own] : guards_) kernels::add(guard, guard, own);
   guards_.clear();
+  stepped_.clear();
   const Tensor good = is_equal(guard, guard), factor = empty_like(good), rest = empty_like(good);
   kernels::affine(good_steps_, good_steps_, 1, 1);
   kernels::mul(good_steps_, good_steps_, good);

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "nn/named_tensors.h"
 #include "nn/optim/optimizer.h"
@@ -30,7 +31,7 @@ class GradScaler {
   // Divides the optimizer's gradients by the scale. step() does it where it has not been done since the last update():
   // call it yourself to clip the gradients in between.
   void unscale(Optimizer& optimizer);
-  // The optimizer's step, or nothing where one of its gradients is not finite.
+  // The optimizer's step, or nothing where one of its gradients is not finite. Once between two updates: throws Error.
   void step(Optimizer& optimizer);
   // Adapts the scale to what the steps since the last update have met: once, after all of them. Throws Error when there
   // were none.
@@ -44,6 +45,7 @@ class GradScaler {
   Tensor scale_, good_steps_;  // float64 []
   // Of each optimizer that was unscaled since the last update: float64 [], 0, or NaN where a gradient is not finite.
   std::map<const Optimizer*, Tensor> guards_;
+  std::set<const Optimizer*> stepped_;  // since the last update
 };
 
 }  // namespace ringgrad::optim

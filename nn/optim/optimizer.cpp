@@ -89,7 +89,7 @@ void Optimizer::step(const Tensor& guard) {
       kernels::add(groups_[g].guarded_lr, groups_[g].lr_tensor, guard);
     }
     for (size_t r = 0; r < ranges.size(); ++r) {
-      update(g, ranges[r], groups_[g].state[r].arrays);
+      update_range(g, ranges[r], groups_[g].state[r].arrays);
       ranges[r].values.storage()->bump_version();
     }
   }
@@ -98,6 +98,27 @@ void Optimizer::step(const Tensor& guard) {
   kernels::equal(taken, guard, guard);
   kernels::copy(count, taken);
   kernels::add(step_, step_, count);
+}
+
+// A parameter may have been frozen since: each run of neighbours that still require a gradient is updated.
+void Optimizer::update_range(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) {
+  const auto parameter = [&](size_t i) -> const Tensor& { return groups_[group].parameters[range.parameters[i]]; };
+  const size_t count = range.parameters.size();
+  for (size_t first = 0, end; first < count; first = end + 1) {
+    for (end = first; end < count && parameter(end).requires_grad();) ++end;
+    if (end == first) continue;
+    if (end - first == count) return update(group, range, state);
+    const int64_t begin = range.offsets[first], numel = range.offsets[end - 1] + parameter(end - 1).numel() - begin;
+    const auto part = [&](const Tensor& flat) { return flat.as_strided({numel}, {1}, flat.storage_offset() + begin); };
+    nn::ArenaRange run{.parameters = {}, .offsets = {}, .values = part(range.values), .grads = part(range.grads)};
+    for (size_t i = first; i < end; ++i) {
+      run.parameters.push_back(range.parameters[i]);
+      run.offsets.push_back(range.offsets[i] - begin);
+    }
+    std::vector<Tensor> parts;
+    for (const Tensor& array : state) parts.push_back(part(array));
+    update(group, run, parts);
+  }
 }
 
 void Optimizer::set_lr(double lr) {

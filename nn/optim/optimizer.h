@@ -86,6 +86,7 @@ class Optimizer {
     std::vector<std::string> state_names;
     std::vector<StateRange> state;
   };
+  void update_range(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state);
   // Where the group's parameters lie now, with the state laid like them.
   std::vector<nn::ArenaRange> current_ranges(Group& group);
   void lay_state(Group& group, const std::vector<nn::ArenaRange>& ranges);
