@@ -24,26 +24,33 @@ double least_seconds(int runs, Body&& body) {
   return least;
 }
 
+// The tile of a small matrix product, from numbers that the compiler cannot know: or it would multiply once for all
+// sums.
 template <class Product>
 double multiply_adds(Stream stream) {
-  constexpr int64_t kRounds = 1 << 16, kSums = 12;  // as many sums as hide the latency of one
+  constexpr int64_t kSteps = 1 << 16;
+  constexpr int kRows = 6, kColumns = 2;  // as many sums as hide the latency of one
   const int64_t units = thread_count(stream);
   const Workspace<float> results(stream, units * conv::kLanes);
   const double seconds = least_seconds(100, [&] {
     parallel_for(stream, units, 1, [&](int64_t unit, int64_t) {
-      float factor = 0.5f;
-      conv::Vector sums[kSums] = {};
-      const conv::Vector other = conv::Vector{} + static_cast<float>(unit);
-      for (int64_t i = 0; i < kRounds; ++i) {
-        asm volatile("" : "+m"(factor));  // or the compiler would compute the loop itself
+      float left[kRows] = {};
+      conv::Vector right[kColumns] = {}, sums[kRows][kColumns] = {};
+      asm volatile("" : "+m"(right));
+      for (int64_t step = 0; step < kSteps; ++step) {
+        asm volatile("" : "+m"(left));
         RINGGRAD_UNROLL
-        for (int j = 0; j < kSums; ++j) sums[j] = Product::multiply_add(sums[j], &factor, other);
+        for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
+        for (int j = 0; j < kColumns; ++j) sums[i][j] = Product::multiply_add(sums[i][j], &left[i], right[j]);
       }
-      for (int i = 1; i < kSums; ++i) sums[0] += sums[i];
-      conv::store(results.data() + unit * conv::kLanes, sums[0]);
+      conv::Vector all{};
+      RINGGRAD_UNROLL
+      for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
+      for (int j = 0; j < kColumns; ++j) all += sums[i][j];
+      conv::store(results.data() + unit * conv::kLanes, all);
     });
   });
-  return 2.0 * Product::kTerms * conv::kLanes * kSums * kRounds * static_cast<double>(units) / seconds;
+  return 2.0 * Product::kTerms * conv::kLanes * kRows * kColumns * kSteps * static_cast<double>(units) / seconds;
 }
 
 }  // namespace
