@@ -1,4 +1,4 @@
-// The CUDA kernels for random numbers, indexing, layer normalisation and optimizers, on emulated devices.
+// The CUDA kernels for random numbers, indexing and layer normalisation, on emulated devices.
 #ifdef RINGGRAD_CUDA_EMULATED
 #include "tests/emulator_kernels.h"
 #include "core/random.h"
@@ -120,45 +120,5 @@ TEST_CASE("cuda: layer normalisation", "[quick][emulated]") {
         require_device_close(dbias, db, close);
         if (affine) require_device_close(dweight, dw, close);
       }
-}
-
-TEST_CASE("cuda: optimizer steps follow their formulas", "[quick][emulated]") {
-  const int64_t n = 300;
-  for (DType dtype : kFloating)
-    for (int64_t taken = 0; taken < 2; ++taken) {
-      const Tensor param = random_tensor({n}, dtype, 8), grad = random_tensor({n}, dtype, 9);
-      const Tensor m = random_tensor({n}, dtype, 10), v = random_tensor({n}, dtype, 11, 0, 1);
-      const Tensor lr = to_device(tensor<double>({0.1})), step = to_device(tensor<int64_t>({taken}));
-      const auto p = values(param), g = values(grad), vm = values(m), vv = values(v);
-      const double close = 4 * epsilon(dtype) + 16 * epsilon(wide(dtype));
-      for (const kernels::SgdOptions& o :
-           {kernels::SgdOptions{}, kernels::SgdOptions{.momentum = 0.9, .dampening = 0.1, .weight_decay = 0.01},
-            kernels::SgdOptions{.momentum = 0.8, .nesterov = true}}) {
-        std::vector<double> expected(n), buffer(n);
-        for (int64_t i = 0; i < n; ++i) {
-          const double d = g[i] + o.weight_decay * p[i];
-          buffer[i] = taken == 0 ? d : o.momentum * vm[i] + (1 - o.dampening) * d;
-          expected[i] = p[i] - 0.1 * (o.momentum == 0 ? d : o.nesterov ? d + o.momentum * buffer[i] : buffer[i]);
-        }
-        const Tensor dp = to_device(param), db = o.momentum == 0 ? Tensor() : to_device(m);
-        kernels::sgd_step(dp, db, to_device(grad), lr, step, o);
-        require_device_close(dp, expected, close);
-        if (db.defined()) require_device_close(db, buffer, close);
-      }
-      for (const bool decoupled : {false, true}) {
-        const kernels::AdamOptions o{.weight_decay = 0.02, .decoupled = decoupled};
-        std::vector<double> expected(n);
-        const double t = static_cast<double>(taken + 1);
-        for (int64_t i = 0; i < n; ++i) {
-          const double d = g[i] + (decoupled ? 0 : 0.02 * p[i]);
-          const double mean = 0.9 * vm[i] + 0.1 * d, square = 0.999 * vv[i] + 0.001 * d * d;
-          expected[i] = p[i] - (decoupled ? 0.1 * 0.02 * p[i] : 0) -
-                        0.1 * mean / (1 - std::pow(0.9, t)) / (std::sqrt(square / (1 - std::pow(0.999, t))) + 1e-8);
-        }
-        const Tensor dp = to_device(param);
-        kernels::adam_step(dp, to_device(m), to_device(v), to_device(grad), lr, step, o);
-        require_device_close(dp, expected, 4 * close);
-      }
-    }
 }
 #endif

@@ -89,8 +89,8 @@ std::vector<OpSpec> optimizer_specs() {
   return {
       sgd("sgd_step", {}),
       sgd("sgd_step with weight decay", {.weight_decay = 0.25}),
-      sgd("sgd_step with momentum", {.momentum = 0.9, .weight_decay = 0.125}),
-      sgd("sgd_step with dampening", {.momentum = 0.9, .dampening = 0.5}),
+      sgd("sgd_step with momentum", {.momentum = 0.9}),
+      sgd("sgd_step with dampening", {.momentum = 0.9, .dampening = 0.5, .weight_decay = 0.125}),
       sgd("sgd_step with Nesterov momentum", {.momentum = 0.9, .weight_decay = 0.125, .nesterov = true}),
       adam("adam_step", {}),
       adam("adam_step with weight decay", {.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.25}),

@@ -128,75 +128,25 @@ Tensor div(const Tensor& x, double c) {
 
 Tensor neg(const Tensor& x) { return mul(x, -1); }
 
-Tensor pow(const Tensor& x_, double exponent) {
-  OpScope scope("pow");
-  check_floating("pow", x_);
-  const Tensor x = strided(x_);
-  Tensor y = empty_like(x);
-  kernels::pow(y, x, exponent);
-  return differentiable("pow", {x}, y, [x = save(x), exponent](const Tensor& dy) -> Gradients {
-    Tensor dx = empty_like(x.get());
-    kernels::pow_backward(dx, strided(dy), x.get(), exponent);
-    return {dx};
-  });
+Tensor pow(const Tensor& x, double exponent) {
+  return elementwise("pow", x, Takes::Strided, Saves::Input, kernels::pow, kernels::pow_backward, exponent);
 }
-
-Tensor exp(const Tensor& x_) {
-  OpScope scope("exp");
-  check_floating("exp", x_);
-  const Tensor x = strided(x_);
-  Tensor y = empty_like(x);
-  kernels::exp(y, x);
-  return differentiable("exp", {x}, y, [y = save(y)](const Tensor& dy) -> Gradients { return {mul(dy, y.get())}; });
+Tensor exp(const Tensor& x) {  // dx = dy y
+  return elementwise("exp", x, Takes::Strided, Saves::Output, kernels::exp, kernels::mul);
 }
-
-Tensor log(const Tensor& x_) {
-  OpScope scope("log");
-  check_floating("log", x_);
-  const Tensor x = strided(x_);
-  Tensor y = empty_like(x);
-  kernels::log(y, x);
-  return differentiable("log", {x}, y, [x = save(x)](const Tensor& dy) -> Gradients { return {div(dy, x.get())}; });
+Tensor log(const Tensor& x) {  // dx = dy / x
+  return elementwise("log", x, Takes::Strided, Saves::Input, kernels::log, kernels::div);
 }
-
-Tensor sqrt(const Tensor& x_) {
-  OpScope scope("sqrt");
-  check_floating("sqrt", x_);
-  const Tensor x = strided(x_);
-  Tensor y = empty_like(x);
-  kernels::sqrt(y, x);
-  return differentiable("sqrt", {x}, y, [y = save(y)](const Tensor& dy) -> Gradients {
-    Tensor dx = empty_like(y.get());
-    kernels::sqrt_backward(dx, strided(dy), y.get());
-    return {dx};
-  });
+Tensor sqrt(const Tensor& x) {
+  return elementwise("sqrt", x, Takes::Strided, Saves::Output, kernels::sqrt, kernels::sqrt_backward);
 }
-
-Tensor abs(const Tensor& x_) {
-  OpScope scope("abs");
-  check_floating("abs", x_);
-  const Tensor x = strided(x_);
-  Tensor y = empty_like(x);
-  kernels::abs(y, x);
-  return differentiable("abs", {x}, y, [x = save(x)](const Tensor& dy) -> Gradients {
-    Tensor dx = empty_like(x.get());
-    kernels::abs_backward(dx, strided(dy), x.get());
-    return {dx};
-  });
+Tensor abs(const Tensor& x) {
+  return elementwise("abs", x, Takes::Strided, Saves::Input, kernels::abs, kernels::abs_backward);
 }
-
-Tensor clamp(const Tensor& x_, double low, double high) {
-  OpScope scope("clamp");
-  check_floating("clamp", x_);
+Tensor clamp(const Tensor& x, double low, double high) {
+  check_floating("clamp", x);
   CHECK(low <= high, "clamp: the lower limit ", low, " is above the upper limit ", high);
-  const Tensor x = strided(x_);
-  Tensor y = empty_like(x);
-  kernels::clamp(y, x, low, high);
-  return differentiable("clamp", {x}, y, [x = save(x), low, high](const Tensor& dy) -> Gradients {
-    Tensor dx = empty_like(x.get());
-    kernels::clamp_backward(dx, strided(dy), x.get(), low, high);
-    return {dx};
-  });
+  return elementwise("clamp", x, Takes::Strided, Saves::Input, kernels::clamp, kernels::clamp_backward, low, high);
 }
 
 }  // namespace ringgrad

@@ -1,5 +1,5 @@
-// What the operations share: argument checks that throw typed errors in the operation's name, and the two views that
-// broadcasting needs. Private to autograd/ops.
+// What the operations share: argument checks that throw typed errors in the operation's name, the two views that
+// broadcasting needs, and the shape of every elementwise function. Private to autograd/ops.
 #pragma once
 
 #include "autograd/differentiable.h"
@@ -37,5 +37,28 @@ DType accumulator_dtype(DType dtype);
 
 // [O, N, I]: the dimensions before d, d itself, and those after it. REQUIRES: x contiguous.
 Tensor around_dim(const Tensor& x, int d);
+
+enum class Saves { Input, Output };  // which of the two the derivative is written in
+// AnyLayout: zero maps to zero, forward and backward, and so the padding of the channel-blocked layout stays zero.
+enum class Takes { AnyLayout, Strided };
+
+// An elementwise function of x and numbers, by its two kernels: forward(y, x, numbers…) and
+// backward(dx, dy, saved, numbers…).
+template <class Forward, class Backward, class... Numbers>
+Tensor elementwise(const char* name, const Tensor& x_, Takes takes, Saves saves, const Forward& forward,
+                   const Backward& backward, Numbers... numbers) {
+  OpScope scope(name);
+  check_floating(name, x_);
+  const Tensor x = takes == Takes::Strided ? strided(x_) : x_;
+  Tensor y = empty_like(x);
+  forward(y, x, numbers...);
+  return differentiable(
+      name, {x}, y,
+      [&backward, saved = save(saves == Saves::Output ? y : x), numbers...](const Tensor& dy) -> Gradients {
+        Tensor dx = empty_like(saved.get());
+        backward(dx, like(dy, saved.get()), saved.get(), numbers...);
+        return {dx};
+      });
+}
 
 }  // namespace ringgrad
