@@ -1,5 +1,6 @@
 // ASAN_POISON_MEMORY_REGION(data, bytes) forbids a region under AddressSanitizer, ASAN_UNPOISON_MEMORY_REGION allows it
-// again; nothing in other builds. For memory that is kept, not freed: a free block of a cache, what lies behind an array.
+// again; nothing in other builds. For memory that is kept, not freed: a free block of a cache, what lies behind an
+// array.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -1,7 +1,7 @@
 // Errors are values with names: one exception type per kind of mistake, and a message that says
 // `operation: what is wrong, the values, what was expected`. Nothing in the library prints or exits.
 //
-// The macros CHECK and ASSERT live in core/check.h, which only .cpp files include, so that a program
+// The macros CHECK and ASSERT live in core/check.h, which no header includes, so that a program
 // using the library keeps its own macros of that name.
 #pragma once
 

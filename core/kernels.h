@@ -1,7 +1,7 @@
 // THE CONTRACT: every primitive that a device must provide, with its formula, shapes and requirements.
 //
 // Rules that hold for all of them
-//   * Outputs come first and are allocated by the caller. All tensors are on one device (copy excepted).
+//   * Outputs come first and are allocated by the caller. All tensors are on one device (copies excepted).
 //   * Shapes in brackets. "Row-wise" kernels see [N, C] contiguous; the caller has brought the dimension to the end.
 //   * Elementwise kernels: every tensor has the same shape (the caller expands: stride 0) and dtype unless said
 //     otherwise, any strides; or all are channel-blocked. An output may be the very same array as an input.
@@ -9,7 +9,8 @@
 //     a few thousand terms, combined in a fixed order that does not depend on the number of threads.
 //   * kVendorToo: a vendor's library may do it as well. No output is among the inputs or read, so that both may be run
 //     to see which is faster. (Not max pooling: libraries remember where the maximum was in ways of their own.)
-//   * Zero elements are fine everywhere. Callers (autograd/ops) have validated shapes and dtypes: kernels only ASSERT.
+//   * Zero elements are fine everywhere. Callers (autograd/ops) have validated shapes and dtypes: kernels ASSERT,
+//     and throw DTypeError where they have nothing for a dtype.
 //   * Gradients are written dy, dx, dw, db; dx means d(loss)/dx. Optional tensors may be undefined.
 #pragma once
 

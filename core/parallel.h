@@ -5,7 +5,7 @@
 // threads, so results (sums included, when a kernel keeps one partial result per unit) do not depend on it.
 //
 // Why not OpenMP: its runtime is opaque to ThreadSanitizer, has one pool for all logical devices, and spins against
-// the other ranks of an oversubscribed machine. The pool is 100 lines (core/cpu/thread_pool.cpp).
+// the other ranks of an oversubscribed machine. Ours is core/cpu/thread_pool.cpp.
 #pragma once
 
 #include <algorithm>

@@ -16,8 +16,7 @@ struct Stream {
 // StreamGuard's. Throws DeviceError when the device does not exist.
 Stream current_stream(Device device);
 
-// Blocks until everything queued on the stream is done. The only wait that belongs to the library; item<T>(),
-// copies to the host and event waits are built on it.
+// Blocks until everything queued on the stream is done. item<T>() and copies to the host are built on it.
 void synchronize(Stream stream);
 
 // Makes `stream` the current one of its device for this thread, for the guard's lifetime.

@@ -1,8 +1,8 @@
 // Elementwise arithmetic with NumPy's broadcasting, and elementwise functions.
 //
-// Both tensors have one dtype and one device. Integer dtypes work for add, sub, mul, div, neg and maximum (division
-// truncates; by zero gives 0) and have no gradient; the functions need a floating dtype. Errors: ShapeError where
-// shapes cannot be broadcast, DTypeError, DeviceError.
+// Both tensors have one dtype and one device. Integer dtypes work for add, sub, mul, div, neg, maximum and equal
+// (division truncates; by zero gives 0) and have no gradient; the functions need a floating dtype. Errors: ShapeError
+// where shapes cannot be broadcast, DTypeError, DeviceError.
 #pragma once
 
 #include "core/tensor.h"

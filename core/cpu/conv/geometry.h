@@ -1,7 +1,8 @@
 // The sizes of a two-dimensional convolution, and how its images lie in memory.
 //
-// Images are channel-blocked: [N, ⌈C/16⌉, H, W, 16] float32. The lanes of the last block beyond C hold zeros; every
-// kernel of this folder relies on that and keeps it so (for finite inputs). Filters are plain [K, C, R, S].
+// Images are channel-blocked: [N, ⌈C/16⌉, H, W, 16], float32 or bfloat16. The lanes of the last block beyond C hold
+// zeros; every kernel of this folder relies on that and keeps it so (for finite inputs). Filters are plain [K, C, R,
+// S].
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ Conv2dGeometry conv2d_geometry(int64_t n, int64_t c, int64_t h, int64_t w, int64
 // The physical shape of a channel-blocked image.
 struct BlockedShape {
   int64_t n, blocks, h, w;
-  int64_t plane() const { return h * w * kBlock; }  // floats of one block of one image
+  int64_t plane() const { return h * w * kBlock; }  // numbers of one block of one image
   int64_t numel() const { return n * blocks * plane(); }
   int64_t channels() const { return blocks * kBlock; }  // padding included
 };
