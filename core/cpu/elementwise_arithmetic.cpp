@@ -40,51 +40,34 @@ void axpby_cpu(Stream stream, const Tensor& y, const Tensor& x, double alpha, do
   });
 }
 
+// f: a generic lambda [](A u, A v) -> A.
+template <class F>
+void binary(const char* name, Stream stream, const Tensor& y, const Tensor& a, const Tensor& b, F f) {
+  visit_number(name, y.dtype(), [&]<class T>() { map<T>(stream, y, f, a, b); });
+}
 void add_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
-  visit_number("add", y.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    map<T>(
-        stream, y, [](A u, A v) -> A { return u + v; }, a, b);
-  });
+  binary("add", stream, y, a, b, []<class A>(A u, A v) -> A { return u + v; });
 }
 void sub_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
-  visit_number("sub", y.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    map<T>(
-        stream, y, [](A u, A v) -> A { return u - v; }, a, b);
-  });
+  binary("sub", stream, y, a, b, []<class A>(A u, A v) -> A { return u - v; });
 }
 void mul_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
-  visit_number("mul", y.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    map<T>(
-        stream, y, [](A u, A v) -> A { return u * v; }, a, b);
-  });
+  binary("mul", stream, y, a, b, []<class A>(A u, A v) -> A { return u * v; });
 }
 void div_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
-  visit_number("div", y.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    map<T>(
-        stream, y,
-        [](A u, A v) -> A {
-          if constexpr (std::is_integral_v<A>) {  // never a trap: neither by zero, nor the least number by -1
-            if (std::is_signed_v<A> && v == A(-1)) return static_cast<A>(std::make_unsigned_t<A>(0) - u);
-            return v == 0 ? A{0} : static_cast<A>(u / v);
-          } else {
-            return u / v;
-          }
-        },
-        a, b);
+  binary("div", stream, y, a, b, []<class A>(A u, A v) -> A {
+    if constexpr (std::is_integral_v<A>) {  // never a trap: neither by zero, nor the least number by -1
+      if (std::is_signed_v<A> && v == A(-1)) return static_cast<A>(std::make_unsigned_t<A>(0) - u);
+      return v == 0 ? A{0} : static_cast<A>(u / v);
+    } else {
+      return u / v;
+    }
   });
+}
+void maximum_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  binary("maximum", stream, y, a, b, []<class A>(A u, A v) -> A { return u > v || u != u ? u : v; });
 }
 
-void maximum_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
-  visit_number("maximum", y.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    map<T>(
-        stream, y, [](A u, A v) -> A { return u > v || u != u ? u : v; }, a, b);
-  });
-}
 void maximum_backward_cpu(Stream stream, const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a,
                           const Tensor& b) {
   visit_floating("maximum", dy.dtype(), [&]<class T>() {
