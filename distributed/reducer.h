@@ -13,8 +13,8 @@
 // A rank's loss is the mean over its own samples, so the gradient of the global mean is Σ n_r g_r / Σ n_r. Counting the
 // samples first would cost a round trip before the first bucket. Instead rank r multiplies by n_r / c, where c is the
 // usual count, and afterwards all multiply by c / mean(n), which the end of the step tells them. As long as all batches
-// are as large as usual both factors are 1, and nothing is multiplied at all. Where
-// the gradients of several passes have come together (no_sync), n_r is the mean of their batches.
+// are as large as usual both factors are 1, and nothing is multiplied at all. Where the gradients of several passes
+// have come together (no_sync), n_r is the mean of their batches.
 //
 // Note [Not finite]
 // A gradient that is not finite must be found before the averaging: afterwards every rank has it, and none knows whose
