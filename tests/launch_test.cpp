@@ -193,7 +193,8 @@ TEST_CASE("a rank that is killed is the first cause, with step and bucket", "[la
     const std::string log = read_file(directory.path + other);
     CAPTURE(log);
     REQUIRE(contains(log, "rank 1 died"));
-    REQUIRE(contains(log, "step 12, bucket 1 (fc.weight fc.bias)"));
+    const auto in_step = [&](int step) { return contains(log, str("step ", step, ", bucket 1 (fc.weight fc.bias)")); };
+    REQUIRE((in_step(12) || in_step(11)));  // it may still have been on its way out of the one before
   }
 }
 
