@@ -132,14 +132,21 @@ std::string NcclCommunicator::reason() const {
   return text && *text ? str(" (", text, ")") : "";
 }
 
+// How the last call goes. Who asks after its end joins NCCL's thread of it, which only one may do.
+int NcclCommunicator::state_of(ncclComm* comm) {
+  std::lock_guard lock(asking_mutex_);
+  ncclResult_t state = ncclSuccess;
+  check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
+  return state;
+}
+
 // Non-blocking calls go on in the background: waits, with a deadline, until the last one has ended.
 void NcclCommunicator::settle(const char* call) {
   const auto deadline = Clock::now() + timeout_;
   for (int round = 0;; ++round) {
-    ncclResult_t state = ncclSuccess;
     const ncclComm_t comm = comm_;
     if (!comm) return throw_if_failed();
-    check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
+    const int state = state_of(comm);
     if (state != ncclInProgress) return check(state, call);
     if (Clock::now() > deadline)
       throw TimeoutError(str("nccl: ", call, " has not connected the ", size(), " ranks after ", timeout_.count(),
@@ -181,14 +188,11 @@ void NcclCommunicator::watch() {
 
 void NcclCommunicator::look() {  // caller holds mutex_
   while (!pending_.empty() && pending_.front()->is_done()) pending_.pop_front();
-  ncclResult_t state = ncclSuccess;
-  if (!failure_) {  // asking joins NCCL's own thread of the last call, as settle() does: never both at once
-    const std::unique_lock issuing(issue_mutex_, std::try_to_lock);
-    if (issuing && ncclCommGetAsyncError(comm_, &state) != ncclSuccess) state = ncclSuccess;
-  }
-  if (!failure_ && state != ncclSuccess && state != ncclInProgress)
-    give_up({FailureKind::OutOfStep, str("nccl: ", ncclGetErrorString(state), reason(), " on rank ", rank(),
-                                         pending_.empty() ? "" : " in " + pending_.front()->what)});
+  const int state = failure_ ? ncclSuccess : state_of(comm_);
+  if (state != ncclSuccess && state != ncclInProgress)
+    give_up(
+        {FailureKind::OutOfStep, str("nccl: ", ncclGetErrorString(static_cast<ncclResult_t>(state)), reason(),
+                                     " on rank ", rank(), pending_.empty() ? "" : " in " + pending_.front()->what)});
   if (!failure_ && !pending_.empty() && Clock::now() > pending_.front()->deadline)
     give_up({FailureKind::TimedOut, str(pending_.front()->what, ": not done after ", timeout_.count(), " ms on rank ",
                                         rank(), "; another rank is missing or stuck")});

@@ -65,6 +65,7 @@ class NcclCommunicator {
 
   void connect();
   std::string reason() const;
+  int state_of(ncclComm* comm);
   void settle(const char* call);
   void give_up(const Failure& failure);
   void watch();
@@ -76,6 +77,7 @@ class NcclCommunicator {
   const std::unique_ptr<cuda::OwnedStream> stream_;
   const int exceptions_at_birth_ = std::uncaught_exceptions();
   std::timed_mutex issue_mutex_;  // before mutex_
+  std::mutex asking_mutex_;       // after both
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_, idle_;
