@@ -5,13 +5,18 @@ import os
 import platform
 
 
+def has_bfloat16():
+    """Whether the processor multiplies pairs of bfloat16 numbers."""
+    return "avx512_bf16" in open("/proc/cpuinfo").read()
+
+
 def machine():
     model = platform.processor()
     for line in open("/proc/cpuinfo"):
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
-    bfloat16 = "" if "avx512_bf16" in open("/proc/cpuinfo").read() else ", no bfloat16 instructions"
+    bfloat16 = "" if has_bfloat16() else ", no bfloat16 instructions"
     return f"{model}, {os.cpu_count()} cores{bfloat16}, load {os.getloadavg()[0]:.1f}"
 
 
