@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/atomic_file.h"
 #include "core/check.h"
@@ -30,25 +31,26 @@ uint64_t download_bytes(const DatasetInfo& info) {
   return bytes;
 }
 
-[[noreturn]] void throw_missing(const DatasetInfo& info, const std::string& what) {
-  if (info.draw) throw DataError(fmt::format("{}.\n  make it    ringgrad data make {}", what, info.name));
+[[noreturn]] void throw_missing(const DatasetInfo& info, const fs::path& directory, const std::string& what) {
+  if (info.draw) throw DataError(fmt::format("{}.\n  make it    {}", what, command_for(info, directory)));
   throw DataError(
       fmt::format("{}, and nothing is downloaded by itself.\n"
-                  "  get it     ringgrad data get {:<10}  ({:.1f} MB, https, SHA-256 checked)\n"
+                  "  get it     {}  ({:.1f} MB, https, SHA-256 checked)\n"
                   "  offline    --data {}",
-                  what, info.name, static_cast<double>(download_bytes(info)) / 1e6, info.stand_in));
+                  what, command_for(info, directory), static_cast<double>(download_bytes(info)) / 1e6, info.stand_in));
 }
 
 fs::path find_or_throw(const DatasetInfo& info, const fs::path& directory) {
   if (auto folder = find_dataset(info, directory)) return *folder;
-  throw_missing(info, (directory / info.name).string() + " has no " + info.title);
+  throw_missing(info, directory, (directory / info.name).string() + " has no " + info.title);
 }
 
-ImageDataset read_split(const DatasetInfo& info, Split split, const fs::path& folder) {
+// `folder` is where the data set was found below `directory`.
+ImageDataset read_split(const DatasetInfo& info, Split split, const fs::path& folder, const fs::path& directory) {
   auto find = [&](const std::string& file) {
     fs::path path = present(info, folder / file);
     std::error_code error;
-    if (!fs::exists(path, error)) throw_missing(info, folder.string() + " has no " + file);
+    if (!fs::exists(path, error)) throw_missing(info, directory, folder.string() + " has no " + file);
     return path;
   };
   if (info.format == DatasetInfo::Idx) {
@@ -122,6 +124,18 @@ void download_any(const DatasetDownload& what, const fs::path& file, const GetPr
 
 }  // namespace
 
+std::string data_directory(const std::string& given) {
+  if (!given.empty()) return given;
+  const char* variable = std::getenv("RINGGRAD_DATA_DIR");
+  return variable && *variable ? variable : "data/files";
+}
+
+std::string command_for(const DatasetInfo& info, const fs::path& directory) {
+  const bool usual = directory.lexically_normal() == fs::path(data_directory("")).lexically_normal();
+  return fmt::format("ringgrad data {} {}{}", info.draw ? "make" : "get", info.name,
+                     usual ? "" : " --data-dir " + directory.string());
+}
+
 std::optional<fs::path> find_dataset(const DatasetInfo& info, const fs::path& directory) {
   std::vector<fs::path> folders{directory / info.name};
   for (const std::string& folder : info.folders) folders.push_back(directory / folder);
@@ -139,7 +153,7 @@ ImageDataset load_dataset(const std::string& name, Split split, const fs::path& 
   // Where some files are there and others are not, another rank may be drawing them at this moment; so do we, then.
   auto missing = [&](const DatasetFile& file) { return !fs::exists(directory / info.name / file.name); };
   if (info.draw && std::any_of(info.files.begin(), info.files.end(), missing)) make_dataset(info, directory);
-  return read_split(info, split, find_or_throw(info, directory));
+  return read_split(info, split, find_or_throw(info, directory), directory);
 }
 
 fs::path make_dataset(const DatasetInfo& info, const fs::path& directory) {
@@ -171,8 +185,8 @@ fs::path get_dataset(const DatasetInfo& info, const fs::path& directory, const G
 
 CheckedDataset check_dataset(const DatasetInfo& info, const fs::path& directory) {
   CheckedDataset result{find_or_throw(info, directory), {}, 0, 0};
-  result.train_size = read_split(info, Split::Train, result.folder).size();
-  result.test_size = read_split(info, Split::Test, result.folder).size();
+  result.train_size = read_split(info, Split::Train, result.folder, directory).size();
+  result.test_size = read_split(info, Split::Test, result.folder, directory).size();
   for (const DatasetFile& file : info.files) result.files.push_back(check_file(info, file, result.folder));
   return result;
 }

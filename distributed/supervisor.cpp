@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookAround{1000};  // between looks at what the ranks say of themselves
 
 // After the first failure the others get the time to find out themselves, and to say what it kept them from.
-constexpr std::chrono::milliseconds kLastWords{400}, kUntilKill{800};
+constexpr std::chrono::milliseconds kLastWords{400}, kUntilKill{800}, kSameOrder{500};
 
 // Signals come as something to read, next to everything else that may happen.
 class SignalQueue {
@@ -191,6 +191,10 @@ class Supervisor {
 
   void handle(int signal) {
     if (signal == SIGCHLD) return;  // every rank is looked at anyway
+    // timeout and systemd signal a process and its group, and we hear of it twice then: that is one order.
+    const auto now = Clock::now();
+    if (interrupted_by_ != 0 && now - interrupted_at_ < kSameOrder) return;
+    if (interrupted_by_ == 0) interrupted_at_ = now;
     kill_all(interrupted_by_ == 0 ? signal : SIGKILL);
     interrupted_by_ = signal;
   }
@@ -247,6 +251,7 @@ class Supervisor {
   std::vector<Rank> ranks_;
   std::vector<RankEnd> ends_;
   int running_ = 0, interrupted_by_ = 0;
+  Clock::time_point interrupted_at_;
   bool ending_ = false;  // a rank has failed
   int blows_ = 0;        // signals sent since then
   Deadline next_blow_;

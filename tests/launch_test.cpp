@@ -279,14 +279,17 @@ TEST_CASE("no rank outlives a launcher that is killed", "[launch][quick][threads
     while (!is_gone(rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-TEST_CASE("signals are passed on, and a second one kills", "[launch][quick][threads]") {
+TEST_CASE("signals are passed on, and a later second one kills", "[launch][quick][threads]") {
   const Directory directory;
   const bool stubborn = GENERATE(false, true);
   const ChildProcess launcher = start_launcher(stubborn ? "ignores signals" : "until interrupted", 2, directory);
   const pid_t ranks[] = {await_pid(0, directory), await_pid(1, directory)};
   kill(launcher.pid, SIGINT);
   if (stubborn) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // two signals at once would be one
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    kill(launcher.pid, SIGINT);  // as timeout does, which signals the group, too: the same order
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    for (const pid_t rank : ranks) REQUIRE_FALSE(is_gone(rank));
     kill(launcher.pid, SIGINT);
   }
   REQUIRE(exit_code_of(launcher) == 130);

@@ -48,8 +48,8 @@ class ProgramCase(unittest.TestCase):
 
     def run_program(self, *words, code=0, **options):
         environment = {**os.environ, "RINGGRAD_DATA_DIR": self.shared, **options.pop("env", {})}
-        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, cwd=self.dir, env=environment, timeout=120,
-                              **options)
+        options = {"cwd": self.dir, **options}
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, env=environment, timeout=120, **options)
         self.assertEqual(done.returncode, code, f"{words}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}")
         return done
 

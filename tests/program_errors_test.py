@@ -5,9 +5,9 @@ Each mistake has its exit code (--help lists them) and a message that names it; 
 overwritten.
 """
 
-import json, sys, unittest
+import json, signal, subprocess, sys, unittest
 
-from program_case import ProgramCase, rewrite_safetensors, write_idx, write_tiny
+from program_case import PROGRAM, ProgramCase, rewrite_safetensors, write_idx, write_tiny
 
 
 class Errors(ProgramCase):
@@ -47,9 +47,9 @@ class Errors(ProgramCase):
 
     def test_values_out_of_range(self):
         for words in (["--batch", "0"], ["--lr", "-1"], ["--epochs", "0"], ["--label-smoothing", "1"], ["--workers", "-1"],
-                      ["--batch", "x"], ["--device", "gpu"], ["--dtype", "fp31"]):
+                      ["--batch", "x"], ["--device", "gpu"], ["--dtype", "fp31"], ["--seed", "-1"]):
             with self.subTest(words=words):
-                done = self.run_program("train", *words, code=3 if words[0] == "--device" else 2)
+                done = self.run_program("train", *words, code=2)
                 self.assertTrue(done.stderr.startswith("ringgrad: "), done.stderr)
                 self.assertLessEqual(len(done.stderr.splitlines()), 5)
 
@@ -90,11 +90,54 @@ class Errors(ProgramCase):
     def test_more_replicas_than_devices(self):
         self.refused("--ranks is 100, expected at most 64 with --parallel dp", "train", "--parallel", "dp", "--ranks", "100")
 
+    def test_options_that_exclude_each_other(self):
+        self.refused("onecycle, the default, warms up by itself", "train", "--warmup", "1")
+        self.refused("adam has moments of its own", "train", "--optimizer", "adam", "--momentum", "0.5")
+        self.refused("leave those options out", "train", "--resume", "run", "--init", "run")
+
+    def test_a_mistake_of_launch_is_not_one_of_the_program(self):
+        self.refused("--nproc-per-node", "launch", "-n", "0", "--", "sleep", "--foo")
+
+    def test_results_that_cannot_be_printed(self):
+        for words in (("data", "list"), ("data", "list", "--json"), ("--help",)):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, 8, done.stderr)
+            self.assertIn("standard output cannot be written", done.stderr)
+
     def test_unknown_models(self):
         for words in (("train", "--model"), ("bench", "train", "--model"), ("bench", "ddp", "--force", "--model"), ("graph",)):
             self.refused("Did you mean 'resnet20'?", *words, "resnt20")
 
     # ---- training that fails -------------------------------------------------------------------------------------
+
+    def test_a_run_that_never_began_is_in_nobodys_way(self):
+        self.tiny_run("--max-steps", "1")
+        latest = (self.dir / "runs/latest").resolve()
+        lacking = ("train", "--parallel", "none", "--data", "mnist")
+        self.refused("has no MNIST", *lacking, code=4)
+        self.assertEqual((self.dir / "runs/latest").resolve(), latest)
+        for name in ("empty", "occupied"):  # folders of somebody else's
+            (self.dir / name).mkdir()
+        (self.dir / "occupied/notes.txt").write_text("mine")
+        for name in ("empty", "occupied"):
+            self.refused("has no MNIST", *lacking, "--out", name, code=4)
+            self.assertTrue((self.dir / name).exists())
+            self.tiny_run("--max-steps", "1", "--out", name)
+        (self.dir / "occupied/checkpoint.safetensors").unlink()  # as if it had been killed before
+        (self.dir / "occupied/model.safetensors").unlink()
+        self.refused("stopped before its first checkpoint", "eval", "occupied", code=4)
+        self.tiny_run("--max-steps", "1", "--out", "occupied")
+        self.refused("already holds a run", "train", "--out", "occupied")
+
+    def test_one_process_trains_in_a_directory(self):
+        child = self.start("train", "--parallel", "none", "--batch", "8", "--epochs", "1000000", "--out", "run")
+        self.wait_for("run/checkpoint.safetensors")
+        self.refused("another process is training in run", "train", "--resume", "run")
+        self.refused("another process is training in run", "train", "--out", "run")
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=60)
+        self.run_program("train", "--resume", "run", "--max-steps", "1")
 
     def test_a_diverged_run_keeps_the_last_good_checkpoint(self):
         diverging = ("train", "--parallel", "none", "--batch", "8", "--lr", "1e25", "--schedule", "constant")

@@ -203,6 +203,11 @@ class SeveralRanks(DigitsCase):
         for pipe in (child.stdout, child.stderr):
             pipe.close()
 
+    def test_launched_ranks_are_not_divided_again(self):
+        for words in (["--parallel", "none"], ["--parallel", "dp"], ["--ranks", "3"]):
+            done = self.run_program("launch", "-n", "2", "--", str(PROGRAM), "train", *words, code=2)
+            self.assertIn("this is one of 2 ranks, as RANK says", done.stderr)
+
     def test_launch_refuses_what_cannot_be(self):
         self.run_program("launch", "--", "true", code=2)
         self.run_program("launch", "-n", "2", "--nnodes", "2", "--node-rank", "2", "--", "true", code=2)

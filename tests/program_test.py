@@ -103,6 +103,32 @@ class Program(DigitsCase):
         self.assertIn("--resume run", out + err)
         self.run_program("train", "--resume", "run", "--max-steps", "3")
 
+    def test_a_signal_that_comes_twice_is_one_order(self):
+        for ranks in ("1", "2"):
+            child = self.start("train", "--batch", "16", "--epochs", "50", "--ranks", ranks, "--save-every", "5", "--out", ranks)
+            self.wait_for(ranks + "/checkpoint.safetensors")
+            started = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split() if ranks == "2" else []
+            for pid in [child.pid, *map(int, started), child.pid]:  # as timeout and systemd do
+                os.kill(pid, signal.SIGTERM)
+            out, err = child.communicate(timeout=60)
+            self.assertEqual(child.returncode, 143, err)
+            self.assertIn("stopped at step", out)
+
+    def test_a_run_is_found_with_its_data(self):
+        self.run_program("train", "--max-steps", "3", "--out", "run", "--data-dir", "here")  # a relative path
+        (self.dir / "elsewhere").mkdir()
+        for words in (["eval", "../run"], ["predict", "../run", "3"], ["train", "--resume", "../run", "--max-steps", "1"]):
+            self.run_program(*words, cwd=self.dir / "elsewhere", env={"RINGGRAD_DATA_DIR": "/nonexistent"})
+
+    def test_training_begins_with_given_weights(self):
+        self.short_run("run", 30)
+        first = json.loads(self.run_program("eval", "run", "--json").stdout)
+        for ranks in ("1", "2"):
+            began = json.loads(self.run_program("train", "--init", "run", "--ranks", ranks, "--lr", "1e-12", "--max-steps", "1",
+                                                "--json").stdout)
+            self.assertAlmostEqual(began["test_loss"], first["loss"], delta=0.01)  # batch norm's averages move
+        self.run_program("train", "--init", "run", "--model", "lenet", code=4)
+
     def test_a_diverging_run_fails(self):
         done = self.run_program("train", "--lr", "1e30", "--schedule", "constant", "--batch", "32", code=1)
         self.assertIn("step", done.stderr)
@@ -110,7 +136,7 @@ class Program(DigitsCase):
     def test_full_disk_keeps_the_old_checkpoint(self):
         self.short_run("run", 2)
         before = sha256(self.dir / "run/checkpoint.safetensors")
-        limited = f'ulimit -f 64; trap "" XFSZ; exec "{PROGRAM}" train --resume run --max-steps 1 --parallel none'
+        limited = f'ulimit -f 64; exec "{PROGRAM}" train --resume run --max-steps 1 --parallel none'
         done = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, cwd=self.dir,
                               env={**os.environ, "RINGGRAD_DATA_DIR": self.shared})
         self.assertEqual(done.returncode, 8, done.stderr)

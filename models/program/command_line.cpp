@@ -1,6 +1,9 @@
 // The command line: the only file that includes CLI11.
 #include <CLI/CLI.hpp>
 
+#include <limits>
+#include <regex>
+
 #include "core/error.h"
 #include "distributed/rendezvous.h"
 #include "models/program/commands.h"
@@ -23,9 +26,16 @@ constexpr const char* kProviderHelp =
     "native (ours), vendor (oneDNN; cuBLAS, cuDNN), fastest (measured at first use, and remembered) or auto: native on "
     "the CPU, fastest on CUDA";
 
+const CLI::Range kPositive(1, std::numeric_limits<int>::max(), "POSITIVE");
+const CLI::Range kNotNegative(0, std::numeric_limits<int>::max(), "NONNEGATIVE");
+
+std::string check_device_name(const std::string& name) {
+  return std::regex_match(name, std::regex("(cpu|cuda)(:[0-9]{1,4})?")) ? "" : "'" + name + "', expected cpu or cuda";
+}
+
 template <class T>
-void optional(CLI::App* app, const std::string& name, std::optional<T>& value, const std::string& help) {
-  app->add_option_function<T>(
+CLI::Option* optional(CLI::App* app, const std::string& name, std::optional<T>& value, const std::string& help) {
+  return app->add_option_function<T>(
       name, [&value](const T& given) { value = given; }, help);
 }
 void optional_flag(CLI::App* app, const std::string& name, std::optional<bool>& value, const std::string& help) {
@@ -42,14 +52,16 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   auto* train_app = app.add_subcommand("train", "Train a model");
   train_app->add_option("--model", o.model, "cnn, lenet, resnet20 … resnet110, resnet18 … resnet152");
   add_data_options(train_app, o.data, o.data_dir);
-  train_app->add_option("--device", o.device, "cpu (the default) or cuda");
-  optional(train_app, "--seed", o.seed, "of initialisation, order and augmentation");
+  train_app->add_option("--device", o.device, "cpu (the default) or cuda")->check(check_device_name);
+  optional(train_app, "--seed", o.seed, "of initialisation, order and augmentation")
+      ->check([](const std::string& seed) { return seed.starts_with('-') ? "expected a number from 0 on" : ""; });
   train_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-model)");
   train_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit")
       ->check([](const std::string& run) { return run.empty() ? "expected a run directory" : ""; });
+  train_app->add_option("--init", o.init, "begin with the weights of this run or .safetensors file");
   train_app->add_option("--workers", o.workers, "threads that prepare batches")->check(CLI::Range(0, 64));
-  train_app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")->check(CLI::NonNegativeNumber);
-  train_app->add_option("--save-every", o.save_every, "also save every so many steps")->check(CLI::NonNegativeNumber);
+  train_app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")->check(kNotNegative);
+  train_app->add_option("--save-every", o.save_every, "also save every so many steps")->check(kNotNegative);
   train_app->add_option("--parallel", o.parallel, "none, dp or ddp (default: ddp where there are two cores)");
   train_app->add_option("--ranks", o.ranks, "processes that share each batch, or devices with dp (default: 2)")
       ->check(CLI::Range(1, 4096));
@@ -84,14 +96,14 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
 void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>& run) {
   auto* app = bench.add_subcommand("train", "What a training step costs, on synthetic data");
   app->add_option("--model", o.model, "as for train");
-  app->add_option("--device", o.device, "cpu or cuda");
-  app->add_option("--batch", o.batch, "images of a step")->check(CLI::PositiveNumber);
+  app->add_option("--device", o.device, "cpu or cuda")->check(check_device_name);
+  app->add_option("--batch", o.batch, "images of a step")->check(kPositive);
   app->add_option("--dtype", o.dtype, "fp32, bf16 or fp16, of the images; parameters stay float32");
   app->add_option("--conv", o.conv, "auto, direct or winograd");
   app->add_option("--provider", o.provider, kProviderHelp);
-  app->add_option("--threads", o.threads, "of the processor (default: one per core)")->check(CLI::PositiveNumber);
-  app->add_option("--steps", o.steps, "timed steps")->check(CLI::PositiveNumber);
-  app->add_option("--warm-up", o.warm_up, "steps before them")->check(CLI::NonNegativeNumber);
+  app->add_option("--threads", o.threads, "of the processor (default: one per core)")->check(kPositive);
+  app->add_option("--steps", o.steps, "timed steps")->check(kPositive);
+  app->add_option("--warm-up", o.warm_up, "steps before them")->check(kNotNegative);
   app->add_flag("--profile", o.profile, "then as many steps again: each kernel's time, and what the machine allows");
   app->callback([&] { run = [&] { return bench_train(o); }; });
 }
@@ -99,11 +111,12 @@ void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>
 void add_bench_ddp(CLI::App& bench, BenchDdpOptions& o, std::function<int()>& run) {
   auto* app = bench.add_subcommand("ddp", "DataParallel and DistributedDataParallel on the same batch and cores");
   app->add_option("--model", o.model, "as for train");
-  app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(CLI::PositiveNumber);
+  app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
   app->add_option("--ranks", o.ranks, "ranks, or devices of dp")->check(CLI::Range(1, 64));
-  app->add_option("--seconds", o.seconds, "of each row and round")->check(CLI::PositiveNumber);
-  app->add_option("--rounds", o.rounds, "the rows take turns so often")->check(CLI::PositiveNumber);
-  app->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap (default: 25, the first one 1)");
+  app->add_option("--seconds", o.seconds, "of each row and round")->check(CLI::Range(0.01, 1000.0));
+  app->add_option("--rounds", o.rounds, "the rows take turns so often")->check(kPositive);
+  app->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap (default: 25, the first one 1)")
+      ->check(CLI::Range(0.0, 1e6));
   app->add_flag("--force", o.force, "even with more ranks than cores");
   app->add_option("--row", o.row)->group("");
   app->callback([&] { run = [&] { return bench_ddp(o); }; });
@@ -138,9 +151,8 @@ void add_bench_allreduce(CLI::App& bench, BenchAllReduceOptions& o, std::functio
   app->add_option("-b,--minbytes", o.min_bytes, "smallest size, such as 8 or 1M")->transform(CLI::AsSizeValue(false));
   app->add_option("-e,--maxbytes", o.max_bytes, "largest size")->transform(CLI::AsSizeValue(false));
   app->add_option("-f,--stepfactor", o.factor, "from one size to the next")->check(CLI::Range(2, 1024));
-  app->add_option("-n,--iters", o.iterations, "repetitions (default: what --seconds allow)")
-      ->check(CLI::PositiveNumber);
-  app->add_option("-w,--warmup_iters", o.warmup, "repetitions before")->check(CLI::NonNegativeNumber);
+  app->add_option("-n,--iters", o.iterations, "repetitions (default: what --seconds allow)")->check(kPositive);
+  app->add_option("-w,--warmup_iters", o.warmup, "repetitions before")->check(kNotNegative);
   app->add_option("--seconds", o.seconds, "for each size")->check(CLI::Range(0.01, 1000.0));
   app->add_flag("--bound", o.bound, "also time the same sums by threads of one process");
   app->callback([&] { run = [&] { return bench_allreduce(o); }; });
@@ -166,6 +178,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   const CLI::App* command = &app;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
+    if (word == "--") break;  // another program's words follow
     if (word.starts_with("--")) {
       const std::string name = word.substr(0, word.find('='));
       auto known = options_of(*command);
@@ -190,7 +203,6 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc,
 
 int run_command_line(int argc, char** argv) {
   CLI::App app("A from-scratch tensor and autograd engine with built-in data parallelism", "ringgrad");
-  app.footer(kExamples);
   app.set_version_flag("--version", "ringgrad " RINGGRAD_VERSION);
   app.require_subcommand(1);
   app.fallthrough();  // the options below may also follow a command
@@ -208,7 +220,7 @@ int run_command_line(int argc, char** argv) {
   eval_app->add_option("checkpoint", eval_options.checkpoint, "a run directory or a .safetensors file")->required();
   eval_app->add_option("--model", eval_options.model, "needed where the file does not say");
   add_data_options(eval_app, eval_options.data, eval_options.data_dir);
-  eval_app->add_option("--device", eval_options.device, "cpu or cuda");
+  eval_app->add_option("--device", eval_options.device, "cpu or cuda")->check(check_device_name);
   eval_app->add_option("--provider", eval_options.provider, kProviderHelp);
   eval_app->add_flag("--confusion", eval_options.confusion, "print the confusion matrix");
   eval_app->callback([&] { run = [&] { return eval(eval_options); }; });
@@ -219,6 +231,7 @@ int run_command_line(int argc, char** argv) {
       ->required();
   predict_app->add_option("image", predict_options.image, "a PNG, PGM or PPM file, or a number: that test image")
       ->required();
+  predict_app->add_option("--model", predict_options.model, "needed where the file does not say");
   add_data_options(predict_app, predict_options.data, predict_options.data_dir);
   predict_app->callback([&] { run = [&] { return predict(predict_options); }; });
 
@@ -269,17 +282,16 @@ int run_command_line(int argc, char** argv) {
   add_bench_ddp(*bench_app, bench_ddp_options, run);
   add_bench_allreduce(*bench_app, bench_allreduce_options, run);
   auto* ops_app = bench_app->add_subcommand("ops", "What an operation on the tape costs, without arithmetic");
-  ops_app->add_option("--repetitions", bench_options.repetitions, "the median of so many")->check(CLI::PositiveNumber);
+  ops_app->add_option("--repetitions", bench_options.repetitions, "the median of so many")->check(kPositive);
   ops_app->callback([&] { run = [&] { return bench_ops(bench_options); }; });
   BenchTrainOptions bench_train_options;
   add_bench_train(*bench_app, bench_train_options, run);
 
+  app.footer(kExamples);  // last: commands inherit it when they are added
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const CLI::App* command = &app;
-    while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-    result(command->help());
+    result(app.help());  // of the command that was named
     return kOk;
   } catch (const CLI::CallForVersion& version) {
     result(version.what());

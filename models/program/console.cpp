@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -27,6 +28,11 @@ bool fancy() {  // stderr is a terminal that understands escapes
 std::string styled(const char* code, const std::string& text) {
   if (!fancy() || std::getenv("NO_COLOR")) return text;
   return fmt::format("\033[{}m{}\033[0m", code, text);
+}
+
+int terminal_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 constexpr double kRedrawSeconds = 0.1, kPlainSeconds = 30;
@@ -93,10 +99,10 @@ void Progress::update(int64_t done, const std::function<std::string()>& detail) 
     std::cerr << label_ << ' ' << text << std::endl;
     return;
   }
-  constexpr int kWidth = 24;
-  const int filled = static_cast<int>(done * kWidth / std::max<int64_t>(total_, 1));
+  const int width = std::clamp(terminal_columns() - 42, 0, 24);  // a line that wraps could not be drawn over
+  const int filled = static_cast<int>(done * width / std::max<int64_t>(total_, 1));
   std::string bar;
-  for (int i = 0; i < kWidth; ++i) bar += i < filled ? "━" : i == filled ? "╸" : " ";
+  for (int i = 0; i < width; ++i) bar += i < filled ? "━" : i == filled ? "╸" : " ";
   std::cerr << "\r\033[K" << label_ << ' ' << bar << "  " << text << std::flush;
   visible_ = true;
 }

@@ -1,6 +1,4 @@
 // `ringgrad data list | make | get | check`
-#include <cstdlib>
-
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -8,7 +6,6 @@
 #include "data/registry.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
-#include "models/program/data_directory.h"
 #include "models/program/exit_code.h"
 #include "models/program/suggest.h"
 
@@ -21,18 +18,16 @@ const DatasetInfo& named(const std::string& name) {
     if (info.name == name) return info;
     names.push_back(info.name);
   }
-  throw UsageError(
-      fmt::format("no data set '{}'{}; there are {}", name, did_you_mean(name, names), fmt::join(names, ", ")));
+  throw UsageError(fmt::format("no data set '{}' among {}{}", name, fmt::join(names, ", "), did_you_mean(name, names)));
 }
 
 int list(const std::string& directory) {
   nlohmann::json report = nlohmann::json::array();
   for (const DatasetInfo& info : datasets()) {
     const auto folder = find_dataset(info, directory);
-    const std::string how = fmt::format("ringgrad data {} {}", info.draw ? "make" : "get", info.name);
     result(fmt::format("{:<10} {:>7} + {:>6} images {}×{}×{}  {:<44} {}", info.name, with_commas(info.train_size),
                        with_commas(info.test_size), info.height, info.width, info.channels, info.about,
-                       folder ? folder->string() : how));
+                       folder ? folder->string() : command_for(info, directory)));
     report.push_back({{"name", info.name},
                       {"train", info.train_size},
                       {"test", info.test_size},
@@ -92,12 +87,6 @@ int check(const DatasetInfo& info, const std::string& directory) {
 }
 
 }  // namespace
-
-std::string data_directory(const std::string& option) {
-  if (!option.empty()) return option;
-  const char* variable = std::getenv("RINGGRAD_DATA_DIR");
-  return variable && *variable ? variable : "data/files";
-}
 
 int data(const DataOptions& options) {
   const std::string directory = data_directory(options.data_dir);

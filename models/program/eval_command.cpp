@@ -6,7 +6,6 @@
 #include "data/registry.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
-#include "models/program/data_directory.h"
 #include "models/program/exit_code.h"
 #include "models/program/recipe.h"
 #include "models/program/saved_model.h"
@@ -35,7 +34,8 @@ int eval(const EvalOptions& options) {
   check_device("eval", device);
   set_provider(provider_named(options.provider));
   const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
-  const ImageDataset test_set = load_dataset(saved.data, Split::Test, data_directory(options.data_dir));
+  const std::string directory = data_directory(options.data_dir.empty() ? saved.data_dir : options.data_dir);
+  const ImageDataset test_set = load_dataset(saved.data, Split::Test, directory);
   saved.module->to(device);
   const Evaluation evaluation = evaluate(*saved.module, test_set, test_transform(saved.data), device);
   result(fmt::format("{} on {}: {:.2f} % ({} of {} correct), loss {:.4f}", saved.model, saved.data,

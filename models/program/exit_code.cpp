@@ -45,6 +45,7 @@ int exit_code_of(const std::exception& error) {
   const auto is = [&]<class Type>() { return dynamic_cast<const Type*>(&error) != nullptr; };
   if (const auto* job = dynamic_cast<const JobFailed*>(&error)) return job->exit_code;
   if (is.template operator()<UsageError>() || is.template operator()<EnvironmentError>()) return kUsage;
+  if (is.template operator()<NotImplementedError>()) return kEnvironment;  // this build has no such part
   if (is.template operator()<AddressInUseError>() || is.template operator()<ExecuteError>()) return kEnvironment;
   if (is.template operator()<TimeoutError>() || is.template operator()<OutOfStepError>()) return kOutOfStep;
   if (is.template operator()<DistributedError>()) return kRankDied;

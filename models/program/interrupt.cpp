@@ -1,6 +1,8 @@
 #include "models/program/interrupt.h"
 
+#include <atomic>
 #include <csignal>
+#include <ctime>
 #include <initializer_list>
 
 #include <unistd.h>
@@ -8,10 +10,17 @@
 namespace ringgrad::program {
 namespace {
 
-volatile std::sig_atomic_t signal_seen = 0;
+std::atomic<int> signal_seen = 0;
+std::atomic<int64_t> seen_at = 0;  // milliseconds
 
+// timeout, systemd and Slurm signal a process and its group, or a launcher and its ranks, which hear of it twice then:
+// a signal within half a second is the same order.
 void on_signal(int signal) {
-  if (signal_seen) _exit(128 + signal);
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);  // a signal handler may
+  const int64_t now = time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
+  if (signal_seen != 0 && now - seen_at > 500) _exit(128 + signal);
+  if (signal_seen == 0) seen_at = now;
   signal_seen = signal;
 }
 

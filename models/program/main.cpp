@@ -1,4 +1,5 @@
 // The program `ringgrad`. Every error ends here: what, where and how to mend it, on stderr, and the exit code in words.
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 
@@ -9,8 +10,12 @@
 
 int main(int argc, char** argv) {
   using namespace ringgrad::program;
+  signal(SIGXFSZ, SIG_IGN);  // a file beyond its limit is an error of the write
   try {
-    return run_command_line(argc, argv);
+    const int code = run_command_line(argc, argv);
+    if (code == kOk && !std::cout.flush())
+      throw ringgrad::IoError("standard output cannot be written; is the disk full?");
+    return code;
   } catch (const std::exception& error) {
     const int code = exit_code_of(error);
     // A launcher says it once for all ranks.

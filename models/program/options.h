@@ -15,6 +15,7 @@ struct TrainOptions {
   std::string device;  // "" : cpu
   std::string out;     // the run directory; "" : runs/NNNN-data-model
   std::string resume;  // a run directory to continue
+  std::string init;    // a run directory or file whose weights to begin with; "" : random ones
   std::optional<uint64_t> seed;
   int workers = 1;        // data loader threads
   std::string parallel;   // none, dp or ddp; "" : ddp where there are two cores
@@ -41,7 +42,7 @@ struct EvalOptions {
 struct PredictOptions {
   std::string checkpoint;
   std::string image;  // a PNG, PGM or PPM file, or an index into the test set
-  std::string data, data_dir;
+  std::string model, data, data_dir;
 };
 
 struct DataOptions {

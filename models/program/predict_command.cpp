@@ -12,7 +12,6 @@
 #include "data/registry.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
-#include "models/program/data_directory.h"
 #include "models/program/exit_code.h"
 #include "models/program/image_file.h"
 #include "models/program/saved_model.h"
@@ -43,12 +42,13 @@ void draw(const Tensor& image) {
 }  // namespace
 
 int predict(const PredictOptions& options) {
-  const SavedModel saved = load_model(options.checkpoint, "", options.data);
+  const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
   const DatasetInfo& info = dataset_info(saved.data);
   Tensor image;
   std::string label;
   if (is_number(options.image)) {
-    const ImageDataset test_set = load_dataset(saved.data, Split::Test, data_directory(options.data_dir));
+    const std::string directory = data_directory(options.data_dir.empty() ? saved.data_dir : options.data_dir);
+    const ImageDataset test_set = load_dataset(saved.data, Split::Test, directory);
     const int64_t index = std::stol(options.image);
     if (index >= test_set.size())
       throw UsageError(

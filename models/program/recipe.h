@@ -48,6 +48,7 @@ void check_recipe(const Recipe& recipe);
 
 // Throws UsageError, with a suggestion, where there is no such model.
 void check_model(const std::string& name);
+void check_data(const std::string& name);
 // What its --dtype, --conv and --provider stand for. Throw UsageError, in the option's name.
 DType dtype_named(const std::string& name);
 ConvAlgorithm conv_algorithm_named(const std::string& name);

@@ -1,5 +1,8 @@
 #include "models/program/run_directory.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <cstdlib>
 #include <fstream>
 
@@ -10,6 +13,7 @@
 
 #include "core/atomic_file.h"
 #include "core/check.h"
+#include "models/program/exit_code.h"
 
 namespace ringgrad::program {
 namespace fs = std::filesystem;
@@ -17,19 +21,29 @@ namespace {
 
 constexpr const char* kRuns = "runs";
 
-void make_directory(const fs::path& path) {
+// Whether it was not there.
+bool make_directory(const fs::path& path) {
   std::error_code error;
-  fs::create_directories(path, error);
+  const bool made = fs::create_directories(path, error);
   CHECK_AS(IoError, !error, "train: cannot make the directory ", path.string(), ": ", error.message(),
            "; choose another with --out");
+  return made;
+}
+
+// The run of runs/ with the highest number, 0 where there is none.
+std::pair<int, fs::path> newest_run() {
+  std::pair<int, fs::path> newest;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(kRuns, ignored)) {
+    const fs::path name = entry.path().filename();
+    newest = std::max(newest, {std::atoi(name.c_str()), name});
+  }
+  return newest;
 }
 
 fs::path next_run(const std::string& name) {
-  int number = 0;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(kRuns, ignored))
-    number = std::max(number, std::atoi(entry.path().filename().c_str()));
-  for (;;) {  // somebody else may take the number first
+  for (int number = newest_run().first;;) {  // somebody else may take the number first
     const fs::path path = fs::path(kRuns) / fmt::format("{:04}-{}", ++number, name);
     if (fs::create_directory(path, ignored)) return path;
     CHECK_AS(IoError, fs::exists(path), "train: cannot make the directory ", path.string(),
@@ -37,25 +51,26 @@ fs::path next_run(const std::string& name) {
   }
 }
 
-void point_latest_at(const fs::path& run) {
+void point_latest_at(const fs::path& name) {
   std::error_code ignored;  // a convenience: a file system without links does without
   const fs::path latest = fs::path(kRuns) / "latest", fresh = fs::path(kRuns) / fmt::format(".latest.{}", getpid());
-  fs::create_directory_symlink(run.filename(), fresh, ignored);
+  fs::create_directory_symlink(name, fresh, ignored);
   fs::rename(fresh, latest, ignored);
 }
 
 }  // namespace
 
 RunDirectory RunDirectory::create(const std::string& path, const std::string& name) {
-  if (!path.empty()) {
-    CHECK_AS(IoError, !fs::exists(fs::path(path) / "config.json"), "train: ", path,
-             " already holds a run; continue it with --resume ", path, ", or choose another directory");
-    make_directory(path);
-    return RunDirectory(path);
-  }
-  make_directory(kRuns);
-  RunDirectory run(next_run(name));
-  point_latest_at(run.path_);
+  const bool named = !path.empty();
+  if (!named) make_directory(kRuns);
+  const bool made = !named || make_directory(path);
+  RunDirectory run(named ? fs::path(path) : next_run(name));
+  run.made_ = made;
+  run.hold();
+  if (fs::exists(run.checkpoint()))
+    throw UsageError("train: " + path + " already holds a run; continue it with --resume " + path +
+                     ", or choose another directory");
+  if (!named) point_latest_at(run.path_.filename());
   return run;
 }
 
@@ -65,13 +80,30 @@ RunDirectory RunDirectory::open(const std::string& path) {
   return RunDirectory(fs::is_symlink(path) ? fs::canonical(path) : fs::path(path));
 }
 
+RunDirectory RunDirectory::resume(const std::string& path) {
+  RunDirectory run = open(path);
+  run.hold();
+  return run;
+}
+
+void RunDirectory::hold() {
+  held_ = std::make_shared<FileDescriptor>(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw UsageError("train: another process is training in " + path_.string() +
+                     "; wait for it, or choose another --out");
+}
+
 void RunDirectory::discard() const {
   std::error_code ignored;
-  if (std::distance(fs::directory_iterator(path_, ignored), fs::directory_iterator()) > 1) return;
   fs::remove(path_ / "config.json", ignored);
-  fs::remove(path_, ignored);
+  if (!made_ || !fs::remove(path_, ignored)) return;
   const fs::path latest = fs::path(kRuns) / "latest";
-  if (fs::is_symlink(latest) && !fs::exists(latest)) fs::remove(latest, ignored);
+  if (!fs::is_symlink(latest) || fs::exists(latest)) return;
+  const auto [number, name] = newest_run();
+  if (number > 0)
+    point_latest_at(name);
+  else
+    fs::remove(latest, ignored);
 }
 
 void RunDirectory::write_config(const nlohmann::json& config) const {

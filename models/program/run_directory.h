@@ -4,20 +4,27 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
+
+#include "distributed/file_descriptor.h"
 
 namespace ringgrad::program {
 
 class RunDirectory {
  public:
-  // Makes `path`, or runs/NNNN-name with the next free number where `path` is empty. Throws IoError.
+  // Makes `path`, or runs/NNNN-name with the next free number where `path` is empty, and holds it: no other process may
+  // train there until the last copy of this object is gone. What a run left that stopped before its first checkpoint
+  // is in nobody's way. Throws UsageError where a run or its process is there already, IoError.
   static RunDirectory create(const std::string& path, const std::string& name);
-  // An existing run; throws DataError where it has no config.json.
+  // An existing run, to read; throws DataError where it has no config.json.
   static RunDirectory open(const std::string& path);
+  // An existing run, to go on with: held as by create(). Throws DataError, and UsageError where a process trains there.
+  static RunDirectory resume(const std::string& path);
 
-  // Removes a directory that holds nothing but what write_config() has written.
+  // Takes back what create() and write_config() have made. REQUIRES: there is no checkpoint.
   void discard() const;
 
   const std::filesystem::path& path() const { return path_; }
@@ -30,7 +37,11 @@ class RunDirectory {
 
  private:
   explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
+  void hold();
+
   std::filesystem::path path_;
+  bool made_ = false;  // by create()
+  std::shared_ptr<FileDescriptor> held_;
 };
 
 }  // namespace ringgrad::program

@@ -10,6 +10,9 @@
 
 namespace ringgrad::program {
 
+// Gives a network the weights of a run directory or .safetensors file. Throws DataError where they do not fit.
+void load_weights(nn::Module& module, const std::string& path);
+
 // A new network for the images and classes of a data set. Throws UsageError on an unknown name.
 std::shared_ptr<nn::Module> make_model_for(const std::string& model, const std::string& data);
 
@@ -19,6 +22,7 @@ void save_model(const std::filesystem::path& path, const nn::Module& model, cons
 struct SavedModel {
   std::shared_ptr<nn::Module> module;
   std::string model, data;
+  std::string data_dir;  // where the run had its data; empty where a file does not say
 };
 
 // `path`: a run directory, or a .safetensors file: of weights, or a checkpoint. `model` and `data` override what the

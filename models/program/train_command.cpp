@@ -19,7 +19,6 @@
 #include "distributed/launch.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
-#include "models/program/data_directory.h"
 #include "models/program/exit_code.h"
 #include "models/program/interrupt.h"
 #include "models/program/parallel_options.h"
@@ -37,7 +36,7 @@ void check_resume(const TrainOptions& o) {
   const bool sets_recipe = !o.model.empty() || !o.data.empty() || o.seed || o.epochs || o.batch || o.lr || o.momentum ||
                            o.weight_decay || o.label_smoothing || o.warmup || o.clip_norm || o.optimizer ||
                            o.schedule || o.crop || o.cutout || o.flip || o.nesterov || o.dtype || o.amp || o.conv ||
-                           o.provider || !o.out.empty();
+                           o.provider || !o.out.empty() || !o.init.empty();
   if (!o.resume.empty() && sets_recipe)
     throw UsageError("--resume takes model, data, seed, recipe and directory from the run; leave those options out");
 }
@@ -119,7 +118,8 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   set_provider(provider_named(config.recipe.provider));
   Training training(
       config.recipe, train_set, device, config.seed, options.workers,
-      {.group = group, .sync_batch_norm = options.sync_bn.value_or(false), .replicas = replicas_for(options)});
+      {.group = group, .sync_batch_norm = options.sync_bn.value_or(false), .replicas = replicas_for(options)},
+      options.init);
   if (!options.resume.empty()) training.load(RunDirectory::open(options.resume).checkpoint());
   const std::filesystem::path checkpoint = run ? run->checkpoint() : "";
   print_header(config, options, training, train_set, test_set, group);
@@ -128,7 +128,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   const auto tested = [&] {
     Evaluation test = evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group);
     CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ", test.loss,
-          " after step ", training.step(), ": the run diverged. A smaller --lr, --warmup or --clip-norm helps");
+          " after step ", training.step(), ": the run diverged. A smaller --lr or --clip-norm helps");
     return test;
   };
 
@@ -182,7 +182,11 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   if (group)
     result(fmt::format("ranks   parameters bit-identical on {0} of {0} ranks ({1:016x})", group->size(), hash));
   result(fmt::format("saved   {} (loads in PyTorch)", run->model().string()));
-  message(fmt::format("next    ringgrad eval {} --confusion", run->path().string()));
+  if (training.epoch() < config.recipe.epochs)
+    message(
+        fmt::format("next    ringgrad train --resume {} goes on after step {}", run->path().string(), training.step()));
+  else
+    message(fmt::format("next    ringgrad eval {} --confusion", run->path().string()));
   if (json_wanted())
     print_json({{"test_accuracy", test.accuracy()},
                 {"test_loss", test.loss},
@@ -200,15 +204,18 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
 }
 
 RunConfig configure(const TrainOptions& options) {
+  RunConfig config;
   if (options.resume.empty())
-    return {make_recipe(options), data_directory(options.data_dir), options.seed.value_or(1), {}};
-  RunConfig config = read_config(RunDirectory::open(options.resume));
+    config = {make_recipe(options), data_directory(options.data_dir), options.seed.value_or(1), {}};
+  else
+    config = read_config(RunDirectory::open(options.resume));
   if (!options.data_dir.empty()) config.data_dir = options.data_dir;
+  config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();  // it is read again from elsewhere
   return config;
 }
 
 RunDirectory open_run(const TrainOptions& options, RunConfig config, int ranks) {
-  if (!options.resume.empty()) return RunDirectory::open(options.resume);
+  if (!options.resume.empty()) return RunDirectory::resume(options.resume);
   config.division = division_of(options, ranks);
   RunDirectory run = RunDirectory::create(options.out, config.recipe.data + "-" + config.recipe.model);
   run.write_config(to_json(config));
@@ -264,6 +271,16 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
   return code;
 }
 
+// A rank that somebody else has started trains with all the others, whose number is not its own to choose.
+void check_launched(const TrainOptions& options, const Rendezvous& here) {
+  const std::string launched = fmt::format("this is one of {} ranks, as {} says", here.size, here.source);
+  if (options.parallel == "none" || options.parallel == "dp")
+    throw UsageError(
+        fmt::format("--parallel {} is for one process, and {}; leave one of them out", options.parallel, launched));
+  if (options.ranks > 0 && options.ranks != here.size)
+    throw UsageError(fmt::format("--ranks is {}, and {}; leave --ranks out", options.ranks, launched));
+}
+
 // Threads are counted at their first use. Our launcher has divided the cores already, by RINGGRAD_THREADS; mpirun and
 // Slurm bind each rank to its own, or leave them all to all.
 void share_cores(int ranks_here) {
@@ -281,6 +298,7 @@ int train(const TrainOptions& given) {
   check_resume(given);
   const RunConfig config = configure(given);
   const bool is_rank = !here.source.empty();
+  if (is_rank && here.size > 1) check_launched(given, here);
   const TrainOptions options = complete(given, config.division, is_rank);
   check_parallel_options(options);
   if (options.parallel == "dp" && options.device == "cpu")

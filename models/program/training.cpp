@@ -66,7 +66,7 @@ ImageTransform train_transform(const Recipe& recipe, uint64_t seed) {
 }
 
 Training::Training(const Recipe& recipe, const ImageDataset& train_set, Device device, uint64_t seed, int workers,
-                   const Division& division)
+                   const Division& division, const std::string& init)
     : recipe_(recipe),
       device_(device),
       group_(division.group),
@@ -80,6 +80,7 @@ Training::Training(const Recipe& recipe, const ImageDataset& train_set, Device d
           {.dtype = dtype_named(recipe.dtype), .device = device})) {
   manual_seed(seed);
   model_ = make_model_for(recipe.model, recipe.data);
+  if (!init.empty()) load_weights(*model_, init);
   model_->to(device);
   precision_.emplace(recipe, *model_, device);
   network_ = model_.get();

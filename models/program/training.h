@@ -34,9 +34,9 @@ struct Division {
 class Training {
  public:
   // With a group everything below is collective. Each rank takes its part of every global batch: recipe.batch must be a
-  // multiple of the ranks.
+  // multiple of the ranks. `init`: whose weights to begin with (see load_weights), random ones where it is empty.
   Training(const Recipe& recipe, const ImageDataset& train_set, Device device, uint64_t seed, int workers,
-           const Division& division = {});
+           const Division& division = {}, const std::string& init = "");
 
   // Called after every step; returns true to stop there.
   using AfterStep = std::function<bool()>;

@@ -41,8 +41,10 @@ TrainingProgress progress_from(const std::string& text, const Recipe& recipe, in
   TrainingProgress p;
   try {
     const auto json = nlohmann::json::parse(text);
-    const bool same = to_json(recipe_from_json(json.at("recipe"))) == to_json(recipe);
-    CHECK_AS(DataError, same, "belongs to another recipe");
+    const nlohmann::json wanted = to_json(recipe), found = to_json(recipe_from_json(json.at("recipe")));
+    for (const auto& [key, value] : found.items())
+      CHECK_AS(DataError, value == wanted[key], "belongs to another recipe: its ", key, " is ", value.dump(),
+               ", the run's is ", wanted[key].dump());
     p.recipe = recipe;
     json.at("step").get_to(p.step);
     json.at("images").get_to(p.images);
