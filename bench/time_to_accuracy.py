@@ -92,7 +92,7 @@ def main():
                  ["", "recipe", "seconds", "accuracy, at least"], rows, {"PyTorch": version.stdout.strip().split("+")[0]},
                  f"The best of each: ringgrad is {statistics.median(ratios):.1f}× ({min(ratios):.1f}–{max(ratios):.1f}) as "
                  f"fast, over {rounds} rounds. Same network and schedule; a run that ends below 99 % is started again, and "
-                 "its time counts.", runs)
+                 "its time counts. PyTorch without torch.compile, which compiles for longer than all of this takes.", runs)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 #include <csignal>
 
 #include "core/atomic_file.h"
-#include "core/check.h"
 #include "core/sha256.h"
 #include "data/byte_reader.h"
 #include "data/tar.h"
