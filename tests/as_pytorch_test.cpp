@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/factory.h"
 #include "core/random.h"
+#include "nn/linear.h"
 #include "tests/catch.h"
 #include "tests/test_util.h"
 
@@ -57,4 +58,26 @@ TEST_CASE("a write to what was computed is refused, not left out of the gradient
   require_error<Error>("copy_: the destination of shape [2] was computed from leaves", [&] { copy_(y, zeros({2})); });
   fill_(y.detach(), 7);
   CHECK(values(y) == Values{7, 7});
+}
+
+TEST_CASE("a gradient follows a leaf that was converted or moved since", "[as_pytorch][quick]") {
+  for (const bool had_gradient : {false, true}) {
+    nn::Linear net(2, 1);
+    const auto loss = [&] { return sum(net(full({1, 2}, 3))); };
+    if (had_gradient) loss().backward();
+    const Tensor before = loss();
+    net.to(DType::Float64);
+    before.backward();
+    CHECK(net.weight.grad().dtype() == DType::Float64);
+    CHECK(values(net.weight.grad()) == Values(2, had_gradient ? 6 : 3));
+  }
+}
+
+TEST_CASE("a leaf that was frozen since receives nothing", "[as_pytorch][quick]") {
+  const Tensor x = leaf({3, 3}), w = leaf({2, 2});
+  const Tensor loss = sum(x * w);
+  w.set_requires_grad(false);
+  loss.backward();
+  CHECK(!w.grad());
+  CHECK(values(x.grad()) == Values{2, 2});
 }
