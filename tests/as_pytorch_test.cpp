@@ -21,6 +21,55 @@ Values values(const Tensor& x) { return to_vector<double>(x); }
 
 }  // namespace
 
+TEST_CASE("a number divides as a tensor does, rounded once", "[as_pytorch][quick]") {
+  std::vector<float> numbers, sevenths, inverses;
+  for (int i = 1; i < 3000; ++i) {
+    numbers.push_back(static_cast<float>(i) * 0.37f);
+    sevenths.push_back(numbers.back() / 7);
+    inverses.push_back(1 / numbers.back());
+  }
+  const Tensor x = leaf(numbers);
+  CHECK(to_vector<float>(x / 7) == sevenths);
+  CHECK(to_vector<float>(1 / x) == inverses);
+  const Tensor wide = to(x.detach(), DType::Float64);
+  CHECK(to_vector<float>(wide / 7) == sevenths);
+  sum(x / 7).backward();
+  CHECK(to_vector<float>(x.grad()) == std::vector<float>(numbers.size(), 1.0f / 7));
+
+  const Tensor special = tensor<float>({1, 0, -1}) / 0;
+  CHECK((special.data<float>()[0] == INFINITY && std::isnan(special.data<float>()[1])));
+  CHECK(values(full({1}, 3, {.dtype = DType::BFloat16}) / 7) == Values{0.427734375});  // 7 need not be a bfloat16
+  const Tensor blocked = to_layout(full({1, 3, 2, 2}, 7), Layout::ChannelBlocked) / 7;
+  CHECK((blocked.is_channel_blocked() && values(blocked) == Values(12, 1)));
+  require_error<DTypeError>("div: unsupported dtype int64", [] { arange(3) / 2; });
+}
+
+TEST_CASE("a tensor without dimensions is reduced along 0 or -1", "[as_pytorch][quick]") {
+  for (const int dim : {0, -1}) {
+    const Tensor x = Tensor(scalar(3)).set_requires_grad();
+    const Tensor results[] = {sum(x, {dim}), mean(x, {dim}, true), max(x, dim).values, min(x, dim, true).values,
+                              log_softmax(x, dim)};
+    for (const Tensor& y : results) {
+      CHECK(y.shape() == Shape{});
+      y.backward();
+    }
+    CHECK(values(x.grad()) == Values{4});  // 1 of each but the last, which is always 0
+    CHECK(values(results[3]) == Values{3});
+    CHECK(values(softmax(x, dim)) == Values{1});
+    CHECK(values(argmax(x, dim)) == Values{0});
+    CHECK(std::isnan(var(x, {dim}).item<float>()));
+  }
+  const char* const one = "dimension 1 is out of range";
+  require_error<IndexError>(one, [] { sum(scalar(3), {1}); });
+  require_error<IndexError>(one, [] { max(scalar(3), 1); });
+  require_error<IndexError>(one, [] { softmax(scalar(3), 1); });
+}
+
+TEST_CASE("bools are counted", "[as_pytorch][quick]") {
+  const Tensor hits = sum(equal(arange(5), tensor<int64_t>({0, 1, 0, 3, 0})));
+  CHECK((hits.dtype() == DType::Int64 && hits.item<int64_t>() == 3));
+}
+
 TEST_CASE("nothing is written where elements share a place", "[as_pytorch][quick]") {
   const Tensor row = tensor<float>({7, 8, 9}, {1, 3});
   const Tensor rows = expand(row, {2, 3});
