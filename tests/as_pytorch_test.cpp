@@ -6,6 +6,7 @@
 #include "core/factory.h"
 #include "core/random.h"
 #include "nn/linear.h"
+#include "nn/optim/sgd.h"
 #include "tests/catch.h"
 #include "tests/test_util.h"
 
@@ -129,4 +130,16 @@ TEST_CASE("a leaf that was frozen since receives nothing", "[as_pytorch][quick]"
   loss.backward();
   CHECK(!w.grad());
   CHECK(values(x.grad()) == Values{2, 2});
+}
+
+TEST_CASE("without zero_grad(None) a parameter that no loss reaches still decays", "[as_pytorch][quick]") {
+  const Tensor used = leaf({1}), unused = leaf({1}), frozen = leaf({1});
+  optim::SGD optimizer(std::vector<Tensor>{used, unused, frozen}, {.lr = 0.5, .weight_decay = 0.5});
+  frozen.set_requires_grad(false);
+  optimizer.zero_grad();
+  sum(used * 1).backward();
+  optimizer.step();
+  CHECK(values(used) == Values{0.25});
+  CHECK(values(unused) == Values{0.75});
+  CHECK(values(frozen) == Values{1});
 }
