@@ -3,6 +3,7 @@
 #include "autograd/autograd_meta.h"
 #include "core/check.h"
 #include "core/factory.h"
+#include "core/in_place.h"
 #include "core/kernels.h"
 
 namespace ringgrad {
@@ -10,17 +11,24 @@ namespace {
 
 // leaf.grad += g. The first gradient becomes the leaf's own, without a copy, where nobody else can see it; see
 // Note [Who owns a gradient] in engine.cpp.
-void accumulate(const Tensor& leaf, const Tensor& incoming) {
+void accumulate(const Tensor& leaf, const Tensor& g) {
   AutogradMeta& meta = *leaf.autograd_meta();
-  const Tensor& g = incoming.is_channel_blocked() ? as_contiguous(incoming) : incoming;
-  if (meta.grad) {
-    kernels::add(meta.grad, meta.grad, g);
-    meta.grad.storage()->bump_version();
-  } else if (g.is_sole_owner() && g.is_contiguous()) {
+  // The leaf may have been converted or moved since the graph was made; the gradient follows it.
+  const bool fits = g.dtype() == leaf.dtype() && g.device() == leaf.device();
+  if (!meta.grad && fits && g.is_sole_owner() && g.is_contiguous()) {
     meta.grad = g;
+    return;
+  }
+  Tensor like_leaf;
+  if (!meta.grad || !fits || g.is_channel_blocked()) {
+    like_leaf = empty(leaf.shape(), {leaf.dtype(), leaf.device()});
+    copy_(like_leaf, g);
+  }
+  if (!meta.grad) {
+    meta.grad = like_leaf;
   } else {
-    meta.grad = empty(g.shape(), {g.dtype(), g.device()});
-    kernels::copy(meta.grad, g);
+    begin_write("backward", meta.grad);
+    kernels::add(meta.grad, meta.grad, like_leaf ? like_leaf : g);
   }
 }
 
@@ -31,6 +39,7 @@ std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf) {
   node->outputs.push_back({leaf.shape(), leaf.dtype(), leaf.device()});
   // The closure keeps the leaf alive; the leaf refers to this node only weakly, so there is no cycle.
   node->backward = [leaf](std::span<const Tensor> grads) -> Gradients {
+    if (!leaf.requires_grad()) return {};  // it was frozen since the graph was made
     accumulate(leaf, grads[0]);
     for (const auto& [id, hook] : leaf.autograd_meta()->post_accumulate_hooks) hook(leaf);
     return {};

@@ -4,19 +4,9 @@
 #include "autograd/accumulate_grad.h"
 #include "core/check.h"
 #include "core/factory.h"
+#include "core/in_place.h"
 
 namespace ringgrad {
-namespace {
-
-// Whether other gradients can be added to this one in place: no two elements share a place, and none lie in blocks.
-bool can_accumulate(const Tensor& grad) {
-  if (grad.is_channel_blocked()) return false;
-  for (int d = 0; d < grad.dim(); ++d)
-    if (grad.size(d) > 1 && grad.stride(d) == 0) return false;
-  return true;
-}
-
-}  // namespace
 
 AutogradMeta& autograd_meta(const Tensor& tensor) {
   if (!tensor.autograd_meta()) tensor.set_autograd_meta(std::make_shared<AutogradMeta>());
@@ -66,7 +56,10 @@ void Tensor::set_grad(const Tensor& grad) const {
     CHECK_AS(DeviceError, grad.device() == device(), "set_grad: the gradient is on ", grad.device(), ", the tensor on ",
              device(), ", expected the same device");
   }
-  ringgrad::autograd_meta(*this).grad = !grad || can_accumulate(grad) ? grad : as_contiguous(grad);
+  // Other gradients will be added to this one in place.
+  Tensor own = grad && !grad.is_leaf() ? grad.detach() : grad;
+  if (own && (own.is_channel_blocked() || shares_places(own))) own = as_contiguous(own);
+  ringgrad::autograd_meta(*this).grad = own;
 }
 
 }  // namespace ringgrad

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "core/in_place.h"
 #include "core/kernels.h"
 
 namespace ringgrad {
@@ -28,6 +29,14 @@ void fill(const Tensor& x, double value) {
 void check_value(const char* operation, DType dtype, double value) {
   CHECK_AS(DTypeError, holds(dtype, value), operation, ": the tensor is ", dtype, ", which cannot hold the number ",
            value);
+}
+
+// True when two different views have an element in common; where one of them has gaps, nobody looks.
+bool overlap_partly(const Tensor& a, const Tensor& b) {
+  if (!a.shares_memory_with(b) || a.dtype() != b.dtype()) return false;
+  if (a.storage_offset() == b.storage_offset() && a.strides() == b.strides()) return false;
+  return a.storage_offset() < b.storage_offset() + b.flat_numel() &&
+         b.storage_offset() < a.storage_offset() + a.flat_numel();
 }
 
 }  // namespace
@@ -122,20 +131,23 @@ INSTANTIATE(bfloat16)
 
 void fill_(const Tensor& x, double value) {
   check_value("fill_", x.dtype(), value);
+  begin_write("fill_", x);
   fill(x, value);
-  x.storage()->bump_version();
 }
 
 void copy_(const Tensor& destination, const Tensor& source) {
   CHECK_AS(ShapeError, destination.shape() == source.shape(), "copy_: the destination has shape ", destination.shape(),
            ", the source ", source.shape(), ", expected equal shapes");
+  CHECK(!overlap_partly(destination, source), "copy_: the source and the destination of shape ", destination.shape(),
+        " have memory in common, expected none: some elements would be overwritten before they are read; copy from "
+        "another copy of the source");
+  begin_write("copy_", destination);
   // A kernel runs where its first tensor lives. From a device to the host the device's kernel must do the work, so
   // the source's slot is asked for by running on the source's side.
   if (destination.device().is_cpu() && !source.device().is_cpu())
     kernels::copy_to_host(source, destination);
   else
     kernels::copy(destination, source);
-  destination.storage()->bump_version();
 }
 
 Tensor as_contiguous(const Tensor& x) {

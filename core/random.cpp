@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/factory.h"
+#include "core/in_place.h"
 #include "core/kernels.h"
 
 namespace ringgrad {
@@ -19,11 +20,11 @@ std::vector<std::unique_ptr<Generator>>& generators(DeviceType type) {
 
 // The numbers go to the elements in row-major order, whatever their order in memory.
 template <class Draw>
-void draw_into(const Tensor& x, const Draw& draw) {
+void draw_into(const char* operation, const Tensor& x, const Draw& draw) {
+  begin_write(operation, x);
   const Tensor y = x.is_contiguous() ? x : empty(x.shape(), {x.dtype(), x.device()});
   draw(y, default_generator(x.device()).draw(x.numel()));
   if (!y.is_same(x)) kernels::copy(x, y);
-  x.storage()->bump_version();
 }
 
 }  // namespace
@@ -61,12 +62,12 @@ void manual_seed(uint64_t seed) {
 }
 
 void uniform_(const Tensor& x, double low, double high) {
-  draw_into(x, [=](const Tensor& y, const Tensor& state) { kernels::uniform(y, state, low, high); });
+  draw_into("uniform_", x, [=](const Tensor& y, const Tensor& state) { kernels::uniform(y, state, low, high); });
 }
 
 void normal_(const Tensor& x, double mean, double std) {
   // Box and Muller (1958) turn two uniform numbers into two normal ones: as many offsets as for uniform.
-  draw_into(x, [=](const Tensor& y, const Tensor& state) { kernels::normal(y, state, mean, std); });
+  draw_into("normal_", x, [=](const Tensor& y, const Tensor& state) { kernels::normal(y, state, mean, std); });
 }
 
 Tensor rand(const Shape& shape, TensorOptions options) {

@@ -2,6 +2,7 @@
 
 #include "core/check.h"
 #include "core/factory.h"
+#include "core/in_place.h"
 #include "core/kernels.h"
 
 namespace ringgrad::nn {
@@ -20,10 +21,11 @@ BatchNorm2d::BatchNorm2d(int64_t features, BatchNorm2dOptions options) : options
 }
 
 Tensor BatchNorm2d::forward(const Tensor& x, const BatchNormFusion& fusion) {
+  CHECK(x.defined(), "BatchNorm2d: the input is an undefined tensor, expected [N, C, H, W]");
   CHECK_AS(ShapeError, x.dim() == 4, "BatchNorm2d: the input has shape ", x.shape(), ", expected [N, C, H, W]");
   if (is_training() && num_batches_tracked) {
+    begin_write("BatchNorm2d", num_batches_tracked);
     kernels::affine(num_batches_tracked, num_batches_tracked, 1, 1);
-    num_batches_tracked.storage()->bump_version();
   }
   return normalization_(x, weight, bias, running_mean, running_var,
                         {.training = is_training() || !options_.track_running_stats,

@@ -11,6 +11,10 @@ namespace {
 
 constexpr const char *kModel = "model.", *kOptimizer = "optim.", *kRandom = "random.";
 
+bool belongs_to_checkpoint(const std::pair<std::string, Tensor>& entry) {
+  return entry.first.starts_with(kModel) || entry.first.starts_with(kOptimizer) || entry.first.starts_with(kRandom);
+}
+
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
@@ -23,10 +27,10 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 
 Checkpoint load_checkpoint(const std::filesystem::path& path) {
   SafetensorsFile file = load_safetensors(path);
-  for (const auto& [name, tensor] : file.tensors)
-    CHECK_AS(DataError, name.starts_with(kModel) || name.starts_with(kOptimizer) || name.starts_with(kRandom),
-             "load: ", path.string(), ": '", name, "' is no part of a checkpoint, expected names beginning with ",
-             kModel, " ", kOptimizer, " or ", kRandom, "; is it a file of weights only?");
+  for (const auto& entry : file.tensors)
+    CHECK_AS(DataError, belongs_to_checkpoint(entry), "load: ", path.string(), ": '", entry.first,
+             "' is no part of a checkpoint, expected names beginning with ", kModel, " ", kOptimizer, " or ", kRandom,
+             "; is it a file of weights only?");
   return {.model = without_prefix(file.tensors, kModel),
           .optimizer = without_prefix(file.tensors, kOptimizer),
           .random = without_prefix(file.tensors, kRandom),
@@ -65,9 +69,11 @@ void set_random_state(const NamedTensors& state, std::optional<Device> onto) {
 
 SafetensorsFile load_weights(const std::filesystem::path& path) {
   SafetensorsFile file = load_safetensors(path);
-  const bool is_checkpoint = std::any_of(file.tensors.begin(), file.tensors.end(),
-                                         [](const auto& entry) { return entry.first.starts_with(kOptimizer); });
-  if (is_checkpoint) file.tensors = without_prefix(file.tensors, kModel);
+  // A network may have a part that is called "optim" or "model", or only parts of that name.
+  const auto of_model = [](const auto& entry) { return entry.first.starts_with(kModel); };
+  const NamedTensors& all = file.tensors;
+  if (std::all_of(all.begin(), all.end(), belongs_to_checkpoint) && !std::all_of(all.begin(), all.end(), of_model))
+    file.tensors = without_prefix(all, kModel);
   return file;
 }
 

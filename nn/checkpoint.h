@@ -32,6 +32,7 @@ void check_random_state(const NamedTensors& state);  // throws what set_random_s
 
 // A network's weights from a file that holds nothing else (save_safetensors(path, net.state_dict()), or PyTorch's)
 // or from a checkpoint, under the module's own names; and all of the file's metadata. With load_safetensors()'s errors.
+// A checkpoint is a file all of whose names are a checkpoint's, not only its model's.
 //   net.load_state_dict(load_weights(path).tensors);
 SafetensorsFile load_weights(const std::filesystem::path& path);
 

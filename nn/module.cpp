@@ -22,6 +22,10 @@ void replace(const Tensor& tensor, TensorOptions options) {
   if (grad) tensor.set_grad(converted(grad));
 }
 
+void check_defined(const std::string& name, const Tensor& value) {
+  CHECK(value.defined(), "module: '", name, "' is an undefined tensor; where there is none, register nothing");
+}
+
 }  // namespace
 
 Tensor Module::forward(const Tensor&) {
@@ -113,6 +117,7 @@ void Module::check_name(const std::string& name) const {
 
 Tensor Module::register_parameter(const std::string& name, const Tensor& value) {
   check_name(name);
+  check_defined(name, value);
   value.set_requires_grad();
   parameters_.emplace_back(name, value);
   return value;
@@ -120,6 +125,7 @@ Tensor Module::register_parameter(const std::string& name, const Tensor& value) 
 
 Tensor Module::register_buffer(const std::string& name, const Tensor& value) {
   check_name(name);
+  check_defined(name, value);
   buffers_.emplace_back(name, value);
   return value;
 }

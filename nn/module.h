@@ -58,7 +58,7 @@ class Module {
   LoadReport load_state_dict(const NamedTensors& state, bool strict = true);
 
  protected:
-  // Names are unique within the module and contain no dot. register_parameter marks the tensor as requiring grad.
+  // Names are unique in the module, without dots; tensors are defined. register_parameter marks them as requiring grad.
   Tensor register_parameter(const std::string& name, const Tensor& value);
   Tensor register_buffer(const std::string& name, const Tensor& value);
   void register_module(const std::string& name, Module& child);

@@ -309,6 +309,15 @@ TEST_CASE("weights load from a file of weights and from a checkpoint", "[quick]"
       {.model = {{"w", tensor<float>({5, 6}, {2})}}, .optimizer = {{"step", w}}, .random = {}, .progress = {}});
   REQUIRE(!net.load_state_dict(nn::load_weights(folder / "c").tensors).stripped_module_prefix);
   REQUIRE(to_vector<float>(net.w) == std::vector<float>{5, 6});
+  // Weights whose names begin like a checkpoint's.
+  for (const nn::NamedTensors& named :
+       {nn::NamedTensors{{"optim.w", w}, {"head.w", w}}, nn::NamedTensors{{"model.w", w}}}) {
+    nn::save_safetensors(folder / "named", named);
+    REQUIRE(nn::load_weights(folder / "named").tensors.size() == named.size());
+  }
+  nn::save_checkpoint(folder / "c",
+                      {.model = {{"w", w}}, .optimizer = {}, .random = nn::random_state(), .progress = {}});
+  REQUIRE(nn::load_weights(folder / "c").tensors[0].first == "w");
   nn::save_safetensors(folder / "other", {{"v", w}});
   REQUIRE(contains(error_of<DataError>([&] { net.load_state_dict(nn::load_weights(folder / "other").tensors); }),
                    "missing in the state: w"));

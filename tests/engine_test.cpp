@@ -49,6 +49,20 @@ TEST_CASE("leaves do not share the gradient that one addition gave to both", "[e
   CHECK(z.item<float>() == 3);  // the caller's own tensor is left alone
 }
 
+TEST_CASE("the first gradient becomes the leaf's own, without a copy, where nobody else has it", "[engine][quick]") {
+  const Tensor x = leaf({1, 2}), kept = ones({2});
+  const void* fresh = nullptr;
+  custom("fresh", x, [&](const Tensor&) -> Gradients {
+    Tensor dx = ones({2});
+    fresh = dx.raw_data();
+    return {std::move(dx)};
+  }).backward(ones({2}));
+  CHECK(x.grad().raw_data() == fresh);
+  x.set_grad({});
+  custom("kept", x, [&](const Tensor&) -> Gradients { return {kept}; }).backward(ones({2}));
+  CHECK(x.grad().raw_data() != kept.raw_data());
+}
+
 TEST_CASE("a gradient whose elements share a place is never summed in place", "[engine][quick]") {
   const Tensor x = leaf({1, 2, 3});
   const Tensor z = x * 1;
@@ -102,6 +116,9 @@ TEST_CASE("a gradient that was given expanded or in blocks can be added to", "[e
   image.set_grad(to_layout(ones({1, 3, 2, 2}), Layout::ChannelBlocked));
   sum(image * 2).backward();
   CHECK(grad(image) == Values(12, 3));
+  x.set_grad(image.detach().as_strided({3}, {1}, 0).set_requires_grad() * 5);  // without its history
+  sum(x * 2).backward();
+  CHECK(grad(x) == Values{7, 7, 7});
 }
 
 TEST_CASE("a chain of a million nodes runs and is destroyed without recursion", "[engine]") {

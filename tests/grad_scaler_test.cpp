@@ -110,6 +110,27 @@ TEST_CASE("float16 gradients are divided by a scale whose inverse float16 does n
   }
 }
 
+TEST_CASE("a float16 loss is scaled in float32, and its first step skipped where the scale is no float16",
+          "[grad_scaler][quick]") {
+  const Tensor w = full({1}, 2, {.dtype = DType::Float16});
+  w.set_requires_grad();
+  optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.25});
+  optim::GradScaler scaler;
+  const auto step = [&] {
+    optimizer.zero_grad();
+    const Tensor loss = scaler.scale(sum(w * 1.5));
+    REQUIRE(loss.dtype() == DType::Float32);
+    REQUIRE(loss.item<double>() == 3 * scaler.current_scale());
+    loss.backward();
+    scaler.step(optimizer);
+    scaler.update();
+    return w.item<float>();
+  };
+  REQUIRE(step() == 2);
+  REQUIRE(scaler.current_scale() == 32768);
+  REQUIRE(step() == 1.625f);
+}
+
 TEST_CASE("a second step before update() is refused", "[grad_scaler][quick]") {
   const Tensor w = weight({});
   optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 1});

@@ -74,7 +74,10 @@ TEST_CASE("module: bad names and missing forward are errors", "[quick]") {
   REQUIRE(contains(error_of<Error>([&] { module.register_module("w", child); }), "already registered"));
   REQUIRE(contains(error_of<Error>([&] { module.register_parameter("a.b", zeros({1})); }), "without dots"));
   REQUIRE(contains(error_of<Error>([&] { module.register_parameter("", zeros({1})); }), "without dots"));
+  REQUIRE(contains(error_of<Error>([&] { module.register_parameter("b", Tensor()); }), "'b' is an undefined tensor"));
+  REQUIRE(contains(error_of<Error>([&] { module.register_buffer("b", Tensor()); }), "'b' is an undefined tensor"));
   REQUIRE_THROWS_AS(module(zeros({1})), NotImplementedError);
+  REQUIRE_THROWS_AS(nn::BatchNorm2d(1)(Tensor()), Error);
 }
 
 TEST_CASE("module: train and eval reach all descendants", "[quick]") {

@@ -179,6 +179,8 @@ TEST_CASE("optim: parameters that want no gradient stay as they are", "[quick]")
   optimizer.step();
   REQUIRE(to_vector<float>(net.a.weight) == before);
   REQUIRE(!net.a.weight.grad());
+  net.a.weight.set_requires_grad();
+  REQUIRE(contains(error_of<Error>([&] { optimizer.step(); }), "SGD: parameter '0' was frozen when"));
 }
 
 TEST_CASE("optim: a parameter that is frozen later stays, and the others go on as before", "[quick]") {
@@ -277,6 +279,8 @@ TEST_CASE("optim: what cannot be optimised is refused", "[quick]") {
   REQUIRE_THROWS_AS(optim::Adam(Tensors{w}, {.beta1 = 1}), Error);
   REQUIRE_THROWS_AS(optim::Adam(Tensors{w}, {.eps = -1}), Error);
   REQUIRE_THROWS_AS(optim::SGD(Tensors{w}).set_lr(-1), Error);
+  REQUIRE(contains(error_of<IndexError>([&] { optim::SGD(Tensors{w}).set_lr(1, 0.1); }), "no parameter group 1"));
+  REQUIRE_THROWS_AS(optim::SGD(Tensors{w}).lr(-1), IndexError);
 }
 
 TEST_CASE("clip_grad_norm_ scales all gradients together, and only where it must", "[quick]") {

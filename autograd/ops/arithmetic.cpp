@@ -123,7 +123,8 @@ Tensor mul(const Tensor& x, double c) {
 
 Tensor div(const Tensor& x, double c) {
   check_floating("div", x);
-  return mul(x, 1 / c);
+  const bool exact = x.device().is_cpu() && x.dtype() == accumulator_dtype(x.dtype()) && !x.is_channel_blocked();
+  return exact ? div(x, full({}, c, {x.dtype(), x.device()})) : mul(x, 1 / c);
 }
 
 Tensor neg(const Tensor& x) { return mul(x, -1); }

@@ -15,7 +15,7 @@ Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
 Tensor add(const Tensor& x, double c);  // with an integer tensor c is whole, else DTypeError
 Tensor mul(const Tensor& x, double c);
-Tensor div(const Tensor& x, double c);  // of a floating dtype
+Tensor div(const Tensor& x, double c);  // floating; on the CPU rounded once in float32 and float64; else x · (1/c)
 Tensor neg(const Tensor& x);
 Tensor maximum(const Tensor& a, const Tensor& b);  // at a tie each receives half the gradient; NaN wins
 Tensor equal(const Tensor& a, const Tensor& b);    // bool, without gradient

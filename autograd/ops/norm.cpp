@@ -5,6 +5,7 @@
 #include "autograd/ops/common.h"
 #include "autograd/ops/convert.h"
 #include "core/check.h"
+#include "core/in_place.h"
 
 namespace ringgrad {
 namespace {
@@ -24,8 +25,8 @@ void check_per_channel(const char* argument, const Tensor& x, const Tensor& valu
 // running = (1 - momentum) running + momentum · scale · batch, in place.
 void update_running(const Tensor& running, const Tensor& batch, double momentum, double scale) {
   if (!running) return;
+  begin_write("batch_norm", running);
   kernels::axpby(running, batch, momentum * scale, 1 - momentum);
-  running.storage()->bump_version();
 }
 
 }  // namespace

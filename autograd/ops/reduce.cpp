@@ -18,6 +18,9 @@ void check_number(const char* operation, const Tensor& x) {
     throw_unsupported_dtype(operation, x.dtype(), "a number; convert with to(x, DType::Int64)");
 }
 
+// A tensor without dimensions counts as having one, as in PyTorch.
+int reduced_dim(const char* operation, int d, int dim) { return normalize_dim(operation, d, std::max(dim, 1)); }
+
 // x's shape with the reduced dimensions of size 1, and without them.
 struct Reduced {
   Shape kept, dropped;
@@ -27,7 +30,7 @@ struct Reduced {
     std::array<bool, kMaxDims> reduced{};
     if (dims.empty()) reduced.fill(true);
     for (int d : dims) {
-      d = normalize_dim(operation, d, shape.dim());
+      d = reduced_dim(operation, d, shape.dim());
       CHECK_AS(ShapeError, !reduced[d], operation, ": dimension ", d, " appears twice in the dimensions to reduce");
       reduced[d] = true;
     }
@@ -59,7 +62,8 @@ using Extreme = Kernel<void(const Tensor& y, const Tensor& index, const Tensor& 
 ValuesAndIndices extreme(const char* name, const Extreme& kernel, const Tensor& x_, int dim, bool keepdim) {
   OpScope scope(name);
   check_number(name, x_);
-  dim = normalize_dim(name, dim, x_.dim());
+  dim = reduced_dim(name, dim, x_.dim());
+  if (x_.dim() == 0) return extreme(name, kernel, reshape(x_, {1}), 0, false);
   CHECK_AS(IndexError, x_.shape()[dim] > 0, name, ": dimension ", dim, " of shape ", x_.shape(),
            " is empty, expected at least one element");
   const Tensor x = dense(x_);
@@ -95,7 +99,7 @@ Tensor extreme_of_all(const char* name, const Extreme& kernel, const Tensor& x) 
 
 Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   OpScope scope("sum");
-  check_number("sum", x);
+  check_defined("sum", x);
   if (!is_floating(x.dtype()) && x.dtype() != DType::Int64) return sum(to(x, DType::Int64), dims, keepdim);
   return scaled_sum("sum", x, Reduced("sum", x.shape(), dims), 1, keepdim);
 }

@@ -1,5 +1,5 @@
 // Reductions. `dims` may be negative; empty means all of them. With keepdim the reduced dimensions stay with size 1.
-// An empty mean is NaN, an empty maximum an error (IndexError). A sum of integers is int64.
+// An empty mean is NaN, an empty maximum an IndexError. A sum of integers or bools is int64. A scalar has dimension 0.
 #pragma once
 
 #include <utility>

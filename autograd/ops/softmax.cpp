@@ -18,6 +18,7 @@ Tensor rows(const Tensor& x) {
 Tensor over_rows(const char* name, const Tensor& x_, int dim, const Forward& forward, const Backward& backward) {
   OpScope scope(name);
   check_floating(name, x_);
+  if (x_.dim() == 0) return reshape(over_rows(name, reshape(x_, {1}), dim, forward, backward), {});
   dim = normalize_dim(name, dim, x_.dim());
   if (dim != x_.dim() - 1)  // the kernels see rows: bring the dimension to the end and back
     return transpose(over_rows(name, transpose(x_, dim, -1), -1, forward, backward), dim, -1);

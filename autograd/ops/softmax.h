@@ -4,7 +4,7 @@
 
 namespace ringgrad {
 
-// e^x / sum e^x along a dimension, safe from overflow; log_softmax is its logarithm.
+// e^x / sum e^x along a dimension (0 of a scalar), safe from overflow; log_softmax is its logarithm.
 Tensor softmax(const Tensor& x, int dim = -1);
 Tensor log_softmax(const Tensor& x, int dim = -1);
 

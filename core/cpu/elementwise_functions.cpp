@@ -62,6 +62,9 @@ void pow_cpu(Stream stream, const Tensor& y, const Tensor& x, double exponent) {
     if (exponent == 2)
       map<T>(
           stream, y, [](A v) -> A { return v * v; }, x);
+    else if (exponent == -1)
+      map<T>(
+          stream, y, [](A v) -> A { return 1 / v; }, x);
     else
       map<T>(
           stream, y, [e = static_cast<A>(exponent)](A v) -> A { return std::pow(v, e); }, x);

@@ -8,6 +8,7 @@
 #include "autograd/ops/convert.h"
 #include "core/check.h"
 #include "core/factory.h"
+#include "core/in_place.h"
 #include "core/kernels.h"
 #include "nn/arena.h"
 
@@ -37,8 +38,8 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   const Tensor factor = clamp(max_norm / (norm + 1e-6), 0, 1);
   for (const nn::ArenaRange& range : ranges) {
     const Tensor everywhere = to(factor, range.grads.dtype()).as_strided(range.grads.shape(), {0}, 0);
+    begin_write("clip_grad_norm_", range.grads);
     kernels::mul(range.grads, range.grads, everywhere);
-    range.grads.storage()->bump_version();
   }
   return norm;
 }

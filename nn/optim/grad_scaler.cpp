@@ -5,6 +5,7 @@
 #include "autograd/ops/convert.h"
 #include "core/check.h"
 #include "core/factory.h"
+#include "core/in_place.h"
 #include "core/kernels.h"
 
 namespace ringgrad::optim {
@@ -34,18 +35,21 @@ GradScaler::GradScaler(Device device, GradScalerOptions options)
         "least one step");
 }
 
-Tensor GradScaler::scale(const Tensor& loss) const { return mul(loss, to(scale_, loss.dtype())); }
+Tensor GradScaler::scale(const Tensor& loss) const {
+  const DType wide = loss.dtype() == DType::Float64 ? DType::Float64 : DType::Float32;
+  return mul(to(loss, wide), to(scale_, wide));
+}
 
 void GradScaler::unscale(Optimizer& optimizer) {
   NoGradGuard no_grad;
-  Tensor& guard = guards_[&optimizer];
-  if (guard) return;
-  guard = scalar64(0, scale_.device());
+  if (met_.contains(&optimizer)) return;
+  const Tensor guard = scalar64(0, scale_.device());
   const Tensor inverse = empty_like(scale_);
   kernels::div(inverse, scalar64(1, scale_.device()), scale_);
   for (const Tensor& grads : optimizer.flat_grads()) {
     // In float16 the inverse of a large scale would be 0.
     const DType wide = grads.dtype() == DType::Float64 ? DType::Float64 : DType::Float32;
+    begin_write("GradScaler", grads);
     const Tensor divided = to(grads, wide);  // the gradients themselves where they are wide
     kernels::mul(divided, divided, spread(to(inverse, wide), divided.numel()));
     if (wide != grads.dtype()) kernels::copy(grads, divided);
@@ -54,17 +58,17 @@ void GradScaler::unscale(Optimizer& optimizer) {
     squares = to(squares, DType::Float64);
     kernels::affine(squares, squares, 0, 0);  // 0 · x: 0 where x is finite, else NaN
     kernels::add(guard, guard, squares);
-    grads.storage()->bump_version();
   }
+  met_[&optimizer].guard = guard;
 }
 
 void GradScaler::step(Optimizer& optimizer) {
   NoGradGuard no_grad;
-  CHECK(stepped_.insert(&optimizer).second,
-        "GradScaler: step() twice without update() in between: nobody would divide "
-        "the second one's gradients");
   unscale(optimizer);
-  optimizer.step(guards_.at(&optimizer));
+  Met& met = met_.at(&optimizer);
+  CHECK(!std::exchange(met.stepped, true),
+        "GradScaler: step() twice without update() in between: nobody would divide the second one's gradients");
+  optimizer.step(met.guard);
 }
 
 // Without a branch, since only the device knows: with good and grown 0 or 1,
@@ -72,11 +76,10 @@ void GradScaler::step(Optimizer& optimizer) {
 //   scale *= backoff + good (1 - backoff) + grown (growth - 1)
 void GradScaler::update() {
   NoGradGuard no_grad;
-  CHECK(!guards_.empty(), "GradScaler: update() without a step() since the last one");
+  CHECK(!met_.empty(), "GradScaler: update() without a step() since the last one");
   const Tensor guard = scalar64(0, scale_.device());  // NaN where any is
-  for (const auto& [optimizer, own] : guards_) kernels::add(guard, guard, own);
-  guards_.clear();
-  stepped_.clear();
+  for (const auto& [optimizer, met] : met_) kernels::add(guard, guard, met.guard);
+  met_.clear();
   const Tensor good = is_equal(guard, guard), factor = empty_like(good), rest = empty_like(good);
   kernels::affine(good_steps_, good_steps_, 1, 1);
   kernels::mul(good_steps_, good_steps_, good);

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <map>
-#include <set>
 
 #include "nn/named_tensors.h"
 #include "nn/optim/optimizer.h"
@@ -27,7 +26,9 @@ class GradScaler {
  public:
   explicit GradScaler(Device device = {}, GradScalerOptions options = {});
 
-  Tensor scale(const Tensor& loss) const;  // loss · scale, with history; on the scaler's device
+  // loss · scale, with history, in float32 (float64 for float64), since 16 bits may not hold it. On the scaler's
+  // device.
+  Tensor scale(const Tensor& loss) const;
   // Divides the optimizer's gradients by the scale. step() does it where it has not been done since the last update():
   // call it yourself to clip the gradients in between.
   void unscale(Optimizer& optimizer);
@@ -43,9 +44,12 @@ class GradScaler {
  private:
   GradScalerOptions options_;
   Tensor scale_, good_steps_;  // float64 []
-  // Of each optimizer that was unscaled since the last update: float64 [], 0, or NaN where a gradient is not finite.
-  std::map<const Optimizer*, Tensor> guards_;
-  std::set<const Optimizer*> stepped_;  // since the last update
+  // An optimizer that was unscaled since the last update.
+  struct Met {
+    Tensor guard;  // float64 [], 0, or NaN where a gradient is not finite
+    bool stepped = false;
+  };
+  std::map<const Optimizer*, Met> met_;
 };
 
 }  // namespace ringgrad::optim

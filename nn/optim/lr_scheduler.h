@@ -5,7 +5,8 @@
 //       .milestones = {5}});
 //   for (…) { …; optimizer.step(); scheduler.step(); }
 //
-// To resume, only the step is needed: scheduler.set_last_step(n).
+// To resume, only the step is needed: scheduler.set_last_step(n). The rates that optimizer.load_state_dict() brings are
+// not the first ones: make the scheduler before.
 #pragma once
 
 #include <functional>

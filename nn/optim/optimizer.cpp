@@ -7,6 +7,7 @@
 #include "autograd/grad_mode.h"
 #include "core/check.h"
 #include "core/factory.h"
+#include "core/in_place.h"
 #include "core/kernels.h"
 
 namespace ringgrad::optim {
@@ -45,7 +46,10 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
       ++position;
       CHECK(parameter.defined() && parameter.is_leaf(), name, ": parameter '", own_name,
             "' is undefined or was computed from others, expected a leaf");
-      if (!parameter.requires_grad()) continue;
+      if (!parameter.requires_grad()) {
+        left_alone_.emplace_back(own_name, parameter);
+        continue;
+      }
       CHECK(seen.insert(parameter.autograd_meta().get()).second && names.insert(own_name).second, name, ": parameter '",
             own_name, "' comes twice");
       CHECK_AS(DeviceError, all.empty() || all[0].device() == parameter.device(), name, ": parameter '", own_name,
@@ -81,6 +85,10 @@ std::vector<Tensor> Optimizer::flat_grads() {
 
 void Optimizer::step(const Tensor& guard) {
   NoGradGuard no_grad;
+  for (const auto& [name, parameter] : left_alone_)
+    CHECK(!parameter.requires_grad(), name_, ": parameter '", name,
+          "' was frozen when the optimizer was made, which left it out, and requires a gradient now; make a new ",
+          "optimizer, or freeze parameters after making it");
   for (int g = 0; g < num_groups(); ++g) {
     const std::vector<nn::ArenaRange> ranges = current_ranges(groups_[g]);
     groups_[g].guarded_lr = groups_[g].lr_tensor;
@@ -89,8 +97,8 @@ void Optimizer::step(const Tensor& guard) {
       kernels::add(groups_[g].guarded_lr, groups_[g].lr_tensor, guard);
     }
     for (size_t r = 0; r < ranges.size(); ++r) {
+      begin_write(name_, ranges[r].values);
       update_range(g, ranges[r], groups_[g].state[r].arrays);
-      ranges[r].values.storage()->bump_version();
     }
   }
   if (!guard) return kernels::affine(step_, step_, 1, 1);
@@ -121,13 +129,19 @@ void Optimizer::update_range(int group, const nn::ArenaRange& range, const std::
   }
 }
 
+int Optimizer::checked(int group) const {
+  CHECK_AS(IndexError, group >= 0 && group < num_groups(), name_, ": there is no parameter group ", group,
+           ", expected 0 to ", num_groups() - 1);
+  return group;
+}
+
 void Optimizer::set_lr(double lr) {
   for (int group = 0; group < num_groups(); ++group) set_lr(group, lr);
 }
 
 void Optimizer::set_lr(int group, double lr) {
   check_lr(name_, lr);
-  groups_.at(group).lr = lr;
+  groups_[checked(group)].lr = lr;
   fill_(groups_[group].lr_tensor, lr);
 }
 

@@ -38,14 +38,21 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  void zero_grad();  // keeps the gradients' memory
+  // Keeps the gradients' memory, as PyTorch's zero_grad(set_to_none=False): a parameter that no backward reaches then
+  // has a gradient of zero, and momentum and weight decay still move it. (With None, which is PyTorch's default, the
+  // ranks of DistributedDataParallel would have to tell each other whose gradients there are.) A parameter that is to
+  // stay where it is must be frozen, set_requires_grad(false), for as long as that lasts.
+  void zero_grad();
   // With a guard (float64 [] on the parameters' device): where it is NaN instead of 0, nothing changes and no step is
-  // counted. So a step can be skipped without asking the device first; see grad_scaler.h.
+  // counted. So a step can be skipped without asking the device first; see grad_scaler.h. All parameters have one
+  // number of steps: Adam's correction of its averages counts those in which a parameter was frozen, too. Throws Error
+  // where a parameter that was frozen at construction, and so has no place here, requires a gradient now.
   void step(const Tensor& guard = {});
   std::vector<Tensor> flat_grads();  // all gradients, as few flat arrays
 
   int num_groups() const { return static_cast<int>(groups_.size()); }
-  double lr(int group = 0) const { return groups_.at(group).lr; }
+  // Throw IndexError where there is no such group.
+  double lr(int group = 0) const { return groups_[checked(group)].lr; }
   void set_lr(double lr);  // of every group
   void set_lr(int group, double lr);
 
@@ -86,6 +93,7 @@ class Optimizer {
     std::vector<std::string> state_names;
     std::vector<StateRange> state;
   };
+  int checked(int group) const;
   void update_range(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state);
   // Where the group's parameters lie now, with the state laid like them.
   std::vector<nn::ArenaRange> current_ranges(Group& group);
@@ -94,6 +102,7 @@ class Optimizer {
 
   const char* name_;
   std::vector<Group> groups_;
+  nn::NamedTensors left_alone_;  // frozen at construction
   Tensor step_;
 };
 
