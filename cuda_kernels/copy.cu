@@ -132,10 +132,9 @@ void receive(Stream stream, const Tensor& y, const Tensor& x) {
     copy_bytes(stream, arrived, sent);
     wait_for(producer, stream);  // `sent` may be freed, and written by others, on its own stream only after the copy
   } else {
-    // The host's memory is read before the call returns, except inside a capture, where it would be read at each
-    // replay.
     CHECK(!capturing(), "copy: a copy from the host cannot be part of a captured graph; copy before capturing");
     copy_bytes(stream, arrived, sent);
+    synchronize(stream);  // CUDA does not promise that pageable memory has been read when cudaMemcpyAsync returns
   }
   if (!direct) copy_on_device(stream, y, arrived);
 }

@@ -1,5 +1,6 @@
 // Elementwise arithmetic, for every dtype but bool. One functor each; common/map.cuh maps elements to threads.
 #include "core/kernels.h"
+#include "core/number.h"
 #include "cuda_kernels/common/map.cuh"
 
 namespace ringgrad::cuda {
@@ -60,7 +61,7 @@ struct Equal {
 void fill_cuda(Stream stream, const Tensor& x, double value) {
   visit_dtype("fill", x.dtype(), [&]<class T>() {
     // Rounded to T on the host, exactly as on the CPU.
-    const T rounded = static_cast<T>(value);
+    const T rounded = number<T>(value);
     map<T>(stream, x, Constant<ComputeOf<T>>{static_cast<ComputeOf<T>>(rounded)});
   });
 }
@@ -68,14 +69,14 @@ void fill_cuda(Stream stream, const Tensor& x, double value) {
 void affine_cuda(Stream stream, const Tensor& y, const Tensor& x, double scale, double shift) {
   visit_number("affine", x.dtype(), [&]<class T>() {
     using A = ComputeOf<T>;
-    map<T>(stream, y, Affine<A>{static_cast<A>(scale), static_cast<A>(shift)}, x);
+    map<T>(stream, y, Affine<A>{number<A>(scale), number<A>(shift)}, x);
   });
 }
 
 void axpby_cuda(Stream stream, const Tensor& y, const Tensor& x, double alpha, double beta) {
   visit_number("axpby", x.dtype(), [&]<class T>() {
     using A = ComputeOf<T>;
-    map<T>(stream, y, Axpby<A>{static_cast<A>(alpha), static_cast<A>(beta)}, x, y);
+    map<T>(stream, y, Axpby<A>{number<A>(alpha), number<A>(beta)}, x, y);
   });
 }
 

@@ -170,6 +170,7 @@ void NcclCommunicator::give_up(const Failure& failure) {  // caller holds mutex_
 
 // Where the device itself fails, asking it throws: that ends the group like any other failure.
 void NcclCommunicator::watch() {
+  const cuda::DeviceGuard guard(device_);
   std::unique_lock lock(mutex_);
   while (!stop_) {
     try {

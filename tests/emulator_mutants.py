@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Removes each barrier and each wait from the CUDA kernels, one at a time, and requires that a test notices.
+"""Removes each barrier and each wait from the CUDA kernels and from what calls NCCL, one at a time, and requires that a
+test notices.
 
     emulator_mutants.py BUILD_DIRECTORY [FILE ...]
 
-A mutant is one kernel file, compiled without one line and linked into a copy of tests/emulator_racecheck, whose other
-objects stay as they are. Prints a row for each; exit status 1 when one survives. Takes minutes, so ctest does not run
-it. Needs a build with RINGGRAD_CUDA=emulated in which emulator_racecheck has been built.
+A mutant is one file, compiled without one line and linked into a copy of the tests, whose other objects stay as they
+are. Prints a row for each; exit status 1 when one survives. Takes minutes, so ctest does not run it. Needs a build with
+RINGGRAD_CUDA=emulated in which the tests below have been built.
 """
 
 import json
@@ -17,7 +18,14 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SITE = re.compile(r"^\s*(__syncthreads\(\)|__pipeline_wait_prior\(.*\)|wait_for\(.*\));")
+WAIT = r"__syncthreads|__pipeline_wait_prior|(?:cuda::)?wait_for|\S+(?:->|\.)block|synchronize"
+SITE = re.compile(rf"^\s*(?:if \(.*\) )?((?:{WAIT})\(.*\));")
+# Files, the folder of the build whose objects they belong to, and the tests that are to notice.
+KINDS = [
+    ("cuda_kernels/*.cu", "ringgrad_checked_kernels", ["emulator_racecheck"]),
+    ("cuda_kernels/common/*.cuh", "ringgrad_checked_kernels", ["emulator_racecheck"]),
+    ("distributed/nccl_*.cpp", "ringgrad_distributed", ["emulator_nccl_test", "emulator_nccl_ring_test"]),
+]
 # Which kernel shows what a header's barrier is for, where its name does not say it.
 COMPILED_IN = {
     "reduce.cuh": "softmax.cu",
@@ -28,25 +36,29 @@ COMPILED_IN = {
 
 
 def sites(names):
-    for path in sorted((ROOT / "cuda_kernels").glob("*.cu")) + sorted((ROOT / "cuda_kernels/common").glob("*.cuh")):
-        if names and path.name not in names:
-            continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            if match := SITE.match(line):
-                yield path.relative_to(ROOT), number, match.group(1)
+    for pattern, objects, tests in KINDS:
+        for path in sorted(ROOT.glob(pattern)):
+            if names and path.name not in names:
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if match := SITE.match(line):
+                    yield path.relative_to(ROOT), number, match.group(1), objects, tests
 
 
 class Mutants:
     def __init__(self, build):
         self.build = build
-        commands = json.loads((build / "compile_commands.json").read_text())
-        self.compile = {
-            Path(entry["file"]).name: entry["command"] for entry in commands if "checked_kernels" in entry["command"]
-        }
-        lines = subprocess.check_output(["ninja", "-t", "commands", "tests/emulator_racecheck"], cwd=build, text=True)
-        self.link = lines.splitlines()[-1]
+        self.commands = json.loads((build / "compile_commands.json").read_text())
 
-    def run(self, file, number):
+    def compile_command(self, objects, source):
+        return next(entry["command"] for entry in self.commands
+                    if f"{objects}.dir/" in entry["command"] and Path(entry["file"]).name == source)
+
+    def link_command(self, test):
+        lines = subprocess.check_output(["ninja", "-t", "commands", f"tests/{test}"], cwd=self.build, text=True)
+        return lines.splitlines()[-1]
+
+    def run(self, file, number, objects, tests):
         """What the tests say without line `number` of `file`; empty when they are content."""
         with tempfile.TemporaryDirectory() as directory:
             scratch = Path(directory)
@@ -56,24 +68,27 @@ class Mutants:
             mutated.parent.mkdir(parents=True)
             mutated.write_text("\n".join(lines) + "\n")
             source = COMPILED_IN.get(file.name, file.name)
-            original = str(ROOT / "cuda_kernels" / source)
-            command = self.compile[source].replace(f"-I{ROOT} ", f"-I{scratch} -I{ROOT} ", 1)
+            original = str(ROOT / file.parts[0] / source)
+            command = self.compile_command(objects, source).replace(f"-I{ROOT} ", f"-I{scratch} -I{ROOT} ", 1)
             words = shlex.split(command)
             words[words.index("-o") + 1] = str(scratch / "mutant.o")
-            if file.suffix == ".cu":
+            if file.suffix != ".cuh":
                 words = [str(mutated) if word == original else word for word in words]
-            subprocess.run(words, cwd=self.build, check=True)
+            subprocess.run([*words, "-Wno-error"], cwd=self.build, check=True)
+            return "".join(self.test(scratch, test, rf"\S*{objects}\.dir/\S*{re.escape(source)}\.o") for test in tests)
 
-            pattern = rf"\S*ringgrad_checked_kernels\.dir/{re.escape(source)}\.o"
-            # First of all objects: of a template that several contain, the linker takes the first.
-            link = re.sub(pattern, "", self.link)
-            link = re.sub(r"(\S+\.o )", rf"{scratch}/mutant.o \1", link, count=1)
-            link = link.replace("-o tests/emulator_racecheck", f"-o {scratch}/tests", 1)
-            subprocess.run(["sh", "-c", link], cwd=self.build, check=True)
-            result = subprocess.run(
-                [scratch / "tests", "[emulated]", "--abort"], stdout=subprocess.PIPE, text=True, timeout=600
-            )
-            return result.stdout if result.returncode else ""
+    def test(self, scratch, test, replaced):
+        # First of all objects: of what several define, the linker takes the first. An archive keeps what is replaced.
+        link = re.sub(replaced, "", self.link_command(test))
+        link = re.sub(r"(\S+\.o )", rf"-Wl,--allow-multiple-definition {scratch}/mutant.o \1", link, count=1)
+        link = link.replace(f"-o tests/{test}", f"-o {scratch}/{test}", 1)
+        subprocess.run(["sh", "-c", link], cwd=self.build, check=True)
+        try:
+            result = subprocess.run([scratch / test, "[emulated]", "--abort"], stdout=subprocess.PIPE,
+                                    stderr=subprocess.STDOUT, text=True, timeout=300)
+        except subprocess.TimeoutExpired:
+            return "hangs"
+        return result.stdout if result.returncode else ""
 
 
 def verdict(output):
@@ -81,7 +96,8 @@ def verdict(output):
         return "SURVIVED"
     if match := re.search(r"race\s+in\s+\w+\s+memory", output):
         return " ".join(match.group(0).split())
-    for sign, name in (("barrier", "barrier check"), ("error", "wrong result"), ("FAILED", "wrong result")):
+    for sign, name in (("divergent __syncthreads", "barrier check"), ("hangs", "hangs"), ("error", "wrong result"),
+                       ("FAILED", "wrong result")):
         if sign in output:
             return name
     return "failed"
@@ -89,11 +105,13 @@ def verdict(output):
 
 def main():
     mutants = Mutants(Path(sys.argv[1]).resolve())
-    survivors = 0
-    for file, number, call in sites(sys.argv[2:]):
-        said = verdict(mutants.run(file, number))
+    count = survivors = 0
+    for file, number, call, objects, tests in sites(sys.argv[2:]):
+        said = verdict(mutants.run(file, number, objects, tests))
+        count += 1
         survivors += said == "SURVIVED"
-        print(f"{file}:{number:<4} without {call:<32} {said}", flush=True)
+        print(f"{file}:{number:<4} without {call:<40} {said}", flush=True)
+    print(f"{count} mutants, {survivors} survived")
     sys.exit(1 if survivors else 0)
 
 

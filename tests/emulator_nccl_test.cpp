@@ -1,6 +1,7 @@
 // The NCCL process group over emulated devices, a thread for each rank: collectives, capture, and
 // DistributedDataParallel.
 #ifdef RINGGRAD_CUDA_EMULATED
+#include "cuda_kernels/runtime/event.h"
 #include "cuda_kernels/runtime/graph.h"
 #include "distributed/init_process_group.h"
 #include "tests/catch.h"
@@ -74,6 +75,27 @@ TEST_CASE("nccl: a captured all_reduce happens again at each launch", "[quick][e
     must_be(x, {7}, "the first launch");  // 2 + 4 + 1
     graph.launch(current_stream(device));
     must_be(x, {29}, "the second launch");  // 14 + 14 + 1
+  });
+}
+
+TEST_CASE("nccl: memory of a collective that nobody waits for is used again only after it", "[quick][emulated]") {
+  const StreamOrderGuard order(GENERATE(StreamOrder::Lazy, StreamOrder::Random));
+  run_nccl(2, {}, [](ProcessGroup& group) {
+    group.all_reduce(on(group, {1, 2}, DType::Float32), ReduceOp::Sum, {.async = true});
+    const Tensor next = full({2}, 7, {.device = device_of(group)}), other = on(group, {1}, DType::Float32);
+    group.all_reduce(other);
+    must_be(next, {7, 7}, "the memory's next use");
+  });
+}
+
+TEST_CASE("nccl: a barrier waits for what the devices have been given", "[quick][emulated]") {
+  const StreamOrderGuard order(StreamOrder::Lazy);
+  run_nccl(2, {}, [](ProcessGroup& group) {
+    const Tensor x = ones({2}, {.device = device_of(group)});
+    cuda::Event filled(device_of(group));
+    filled.record(current_stream(device_of(group)));
+    group.barrier();
+    must(filled.done(), "the device is not done after the barrier");
   });
 }
 

@@ -121,6 +121,20 @@ TEST_CASE("tensors move between devices whatever the order of their streams", "[
   }
 }
 
+TEST_CASE("copies from and to the host are done when they return", "[quick][emulated]") {
+  const StreamOrderGuard guard(GENERATE(StreamOrder::Lazy, StreamOrder::Random));
+  const std::vector<float> expected(100, 1);
+  for (int round = 0; round < 8; ++round) {
+    const Tensor host = ones({100}), x = to(host, kGpu);
+    fill_(host, 0);
+    const Tensor dense = zeros({100}), strided = zeros({200}).as_strided({100}, {2}, 0);
+    copy_(dense, x);
+    copy_(strided, x);
+    REQUIRE(to_vector<float>(dense) == expected);
+    REQUIRE(to_vector<float>(strided) == expected);
+  }
+}
+
 TEST_CASE("a checkpoint of one device goes on on another", "[quick][emulated]") {
   const auto path = std::filesystem::temp_directory_path() / str("ringgrad-emulator-", getpid(), ".safetensors");
   Trainer source(Device("cuda:1")), target(GENERATE(Device(), kGpu));

@@ -151,21 +151,44 @@ std::vector<OpSpec> arithmetic_specs() {
                           {whole({0}, 0, 1), whole({0}, 0, 1)}};
   specs.push_back(equal_floats);
 
-  specs.push_back({.name = "axpby",
-                   .kernels = {"axpby"},
-                   .run =
-                       [](const Tensors& in) {
-                         Tensor y = empty_like(in[1]);
-                         kernels::copy(y, in[1]);
-                         kernels::axpby(y, in[0], 0.25, -1.5);
-                         return Tensors{y};
-                       },
-                   .reference =
-                       [](const Arrays& in) {
-                         return Arrays{map(in[0], in[1], [](double x, double y) { return 0.25 * x - 1.5 * y; })};
-                       },
-                   .samples = {{uniform({3, 5}), uniform({3, 5})}, {uniform({0}), uniform({0})}},
-                   .bare_kernel = true});
+  const auto axpby = [](const std::string& name, double alpha, double beta) {
+    OpSpec spec;
+    spec.name = name;
+    spec.kernels = {"axpby"};
+    spec.run = [=](const Tensors& in) {
+      Tensor y = empty_like(in[1]);
+      kernels::copy(y, in[1]);
+      kernels::axpby(y, in[0], alpha, beta);
+      return Tensors{y};
+    };
+    spec.reference = [=](const Arrays& in) {
+      return Arrays{map(in[0], in[1], [=](double x, double y) { return alpha * x + beta * y; })};
+    };
+    spec.samples = {{uniform({3, 5}), uniform({3, 5})}, {uniform({0}), uniform({0})}};
+    spec.bare_kernel = true;
+    return spec;
+  };
+  specs.push_back(axpby("axpby", 0.25, -1.5));
+
+  // Negative numbers for a type without a sign: they wrap, and the sums come out right.
+  OpSpec whole_axpby = axpby("axpby of integers", 2, -1);
+  whole_axpby.samples = {{whole({3, 5}, 5, 20), whole({3, 5}, 0, 5)}, {whole({0}, 0, 1), whole({0}, 0, 1)}};
+  whole_axpby.dtypes = kIntegerDTypes;
+  specs.push_back(whole_axpby);
+  OpSpec whole_affine = unary(
+      "affine of integers", {"affine"},
+      [](const Tensor& x) {
+        const Tensor y = empty_like(x);
+        kernels::affine(y, x, -1, 20);
+        kernels::affine(y, y, 2, -4);
+        return y;
+      },
+      [](double x) { return 2 * (20 - x) - 4; });
+  whole_affine.errors = {};
+  whole_affine.bare_kernel = true;
+  whole_affine.samples = {{whole({3, 5}, 0, 18)}, {whole({0}, 0, 1)}};
+  whole_affine.dtypes = kIntegerDTypes;
+  specs.push_back(whole_affine);
   return specs;
 }
 

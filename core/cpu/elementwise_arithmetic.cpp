@@ -1,6 +1,7 @@
 // Elementwise arithmetic on the CPU, for every dtype but bool.
 #include "core/cpu/elementwise.h"
 #include "core/kernels.h"
+#include "core/number.h"
 
 namespace ringgrad::cpu {
 namespace {
@@ -9,15 +10,6 @@ template <class Body>
 void visit_number(const char* operation, DType dtype, Body&& body) {
   if (dtype == DType::Bool) throw_unsupported_dtype(operation, dtype, "a number");
   visit_dtype(operation, dtype, std::forward<Body>(body));
-}
-
-// A number as A. Where A has no sign a negative one wraps, which a conversion at once would leave undefined.
-template <class A>
-A number(double value) {
-  if constexpr (std::is_integral_v<A> && !std::is_same_v<A, bool>)
-    return static_cast<A>(static_cast<int64_t>(value));
-  else
-    return static_cast<A>(value);
 }
 
 void fill_cpu(Stream stream, const Tensor& x, double value) {

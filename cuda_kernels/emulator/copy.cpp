@@ -8,26 +8,23 @@ using namespace ringgrad::emulator;
 
 namespace {
 
-struct Place {
-  bool device, pageable;
-};
-
-// Where the `bytes` at `memory` are; sets `error` when they reach beyond their allocation. Caller holds the lock.
-Place locate(Runtime& runtime, const char* call, const void* memory, size_t bytes, cudaError_t& error) {
+// Whether `memory` is a device's; sets `error` when the `bytes` there reach beyond their allocation. Caller holds the
+// lock.
+bool on_device(Runtime& runtime, const char* call, const void* memory, size_t bytes, cudaError_t& error) {
   uintptr_t begin = 0;
   const Allocation* allocation = runtime.find(memory, &begin);
-  if (!allocation) return {false, true};
+  if (!allocation) return false;
   const size_t offset = reinterpret_cast<uintptr_t>(memory) - begin;
   if (offset + bytes > allocation->bytes)
     error = fail(cudaErrorInvalidValue, ringgrad::str(call, " of ", bytes, " bytes at offset ", offset,
                                                       " of an allocation of ", allocation->bytes));
-  return {allocation->device != kPinned, false};
+  return allocation->device != kPinned;
 }
 
-bool fits(cudaMemcpyKind kind, Place from, Place to) {
+bool fits(cudaMemcpyKind kind, bool from_device, bool to_device) {
   return kind == cudaMemcpyDefault ||
-         (from.device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice) &&
-          to.device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice));
+         (from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice) &&
+          to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice));
 }
 
 }  // namespace
@@ -39,25 +36,17 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (!stream) return fail(cudaErrorInvalidResourceHandle, "cudaMemcpyAsync on a stream that does not exist");
   if (bytes == 0) return cudaSuccess;
   cudaError_t error = cudaSuccess;
-  const Place source = locate(runtime, "cudaMemcpyAsync", from, bytes, error);
-  const Place target = locate(runtime, "cudaMemcpyAsync", to, bytes, error);
+  const bool from_device = on_device(runtime, "cudaMemcpyAsync", from, bytes, error);
+  const bool to_device = on_device(runtime, "cudaMemcpyAsync", to, bytes, error);
   if (error) return error;
-  if (!fits(kind, source, target))
+  if (!fits(kind, from_device, to_device))
     return fail(cudaErrorInvalidMemcpyDirection,
-                ringgrad::str("from ", source.device ? "device" : "host", " to ", target.device ? "device" : "host",
+                ringgrad::str("from ", from_device ? "device" : "host", " to ", to_device ? "device" : "host",
                               " memory with cudaMemcpyKind ", static_cast<int>(kind)));
-  const bool capturing = stream->capture != nullptr;
   lock.unlock();
-
-  if (source.pageable && target.device && !capturing) {
-    // Pageable memory is staged before the call returns; page-locked memory is read when the copy runs.
-    auto staged = std::make_shared<std::string>(static_cast<const char*>(from), bytes);
-    return runtime.submit(stream, [=] { std::memcpy(to, staged->data(), bytes); });
-  }
-  error = runtime.submit(stream, [=] { std::memmove(to, from, bytes); });
-  // A copy to pageable memory returns when it is done.
-  if (!error && source.device && target.pageable && !capturing) error = cudaStreamSynchronize(handle);
-  return error;
+  // The host's memory is read or written when the copy runs. Where it is pageable a device may do so before the call
+  // returns, but CUDA does not promise it.
+  return runtime.submit(stream, [=] { std::memmove(to, from, bytes); });
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
@@ -73,8 +62,8 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
   if (!stream) return fail(cudaErrorInvalidResourceHandle, "cudaMemsetAsync on a stream that does not exist");
   if (bytes == 0) return cudaSuccess;
   cudaError_t error = cudaSuccess;
-  const Place target = locate(runtime, "cudaMemsetAsync", memory, bytes, error);
-  if (!error && !target.device) error = fail(cudaErrorInvalidValue, "cudaMemsetAsync of host memory");
+  const bool to_device = on_device(runtime, "cudaMemsetAsync", memory, bytes, error);
+  if (!error && !to_device) error = fail(cudaErrorInvalidValue, "cudaMemsetAsync of host memory");
   if (error) return error;
   lock.unlock();
   return runtime.submit(stream, [=] { std::memset(memory, value, bytes); });

@@ -55,7 +55,13 @@ const ErrorText& describe(cudaError_t error) {
 
 }  // namespace
 
-int current_device() { return device_of_thread; }
+int current_device() {
+  auto& devices = Runtime::instance().devices;
+  if (!devices.empty()) devices[static_cast<size_t>(device_of_thread)].context = true;
+  return device_of_thread;
+}
+
+bool has_context(int device) { return Runtime::instance().devices[static_cast<size_t>(device)].context; }
 
 cudaError_t fail(cudaError_t error, const std::string& detail) {
   last_error = error;
@@ -115,6 +121,7 @@ static bool exists(int device) { return device >= 0 && device < static_cast<int>
 cudaError_t cudaSetDevice(int device) {
   if (!exists(device)) return fail(cudaErrorInvalidDevice);
   device_of_thread = device;
+  current_device();  // since CUDA 12 it makes the context, too
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
@@ -136,6 +143,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t error = forbid_while_capturing("cudaDeviceSynchronize")) return error;
-  Runtime::instance().drain_device(device_of_thread);
+  Runtime::instance().drain_device(current_device());
   return take_failure(device_of_thread);
 }

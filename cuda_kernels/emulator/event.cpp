@@ -7,6 +7,7 @@ using namespace ringgrad::emulator;
 namespace {
 
 CUevent_st* find_event(Runtime& runtime, const char* call, cudaEvent_t handle, cudaError_t& error) {
+  current_device();
   const auto found = runtime.events.find(handle);
   error = found != runtime.events.end()
               ? cudaSuccess
@@ -18,6 +19,7 @@ CUevent_st* find_event(Runtime& runtime, const char* call, cudaEvent_t handle, c
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned) {
   auto& runtime = Runtime::instance();
+  current_device();
   auto event = std::make_unique<CUevent_st>();
   *handle = event.get();
   std::lock_guard lock(runtime.mutex);

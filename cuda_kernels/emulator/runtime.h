@@ -6,6 +6,7 @@
 // the ranks of a collective do.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -47,6 +48,7 @@ struct Allocation {
 inline constexpr int kPinned = -1;
 
 struct DeviceState {
+  std::atomic<bool> context = false;
   size_t used_bytes = 0;
   std::shared_ptr<CUstream_st> null_stream;
   // The first failure of an operation since the last wait that could report it; "" is none.
@@ -119,7 +121,9 @@ class Runtime {
 struct NotReady {};
 bool must_not_wait();  // whether this thread runs such an operation
 
+// The calling thread's device, 0 at first. Like any call that needs it, makes its context, where it has none yet.
 int current_device();
+bool has_context(int device);
 // Remembers the error for cudaGetLastError and the detail for cudaGetErrorString; returns the error.
 cudaError_t fail(cudaError_t error, const std::string& detail = "");
 // Reports and forgets the failure of a device's operation, if any.

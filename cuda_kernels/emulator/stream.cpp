@@ -13,7 +13,8 @@ static constinit thread_local int chosen_operations = 0;
 bool must_not_wait() { return chosen_operations > 0; }
 
 std::shared_ptr<CUstream_st> Runtime::stream(CUstream_st* handle) {
-  if (!handle) return devices[static_cast<size_t>(current_device())].null_stream;
+  const int device = current_device();
+  if (!handle) return devices[static_cast<size_t>(device)].null_stream;
   const auto found = streams.find(handle);
   return found == streams.end() ? nullptr : found->second;
 }

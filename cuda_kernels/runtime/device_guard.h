@@ -5,7 +5,7 @@
 
 namespace ringgrad::cuda {
 
-// Makes a CUDA device the current one for the guard's lifetime. Throws CudaError.
+// Makes a CUDA device the current one for the guard's lifetime, a thread's first one for good. Throws CudaError.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);
