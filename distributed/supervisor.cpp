@@ -36,7 +36,10 @@ class SignalQueue {
   SignalQueue() {
     sigset_t signals;
     sigemptyset(&signals);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&signals, signal);
+    struct sigaction hangup {};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);  // nohup ignores it, which blocking would undo
     pthread_sigmask(SIG_BLOCK, &signals, &before_);
     queue_ = FileDescriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     CHECK_AS(IoError, queue_, "launch: signalfd: ", std::strerror(errno));
