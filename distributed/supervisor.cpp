@@ -30,6 +30,21 @@ constexpr std::chrono::milliseconds kLookAround{1000};  // between looks at what
 // After the first failure the others get the time to find out themselves, and to say what it kept them from.
 constexpr std::chrono::milliseconds kLastWords{400}, kUntilKill{800};
 
+// What a signal does to this process, while this lives.
+class Disposition {
+ public:
+  Disposition(int signal, void (*handler)(int)) : signal_(signal) {
+    struct sigaction action {};
+    action.sa_handler = handler;
+    sigaction(signal_, &action, &before_);
+  }
+  ~Disposition() { sigaction(signal_, &before_, nullptr); }
+
+ private:
+  int signal_;
+  struct sigaction before_;
+};
+
 // Signals come as something to read, next to everything else that may happen.
 class SignalQueue {
  public:
@@ -53,6 +68,7 @@ class SignalQueue {
   }
 
  private:
+  const Disposition children_{SIGCHLD, SIG_DFL};  // where it is ignored, the kernel forgets how children have ended
   sigset_t before_;
   FileDescriptor queue_;
 };
@@ -200,8 +216,12 @@ class Supervisor {
 
   void look_at(Rank& rank) {
     int status = 0;
-    while (!rank.ended && waitpid(rank.child.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) == rank.child.pid) {
-      if (WIFSTOPPED(status))
+    while (!rank.ended) {
+      const pid_t changed = waitpid(rank.child.pid, &status, WNOHANG | WUNTRACED | WCONTINUED);
+      if (changed == 0) return;
+      if (changed < 0)  // somebody else in this process has waited for it, and knows how it ended
+        ended(rank, W_EXITCODE(1, 0));
+      else if (WIFSTOPPED(status))
         note(rank, str("is stopped (", strsignal(WSTOPSIG(status)), "); the others wait for it"));
       else if (WIFCONTINUED(status))
         note(rank, "goes on");

@@ -268,6 +268,14 @@ TEST_CASE("the job ends with the first cause's own exit code", "[launch][quick][
   REQUIRE(contains(disk.report, ": no space left\n"));
 }
 
+TEST_CASE("how a rank ends is known where SIGCHLD is ignored", "[launch][quick][threads]") {
+  const Directory directory;
+  signal(SIGCHLD, SIG_IGN);
+  const JobResult result = supervise(job("same code", 2, directory));
+  REQUIRE(signal(SIGCHLD, SIG_DFL) == SIG_IGN);
+  REQUIRE(result.exit_code == 4);
+}
+
 TEST_CASE("no rank outlives a launcher that is killed", "[launch][quick][threads]") {
   const Directory directory;
   const std::string scenario = GENERATE("ignores signals", "hangs behind a script");
