@@ -217,8 +217,9 @@ class SeveralRanks(DigitsCase):
     def test_launch_refuses_what_cannot_be(self):
         self.run_program("launch", "--", "true", code=2)
         self.run_program("launch", "-n", "2", "--nnodes", "2", "--node-rank", "2", "--", "true", code=2)
-        self.assertIn("RINGGRAD_SECRET", self.run_program("launch", "-n", "2", "--nnodes", "2", "--master-port", "29400",
-                                                          "--", "true", code=2).stderr)
+        machines = ["launch", "-n", "2", "--nnodes", "2", "--master-port", "29400"]
+        self.assertIn("need --master-addr", self.run_program(*machines, "--", "true", code=2).stderr)
+        self.assertIn("RINGGRAD_SECRET", self.run_program(*machines, "--master-addr", "node1", "--", "true", code=2).stderr)
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
             error = self.run_program("launch", "-n", "2", "--master-port", port, "--", "true", code=3).stderr
