@@ -51,7 +51,7 @@ uint64_t machine_id() {
 class Connector {
  public:
   Connector(int rank, int size, const ConnectOptions& options)
-      : rank_(rank), size_(size), options_(options), deadline_(Deadline::after(options.timeout)), links_(size) {}
+      : rank_(rank), size_(size), options_(options), links_(size) {}
 
   Connected run(const Exchange& exchange) {
     Card own{machine_id(), options_.channel, "ringgrad-" + new_secret().substr(0, 32), {options_.host, 0}, 0};
@@ -64,6 +64,7 @@ class Connector {
     }
     Gate gate(std::move(listeners), options_.secret);
     read_cards(exchange(own.print()));
+    deadline_ = Deadline::after(options_.timeout);
 
     // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait for another.
     for (int peer = 0; peer < rank_; ++peer) go_to(peer);
@@ -152,7 +153,7 @@ class Connector {
 
   const int rank_, size_;
   const ConnectOptions& options_;
-  const Deadline deadline_;
+  Deadline deadline_;  // of connecting: the rendezvous before it has its own
   std::vector<Link> links_;
   std::vector<Card> cards_;
 };
