@@ -1,6 +1,6 @@
 #include "distributed/connect.h"
 
-#include <sys/socket.h>
+#include <poll.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -133,13 +133,18 @@ class Connector {
     }
   }
 
-  // Whoever has connected, and then gives up or dies because of another rank, closes its connections.
-  void check_alive() const {
+  // Whoever has connected, and then gives up or dies because of another rank, closes its connections, mostly with
+  // something in them: those who are through already ask after this rank. One that needs nobody any more may leave.
+  void check_alive() {
     for (int peer = 0; peer < size_; ++peer) {
-      const int control = links_[peer].control.get();
-      char byte;
-      CHECK_AS(DistributedError, control < 0 || recv(control, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0,
-               "transport: rank ", peer, " died: its connection to rank ", rank_, " was closed while ranks connected");
+      FileDescriptor& control = links_[peer].control;
+      pollfd end{control.get(), POLLRDHUP, 0};
+      if (!control || poll(&end, 1, 0) == 0 || ends_with_goodbye(control)) continue;
+      ControlLink link(std::move(control));
+      while (const auto said = link.receive())
+        if (said->kind == ControlKind::Failed) throw_failure({said->failure, said->text});
+      throw DistributedError(
+          str("transport: rank ", peer, " died: its connection to rank ", rank_, " was closed while ranks connected"));
     }
   }
 

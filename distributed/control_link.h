@@ -56,4 +56,7 @@ class ControlLink {
   bool closed_ = false;
 };
 
+// Whether what has arrived on a TCP connection, and nobody has read yet, ends with a goodbye.
+bool ends_with_goodbye(const FileDescriptor& socket);
+
 }  // namespace ringgrad

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 
 #include "core/factory.h"
 #include "distributed/connect.h"
+#include "distributed/handshake.h"
 #include "distributed/ring_process_group.h"
 #include "distributed/store.h"
 #include "tests/catch.h"
@@ -191,6 +193,34 @@ TEST_CASE("groups split by color and are ordered by key", "[rendezvous][quick][t
     group.all_reduce(y).wait();
     must(y.data<float>()[0] == 10, "sum in the whole");
   });
+}
+
+TEST_CASE("a rank that dies while others connect is named, whatever it has left behind",
+          "[rendezvous][quick][threads]") {
+  ConnectOptions options;
+  options.channel = "tcp";
+  options.secret = "secret";
+  std::thread two;
+  const auto exchange = [&](const std::string& card) {  // rank 1 never connects, rank 2 soon dies
+    two = std::thread([card] {
+      std::string skipped;
+      Address zero;
+      std::istringstream(card) >> skipped >> skipped >> skipped >> zero.host >> zero.port;
+      const auto deadline = Deadline::after(std::chrono::seconds(10));
+      const FileDescriptor socket = connect_tcp(zero, deadline);
+      introduce(socket, {Purpose::Control, 2, 3, ""}, "secret", deadline, "rank 0");
+      write_all(socket, std::as_bytes(std::span("a question")), deadline, "rank 0");
+    });
+    return std::vector<std::string>(3, card);
+  };
+  std::string error;
+  try {
+    (void)connect_ranks(0, 3, options, exchange);
+  } catch (const DistributedError& e) {
+    error = e.what();
+  }
+  two.join();
+  REQUIRE(contains(error, "rank 2 died"));
 }
 
 TEST_CASE("ranks told to use different channels are named", "[rendezvous][quick][threads]") {
