@@ -24,7 +24,7 @@ void run_rank(const std::function<void()>& main_function, const Rendezvous& rend
     main_function();
     set_phase(Phase::Finished);
   } catch (const std::exception& error) {
-    report_failure(failure_of(std::current_exception()), dynamic_cast<const DistributedError*>(&error) != nullptr);
+    report_failure(failure_of(std::current_exception()), is_noticed(error));
     if (is_process_group_initialized()) process_group().abort(str("rank ", rendezvous.rank, " failed: ", error.what()));
     destroy_process_group();
     throw;

@@ -209,7 +209,7 @@ void RingProcessGroup::execute(const Collective& collective, Body body) {
     transport_->abort(failure);
     failure.text = str(describe(frame), about ? str(" (", *about, ")") : "", ": ", failure.text);
     failure_ = failure;
-    const bool noticed = dynamic_cast<const DistributedError*>(&error) != nullptr;
+    const bool noticed = is_noticed(error);
     report_failure(failure, noticed);
     if (!noticed) throw;
     throw_failure(failure);

@@ -347,6 +347,23 @@ TEST_CASE("abort ends everybody's wait with the reason", "[process_group][quick]
   for (const auto& error : errors) REQUIRE(contains(error, "loss is NaN on rank 1, step 7"));
 }
 
+TEST_CASE("where a rank's program gives up, nobody says that a rank has died", "[process_group][quick][threads]") {
+  const auto channel = GENERATE("shm", "tcp");
+  const bool async = GENERATE(false, true);
+  const auto errors = errors_of_ranks(groups(3, channel), [&](ProcessGroup& group) {
+    if (group.rank() == 1) group.abort("loss is NaN", FailureKind::Failed);
+    for (int time = 0; time < 2; ++time) {
+      try {
+        group.all_reduce(zeros({10}), ReduceOp::Sum, {.async = async}).wait();
+        throw Error("goes on");
+      } catch (const GivenUpError& error) {
+        if (!contains(error.what(), "loss is NaN")) throw;
+      }
+    }
+  });
+  for (const auto& error : errors) REQUIRE(error == "");
+}
+
 TEST_CASE("a group that goes with work under way does not wait for it", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const auto errors = errors_of_ranks(groups(2, channel), [](ProcessGroup& group) {
