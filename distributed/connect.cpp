@@ -69,7 +69,7 @@ class Connector {
     // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait for another.
     for (int peer = 0; peer < rank_; ++peer) go_to(peer);
     await_higher_ranks(gate);
-    auto mesh = std::make_unique<MeshTransport>(rank_, std::move(links_), ranks_here());
+    auto mesh = std::make_unique<MeshTransport>(rank_, std::move(links_), ranks_here(), deadline_);
     mesh->complete(deadline_);
     return {std::move(mesh), cards_[0].job};
   }

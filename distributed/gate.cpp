@@ -5,6 +5,11 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <cstring>
+
+#include "core/check.h"
+
 namespace ringgrad {
 namespace {
 
@@ -18,7 +23,9 @@ Gate::Gate(std::vector<FileDescriptor> listeners, std::string secret)
 
 void Gate::accept_from(const FileDescriptor& listener) {
   FileDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!socket) return;  // it has gone already, or there is no descriptor left for it
+  CHECK_AS(DistributedError, socket || (errno != EMFILE && errno != ENFILE),
+           "cannot admit a rank: ", std::strerror(errno), "; raise ulimit -n");
+  if (!socket) return;  // it has gone already
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   if (pending_.size() >= kMaxPending) {

@@ -92,6 +92,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
 std::shared_ptr<ProcessGroup> init_process_group(const Rendezvous& rendezvous, const InitOptions& options) {
   CHECK(!is_process_group_initialized(), "init_process_group: the job has a process group already");
   hold_on_to_lifeline();
+  raise_descriptor_limit();
   set_phase(Phase::Rendezvous);
   auto group = make_group(rendezvous, options);
   set_phase(Phase::Setup);

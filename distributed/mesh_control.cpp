@@ -69,6 +69,9 @@ void MeshTransport::answer(ControlMessage message, int rank) {
       hear(message, rank);
       break;
     case ControlKind::Descriptor:
+      if (!message.descriptor)
+        fail({FailureKind::Died, str("rank ", this->rank(), " may have no more open files, and takes no shared memory ",
+                                     "from rank ", rank, "; raise ulimit -n, or use --transport tcp")});
       peer.descriptors.push_back(std::move(message.descriptor));
       break;
   }

@@ -191,7 +191,10 @@ SharedSegment MeshTransport::share(size_t bytes) {
   if (failure_) throw_failure(*failure_);
   SharedSegment segment{++segments_, std::vector<std::shared_ptr<SharedMemory>>(peers_.size())};
   segment.parts[rank()] = SharedMemory::create(bytes);
-  for (Peer& peer : peers_) peer.control.send({ControlKind::Descriptor}, segment.parts[rank()]->descriptor());
+  const auto deadline = Deadline::after(timeout());
+  for (int r = 0; r < size(); ++r)
+    if (r != rank()) pass(r, segment.parts[rank()]->descriptor(), deadline);
+  segment.parts[rank()]->close_descriptor();
   for (int r = 0; r < size(); ++r) {
     if (r == rank()) continue;
     Peer& peer = peers_[r];

@@ -284,6 +284,7 @@ JobResult supervise(const SupervisorOptions& options) {
   CHECK(!options.command.empty(), "launch: no program to run");
   CHECK(options.num_machines == 1 || options.port != 0, "launch: a job on ", options.num_machines,
         " machines needs an address and a port on which they meet");
+  raise_descriptor_limit();
   return Supervisor(options).run();
 }
 

@@ -1,8 +1,10 @@
 // The collectives on tensors, through every algorithm; order, asynchrony, and what a failure does to a group.
 #include "distributed/ring_process_group.h"
 
+#include <array>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 
 #include "core/factory.h"
 #include "tests/catch.h"
@@ -102,6 +104,20 @@ TEST_CASE("all_reduce in shared memory", "[process_group][quick][threads]") {
       }
     }
   });
+}
+
+TEST_CASE("memory that ranks share keeps no file open", "[process_group][quick][threads]") {
+  std::array<ptrdiff_t, 2> open_files;
+  run_groups(3, "shm", {}, [&](ProcessGroup& group) {
+    std::vector<std::shared_ptr<Storage>> shared;
+    for (ptrdiff_t& count : open_files) {
+      for (int i = 0; i < 10; ++i) shared.push_back(group.allocate_shared(4096));
+      group.barrier().wait();
+      if (group.rank() == 0) count = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+      group.barrier().wait();
+    }
+  });
+  REQUIRE(open_files[0] == open_files[1]);
 }
 
 TEST_CASE("a rank may leave as soon as memory is shared", "[process_group][quick][threads]") {
