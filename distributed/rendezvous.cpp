@@ -124,7 +124,20 @@ std::chrono::milliseconds default_timeout() {
 }
 
 Rendezvous rendezvous_from_environment() {
-  return rendezvous_from([](const char* name) { return std::getenv(name); });
+  Rendezvous r = rendezvous_from([](const char* name) { return std::getenv(name); });
+  if (r.local_size != r.size) check_reachable(r.address.host);
+  return r;
+}
+
+void check_reachable(const std::string& host) {
+  bool loopback = false;
+  try {
+    loopback = host != "localhost" && !is_numeric(host) && is_loopback(host);
+  } catch (const DistributedError&) {  // the name is not known yet
+  }
+  CHECK_AS(EnvironmentError, !loopback, "rendezvous: on this machine '", host,
+           "' is a loopback address (see /etc/hosts), where no other machine reaches it; give MASTER_ADDR or "
+           "--master-addr one of the addresses that `hostname -I` prints");
 }
 
 }  // namespace ringgrad

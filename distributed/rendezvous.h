@@ -38,6 +38,10 @@ using Environment = std::function<const char*(const char* name)>;  // getenv
 Rendezvous rendezvous_from(const Environment& environment);
 Rendezvous rendezvous_from_environment();
 
+// Throws EnvironmentError when `host`, where ranks of several machines are to meet, is a name that leads back to this
+// machine alone: Debian gives a machine's own name the address 127.0.1.1. "localhost" and numbers are taken as meant.
+void check_reachable(const std::string& host);
+
 // The first host of a Slurm node list: "node[03-05,9],gpu1" -> "node03".
 std::string first_host(const std::string& node_list);
 

@@ -1,5 +1,6 @@
 #include "distributed/socket.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -134,6 +135,11 @@ Address local_address(const FileDescriptor& socket) {
       getnameinfo(raw, length, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) == 0;
   CHECK_AS(DistributedError, known, "getsockname: ", std::strerror(errno));
   return {host, static_cast<uint16_t>(std::stoi(port))};
+}
+
+bool is_numeric(const std::string& host) {
+  in6_addr address;  // room for either
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
 bool is_loopback(const std::string& host) {

@@ -29,6 +29,7 @@ FileDescriptor listen_tcp(const Address& address);
 FileDescriptor bind_tcp(const Address& address);
 // The address to which a socket is bound, numeric.
 Address local_address(const FileDescriptor& socket);
+bool is_numeric(const std::string& host);
 bool is_loopback(const std::string& host);
 // This machine's own address on the way to `host`, numeric.
 std::string address_towards(const std::string& host);

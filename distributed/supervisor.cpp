@@ -18,6 +18,7 @@
 #include "distributed/job_status.h"
 #include "distributed/lifeline.h"
 #include "distributed/rank_output.h"
+#include "distributed/rendezvous.h"
 #include "distributed/socket.h"
 
 namespace ringgrad {
@@ -284,6 +285,7 @@ JobResult supervise(const SupervisorOptions& options) {
   CHECK(!options.command.empty(), "launch: no program to run");
   CHECK(options.num_machines == 1 || options.port != 0, "launch: a job on ", options.num_machines,
         " machines needs an address and a port on which they meet");
+  if (options.num_machines > 1) check_reachable(options.host);
   raise_descriptor_limit();
   return Supervisor(options).run();
 }
