@@ -103,13 +103,33 @@ TEST_CASE("ranks of every starter", "[rendezvous][quick][threads]") {
   REQUIRE((r.rank == 0 && r.size == 3 && r.source == "PMI_RANK"));
 
   r = from({{"SLURM_PROCID", "5"},
-            {"SLURM_NTASKS", "8"},
+            {"SLURM_STEP_NUM_TASKS", "8"},
+            {"SLURM_STEP_NUM_NODES", "2"},
             {"SLURM_LOCALID", "1"},
-            {"SLURM_NTASKS_PER_NODE", "4(x2)"},
-            {"SLURM_JOB_NODELIST", "node[03-04]"},
+            {"SLURM_STEP_NODELIST", "node[03-04]"},
+            {"SLURM_JOB_NODELIST", "node[01-09]"},
             {"SLURM_JOB_ID", "77"}});
-  REQUIRE((r.rank == 5 && r.size == 8 && r.local_rank == 1 && r.source == "SLURM_PROCID"));
+  REQUIRE((r.rank == 5 && r.size == 8 && r.local_rank == 1 && r.local_size == 4 && r.source == "SLURM_PROCID"));
   REQUIRE(r.address.host == "node03");
+
+  r = from({{"PMI_RANK", "2"},  // srun --mpi=pmi2
+            {"PMI_SIZE", "3"},
+            {"SLURM_PROCID", "2"},
+            {"SLURM_STEP_NUM_TASKS", "3"},
+            {"SLURM_STEP_NUM_NODES", "2"},
+            {"SLURM_LOCALID", "0"},
+            {"SLURM_STEP_NODELIST", "gpu[7,9]"}});
+  REQUIRE((r.rank == 2 && r.size == 3 && r.local_rank == 0 && r.local_size == 2 && r.source == "PMI_RANK"));
+  REQUIRE(r.address.host == "gpu7");
+
+  r = from({{"SLURM_PROCID", "0"},  // one node: the ranks need no name, nor a secret
+            {"SLURM_STEP_NUM_TASKS", "2"},
+            {"SLURM_STEP_NUM_NODES", "1"},
+            {"SLURM_STEP_NODELIST", "gpu7"}});
+  REQUIRE((r.local_size == 2 && r.address.host == "127.0.0.1"));
+
+  r = from({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_NODELIST", "node[03-04]"}});  // a batch script
+  REQUIRE((r.size == 1 && r.source.empty()));
 }
 
 TEST_CASE("torchrun's own store keeps its port", "[rendezvous][quick][threads]") {
