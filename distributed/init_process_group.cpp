@@ -31,7 +31,7 @@ std::shared_ptr<ProcessGroup> make_ring(const Rendezvous& rendezvous, const Init
   connect.channel = options.channel;
   connect.secret = rendezvous.secret;
   connect.timeout = options.timeout;
-  if (rendezvous.size > 1) connect.host = address_towards(rendezvous.address.host);
+  if (rendezvous.size > 1) connect.host = address_towards(rendezvous.address.host, Deadline::after(options.timeout));
   Connected connected = connect_ranks(rendezvous.rank, rendezvous.size, connect, [&](const std::string& value) {
     return meet(rendezvous.rank, rendezvous.size, value, store);
   });

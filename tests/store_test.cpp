@@ -108,6 +108,14 @@ TEST_CASE("a rank whose rank 0 never comes names the address", "[store][quick]")
   REQUIRE(contains(results[0].error, "nobody answers at " + to_string(options.address)));
 }
 
+TEST_CASE("a name that is not known is asked for until the deadline", "[store][quick]") {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string name(64, 'x');  // one letter too long for any name server
+  const auto results = meet_all({1}, 2, options_at({name, 29400}, "a secret", 150));
+  REQUIRE(contains(results[0].error, "cannot find host '" + name));
+  REQUIRE(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(150));
+}
+
 TEST_CASE("who comes twice is told so at once, and the job goes on", "[store][quick][threads]") {
   const auto options = options_for();
   std::vector<Result> results;
