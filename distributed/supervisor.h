@@ -14,7 +14,7 @@ struct SupervisorOptions {
   int num_machines = 1;
   int machine_rank = 0;
   std::string host = "127.0.0.1";  // MASTER_ADDR
-  int port = 0;                    // MASTER_PORT, below 65536; 0: a free one (one machine only)
+  int port = 0;                    // MASTER_PORT, below 65535; 0: a free one (one machine only)
   std::string secret;              // empty: RINGGRAD_SECRET(_FILE) where it is set, else a new one
   std::string log_directory;       // empty: no logs; else rankN.log of every rank
 };

@@ -385,5 +385,11 @@ TEST_CASE("launch refuses what cannot be", "[launch][quick][threads]") {
   const auto nothing = [] {};
   REQUIRE_THROWS_AS(launch(nothing, {.num_processes = 2, .num_machines = 2}), Error);
   REQUIRE_THROWS_AS(launch(nothing, {.num_processes = 2, .dist_url = "udp://x:1"}), Error);
-  REQUIRE_THROWS_AS(launch(nothing, {.num_processes = 2, .dist_url = "tcp://x:port"}), Error);
+  for (const char* url : {"tcp://x:port", "tcp://x:12a", "tcp://x:65535", "tcp://:1", "tcp://::1:29400", "tcp://x:"})
+    try {
+      launch(nothing, {.num_processes = 2, .dist_url = url});
+      FAIL(url);
+    } catch (const Error& error) {
+      REQUIRE(contains(error.what(), "expected auto"));
+    }
 }
