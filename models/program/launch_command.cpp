@@ -1,6 +1,5 @@
 // `ringgrad launch`: any program on several ranks.
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 
@@ -41,10 +40,8 @@ int launch_program(const LaunchCommandOptions& options) {
   const JobResult result = supervise(job);
   std::cerr << result.report;
   // Other exit codes mean whatever the program that was started means by them.
-  if (result.exit_code == kRankDied || result.exit_code == kOutOfStep)
+  if (result.exit_code == kRankDied || result.exit_code == kOutOfStep || result.exit_code > 128)
     std::cerr << failure_line(result.exit_code) << '\n';
-  else if (result.exit_code > 128)
-    std::cerr << fmt::format("ringgrad: failed (exit {}: {})\n", result.exit_code, strsignal(result.exit_code - 128));
   else if (result.exit_code != kOk)
     std::cerr << fmt::format("ringgrad: failed (exit {})\n", result.exit_code);
   return result.exit_code;
