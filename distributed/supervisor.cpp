@@ -70,6 +70,7 @@ class SignalQueue {
 
  private:
   const Disposition children_{SIGCHLD, SIG_DFL};  // where it is ignored, the kernel forgets how children have ended
+  const Disposition readers_{SIGPIPE, SIG_IGN};   // what nobody reads any more is dropped: rank_output.h
   sigset_t before_;
   FileDescriptor queue_;
 };

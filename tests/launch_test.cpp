@@ -73,6 +73,13 @@ int rank_main() {
       return 0;
     }
     if (scenario == "same code") return 4;
+    if (scenario == "talks late") {
+      leave_pid(rank);
+      if (rank == 0) return 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      for (int i = 0; i < 100; ++i) std::cout << "is anybody there?" << std::endl;
+      return 0;
+    }
     if (scenario == "one code") return rank == 1 ? 4 : 0;
     if (scenario == "until interrupted") {
       signal(SIGINT, [](int) { _exit(130); });
@@ -339,6 +346,14 @@ TEST_CASE("ranks that flood their output do not make the launcher deaf", "[launc
   REQUIRE(exit_code_of(launcher) == 130);
   reader.join();
   for (const pid_t rank : ranks) REQUIRE(is_gone(rank));
+}
+
+TEST_CASE("a reader who has gone costs the output, not the job", "[launch][quick][threads]") {
+  const Directory directory;
+  ChildProcess launcher = start_launcher("talks late", 2, directory);
+  (void)await_pid(1, directory);
+  launcher.output.reset();
+  REQUIRE(exit_code_of(launcher) == 0);
 }
 
 TEST_CASE("a program that does not exist is named", "[launch][quick][threads]") {
