@@ -113,9 +113,9 @@ bool is_process_group_initialized() {
 }
 
 void destroy_process_group() {
-  std::unique_lock lock(mutex);
-  const auto group = std::move(job_group);
-  job_group = nullptr;
+  std::shared_ptr<ProcessGroup> group;  // goes after the lock: its threads may take their time
+  std::lock_guard lock(mutex);
+  group.swap(job_group);
 }
 
 }  // namespace ringgrad
