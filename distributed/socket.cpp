@@ -89,6 +89,10 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
   const std::string what = str("cannot listen on ", to_string(address), ": ");
   if (reason == EADDRINUSE)
     throw AddressInUseError(str(what, "the port is taken by ", port_owner(address.port), "; choose another one"));
+  if (reason == EADDRNOTAVAIL)
+    throw DistributedError(str(what,
+                               "this machine does not have that address. MASTER_ADDR (--master-addr) is rank 0's, ",
+                               "which starts there (--node-rank 0)"));
   throw DistributedError(what + std::strerror(reason));
 }
 

@@ -161,6 +161,11 @@ TEST_CASE("a port that is taken is called so", "[store][quick]") {
   REQUIRE(contains(error, str("(process ", getpid(), "); choose another one")));
 }
 
+TEST_CASE("an address of another machine is called so", "[store][quick]") {
+  const std::string error = error_of([&] { meet(0, 2, "", options_at({"192.0.2.1", 29400}, "a secret", 100)); });
+  REQUIRE(contains(error, "cannot listen on 192.0.2.1:29400: this machine does not have that address"));
+}
+
 TEST_CASE("an address that others can reach needs a secret", "[store][quick]") {
   const StoreOptions options = options_at({"0.0.0.0", 0}, "", 50);
   REQUIRE(contains(error_of([&] { meet(0, 2, "", options); }), "the job needs a secret"));
