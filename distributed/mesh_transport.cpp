@@ -171,7 +171,8 @@ void MeshTransport::block_until(Done done, bool needs_all) {
       tell_all({ControlKind::Query});
       silence = Asked;
     } else if (silence == Asked && say.passed()) {
-      report_waiting(str("has waited 5 s in ", describe(position_.frame), who_is_missing()));
+      const std::string what = position_.inside ? describe(position_.frame) : "a send or receive";
+      report_waiting(str("has waited 5 s in ", what, who_is_missing()));
       silence = Said;
       continue;  // what was missing may have come with the answers
     }

@@ -354,6 +354,27 @@ TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_g
   }
 }
 
+TEST_CASE("a receive that lasts too long does not blame the last collective", "[process_group][quick][threads]") {
+  const auto channel = GENERATE("shm", "tcp");
+  std::atomic<bool> failed = false;
+  RingOptions options;
+  options.timeout = std::chrono::milliseconds(100);
+  const auto errors = errors_of_ranks(groups(2, channel, options), [&](ProcessGroup& group) {
+    const Tensor x = full({10}, 1);
+    group.all_reduce(x).wait();
+    while (group.rank() == 1 && !failed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (group.rank() == 1) return;
+    try {
+      group.recv(x, 1).wait();
+    } catch (const TimeoutError&) {
+      failed = true;
+      throw;
+    }
+  });
+  REQUIRE(contains(errors[0],
+                   str("nothing moved for 0.1 s in a send or receive; no data comes from rank 1 over ", channel)));
+}
+
 TEST_CASE("abort ends everybody's wait with the reason", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const auto errors = errors_of_ranks(groups(3, channel), [](ProcessGroup& group) {
