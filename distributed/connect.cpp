@@ -62,7 +62,7 @@ class Connector {
       listeners.push_back(listen_tcp(own.address));
       own.address.port = local_address(listeners.back()).port;
     }
-    Gate gate(std::move(listeners), options_.secret);
+    Gate gate(std::move(listeners), options_.secret, size_);
     read_cards(exchange(own.print()));
     deadline_ = Deadline::after(options_.timeout);
 

@@ -13,13 +13,13 @@
 namespace ringgrad {
 namespace {
 
-constexpr size_t kMaxPending = 64;
+constexpr int kMaxStrangers = 64;
 constexpr std::chrono::seconds kHandshake{5};
 
 }  // namespace
 
-Gate::Gate(std::vector<FileDescriptor> listeners, std::string secret)
-    : listeners_(std::move(listeners)), secret_(std::move(secret)) {}
+Gate::Gate(std::vector<FileDescriptor> listeners, std::string secret, int ranks)
+    : listeners_(std::move(listeners)), secret_(std::move(secret)), max_pending_(kMaxStrangers + ranks) {}
 
 void Gate::accept_from(const FileDescriptor& listener) {
   FileDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -28,7 +28,7 @@ void Gate::accept_from(const FileDescriptor& listener) {
   if (!socket) return;  // it has gone already
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (pending_.size() >= kMaxPending) {
+  if (pending_.size() >= max_pending_) {
     pending_.pop_front();
     ++refused_;
   }

@@ -81,7 +81,7 @@ class Host {
   std::vector<std::string> run() {
     std::vector<FileDescriptor> listeners;
     listeners.push_back(listen_tcp(options_.address));
-    Gate gate(std::move(listeners), options_.secret);
+    Gate gate(std::move(listeners), options_.secret, size_);
     try {
       while (joined_ < size_) {
         if (auto guest = gate.next(Deadline::after(kLookAround)))

@@ -225,7 +225,7 @@ TEST_CASE("a handshake cannot be replayed", "[store][quick][threads]") {
   std::vector<FileDescriptor> listeners;
   listeners.push_back(listen_tcp({"127.0.0.1", 0}));
   const Address address = local_address(listeners[0]);
-  Gate gate(std::move(listeners), "a secret");
+  Gate gate(std::move(listeners), "a secret", 2);
   const FileDescriptor ear = listen_tcp({"127.0.0.1", 0});
   std::thread client([&] {
     const FileDescriptor socket = connect_tcp(local_address(ear), soon());
@@ -266,7 +266,7 @@ TEST_CASE("a handshake cannot be replayed", "[store][quick][threads]") {
 TEST_CASE("every flipped byte of a handshake is refused", "[store][quick][threads]") {
   std::vector<FileDescriptor> listeners;
   listeners.push_back(listen_local("ringgrad-test-" + new_secret()));
-  Gate gate(std::move(listeners), "a secret");
+  Gate gate(std::move(listeners), "a secret", 2);
   for (size_t at = 0; at < sizeof(ClientHello) + 3 + sizeof(Mac); ++at) {
     auto [ours, theirs] = local_socket_pair();
     auto [ear, mouth] = local_socket_pair();
