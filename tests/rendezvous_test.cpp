@@ -215,6 +215,21 @@ TEST_CASE("groups split by color and are ordered by key", "[rendezvous][quick][t
   });
 }
 
+TEST_CASE("errors of a group that was split off tell its ranks in the job", "[rendezvous][quick][threads]") {
+  run_connected(4, "auto", [](ProcessGroup& group) {
+    const auto pair = group.split(group.rank() / 2), reversed = pair->split(0, -pair->rank());
+    reversed->barrier().wait();
+    if (group.rank() == 3) reversed->abort("of a reason");
+    try {
+      reversed->barrier().wait();
+      must(group.rank() < 2, "the barrier of a group that was given up");
+    } catch (const DistributedError& error) {
+      must(group.rank() >= 2 && contains(error.what(), "of a reason; this group's ranks 0, 1 are the job's 3, 2"),
+           error.what());
+    }
+  });
+}
+
 TEST_CASE("a rank that dies while others connect is named, whatever it has left behind",
           "[rendezvous][quick][threads]") {
   ConnectOptions options;
