@@ -8,7 +8,6 @@
 #include <iostream>
 #include <thread>
 
-#include "core/environment.h"
 #include "core/factory.h"
 #include "distributed/child_process.h"
 #include "distributed/first_cause.h"
@@ -366,15 +365,6 @@ TEST_CASE("a program that does not exist is named", "[launch][quick][threads]") 
   } catch (const ExecuteError& error) {
     REQUIRE(contains(error.what(), "cannot execute '/no/such/program': No such file or directory"));
   }
-}
-
-TEST_CASE("several machines do not meet at a name for this machine alone", "[launch][quick][threads]") {
-  const Directory directory;
-  SupervisorOptions options = job("", 1, directory);
-  options.num_machines = 2;
-  options.port = 29400;
-  options.host = "LOCALHOST";  // known to be a loopback address, and not the word for it
-  REQUIRE_THROWS_AS(supervise(options), EnvironmentError);
 }
 
 TEST_CASE("launch calls the function on every rank", "[launch][quick][threads]") {

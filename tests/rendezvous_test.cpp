@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "core/environment.h"
 #include "core/factory.h"
 #include "distributed/connect.h"
 #include "distributed/handshake.h"
@@ -182,6 +183,11 @@ TEST_CASE("a secret file is for its owner alone", "[rendezvous][quick][threads]"
   chmod(file.c_str(), 0640);
   REQUIRE(contains(error_of(variables), "others than its owner can read"));
   std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("several machines do not meet at a name for this machine alone", "[rendezvous][quick][threads]") {
+  for (const char* meant : {"localhost", "127.0.0.1", "::1", "192.0.2.1"}) check_reachable(meant);
+  REQUIRE_THROWS_AS(check_reachable("LOCALHOST"), EnvironmentError);  // known, too, and not the word for it
 }
 
 TEST_CASE("ranks connect by shared memory and by TCP", "[rendezvous][quick][threads]") {
