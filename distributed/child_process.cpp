@@ -98,7 +98,12 @@ ChildProcess start_child(const ChildOptions& options) {
                            reason == ENOENT ? "; give its path, or the name of one in PATH" : ""));
   }
   child.handle = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
-  CHECK_AS(IoError, child.handle, "launch: pidfd_open: ", std::strerror(errno));
+  if (!child.handle) {
+    reason = errno;
+    kill(child.pid, SIGKILL);
+    waitpid(child.pid, nullptr, 0);
+    throw IoError(str("launch: pidfd_open: ", std::strerror(reason)));
+  }
   if (!options.own_output) {
     child.output = std::move(output.read);
     child.error = std::move(error.read);

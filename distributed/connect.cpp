@@ -1,6 +1,6 @@
 #include "distributed/connect.h"
 
-#include <sys/socket.h>
+#include <poll.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ uint64_t machine_id() {
 class Connector {
  public:
   Connector(int rank, int size, const ConnectOptions& options)
-      : rank_(rank), size_(size), options_(options), deadline_(Deadline::after(options.timeout)), links_(size) {}
+      : rank_(rank), size_(size), options_(options), links_(size) {}
 
   Connected run(const Exchange& exchange) {
     Card own{machine_id(), options_.channel, "ringgrad-" + new_secret().substr(0, 32), {options_.host, 0}, 0};
@@ -62,13 +62,14 @@ class Connector {
       listeners.push_back(listen_tcp(own.address));
       own.address.port = local_address(listeners.back()).port;
     }
-    Gate gate(std::move(listeners), options_.secret);
+    Gate gate(std::move(listeners), options_.secret, size_);
     read_cards(exchange(own.print()));
+    deadline_ = Deadline::after(options_.timeout);
 
     // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait for another.
     for (int peer = 0; peer < rank_; ++peer) go_to(peer);
     await_higher_ranks(gate);
-    auto mesh = std::make_unique<MeshTransport>(rank_, std::move(links_), ranks_here());
+    auto mesh = std::make_unique<MeshTransport>(rank_, std::move(links_), ranks_here(), deadline_);
     mesh->complete(deadline_);
     return {std::move(mesh), cards_[0].job};
   }
@@ -132,13 +133,18 @@ class Connector {
     }
   }
 
-  // Whoever has connected, and then gives up or dies because of another rank, closes its connections.
-  void check_alive() const {
+  // Whoever has connected, and then gives up or dies because of another rank, closes its connections, mostly with
+  // something in them: those who are through already ask after this rank. One that needs nobody any more may leave.
+  void check_alive() {
     for (int peer = 0; peer < size_; ++peer) {
-      const int control = links_[peer].control.get();
-      char byte;
-      CHECK_AS(DistributedError, control < 0 || recv(control, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0,
-               "transport: rank ", peer, " died: its connection to rank ", rank_, " was closed while ranks connected");
+      FileDescriptor& control = links_[peer].control;
+      pollfd end{control.get(), POLLRDHUP, 0};
+      if (!control || poll(&end, 1, 0) == 0 || ends_with_goodbye(control)) continue;
+      ControlLink link(std::move(control));
+      while (const auto said = link.receive())
+        if (said->kind == ControlKind::Failed) throw_failure({said->failure, said->text});
+      throw DistributedError(
+          str("transport: rank ", peer, " died: its connection to rank ", rank_, " was closed while ranks connected"));
     }
   }
 
@@ -152,7 +158,7 @@ class Connector {
 
   const int rank_, size_;
   const ConnectOptions& options_;
-  const Deadline deadline_;
+  Deadline deadline_;  // of connecting: the rendezvous before it has its own
   std::vector<Link> links_;
   std::vector<Card> cards_;
 };

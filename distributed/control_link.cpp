@@ -34,8 +34,8 @@ ControlLink::ControlLink(FileDescriptor socket) : socket_(std::move(socket)) {
   fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
 }
 
-void ControlLink::send(const ControlMessage& message, int descriptor) noexcept {
-  if (closed_ || !socket_) return;
+bool ControlLink::send(const ControlMessage& message, int descriptor) noexcept {
+  if (closed_ || !socket_) return false;
   char bytes[sizeof(Header) + kMaxText];
   const size_t length = std::min(message.text.size(), kMaxText);
   const Header header{kMagic, message.kind, message.failure, static_cast<uint16_t>(length)};
@@ -59,6 +59,7 @@ void ControlLink::send(const ControlMessage& message, int descriptor) noexcept {
   const ssize_t sent = sendmsg(socket_.get(), &envelope, MSG_DONTWAIT | MSG_NOSIGNAL);
   // Half a message would turn all later ones into nonsense; the peer is better served by an end.
   if (sent >= 0 && static_cast<size_t>(sent) < piece.iov_len) shutdown(socket_.get(), SHUT_WR);
+  return sent >= 0;
 }
 
 void ControlLink::read_available() {
@@ -78,6 +79,7 @@ void ControlLink::read_available() {
       closed_ = true;
       return;
     }
+    if ((envelope.msg_flags & MSG_CTRUNC) != 0) descriptors_.emplace_back();
     for (cmsghdr* a = CMSG_FIRSTHDR(&envelope); a != nullptr; a = CMSG_NXTHDR(&envelope, a)) {
       if (a->cmsg_level != SOL_SOCKET || a->cmsg_type != SCM_RIGHTS) continue;
       int descriptor;
@@ -86,6 +88,15 @@ void ControlLink::read_available() {
     }
     buffer_.append(bytes, static_cast<size_t>(n));
   }
+}
+
+bool ends_with_goodbye(const FileDescriptor& socket) {
+  char bytes[4 * ControlLink::kMaxText];
+  const ssize_t size = recv(socket.get(), bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+  Header last;
+  if (size < static_cast<ssize_t>(sizeof last)) return false;
+  std::memcpy(&last, bytes + size - sizeof last, sizeof last);
+  return last.magic == kMagic && last.kind == ControlKind::Goodbye;
 }
 
 std::optional<ControlMessage> ControlLink::receive() {

@@ -37,11 +37,13 @@ class ControlLink {
   // REQUIRES: a connected stream socket; a Unix one where descriptors are sent.
   explicit ControlLink(FileDescriptor socket);
 
-  // Never waits: a message that does not fit into the socket's buffer (the peer has been stopped for long) is dropped,
-  // and a broken connection is noticed when receiving. Longer texts are cut. `descriptor` is borrowed.
-  void send(const ControlMessage& message, int descriptor = -1) noexcept;
+  // Never waits: false, with errno, where the socket's buffer has no room (the peer has been stopped for long), or too
+  // many descriptors are under way. A broken connection is noticed when receiving. Longer texts are cut. `descriptor`
+  // is borrowed.
+  bool send(const ControlMessage& message, int descriptor = -1) noexcept;
 
-  // The next message that has arrived whole. Nonsense counts as a closed connection.
+  // The next message that has arrived whole. Nonsense counts as a closed connection. The descriptor of a Descriptor is
+  // empty where this process may have no more of them.
   std::optional<ControlMessage> receive();
 
   bool closed() const { return closed_; }  // by the peer, or by its death; nothing more will arrive
@@ -55,5 +57,8 @@ class ControlLink {
   std::deque<FileDescriptor> descriptors_;
   bool closed_ = false;
 };
+
+// Whether what has arrived on a TCP connection, and nobody has read yet, ends with a goodbye.
+bool ends_with_goodbye(const FileDescriptor& socket);
 
 }  // namespace ringgrad

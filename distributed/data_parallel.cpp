@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "autograd/differentiable.h"
@@ -131,10 +132,14 @@ std::vector<Tensor> DataParallel::parallel_apply(const std::vector<Tensor>& inpu
       errors[r] = std::make_exception_ptr(Error(named(error)));
     }
   };
-  std::vector<std::thread> threads;
-  for (size_t r = 1; r < inputs.size(); ++r) threads.emplace_back(apply, r);
-  apply(0);
-  for (auto& thread : threads) thread.join();
+  try {
+    std::vector<std::jthread> threads;  // joined when they go, also where there is none for the next replica
+    for (size_t r = 1; r < inputs.size(); ++r) threads.emplace_back(apply, r);
+    apply(0);
+  } catch (const std::system_error& error) {
+    throw Error(str("data_parallel: no threads for ", inputs.size(), " replicas: ", error.what(),
+                    "; raise ulimit -u, or use fewer devices"));
+  }
   for (const auto& error : errors)
     if (error) std::rethrow_exception(error);
   return outputs;

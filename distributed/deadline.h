@@ -19,6 +19,7 @@ class Deadline {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count();
     return static_cast<int>(std::clamp<long long>(left, 0, 1'000'000'000));
   }
+  Deadline but_at_most(Clock::duration timeout) const { return Deadline(std::min(at_, Clock::now() + timeout)); }
 
  private:
   explicit Deadline(Clock::time_point at) : at_(at) {}

@@ -48,6 +48,10 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
   for (auto& named : module.named_parameters())
     if (named.second.requires_grad()) trained.push_back(std::move(named));
   CHECK(!trained.empty(), kName, ": the module has no parameter that requires a gradient, so there is nothing to do");
+  const auto& [first_name, first] = trained.front();
+  for (const auto& [name, tensor] : trained)
+    CHECK_AS(DeviceError, tensor.device() == first.device(), kName, ": ", first_name, " is on ", first.device(), ", ",
+             name, " on ", tensor.device(), "; move the module to one device");
   for (const auto& [name, tensor] : state)
     CHECK_AS(DeviceError, group.reaches(tensor.device()), kName, ": ", name, " is on ", tensor.device(),
              ", which this group of ranks (", group.backend(), ") does not reach");

@@ -33,7 +33,8 @@ class DistributedDataParallel : public nn::Module {
   // Collective. Rank 0's parameters and buffers replace all others'; the module's gradients move to memory that ranks
   // share where they can. Construct the optimizer before or after. Module and group must outlive the wrapper, which
   // lists the module's parameters under their own names: a state_dict has no "module." prefix.
-  // Throws OutOfStepError, naming rank and parameter, where the modules differ; Error where nothing requires grad.
+  // Throws OutOfStepError, naming rank and parameter, where the modules differ; DeviceError unless all parameters that
+  // require grad are on one device; Error where none is.
   DistributedDataParallel(nn::Module& module, ProcessGroup& group, DistributedDataParallelOptions options = {});
 
   // x [N, …]: this rank's part of the batch, N samples. An error on one rank reaches all of them: a NaN in a gradient,

@@ -9,7 +9,7 @@ void throw_failure(const Failure& failure, const std::string& context) {
     case FailureKind::OutOfStep:
       throw OutOfStepError(context + failure.text);
     case FailureKind::Failed:
-      throw Error(context + failure.text);
+      throw GivenUpError(context + failure.text);
     default:
       throw DistributedError(context + failure.text);
   }
@@ -22,11 +22,18 @@ Failure failure_of(std::exception_ptr error) {
     return {FailureKind::TimedOut, e.what()};
   } catch (const OutOfStepError& e) {
     return {FailureKind::OutOfStep, e.what()};
+  } catch (const GivenUpError& e) {
+    return {FailureKind::Failed, e.what()};
   } catch (const std::exception& e) {
     return {FailureKind::Died, e.what()};
   } catch (...) {
     return {FailureKind::Died, "an exception that is no std::exception"};
   }
+}
+
+bool is_noticed(const std::exception& error) {
+  return dynamic_cast<const DistributedError*>(&error) != nullptr ||
+         dynamic_cast<const GivenUpError*>(&error) != nullptr;
 }
 
 }  // namespace ringgrad

@@ -15,7 +15,12 @@ struct OutOfStepError : DistributedError {
   using DistributedError::DistributedError;
 };
 
-// Failed: the program itself gave up, as when its loss is NaN; all ranks throw an Error.
+// Another rank's program gave up, as when its loss is NaN: no rank has died.
+struct GivenUpError : Error {
+  using Error::Error;
+};
+
+// Failed: the program itself gave up; all ranks throw an Error.
 enum class FailureKind : uint8_t { Died, TimedOut, OutOfStep, Failed };
 
 struct Failure {
@@ -23,10 +28,13 @@ struct Failure {
   std::string text;
 };
 
-// Throws DistributedError, TimeoutError, OutOfStepError or Error with the failure's text, after `context`.
+// Throws DistributedError, TimeoutError, OutOfStepError or GivenUpError with the failure's text, after `context`.
 [[noreturn]] void throw_failure(const Failure& failure, const std::string& context = {});
 
 // The failure that an exception stands for; an exception of the program itself counts as Died.
 Failure failure_of(std::exception_ptr error);
+
+// The exception tells of another rank's failure: this one has only been told of it, or misses somebody.
+bool is_noticed(const std::exception& error);
 
 }  // namespace ringgrad

@@ -1,6 +1,7 @@
 // Owns a file descriptor: a socket, an eventfd, a memfd.
 #pragma once
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <utility>
@@ -28,5 +29,14 @@ class FileDescriptor {
  private:
   int fd_ = -1;
 };
+
+// Lets this process and its children have as many as it may: each rank needs three for every other one on its machine,
+// and the usual 1024 also bound what all of a user's processes have handed to each other and not taken yet.
+inline void raise_descriptor_limit() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 }  // namespace ringgrad

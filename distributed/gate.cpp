@@ -5,23 +5,30 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <cstring>
+
+#include "core/check.h"
+
 namespace ringgrad {
 namespace {
 
-constexpr size_t kMaxPending = 64;
+constexpr int kMaxStrangers = 64;
 constexpr std::chrono::seconds kHandshake{5};
 
 }  // namespace
 
-Gate::Gate(std::vector<FileDescriptor> listeners, std::string secret)
-    : listeners_(std::move(listeners)), secret_(std::move(secret)) {}
+Gate::Gate(std::vector<FileDescriptor> listeners, std::string secret, int ranks)
+    : listeners_(std::move(listeners)), secret_(std::move(secret)), max_pending_(kMaxStrangers + ranks) {}
 
 void Gate::accept_from(const FileDescriptor& listener) {
   FileDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!socket) return;  // it has gone already, or there is no descriptor left for it
+  CHECK_AS(DistributedError, socket || (errno != EMFILE && errno != ENFILE),
+           "cannot admit a rank: ", std::strerror(errno), "; raise ulimit -n");
+  if (!socket) return;  // it has gone already
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (pending_.size() >= kMaxPending) {
+  if (pending_.size() >= max_pending_) {
     pending_.pop_front();
     ++refused_;
   }

@@ -15,11 +15,11 @@ struct Guest {
   Claims claims;
 };
 
-// At most 64 connections wait for their handshake at a time (the oldest one goes first), each for 5 seconds and about a
-// kilobyte. They are served all at once, so silence and garbage cost the ranks nothing.
+// Apart from the ranks' own, at most 64 connections wait for their handshake at a time (the oldest one goes first),
+// each for 5 seconds and about a kilobyte. They are served all at once, so silence and garbage cost the ranks nothing.
 class Gate {
  public:
-  Gate(std::vector<FileDescriptor> listeners, std::string secret);
+  Gate(std::vector<FileDescriptor> listeners, std::string secret, int ranks);
 
   // The next rank that has proved to belong to the job; nothing at the deadline.
   std::optional<Guest> next(Deadline deadline);
@@ -35,6 +35,7 @@ class Gate {
 
   std::vector<FileDescriptor> listeners_;
   std::string secret_;
+  const size_t max_pending_;
   std::deque<Pending> pending_;  // in the order of arrival, and so of deadlines
   int refused_ = 0;
 };

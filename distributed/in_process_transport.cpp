@@ -18,8 +18,10 @@ std::vector<std::unique_ptr<Transport>> in_process_transports(int size, std::str
     }
   }
   std::vector<std::unique_ptr<MeshTransport>> meshes;
-  for (int r = 0; r < size; ++r) meshes.push_back(std::make_unique<MeshTransport>(r, std::move(links[r]), size));
-  for (auto& mesh : meshes) mesh->complete(Deadline::after(std::chrono::seconds(5)));
+  const auto deadline = Deadline::after(std::chrono::seconds(5));
+  for (int r = 0; r < size; ++r)
+    meshes.push_back(std::make_unique<MeshTransport>(r, std::move(links[r]), size, deadline));
+  for (auto& mesh : meshes) mesh->complete(deadline);
   return {std::make_move_iterator(meshes.begin()), std::make_move_iterator(meshes.end())};
 }
 

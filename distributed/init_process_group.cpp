@@ -31,7 +31,7 @@ std::shared_ptr<ProcessGroup> make_ring(const Rendezvous& rendezvous, const Init
   connect.channel = options.channel;
   connect.secret = rendezvous.secret;
   connect.timeout = options.timeout;
-  if (rendezvous.size > 1) connect.host = address_towards(rendezvous.address.host);
+  if (rendezvous.size > 1) connect.host = address_towards(rendezvous.address.host, Deadline::after(options.timeout));
   Connected connected = connect_ranks(rendezvous.rank, rendezvous.size, connect, [&](const std::string& value) {
     return meet(rendezvous.rank, rendezvous.size, value, store);
   });
@@ -92,6 +92,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
 std::shared_ptr<ProcessGroup> init_process_group(const Rendezvous& rendezvous, const InitOptions& options) {
   CHECK(!is_process_group_initialized(), "init_process_group: the job has a process group already");
   hold_on_to_lifeline();
+  raise_descriptor_limit();
   set_phase(Phase::Rendezvous);
   auto group = make_group(rendezvous, options);
   set_phase(Phase::Setup);
@@ -112,9 +113,9 @@ bool is_process_group_initialized() {
 }
 
 void destroy_process_group() {
-  std::unique_lock lock(mutex);
-  const auto group = std::move(job_group);
-  job_group = nullptr;
+  std::shared_ptr<ProcessGroup> group;  // goes after the lock: its threads may take their time
+  std::lock_guard lock(mutex);
+  group.swap(job_group);
 }
 
 }  // namespace ringgrad

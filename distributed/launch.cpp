@@ -24,7 +24,7 @@ void run_rank(const std::function<void()>& main_function, const Rendezvous& rend
     main_function();
     set_phase(Phase::Finished);
   } catch (const std::exception& error) {
-    report_failure(failure_of(std::current_exception()), dynamic_cast<const DistributedError*>(&error) != nullptr);
+    report_failure(failure_of(std::current_exception()), is_noticed(error));
     if (is_process_group_initialized()) process_group().abort(str("rank ", rendezvous.rank, " failed: ", error.what()));
     destroy_process_group();
     throw;
@@ -45,12 +45,17 @@ std::vector<std::string> own_command() {
 void parse_url(const std::string& url, SupervisorOptions& job) {
   const std::string scheme = "tcp://";
   const size_t colon = url.rfind(':');
-  int port = 0;
-  if (url.rfind(scheme, 0) == 0 && colon > scheme.size() && colon != std::string::npos)
-    std::from_chars(url.data() + colon + 1, url.data() + url.size(), port);
-  CHECK(port > 0 && port < 65'536, "launch: dist_url '", url, "', expected auto or tcp://host:port");
-  job.host = url.substr(scheme.size(), colon - scheme.size());
-  job.port = port;
+  const char* end = url.data() + url.size();
+  if (url.starts_with(scheme) && colon > scheme.size()) {
+    const bool whole = std::from_chars(url.data() + colon + 1, end, job.port).ptr == end;
+    job.host = url.substr(scheme.size(), colon - scheme.size());
+    const bool bracketed =
+        job.host.front() == '[' && job.host.back() == ']';  // an IPv6 address, which has colons itself
+    if (bracketed) job.host = job.host.substr(1, job.host.size() - 2);
+    if (!whole || (!bracketed && job.host.find(':') != std::string::npos)) job.port = 0;
+  }
+  CHECK(job.port > 0 && job.port < 65'535, "launch: dist_url '", url, "', expected auto, tcp://host:port or ",
+        "tcp://[IPv6 address]:port, with a port from 1 to 65534");
 }
 
 }  // namespace

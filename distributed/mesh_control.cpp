@@ -69,6 +69,9 @@ void MeshTransport::answer(ControlMessage message, int rank) {
       hear(message, rank);
       break;
     case ControlKind::Descriptor:
+      if (!message.descriptor)
+        fail({FailureKind::Died, str("rank ", this->rank(), " may have no more open files, and takes no shared memory ",
+                                     "from rank ", rank, "; raise ulimit -n, or use --transport tcp")});
       peer.descriptors.push_back(std::move(message.descriptor));
       break;
   }
@@ -148,11 +151,11 @@ std::string MeshTransport::who_is_missing() {
       text += str("; rank ", r, " has left the group");
     else if (!peer.position)
       text += str("; rank ", r, " does not answer: it is stopped, or cut off");
-    else if (peer.entered < position_.frame.sequence)
+    else if (position_.inside && peer.entered < position_.frame.sequence)
       text += str("; rank ", r, " has not come to it: it is ", *peer.position);
   }
   if (!text.empty()) return text;
-  text = "; all ranks are in it";
+  if (position_.inside) text = "; all ranks are in it";
   for (int r = 0; r < size(); ++r) {
     const Peer& peer = peers_[r];
     if (!peer.recvs.pending.empty()) text += str("; no data comes from rank ", r, " over ", peer.channel->name());
@@ -164,7 +167,8 @@ std::string MeshTransport::who_is_missing() {
 void MeshTransport::timed_out() {
   const std::string text = who_is_missing();
   const std::string seconds = str(std::chrono::duration<double>(timeout()).count());
-  fail({FailureKind::TimedOut, str("nothing moved for ", seconds, " s", text)});
+  const char* where = position_.inside ? "" : " in a send or receive";
+  fail({FailureKind::TimedOut, str("nothing moved for ", seconds, " s", where, text)});
 }
 
 }  // namespace ringgrad

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <thread>
 
 #include "core/check.h"
 #include "distributed/mesh_transport.h"
@@ -23,7 +24,7 @@ size_t queue_offset(int peer) {
 
 }  // namespace
 
-MeshTransport::MeshTransport(int rank, std::vector<Link> links, int ranks_here)
+MeshTransport::MeshTransport(int rank, std::vector<Link> links, int ranks_here, Deadline deadline)
     : Transport(rank, static_cast<int>(links.size())),
       doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       ranks_here_(ranks_here),
@@ -43,10 +44,24 @@ MeshTransport::MeshTransport(int rank, std::vector<Link> links, int ranks_here)
   own.queue_capacity = kQueueBytes;
   sched_getaffinity(0, sizeof own.cpus, &own.cpus);
   own.magic = kBoardMagic;
-  for (Peer& peer : peers_) {
-    if (!local(peer)) continue;
-    peer.control.send({ControlKind::Descriptor}, memory_->descriptor());
-    peer.control.send({ControlKind::Descriptor}, doorbell_.get());
+  for (int r = 0; r < size(); ++r) {
+    if (!local(peers_[r])) continue;
+    pass(r, memory_->descriptor(), deadline);
+    pass(r, doorbell_.get(), deadline);
+  }
+  memory_->close_descriptor();
+}
+
+// Descriptors that nobody has taken yet count against a limit of the user, so this rank takes its own between attempts.
+void MeshTransport::pass(int rank, int descriptor, Deadline deadline) {
+  Peer& peer = peers_[rank];
+  while (!peer.control.send({ControlKind::Descriptor}, descriptor) && !peer.left) {
+    const int reason = errno;
+    attend();
+    if (deadline.passed())
+      fail({FailureKind::TimedOut, str("rank ", this->rank(), " could not hand shared memory to rank ", rank, ": ",
+                                       std::strerror(reason), "; raise ulimit -n, or use --transport tcp")});
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 

@@ -171,7 +171,8 @@ void MeshTransport::block_until(Done done, bool needs_all) {
       tell_all({ControlKind::Query});
       silence = Asked;
     } else if (silence == Asked && say.passed()) {
-      report_waiting(str("has waited 5 s in ", describe(position_.frame), who_is_missing()));
+      const std::string what = position_.inside ? describe(position_.frame) : "a send or receive";
+      report_waiting(str("has waited 5 s in ", what, who_is_missing()));
       silence = Said;
       continue;  // what was missing may have come with the answers
     }
@@ -191,7 +192,10 @@ SharedSegment MeshTransport::share(size_t bytes) {
   if (failure_) throw_failure(*failure_);
   SharedSegment segment{++segments_, std::vector<std::shared_ptr<SharedMemory>>(peers_.size())};
   segment.parts[rank()] = SharedMemory::create(bytes);
-  for (Peer& peer : peers_) peer.control.send({ControlKind::Descriptor}, segment.parts[rank()]->descriptor());
+  const auto deadline = Deadline::after(timeout());
+  for (int r = 0; r < size(); ++r)
+    if (r != rank()) pass(r, segment.parts[rank()]->descriptor(), deadline);
+  segment.parts[rank()]->close_descriptor();
   for (int r = 0; r < size(); ++r) {
     if (r == rank()) continue;
     Peer& peer = peers_[r];

@@ -33,8 +33,8 @@ struct Link {
 class MeshTransport final : public Transport, private SharedDomain {
  public:
   // links[r] leads to rank r; this rank's own entry is unused. `ranks_here`: how many ranks, this one included, are on
-  // this machine. Sends its part of the shared memory to its local peers; complete() must follow on every rank.
-  MeshTransport(int rank, std::vector<Link> links, int ranks_here);
+  // this machine. Hands its part of the shared memory to its local peers; complete() must follow on every rank.
+  MeshTransport(int rank, std::vector<Link> links, int ranks_here, Deadline deadline);
   ~MeshTransport() override;
 
   // Receives the parts of the local peers.
@@ -104,6 +104,7 @@ class MeshTransport final : public Transport, private SharedDomain {
   SharedSegment share(size_t bytes) override;
   bool local(const Peer& peer) const { return !peer.data && peer.control.descriptor() >= 0; }
   std::byte* memory_of(int rank) const;
+  void pass(int rank, int descriptor, Deadline deadline);
   void await_descriptors(int rank, Deadline deadline);
   void ring_bell(int rank);
   void show_position();

@@ -96,8 +96,10 @@ class Job final : public Work::State {
   void end(std::exception_ptr error) {
     ended_ = Work::Clock::now();
     error_ = error;
-    collective = {};
-    wide_in = wide_out = {};
+    if (!error) {
+      collective = {};
+      wide_in = wide_out = {};
+    }
     done_.store(true);
     done_.notify_all();
   }
@@ -119,6 +121,9 @@ class Job final : public Work::State {
   std::exception_ptr error_;
   Work::Clock::time_point ended_;
 };
+
+// Of jobs that have failed. MPI may still read and write their tensors, so they are kept for ever; under mpi_mutex.
+std::vector<std::shared_ptr<Job>>& failed_jobs = *new std::vector<std::shared_ptr<Job>>();
 
 int rank_in(MPI_Comm comm) {
   int rank = 0;
@@ -153,6 +158,7 @@ class MpiProcessGroup final : public ProcessGroup {
     if (std::uncaught_exceptions() > exceptions_at_birth_ || !jobs_.empty())
       abort("a rank left with an exception", FailureKind::Died);
     std::lock_guard lock(mpi_mutex);
+    if (!failed_jobs.empty()) abort("a rank left after a collective had failed", FailureKind::Died);
     if (comm_ == MPI_COMM_WORLD)
       MPI_Finalize();
     else
@@ -168,6 +174,7 @@ class MpiProcessGroup final : public ProcessGroup {
 
   std::shared_ptr<ProcessGroup> split(int color, int key) override {
     MPI_Comm part = MPI_COMM_NULL;
+    barrier().wait();  // it has a deadline, which MPI_Comm_split lacks
     {
       std::lock_guard lock(mpi_mutex);
       check_mpi(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &part), "split");
@@ -204,7 +211,7 @@ class MpiProcessGroup final : public ProcessGroup {
       wakeup_.notify_all();
       return Work(std::move(job));
     }
-    while (!advance(*job)) std::this_thread::yield();
+    while (!advance(job)) std::this_thread::yield();
     job->wait();
     return {};
   }
@@ -212,7 +219,7 @@ class MpiProcessGroup final : public ProcessGroup {
   void serve() {
     std::unique_lock lock(jobs_mutex_);
     while (!stop_) {
-      std::erase_if(jobs_, [&](const auto& job) { return advance(*job); });
+      std::erase_if(jobs_, [&](const auto& job) { return advance(job); });
       if (jobs_.empty())
         wakeup_.wait(lock);
       else
@@ -221,7 +228,8 @@ class MpiProcessGroup final : public ProcessGroup {
   }
 
   // Whether it is done, well or badly.
-  bool advance(Job& job) {
+  bool advance(const std::shared_ptr<Job>& shared) {
+    Job& job = *shared;
     try {
       int done = 0;
       {
@@ -235,6 +243,10 @@ class MpiProcessGroup final : public ProcessGroup {
       job.end(nullptr);
     } catch (...) {
       report_failure(failure_of(std::current_exception()), /*noticed=*/true);
+      {
+        std::lock_guard lock(mpi_mutex);
+        failed_jobs.push_back(shared);
+      }
       job.end(std::current_exception());
     }
     return true;

@@ -2,7 +2,8 @@
 // MPI-3, on CPU tensors. Built with -DRINGGRAD_MPI=ON.
 //
 // What MPI cannot do: name a rank that is missing (a TimeoutError says only for what this one waits), compare what the
-// ranks are doing, or go on after an error. So abort() ends all processes of the job, as MPI's own errors do.
+// ranks are doing, or go on after an error. So abort() ends all processes of the job, as MPI's own errors do, and so
+// does a rank that leaves after an error.
 #pragma once
 
 #include <chrono>

@@ -99,11 +99,26 @@ Tensor Reducer::watch(const Tensor& output, int64_t samples) {
 
 std::shared_ptr<Reducer::Pass> Reducer::join_pass() {
   if (auto pass = pass_.lock()) return pass;
-  auto pass = std::make_shared<Pass>();
+  const std::shared_ptr<Pass> pass(new Pass{shared_from_this(), samples_, passes_});
   pass_ = pass;
   if (synchronizing_) begin();
-  queue_final_callback([self = shared_from_this(), pass] { self->finish(pass->reached); });
+  queue_final_callback([pass] {
+    pass->reducer->finish(pass->reached);
+    pass->finished = true;
+  });
   return pass;
+}
+
+// The pass has failed. What it has launched still reads and writes the arenas, where the next pass's gradients go.
+void Reducer::settle(const Pass& pass) {
+  for (const Bucket& bucket : buckets_) {
+    try {
+      bucket.work.wait();
+    } catch (...) {  // the pass has an error already
+    }
+  }
+  samples_ = pass.samples;
+  passes_ = pass.passes;
 }
 
 void Reducer::begin() {

@@ -93,7 +93,14 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   };
   // One backward pass. It lives in the pass's final callback, and so ends with the pass, however that ends.
   struct Pass {
+    ~Pass() {
+      if (!finished) reducer->settle(*this);
+    }
+    const std::shared_ptr<Reducer> reducer;
+    const double samples;  // as they were before it
+    const int passes;
     bool reached = false;  // an output of the module is in the graph
+    bool finished = false;
   };
 
   void plan(const std::vector<int>& ready_order);
@@ -110,6 +117,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void launch_ready(const Pass& pass);
   void launch(bool async);
   void finish(bool reached);
+  void settle(const Pass& pass);
   void learn_usual_samples();
   void exchange_samples();
   void adopt_ready_order();

@@ -2,7 +2,7 @@
 
 #include <sys/stat.h>
 
-#include <array>
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +15,8 @@
 namespace ringgrad {
 namespace {
 
+constexpr const char* kStepTasks = "SLURM_STEP_NUM_TASKS";
+
 struct Starter {
   const char *rank, *size, *local_rank, *local_size;
 };
@@ -22,13 +24,13 @@ constexpr Starter kStarters[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
+    {"SLURM_PROCID", kStepTasks, "SLURM_LOCALID", nullptr},
 };
 // What one job's ranks have in common, and other jobs on the machine have not.
 constexpr const char* kJobIds[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID"};
 
 std::optional<int> number(const Environment& environment, const char* name) {
-  const char* text = environment(name);
+  const char* text = name == nullptr ? nullptr : environment(name);
   if (text == nullptr || *text == '\0') return {};
   int value = -1;
   const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
@@ -66,13 +68,10 @@ std::string secret_from(const Environment& environment) {
   return secret;
 }
 
-Address address_from(const Environment& environment, const Rendezvous& r) {
+Address address_from(const Environment& environment, const Rendezvous& r, bool step) {
   Address address{text(environment, "MASTER_ADDR"), 0};
-  if (address.host.empty() && r.source == "SLURM_PROCID") {
-    const std::string step = text(environment, "SLURM_STEP_NODELIST");
-    address.host = first_host(step.empty() ? text(environment, "SLURM_JOB_NODELIST") : step);
-  }
   if (address.host.empty() && r.size == r.local_size) address.host = "127.0.0.1";
+  if (address.host.empty() && step) address.host = first_host(text(environment, "SLURM_STEP_NODELIST"));
   CHECK(!address.host.empty(), "rendezvous: the job's ", r.size,
         " ranks are on several machines; set MASTER_ADDR to an address of rank 0's machine, on all of them");
   const auto port = number(environment, "MASTER_PORT");
@@ -93,23 +92,29 @@ std::string first_host(const std::string& node_list) {
 
 Rendezvous rendezvous_from(const Environment& environment) {
   Rendezvous r;
+  bool step = false;
   for (const Starter& starter : kStarters) {
     const auto rank = number(environment, starter.rank);
-    if (!rank) continue;
+    if (!rank || (starter.size == kStepTasks && !number(environment, kStepTasks))) continue;
     const auto size = number(environment, starter.size);
     CHECK(size && *size > 0, "rendezvous: ", starter.rank, " is set, but ", starter.size, " is not");
     CHECK(*rank < *size, "rendezvous: ", starter.rank, "=", *rank, " does not exist with ", starter.size, "=", *size);
     r.source = starter.rank;
     r.rank = *rank;
     r.size = *size;
-    // Slurm gives "4(x2)" as tasks per node, and others may give nothing: then all ranks are taken to be local.
-    r.local_rank = number(environment, starter.local_rank).value_or(*rank);
-    r.local_size = (starter.local_size ? number(environment, starter.local_size) : std::nullopt).value_or(*size);
+    // Who does not tell has all ranks here, or they are the tasks of a Slurm step (srun --mpi=pmi2 sets PMI_RANK). An
+    // mpirun, which starts its daemons as tasks of a step, does tell.
+    const auto local_size = number(environment, starter.local_size);
+    step = !local_size && number(environment, kStepTasks) == size;
+    const int nodes = step ? std::max(1, number(environment, "SLURM_STEP_NUM_NODES").value_or(1)) : 1;
+    const int local_rank = step ? number(environment, "SLURM_LOCALID").value_or(*rank) : *rank;
+    r.local_rank = number(environment, starter.local_rank).value_or(local_rank);
+    r.local_size = local_size.value_or((*size + nodes - 1) / nodes);
     break;
   }
   if (r.size == 1) return r;
   r.secret = secret_from(environment);
-  r.address = address_from(environment, r);
+  r.address = address_from(environment, r, step);
   return r;
 }
 
@@ -124,7 +129,20 @@ std::chrono::milliseconds default_timeout() {
 }
 
 Rendezvous rendezvous_from_environment() {
-  return rendezvous_from([](const char* name) { return std::getenv(name); });
+  Rendezvous r = rendezvous_from([](const char* name) { return std::getenv(name); });
+  if (r.local_size != r.size) check_reachable(r.address.host);
+  return r;
+}
+
+void check_reachable(const std::string& host) {
+  bool loopback = false;
+  try {
+    loopback = host != "localhost" && !is_numeric(host) && is_loopback(host);
+  } catch (const DistributedError&) {  // the name is not known yet
+  }
+  CHECK_AS(EnvironmentError, !loopback, "rendezvous: on this machine '", host,
+           "' is a loopback address (see /etc/hosts), where no other machine reaches it; give MASTER_ADDR or "
+           "--master-addr one of the addresses that `hostname -I` prints");
 }
 
 }  // namespace ringgrad

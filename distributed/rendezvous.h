@@ -4,8 +4,9 @@
 //   torchrun, ringgrad launch   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
 //   mpirun (Open MPI)           OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}
 //   mpirun (MPICH, Intel MPI)   PMI_{RANK,SIZE} MPI_LOCAL{RANKID,NRANKS}
-//   srun (Slurm)                SLURM_{PROCID,NTASKS,LOCALID}
-// Nothing set: one rank, which meets nobody. MPI is never linked for this.
+//   srun (Slurm)                SLURM_{PROCID,STEP_NUM_TASKS,LOCALID}
+// Nothing set: one rank, which meets nobody; as in a batch script of Slurm, which has a SLURM_PROCID but is no step.
+// MPI is never linked for this.
 #pragma once
 
 #include <chrono>
@@ -32,11 +33,15 @@ using Environment = std::function<const char*(const char* name)>;  // getenv
 
 // Throws Error for values that make no sense, DistributedError for a secret file that others can read.
 //
-// MASTER_ADDR defaults to loopback when all ranks are on this machine, and to Slurm's first node; MASTER_PORT to a
-// number derived from the starter's job id. Under torchrun, whose own store may occupy MASTER_PORT, it is the port
+// MASTER_ADDR defaults to loopback when all ranks are on this machine, and to a Slurm step's first node; MASTER_PORT to
+// a number derived from the starter's job id. Under torchrun, whose own store may occupy MASTER_PORT, it is the port
 // after it.
 Rendezvous rendezvous_from(const Environment& environment);
 Rendezvous rendezvous_from_environment();
+
+// Throws EnvironmentError when `host`, where ranks of several machines are to meet, is a name that leads back to this
+// machine alone: Debian gives a machine's own name the address 127.0.1.1. "localhost" and numbers are taken as meant.
+void check_reachable(const std::string& host);
 
 // The first host of a Slurm node list: "node[03-05,9],gpu1" -> "node03".
 std::string first_host(const std::string& node_list);

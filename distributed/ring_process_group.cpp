@@ -194,6 +194,17 @@ Frame RingProcessGroup::frame_of(const Collective& c) {
   return frame;
 }
 
+// "; this group's ranks 0, 1 are the job's 4, 5"
+std::string RingProcessGroup::words_on_ranks() const {
+  if (options_.job_ranks.empty()) return "";
+  std::string own, jobs;
+  for (int r = 0; r < size(); ++r) {
+    own += str(r == 0 ? "" : ", ", r);
+    jobs += str(r == 0 ? "" : ", ", options_.job_ranks[r]);
+  }
+  return str("; this group's ranks ", own, " are the job's ", jobs);
+}
+
 template <class Body>
 void RingProcessGroup::execute(const Collective& collective, Body body) {
   if (failure_) throw_failure(*failure_);
@@ -207,9 +218,9 @@ void RingProcessGroup::execute(const Collective& collective, Body body) {
     const auto& about = collective.options.about;
     Failure failure = failure_of(std::current_exception());
     transport_->abort(failure);
-    failure.text = str(describe(frame), about ? str(" (", *about, ")") : "", ": ", failure.text);
+    failure.text = str(describe(frame), about ? str(" (", *about, ")") : "", ": ", failure.text, words_on_ranks());
     failure_ = failure;
-    const bool noticed = dynamic_cast<const DistributedError*>(&error) != nullptr;
+    const bool noticed = is_noticed(error);
     report_failure(failure, noticed);
     if (!noticed) throw;
     throw_failure(failure);

@@ -35,6 +35,7 @@ class RingProcessGroup final : public ProcessGroup {
   void execute(const Collective& collective, Body body);
   void run(const Collective& collective, const Frame& frame);
   Frame frame_of(const Collective& collective);
+  std::string words_on_ranks() const;
   void serve();
   void listen();
   void wake();

@@ -53,6 +53,9 @@ std::shared_ptr<ProcessGroup> RingProcessGroup::split(int color, int key) {
       connect_ranks(static_cast<int>(me), static_cast<int>(members.size()), options_.connect, exchange);
   RingOptions options = options_;
   options.job = connected.job;
+  options.job_ranks.clear();
+  for (const int member : members)
+    options.job_ranks.push_back(options_.job_ranks.empty() ? member : options_.job_ranks[member]);
   return std::make_shared<RingProcessGroup>(std::move(connected.transport), options);
 }
 

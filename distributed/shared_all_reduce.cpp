@@ -51,14 +51,19 @@ SharedAllReduce::Place SharedAllReduce::find(const void* x, size_t bytes) const 
   return {};
 }
 
-// Where `rank` has its buffer, after everybody has entered.
-std::byte* SharedAllReduce::address(int rank) const {
+// Where `rank` has its buffer of so many bytes, after everybody has entered.
+std::byte* SharedAllReduce::address(int rank, size_t bytes) const {
   const Board& board = domain_.board(rank);
   const uint64_t id = board.segment.load(std::memory_order_relaxed),
                  offset = board.offset.load(std::memory_order_relaxed);
   std::lock_guard lock(segments_->mutex);
-  for (const SharedSegment& segment : segments_->list)
-    if (segment.id == id) return segment.parts[rank]->data() + offset;
+  for (const SharedSegment& segment : segments_->list) {
+    if (segment.id != id) continue;
+    const SharedMemory& part = *segment.parts[rank];
+    CHECK_AS(OutOfStepError, bytes <= part.size() && offset <= part.size() - bytes, "all_reduce: rank ", rank,
+             " says its ", bytes, " bytes begin at byte ", offset, " of a shared segment of ", part.size());
+    return part.data() + offset;
+  }
   throw OutOfStepError(
       str("all_reduce: rank ", rank, " uses shared segment ", id, ", which rank ", rank_, " has released already"));
 }
@@ -119,7 +124,7 @@ void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string>
 
 void SharedAllReduce::reduce_in_place(size_t count, const ReduceFunctions& reduction) {
   std::vector<void*> buffers(static_cast<size_t>(size_));
-  for (int r = 0; r < size_; ++r) buffers[r] = address(r);
+  for (int r = 0; r < size_; ++r) buffers[r] = address(r, count * reduction.item_bytes);
   const auto [begin, end] = slice_of(count, size_, rank_, reduction.item_bytes);
   reduction.reduce_all(buffers.data(), size_, buffers.data(), size_, begin, end);
   meet();

@@ -40,7 +40,7 @@ class SharedAllReduce {
   };
 
   Place find(const void* x, size_t bytes) const;
-  std::byte* address(int rank) const;
+  std::byte* address(int rank, size_t bytes) const;
   std::byte* staging(int rank) const;
   void everybody_entered();
   void meet();

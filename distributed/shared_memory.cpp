@@ -33,9 +33,6 @@ struct stat status_of(int descriptor) {
 
 }  // namespace
 
-SharedMemory::SharedMemory(FileDescriptor descriptor, std::byte* data, size_t size)
-    : descriptor_(std::move(descriptor)), data_(data), size_(size) {}
-
 SharedMemory::~SharedMemory() { munmap(data_, size_); }
 
 std::shared_ptr<SharedMemory> SharedMemory::create(size_t bytes) {
@@ -45,7 +42,9 @@ std::shared_ptr<SharedMemory> SharedMemory::create(size_t bytes) {
   CHECK_AS(OutOfMemoryError, ftruncate(file.get(), static_cast<off_t>(bytes)) == 0, "shared memory: ", bytes,
            " bytes for ranks of one machine: ", std::strerror(errno));
   CHECK_AS(DistributedError, fcntl(file.get(), F_ADD_SEALS, kSeals) == 0, "shared memory: ", std::strerror(errno));
-  return map(std::move(file), bytes);
+  auto memory = map(file, bytes);
+  memory->descriptor_ = std::move(file);
+  return memory;
 }
 
 std::shared_ptr<SharedMemory> SharedMemory::open(FileDescriptor descriptor) {
@@ -53,10 +52,10 @@ std::shared_ptr<SharedMemory> SharedMemory::open(FileDescriptor descriptor) {
   CHECK_AS(DistributedError, seals >= 0 && (seals & kSeals) == kSeals,
            "shared memory: a rank sent a file that is not sealed shared memory");
   const auto bytes = static_cast<size_t>(status_of(descriptor.get()).st_size);
-  return map(std::move(descriptor), bytes);
+  return map(descriptor, bytes);
 }
 
-std::shared_ptr<SharedMemory> SharedMemory::map(FileDescriptor descriptor, size_t bytes) {
+std::shared_ptr<SharedMemory> SharedMemory::map(const FileDescriptor& descriptor, size_t bytes) {
   MappedFiles& files = mapped_files();
   std::lock_guard lock(files.mutex);
   std::erase_if(files.by_inode, [](const auto& entry) { return entry.second.expired(); });
@@ -66,7 +65,7 @@ std::shared_ptr<SharedMemory> SharedMemory::map(FileDescriptor descriptor, size_
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
   CHECK_AS(OutOfMemoryError, data != MAP_FAILED, "shared memory: mapping ", bytes, " bytes: ", std::strerror(errno));
   madvise(data, bytes, MADV_HUGEPAGE);  // a wish: many systems keep shared memory in small pages
-  std::shared_ptr<SharedMemory> result(new SharedMemory(std::move(descriptor), static_cast<std::byte*>(data), bytes));
+  std::shared_ptr<SharedMemory> result(new SharedMemory(static_cast<std::byte*>(data), bytes));
   known = result;
   return result;
 }

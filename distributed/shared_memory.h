@@ -24,11 +24,13 @@ class SharedMemory {
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
+  // Of memory that was created here, until close_descriptor(), when all who are to open it have it; else none.
   int descriptor() const { return descriptor_.get(); }
+  void close_descriptor() { descriptor_.reset(); }
 
  private:
-  SharedMemory(FileDescriptor descriptor, std::byte* data, size_t size);
-  static std::shared_ptr<SharedMemory> map(FileDescriptor descriptor, size_t bytes);
+  SharedMemory(std::byte* data, size_t size) : data_(data), size_(size) {}
+  static std::shared_ptr<SharedMemory> map(const FileDescriptor& descriptor, size_t bytes);
 
   FileDescriptor descriptor_;
   std::byte* data_;

@@ -1,5 +1,6 @@
 #include "distributed/socket.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -19,17 +20,22 @@ namespace ringgrad {
 namespace {
 
 constexpr int kBacklog = 128;
-constexpr std::chrono::milliseconds kRetry{1};  // while the listener is not there yet
+// While the listener is not there yet, or its name is not known yet, as those of Kubernetes' pods are late.
+constexpr std::chrono::milliseconds kRetry{1}, kRetryName{50};
+constexpr std::chrono::milliseconds kNextAddress{2000};  // of a host that has several, one of which leads nowhere
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-Addresses resolve(const Address& address) {
+Addresses resolve(const Address& address, Deadline deadline = {}) {
   addrinfo hints{}, *result = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
-  const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &result);
-  CHECK_AS(DistributedError, error == 0, "cannot find host '", address.host, "': ", gai_strerror(error));
-  return {result, freeaddrinfo};
+  for (;;) {
+    const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &result);
+    if (error == 0) return {result, freeaddrinfo};
+    CHECK_AS(DistributedError, !deadline.passed(), "cannot find host '", address.host, "': ", gai_strerror(error));
+    std::this_thread::sleep_for(kRetryName);
+  }
 }
 
 FileDescriptor new_socket(int family) {
@@ -83,6 +89,10 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
   const std::string what = str("cannot listen on ", to_string(address), ": ");
   if (reason == EADDRINUSE)
     throw AddressInUseError(str(what, "the port is taken by ", port_owner(address.port), "; choose another one"));
+  if (reason == EADDRNOTAVAIL)
+    throw DistributedError(str(what,
+                               "this machine does not have that address. MASTER_ADDR (--master-addr) is rank 0's, ",
+                               "which starts there (--node-rank 0)"));
   throw DistributedError(what + std::strerror(reason));
 }
 
@@ -136,6 +146,11 @@ Address local_address(const FileDescriptor& socket) {
   return {host, static_cast<uint16_t>(std::stoi(port))};
 }
 
+bool is_numeric(const std::string& host) {
+  in6_addr address;  // room for either
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
 bool is_loopback(const std::string& host) {
   const Addresses found = resolve({host, 0});
   for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next) {
@@ -151,27 +166,33 @@ bool is_loopback(const std::string& host) {
 }
 
 // Connecting a datagram socket sends nothing, and chooses the route.
-std::string address_towards(const std::string& host) {
-  const Addresses found = resolve({host, 9});
-  const FileDescriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  CHECK_AS(DistributedError, connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0, "no way to host ", host,
-           ": ", std::strerror(errno));
-  return local_address(socket).host;
+std::string address_towards(const std::string& host, Deadline deadline) {
+  const Addresses found = resolve({host, 9}, deadline);
+  for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next) {
+    const FileDescriptor socket(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (connect(socket.get(), a->ai_addr, a->ai_addrlen) == 0) return local_address(socket).host;
+  }
+  throw DistributedError(str("no way to host ", host, ": ", std::strerror(errno)));
 }
 
 FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused refused) {
-  const Addresses found = resolve(address);
+  const bool numeric = is_numeric(address.host);
   for (;;) {
-    FileDescriptor socket = new_socket(found->ai_family);
-    const int error = try_connect(socket, found->ai_addr, found->ai_addrlen, deadline);
-    if (error == 0 && !connected_with_itself(socket)) {
-      prepare(socket);
-      return socket;
+    const Addresses found = resolve(address, deadline);
+    int error = 0;
+    for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next) {
+      FileDescriptor socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const auto patience = a->ai_next ? deadline.but_at_most(kNextAddress) : deadline;
+      error = socket ? try_connect(socket, a->ai_addr, a->ai_addrlen, patience) : errno;
+      if (error == 0 && !connected_with_itself(socket)) {
+        prepare(socket);
+        return socket;
+      }
     }
     CHECK_AS(DistributedError, refused == IfRefused::TryAgain || error != ECONNREFUSED, "nobody listens any more at ",
              to_string(address));
     CHECK_AS(TimeoutError, !deadline.passed(), "nobody answers at ", to_string(address), ": ", std::strerror(error));
-    std::this_thread::sleep_for(kRetry);
+    std::this_thread::sleep_for(numeric ? kRetry : kRetryName);
   }
 }
 

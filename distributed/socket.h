@@ -29,12 +29,14 @@ FileDescriptor listen_tcp(const Address& address);
 FileDescriptor bind_tcp(const Address& address);
 // The address to which a socket is bound, numeric.
 Address local_address(const FileDescriptor& socket);
+bool is_numeric(const std::string& host);
 bool is_loopback(const std::string& host);
-// This machine's own address on the way to `host`, numeric.
-std::string address_towards(const std::string& host);
+// This machine's own address on the way to `host`, numeric. Tries again until the deadline while the name is not known.
+std::string address_towards(const std::string& host, Deadline deadline);
 
-// Connects; tries again while nobody listens yet, unless somebody is known to have listened before: `Fail`. Throws
-// TimeoutError at the deadline, DistributedError when it fails, naming the address and the cause.
+// Connects, to the first of the host's addresses that answers; tries again while nobody listens yet, unless somebody is
+// known to have listened before (`Fail`), or while the name is not known. Throws TimeoutError at the deadline,
+// DistributedError when it fails, naming the address and the cause.
 enum class IfRefused { TryAgain, Fail };
 FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused refused = IfRefused::TryAgain);
 

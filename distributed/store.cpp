@@ -56,16 +56,16 @@ std::vector<std::string> parse_values(const std::string& text, int size) {
   return values;
 }
 
-void reply(const FileDescriptor& socket, uint32_t failed, const std::string& text, Deadline deadline) {
+void reply(const FileDescriptor& socket, uint32_t failed, const std::string& text, const std::string& peer) {
   const ReplyHeader header{failed, static_cast<uint32_t>(text.size())};
   std::string message(reinterpret_cast<const char*>(&header), sizeof header);
   message += text;
-  write_all(socket, std::as_bytes(std::span(message)), deadline, "a rank at the rendezvous");
+  write_all(socket, std::as_bytes(std::span(message)), Deadline::after(kGrace), peer.c_str());
 }
 
 void refuse(const FileDescriptor& socket, const Failure& failure) {
   try {
-    reply(socket, 1 + static_cast<uint32_t>(failure.kind), failure.text, Deadline::after(kGrace));
+    reply(socket, 1 + static_cast<uint32_t>(failure.kind), failure.text, "a rank at the rendezvous");
   } catch (const DistributedError&) {  // it has gone: nobody to tell
   }
 }
@@ -81,7 +81,7 @@ class Host {
   std::vector<std::string> run() {
     std::vector<FileDescriptor> listeners;
     listeners.push_back(listen_tcp(options_.address));
-    Gate gate(std::move(listeners), options_.secret);
+    Gate gate(std::move(listeners), options_.secret, size_);
     try {
       while (joined_ < size_) {
         if (auto guest = gate.next(Deadline::after(kLookAround)))
@@ -90,17 +90,13 @@ class Host {
           throw_failure({FailureKind::TimedOut, missing()});
         check_alive();
       }
+      return answer();
     } catch (...) {
       const Failure failure = failure_of(std::current_exception());
       for (int r = 1; r < size_; ++r)
         if (places_[r]) refuse(places_[r]->socket, failure);
       throw;
     }
-    std::vector<std::string> values;
-    for (const auto& place : places_) values.push_back(place->value);
-    const std::string text = reply_text(values);
-    for (int r = 1; r < size_; ++r) reply(places_[r]->socket, 0, text, Deadline::after(kGrace));
-    return values;
   }
 
  private:
@@ -108,6 +104,15 @@ class Host {
     FileDescriptor socket;
     std::string who, value;
   };
+
+  std::vector<std::string> answer() {
+    std::vector<std::string> values;
+    for (const auto& place : places_) values.push_back(place->value);
+    const std::string text = reply_text(values);
+    for (int r = 1; r < size_; ++r)
+      reply(places_[r]->socket, 0, text, str("rank ", r, " (", places_[r]->who, ") at the rendezvous"));
+    return values;
+  }
 
   void admit(Guest guest) {
     const int rank = guest.claims.rank;

@@ -18,6 +18,7 @@
 #include "distributed/job_status.h"
 #include "distributed/lifeline.h"
 #include "distributed/rank_output.h"
+#include "distributed/rendezvous.h"
 #include "distributed/socket.h"
 
 namespace ringgrad {
@@ -30,13 +31,31 @@ constexpr std::chrono::milliseconds kLookAround{1000};  // between looks at what
 // After the first failure the others get the time to find out themselves, and to say what it kept them from.
 constexpr std::chrono::milliseconds kLastWords{400}, kUntilKill{800}, kSameOrder{500};
 
+// What a signal does to this process, while this lives.
+class Disposition {
+ public:
+  Disposition(int signal, void (*handler)(int)) : signal_(signal) {
+    struct sigaction action {};
+    action.sa_handler = handler;
+    sigaction(signal_, &action, &before_);
+  }
+  ~Disposition() { sigaction(signal_, &before_, nullptr); }
+
+ private:
+  int signal_;
+  struct sigaction before_;
+};
+
 // Signals come as something to read, next to everything else that may happen.
 class SignalQueue {
  public:
   SignalQueue() {
     sigset_t signals;
     sigemptyset(&signals);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&signals, signal);
+    struct sigaction hangup {};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);  // nohup ignores it, which blocking would undo
     pthread_sigmask(SIG_BLOCK, &signals, &before_);
     queue_ = FileDescriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     CHECK_AS(IoError, queue_, "launch: signalfd: ", std::strerror(errno));
@@ -50,6 +69,8 @@ class SignalQueue {
   }
 
  private:
+  const Disposition children_{SIGCHLD, SIG_DFL};  // where it is ignored, the kernel forgets how children have ended
+  const Disposition readers_{SIGPIPE, SIG_IGN};   // what nobody reads any more is dropped: rank_output.h
   sigset_t before_;
   FileDescriptor queue_;
 };
@@ -201,8 +222,12 @@ class Supervisor {
 
   void look_at(Rank& rank) {
     int status = 0;
-    while (!rank.ended && waitpid(rank.child.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) == rank.child.pid) {
-      if (WIFSTOPPED(status))
+    while (!rank.ended) {
+      const pid_t changed = waitpid(rank.child.pid, &status, WNOHANG | WUNTRACED | WCONTINUED);
+      if (changed == 0) return;
+      if (changed < 0)  // somebody else in this process has waited for it, and knows how it ended
+        ended(rank, W_EXITCODE(1, 0));
+      else if (WIFSTOPPED(status))
         note(rank, str("is stopped (", strsignal(WSTOPSIG(status)), "); the others wait for it"));
       else if (WIFCONTINUED(status))
         note(rank, "goes on");
@@ -266,6 +291,8 @@ JobResult supervise(const SupervisorOptions& options) {
   CHECK(!options.command.empty(), "launch: no program to run");
   CHECK(options.num_machines == 1 || options.port != 0, "launch: a job on ", options.num_machines,
         " machines needs an address and a port on which they meet");
+  if (options.num_machines > 1) check_reachable(options.host);
+  raise_descriptor_limit();
   return Supervisor(options).run();
 }
 

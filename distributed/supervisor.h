@@ -14,7 +14,7 @@ struct SupervisorOptions {
   int num_machines = 1;
   int machine_rank = 0;
   std::string host = "127.0.0.1";  // MASTER_ADDR
-  int port = 0;                    // MASTER_PORT, below 65536; 0: a free one (one machine only)
+  int port = 0;                    // MASTER_PORT, below 65535; 0: a free one (one machine only)
   std::string secret;              // empty: RINGGRAD_SECRET(_FILE) where it is set, else a new one
   std::string log_directory;       // empty: no logs; else rankN.log of every rank
 };
@@ -27,9 +27,9 @@ struct JobResult {
 };
 
 // Runs the job and returns when every rank of this machine has ended. Rank 0 writes to this process's output directly
-// (through a pipe where there are logs); other ranks' lines begin with "[rank 1] ". SIGINT, SIGTERM and SIGHUP are
-// passed on to the ranks, a second one kills them. Output that nobody reads holds up the ranks, not the supervisor. A
-// rank that is stopped, or has waited for others for 5 s, is noted on stderr.
+// (through a pipe where there are logs); other ranks' lines begin with "[rank 1] ". SIGINT, SIGTERM and SIGHUP (unless
+// it is ignored, as by nohup) are passed on to the ranks, a second one kills them. Output that nobody reads holds up
+// the ranks, not the supervisor. A rank that is stopped, or has waited for others for 5 s, is noted on stderr.
 //
 // Ranks get torchrun's environment (rendezvous.h), and one share of the cores each (RINGGRAD_THREADS, OMP_NUM_THREADS)
 // unless that is set. Throws AddressInUseError when the port is taken, IoError when the program cannot be executed,

@@ -120,6 +120,15 @@ TEST_CASE("what is not there or does not fit is refused", "[data_parallel][quick
   require_error<ShapeError>("expected a batch of at least one", [&] { model(zeros({0, 6})); });
 }
 
+TEST_CASE("a module on several devices is none for DistributedDataParallel", "[data_parallel][quick][threads]") {
+  const auto errors = errors_of_ranks(ring_groups(1), [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    net->last.to("cpu:1");
+    DistributedDataParallel(*net, group);
+  });
+  require_contains(errors[0], "first.weight is on cpu:0, last.weight on cpu:1; move the module to one device");
+}
+
 TEST_CASE("only the first replica's running statistics are kept", "[data_parallel][quick][threads]") {
   Normed net;
   DataParallel model(

@@ -209,6 +209,34 @@ TEST_CASE("a backward that failed leaves the wrapper usable", "[ddp][quick][thre
   for (const std::string& error : errors) CHECK(error == "");
 }
 
+TEST_CASE("what a failed backward has launched does not reach the next one's gradients", "[ddp][quick][threads]") {
+  struct Boom {};
+  const auto errors = errors_of(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32), alone = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
+    backward(ddp, group);
+    {
+      const auto boom = register_post_accumulate_grad_hook(net->first.bias, [](const Tensor&) { throw Boom(); });
+      if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const auto [x, target] = samples({6}, 3, DType::Float32, 8, group.rank() == 0 ? 24 : 12);
+      try {
+        cross_entropy(ddp(x), target).backward();
+      } catch (const Boom&) {
+      }
+    }
+    ddp.zero_grad();
+    backward(ddp, group);
+    const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8);
+    cross_entropy((*alone)(x), target).backward();
+    for (const auto& [name, parameter] : alone->named_parameters())
+      for (const auto& [own_name, own] : net->named_parameters())
+        must(own_name != name ||
+                 relative_difference(to_vector<double>(own.grad()), to_vector<double>(parameter.grad())) < 1e-5,
+             "the gradient of " + name);
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
 TEST_CASE("a wrapper's state_dict has the module's names", "[ddp][quick][threads]") {
   run_ddp_ranks(1, [](ProcessGroup& group) {
     const auto net = make_net<SmallCnn>(3, DType::Float32);

@@ -72,6 +72,13 @@ int rank_main() {
       return 0;
     }
     if (scenario == "same code") return 4;
+    if (scenario == "talks late") {
+      leave_pid(rank);
+      if (rank == 0) return 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      for (int i = 0; i < 100; ++i) std::cout << "is anybody there?" << std::endl;
+      return 0;
+    }
     if (scenario == "one code") return rank == 1 ? 4 : 0;
     if (scenario == "until interrupted") {
       signal(SIGINT, [](int) { _exit(130); });
@@ -268,6 +275,14 @@ TEST_CASE("the job ends with the first cause's own exit code", "[launch][quick][
   REQUIRE(contains(disk.report, ": no space left\n"));
 }
 
+TEST_CASE("how a rank ends is known where SIGCHLD is ignored", "[launch][quick][threads]") {
+  const Directory directory;
+  signal(SIGCHLD, SIG_IGN);
+  const JobResult result = supervise(job("same code", 2, directory));
+  REQUIRE(signal(SIGCHLD, SIG_DFL) == SIG_IGN);
+  REQUIRE(result.exit_code == 4);
+}
+
 TEST_CASE("no rank outlives a launcher that is killed", "[launch][quick][threads]") {
   const Directory directory;
   const std::string scenario = GENERATE("ignores signals", "hangs behind a script");
@@ -335,6 +350,14 @@ TEST_CASE("ranks that flood their output do not make the launcher deaf", "[launc
   for (const pid_t rank : ranks) REQUIRE(is_gone(rank));
 }
 
+TEST_CASE("a reader who has gone costs the output, not the job", "[launch][quick][threads]") {
+  const Directory directory;
+  ChildProcess launcher = start_launcher("talks late", 2, directory);
+  (void)await_pid(1, directory);
+  launcher.output.reset();
+  REQUIRE(exit_code_of(launcher) == 0);
+}
+
 TEST_CASE("a program that does not exist is named", "[launch][quick][threads]") {
   const Directory directory;
   SupervisorOptions options = job("", 2, directory);
@@ -370,5 +393,11 @@ TEST_CASE("launch refuses what cannot be", "[launch][quick][threads]") {
   const auto nothing = [] {};
   REQUIRE_THROWS_AS(launch(nothing, {.num_processes = 2, .num_machines = 2}), Error);
   REQUIRE_THROWS_AS(launch(nothing, {.num_processes = 2, .dist_url = "udp://x:1"}), Error);
-  REQUIRE_THROWS_AS(launch(nothing, {.num_processes = 2, .dist_url = "tcp://x:port"}), Error);
+  for (const char* url : {"tcp://x:port", "tcp://x:12a", "tcp://x:65535", "tcp://:1", "tcp://::1:29400", "tcp://x:"})
+    try {
+      launch(nothing, {.num_processes = 2, .dist_url = url});
+      FAIL(url);
+    } catch (const Error& error) {
+      REQUIRE(contains(error.what(), "expected auto"));
+    }
 }

@@ -53,9 +53,9 @@ class ProgramCase(unittest.TestCase):
         self.assertEqual(done.returncode, code, f"{words}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}")
         return done
 
-    def start(self, *words):
+    def start(self, *words, **options):
         return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir,
-                                env={**os.environ, "RINGGRAD_DATA_DIR": self.shared})
+                                env={**os.environ, "RINGGRAD_DATA_DIR": self.shared}, **options)
 
     def wait_for(self, path):
         deadline = time.time() + 60

@@ -165,6 +165,17 @@ class SeveralRanks(DigitsCase):
         self.assertEqual(child.returncode, 130, err)
         self.assertIn("--resume run", out + err)
 
+    def test_nohup(self):
+        for ranks in ("1", "2"):
+            child = self.start("train", "--batch", "32", "--ranks", ranks, "--save-every", "5", "--max-steps", "40", "--out", ranks,
+                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+            self.wait_for(ranks + "/checkpoint.safetensors")
+            children = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+            for pid in (child.pid, *map(int, children)):
+                os.kill(pid, signal.SIGHUP)
+            out, err = child.communicate(timeout=60)
+            self.assertEqual(child.returncode, 0, err)
+
     def test_a_launcher_starts_training_unchanged(self):
         done = self.run_program("launch", "-n", "3", "--", str(PROGRAM), "train", "--batch", "96", "--max-steps", "4",
                                 "--out", "run")
@@ -211,8 +222,9 @@ class SeveralRanks(DigitsCase):
     def test_launch_refuses_what_cannot_be(self):
         self.run_program("launch", "--", "true", code=2)
         self.run_program("launch", "-n", "2", "--nnodes", "2", "--node-rank", "2", "--", "true", code=2)
-        self.assertIn("RINGGRAD_SECRET", self.run_program("launch", "-n", "2", "--nnodes", "2", "--master-port", "29400",
-                                                          "--", "true", code=2).stderr)
+        machines = ["launch", "-n", "2", "--nnodes", "2", "--master-port", "29400"]
+        self.assertIn("need --master-addr", self.run_program(*machines, "--", "true", code=2).stderr)
+        self.assertIn("RINGGRAD_SECRET", self.run_program(*machines, "--master-addr", "node1", "--", "true", code=2).stderr)
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
             error = self.run_program("launch", "-n", "2", "--master-port", port, "--", "true", code=3).stderr

@@ -7,9 +7,12 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 
+#include "core/environment.h"
 #include "core/factory.h"
 #include "distributed/connect.h"
+#include "distributed/handshake.h"
 #include "distributed/ring_process_group.h"
 #include "distributed/store.h"
 #include "tests/catch.h"
@@ -101,13 +104,33 @@ TEST_CASE("ranks of every starter", "[rendezvous][quick][threads]") {
   REQUIRE((r.rank == 0 && r.size == 3 && r.source == "PMI_RANK"));
 
   r = from({{"SLURM_PROCID", "5"},
-            {"SLURM_NTASKS", "8"},
+            {"SLURM_STEP_NUM_TASKS", "8"},
+            {"SLURM_STEP_NUM_NODES", "2"},
             {"SLURM_LOCALID", "1"},
-            {"SLURM_NTASKS_PER_NODE", "4(x2)"},
-            {"SLURM_JOB_NODELIST", "node[03-04]"},
+            {"SLURM_STEP_NODELIST", "node[03-04]"},
+            {"SLURM_JOB_NODELIST", "node[01-09]"},
             {"SLURM_JOB_ID", "77"}});
-  REQUIRE((r.rank == 5 && r.size == 8 && r.local_rank == 1 && r.source == "SLURM_PROCID"));
+  REQUIRE((r.rank == 5 && r.size == 8 && r.local_rank == 1 && r.local_size == 4 && r.source == "SLURM_PROCID"));
   REQUIRE(r.address.host == "node03");
+
+  r = from({{"PMI_RANK", "2"},  // srun --mpi=pmi2
+            {"PMI_SIZE", "3"},
+            {"SLURM_PROCID", "2"},
+            {"SLURM_STEP_NUM_TASKS", "3"},
+            {"SLURM_STEP_NUM_NODES", "2"},
+            {"SLURM_LOCALID", "0"},
+            {"SLURM_STEP_NODELIST", "gpu[7,9]"}});
+  REQUIRE((r.rank == 2 && r.size == 3 && r.local_rank == 0 && r.local_size == 2 && r.source == "PMI_RANK"));
+  REQUIRE(r.address.host == "gpu7");
+
+  r = from({{"SLURM_PROCID", "0"},  // one node: the ranks need no name, nor a secret
+            {"SLURM_STEP_NUM_TASKS", "2"},
+            {"SLURM_STEP_NUM_NODES", "1"},
+            {"SLURM_STEP_NODELIST", "gpu7"}});
+  REQUIRE((r.local_size == 2 && r.address.host == "127.0.0.1"));
+
+  r = from({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_NODELIST", "node[03-04]"}});  // a batch script
+  REQUIRE((r.size == 1 && r.source.empty()));
 }
 
 TEST_CASE("torchrun's own store keeps its port", "[rendezvous][quick][threads]") {
@@ -162,6 +185,11 @@ TEST_CASE("a secret file is for its owner alone", "[rendezvous][quick][threads]"
   std::filesystem::remove_all(directory);
 }
 
+TEST_CASE("several machines do not meet at a name for this machine alone", "[rendezvous][quick][threads]") {
+  for (const char* meant : {"localhost", "127.0.0.1", "::1", "192.0.2.1"}) check_reachable(meant);
+  REQUIRE_THROWS_AS(check_reachable("LOCALHOST"), EnvironmentError);  // known, too, and not the word for it
+}
+
 TEST_CASE("ranks connect by shared memory and by TCP", "[rendezvous][quick][threads]") {
   const std::string channel = GENERATE("auto", "shm", "tcp");
   const int size = GENERATE(1, 2, 5);
@@ -191,6 +219,49 @@ TEST_CASE("groups split by color and are ordered by key", "[rendezvous][quick][t
     group.all_reduce(y).wait();
     must(y.data<float>()[0] == 10, "sum in the whole");
   });
+}
+
+TEST_CASE("errors of a group that was split off tell its ranks in the job", "[rendezvous][quick][threads]") {
+  run_connected(4, "auto", [](ProcessGroup& group) {
+    const auto pair = group.split(group.rank() / 2), reversed = pair->split(0, -pair->rank());
+    reversed->barrier().wait();
+    if (group.rank() == 3) reversed->abort("of a reason");
+    try {
+      reversed->barrier().wait();
+      must(group.rank() < 2, "the barrier of a group that was given up");
+    } catch (const DistributedError& error) {
+      must(group.rank() >= 2 && contains(error.what(), "of a reason; this group's ranks 0, 1 are the job's 3, 2"),
+           error.what());
+    }
+  });
+}
+
+TEST_CASE("a rank that dies while others connect is named, whatever it has left behind",
+          "[rendezvous][quick][threads]") {
+  ConnectOptions options;
+  options.channel = "tcp";
+  options.secret = "secret";
+  std::thread two;
+  const auto exchange = [&](const std::string& card) {  // rank 1 never connects, rank 2 soon dies
+    two = std::thread([card] {
+      std::string skipped;
+      Address zero;
+      std::istringstream(card) >> skipped >> skipped >> skipped >> zero.host >> zero.port;
+      const auto deadline = Deadline::after(std::chrono::seconds(10));
+      const FileDescriptor socket = connect_tcp(zero, deadline);
+      introduce(socket, {Purpose::Control, 2, 3, ""}, "secret", deadline, "rank 0");
+      write_all(socket, std::as_bytes(std::span("a question")), deadline, "rank 0");
+    });
+    return std::vector<std::string>(3, card);
+  };
+  std::string error;
+  try {
+    (void)connect_ranks(0, 3, options, exchange);
+  } catch (const DistributedError& e) {
+    error = e.what();
+  }
+  two.join();
+  REQUIRE(contains(error, "rank 2 died"));
 }
 
 TEST_CASE("ranks told to use different channels are named", "[rendezvous][quick][threads]") {

@@ -108,6 +108,14 @@ TEST_CASE("a rank whose rank 0 never comes names the address", "[store][quick]")
   REQUIRE(contains(results[0].error, "nobody answers at " + to_string(options.address)));
 }
 
+TEST_CASE("a name that is not known is asked for until the deadline", "[store][quick]") {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string name(64, 'x');  // one letter too long for any name server
+  const auto results = meet_all({1}, 2, options_at({name, 29400}, "a secret", 150));
+  REQUIRE(contains(results[0].error, "cannot find host '" + name));
+  REQUIRE(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(150));
+}
+
 TEST_CASE("who comes twice is told so at once, and the job goes on", "[store][quick][threads]") {
   const auto options = options_for();
   std::vector<Result> results;
@@ -151,6 +159,11 @@ TEST_CASE("a port that is taken is called so", "[store][quick]") {
   const StoreOptions options = options_at(local_address(owner), "", 100);
   const std::string error = error_of([&] { meet(0, 2, "", options); });
   REQUIRE(contains(error, str("(process ", getpid(), "); choose another one")));
+}
+
+TEST_CASE("an address of another machine is called so", "[store][quick]") {
+  const std::string error = error_of([&] { meet(0, 2, "", options_at({"192.0.2.1", 29400}, "a secret", 100)); });
+  REQUIRE(contains(error, "cannot listen on 192.0.2.1:29400: this machine does not have that address"));
 }
 
 TEST_CASE("an address that others can reach needs a secret", "[store][quick]") {
@@ -212,7 +225,7 @@ TEST_CASE("a handshake cannot be replayed", "[store][quick][threads]") {
   std::vector<FileDescriptor> listeners;
   listeners.push_back(listen_tcp({"127.0.0.1", 0}));
   const Address address = local_address(listeners[0]);
-  Gate gate(std::move(listeners), "a secret");
+  Gate gate(std::move(listeners), "a secret", 2);
   const FileDescriptor ear = listen_tcp({"127.0.0.1", 0});
   std::thread client([&] {
     const FileDescriptor socket = connect_tcp(local_address(ear), soon());
@@ -253,7 +266,7 @@ TEST_CASE("a handshake cannot be replayed", "[store][quick][threads]") {
 TEST_CASE("every flipped byte of a handshake is refused", "[store][quick][threads]") {
   std::vector<FileDescriptor> listeners;
   listeners.push_back(listen_local("ringgrad-test-" + new_secret()));
-  Gate gate(std::move(listeners), "a secret");
+  Gate gate(std::move(listeners), "a secret", 2);
   for (size_t at = 0; at < sizeof(ClientHello) + 3 + sizeof(Mac); ++at) {
     auto [ours, theirs] = local_socket_pair();
     auto [ear, mouth] = local_socket_pair();

@@ -230,9 +230,11 @@ nlohmann::json to_json(const Row& row, int ranks) {
 std::vector<int64_t> sizes(const BenchAllReduceOptions& options) {
   if (options.min_bytes == 0) return {1 << 10, 64 << 10, 1 << 20, 4 << 20, 25 << 20, 64 << 20};
   std::vector<int64_t> sizes;
-  for (uint64_t bytes = std::max<uint64_t>(options.min_bytes, 4); bytes <= options.max_bytes;
-       bytes *= static_cast<uint64_t>(options.factor))
+  const auto factor = static_cast<uint64_t>(options.factor);
+  for (uint64_t bytes = std::max<uint64_t>(options.min_bytes, 4); bytes <= options.max_bytes; bytes *= factor) {
     sizes.push_back(static_cast<int64_t>(bytes / 4 * 4));
+    if (bytes > options.max_bytes / factor) break;  // the next one might not fit into 64 bits
+  }
   return sizes;
 }
 

@@ -1,6 +1,8 @@
 // `ringgrad bench ddp`: one batch, divided by DataParallel and by DistributedDataParallel, on the same cores.
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -53,7 +55,10 @@ int run_row(const BenchDdpOptions& options) {
   return launch([&] {
     const nlohmann::json row = measure_row(options, process_group());
     const char* path = std::getenv(kFileVariable);
-    if (process_group().is_main_process() && path != nullptr) std::ofstream(path) << row;
+    if (!process_group().is_main_process() || path == nullptr) return;
+    std::ofstream file(path);
+    file << row << std::flush;
+    if (!file) throw IoError(fmt::format("bench ddp: cannot write {}: {}", path, std::strerror(errno)));
   });
 }
 

@@ -1,5 +1,6 @@
 #include "models/program/exit_code.h"
 
+#include <cstring>
 #include <new>
 
 #include <fmt/format.h>
@@ -35,7 +36,7 @@ const char* describe(int code) {
     case kInterrupted:
       return "interrupted";
     default:
-      return "unknown";
+      return code > 128 ? strsignal(code - 128) : "unknown";
   }
 }
 

@@ -19,7 +19,7 @@ enum ExitCode : int {
   kInterrupted = 130,  // Ctrl-C, after saving
 };
 
-const char* describe(int code);      // "bad data or checkpoint"
+const char* describe(int code);      // "bad data or checkpoint"; above 128, a signal: "Terminated"
 std::string failure_line(int code);  // "ringgrad: failed (exit 5: a rank died)"
 
 // A mistake on the command line; the message is printed as it is.

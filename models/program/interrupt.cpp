@@ -29,7 +29,10 @@ void on_signal(int signal) {
 void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+  for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup ignores it
 }
 
 int interrupted() { return signal_seen; }

@@ -1,6 +1,5 @@
 // `ringgrad launch`: any program on several ranks.
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 
@@ -17,7 +16,7 @@ int launch_program(const LaunchCommandOptions& options) {
   if (options.machine_rank >= options.machines)
     throw UsageError(fmt::format("launch: --node-rank {} does not exist with --nnodes {}; the first is 0",
                                  options.machine_rank, options.machines));
-  if (options.machines > 1 && options.master_port == 0)
+  if (options.machines > 1 && (options.master_address.empty() || options.master_port == 0))
     throw UsageError("launch: several machines need --master-addr and --master-port, the same on all of them");
   const bool secret = std::getenv("RINGGRAD_SECRET") != nullptr || std::getenv("RINGGRAD_SECRET_FILE") != nullptr;
   if (options.machines > 1 && !secret)
@@ -35,16 +34,14 @@ int launch_program(const LaunchCommandOptions& options) {
   job.num_processes = options.processes;
   job.num_machines = options.machines;
   job.machine_rank = options.machine_rank;
-  job.host = options.master_address;
+  if (!options.master_address.empty()) job.host = options.master_address;
   job.port = options.master_port;
   job.log_directory = options.log_directory;
   const JobResult result = supervise(job);
   std::cerr << result.report;
   // Other exit codes mean whatever the program that was started means by them.
-  if (result.exit_code == kRankDied || result.exit_code == kOutOfStep)
+  if (result.exit_code == kRankDied || result.exit_code == kOutOfStep || result.exit_code > 128)
     std::cerr << failure_line(result.exit_code) << '\n';
-  else if (result.exit_code > 128)
-    std::cerr << fmt::format("ringgrad: failed (exit {}: {})\n", result.exit_code, strsignal(result.exit_code - 128));
   else if (result.exit_code != kOk)
     std::cerr << fmt::format("ringgrad: failed (exit {})\n", result.exit_code);
   return result.exit_code;

@@ -19,8 +19,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     const int code = exit_code_of(error);
     // A launcher says it once for all ranks.
-    ringgrad::report_failure(ringgrad::failure_of(std::current_exception()),
-                             dynamic_cast<const ringgrad::DistributedError*>(&error) != nullptr);
+    ringgrad::report_failure(ringgrad::failure_of(std::current_exception()), ringgrad::is_noticed(error));
     if (!ringgrad::launcher_knows_failure())
       std::cerr << "ringgrad: " << error.what() << '\n' << failure_line(code) << '\n';
     if (std::getenv("RINGGRAD_DEBUG")) throw;  // for a debugger's backtrace

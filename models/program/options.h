@@ -65,7 +65,7 @@ struct GraphOptions {
 struct LaunchCommandOptions {
   int processes = 1;  // on this machine
   int machines = 1, machine_rank = 0;
-  std::string master_address = "127.0.0.1";
+  std::string master_address;  // "" : loopback, on one machine
   int master_port = 0;         // 0: any free one, on one machine
   double timeout_seconds = 0;  // 0: as RINGGRAD_TIMEOUT says
   std::string transport;       // shm, tcp; "" : as RINGGRAD_TRANSPORT says
