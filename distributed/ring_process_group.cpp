@@ -46,11 +46,11 @@ RingProcessGroup::RingProcessGroup(std::unique_ptr<Transport> transport, const R
       sent_(size()),
       received_(size()),
       wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  CHECK(options_.algorithm != Algorithm::SharedMemory || transport_->shared() != nullptr,
+  CHECK(options_.algorithm != Algorithm::SharedMemory || transport_->shares_memory(),
         "process group: the ranks do not share memory, so algorithm SharedMemory cannot be used");
   CHECK(options_.segment_bytes > 0, "process group: segments of 0 bytes");
   const bool direct = options_.algorithm == Algorithm::Auto || options_.algorithm == Algorithm::SharedMemory;
-  if (direct && transport_->shared() != nullptr) shared_.emplace(*transport_);
+  if (direct && transport_->shares_memory()) shared_.emplace(*transport_);
   transport_->set_timeout(options_.timeout);
   worker_ = std::thread([this] { serve(); });
 }

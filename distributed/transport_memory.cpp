@@ -1,4 +1,4 @@
-// The shared-memory side of MeshTransport: boards, queues and doorbells.
+// The shared-memory side of Transport: boards, queues and doorbells.
 #include <sys/eventfd.h>
 
 #include <cerrno>
@@ -6,9 +6,9 @@
 #include <exception>
 
 #include "core/check.h"
-#include "distributed/mesh_transport.h"
 #include "distributed/shm_channel.h"
 #include "distributed/socket_channel.h"
+#include "distributed/transport.h"
 
 namespace ringgrad {
 namespace {
@@ -23,8 +23,8 @@ size_t queue_offset(int peer) {
 
 }  // namespace
 
-MeshTransport::MeshTransport(int rank, std::vector<Link> links, int ranks_here)
-    : Transport(rank, static_cast<int>(links.size())),
+Transport::Transport(int rank, std::vector<Link> links, int ranks_here)
+    : rank_(rank),
       doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       ranks_here_(ranks_here),
       exceptions_at_birth_(std::uncaught_exceptions()) {
@@ -50,7 +50,7 @@ MeshTransport::MeshTransport(int rank, std::vector<Link> links, int ranks_here)
   }
 }
 
-void MeshTransport::await_descriptors(int rank, Deadline deadline) {
+void Transport::await_descriptors(int rank, Deadline deadline) {
   Peer& peer = peers_[rank];
   for (attend(); peer.descriptors.size() < 2; attend()) {
     pollfd ready{peer.control.descriptor(), POLLIN, 0};
@@ -67,7 +67,7 @@ void MeshTransport::await_descriptors(int rank, Deadline deadline) {
            "transport: rank ", rank, " runs another program or version than rank ", this->rank());
 }
 
-void MeshTransport::complete(Deadline deadline) {
+void Transport::complete(Deadline deadline) {
   cpu_set_t cpus;
   sched_getaffinity(0, sizeof cpus, &cpus);
   for (int r = 0; r < size(); ++r) {
@@ -87,27 +87,27 @@ void MeshTransport::complete(Deadline deadline) {
   roomy_ = ranks_here_ <= CPU_COUNT(&cpus);
 }
 
-std::byte* MeshTransport::memory_of(int rank) const {
+std::byte* Transport::memory_of(int rank) const {
   return rank == this->rank() ? memory_->data() : peers_[rank].memory->data();
 }
 
-Board& MeshTransport::board(int rank) { return *std::launder(reinterpret_cast<Board*>(memory_of(rank))); }
+Board& Transport::board(int rank) { return *std::launder(reinterpret_cast<Board*>(memory_of(rank))); }
 
-std::byte* MeshTransport::staging(int rank) { return memory_of(rank) + kBoardBytes; }
+std::byte* Transport::staging(int rank) { return memory_of(rank) + kBoardBytes; }
 
 // See Note [Sleeping without missing the bell].
-void MeshTransport::ring_bell(int rank) {
+void Transport::ring_bell(int rank) {
   Peer& peer = peers_[rank];
   if (!peer.memory || board(rank).sleeping.load() == 0 || board(rank).sleeping.exchange(0) == 0) return;
   const uint64_t one = 1;
   (void)!write(peer.doorbell.get(), &one, sizeof one);
 }
 
-void MeshTransport::ring_bells() {
+void Transport::ring_bells() {
   for (int r = 0; r < size(); ++r) ring_bell(r);
 }
 
-void MeshTransport::show_position() {
+void Transport::show_position() {
   Board& own = board(rank());
   uint64_t words[kFrameBytes / 8];
   std::memcpy(words, &position_.frame, kFrameBytes);
@@ -120,7 +120,7 @@ void MeshTransport::show_position() {
 // Throws unless the frame that `rank` shows for its collective number `sequence` agrees with this rank's. Where it has
 // gone on to the next one meanwhile, there is nothing to compare. It may be writing that one's words right now: a
 // mixture of two frames has the fingerprint of neither.
-void MeshTransport::compare_board(int rank, uint64_t sequence) {
+void Transport::compare_board(int rank, uint64_t sequence) {
   const Board& theirs = board(rank);
   uint64_t words[kFrameBytes / 8];
   for (size_t i = 0; i < theirs.frame.size(); ++i) words[i] = theirs.frame[i].load(std::memory_order_relaxed);
@@ -130,13 +130,13 @@ void MeshTransport::compare_board(int rank, uint64_t sequence) {
 }
 
 // Before this rank sleeps: is anybody in the same collective, by its number, with another frame?
-void MeshTransport::compare_boards() {
+void Transport::compare_boards() {
   const uint64_t mine = position_.frame.sequence;
   for (int r = 0; r < size(); ++r)
     if (mine > 0 && r != rank() && peers_[r].memory && board(r).entered.load() == mine) compare_board(r, mine);
 }
 
-void MeshTransport::check_entered() {
+void Transport::check_entered() {
   const Board& own = board(rank());
   for (int r = 0; r < size(); ++r) {
     const uint64_t sequence = board(r).entered.load();
