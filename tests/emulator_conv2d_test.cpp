@@ -44,11 +44,11 @@ void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
   const Tensor out = to_device(dy), out_dx = to_device(x), out_dw = to_device(w);  // of the right layout
   REQUIRE(cuda::supports(step, device_x, device_w, device_dy, c.options));
   cuda::conv2d(step, stream, out, device_x, device_w, to_device(bias), c.options);
-  require_device_close(out, values(y), sum_tolerance(dtype, c.w.numel() / c.w[0]));
+  require_close(out, values(y), sum_tolerance(dtype, c.w.numel() / c.w[0]));
   cuda::conv2d_backward_input(step, stream, out_dx, device_dy, device_w, c.options);
-  require_device_close(out_dx, values(dx), sum_tolerance(dtype, c.w.numel() / c.w[1]));
+  require_close(out_dx, values(dx), sum_tolerance(dtype, c.w.numel() / c.w[1]));
   cuda::conv2d_backward_weight(step, stream, out_dw, device_dy, device_x, c.options);
-  require_device_close(out_dw, values(dw), sum_tolerance(dtype, y_shape.numel() / y_shape[1]));
+  require_close(out_dw, values(dw), sum_tolerance(dtype, y_shape.numel() / y_shape[1]));
 }
 
 const std::vector<Case> kCases{
@@ -104,17 +104,17 @@ TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches",
       const Tensor out = empty_on_device(c.y(), dtype), out_dw = empty_on_device(c.w, dtype), out_dx = to_device(x);
       const double close = 4 * sum_tolerance(dtype, 144);  // two roundings of the same number
       kernels::conv2d(out, to_device(x), to_device(w), {}, c.options);
-      require_device_close(out, y, close);
+      require_close(out, y, close);
       kernels::conv2d_backward_input(out_dx, to_device(dy), to_device(w), c.options);
-      require_device_close(out_dx, dx, close);
+      require_close(out_dx, dx, close);
       kernels::conv2d_backward_weight(out_dw, to_device(dy), to_device(x), c.options);
-      require_device_close(out_dw, dw, close);
+      require_close(out_dw, dw, close);
 
       const Tensor none = empty_on_device({0, 8, 5, 5}, dtype), no_y = empty_on_device({0, 16, 5, 5}, dtype);
       kernels::conv2d(no_y, none, to_device(w), {}, c.options);
       kernels::conv2d_backward_input(none, no_y, to_device(w), c.options);
       kernels::conv2d_backward_weight(out_dw, no_y, none, c.options);
-      require_device_close(out_dw, std::vector<double>(c.w.numel(), 0), 0);
+      require_close(out_dw, std::vector<double>(c.w.numel(), 0), 0);
     }
 }
 #endif

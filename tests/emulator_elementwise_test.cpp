@@ -31,9 +31,9 @@ TEST_CASE("cuda: unaligned operands, and in place", "[quick][emulated]") {
         REQUIRE((reinterpret_cast<uintptr_t>(x.raw_data()) % 16 != 0) == shift_x);
         REQUIRE((reinterpret_cast<uintptr_t>(y.raw_data()) % 16 != 0) == shift_y);
         kernels::add(x, x, y);
-        require_device_close(x, sum, tolerance);
+        require_close(x, sum, tolerance);
         kernels::fill(x, 0.3);  // which no dtype holds exactly
-        require_device_close(x, std::vector<double>(sum.size(), 0.3), tolerance);
+        require_close(x, std::vector<double>(sum.size(), 0.3), tolerance);
       }
   }
 }
