@@ -280,7 +280,7 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
                                  options.min_bytes, options.max_bytes));
   const int code =
       launch([&] { measure(options); },
-             {.num_processes = options.ranks, .channel = options.transport, .algorithm = algorithm->second});
+             {.num_processes = options.ranks, .group = {.channel = options.transport, .algorithm = algorithm->second}});
   if (code != kOk) message(failure_line(code));
   return code;
 }
