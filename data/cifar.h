@@ -23,10 +23,10 @@ extern const CifarFormat kCifar100;  // train.bin, test.bin
 
 // One split: all its files in `folder`, one after the other. Nothing is allocated before the sizes of all of them have
 // been checked. Throws IoError when a file is missing or cannot be read; DataError, naming file, byte, expected and
-// found, when a file does not consist of whole records, the files hold different numbers of them, their sum is not
-// `expected` (0: any number will do), or a label lies outside the classes.
+// found, when a file does not consist of whole records, the files hold different numbers of them, or a label lies
+// outside the classes.
 ImageDataset read_cifar(const CifarFormat& format, const std::string& name, const std::filesystem::path& folder,
-                        Split split, const std::vector<std::string>& classes, int64_t expected = 0);
+                        Split split, const std::vector<std::string>& classes);
 
 // Writes one file, atomically: `labels` holds format.label_bytes per image, `pixels` kCifarPixels. Throws IoError, and
 // ShapeError unless both hold the same number of images.

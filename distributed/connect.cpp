@@ -10,8 +10,8 @@
 
 #include "core/check.h"
 #include "distributed/gate.h"
-#include "distributed/mesh_transport.h"
 #include "distributed/socket.h"
+#include "distributed/transport.h"
 
 namespace ringgrad {
 namespace {
@@ -69,9 +69,9 @@ class Connector {
     // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait for another.
     for (int peer = 0; peer < rank_; ++peer) go_to(peer);
     await_higher_ranks(gate);
-    auto mesh = std::make_unique<MeshTransport>(rank_, std::move(links_), ranks_here(), deadline_);
-    mesh->complete(deadline_);
-    return {std::move(mesh), cards_[0].job};
+    auto transport = std::make_unique<Transport>(rank_, std::move(links_), ranks_here(), deadline_);
+    transport->complete(deadline_);
+    return {std::move(transport), cards_[0].job};
   }
 
  private:

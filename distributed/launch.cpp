@@ -12,13 +12,7 @@
 namespace ringgrad {
 namespace {
 
-void run_rank(const std::function<void()>& main_function, const Rendezvous& rendezvous, const LaunchOptions& options) {
-  InitOptions group;
-  group.timeout = options.timeout;
-  group.backend = options.backend;
-  group.device = options.device;
-  group.channel = options.channel;
-  group.algorithm = options.algorithm;
+void run_rank(const std::function<void()>& main_function, const Rendezvous& rendezvous, const InitOptions& group) {
   try {
     init_process_group(rendezvous, group);
     main_function();
@@ -63,7 +57,7 @@ void parse_url(const std::string& url, SupervisorOptions& job) {
 int launch(const std::function<void()>& main_function, const LaunchOptions& options) {
   const Rendezvous here = rendezvous_from_environment();
   if (!here.source.empty() || options.num_processes * options.num_machines == 1) {
-    run_rank(main_function, here, options);
+    run_rank(main_function, here, options.group);
     return 0;
   }
   CHECK(options.dist_url != "auto" || options.num_machines == 1,

@@ -1,9 +1,7 @@
 // launch: one function on several processes, as Detectron2's launch() does it.
 #pragma once
 
-#include <chrono>
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "distributed/init_process_group.h"
@@ -15,11 +13,7 @@ struct LaunchOptions {
   int num_machines = 1;
   int machine_rank = 0;
   std::string dist_url = "auto";  // where the ranks meet: "tcp://host:port"; auto: here, on a free port
-  std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait in a collective
-  std::string backend = default_backend();                // between ranks, with the two below: init_process_group.h
-  std::optional<Device> device = {};
-  std::string channel = default_channel();
-  Algorithm algorithm = Algorithm::Auto;  // of all-reduces (ring_options.h)
+  InitOptions group = {};         // of the ranks
 };
 
 // Runs main_function on num_machines · num_processes ranks, each with a process group (process_group()), and returns

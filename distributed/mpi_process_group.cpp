@@ -1,6 +1,5 @@
 #include "distributed/mpi_process_group.h"
 
-#include <atomic>
 #include <climits>
 #include <condition_variable>
 #include <deque>
@@ -70,10 +69,9 @@ std::vector<float> widened(const Tensor& x) {
 
 void* data_of(const Tensor& x) { return x.defined() && x.numel() > 0 ? x.raw_data() : nullptr; }
 
-class Job final : public Work::State {
- public:
+struct Job final : PendingWork {
   explicit Job(Collective c) : collective(std::move(c)) {
-    const Tensor& x = part();
+    const Tensor& x = collective.part();
     frame.operation = collective.operation;
     frame.reduce_op = collective.reduce_op;
     frame.step = collective.options.step;
@@ -82,44 +80,24 @@ class Job final : public Work::State {
     if (x.defined()) frame.dtype = x.dtype(), frame.count = items_in(x);
   }
 
-  // The tensor of one rank's size.
-  const Tensor& part() const {
-    const bool whole_comes_in =
-        collective.operation == Operation::ReduceScatter || collective.operation == Operation::Scatter;
-    return whole_comes_in || !collective.input.defined() ? collective.output : collective.input;
-  }
   std::string describe() const {
     const auto& about = collective.options.about;
     return ringgrad::describe(frame) + (about ? str(" (", *about, ")") : "");
   }
 
   void end(std::exception_ptr error) {
-    ended_ = Work::Clock::now();
-    error_ = error;
-    if (!error) {
+    if (!error) {  // lets the tensors go
       collective = {};
       wide_in = wide_out = {};
     }
-    done_.store(true);
-    done_.notify_all();
+    PendingWork::end(error);
   }
-  void wait() override {
-    done_.wait(false);
-    if (error_) std::rethrow_exception(error_);
-  }
-  bool done() const override { return done_.load(); }
-  Work::Clock::time_point ended() const override { return ended_; }
 
   Collective collective;
   Frame frame;
   MPI_Request request = MPI_REQUEST_NULL;
   std::vector<float> wide_in, wide_out;  // of 16-bit elements
   Deadline deadline;
-
- private:
-  std::atomic<bool> done_ = false;
-  std::exception_ptr error_;
-  Work::Clock::time_point ended_;
 };
 
 // Of jobs that have failed. MPI may still read and write their tensors, so they are kept for ever; under mpi_mutex.
@@ -190,9 +168,6 @@ class MpiProcessGroup final : public ProcessGroup {
 
  private:
   Work issue(Collective collective) override {
-    for (const Tensor* x : {&collective.input, &collective.output})
-      CHECK_AS(DeviceError, !x->defined() || x->device().is_cpu(), name(collective.operation), ": a tensor lies on ",
-               x->device(), ", but this is a group of CPU ranks");
     const bool async = collective.options.async;
     auto job = std::make_shared<Job>(std::move(collective));
     CHECK(job->frame.count <= INT_MAX, job->describe(), ": MPI counts to ", INT_MAX, "; split the tensor");

@@ -46,12 +46,6 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   }
 }
 
-// The tensor that is as large on every rank.
-const Tensor& counted(const Collective& c) {
-  const bool whole_comes_in = c.operation == Operation::ReduceScatter || c.operation == Operation::Scatter;
-  return whole_comes_in || !c.input.defined() ? c.output : c.input;
-}
-
 Tensor flat(const Tensor& x) {
   return Tensor(x.storage(), {static_cast<int64_t>(items_in(x))}, {1}, x.storage_offset(), x.dtype());
 }
@@ -125,14 +119,11 @@ std::shared_ptr<ProcessGroup> NcclProcessGroup::split(int color, int key) {
 void NcclProcessGroup::abort(const std::string& reason, FailureKind kind) { communicator_->abort({kind, reason}); }
 
 Work NcclProcessGroup::issue(Collective c) {
-  for (const Tensor* x : {&c.input, &c.output})
-    CHECK_AS(DeviceError, !x->defined() || reaches(x->device()), name(c.operation), ": a tensor lies on ", x->device(),
-             ", expected ", device(), ", the rank's device, or the CPU");
   const bool on_device =
       (c.input.defined() && c.input.device().is_cuda()) || (c.output.defined() && c.output.device().is_cuda());
   if (!on_device) return issue_on_host(std::move(c));
 
-  (void)nccl_type(c.operation, counted(c).dtype());  // throws before anything is queued
+  (void)nccl_type(c.operation, c.part().dtype());  // throws before anything is queued
   std::vector<Tensor> memory;
   auto done = communicator_->queue(describe(c), [&] {
     if (c.operation == Operation::AllReduce && adding_)
@@ -148,7 +139,7 @@ Work NcclProcessGroup::issue(Collective c) {
 }
 
 void NcclProcessGroup::call_nccl(const Collective& c, ncclComm* comm) {
-  const Tensor& x = counted(c);
+  const Tensor& x = c.part();
   const ncclDataType_t type = nccl_type(c.operation, x.dtype());
   const size_t count = items_in(x), bytes = count * itemsize(x.dtype());
   void* const in = c.input.defined() ? c.input.raw_data() : nullptr;

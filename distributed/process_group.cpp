@@ -28,6 +28,11 @@ void ProcessGroup::check_peer(Operation operation, int peer) const {
 }
 
 Work ProcessGroup::submit(Collective collective) {
+  for (const Tensor* x : {&collective.input, &collective.output})
+    CHECK_AS(DeviceError, !x->defined() || reaches(x->device()), name(collective.operation), ": a tensor lies on ",
+             x->device(),
+             device_.is_cpu() ? ", but this is a group of CPU ranks"
+                              : str(", expected ", device_, ", the rank's device, or the CPU"));
   if (collective.output.defined()) collective.output.storage()->bump_version();
   return issue(std::move(collective));
 }

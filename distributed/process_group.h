@@ -41,6 +41,12 @@ struct Collective {
   ReduceOp reduce_op = ReduceOp::Sum;
   int root = -1;  // the peer of send and recv
   CollectiveOptions options = {};
+
+  // The tensor that is as large on every rank; undefined in a barrier.
+  const Tensor& part() const {
+    const bool whole_comes_in = operation == Operation::ReduceScatter || operation == Operation::Scatter;
+    return whole_comes_in || !input ? output : input;
+  }
 };
 
 class ProcessGroup {

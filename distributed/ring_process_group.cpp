@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
-#include <atomic>
 #include <exception>
 
 #include "core/check.h"
@@ -12,30 +11,9 @@
 
 namespace ringgrad {
 
-class RingProcessGroup::Job final : public Work::State {
- public:
+struct RingProcessGroup::Job final : PendingWork {
   explicit Job(Collective c) : collective(std::move(c)) {}
-
-  void end(std::exception_ptr error) {
-    ended_ = Work::Clock::now();
-    error_ = error;
-    collective = {};  // lets the tensors go
-    done_.store(true);
-    done_.notify_all();
-  }
-  void wait() override {
-    done_.wait(false);
-    if (error_) std::rethrow_exception(error_);
-  }
-  bool done() const override { return done_.load(); }
-  Work::Clock::time_point ended() const override { return ended_; }
-
   Collective collective;
-
- private:
-  std::atomic<bool> done_ = false;
-  std::exception_ptr error_;
-  Work::Clock::time_point ended_;
 };
 
 RingProcessGroup::RingProcessGroup(std::unique_ptr<Transport> transport, const RingOptions& options)
@@ -46,11 +24,11 @@ RingProcessGroup::RingProcessGroup(std::unique_ptr<Transport> transport, const R
       sent_(size()),
       received_(size()),
       wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  CHECK(options_.algorithm != Algorithm::SharedMemory || transport_->shared() != nullptr,
+  CHECK(options_.algorithm != Algorithm::SharedMemory || transport_->shares_memory(),
         "process group: the ranks do not share memory, so algorithm SharedMemory cannot be used");
   CHECK(options_.segment_bytes > 0, "process group: segments of 0 bytes");
   const bool direct = options_.algorithm == Algorithm::Auto || options_.algorithm == Algorithm::SharedMemory;
-  if (direct && transport_->shared() != nullptr) shared_.emplace(*transport_);
+  if (direct && transport_->shares_memory()) shared_.emplace(*transport_);
   transport_->set_timeout(options_.timeout);
   worker_ = std::thread([this] { serve(); });
 }
@@ -102,9 +80,6 @@ void RingProcessGroup::execute_here(const Collective& collective, Body body) {
 }
 
 Work RingProcessGroup::issue(Collective collective) {
-  for (const Tensor* x : {&collective.input, &collective.output})
-    CHECK_AS(DeviceError, !x->defined() || x->device().is_cpu(), name(collective.operation), ": a tensor lies on ",
-             x->device(), ", but this is a group of CPU ranks");
   if (reduces(collective.operation))
     (void)reduction(name(collective.operation), collective.input.dtype(), collective.reduce_op);
   if (!collective.options.async) {
@@ -147,6 +122,7 @@ void RingProcessGroup::serve() {
       std::lock_guard lock(jobs_mutex_);
       jobs_.pop_front();
     }
+    job->collective = {};  // lets the tensors go
     job->end(error);
     no_jobs_.notify_all();
   }
@@ -184,10 +160,7 @@ Frame RingProcessGroup::frame_of(const Collective& c) {
     frame.sequence = ++sequence_;
     frame.root = c.root;
   }
-  // The tensor that is as large on every rank.
-  const bool whole_comes_in = c.operation == Operation::ReduceScatter || c.operation == Operation::Scatter;
-  const Tensor& x = whole_comes_in || !c.input.defined() ? c.output : c.input;
-  if (x.defined()) {
+  if (const Tensor& x = c.part()) {
     frame.dtype = x.dtype();
     frame.count = items_in(x);
   }

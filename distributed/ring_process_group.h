@@ -26,7 +26,7 @@ class RingProcessGroup final : public ProcessGroup {
   void abort(const std::string& reason, FailureKind kind) override;
 
  private:
-  class Job;
+  struct Job;
 
   Work issue(Collective collective) override;
   template <class Body>

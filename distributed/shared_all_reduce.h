@@ -13,14 +13,13 @@
 
 #include "core/storage.h"
 #include "distributed/reduction.h"
-#include "distributed/shared_domain.h"
 #include "distributed/transport.h"
 
 namespace ringgrad {
 
 class SharedAllReduce {
  public:
-  // REQUIRES: transport.shared(), which must outlive this.
+  // REQUIRES: transport.shares_memory(). It must outlive this.
   explicit SharedAllReduce(Transport& transport);
 
   // Collective: memory that all ranks see.
@@ -48,7 +47,6 @@ class SharedAllReduce {
   void reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction, bool first_is_staged);
 
   Transport& transport_;
-  SharedDomain& domain_;
   const int rank_, size_;
   std::shared_ptr<Segments> segments_ = std::make_shared<Segments>();
   uint64_t meetings_ = 0;

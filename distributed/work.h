@@ -1,7 +1,9 @@
 // Work: a collective that was issued and may not have happened yet.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <exception>
 #include <memory>
 
 namespace ringgrad {
@@ -32,6 +34,28 @@ class Work {
 
  private:
   std::shared_ptr<State> state_;
+};
+
+// Work that a thread of its group does: end() is called there, once, everything else from any thread.
+class PendingWork : public Work::State {
+ public:
+  void end(std::exception_ptr error) {
+    ended_ = Work::Clock::now();
+    error_ = error;
+    done_.store(true);
+    done_.notify_all();
+  }
+  void wait() override {
+    done_.wait(false);
+    if (error_) std::rethrow_exception(error_);
+  }
+  bool done() const override { return done_.load(); }
+  Work::Clock::time_point ended() const override { return ended_; }
+
+ private:
+  std::atomic<bool> done_ = false;
+  std::exception_ptr error_;
+  Work::Clock::time_point ended_;
 };
 
 }  // namespace ringgrad

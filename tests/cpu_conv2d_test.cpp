@@ -105,17 +105,3 @@ TEST_CASE("conv2d of nothing", "[quick][cpu]") {
   check_conv({0, 3, 5, 5, 4, 3, 3}, DType::Float32);
   check_conv({2, 3, 5, 5, 0, 3, 3}, DType::Float32);
 }
-
-TEST_CASE("conv2d does not depend on the number of threads", "[quick][threads][cpu]") {
-  const Conv2dOptions options{.padding = 1, .groups = 2};
-  const Tensor x = random_tensor({9, 12, 24, 24}, DType::Float32, 5),
-               w = random_tensor({8, 6, 3, 3}, DType::Float32, 6);
-  const Tensor dy = random_tensor({9, 8, 24, 24}, DType::Float32, 7);
-  require_same_on_any_threads([&] {
-    const Tensor y = empty(dy.shape()), dx = empty(x.shape()), dw = empty(w.shape());
-    kernels::conv2d(y, x, w, {}, options);
-    kernels::conv2d_backward_input(dx, dy, w, options);
-    kernels::conv2d_backward_weight(dw, dy, x, options);
-    return std::vector<Tensor>{y, dx, dw};
-  });
-}

@@ -1,5 +1,5 @@
-// What the tests of the CPU kernels share: reproducible tensors, their values in double, and the promise that results
-// do not depend on the number of threads.
+// What the tests of kernels share: reproducible tensors, their values in double, and the promise that results do not
+// depend on the number of threads.
 #pragma once
 
 #include <cmath>
@@ -10,26 +10,14 @@
 #include "core/factory.h"
 #include "core/kernels.h"
 #include "tests/catch.h"
+#include "tests/test_util.h"
 
 namespace ringgrad::test {
 
 inline const std::vector<DType> kFloating{DType::Float32, DType::Float64, DType::BFloat16, DType::Float16};
 
 // Half the distance between 1 and the next number.
-inline double epsilon(DType dtype) {
-  switch (dtype) {
-    case DType::Float32:
-      return 0x1p-24;
-    case DType::Float64:
-      return 0x1p-53;
-    case DType::BFloat16:
-      return 0x1p-8;
-    case DType::Float16:
-      return 0x1p-11;
-    default:
-      return 0;
-  }
-}
+inline double epsilon(DType dtype) { return machine_epsilon(dtype) / 2; }
 // For a sum of n terms of size 1: one rounding to dtype, and a random walk of roundings in the type it is summed in.
 inline double sum_tolerance(DType dtype, int64_t n) {
   return 2 * epsilon(dtype) + 8 * std::sqrt(n + 1.0) * (dtype == DType::Float64 ? 0x1p-53 : 0x1p-24);
@@ -47,12 +35,8 @@ inline Tensor random_tensor(const Shape& shape, DType dtype, uint32_t seed, doub
   return x;
 }
 
-// The elements in row-major order of the logical shape.
-inline std::vector<double> values(const Tensor& x) {
-  const Tensor wide = empty(x.shape(), {.dtype = DType::Float64});
-  kernels::copy(wide, x);
-  return {wide.data<double>(), wide.data<double>() + wide.numel()};
-}
+// The elements in row-major order of the logical shape, of a tensor on any device.
+inline std::vector<double> values(const Tensor& x) { return to_vector<double>(x); }
 
 // |actual - expected| <= tolerance · (1 + |expected|) everywhere; a NaN fails unless it is expected.
 inline void require_close(const Tensor& actual, const std::vector<double>& expected, double tolerance) {

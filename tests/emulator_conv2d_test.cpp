@@ -1,4 +1,4 @@
-// The CUDA convolutions, each step and each gradient, on emulated devices, against plain loops in double.
+// The CUDA convolutions, each step and each gradient, on emulated devices, against the CPU's in double.
 #ifdef RINGGRAD_CUDA_EMULATED
 #include "cuda_kernels/conv2d_ladder.h"
 #include "cuda_kernels/emulator/config.h"
@@ -16,27 +16,6 @@ struct Case {
   Shape y() const { return {x[0], w[0], options.out_h(x[2], w[2]), options.out_w(x[3], w[3])}; }
 };
 
-// Calls body(y index, x index, w index) for every product in the definition.
-template <class Body>
-void for_each_product(const Case& c, Body&& body) {
-  const Shape y = c.y();
-  const int64_t filters = c.w[0] / c.options.groups;
-  for (int64_t n = 0; n < y[0]; ++n)
-    for (int64_t k = 0; k < y[1]; ++k)
-      for (int64_t p = 0; p < y[2]; ++p)
-        for (int64_t q = 0; q < y[3]; ++q)
-          for (int64_t i = 0; i < c.w[1]; ++i)
-            for (int64_t r = 0; r < c.w[2]; ++r)
-              for (int64_t s = 0; s < c.w[3]; ++s) {
-                const int64_t h = p * c.options.stride.h + r * c.options.dilation.h - c.options.padding.h;
-                const int64_t w = q * c.options.stride.w + s * c.options.dilation.w - c.options.padding.w;
-                if (h < 0 || h >= c.x[2] || w < 0 || w >= c.x[3]) continue;
-                const int64_t channel = k / filters * c.w[1] + i;
-                body(((n * y[1] + k) * y[2] + p) * y[3] + q, ((n * c.x[1] + channel) * c.x[2] + h) * c.x[3] + w,
-                     ((k * c.w[1] + i) * c.w[2] + r) * c.w[3] + s);
-              }
-}
-
 Tensor in_layout(const Tensor& x, bool channels_last) {
   if (!channels_last) return x;
   const Tensor y = empty(x.shape(), {.dtype = x.dtype(), .layout = Layout::ChannelsLast});
@@ -50,14 +29,12 @@ void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
   const Tensor w = in_layout(random_tensor(c.w, dtype, 2), channels_last);
   const Tensor dy = in_layout(random_tensor(y_shape, dtype, 3), channels_last);
   const Tensor bias = random_tensor({c.w[0]}, dtype, 4);
-  const auto vx = values(x), vw = values(w), vdy = values(dy), vb = values(bias);
-  std::vector<double> y(static_cast<size_t>(y_shape.numel())), dx(vx.size()), dw(vw.size());
-  for (size_t i = 0; i < y.size(); ++i) y[i] = vb[i / (y_shape[2] * y_shape[3]) % y_shape[1]];
-  for_each_product(c, [&](int64_t iy, int64_t ix, int64_t iw) {
-    y[iy] += vx[ix] * vw[iw];
-    dx[ix] += vdy[iy] * vw[iw];
-    dw[iw] += vdy[iy] * vx[ix];
-  });
+  // By the CPU in double, which tests/cpu_conv2d_test.cpp and op_specs_conv.cpp check.
+  const Tensor y = empty(y_shape, {.dtype = DType::Float64}), dx = empty(c.x, y.options()),
+               dw = empty(c.w, y.options());
+  kernels::conv2d(y, in_double(x), in_double(w), in_double(bias), c.options);
+  kernels::conv2d_backward_input(dx, in_double(dy), in_double(w), c.options);
+  kernels::conv2d_backward_weight(dw, in_double(dy), in_double(x), c.options);
 
   INFO(cuda::name(step) << " x " << c.x << ", w " << c.w << ", stride " << c.options.stride.h << ", padding "
                         << c.options.padding.h << ", groups " << c.options.groups << ", " << dtype
@@ -67,11 +44,11 @@ void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
   const Tensor out = to_device(dy), out_dx = to_device(x), out_dw = to_device(w);  // of the right layout
   REQUIRE(cuda::supports(step, device_x, device_w, device_dy, c.options));
   cuda::conv2d(step, stream, out, device_x, device_w, to_device(bias), c.options);
-  require_device_close(out, y, sum_tolerance(dtype, c.w.numel() / c.w[0]));
+  require_close(out, values(y), sum_tolerance(dtype, c.w.numel() / c.w[0]));
   cuda::conv2d_backward_input(step, stream, out_dx, device_dy, device_w, c.options);
-  require_device_close(out_dx, dx, sum_tolerance(dtype, c.w.numel() / c.w[1]));
+  require_close(out_dx, values(dx), sum_tolerance(dtype, c.w.numel() / c.w[1]));
   cuda::conv2d_backward_weight(step, stream, out_dw, device_dy, device_x, c.options);
-  require_device_close(out_dw, dw, sum_tolerance(dtype, y_shape.numel() / y_shape[1]));
+  require_close(out_dw, values(dw), sum_tolerance(dtype, y_shape.numel() / y_shape[1]));
 }
 
 const std::vector<Case> kCases{
@@ -127,17 +104,17 @@ TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches",
       const Tensor out = empty_on_device(c.y(), dtype), out_dw = empty_on_device(c.w, dtype), out_dx = to_device(x);
       const double close = 4 * sum_tolerance(dtype, 144);  // two roundings of the same number
       kernels::conv2d(out, to_device(x), to_device(w), {}, c.options);
-      require_device_close(out, y, close);
+      require_close(out, y, close);
       kernels::conv2d_backward_input(out_dx, to_device(dy), to_device(w), c.options);
-      require_device_close(out_dx, dx, close);
+      require_close(out_dx, dx, close);
       kernels::conv2d_backward_weight(out_dw, to_device(dy), to_device(x), c.options);
-      require_device_close(out_dw, dw, close);
+      require_close(out_dw, dw, close);
 
       const Tensor none = empty_on_device({0, 8, 5, 5}, dtype), no_y = empty_on_device({0, 16, 5, 5}, dtype);
       kernels::conv2d(no_y, none, to_device(w), {}, c.options);
       kernels::conv2d_backward_input(none, no_y, to_device(w), c.options);
       kernels::conv2d_backward_weight(out_dw, no_y, none, c.options);
-      require_device_close(out_dw, std::vector<double>(c.w.numel(), 0), 0);
+      require_close(out_dw, std::vector<double>(c.w.numel(), 0), 0);
     }
 }
 #endif

@@ -1,4 +1,4 @@
-// Every step of the CUDA matrix product's ladder, on emulated devices, against a triple loop in double.
+// Every step of the CUDA matrix product's ladder, on emulated devices, against the CPU's in double.
 #ifdef RINGGRAD_CUDA_EMULATED
 #include "cuda_kernels/emulator/config.h"
 #include "cuda_kernels/matmul_ladder.h"
@@ -18,17 +18,11 @@ Tensor matrix(int64_t batches, int64_t rows, int64_t cols, DType dtype, uint32_t
   return stored.as_strided({batches, rows, cols}, {rows * cols, 1, rows}, 0);
 }
 
+// By the CPU in double, which tests/cpu_kernels_test.cpp and op_specs_matmul.cpp check.
 std::vector<double> product(const Tensor& a, const Tensor& b, const Tensor& bias) {
-  const int64_t B = a.shape()[0], M = a.shape()[1], K = a.shape()[2], N = b.shape()[2];
-  const auto va = values(a), vb = values(b), shift = bias.defined() ? values(bias) : std::vector<double>(N, 0);
-  std::vector<double> c(static_cast<size_t>(B * M * N));
-  for (int64_t i = 0; i < B * M; ++i)
-    for (int64_t n = 0; n < N; ++n) {
-      double total = shift[n];
-      for (int64_t k = 0; k < K; ++k) total += va[i * K + k] * vb[(i / M * K + k) * N + n];
-      c[i * N + n] = total;
-    }
-  return c;
+  const Tensor c = empty({a.size(0), a.size(1), b.size(2)}, {.dtype = DType::Float64});
+  kernels::matmul(c, in_double(a), in_double(b), in_double(bias));
+  return values(c);
 }
 
 void check(MatmulStep step, const Tensor& a, const Tensor& b, const Tensor& bias) {
@@ -38,7 +32,7 @@ void check(MatmulStep step, const Tensor& a, const Tensor& b, const Tensor& bias
   const Tensor c = empty_on_device({a.shape()[0], a.shape()[1], b.shape()[2]}, a.dtype());
   REQUIRE(cuda::supports(step, c, da, db));
   cuda::matmul(step, current_stream(c.device()), c, da, db, dbias);
-  require_device_close(c, product(a, b, bias), sum_tolerance(a.dtype(), a.shape()[2]));
+  require_close(c, product(a, b, bias), sum_tolerance(a.dtype(), a.shape()[2]));
 }
 
 void check_all_layouts(MatmulStep step, int64_t batches, int64_t M, int64_t N, int64_t K, DType dtype) {
@@ -88,11 +82,11 @@ TEST_CASE("cuda: kernels::matmul takes any strides, and K = 0", "[quick][emulate
     const Tensor expanded = b.as_strided({2, 10, 6}, {0, 6, 1}, 0), bias = random_tensor({6}, dtype, 6);
     const Tensor c = empty_on_device({2, 12, 6}, dtype);
     kernels::matmul(c, to_device(every_third), to_device(expanded), to_device(bias));
-    require_device_close(c, product(every_third, expanded, bias), sum_tolerance(dtype, 10));
+    require_close(c, product(every_third, expanded, bias), sum_tolerance(dtype, 10));
     kernels::matmul(c, empty_on_device({2, 12, 0}, dtype), empty_on_device({2, 0, 6}, dtype), to_device(bias));
     std::vector<double> rows(144);
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = values(bias)[i % 6];
-    require_device_close(c, rows, 0);
+    require_close(c, rows, 0);
   }
 }
 #endif

@@ -106,6 +106,12 @@ Input labels(const std::vector<double>& values) {
 bool Sample::is_empty() const {
   return std::any_of(inputs.begin(), inputs.end(), [](const Input& input) { return input.shape.numel() == 0; });
 }
+bool Sample::is_large() const {
+  constexpr int64_t kLarge = 5000;
+  int64_t elements = 0;
+  for (const Input& input : inputs) elements += input.shape.numel();
+  return elements > kLarge;
+}
 Sample not_smooth(std::vector<Input> inputs) { return Sample(std::move(inputs), false); }
 
 const char* name(Arrangement arrangement) {

@@ -68,6 +68,7 @@ struct Sample {
   Sample(std::initializer_list<Input> inputs) : inputs(inputs) {}
   Sample(std::vector<Input> inputs, bool smooth) : inputs(std::move(inputs)), smooth(smooth) {}
   bool is_empty() const;
+  bool is_large() const;  // so large that kernels cut it: in fewer arrangements, and not each derivative is checked
 };
 Sample not_smooth(std::vector<Input> inputs);
 
@@ -90,7 +91,8 @@ struct OpSpec {
   std::function<Arrays(const Arrays&)> reference;
   std::vector<Sample> samples;
   std::vector<ErrorCase> errors = {};
-  int64_t terms = 1;             // the longest sum behind an element of a result or a gradient; see Note [Tolerances]
+  int64_t terms = 1;             // the longest sum behind an element of a result or a gradient, or the longest part in
+                                 // which kernels sum a larger one; see Note [Tolerances]
   bool keeps_blocked = false;    // a channel-blocked input gives such a result; on CUDA a channels-last one, too
   bool bare_kernel = false;      // calls a kernel directly: contiguous inputs only, no graph, its own rules when empty
   std::string never_empty = {};  // why no sample has zero elements

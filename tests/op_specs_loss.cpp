@@ -66,6 +66,8 @@ OpSpec class_loss_spec(const std::string& op, ClassLoss run, double smoothing, i
                   {uniform({4, 4}), labels({1, static_cast<double>(ignore), 3, 1}), weight},
                   {uniform({2, 4, 3, 2}), images, weight},
                   {uniform({2, 1}), labels({0, 0})},
+                  {uniform({5, 1500}, -4, 4), integers({5}, 0, 1500), uniform({1500}, 0.5, 2).without_grad()},
+                  not_smooth({literal({2, 3}, {-INFINITY, 0, -INFINITY, INFINITY, 0, 1}), labels({1, 1})}),
                   {literal({2, 3}, {30, 0, -30, 8, 8, 0}), labels({2, 1})},
                   // Here the rounding of log_sum_exp alone, a kernel's output, costs a gradient three digits.
                   {literal({2, 3}, {1000, 0, -1000, 1e4, 1e4, 0}).without_grad(), labels({2, 1})}};
@@ -75,7 +77,7 @@ OpSpec class_loss_spec(const std::string& op, ClassLoss run, double smoothing, i
   } else {
     spec.samples.push_back({uniform({0, 4}), labels({})});
   }
-  spec.terms = 12;
+  spec.terms = 1500;
   return spec;
 }
 

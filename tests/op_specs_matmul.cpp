@@ -34,6 +34,7 @@ std::vector<OpSpec> matmul_specs() {
        .samples = {{uniform({2, 3}), uniform({3, 4})},
                    {uniform({1, 1}), uniform({1, 1})},
                    {uniform({17, 33}), uniform({33, 9})},
+                   {uniform({100, 129}), uniform({129, 10})},
                    {uniform({3, 2, 4}), uniform({3, 4, 5})},
                    {uniform({3, 2, 4}), uniform({4, 5})},
                    {uniform({2, 4}), uniform({3, 4, 5})},
@@ -55,7 +56,7 @@ std::vector<OpSpec> matmul_specs() {
                                       const Tensor x = zeros({2, 2}, {.dtype = DType::Int64});
                                       matmul(x, x);
                                     })},
-       .terms = 33});
+       .terms = 129});
   specs.push_back(
       {.name = "matmul of transposed",
        .kernels = {"matmul"},

@@ -12,14 +12,21 @@ struct Moments {
   int64_t count = 0;
 };
 
-// Of channel c of x [N, C, …].
-Moments moments_of(const Array& x, int64_t c) {
+// Where x [N, C, …] has the elements of channel c.
+std::vector<int64_t> places_of(const Array& x, int64_t c) {
+  const int64_t pixels = x.numel() ? x.numel() / x.size(0) / x.size(1) : 0;
+  std::vector<int64_t> places;
+  for (int64_t n = 0; n < x.size(0); ++n)
+    for (int64_t i = 0; i < pixels; ++i) places.push_back((n * x.size(1) + c) * pixels + i);
+  return places;
+}
+
+Moments moments_of(const Array& x, const std::vector<int64_t>& places) {
   Moments m;
-  for (int64_t i = 0; i < x.numel(); ++i)
-    if (x.index(i)[1] == c) m.mean += x.values[i], ++m.count;
+  m.count = static_cast<int64_t>(places.size());
+  for (int64_t i : places) m.mean += x.values[i];
   m.mean /= static_cast<double>(m.count);
-  for (int64_t i = 0; i < x.numel(); ++i)
-    if (x.index(i)[1] == c) m.var += (x.values[i] - m.mean) * (x.values[i] - m.mean);
+  for (int64_t i : places) m.var += (x.values[i] - m.mean) * (x.values[i] - m.mean);
   m.var /= static_cast<double>(m.count);
   return m;
 }
@@ -56,15 +63,15 @@ OpSpec batch_norm_spec(const std::string& name, Variant v, std::vector<Shape> sh
     const Array& x = in[0];
     Array y(x.shape), running_mean = in[1], running_var = in[2];
     for (int64_t c = 0; c < x.size(1); ++c) {
+      const std::vector<int64_t> places = places_of(x, c);
       Moments m = {running_mean(c), running_var(c)};
       if (v.training) {
-        m = moments_of(x, c);
+        m = moments_of(x, places);
         const double unbiased = m.var * static_cast<double>(m.count) / static_cast<double>(m.count - 1);
         running_mean(c) = (1 - kMomentum) * running_mean(c) + kMomentum * m.mean;
         running_var(c) = (1 - kMomentum) * running_var(c) + kMomentum * unbiased;
       }
-      for (int64_t i = 0; i < x.numel(); ++i) {
-        if (x.index(i)[1] != c) continue;
+      for (int64_t i : places) {
         double value = (x.values[i] - m.mean) / std::sqrt(m.var + kEps);
         if (v.affine) value = value * in[3](c) + in[4](c);
         if (v.residual) value += in.back().values[i];
@@ -128,22 +135,23 @@ OpSpec layer_norm_spec(const std::string& name, int dims, bool affine, std::vect
 
 std::vector<OpSpec> norm_specs() {
   const std::vector<Shape> images = {{2, 3, 4, 4}, {3, 17, 2, 2}, {4, 3}, {2, 2, 5}};
-  const auto and_empty = [](std::vector<Shape> shapes) {
-    shapes.push_back({0, 3, 2, 2});
-    return shapes;
+  const auto with = [&](std::vector<Shape> more) {
+    more.insert(more.begin(), images.begin(), images.end());
+    return more;
   };
+  const std::vector<Shape> and_empty = with({{0, 3, 2, 2}});
   std::vector<OpSpec> specs = {
-      batch_norm_spec("batch_norm", {}, images),
+      batch_norm_spec("batch_norm", {}, with({{2, 3, 41, 37}, {80, 70, 1, 1}})),
       batch_norm_spec("batch_norm without weight", {.affine = false}, images),
       batch_norm_spec("batch_norm with relu", {.relu = true}, images),
       batch_norm_spec("batch_norm with residual", {.residual = true}, images),
-      batch_norm_spec("batch_norm with residual and relu", {.residual = true, .relu = true}, images),
-      batch_norm_spec("batch_norm in evaluation", {.training = false}, and_empty(images)),
+      batch_norm_spec("batch_norm with residual and relu", {.residual = true, .relu = true}, with({{9, 3, 17, 17}})),
+      batch_norm_spec("batch_norm in evaluation", {.training = false}, and_empty),
       batch_norm_spec("batch_norm in evaluation with residual and relu",
-                      {.training = false, .residual = true, .relu = true}, and_empty(images)),
-      layer_norm_spec("layer_norm", 1, true, {{3, 5}, {2, 3, 40}, {2, 3, 2, 4}, {7}, {0, 3}}),
+                      {.training = false, .residual = true, .relu = true}, and_empty),
+      layer_norm_spec("layer_norm", 1, true, {{3, 5}, {2, 3, 40}, {2, 3, 2, 4}, {7}, {0, 3}, {5, 1300}, {4200, 8}}),
       layer_norm_spec("layer_norm over two dimensions", 2, true, {{3, 5}, {2, 3, 4}, {0, 3, 2}}),
-      layer_norm_spec("layer_norm without weight", 1, false, {{3, 5}, {2, 3, 2, 4}, {0, 3}}),
+      layer_norm_spec("layer_norm without weight", 1, false, {{3, 5}, {2, 3, 2, 4}, {0, 3}, {5, 1300}}),
       layer_norm_spec("layer_norm with float32 parameters", 1, true, {{3, 5}, {2, 3, 40}, {0, 3}}, true),
   };
   const auto fails = [](const Shape& x, const Shape& channels, const Shape& running, BatchNormOptions options) {

@@ -4,6 +4,7 @@
 
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/softmax.h"
+#include "autograd/ops/view.h"
 #include "core/error.h"
 #include "core/factory.h"
 #include "core/kernels.h"
@@ -95,7 +96,9 @@ OpSpec extreme(const std::string& name, ValuesAndIndices (*run)(const Tensor&, i
                   {distinct({2, 3, 4, 5})},
                   {uniform({3, 0, 2}).without_grad()},
                   not_smooth({literal({2, 3}, {1, 1, 0, NAN, 2, NAN})}),  // ties go to the first, a NaN wins
-                  not_smooth({literal({2, 2}, {-INFINITY, -INFINITY, INFINITY, INFINITY})})};
+                  not_smooth({literal({2, 2}, {-INFINITY, -INFINITY, INFINITY, INFINITY})}),
+                  not_smooth({uniform({12, 1500})}),  // with ties in 16 bits
+                  not_smooth({uniform({1500, 12})})};
   spec.errors = {error<IndexError>(name + ": dimension 1 of shape [2, 0] is empty",
                                    [run] {
                                      run(zeros({2, 0}), 1, false);
@@ -114,7 +117,7 @@ std::vector<OpSpec> sum_specs() {
       reduction(
           "sum", {"sum"}, [](const Tensor& x) { return sum(x); },
           [](const Array& x) { return reduced(x, all_dims(x), false, sum_of); },
-          {{uniform({3, 5})}, {uniform({})}, {uniform({2, 3, 4, 5})}, {uniform({0, 3})}},
+          {{uniform({3, 5})}, {uniform({})}, {uniform({2, 3, 4, 5})}, {uniform({0, 3})}, {uniform({100003})}},
           {error<IndexError>("sum: dimension 2 is out of range",
                              [] {
                                sum(zeros({2, 3}), {2});
@@ -127,11 +130,11 @@ std::vector<OpSpec> sum_specs() {
       reduction(
           "sum of rows", {"sum"}, [](const Tensor& x) { return sum(x, {-1}); },
           [](const Array& x) { return reduced(x, {-1}, false, sum_of); },
-          {{uniform({3, 5})}, {uniform({2, 3, 4, 5})}, {uniform({3, 0})}, {uniform({3, 100})}}),
+          {{uniform({3, 5})}, {uniform({3, 0})}, {uniform({3, 100})}, {uniform({3, 9000})}}),
       reduction(
           "sum of columns", {"sum"}, [](const Tensor& x) { return sum(x, {0}, true); },
           [](const Array& x) { return reduced(x, {0}, true, sum_of); },
-          {{uniform({3, 5})}, {uniform({2, 3, 4, 5})}, {uniform({0, 3})}, {uniform({100, 3})}}),
+          {{uniform({3, 5})}, {uniform({0, 3})}, {uniform({100, 3})}, {uniform({2000, 3})}, {uniform({40, 500})}}),
       reduction(
           "sum of all but channels", {"sum"},
           [](const Tensor& x) {
@@ -140,7 +143,7 @@ std::vector<OpSpec> sum_specs() {
           [](const Array& x) {
             return reduced(x, {0, 2, 3}, false, sum_of);
           },
-          {{uniform({2, 3, 4, 5})}, {uniform({2, 17, 3, 3})}, {uniform({0, 3, 2, 2})}}),
+          {{uniform({2, 3, 4, 5})}, {uniform({0, 3, 2, 2})}, {uniform({9, 6, 17, 17})}}),
       reduction(
           "mean", {"sum"},
           [](const Tensor& x) {
@@ -196,7 +199,9 @@ OpSpec softmax_spec(const std::string& name, Tensor (*run)(const Tensor&, int), 
        {uniform({4, 1})},
        {uniform({2, 40}, -8, 8)},
        {uniform({0, 3})},
-       {literal({2, 3}, {1000, 0, -1000, 1e4, 1e4, 1e4})}},
+       {uniform({5, 1500}, -8, 8)},
+       {literal({2, 3}, {1000, 0, -1000, 1e4, 1e4, 1e4})},
+       not_smooth({literal({2, 2}, {1, NAN, INFINITY, 0})})},
       {error<DTypeError>(name + ": unsupported dtype int64", [run] { run(zeros({2}, {.dtype = DType::Int64}), 0); }),
        error<IndexError>(name + ": dimension 2 is out of range for a tensor of 2 dimensions", [run] {
          run(zeros({2, 3}), 2);
@@ -242,6 +247,22 @@ std::vector<OpSpec> reduce_specs() {
       {{whole({5, 3}, 0, 200)}, {whole({0, 3}, 0, 20)}});  // beyond uint8: the sum is int64
   whole_sum.dtypes = kIntegerDTypes;
   specs.push_back(whole_sum);
+  for (int mask = 1; mask < 16; ++mask) {
+    std::vector<int> dims;
+    for (int d = 0; d < 4; ++d)
+      if (mask >> d & 1) dims.push_back(d);
+    specs.push_back(reduction(
+        "sum over the dimensions of mask " + std::to_string(mask), {"sum"},
+        [=](const Tensor& x) { return sum(x, dims); }, [=](const Array& x) { return reduced(x, dims, false, sum_of); },
+        {{uniform({2, 17, 3, 4})}, {uniform({2, 3, 0, 4})}}));
+  }
+  specs.push_back(reduction(
+      "sum of one element seen many times", {"sum"},
+      [](const Tensor& x) {
+        return sum(expand(x, {9, 7, 5}), {0, 2});
+      },
+      [](const Array& x) { return map(reshaped(x, {7}), [](double v) { return 45 * v; }); }, {{uniform({7, 1})}}));
+  specs.back().never_empty = "it has seven";
 
   for (int dim : {0, 1, -1}) {
     specs.push_back(extreme("max", max, dim, dim == 1));
@@ -291,7 +312,8 @@ std::vector<OpSpec> reduce_specs() {
         for (double v : x.values) y.values[0] += v * v;
         return y;
       },
-      {{uniform({3, 5})}, {uniform({100})}, {uniform({0})}});
+      {{uniform({3, 5})}, {uniform({100})}, {uniform({0})}, {uniform({70001})}});
+  squares.terms = 70001;
   squares.bare_kernel = true;
   specs.push_back(squares);
   specs.push_back(first_not_finite());

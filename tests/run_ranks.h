@@ -6,11 +6,32 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
-#include "distributed/in_process_transport.h"
+#include "distributed/socket.h"
+#include "distributed/transport.h"
 
 namespace ringgrad {
+
+// Connected transports for ranks 0 … size-1, each to be used by its own thread. `channel` is "shm" (the queues and
+// boards that processes use, too; the threads see them at the same addresses) or "tcp" (loopback connections).
+inline std::vector<std::unique_ptr<Transport>> in_process_transports(int size, std::string_view channel = "shm") {
+  std::vector<std::vector<Link>> links(size);
+  for (auto& row : links) row.resize(size);
+  for (int i = 0; i < size; ++i) {
+    for (int j = 0; j < i; ++j) {
+      std::tie(links[i][j].control, links[j][i].control) = local_socket_pair();
+      if (channel == "tcp") std::tie(links[i][j].data, links[j][i].data) = tcp_socket_pair();
+    }
+  }
+  std::vector<std::unique_ptr<Transport>> transports;
+  const auto deadline = Deadline::after(std::chrono::seconds(5));
+  for (int r = 0; r < size; ++r)
+    transports.push_back(std::make_unique<Transport>(r, std::move(links[r]), size, deadline));
+  for (auto& transport : transports) transport->complete(deadline);
+  return transports;
+}
 
 // What each rank's body threw ("" if nothing). A rank's transport is gone as soon as its body has returned or thrown.
 template <class Rank, class Body>

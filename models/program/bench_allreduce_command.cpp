@@ -19,6 +19,7 @@
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
+#include "models/program/quantile.h"
 
 namespace ringgrad::program {
 namespace {
@@ -45,12 +46,8 @@ struct Times {  // microseconds
   double low = 0, median = 0, high = 0;
 };
 
-Times times_of(std::vector<double> seconds) {
-  std::sort(seconds.begin(), seconds.end());
-  const auto at = [&](double q) {
-    return 1e6 * seconds[static_cast<size_t>(q * static_cast<double>(seconds.size() - 1))];
-  };
-  return {at(0.25), at(0.5), at(0.75)};
+Times times_of(const std::vector<double>& seconds) {
+  return {1e6 * quantile(seconds, 0.25), 1e6 * median(seconds), 1e6 * quantile(seconds, 0.75)};
 }
 
 float pattern(int64_t i) { return static_cast<float>(i % 1000); }
@@ -145,7 +142,7 @@ class Measurement {
     }
     row.in_place = times_of(in);
     row.out_of_place = times_of(out);
-    if (!bound.empty()) row.bound = times_of(bound);
+    row.bound = times_of(bound);
     return row;
   }
 
@@ -282,7 +279,7 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
                                  options.min_bytes, options.max_bytes));
   const int code =
       launch([&] { measure(options); },
-             {.num_processes = options.ranks, .channel = options.transport, .algorithm = algorithm->second});
+             {.num_processes = options.ranks, .group = {.channel = options.transport, .algorithm = algorithm->second}});
   if (code != kOk) message(failure_line(code));
   return code;
 }

@@ -10,6 +10,7 @@
 #include "core/random.h"
 #include "distributed/data_parallel.h"
 #include "distributed/distributed_data_parallel.h"
+#include "models/program/quantile.h"
 #include "models/registry.h"
 #include "nn/optim/sgd.h"
 
@@ -19,11 +20,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kWarmUp = 5;
 constexpr double kBlockSeconds = 0.25;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
 
 int64_t bytes_of(const std::vector<Tensor>& tensors) {
   int64_t bytes = 0;

@@ -1,6 +1,5 @@
 // `ringgrad bench ops`: what one operation costs when the arithmetic is nothing, on one thread. A chain of 1,000
 // operations on one float measures the tape itself: allocation, node, closure, engine.
-#include <algorithm>
 #include <chrono>
 #include <functional>
 
@@ -14,21 +13,12 @@
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
+#include "models/program/quantile.h"
 
 namespace ringgrad::program {
 namespace {
 
 constexpr int kChain = 1000;
-
-struct Cost {                // nanoseconds per operation
-  double median, low, high;  // low and high: the quartiles
-};
-
-Cost cost_of(std::vector<double> samples) {
-  std::sort(samples.begin(), samples.end());
-  const auto at = [&](double q) { return samples[static_cast<size_t>(q * static_cast<double>(samples.size() - 1))]; };
-  return {at(0.5), at(0.25), at(0.75)};
-}
 
 double nanoseconds_per_op(const std::function<void()>& body) {
   const auto start = std::chrono::steady_clock::now();
@@ -80,10 +70,10 @@ int bench_ops(const BenchOpsOptions& options) {
       both.push_back(record + replay);
     }
     std::string row = fmt::format("{:<8}", operation.name);
-    const auto add_cell = [&](const char* key, std::vector<double> samples) {
-      const Cost cost = cost_of(std::move(samples));
-      row += fmt::format("{:>28}", fmt::format("{:.0f} ({:.0f}–{:.0f})", cost.median, cost.low, cost.high));
-      report[fmt::format("{}_{}_ns", operation.name, key)] = cost.median;
+    const auto add_cell = [&](const char* key, const std::vector<double>& samples) {
+      row += fmt::format("{:>28}", fmt::format("{:.0f} ({:.0f}–{:.0f})", median(samples), quantile(samples, 0.25),
+                                               quantile(samples, 0.75)));
+      report[fmt::format("{}_{}_ns", operation.name, key)] = median(samples);
     };
     add_cell("untracked", untracked);
     add_cell("forward", forward);

@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -26,6 +25,7 @@
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
 #include "models/program/kernel_table.h"
+#include "models/program/quantile.h"
 #include "models/program/recipe.h"
 #include "models/registry.h"
 #include "nn/optim/sgd.h"
@@ -41,12 +41,6 @@ double total(const StepTimes& times) {
   double sum = 0;
   for (const double time : times) sum += time;
   return sum;
-}
-
-// The value below which the fraction q of the samples lies.
-double quantile(std::vector<double> samples, double q) {
-  std::sort(samples.begin(), samples.end());
-  return samples[static_cast<size_t>(q * static_cast<double>(samples.size() - 1) + 0.5)];
 }
 
 // A network, and a batch of noise that it is trained to know by heart.
@@ -163,8 +157,8 @@ int bench_train(const BenchTrainOptions& options) {
     return all;
   };
   const std::vector<double> totals = samples(total);
-  const double median = quantile(totals, 0.5), low = quantile(totals, 0.25), high = quantile(totals, 0.75);
-  const double rate = static_cast<double>(options.batch) / median * 1e3;
+  const double step_ms = median(totals), low = quantile(totals, 0.25), high = quantile(totals, 0.75);
+  const double rate = static_cast<double>(options.batch) / step_ms * 1e3;
   nlohmann::json report = {{"model", options.model},
                            {"batch", options.batch},
                            {"dtype", options.dtype},
@@ -176,7 +170,7 @@ int bench_train(const BenchTrainOptions& options) {
                            {"captured", workload.captured()},
                            {"steps", options.steps},
                            {"images_per_second", rate},
-                           {"median_ms", median},
+                           {"median_ms", step_ms},
                            {"quartiles_ms", {low, high}},
                            {"first_step_ms", first_step},
                            {"peak_bytes", after.peak_bytes},
@@ -186,9 +180,9 @@ int bench_train(const BenchTrainOptions& options) {
                            {"loss", workload.loss()}};
   result(fmt::format("{}, batch {}, {}, {} threads: {:.0f} images/s · {} {:.2f} ms ({:.2f}–{:.2f}), median of {}",
                      options.model, options.batch, options.dtype, cpu_cores(), rate,
-                     workload.captured() ? "captured step" : "step", median, low, high, options.steps));
+                     workload.captured() ? "captured step" : "step", step_ms, low, high, options.steps));
   for (size_t i = 0; device.is_cpu() && i < kPhases.size(); ++i) {  // on CUDA the host runs ahead of the device
-    const double phase = quantile(samples([i](const StepTimes& step) { return step[i]; }), 0.5);
+    const double phase = median(samples([i](const StepTimes& step) { return step[i]; }));
     report["phases_ms"][kPhases[i]] = phase;
     result(fmt::format("  {:<10}{:>9.2f} ms", kPhases[i], phase));
   }

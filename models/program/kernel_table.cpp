@@ -8,14 +8,10 @@
 
 #include "core/cpu/machine_peak.h"
 #include "models/program/console.h"
+#include "models/program/quantile.h"
 
 namespace ringgrad::program {
 namespace {
-
-double median(std::vector<double> samples) {
-  std::sort(samples.begin(), samples.end());
-  return samples[samples.size() / 2];
-}
 
 // Thousands of millions per second.
 double billions(double count, double ms) { return ms > 0 ? count / ms * 1e-6 : 0; }

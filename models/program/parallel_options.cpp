@@ -74,8 +74,8 @@ int ranks_for(const TrainOptions& options, int64_t batch) {
 LaunchOptions launch_options_for(const TrainOptions& options) {
   const Device device(options.device);
   LaunchOptions launch;
-  launch.backend = options.backend.empty() ? default_backend(device) : options.backend;
-  if (device.is_cuda() && options.device != "cuda") launch.device = device;
+  launch.group.backend = options.backend.empty() ? default_backend(device) : options.backend;
+  if (device.is_cuda() && options.device != "cuda") launch.group.device = device;
   return launch;
 }
 

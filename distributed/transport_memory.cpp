@@ -1,4 +1,4 @@
-// The shared-memory side of MeshTransport: boards, queues and doorbells.
+// The shared-memory side of Transport: boards, queues and doorbells.
 #include <sys/eventfd.h>
 
 #include <cerrno>
@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "core/check.h"
-#include "distributed/mesh_transport.h"
 #include "distributed/shm_channel.h"
 #include "distributed/socket_channel.h"
+#include "distributed/transport.h"
 
 namespace ringgrad {
 namespace {
@@ -24,8 +24,8 @@ size_t queue_offset(int peer) {
 
 }  // namespace
 
-MeshTransport::MeshTransport(int rank, std::vector<Link> links, int ranks_here, Deadline deadline)
-    : Transport(rank, static_cast<int>(links.size())),
+Transport::Transport(int rank, std::vector<Link> links, int ranks_here, Deadline deadline)
+    : rank_(rank),
       doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       ranks_here_(ranks_here),
       exceptions_at_birth_(std::uncaught_exceptions()) {
@@ -53,19 +53,19 @@ MeshTransport::MeshTransport(int rank, std::vector<Link> links, int ranks_here, 
 }
 
 // Descriptors that nobody has taken yet count against a limit of the user, so this rank takes its own between attempts.
-void MeshTransport::pass(int rank, int descriptor, Deadline deadline) {
+void Transport::pass(int rank, int descriptor, Deadline deadline) {
   Peer& peer = peers_[rank];
   while (!peer.control.send({ControlKind::Descriptor}, descriptor) && !peer.left) {
     const int reason = errno;
     attend();
     if (deadline.passed())
-      fail({FailureKind::TimedOut, str("rank ", this->rank(), " could not hand shared memory to rank ", rank, ": ",
+      fail({FailureKind::TimedOut, str("rank ", rank_, " could not hand shared memory to rank ", rank, ": ",
                                        std::strerror(reason), "; raise ulimit -n, or use --transport tcp")});
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
-void MeshTransport::await_descriptors(int rank, Deadline deadline) {
+void Transport::await_descriptors(int rank, Deadline deadline) {
   Peer& peer = peers_[rank];
   for (attend(); peer.descriptors.size() < 2; attend()) {
     pollfd ready{peer.control.descriptor(), POLLIN, 0};
@@ -79,10 +79,10 @@ void MeshTransport::await_descriptors(int rank, Deadline deadline) {
   CHECK_AS(DistributedError,
            peer.memory->size() == memory_->size() && theirs.magic == kBoardMagic && theirs.rank == rank &&
                theirs.size == size() && theirs.queue_capacity == kQueueBytes,
-           "transport: rank ", rank, " runs another program or version than rank ", this->rank());
+           "transport: rank ", rank, " runs another program or version than rank ", rank_);
 }
 
-void MeshTransport::complete(Deadline deadline) {
+void Transport::complete(Deadline deadline) {
   cpu_set_t cpus;
   sched_getaffinity(0, sizeof cpus, &cpus);
   for (int r = 0; r < size(); ++r) {
@@ -102,27 +102,27 @@ void MeshTransport::complete(Deadline deadline) {
   roomy_ = ranks_here_ <= CPU_COUNT(&cpus);
 }
 
-std::byte* MeshTransport::memory_of(int rank) const {
-  return rank == this->rank() ? memory_->data() : peers_[rank].memory->data();
+std::byte* Transport::memory_of(int rank) const {
+  return rank == rank_ ? memory_->data() : peers_[rank].memory->data();
 }
 
-Board& MeshTransport::board(int rank) { return *std::launder(reinterpret_cast<Board*>(memory_of(rank))); }
+Board& Transport::board(int rank) { return *std::launder(reinterpret_cast<Board*>(memory_of(rank))); }
 
-std::byte* MeshTransport::staging(int rank) { return memory_of(rank) + kBoardBytes; }
+std::byte* Transport::staging(int rank) { return memory_of(rank) + kBoardBytes; }
 
 // See Note [Sleeping without missing the bell].
-void MeshTransport::ring_bell(int rank) {
+void Transport::ring_bell(int rank) {
   Peer& peer = peers_[rank];
   if (!peer.memory || board(rank).sleeping.load() == 0 || board(rank).sleeping.exchange(0) == 0) return;
   const uint64_t one = 1;
   (void)!write(peer.doorbell.get(), &one, sizeof one);
 }
 
-void MeshTransport::ring_bells() {
+void Transport::ring_bells() {
   for (int r = 0; r < size(); ++r) ring_bell(r);
 }
 
-void MeshTransport::show_position() {
+void Transport::show_position() {
   Board& own = board(rank());
   uint64_t words[kFrameBytes / 8];
   std::memcpy(words, &position_.frame, kFrameBytes);
@@ -135,7 +135,7 @@ void MeshTransport::show_position() {
 // Throws unless the frame that `rank` shows for its collective number `sequence` agrees with this rank's. Where it has
 // gone on to the next one meanwhile, there is nothing to compare. It may be writing that one's words right now: a
 // mixture of two frames has the fingerprint of neither.
-void MeshTransport::compare_board(int rank, uint64_t sequence) {
+void Transport::compare_board(int rank, uint64_t sequence) {
   const Board& theirs = board(rank);
   uint64_t words[kFrameBytes / 8];
   for (size_t i = 0; i < theirs.frame.size(); ++i) words[i] = theirs.frame[i].load(std::memory_order_relaxed);
@@ -145,13 +145,13 @@ void MeshTransport::compare_board(int rank, uint64_t sequence) {
 }
 
 // Before this rank sleeps: is anybody in the same collective, by its number, with another frame?
-void MeshTransport::compare_boards() {
+void Transport::compare_boards() {
   const uint64_t mine = position_.frame.sequence;
   for (int r = 0; r < size(); ++r)
     if (mine > 0 && r != rank() && peers_[r].memory && board(r).entered.load() == mine) compare_board(r, mine);
 }
 
-void MeshTransport::check_entered() {
+void Transport::check_entered() {
   const Board& own = board(rank());
   for (int r = 0; r < size(); ++r) {
     const uint64_t sequence = board(r).entered.load();

@@ -1,4 +1,4 @@
-// What ranks of one machine can do besides sending bytes: read each other's memory. shared_all_reduce.cpp uses it.
+// What ranks of one machine see of each other's memory (transport.h).
 #pragma once
 
 #include <sched.h>
@@ -47,22 +47,6 @@ inline constexpr size_t kStagingBytes = 1 << 20;
 struct SharedSegment {
   uint64_t id = 0;
   std::vector<std::shared_ptr<SharedMemory>> parts;  // by rank
-};
-
-class SharedDomain {
- public:
-  virtual ~SharedDomain() = default;
-
-  virtual Board& board(int rank) = 0;
-  virtual std::byte* staging(int rank) = 0;
-  // Wakes every rank that sleeps; to be called after a change in this rank's own board.
-  virtual void ring_bells() = 0;
-  // Returns once done(context) holds, which other ranks' boards must bring about. Throws as Transport::wait does.
-  virtual void wait_until(bool (*done)(void* context), void* context) = 0;
-  // Throws OutOfStepError unless every rank has entered the same collective as this one, with the same frame.
-  virtual void check_entered() = 0;
-  // Collective: every rank contributes `bytes` zeros.
-  virtual SharedSegment share(size_t bytes) = 0;
 };
 
 }  // namespace ringgrad

@@ -1,9 +1,9 @@
-// The control side of MeshTransport: who leaves, who fails, who is missed, and who is to blame.
+// The control side of Transport: who leaves, who fails, who is missed, and who is to blame.
 #include <algorithm>
 #include <cstring>
 
 #include "core/check.h"
-#include "distributed/mesh_transport.h"
+#include "distributed/transport.h"
 
 namespace ringgrad {
 namespace {
@@ -13,22 +13,22 @@ constexpr std::chrono::milliseconds kRollCall{300};
 
 }  // namespace
 
-void MeshTransport::tell_all(const ControlMessage& message) noexcept {
+void Transport::tell_all(const ControlMessage& message) noexcept {
   for (Peer& peer : peers_) peer.control.send(message);
 }
 
-void MeshTransport::abort(const Failure& failure) noexcept {
+void Transport::abort(const Failure& failure) noexcept {
   if (failure_) return;
   failure_ = failure;
   tell_all({ControlKind::Failed, failure.kind, failure.text});
 }
 
-void MeshTransport::fail(Failure failure) {
+void Transport::fail(Failure failure) {
   abort(failure);
   throw_failure(*failure_);
 }
 
-void MeshTransport::interrupt(const Failure& failure) noexcept {
+void Transport::interrupt(const Failure& failure) noexcept {
   {
     std::lock_guard lock(interrupt_mutex_);
     if (!interruption_) interruption_ = failure;
@@ -38,20 +38,20 @@ void MeshTransport::interrupt(const Failure& failure) noexcept {
   (void)!write(doorbell_.get(), &one, sizeof one);
 }
 
-void MeshTransport::check_interrupt() {
+void Transport::check_interrupt() {
   if (failure_) throw_failure(*failure_);
   if (!interrupted_) return;
   std::lock_guard lock(interrupt_mutex_);
   fail(*interruption_);
 }
 
-void MeshTransport::watch(std::vector<pollfd>& descriptors) const {
+void Transport::watch(std::vector<pollfd>& descriptors) const {
   for (const Peer& peer : peers_)
     if (peer.control.descriptor() >= 0 && !peer.control.closed())
       descriptors.push_back({peer.control.descriptor(), POLLIN | POLLRDHUP, 0});
 }
 
-void MeshTransport::answer(ControlMessage message, int rank) {
+void Transport::answer(ControlMessage message, int rank) {
   Peer& peer = peers_[rank];
   switch (message.kind) {
     case ControlKind::Goodbye:
@@ -77,7 +77,7 @@ void MeshTransport::answer(ControlMessage message, int rank) {
   }
 }
 
-void MeshTransport::hear(const ControlMessage& position, int rank) {
+void Transport::hear(const ControlMessage& position, int rank) {
   FrameBytes bytes;
   if (position.text.size() < bytes.size()) return;
   std::memcpy(bytes.data(), position.text.data(), bytes.size());
@@ -87,7 +87,7 @@ void MeshTransport::hear(const ControlMessage& position, int rank) {
   if (theirs.sequence == position_.frame.sequence && theirs.sequence > 0) compare(theirs, rank);
 }
 
-void MeshTransport::compare(const Frame& theirs, int rank) {
+void Transport::compare(const Frame& theirs, int rank) {
   try {
     check_in_step(position_.frame, this->rank(), theirs, rank);
   } catch (const OutOfStepError& error) {
@@ -97,7 +97,7 @@ void MeshTransport::compare(const Frame& theirs, int rank) {
 
 // What ranks say comes first, and only then whose connection is closed: a rank that gives up closes its connections,
 // too, and its words name the culprit.
-void MeshTransport::attend() {
+void Transport::attend() {
   check_interrupt();
   for (int r = 0; r < size(); ++r)
     while (auto message = peers_[r].control.receive()) answer(std::move(*message), r);
@@ -107,12 +107,12 @@ void MeshTransport::attend() {
             str("rank ", r, " died: its connection to rank ", rank(), " was closed without a goodbye")});
 }
 
-Failure MeshTransport::left(int rank) const {
+Failure Transport::left(int rank) const {
   return {FailureKind::Died, str("rank ", rank, " has left the group, and rank ", this->rank(), " still needs it")};
 }
 
 // A data stream has ended. That may be a consequence only, so the control connections get a moment to tell the cause.
-void MeshTransport::lost(int rank, const std::string& how) {
+void Transport::lost(int rank, const std::string& how) {
   const auto deadline = Deadline::after(kExplanation);
   do {
     attend();
@@ -126,7 +126,7 @@ void MeshTransport::lost(int rank, const std::string& how) {
 
 // Called when nothing more can be received: throws if this rank needs one that has left, even in good order. What came
 // before the goodbye is in shared memory by then; over TCP it may still be under way, and the stream's end tells.
-void MeshTransport::check_left(bool needs_all) {
+void Transport::check_left(bool needs_all) {
   for (int r = 0; r < size(); ++r) {
     const Peer& peer = peers_[r];
     if (peer.left && peer.memory && (needs_all || !peer.recvs.pending.empty() || !peer.sends.pending.empty()))
@@ -136,7 +136,7 @@ void MeshTransport::check_left(bool needs_all) {
 
 // Nothing has moved for long. Whoever waits for a rank is mostly waiting for one who waits himself, so every rank is
 // asked where it is: the one to blame has not come to this collective, or does not answer at all.
-std::string MeshTransport::who_is_missing() {
+std::string Transport::who_is_missing() {
   for (Peer& peer : peers_) peer.position.reset();
   tell_all({ControlKind::Query});
   const auto answered = [](const Peer& peer) { return peer.position || peer.left || peer.control.descriptor() < 0; };
@@ -164,7 +164,7 @@ std::string MeshTransport::who_is_missing() {
   return text;
 }
 
-void MeshTransport::timed_out() {
+void Transport::timed_out() {
   const std::string text = who_is_missing();
   const std::string seconds = str(std::chrono::duration<double>(timeout()).count());
   const char* where = position_.inside ? "" : " in a send or receive";

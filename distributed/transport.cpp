@@ -1,4 +1,4 @@
-#include "distributed/mesh_transport.h"
+#include "distributed/transport.h"
 
 #include <algorithm>
 #include <exception>
@@ -32,35 +32,35 @@ std::string describe(const Position& position) {
   return str(position.inside ? "in " : "outside of collectives, its last one was ", describe(position.frame), names);
 }
 
-MeshTransport::~MeshTransport() {
+Transport::~Transport() {
   if (interrupted_) abort(*interruption_);  // nobody has waited since
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     abort({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
   tell_all({ControlKind::Goodbye});
 }
 
-Transfer MeshTransport::send(int peer, std::span<const std::byte> bytes) {
+Transfer Transport::send(int peer, std::span<const std::byte> bytes) {
   if (failure_) throw_failure(*failure_);
   Queue& queue = peers_[peer].sends;
   queue.pending.push_back({const_cast<std::byte*>(bytes.data()), bytes.size()});
   return {peer, true, ++queue.issued};
 }
 
-Transfer MeshTransport::recv(int peer, std::span<std::byte> bytes) {
+Transfer Transport::recv(int peer, std::span<std::byte> bytes) {
   if (failure_) throw_failure(*failure_);
   Queue& queue = peers_[peer].recvs;
   queue.pending.push_back({bytes.data(), bytes.size()});
   return {peer, false, ++queue.issued};
 }
 
-void MeshTransport::wait(const Transfer& transfer) {
+void Transport::wait(const Transfer& transfer) {
   check_interrupt();
   const Peer& peer = peers_[transfer.peer];
   const Queue& queue = transfer.outgoing ? peer.sends : peer.recvs;
   block_until([&] { return queue.done >= transfer.number; }, /*needs_all=*/false);
 }
 
-void MeshTransport::enter(const Frame& frame, std::shared_ptr<const std::string> about) {
+void Transport::enter(const Frame& frame, std::shared_ptr<const std::string> about) {
   check_interrupt();
   position_ = {frame, true, std::move(about)};
   if (memory_) show_position();
@@ -68,7 +68,7 @@ void MeshTransport::enter(const Frame& frame, std::shared_ptr<const std::string>
 
 // -- moving bytes ---------------------------------------------------------------------------------------------------
 
-bool MeshTransport::push(int rank, Peer& peer) {
+bool Transport::push(int rank, Peer& peer) {
   iovec pieces[kPiecesAtOnce];
   size_t count = 0;
   for (auto it = peer.sends.pending.begin(); it != peer.sends.pending.end() && count < kPiecesAtOnce; ++it)
@@ -89,7 +89,7 @@ bool MeshTransport::push(int rank, Peer& peer) {
   return moved;
 }
 
-bool MeshTransport::pull(int rank, Peer& peer) {
+bool Transport::pull(int rank, Peer& peer) {
   bool moved = false;
   while (!peer.recvs.pending.empty()) {
     Pending& front = peer.recvs.pending.front();
@@ -108,7 +108,7 @@ bool MeshTransport::pull(int rank, Peer& peer) {
   return moved;
 }
 
-bool MeshTransport::progress() {
+bool Transport::progress() {
   bool moved = false;
   for (int r = 0; r < size(); ++r) {
     Peer& peer = peers_[r];
@@ -130,8 +130,8 @@ bool MeshTransport::progress() {
 // two sees the other's write (Dekker's argument): the waiter finds the change, or the peer finds the sleeper. Rings
 // that nobody needed any more only cost the waiter one turn of its loop.
 template <class Done>
-void MeshTransport::block_until(Done done, bool needs_all) {
-  const bool may_spin = spinning() && roomy_;
+void Transport::block_until(const Done& done, bool needs_all) {
+  const bool may_spin = spinning_ && roomy_;
   bool spun = !may_spin;
   std::chrono::steady_clock::time_point until{};
   Deadline ask, say, deadline;
@@ -183,12 +183,12 @@ void MeshTransport::block_until(Done done, bool needs_all) {
   }
 }
 
-void MeshTransport::wait_until(bool (*done)(void*), void* context) {
+void Transport::wait_until(const std::function<bool()>& done) {
   check_interrupt();
-  block_until([=] { return done(context); }, /*needs_all=*/true);
+  block_until(done, /*needs_all=*/true);
 }
 
-SharedSegment MeshTransport::share(size_t bytes) {
+SharedSegment Transport::share(size_t bytes) {
   if (failure_) throw_failure(*failure_);
   SharedSegment segment{++segments_, std::vector<std::shared_ptr<SharedMemory>>(peers_.size())};
   segment.parts[rank()] = SharedMemory::create(bytes);
@@ -210,7 +210,7 @@ SharedSegment MeshTransport::share(size_t bytes) {
   return segment;
 }
 
-void MeshTransport::sleep(int milliseconds) {
+void Transport::sleep(int milliseconds) {
   check_interrupt();
   polled_.clear();
   watch(polled_);

@@ -1,0 +1,82 @@
+// What kernels do, on every device there is, where operations that check their arguments cannot bring them: with an
+// index outside of its dimension (a GPU cannot throw), and with numbers that are large against their deviation.
+#include "core/kernels.h"
+
+#include "autograd/ops/convert.h"
+#include "core/factory.h"
+#include "tests/catch.h"
+#include "tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+using Values = std::vector<double>;
+
+std::vector<Device> devices() {
+  std::vector<Device> all = {Device()};
+  if (device_count(DeviceType::CUDA) > 0) all.push_back(Device(DeviceType::CUDA));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("in every dtype an index outside is skipped, and a sum is added to what is there", "[quick][emulated]") {
+  for (const Device device : devices())
+    for (DType dtype :
+         {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64, DType::Int32, DType::UInt8}) {
+      INFO(device << ' ' << dtype);
+      const auto index = [&](const std::vector<int64_t>& places, const Shape& shape) {
+        return to(tensor(places, shape), device);
+      };
+      const Tensor x = empty({1, 3, 1}, {dtype, device}), y = zeros({1, 3, 1}, {dtype, device});
+      copy_(x, tensor<float>({1, 2, 3}, {1, 3, 1}));
+      kernels::index_select(y, x, index({-1, 1, 3}, {3}));
+      CHECK(to_vector<double>(y) == Values{0, 2, 0});
+      kernels::gather(y, x, index({7, -9, 2}, {1, 3, 1}));
+      CHECK(to_vector<double>(y) == Values{0, 2, 3});
+      kernels::index_add(x, y, index({-1, 1, 3}, {3}));
+      CHECK(to_vector<double>(x) == Values{1, 4, 3});
+      kernels::scatter_add(x, y, index({1, 3, 0}, {1, 3, 1}));
+      CHECK(to_vector<double>(x) == Values{4, 4, 3});
+    }
+}
+
+TEST_CASE("a target outside the classes gives NaN, an ignored one 0", "[quick][emulated]") {
+  for (const Device device : devices()) {
+    INFO(device);
+    const auto blank = [&](const Shape& shape) { return empty(shape, {.device = device}); };
+    const auto nans = [](const Tensor& x) {
+      std::vector<bool> result;
+      for (const double value : to_vector<double>(x)) result.push_back(std::isnan(value));
+      return result;
+    };
+    const Tensor x = zeros({3, 2}, {.device = device}), t = to(tensor<int64_t>({2, -1, 1}), device);
+    const Tensor loss = blank({3}), weight = blank({3}), lse = blank({3}), dx = blank({3, 2});
+    kernels::cross_entropy(loss, weight, lse, x, t, {}, {.ignore_index = -1});
+    CHECK(nans(loss) == std::vector<bool>{true, false, false});
+    kernels::cross_entropy_backward(dx, ones({3}, {.device = device}), x, lse, t, {}, {.ignore_index = -1});
+    CHECK(nans(dx) == std::vector<bool>{true, true, false, false, false, false});
+    kernels::nll_loss(loss, weight, x, t, {}, -1);
+    CHECK(nans(loss) == std::vector<bool>{true, false, false});
+    kernels::nll_loss_backward(dx, ones({3}, {.device = device}), t, {}, -1);
+    CHECK(nans(dx) == std::vector<bool>{true, true, false, false, false, false});
+    CHECK(to_vector<double>(weight)[1] == 0);
+  }
+}
+
+TEST_CASE("the variance of a channel survives a large mean", "[quick][emulated]") {
+  // A mean of 10^4 deviations: Σx² - (Σx)²/n would have no correct digit left in float32.
+  std::vector<float> numbers(2 * 14400);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = 5000 + static_cast<float>(i * 7919 % 1024) / 1024;
+  const Tensor x = tensor(numbers, {16, 2, 30, 30}), exact = to(x, DType::Float64);
+  const Tensor mean = empty({2}, {.dtype = DType::Float64}), var = empty_like(mean);
+  kernels::batch_norm_stats(mean, var, exact);
+  for (const Device device : devices()) {
+    INFO(device);
+    const Tensor device_mean = empty({2}, {.device = device}), device_var = empty_like(device_mean);
+    kernels::batch_norm_stats(device_mean, device_var, to(x, device));
+    CHECK(difference(device_var, to_vector<double>(var), {DType::Float32, 14400}) == "");
+  }
+}

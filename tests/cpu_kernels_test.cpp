@@ -1,0 +1,59 @@
+// What the rows of tests/op_specs*.cpp do not reach of the CPU kernels: the vector functions, matrices of several
+// tiles, and sums that a simpler kernel would get wrong.
+#include <limits>
+
+#include "core/cpu/vector_math.h"
+#include "tests/cpu_kernels.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+TEST_CASE("fast_exp is within two units in the last place", "[quick][cpu]") {
+  for (float x = -88; x < 88.7f; x += 0.00737f) {
+    const double exact = std::exp(static_cast<double>(x));
+    REQUIRE(std::abs(cpu::fast_exp(x) - exact) <= 2 * exact * 0x1p-23);
+  }
+  REQUIRE(cpu::fast_exp(0.0f) == 1);
+  REQUIRE(cpu::fast_exp(1000.0f) == std::numeric_limits<float>::infinity());
+  REQUIRE(cpu::fast_exp(-1000.0f) == 0);
+  REQUIRE(std::abs(cpu::fast_exp(-95.0f) - std::exp(-95.0)) <= 0x1p-149);  // subnormal
+  REQUIRE(std::isnan(cpu::fast_exp(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST_CASE("matmul of several tiles", "[quick][cpu]") {
+  for (const Shape& bmnk : {Shape{1, 200, 150, 900}, {2, 37, 61, 5000}}) {
+    const int64_t batches = bmnk[0], m = bmnk[1], n = bmnk[2], k = bmnk[3];
+    const Tensor a = random_tensor({batches, m, k}, DType::Float32, 1), bias = random_tensor({n}, DType::Float32, 3);
+    const Tensor b = random_tensor({batches, k, n}, DType::Float32, 2), c = empty({batches, m, n});
+    kernels::matmul(c, a, b, bias);
+    const std::vector<double> va = values(a), vb = values(b), shift = values(bias);
+    std::vector<double> expected(c.numel());
+    for (int64_t i = 0; i < batches * m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double& sum = expected[i * n + j] = shift[j];
+        for (int64_t l = 0; l < k; ++l) sum += va[i * k + l] * vb[(i / m * k + l) * n + j];
+      }
+    require_close(c, expected, sum_tolerance(DType::Float32, k));
+  }
+}
+
+TEST_CASE("sum of float32 does not lose small terms", "[quick][cpu]") {
+  // A running float32 sum would stop growing at 2^24.
+  const Tensor x = ones({(int64_t{1} << 24) + 1001}), y = empty({1}, {.dtype = DType::Float32});
+  kernels::sum(y, x, 1);
+  require_close(y, {static_cast<double>(x.numel())}, 0x1p-24);
+}
+
+TEST_CASE("the sum of channel-blocked memory is that of any other", "[quick][cpu]") {
+  for (int64_t channels : {1, 16, 21}) {
+    const Tensor plain = random_tensor({3, channels, 4, 5}, DType::Float32, 10);
+    const Tensor blocked = empty(plain.shape(), {.layout = Layout::ChannelBlocked});
+    kernels::copy(blocked, plain);
+    for (const Shape& kept : {Shape{1, channels, 1, 1}, {3, 1, 4, 5}, {3, channels, 1, 1}, {1, 1, 1, 1}}) {
+      const Tensor y = empty(kept), expected = empty(kept);
+      kernels::sum(y, blocked, 2);
+      kernels::sum(expected, plain, 2);
+      require_close(y, values(expected), 1e-5);
+    }
+  }
+}
