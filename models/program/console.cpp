@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -51,6 +52,12 @@ void print_json(const nlohmann::json& document) {
   if (silent) return;
   // Bytes that are no UTF-8 (a file name, say) are replaced rather than refused.
   std::cout << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+}
+
+int line_width() {
+  winsize size;
+  const bool terminal = ioctl(options.json ? STDERR_FILENO : STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return terminal ? std::clamp<int>(size.ws_col, 40, 200) : 80;
 }
 
 std::string bold(const std::string& text) { return styled("1", text); }

@@ -111,4 +111,9 @@ struct BenchDdpOptions : WorkloadOptions {
   std::string row;  // measure this row in this process, as one of its ranks; "" : all of them
 };
 
+struct TraceOptions : WorkloadOptions {
+  TraceOptions() { bucket_mb = 0.25; }  // a small network, too, has several then
+  int steps = 10;                       // the last one is shown
+};
+
 }  // namespace ringgrad::program
