@@ -91,7 +91,8 @@ class Errors(ProgramCase):
         self.refused("--ranks is 100, expected at most 64 with --parallel dp", "train", "--parallel", "dp", "--ranks", "100")
 
     def test_unknown_models(self):
-        for words in (("train", "--model"), ("bench", "train", "--model"), ("bench", "ddp", "--force", "--model"), ("graph",)):
+        for words in (("train", "--model"), ("bench", "train", "--model"), ("bench", "ddp", "--force", "--model"), ("graph",),
+                      ("trace", "--model")):
             self.refused("Did you mean 'resnet20'?", *words, "resnt20")
 
     # ---- training that fails -------------------------------------------------------------------------------------
