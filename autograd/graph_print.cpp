@@ -31,6 +31,21 @@ std::vector<const Node*> nodes_of(const char* operation, const Tensor& tensor) {
   return nodes;
 }
 
+// What each node is called: an operation by its own name, a leaf by the one that the caller knows it by.
+class Names {
+ public:
+  explicit Names(const LeafNames& leaves) {
+    for (const auto& [name, tensor] : leaves) names_.emplace(gradient_edge(tensor).node.get(), name);
+  }
+  std::string operator()(const Node& node) const {
+    const auto found = names_.find(&node);
+    return found != names_.end() ? found->second : is_leaf(node) ? "leaf" : node.name;
+  }
+
+ private:
+  std::unordered_map<const Node*, std::string> names_;
+};
+
 // "[64, 10] [64]"
 std::string shapes(const Node& node) {
   std::string text;
@@ -40,7 +55,8 @@ std::string shapes(const Node& node) {
 
 }  // namespace
 
-void print_graph(std::ostream& out, const Tensor& tensor) {
+void print_graph(std::ostream& out, const Tensor& tensor, const LeafNames& leaves) {
+  const Names name_of(leaves);
   for (const Node* node : nodes_of("print_graph", tensor)) {
     if (is_leaf(*node)) continue;  // shown where they are reached
     out << '#' << node->sequence << ' ' << node->name << ' ' << shapes(*node);
@@ -51,7 +67,7 @@ void print_graph(std::ostream& out, const Tensor& tensor) {
       if (!edge.node)
         out << "no gradient";
       else if (is_leaf(*edge.node))
-        out << "leaf " << shapes(*edge.node);
+        out << name_of(*edge.node) << ' ' << shapes(*edge.node);
       else
         out << '#' << edge.node->sequence;
     }
@@ -59,14 +75,15 @@ void print_graph(std::ostream& out, const Tensor& tensor) {
   }
 }
 
-void print_graph_dot(std::ostream& out, const Tensor& tensor) {
+void print_graph_dot(std::ostream& out, const Tensor& tensor, const LeafNames& leaves) {
+  const Names name_of(leaves);
   const std::vector<const Node*> nodes = nodes_of("print_graph_dot", tensor);
   std::unordered_map<const Node*, size_t> number;  // addresses would differ from run to run
   for (const Node* node : nodes) number.emplace(node, number.size());
   out << "digraph gradients {\n  node [fontname=\"monospace\"];\n";
   for (const Node* node : nodes) {
-    out << "  n" << number[node] << " [shape=" << (is_leaf(*node) ? "ellipse" : "box") << ", label=\""
-        << (is_leaf(*node) ? "leaf" : node->name) << "\\n"
+    out << "  n" << number[node] << " [shape=" << (is_leaf(*node) ? "ellipse" : "box") << ", label=\"" << name_of(*node)
+        << "\\n"
         << shapes(*node) << "\"];\n";
     for (const Edge& edge : node->next)
       if (edge.node) out << "  n" << number[node] << " -> n" << number[edge.node.get()] << ";\n";

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the tables of bench/results/ into README.md, each between its two markers:
+"""Writes the tables of bench/results/ and whole files into README.md, each between its two markers:
 
     <!-- results:NAME --> … <!-- end -->
+    <!-- file:PATH --> … <!-- end -->
 
 A place without a result says which script writes it.
 
@@ -16,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = re.compile(r"<!-- results:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
+FILE = re.compile(r"<!-- file:(\S+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def rendered(name):
@@ -37,16 +39,21 @@ def rendered(name):
     ])
 
 
+def quoted(path):
+    language = Path(path).suffix[1:]
+    return f"<!-- file:{path} -->\n```{language}\n{(ROOT / path).read_text()}```\n<!-- end -->"
+
+
 def main():
     readme = ROOT / "README.md"
     text = readme.read_text()
-    updated = PLACE.sub(lambda place: rendered(place[1]), text)
+    updated = FILE.sub(lambda place: quoted(place[1]), PLACE.sub(lambda place: rendered(place[1]), text))
     shown = set(PLACE.findall(text))
     for file in sorted((ROOT / "bench" / "results").glob("*.json")):
         if file.stem not in shown:
             sys.exit(f"update_readme: README.md has no place for {file.name}, expected <!-- results:{file.stem} -->")
     if "--check" in sys.argv[1:]:
-        sys.exit(updated != text and "update_readme: README.md differs from bench/results; run bench/update_readme.py")
+        sys.exit(updated != text and "update_readme: README.md differs from its sources; run bench/update_readme.py")
     readme.write_text(updated)
 
 

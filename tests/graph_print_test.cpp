@@ -31,9 +31,9 @@ std::string renumbered(const std::string& text) {
   return result.append(at, text.end());
 }
 
-std::string printed(void (*print)(std::ostream&, const Tensor&), const Tensor& tensor) {
+std::string printed(decltype(print_graph) print, const Tensor& tensor, const LeafNames& names = {}) {
   std::ostringstream out;
-  print(out, tensor);
+  print(out, tensor, names);
   return out.str();
 }
 
@@ -61,6 +61,17 @@ TEST_CASE("the graph in DOT: every node once, an arrow per gradient", "[graph_pr
         "  n0 -> n1;\n"
         "  n1 [shape=ellipse, label=\"leaf\\n[2]\"];\n"
         "}\n");
+}
+
+TEST_CASE("leaves that have names are shown by them, also after backward", "[graph_print][quick]") {
+  const Tensor x = Tensor(ones({2, 3})).set_requires_grad(), weight = Tensor(ones({3})).set_requires_grad();
+  const Tensor frozen = ones({3}), unused = Tensor(ones({1})).set_requires_grad();
+  const LeafNames names = {{"frozen", frozen}, {"fc.weight", weight}, {"unused", unused}};
+  const Tensor y = x * weight;
+  CHECK(renumbered(printed(print_graph, y, names)) == "#0 mul [2, 3] <- leaf [2, 3], fc.weight [3]\n");
+  require_contains(printed(print_graph_dot, y, names), "[shape=ellipse, label=\"fc.weight\\n[3]\"]");
+  sum(y).backward();
+  require_contains(printed(print_graph, y, names), "fc.weight [3]");
 }
 
 TEST_CASE("a tensor without graph cannot be printed", "[graph_print][quick]") {

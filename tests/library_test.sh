@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the outside program in tests/library in both ways that README names, and runs it:
+# Builds the outside programs in tests/library in both ways that README names, and runs them:
 # library_test.sh BUILD_DIR SOURCE_DIR
 set -eu
 build=$1 source=$2
@@ -14,9 +14,17 @@ outside() {  # NAME CMAKE_OPTION…
   quietly cmake --build "$scratch/$name"
   "$scratch/$name/outside"
 }
+trains() {  # COMMAND…: two ranks, whose loss falls and who end with the same weights
+  (cd "$scratch" && "$@") >"$scratch/output"
+  awk '/loss/ { loss[epochs++] = $NF } /weights/ { ranks++; if (!seen[$NF]++) different++ }
+       END { exit !(epochs == 2 && loss[1] < loss[0] && ranks == 2 && different == 1) }' "$scratch/output" ||
+    { echo "$*: expected two losses that fall, and the same weights on two ranks"; cat "$scratch/output"; exit 1; }
+}
 
 quietly cmake --install "$build" --prefix "$scratch/prefix"
 outside installed -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$scratch/prefix"
+trains "$scratch/installed/ddp"
+trains "$scratch/prefix/bin/ringgrad" launch -n 2 -- "$scratch/installed/ddp"
 
 # From the source tree everything is compiled again; so this is also the build for any x86-64 processor.
 outside subdirectory -DCMAKE_BUILD_TYPE=Debug -DRINGGRAD_SOURCE="$source" -DRINGGRAD_NATIVE=OFF -DRINGGRAD_CUDA=off

@@ -106,7 +106,8 @@ class Errors(ProgramCase):
             self.assertIn("standard output cannot be written", done.stderr)
 
     def test_unknown_models(self):
-        for words in (("train", "--model"), ("bench", "train", "--model"), ("bench", "ddp", "--force", "--model"), ("graph",)):
+        for words in (("train", "--model"), ("bench", "train", "--model"), ("bench", "ddp", "--force", "--model"), ("graph",),
+                      ("trace", "--model")):
             self.refused("Did you mean 'resnet20'?", *words, "resnt20")
 
     # ---- training that fails -------------------------------------------------------------------------------------

@@ -196,6 +196,35 @@ class SeveralRanks(DigitsCase):
         self.run_program("bench", "ddp", "--model", "nosuch", "--force", code=2)
         self.run_program("bench", "ddp", "--ranks", "64", "--batch", "64", code=2)
 
+    def test_trace(self):
+        common = ["trace", "--batch", "6", "--steps", "3"]
+        document = json.loads(self.run_program(*common, "--ranks", "3", "--json").stdout)
+        self.assertEqual((document["ranks"], document["step"]), (3, 2))
+        self.assertLessEqual(document["hidden_ms"], document["communication_ms"])
+        self.assertLess(document["backward_ms"], document["averaged_ms"])
+        buckets = document["buckets"]
+        self.assertEqual(len(buckets), 7)  # 1.1 MB, of at most 0.25 MB each
+        self.assertTrue(buckets[0]["parameters"].startswith("fc."), buckets[0])
+        for before, bucket in zip([buckets[0], *buckets], buckets):
+            self.assertLessEqual(bucket["ready_ms"], bucket["launched_ms"])
+            self.assertLessEqual(bucket["launched_ms"], bucket["completed_ms"])
+            self.assertLessEqual(before["launched_ms"], bucket["launched_ms"])
+        self.assertLess(buckets[0]["launched_ms"], document["backward_ms"])
+        self.assertGreaterEqual(buckets[-1]["launched_ms"], document["backward_ms"])
+
+        lines = self.run_program("launch", "-n", "2", "--", str(PROGRAM), *common, "--bucket-mb", "0").stdout.splitlines()
+        self.assertTrue(lines[0].startswith("resnet20 · batch 6 on 2 ranks (ring over shm) · step 2"), lines[0])
+        backward, *bars = [line for line in lines if "┤" in line or "█" in line]
+        self.assertEqual(len(bars), 2)
+        for line in (backward, *bars):
+            self.assertLessEqual(len(line), 80)
+        self.assertLess(bars[0].index("█"), backward.index("┤"))
+        self.assertGreaterEqual(bars[1].index("█"), backward.index("┤"))
+
+        self.assertIn("nobody to average", self.run_program("trace", "--ranks", "1", code=2).stderr)
+        self.assertIn("Try 6 or 9", self.run_program("trace", "--ranks", "3", "--batch", "8", code=2).stderr)
+        self.assertIn("Example", self.run_program("trace", "--help").stdout)
+
     def test_launch_gives_ranks_and_names_the_one_that_fails(self):
         done = self.run_program("launch", "-n", "2", "--log-dir", "logs", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE")
         self.assertEqual(sorted(done.stdout.splitlines()), ["[rank 1] rank 1 of 2", "rank 0 of 2"])

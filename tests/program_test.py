@@ -166,8 +166,8 @@ class Program(DigitsCase):
         self.assertIn("28", self.run_program("inspect", str(images)).stdout)
 
     def test_graph(self):
-        self.assertIn("conv2d", self.run_program("graph", "cnn").stdout)
-        self.assertIn("digraph", self.run_program("graph", "cnn", "--dot").stdout)
+        self.assertRegex(self.run_program("graph", "cnn").stdout, r"linear \[2, 10\] <- #\d+, fc.weight \[10, 1568\], fc.bias \[10\]")
+        self.assertIn('[shape=ellipse, label="fc.weight\\n[10, 1568]"]', self.run_program("graph", "cnn", "--dot").stdout)
 
     def test_bench_train(self):
         for dtype in ("fp32", "bf16"):

@@ -22,6 +22,7 @@
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
+#include "models/program/parallel_options.h"
 #include "models/program/recipe.h"
 
 namespace ringgrad::program {
@@ -134,8 +135,7 @@ void add_price_of_dp(std::map<std::string, nlohmann::json>& rows) {
 int bench_ddp(const BenchDdpOptions& options) {
   if (!options.row.empty()) return run_row(options);
   check_model(options.model);
-  if (options.batch % options.ranks != 0)
-    throw UsageError(fmt::format("bench ddp: --batch {} does not divide by {} ranks", options.batch, options.ranks));
+  check_divisible(options.batch, options.ranks);
   if (options.ranks > cpu_cores() && !options.force)
     throw UsageError(
         fmt::format("bench ddp: {} ranks on {} cores: the rows would measure the scheduler; --force to run",

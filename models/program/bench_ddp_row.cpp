@@ -4,100 +4,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include "autograd/ops.h"
 #include "core/allocator.h"
 #include "core/factory.h"
-#include "core/random.h"
-#include "distributed/data_parallel.h"
-#include "distributed/distributed_data_parallel.h"
+#include "models/program/ddp_workload.h"
 #include "models/program/quantile.h"
-#include "models/registry.h"
-#include "nn/optim/sgd.h"
 
 namespace ringgrad::program {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr int kWarmUp = 5;
 constexpr double kBlockSeconds = 0.25;
-
-int64_t bytes_of(const std::vector<Tensor>& tensors) {
-  int64_t bytes = 0;
-  for (const Tensor& x : tensors) bytes += x.numel() * static_cast<int64_t>(itemsize(x.dtype()));
-  return bytes;
-}
-
-// A network, this rank's part of a batch of noise, and the way in which the work is divided.
-class Workload {
- public:
-  Workload(const BenchDdpOptions& options, ProcessGroup& group) : group_(group) {
-    manual_seed(static_cast<uint64_t>(group.rank()));
-    const bool mnist = options.model == "cnn" || options.model == "lenet";
-    const models::ModelOptions sizes{.in_channels = mnist ? 1 : 3, .image_size = mnist ? 28 : 32};
-    const auto make = [=] { return models::make_model(options.model, sizes); };
-    const int64_t batch = options.batch / group.size();
-    images_ = empty({batch, sizes.in_channels, sizes.image_size, sizes.image_size});
-    normal_(images_, 0, 1);
-    std::vector<int64_t> labels(batch);
-    for (int64_t i = 0; i < batch; ++i) labels[i] = i * 7 % sizes.num_classes;
-    labels_ = tensor(labels);
-
-    model_ = make();
-    network_ = model_.get();
-    if (options.row == "dp") {
-      for (int i = 0; i < options.ranks; ++i) devices_.emplace_back(DeviceType::CPU, i);
-      dp_ = std::make_unique<DataParallel>(*model_, make, devices_);
-      network_ = dp_.get();
-    } else {
-      devices_ = {Device()};
-    }
-    if (options.row.starts_with("ddp")) {
-      DistributedDataParallelOptions ddp;
-      ddp.overlap = options.row == "ddp";
-      if (options.bucket_mb > 0) ddp.caps.bytes = ddp.caps.first_bytes = static_cast<int64_t>(options.bucket_mb * 1e6);
-      ddp_ = std::make_unique<DistributedDataParallel>(*model_, group, ddp);
-      network_ = ddp_.get();
-    }
-    optimizer_ = std::make_unique<optim::SGD>(model_->named_parameters(),
-                                              optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4});
-  }
-
-  // Seconds of a step, when all ranks have done so many.
-  double block(int64_t steps) {
-    group_.barrier().wait();
-    const auto start = Clock::now();
-    for (int64_t i = 0; i < steps; ++i) {
-      optimizer_->zero_grad();
-      output_ = (*network_)(images_);
-      cross_entropy(output_, labels_).backward();
-      optimizer_->step();
-    }
-    group_.barrier().wait();
-    return seconds_since(start) / static_cast<double>(steps);
-  }
-
-  double block_alone(int64_t steps) {
-    const auto alone = ddp_->no_sync();
-    return block(steps);
-  }
-
-  DistributedDataParallel* ddp() { return ddp_.get(); }
-  const std::vector<Device>& devices() const { return devices_; }
-  int64_t gradient_bytes() const { return bytes_of(model_->parameters()); }
-  int64_t buffer_bytes() const { return bytes_of(model_->buffers()); }
-  int64_t input_bytes() const { return bytes_of({images_}); }
-  int64_t output_bytes() const { return bytes_of({output_}); }
-
- private:
-  ProcessGroup& group_;
-  std::shared_ptr<nn::Module> model_;
-  std::unique_ptr<DistributedDataParallel> ddp_;
-  std::unique_ptr<DataParallel> dp_;
-  nn::Module* network_;
-  std::vector<Device> devices_;
-  std::unique_ptr<optim::SGD> optimizer_;
-  Tensor images_, labels_, output_;
-};
 
 // The peaks of this process's devices, then those of the other ranks.
 std::vector<int64_t> peak_memory(const Workload& work, bool shared_gradients, ProcessGroup& group) {
@@ -129,7 +45,7 @@ void count_bytes(const BenchDdpOptions& options, const Workload& work, nlohmann:
 }  // namespace
 
 nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group) {
-  Workload work(options, group);
+  Workload work(options, options.row, group);
   for (const Device device : work.devices()) reset_peak_memory(device);
   work.block(kWarmUp);
   const double estimate = work.block(kWarmUp);
@@ -165,12 +81,7 @@ nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group) 
     row["exposed_ms"] = exposed.item<double>();
     row["no_communication_ms"] = median(without) * 1e3;
     row["kept_of_no_communication"] = median(kept);
-    for (const BucketLog& bucket : work.ddp()->log().buckets)
-      row["buckets"].push_back({{"parameters", *bucket.parameters},
-                                {"bytes", bucket.bytes},
-                                {"ready_ms", bucket.ready * 1e3},
-                                {"launched_ms", bucket.launched * 1e3},
-                                {"completed_ms", bucket.completed * 1e3}});
+    row["buckets"] = buckets_as_json(work.ddp()->log());
   }
   return row;
 }

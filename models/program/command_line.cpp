@@ -122,6 +122,20 @@ void add_bench_ddp(CLI::App& bench, BenchDdpOptions& o, std::function<int()>& ru
   app->callback([&] { run = [&] { return bench_ddp(o); }; });
 }
 
+void add_trace(CLI::App& app, TraceOptions& o, std::function<int()>& run) {
+  auto* trace_app =
+      app.add_subcommand("trace", "When each bucket goes round while backward runs: a timeline of a step");
+  trace_app->add_option("--model", o.model, "as for train");
+  trace_app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
+  trace_app->add_option("--ranks", o.ranks, "processes that share each batch (default: 2)")->check(CLI::Range(1, 64));
+  trace_app->add_option("--steps", o.steps, "the last of so many is shown")->check(kPositive);
+  trace_app
+      ->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap (default: 0.25; 0: as train, 25, the first one 1)")
+      ->check(CLI::Range(0.0, 1e6));
+  trace_app->footer("Example\n  ringgrad trace --model resnet18 --batch 32 --bucket-mb 4");
+  trace_app->callback([&] { run = [&] { return trace(o); }; });
+}
+
 void add_launch(CLI::App& app, LaunchCommandOptions& o, std::function<int()>& run) {
   auto* launch_app = app.add_subcommand("launch", "Start a program on several ranks, with torchrun's environment");
   launch_app->add_option("-n,--nproc-per-node", o.processes, "ranks on this machine")
@@ -267,6 +281,9 @@ int run_command_line(int argc, char** argv) {
   graph_app->add_option("model", graph_options.model, "as for train");
   graph_app->add_flag("--dot", graph_options.dot, "for Graphviz: ringgrad graph --dot | dot -Tsvg");
   graph_app->callback([&] { run = [&] { return graph(graph_options); }; });
+
+  TraceOptions trace_options;
+  add_trace(app, trace_options, run);
 
   auto* doctor_app = app.add_subcommand("doctor", "What this machine and this build have, what is off and why");
   doctor_app->callback([&] { run = doctor; });

@@ -11,6 +11,7 @@ int predict(const PredictOptions& options);
 int data(const DataOptions& options);
 int inspect(const InspectOptions& options);
 int graph(const GraphOptions& options);
+int trace(const TraceOptions& options);
 int doctor();
 int launch_program(const LaunchCommandOptions& options);
 int bench_allreduce(const BenchAllReduceOptions& options);

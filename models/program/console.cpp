@@ -59,6 +59,12 @@ void print_json(const nlohmann::json& document) {
   std::cout << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
 
+int line_width() {
+  winsize size;
+  const bool terminal = ioctl(options.json ? STDERR_FILENO : STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return terminal ? std::clamp<int>(size.ws_col, 40, 200) : 80;
+}
+
 std::string bold(const std::string& text) { return styled("1", text); }
 std::string dim(const std::string& text) { return styled("2", text); }
 

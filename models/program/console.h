@@ -22,6 +22,7 @@ bool json_wanted();
 void result(const std::string& line);   // a line of the answer
 void message(const std::string& line);  // a line about what is going on
 void print_json(const nlohmann::json& document);
+int line_width();  // of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere
 
 std::string bold(const std::string& text);  // on stderr's terminal only
 std::string dim(const std::string& text);

@@ -18,9 +18,9 @@ int graph(const GraphOptions& options) {
   const Tensor loss = cross_entropy(model->forward(x), zeros({2}, {.dtype = DType::Int64}));
   std::ostringstream text;
   if (options.dot)
-    print_graph_dot(text, loss);
+    print_graph_dot(text, loss, model->named_parameters());
   else
-    print_graph(text, loss);
+    print_graph(text, loss, model->named_parameters());
   result(text.str());
   return kOk;
 }

@@ -97,15 +97,24 @@ struct BenchTrainOptions {
   bool profile = false;
 };
 
-struct BenchDdpOptions {
+// Training on noise that is divided over ranks.
+struct WorkloadOptions {
   std::string model = "resnet20";
   int64_t batch = 128;  // of all ranks together
   int ranks = 2;
+  double bucket_mb = 0;  // 0: the default caps
+};
+
+struct BenchDdpOptions : WorkloadOptions {
   double seconds = 3;  // a row and round
   int rounds = 3;
-  double bucket_mb = 0;  // 0: the default caps
   bool force = false;
   std::string row;  // measure this row in this process, as one of its ranks; "" : all of them
+};
+
+struct TraceOptions : WorkloadOptions {
+  TraceOptions() { bucket_mb = 0.25; }  // a small network, too, has several then
+  int steps = 10;                       // the last one is shown
 };
 
 }  // namespace ringgrad::program

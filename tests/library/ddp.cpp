@@ -1,0 +1,52 @@
+// Data-parallel training, all of it: a small ConvNet on generated digits. ./ddp starts two ranks by itself; in those
+// that `ringgrad launch -n 4 -- ./ddp`, torchrun, mpirun or srun has started, launch() just calls train().
+#include <cstdio>
+
+#include "autograd/ops.h"
+#include "data/data_loader.h"
+#include "data/registry.h"
+#include "distributed/distributed_data_parallel.h"
+#include "distributed/launch.h"
+#include "nn/nn.h"
+
+using namespace ringgrad;
+
+struct Net : nn::Module {
+  nn::Conv2d conv1{1, 8, 5}, conv2{8, 16, 5};
+  nn::Linear fc{16 * 4 * 4, 10};
+  Net() {
+    register_module("conv1", conv1);
+    register_module("conv2", conv2);
+    register_module("fc", fc);
+  }
+  Tensor forward(const Tensor& x) override {  // [N, 1, 28, 28] -> [N, 10]
+    const Tensor y = max_pool2d(relu(conv1(x)), {.kernel = 2});
+    return fc(flatten(max_pool2d(relu(conv2(y)), {.kernel = 2}), 1));
+  }
+};
+
+void train() {  // on every rank
+  ProcessGroup& group = process_group();
+  const ImageDataset digits = load_dataset("digits", Split::Train, "data");  // drawn there if need be
+  const auto sampler = std::make_shared<DistributedSampler>(digits.size(), group.size(), group.rank());
+  DataLoader loader(digits, sampler, {.batch_size = 32, .transform = {.mean = {0.13f}, .std = {0.31f}}});
+
+  Net model;
+  DistributedDataParallel ddp(model, group);  // from here on all ranks have rank 0's weights
+  optim::SGD optimizer(ddp.parameters(), {.lr = 0.05, .momentum = 0.9});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    sampler->set_epoch(epoch);  // another order, the same on all ranks
+    double sum = 0;
+    for (const Batch& batch : loader) {  // this rank's part of the data
+      optimizer.zero_grad();
+      const Tensor loss = cross_entropy(ddp(batch.data), batch.target);
+      loss.backward();  // averages the gradients over the ranks while it runs
+      optimizer.step();
+      sum += loss.item<float>();
+    }
+    if (group.is_main_process()) std::printf("epoch %d: loss %.4f\n", epoch, sum / static_cast<double>(loader.size()));
+  }
+  std::printf("weights %016lx\n", ddp.check_identical());  // a hash; ranks that differ would be an error
+}
+
+int main() { return launch(train, {.num_processes = 2}); }
