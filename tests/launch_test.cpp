@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <iostream>
 #include <thread>
 
@@ -300,10 +299,10 @@ TEST_CASE("signals are passed on, and a later second one kills", "[launch][quick
   const ChildProcess launcher = start_launcher(stubborn ? "ignores signals" : "until interrupted", 2, directory);
   const pid_t ranks[] = {await_pid(0, directory), await_pid(1, directory)};
   kill(launcher.pid, SIGINT);
-  if (stubborn) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    kill(launcher.pid, SIGINT);  // as timeout does, which signals the group, too: the same order
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  for (const int milliseconds :
+       {50, 600}) {  // the first one comes twice, as from timeout, which signals the group, too
+    if (!stubborn) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
     for (const pid_t rank : ranks) REQUIRE_FALSE(is_gone(rank));
     kill(launcher.pid, SIGINT);
   }
