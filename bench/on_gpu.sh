@@ -1,22 +1,23 @@
 #!/bin/sh
 # Everything that only a GPU can say, in the order of importance, within 25 minutes.
 #
-#   bench/on_gpu.sh BUILD OUT        BUILD: cmake --preset cuda -DRINGGRAD_BENCH=ON && cmake --build --preset cuda
+#   bench/on_gpu.sh BUILD OUT [MINUTES]   BUILD: cmake --preset cuda -DRINGGRAD_BENCH=ON && cmake --build --preset cuda
 #
-# The build needs no GPU and may be made elsewhere, then with -DRINGGRAD_NATIVE=OFF, too: of it ringgrad, cuda_ladders and
-# tests/op_test are needed. CUDA's libraries may also lie where pip puts them (nvidia/*/lib of PYTHON). Each part writes
-# OUT/NAME.log and, when it has passed, OUT/NAME.done; called again, the script goes on with the parts that are not done.
-# RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch, for comparison (python3). Exit
-# status: 3 without a GPU, else the number of parts that failed. Not yet run on a GPU.
+# The build needs no GPU and may be made elsewhere, then with -DRINGGRAD_NATIVE=OFF, too: of it ringgrad, cuda_ladders
+# and tests/op_test are needed (stripped and compressed about 11 MB each; they hold every kernel), and of the sources
+# bench/ and tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part writes OUT/NAME.log
+# and, when it has passed, OUT/NAME.done; called again with the same OUT, the script goes on with the parts that are not
+# done. RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch, for comparison (python3).
+# Exit status: 3 without a GPU, else the number of parts that failed. Not yet run on a GPU.
 set -u
-# Two ranks on one GPU. NCCL refuses that unless they seem to be on two machines.
+# Two ranks on one GPU. NCCL refuses that unless they seem to be on two machines, or since 2.30 when it is told to.
 if [ "${1:-}" = --nccl ]; then
   rm -rf "two-ranks-$3"
   for rank in 0 1; do
     env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29557 \
       CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID=machine$rank NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 \
       NCCL_SHM_DISABLE=1 NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=2 NCCL_ALGO=Ring \
-      NCCL_PROTO=Simple NCCL_RAS_ENABLE=0 NCCL_NET_PLUGIN=none \
+      NCCL_PROTO=Simple NCCL_RAS_ENABLE=0 NCCL_NET_PLUGIN=none NCCL_MULTI_RANK_GPU_ENABLE=1 \
       "$2/ringgrad" train --parallel ddp --device cuda --backend "$3" --epochs 1 --max-steps 50 --out "two-ranks-$3" \
       >"rank$rank.log" 2>&1 &
     pids="${pids:-} $!"
@@ -27,16 +28,16 @@ if [ "${1:-}" = --nccl ]; then
   grep -q "parameters bit-identical on 2 of 2 ranks" rank0.log || code=1
   exit $code
 fi
-[ $# = 2 ] || { sed -n 2,10p "$0" >&2; exit 2; }
+[ $# = 2 ] || [ $# = 3 ] || { sed -n 2,11p "$0" >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
 mkdir -p "$2" && out=$(cd "$2" && pwd) || exit 2
 here=$(cd "$(dirname "$0")" && pwd)
 for folder in $("${PYTHON:-python3}" -c '
-import glob, sysconfig
-print(*glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib"))'); do
+import glob, nvidia
+print(*[folder for place in nvidia.__path__ for folder in glob.glob(place + "/*/lib")])' 2>/dev/null); do
   export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
 done
-began=$(date +%s)
+end=$(($(date +%s) + ${3:-25} * 60))
 failed=0
 
 # part NAME SECONDS COMMAND…: unless done before, or out of time
@@ -44,7 +45,7 @@ part() {
   name=$1 limit=$2
   shift 2
   [ ! -e "$out/$name.done" ] || { echo "$name: done before"; return; }
-  left=$((25 * 60 - $(date +%s) + began))
+  left=$((end - $(date +%s)))
   [ "$left" -gt 20 ] || { echo "$name: no time left; call again"; failed=$((failed + 1)); return; }
   [ "$limit" -lt "$left" ] || limit=$left
   if timeout "$limit" "$@" >"$out/$name.log" 2>&1; then
@@ -60,30 +61,41 @@ part() {
 cd "$out" || exit 2
 export RINGGRAD_CACHE_DIR="$out/cache"  # of which provider is the fastest: the same for all runs
 part gpu 20 nvidia-smi
-part devices 20 sh -c "'$build/ringgrad' doctor | grep '[1-9][0-9]* CUDA device'"
-[ "$failed" = 0 ] || { echo "without a GPU there is nothing to say"; exit 3; }
+part program 60 sh -c "'$build/ringgrad' doctor && '$build/ringgrad' doctor | grep -q '[1-9][0-9]* CUDA device'"
+[ "$failed" = 0 ] || { echo "no GPU, or a driver or libraries that the program cannot use"; exit 3; }
 part operations 240 "$build/tests/op_test" "[emulated]"
 part providers 180 "$build/tests/op_test" "the providers of a kernel agree"
-part train-digits 120 sh -c "rm -rf digits; exec '$build/ringgrad' train --device cuda --out digits"
 part captured-is-eager 120 sh -c "
   rm -rf graphs0 graphs1
   for graphs in 0 1; do
-    RINGGRAD_CUDA_GRAPHS=\$graphs '$build/ringgrad' train --device cuda --crop 2 --max-steps 150 --out graphs\$graphs || exit
+    RINGGRAD_CUDA_GRAPHS=\$graphs '$build/ringgrad' train --device cuda --crop 2 --max-steps 150 --out graphs\$graphs ||
+      exit
   done
   cmp graphs0/checkpoint.safetensors graphs1/checkpoint.safetensors"
-for data in mnist cifar10; do
-  [ -n "${RINGGRAD_DATA_DIR:-}" ] || { echo "RINGGRAD_DATA_DIR is not set: $data is left out"; continue; }
+# train DATA EPOCHS ACCURACY OPTION…: as many epochs as bench/accuracy.py trains on the CPU, and about its accuracy
+train() {
+  data=$1 epochs=$2 accuracy=$3
+  shift 3
   part "train-$data" 300 sh -c "
     rm -rf $data
-    exec '$build/ringgrad' train --device cuda --data $data --amp O2 --dtype bf16 --epochs 5 --out $data"
-done
+    '$build/ringgrad' train --device cuda --data $data --epochs $epochs --out $data $* | tee $data.txt
+    awk '/^done/ { enough = \$2 >= $accuracy } END { exit !enough }' $data.txt"
+}
+train digits 4 99
+if [ -n "${RINGGRAD_DATA_DIR:-}" ]; then
+  train mnist 3 99 --amp O2 --dtype bf16
+  train cifar10 2 65 --amp O2 --dtype bf16
+else
+  echo "RINGGRAD_DATA_DIR is not set: mnist and cifar10 are left out"
+fi
+for backend in nccl nccl-ring; do part "$backend" 120 sh "$here/on_gpu.sh" --nccl "$build" "$backend"; done
 part ladders 240 env RINGGRAD_CACHE_DIR="$out" "$build/cuda_ladders"
 for dtype in bf16 fp32; do
-  part "resnet18-$dtype" 120 "$build/ringgrad" bench train --device cuda --model resnet18 --batch 512 --dtype "$dtype" --json
-  part "resnet18-$dtype-pytorch" 240 "${PYTHON:-python3}" "$here/peers/train_pytorch.py" --device cuda --model resnet18 \
-    --batch 512 --dtype "$dtype" --only channels_last_fused compile_channels_last_fused_heap
+  work="--device cuda --model resnet18 --batch 512 --dtype $dtype"
+  part "resnet18-$dtype" 120 "$build/ringgrad" bench train $work --json
+  part "resnet18-$dtype-pytorch" 300 "${PYTHON:-python3}" "$here/peers/train_pytorch.py" $work --only \
+    channels_last_fused compile_channels_last_fused_heap compile_cuda_graphs_channels_last_fused_heap
 done
-for backend in nccl nccl-ring; do part "$backend" 120 sh "$here/on_gpu.sh" --nccl "$build" "$backend"; done
 if command -v compute-sanitizer >/dev/null 2>&1; then
   for row in 'conv2d 3×3, padding 1' matmul batch_norm 'softmax along -1' 'sum of columns'; do
     for tool in memcheck racecheck; do

@@ -71,6 +71,7 @@ CONFIGURATIONS = {
     "compile_channels_last_compiled_sgd_heap": Configuration(compile="default", optimizer="compiled", environment=HEAP),
     "compile_cpp_wrapper_channels_last_fused_heap": Configuration(
         compile="default", environment=HEAP | {"TORCHINDUCTOR_CPP_WRAPPER": "1"}),
+    "compile_cuda_graphs_channels_last_fused_heap": Configuration(compile="reduce-overhead", environment=HEAP),
     "max_autotune_channels_last_fused_heap": Configuration(compile="max-autotune-no-cudagraphs", environment=HEAP),
 }
 
