@@ -1,14 +1,97 @@
-// The CUDA side of core/kernels.h is complete; tests/op_test.cpp says the same of the CPU.
+// What the rows of tests/op_specs*.cpp do not reach of the CUDA kernels.
 #ifdef RINGGRAD_CUDA_EMULATED
+#include "tests/emulator_kernels.h"
+
 #include "core/kernel.h"
-#include "tests/catch.h"
 
 using namespace ringgrad;
+using namespace ringgrad::test;
 
+// tests/op_test.cpp says the same of the CPU.
 TEST_CASE("cuda: every kernel of the contract has an implementation", "[quick][emulated]") {
   for (const KernelBase* kernel = first_kernel(); kernel; kernel = kernel->next()) {
     INFO(kernel->name());
     CHECK(kernel->has(DeviceType::CUDA, Provider::Native));
   }
+}
+
+namespace {
+
+// The same values from an address that is aligned for one element only.
+Tensor unaligned(const Tensor& x) {
+  const Tensor longer = empty({x.numel() + 1}, {.dtype = x.dtype()});
+  const Tensor view = longer.as_strided(x.shape(), contiguous_strides(x.shape()), 1);
+  kernels::copy(view, x);
+  return view;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: unaligned operands, and in place", "[quick][emulated]") {
+  for (DType dtype : kFloating) {
+    const double tolerance = 2 * epsilon(dtype);
+    const Tensor a = random_tensor({7, 37}, dtype, 1), b = random_tensor({7, 37}, dtype, 2);
+    std::vector<double> sum = values(a);
+    const std::vector<double> added = values(b);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
+    for (const bool shift_x : {false, true})
+      for (const bool shift_y : {false, true}) {
+        INFO(dtype << ", unaligned: " << shift_x << " " << shift_y);
+        const Tensor x = to_device(shift_x ? unaligned(a) : a), y = to_device(shift_y ? unaligned(b) : b);
+        REQUIRE((reinterpret_cast<uintptr_t>(x.raw_data()) % 16 != 0) == shift_x);
+        REQUIRE((reinterpret_cast<uintptr_t>(y.raw_data()) % 16 != 0) == shift_y);
+        kernels::add(x, x, y);
+        require_close(x, sum, tolerance);
+        kernels::fill(x, 0.3);  // which no dtype holds exactly
+        require_close(x, std::vector<double>(sum.size(), 0.3), tolerance);
+      }
+  }
+}
+
+// More long rows than blocks: each block reduces one after another, in the same shared memory.
+TEST_CASE("cuda: blocks that go over several rows", "[quick][emulated]") {
+  const int64_t n = 33 * 3 + 11, c = 1100;
+  const Tensor x = random_tensor({n, c}, DType::Float32, 20), y = empty_like(x), device_y = empty_like(to_device(x));
+  kernels::softmax(y, x);
+  kernels::softmax(device_y, to_device(x));
+  require_close(device_y, values(y), sum_tolerance(DType::Float32, c));
+  const Tensor rows = x.as_strided({n, c, 1}, {c, 1, 1}, 0), device_rows = to_device(rows);
+  const Tensor best = empty({n, 1}), place = empty({n, 1}, {.dtype = DType::Int64});
+  const Tensor device_best = to_device(best), device_place = to_device(place);
+  kernels::max(best, place, rows);
+  kernels::max(device_best, device_place, device_rows);
+  require_close(device_best, values(best), 0);
+  REQUIRE(values(device_place) == values(place));
+}
+
+TEST_CASE("cuda: copies between host and device, devices, strides and layouts", "[quick][emulated]") {
+  const Tensor image = random_tensor({2, 19, 3, 5}, DType::Float32, 13);
+  const std::vector<double> expected = values(image);
+  const Tensor blocked = empty(image.shape(), {.layout = Layout::ChannelBlocked});
+  const Tensor channels_last = empty(image.shape(), {.layout = Layout::ChannelsLast});
+  kernels::copy(blocked, image);
+  kernels::copy(channels_last, image);
+  const Device other("cuda:1");
+  for (const Tensor& source : {image, blocked, channels_last})
+    for (const Layout layout : {Layout::Strided, Layout::ChannelBlocked})
+      for (const DType dtype : {DType::Float32, DType::Float64}) {
+        const Tensor first = empty(image.shape(), {dtype, Device("cuda:0"), layout});
+        const Tensor second = empty(image.shape(), {dtype, other, layout});
+        const Tensor second_last = empty(image.shape(), {.device = other, .layout = Layout::ChannelsLast});
+        const Tensor back = empty(image.shape(), {.dtype = dtype});
+        copy_(first, source);        // host to device
+        copy_(second_last, first);   // device to device, other strides and dtype
+        copy_(second, second_last);  // on one device
+        copy_(back, second);         // device to host
+        REQUIRE(values(back) == expected);
+        if (layout == Layout::ChannelBlocked) {  // the padding holds zeros
+          const Tensor raw(second.storage(), {second.flat_numel()}, {1}, second.storage_offset(), dtype);
+          double sum = 0;
+          for (double value : values(raw)) sum += value;
+          double wanted = 0;
+          for (double value : expected) wanted += value;
+          REQUIRE(std::abs(sum - wanted) < 1e-4);
+        }
+      }
 }
 #endif
