@@ -46,7 +46,7 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
   const nn::NamedTensors state = module.state_dict();
   NamedParameters trained;
   for (auto& named : module.named_parameters())
-    if (named.second.requires_grad()) trained.push_back(std::move(named));
+    (named.second.requires_grad() ? trained : frozen_).push_back(std::move(named));
   CHECK(!trained.empty(), kName, ": the module has no parameter that requires a gradient, so there is nothing to do");
   const auto& [first_name, first] = trained.front();
   for (const auto& [name, tensor] : trained)
@@ -67,6 +67,10 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
 Tensor DistributedDataParallel::forward(const Tensor& x) {
   if (!grad_enabled()) return module_.forward(x);
   CHECK_AS(ShapeError, x.defined() && x.dim() >= 1, kName, ": expected a batch [N, …]");
+  for (const auto& [name, tensor] : frozen_)
+    CHECK(!tensor.requires_grad(), kName, ": ", name,
+          " was frozen when the module was wrapped, and requires a gradient now, which nobody would average; wrap the "
+          "module anew");
   set_phase(Phase::Forward);
   if (reducer_->synchronizing() && is_training()) reducer_->set_step(reducer_->step() + 1);
   return reducer_->watch(module_.forward(x), x.size(0));

@@ -38,7 +38,8 @@ class DistributedDataParallel : public nn::Module {
   DistributedDataParallel(nn::Module& module, ProcessGroup& group, DistributedDataParallelOptions options = {});
 
   // x [N, …]: this rank's part of the batch, N samples. An error on one rank reaches all of them: a NaN in a gradient,
-  // a backward of the module itself instead of the wrapper, a step that a rank has left out.
+  // a backward of the module itself instead of the wrapper, a step that a rank has left out, a parameter that was
+  // frozen when it was wrapped and is no more.
   Tensor forward(const Tensor& x) override;
 
   // While it lives, backward only accumulates; the first one after it averages what has come together.
@@ -77,6 +78,7 @@ class DistributedDataParallel : public nn::Module {
   nn::Module& module_;
   ProcessGroup& group_;
   std::shared_ptr<Reducer> reducer_;
+  nn::NamedTensors frozen_;  // parameters that required no gradient
 };
 
 class DistributedDataParallel::NoSync {

@@ -23,6 +23,18 @@ void backward(DistributedDataParallel& ddp, const ProcessGroup& group) {
 
 }  // namespace
 
+TEST_CASE("a parameter that was frozen when it was wrapped stays so", "[ddp][quick][threads]") {
+  const auto errors = errors_of(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    net->last.bias.set_requires_grad(false);
+    DistributedDataParallel ddp(*net, group);
+    backward(ddp, group);
+    net->last.bias.set_requires_grad(true);
+    backward(ddp, group);
+  });
+  for (const std::string& error : errors) require_contains(error, "last.bias was frozen when the module was wrapped");
+}
+
 TEST_CASE("models that differ are found at construction, and named", "[ddp][quick][threads]") {
   struct Net : nn::Module {
     nn::Linear a{6, 8}, b;
