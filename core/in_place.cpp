@@ -5,7 +5,7 @@
 namespace ringgrad {
 
 bool shares_places(const Tensor& x) {
-  if (x.is_channel_blocked()) return false;
+  if (x.is_channel_blocked() || x.numel() == 0) return false;
   for (int d = 0; d < x.dim(); ++d)
     if (x.shape()[d] > 1 && x.strides()[d] == 0) return true;
   return false;

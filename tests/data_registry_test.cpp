@@ -90,7 +90,9 @@ TEST_CASE("registry: a missing data set says how to get it, a missing file says 
   const std::string error = error_of<DataError>([&] { load_dataset("mnist", Split::Train, folder.path()); });
   REQUIRE(error == (folder / "mnist").string() +
                        " has no MNIST, and nothing is downloaded by itself.\n"
-                       "  get it     ringgrad data get mnist       (11.6 MB, https, SHA-256 checked)\n"
+                       "  get it     ringgrad data get mnist --data-dir " +
+                       folder.path().string() +
+                       "  (11.6 MB, https, SHA-256 checked)\n"
                        "  offline    --data digits");
   REQUIRE(contains(error_of<DataError>([&] { check_dataset(dataset_info("digits"), folder.path()); }),
                    "ringgrad data make digits"));

@@ -1,5 +1,6 @@
 // What DistributedDataParallel does not let pass: models that differ, a backward that would average nothing, a step
 // that a rank left out, numbers that are none.
+#include <algorithm>
 #include <limits>
 
 #include "tests/catch.h"
@@ -32,7 +33,10 @@ TEST_CASE("a parameter that was frozen when it was wrapped stays so", "[ddp][qui
     net->last.bias.set_requires_grad(true);
     backward(ddp, group);
   });
-  for (const std::string& error : errors) require_contains(error, "last.bias was frozen when the module was wrapped");
+  const std::string said =
+      "last.bias was frozen when the module was wrapped";  // by the first one, of which others hear
+  REQUIRE(std::any_of(errors.begin(), errors.end(), [&](const auto& error) { return error.find(said) != error.npos; }));
+  for (const std::string& error : errors) REQUIRE(error != "");
 }
 
 TEST_CASE("models that differ are found at construction, and named", "[ddp][quick][threads]") {
