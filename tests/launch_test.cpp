@@ -70,15 +70,15 @@ int rank_main() {
       must(variable("RINGGRAD_SECRET").size() == 64, "secret");
       return 0;
     }
-    if (scenario == "same code") return 4;
     if (scenario == "talks late") {
+      std::cout << std::flush;  // rank 0 has the launcher's own output: what Catch has said must not end it
       leave_pid(rank);
       if (rank == 0) return 0;
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       for (int i = 0; i < 100; ++i) std::cout << "is anybody there?" << std::endl;
       return 0;
     }
-    if (scenario == "one code") return rank == 1 ? 4 : 0;
+    if (scenario == "same code" || scenario == "one code") return scenario == "same code" || rank == 1 ? 4 : 0;
     if (scenario == "until interrupted") {
       signal(SIGINT, [](int) { _exit(130); });
       leave_pid(rank);
@@ -350,7 +350,7 @@ TEST_CASE("ranks that flood their output do not make the launcher deaf", "[launc
 TEST_CASE("a reader who has gone costs the output, not the job", "[launch][quick][threads]") {
   const Directory directory;
   ChildProcess launcher = start_launcher("talks late", 2, directory);
-  (void)await_pid(1, directory);
+  for (const int rank : {0, 1}) (void)await_pid(rank, directory);
   launcher.output.reset();
   REQUIRE(exit_code_of(launcher) == 0);
 }
