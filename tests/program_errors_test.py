@@ -131,6 +131,14 @@ class Errors(ProgramCase):
         self.tiny_run("--max-steps", "1", "--out", "occupied")
         self.refused("already holds a run", "train", "--out", "occupied")
 
+    def test_files_of_others_are_not_written_over(self):
+        for name in ("config.json", "model.safetensors", "metrics.jsonl"):
+            folder = self.dir / name.split(".")[0]
+            folder.mkdir()
+            (folder / name).write_text('{"model_type": "mine"}')
+            self.refused(f"holds a {name} already", "train", "--parallel", "none", "--out", folder.name)
+            self.assertEqual((folder / name).read_text(), '{"model_type": "mine"}')
+
     def test_one_process_trains_in_a_directory(self):
         child = self.start("train", "--parallel", "none", "--batch", "8", "--epochs", "1000000", "--out", "run")
         self.wait_for("run/checkpoint.safetensors")

@@ -1,5 +1,5 @@
-// Ctrl-C and SIGTERM ask for a clean end: the step in progress is finished and saved. A second one, half a
-// second later or more, ends at once.
+// Ctrl-C and SIGTERM ask for a clean end: the step in progress is finished and saved. A second one, half a second later
+// or more, ends at once.
 #pragma once
 
 namespace ringgrad::program {

@@ -70,6 +70,7 @@ RunDirectory RunDirectory::create(const std::string& path, const std::string& na
   if (fs::exists(run.checkpoint()))
     throw UsageError("train: " + path + " already holds a run; continue it with --resume " + path +
                      ", or choose another directory");
+  run.check_free();
   if (!named) point_latest_at(run.path_.filename());
   return run;
 }
@@ -84,6 +85,20 @@ RunDirectory RunDirectory::resume(const std::string& path) {
   RunDirectory run = open(path);
   run.hold();
   return run;
+}
+
+// Nothing of somebody else's is written over: a run that stopped before its first checkpoint has left a config.json
+// with a recipe, and no more.
+void RunDirectory::check_free() const {
+  const auto refuse = [&](const char* file) {
+    throw UsageError("train: " + path_.string() + " holds a " + file +
+                     " already, which is no unfinished run's; choose another directory");
+  };
+  for (const char* file : {"model.safetensors", "metrics.jsonl"})
+    if (fs::exists(path_ / file)) refuse(file);
+  if (!fs::exists(path_ / "config.json")) return;
+  const auto config = nlohmann::json::parse(std::ifstream(path_ / "config.json"), nullptr, false);
+  if (!config.is_object() || !config.contains("recipe")) refuse("config.json");
 }
 
 void RunDirectory::hold() {

@@ -17,7 +17,7 @@ class RunDirectory {
  public:
   // Makes `path`, or runs/NNNN-name with the next free number where `path` is empty, and holds it: no other process may
   // train there until the last copy of this object is gone. What a run left that stopped before its first checkpoint
-  // is in nobody's way. Throws UsageError where a run or its process is there already, IoError.
+  // is in nobody's way. Throws UsageError where a run, its process or a file of one of its names is there, IoError.
   static RunDirectory create(const std::string& path, const std::string& name);
   // An existing run, to read; throws DataError where it has no config.json.
   static RunDirectory open(const std::string& path);
@@ -38,6 +38,7 @@ class RunDirectory {
  private:
   explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
   void hold();
+  void check_free() const;
 
   std::filesystem::path path_;
   bool made_ = false;  // by create()
