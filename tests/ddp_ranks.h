@@ -9,23 +9,14 @@
 #include "core/factory.h"
 #include "core/random.h"
 #include "distributed/distributed_data_parallel.h"
-#include "distributed/ring_process_group.h"
 #include "nn/nn.h"
 #include "nn/optim/sgd.h"
-#include "tests/run_ranks.h"
+#include "tests/ring_groups.h"
 
 namespace ringgrad::test {
 
 inline void must(bool condition, const std::string& what) {  // Catch2's macros belong to the test's own thread
   if (!condition) throw Error(what);
-}
-
-inline std::vector<std::unique_ptr<RingProcessGroup>> ring_groups(int size, const char* channel = "shm",
-                                                                  RingOptions options = {}) {
-  std::vector<std::unique_ptr<RingProcessGroup>> groups;
-  for (auto& transport : in_process_transports(size, channel))
-    groups.push_back(std::make_unique<RingProcessGroup>(std::move(transport), options));
-  return groups;
 }
 
 // Throws what the first failing rank threw.

@@ -7,22 +7,15 @@
 
 #include "core/factory.h"
 #include "tests/catch.h"
-#include "tests/run_ranks.h"
+#include "tests/ring_groups.h"
 
 using namespace ringgrad;
 
 namespace {
 
-std::vector<std::unique_ptr<RingProcessGroup>> groups(int size, const char* channel = "shm", RingOptions options = {}) {
-  std::vector<std::unique_ptr<RingProcessGroup>> result;
-  for (auto& transport : in_process_transports(size, channel))
-    result.push_back(std::make_unique<RingProcessGroup>(std::move(transport), options));
-  return result;
-}
-
 template <class Body>
 void run_groups(int size, const char* channel, RingOptions options, Body body) {
-  const auto errors = errors_of_ranks(groups(size, channel, options), body);
+  const auto errors = errors_of_ranks(ring_groups(size, channel, options), body);
   for (size_t r = 0; r < errors.size(); ++r)
     if (!errors[r].empty()) FAIL("rank " << r << ": " << errors[r]);
 }

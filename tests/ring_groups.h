@@ -1,0 +1,17 @@
+// Process groups of ranks that are threads of the test.
+#pragma once
+
+#include "distributed/ring_process_group.h"
+#include "tests/run_ranks.h"
+
+namespace ringgrad {
+
+inline std::vector<std::unique_ptr<RingProcessGroup>> ring_groups(int size, const char* channel = "shm",
+                                                                  RingOptions options = {}) {
+  std::vector<std::unique_ptr<RingProcessGroup>> groups;
+  for (auto& transport : in_process_transports(size, channel))
+    groups.push_back(std::make_unique<RingProcessGroup>(std::move(transport), options));
+  return groups;
+}
+
+}  // namespace ringgrad
