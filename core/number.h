@@ -1,18 +1,29 @@
-// A number given as a double, as the type that a kernel computes in.
+// Numbers as other types, and sums of integers: the same on every processor, and never undefined.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
+#include "core/host_device.h"
+
 namespace ringgrad {
 
-// Where A has no sign a negative one wraps; converted at once, it is undefined, and processors differ.
-template <class A>
-A number(double value) {
-  if constexpr (std::is_integral_v<A> && !std::is_same_v<A, bool>)
-    return static_cast<A>(static_cast<int64_t>(value));
-  else
+// A number as an A. As an integer it loses its fraction; beyond int64 it is int64's nearest, and of that A keeps the
+// lowest bits, so that a negative one wraps where there is no sign; NaN is 0.
+template <class A, class F>
+RINGGRAD_HOST_DEVICE A number(F value) {
+  if constexpr (std::is_integral_v<A> && !std::is_same_v<A, bool> && std::is_floating_point_v<F>) {
+    constexpr F kEnd = 9223372036854775808.0;
+    const bool fits = value >= -kEnd && value < kEnd;
+    const auto whole = static_cast<int64_t>(fits ? value : F(0));
+    return static_cast<A>(value >= kEnd ? INT64_MAX : value < -kEnd ? INT64_MIN : whole);
+  } else {
     return static_cast<A>(value);
+  }
 }
+
+// The type to add, subtract and multiply numbers of type A in: integers that do not fit wrap.
+template <class A>
+using Wrapping = typename std::conditional_t<std::is_integral_v<A>, std::make_unsigned<A>, std::type_identity<A>>::type;
 
 }  // namespace ringgrad

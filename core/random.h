@@ -10,13 +10,8 @@
 #include <type_traits>
 
 #include "core/half.h"
+#include "core/host_device.h"
 #include "core/tensor.h"
-
-#ifdef __CUDACC__
-#define RINGGRAD_HOST_DEVICE __host__ __device__
-#else
-#define RINGGRAD_HOST_DEVICE
-#endif
 
 namespace ringgrad {
 

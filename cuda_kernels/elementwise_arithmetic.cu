@@ -13,25 +13,25 @@ struct Constant {
 };
 template <class A>
 struct Affine {
-  A scale, shift;
-  __device__ A operator()(A x) const { return scale * x + shift; }
+  Wrapping<A> scale, shift;
+  __device__ A operator()(A x) const { return static_cast<A>(scale * Wrapping<A>(x) + shift); }
 };
 template <class A>
 struct Axpby {
-  A alpha, beta;
-  __device__ A operator()(A x, A y) const { return alpha * x + beta * y; }
+  Wrapping<A> alpha, beta;
+  __device__ A operator()(A x, A y) const { return static_cast<A>(alpha * Wrapping<A>(x) + beta * Wrapping<A>(y)); }
 };
 template <class A>
 struct Add {
-  __device__ A operator()(A a, A b) const { return a + b; }
+  __device__ A operator()(A a, A b) const { return static_cast<A>(Wrapping<A>(a) + Wrapping<A>(b)); }
 };
 template <class A>
 struct Sub {
-  __device__ A operator()(A a, A b) const { return a - b; }
+  __device__ A operator()(A a, A b) const { return static_cast<A>(Wrapping<A>(a) - Wrapping<A>(b)); }
 };
 template <class A>
 struct Mul {
-  __device__ A operator()(A a, A b) const { return a * b; }
+  __device__ A operator()(A a, A b) const { return static_cast<A>(Wrapping<A>(a) * Wrapping<A>(b)); }
 };
 template <class A>
 struct Div {
@@ -69,14 +69,14 @@ void fill_cuda(Stream stream, const Tensor& x, double value) {
 void affine_cuda(Stream stream, const Tensor& y, const Tensor& x, double scale, double shift) {
   visit_number("affine", x.dtype(), [&]<class T>() {
     using A = ComputeOf<T>;
-    map<T>(stream, y, Affine<A>{number<A>(scale), number<A>(shift)}, x);
+    map<T>(stream, y, Affine<A>{number<Wrapping<A>>(scale), number<Wrapping<A>>(shift)}, x);
   });
 }
 
 void axpby_cuda(Stream stream, const Tensor& y, const Tensor& x, double alpha, double beta) {
   visit_number("axpby", x.dtype(), [&]<class T>() {
     using A = ComputeOf<T>;
-    map<T>(stream, y, Axpby<A>{number<A>(alpha), number<A>(beta)}, x, y);
+    map<T>(stream, y, Axpby<A>{number<Wrapping<A>>(alpha), number<Wrapping<A>>(beta)}, x, y);
   });
 }
 

@@ -1,5 +1,8 @@
 // The conventions where a derivative does not exist: at kinks, ties and limits. Finite differences say nothing there,
 // and the suites compare one dtype with another, so the numbers stand here. So do those at the edges of a dtype.
+#include <cmath>
+#include <limits>
+
 #include "autograd/ops.h"
 #include "core/factory.h"
 #include "tests/catch.h"
@@ -78,4 +81,19 @@ TEST_CASE("negative numbers wrap in uint8", "[kinks][quick]") {
   CHECK(to_vector<uint8_t>(neg(one)) == std::vector<uint8_t>{255});
   CHECK(to_vector<uint8_t>(add(one, -2)) == std::vector<uint8_t>{255});
   CHECK(to_vector<uint8_t>(full({1}, -1, {.dtype = DType::UInt8})) == std::vector<uint8_t>{255});
+}
+
+TEST_CASE("what does not fit an integer wraps or is the nearest, and is never undefined", "[kinks][quick]") {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max(), kLeast = std::numeric_limits<int32_t>::min();
+  const Tensor most = tensor<int32_t>({kMost}), one = tensor<int32_t>({1});
+  CHECK(add(most, one).item<int32_t>() == kLeast);
+  CHECK(sub(tensor<int32_t>({kLeast}), one).item<int32_t>() == kMost);
+  CHECK(mul(most, most).item<int32_t>() == 1);
+  CHECK(add(most, 1).item<int32_t>() == kLeast);
+  CHECK(mul(most, 2).item<int32_t>() == -2);
+
+  const Tensor x = tensor<float>({-1, 1e30f, -INFINITY, NAN, -2.9f});
+  CHECK(to_vector<uint8_t>(to(x, DType::UInt8)) == std::vector<uint8_t>{255, 255, 0, 0, 254});
+  CHECK(to_vector<int64_t>(to(x, DType::Int64)) ==
+        std::vector<int64_t>{-1, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), 0, -2});
 }

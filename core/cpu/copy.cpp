@@ -6,6 +6,7 @@
 #include "core/cpu/elementwise.h"
 #include "core/factory.h"
 #include "core/kernels.h"
+#include "core/number.h"
 
 namespace ringgrad::cpu {
 namespace {
@@ -15,7 +16,7 @@ Y convert(X value) {
   if constexpr (std::is_same_v<Y, bool>)
     return static_cast<Accumulator<X>>(value) != 0;
   else
-    return static_cast<Y>(static_cast<Accumulator<X>>(value));
+    return number<Y>(static_cast<Accumulator<X>>(value));
 }
 
 template <class Y, class X>

@@ -20,7 +20,11 @@ void affine_cpu(Stream stream, const Tensor& y, const Tensor& x, double scale, d
   visit_number("affine", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     map<T>(
-        stream, y, [a = number<A>(scale), b = number<A>(shift)](A v) -> A { return a * v + b; }, x);
+        stream, y,
+        [a = number<Wrapping<A>>(scale), b = number<Wrapping<A>>(shift)](A v) {
+          return static_cast<A>(a * Wrapping<A>(v) + b);
+        },
+        x);
   });
 }
 
@@ -28,7 +32,11 @@ void axpby_cpu(Stream stream, const Tensor& y, const Tensor& x, double alpha, do
   visit_number("axpby", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     map<T>(
-        stream, y, [a = number<A>(alpha), b = number<A>(beta)](A u, A v) -> A { return a * u + b * v; }, x, y);
+        stream, y,
+        [a = number<Wrapping<A>>(alpha), b = number<Wrapping<A>>(beta)](A u, A v) {
+          return static_cast<A>(a * Wrapping<A>(u) + b * Wrapping<A>(v));
+        },
+        x, y);
   });
 }
 
@@ -38,13 +46,13 @@ void binary(const char* name, Stream stream, const Tensor& y, const Tensor& a, c
   visit_number(name, y.dtype(), [&]<class T>() { map<T>(stream, y, f, a, b); });
 }
 void add_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
-  binary("add", stream, y, a, b, []<class A>(A u, A v) -> A { return u + v; });
+  binary("add", stream, y, a, b, []<class A>(A u, A v) { return static_cast<A>(Wrapping<A>(u) + Wrapping<A>(v)); });
 }
 void sub_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
-  binary("sub", stream, y, a, b, []<class A>(A u, A v) -> A { return u - v; });
+  binary("sub", stream, y, a, b, []<class A>(A u, A v) { return static_cast<A>(Wrapping<A>(u) - Wrapping<A>(v)); });
 }
 void mul_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
-  binary("mul", stream, y, a, b, []<class A>(A u, A v) -> A { return u * v; });
+  binary("mul", stream, y, a, b, []<class A>(A u, A v) { return static_cast<A>(Wrapping<A>(u) * Wrapping<A>(v)); });
 }
 void div_cpu(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
   binary("div", stream, y, a, b, []<class A>(A u, A v) -> A {

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "core/number.h"
 #include "core/tensor.h"
 
 namespace ringgrad::cuda {
@@ -49,7 +50,7 @@ template <class T>
 __device__ __forceinline__ Compute<T> widen(T value) {
   return static_cast<Compute<T>>(value);
 }
-// Rounds to nearest, ties to even; to bool: whether it is not zero.
+// Rounds to nearest, ties to even; to integers as number(); to bool: whether it is not zero.
 template <class T, class A>
 __device__ __forceinline__ T narrow(A value) {
   if constexpr (std::is_same_v<T, bool>)
@@ -57,7 +58,7 @@ __device__ __forceinline__ T narrow(A value) {
   else if constexpr (std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>)
     return T(static_cast<float>(value));
   else
-    return static_cast<T>(value);
+    return number<T>(value);
 }
 
 }  // namespace ringgrad::cuda
