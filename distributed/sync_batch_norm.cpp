@@ -1,6 +1,6 @@
 #include "distributed/sync_batch_norm.h"
 
-#include "autograd/differentiable.h"
+#include "autograd/ops/common.h"
 #include "autograd/ops/convert.h"
 #include "core/check.h"
 #include "core/factory.h"
@@ -73,12 +73,6 @@ Tensor copy_of(const Tensor& x) {
   return y;
 }
 
-void update_running(const Tensor& running, const Tensor& batch, double momentum, double scale) {
-  if (!running) return;
-  kernels::axpby(running, batch, momentum * scale, 1 - momentum);
-  running.storage()->bump_version();
-}
-
 Tensor walkable(const Tensor& x) { return x.is_channel_blocked() ? x : contiguous(x); }
 
 }  // namespace
@@ -87,13 +81,14 @@ Tensor sync_batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bi
                        const Tensor& running_var, const BatchNormOptions& options, ProcessGroup& group) {
   if (!options.training) return batch_norm(x_, weight_, bias_, running_mean, running_var, options);
   OpScope scope("sync_batch_norm");
-  CHECK_AS(ShapeError, x_.defined() && x_.dim() >= 2 && x_.numel() > 0, "sync_batch_norm: expected [N, C, …] with at ",
-           "least one sample on every rank");
+  check_batch_norm("sync_batch_norm", x_, weight_, bias_, running_mean, running_var, options);
+  CHECK_AS(ShapeError, x_.numel() > 0, "sync_batch_norm: the input has shape ", x_.shape(),
+           ", expected at least one sample on every rank");
   CHECK_AS(DeviceError, x_.device().is_cpu(), "sync_batch_norm: the input is on ", x_.device(),
            ", but this is a group of CPU ranks");
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
-  const DType per_channel = itemsize(x_.dtype()) == 2 ? DType::Float32 : x_.dtype();
+  const DType per_channel = accumulator_dtype(x_.dtype());
   const Tensor x = walkable(x_);
   const Tensor weight = weight_ ? contiguous(to(weight_, per_channel)) : weight_;
   const Tensor bias = bias_ ? contiguous(to(bias_, per_channel)) : bias_;
@@ -104,8 +99,8 @@ Tensor sync_batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bi
            " value per channel, expected at least 2: the variance of one is undefined");
   const Tensor y = empty_like(x);
   kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
-  update_running(running_mean, mean, options.momentum, 1);
-  update_running(running_var, var, options.momentum, count / (count - 1));  // unbiased
+  update_running("sync_batch_norm", running_mean, mean, options.momentum, 1);
+  update_running("sync_batch_norm", running_var, var, options.momentum, count / (count - 1));  // unbiased
 
   return differentiable("sync_batch_norm", {x, weight, bias, residual}, y,
                         [x = save(x), y = save_if(relu, y), mean = save(mean), var = save(var), weight = save(weight),

@@ -94,6 +94,15 @@ TEST_CASE("one sample on each of two ranks is enough", "[sync_batch_norm][quick]
   require_contains(errors[0], "all ranks together have 1 value per channel");
 }
 
+TEST_CASE("what batch_norm() refuses is refused before anything is sent", "[sync_batch_norm][quick][threads]") {
+  const auto errors = errors_of_ranks(ring_groups(2), [](ProcessGroup& group) {
+    nn::BatchNorm2d bn(2);
+    convert_sync_batchnorm(bn, group);
+    bn(ones({2, 4, 2, 2}));
+  });
+  for (const std::string& error : errors) require_contains(error, "sync_batch_norm: the weight has shape [2]");
+}
+
 TEST_CASE("a residual network is converted as a whole, and evaluates alone", "[sync_batch_norm][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<models::CifarResNet>(3, DType::Float32, 20);

@@ -11,25 +11,42 @@ namespace ringgrad {
 namespace {
 
 // A per-channel argument: [C], one of the dtypes, on x's device. Undefined is fine.
-void check_per_channel(const char* argument, const Tensor& x, const Tensor& value, bool running) {
+void check_per_channel(const char* operation, const char* argument, const Tensor& x, const Tensor& value,
+                       bool running) {
   if (!value) return;
   const DType wanted = accumulator_dtype(x.dtype());
-  CHECK_AS(ShapeError, value.dim() == 1 && value.size(0) == x.size(1), "batch_norm: the ", argument, " has shape ",
+  CHECK_AS(ShapeError, value.dim() == 1 && value.size(0) == x.size(1), operation, ": the ", argument, " has shape ",
            value.shape(), ", the input ", x.shape(), ", expected [", x.size(1), "], one for each channel");
-  CHECK_AS(DTypeError, value.dtype() == wanted || (!running && value.dtype() == x.dtype()), "batch_norm: the ",
+  CHECK_AS(DTypeError, value.dtype() == wanted || (!running && value.dtype() == x.dtype()), operation, ": the ",
            argument, " has dtype ", value.dtype(), ", the input ", x.dtype(), ", expected ", wanted);
-  CHECK_AS(DeviceError, value.device() == x.device(), "batch_norm: the ", argument, " is on ", value.device(),
+  CHECK_AS(DeviceError, value.device() == x.device(), operation, ": the ", argument, " is on ", value.device(),
            ", the input on ", x.device(), ", expected one device; move with to(x, device)");
 }
 
-// running = (1 - momentum) running + momentum · scale · batch, in place.
-void update_running(const Tensor& running, const Tensor& batch, double momentum, double scale) {
-  if (!running) return;
-  begin_write("batch_norm", running);
-  kernels::axpby(running, batch, momentum * scale, 1 - momentum);
+}  // namespace
+
+void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const Tensor& running_mean, const Tensor& running_var, const BatchNormOptions& options) {
+  check_floating(operation, x);
+  CHECK_AS(ShapeError, x.dim() >= 2, operation, ": the input has shape ", x.shape(),
+           ", expected at least 2 dimensions [N, C, ...]");
+  check_per_channel(operation, "weight", x, weight, false);
+  check_per_channel(operation, "bias", x, bias, false);
+  check_per_channel(operation, "running mean", x, running_mean, true);
+  check_per_channel(operation, "running variance", x, running_var, true);
+  CHECK(options.training || (running_mean && running_var), operation,
+        ": evaluation needs the running mean and variance, and they are undefined");
+  if (!options.residual) return;
+  check_same_kind(operation, x, options.residual);
+  CHECK_AS(ShapeError, options.residual.shape() == x.shape(), operation, ": the residual has shape ",
+           options.residual.shape(), ", the input ", x.shape(), ", expected equal shapes");
 }
 
-}  // namespace
+void update_running(const char* operation, const Tensor& running, const Tensor& batch, double momentum, double scale) {
+  if (!running) return;
+  begin_write(operation, running);
+  kernels::axpby(running, batch, momentum * scale, 1 - momentum);
+}
 
 // Note [Why batch norm is a pass of its own]
 // Tried: CPU convolutions that normalise and rectify what they read, and sum what they write, at no cost that could be
@@ -41,23 +58,10 @@ void update_running(const Tensor& running, const Tensor& batch, double momentum,
 Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
                   const Tensor& running_var, const BatchNormOptions& options) {
   OpScope scope("batch_norm");
-  check_floating("batch_norm", x_);
-  CHECK_AS(ShapeError, x_.dim() >= 2, "batch_norm: the input has shape ", x_.shape(),
-           ", expected at least 2 dimensions [N, C, ...]");
-  check_per_channel("weight", x_, weight_, false);
-  check_per_channel("bias", x_, bias_, false);
-  check_per_channel("running mean", x_, running_mean, true);
-  check_per_channel("running variance", x_, running_var, true);
-  CHECK(options.training || (running_mean && running_var),
-        "batch_norm: evaluation needs the running mean and variance, and they are undefined");
+  check_batch_norm("batch_norm", x_, weight_, bias_, running_mean, running_var, options);
   const int64_t channels = x_.size(1), count = channels > 0 ? x_.numel() / channels : 0;
   CHECK_AS(ShapeError, !options.training || count > 1 || channels == 0, "batch_norm: the input ", x_.shape(), " has ",
            count, " values per channel, expected at least 2 in training: the variance of one is undefined");
-  if (options.residual) {
-    check_same_kind("batch_norm", x_, options.residual);
-    CHECK_AS(ShapeError, options.residual.shape() == x_.shape(), "batch_norm: the residual has shape ",
-             options.residual.shape(), ", the input ", x_.shape(), ", expected equal shapes");
-  }
 
   const DType per_channel = accumulator_dtype(x_.dtype());
   const bool relu = options.activation == Activation::Relu;
@@ -74,8 +78,9 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
     var = empty_like(mean);
     kernels::batch_norm(y, mean, var, x, weight, bias, residual, eps, relu);
     const double n = static_cast<double>(count);
-    update_running(running_mean, mean, options.momentum, 1);  // last: nothing above has changed them if it threw
-    update_running(running_var, var, options.momentum, n / (n - 1));  // unbiased
+    update_running("batch_norm", running_mean, mean, options.momentum,
+                   1);  // last: nothing above has changed them if it threw
+    update_running("batch_norm", running_var, var, options.momentum, n / (n - 1));  // unbiased
   } else {
     mean = dense(running_mean);
     var = dense(running_var);

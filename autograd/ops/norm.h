@@ -24,6 +24,12 @@ struct BatchNormOptions {
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
                   const Tensor& running_var, const BatchNormOptions& options = {});
 
+// What batch_norm() requires of its arguments, but for the number of values per channel; `operation` is who says it.
+void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const Tensor& running_mean, const Tensor& running_var, const BatchNormOptions& options);
+// running = (1 - momentum) running + momentum · scale · batch, in place; nothing where running is undefined.
+void update_running(const char* operation, const Tensor& running, const Tensor& batch, double momentum, double scale);
+
 // Over the last dimensions, which have `normalized_shape` (Ba et al. 2016); weight, bias of that shape, in the dtype of
 // x or in float32 beside 16 bits, or undefined.
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
