@@ -1,6 +1,7 @@
 #include "distributed/process_group.h"
 
 #include "core/check.h"
+#include "core/in_place.h"
 
 namespace ringgrad {
 namespace {
@@ -33,7 +34,7 @@ Work ProcessGroup::submit(Collective collective) {
              x->device(),
              device_.is_cpu() ? ", but this is a group of CPU ranks"
                               : str(", expected ", device_, ", the rank's device, or the CPU"));
-  if (collective.output.defined()) collective.output.storage()->bump_version();
+  if (collective.output.defined()) begin_write(name(collective.operation), collective.output);
   return issue(std::move(collective));
 }
 

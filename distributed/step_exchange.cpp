@@ -2,6 +2,7 @@
 
 #include "core/check.h"
 #include "core/factory.h"
+#include "core/in_place.h"
 #include "core/kernels.h"
 
 namespace ringgrad {
@@ -74,18 +75,17 @@ StepExchange::Sum StepExchange::run(double samples, bool flag, const CollectiveO
   const auto weights_of = [&](const Tensor& buffer) { return is_floating(buffer.dtype()) ? sum.samples : 1; };
   visit_on_device([&](const Tensor& buffer, const Tensor& packed_part) {
     kernels::affine(packed_part, packed_part, 1 / weights_of(buffer), 0);
-    kernels::copy(buffer, packed_part);
-    buffer.storage()->bump_version();
+    copy_(buffer, packed_part);
   });
   next = packed + 2;
   for (const Tensor& buffer : buffers_) {
     if (buffer.device().is_cuda()) continue;
     const double weights = weights_of(buffer);
+    begin_write("step_exchange", buffer);
     visit_elements(buffer, [&]<class T>(T* x, int64_t n) {
       for (int64_t i = 0; i < n; ++i) x[i] = static_cast<T>(next[i] / weights);
       next += n;
     });
-    buffer.storage()->bump_version();
   }
   return sum;
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "autograd/ops.h"
 #include "core/factory.h"
 #include "tests/catch.h"
 #include "tests/ring_groups.h"
@@ -113,6 +114,16 @@ TEST_CASE("memory that ranks share keeps no file open", "[process_group][quick][
 TEST_CASE("a rank may leave as soon as memory is shared", "[process_group][quick][threads]") {
   for (int round = 0; round < 50; ++round)
     run_groups(4, "shm", {}, [](ProcessGroup& group) { group.allocate_shared(4000); });
+}
+
+TEST_CASE("what was computed from leaves that want a gradient is no place to write to",
+          "[process_group][quick][threads]") {
+  const auto errors = errors_of_ranks(ring_groups(2), [](ProcessGroup& group) {
+    const Tensor w = ones({2}).set_requires_grad();
+    group.broadcast(w, 0).wait();  // a leaf is
+    group.all_reduce(mul(w, 2)).wait();
+  });
+  for (const std::string& error : errors) REQUIRE(error.find("all_reduce: the destination of shape [2]") == 0);
 }
 
 TEST_CASE("all_reduce of a million elements in pieces", "[process_group]") {
