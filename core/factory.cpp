@@ -112,7 +112,6 @@ template <class T>
 std::vector<T> to_vector(const Tensor& x) {
   Tensor host = empty(x.shape(), {.dtype = dtype_of<T>});
   copy_(host, x);
-  if (!x.device().is_cpu()) synchronize(current_stream(x.device()));
   return std::vector<T>(host.data<T>(), host.data<T>() + host.numel());
 }
 
@@ -148,6 +147,13 @@ void copy_(const Tensor& destination, const Tensor& source) {
     kernels::copy_to_host(source, destination);
   else
     kernels::copy(destination, source);
+}
+
+Tensor on_device(const Tensor& x, Device device) {
+  if (x.device() == device) return x;
+  const Tensor y = empty(x.shape(), {x.dtype(), device});
+  copy_(y, x);
+  return y;
 }
 
 Tensor as_contiguous(const Tensor& x) {

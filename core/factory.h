@@ -35,7 +35,11 @@ std::vector<T> to_vector(const Tensor& x);
 
 // In place, without history; see begin_write() in core/in_place.h. The source may not overlap the destination.
 void fill_(const Tensor& x, double value);
-void copy_(const Tensor& destination, const Tensor& source);  // same shape; converts dtype, crosses devices, reorders
+// Same shape; converts dtype, crosses devices, reorders. A copy to the host is there on return.
+void copy_(const Tensor& destination, const Tensor& source);
+
+// x itself where it is on the device, else a copy there; without history.
+Tensor on_device(const Tensor& x, Device device);
 
 // A contiguous strided copy of x, or x itself where it is one already; without history.
 Tensor as_contiguous(const Tensor& x);

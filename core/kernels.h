@@ -25,7 +25,7 @@ namespace ringgrad::kernels {
 extern constinit Kernel<void(const Tensor& x, double value)> fill;
 // y = x, converted to y's dtype. Same shape; any dtypes, strides and layouts; x may be on another device.
 extern constinit Kernel<void(const Tensor& y, const Tensor& x)> copy;
-// The same from a device to the host, where the device does the work: called with the source first.
+// The same from a device to the host, where the device does the work: called with the source first. Waits for it.
 extern constinit Kernel<void(const Tensor& x, const Tensor& host_y)> copy_to_host;
 
 // ---- elementwise arithmetic: any dtype but bool -------------------------------------------------------------------

@@ -10,12 +10,6 @@ namespace {
 
 constexpr const char* kName = "resident_batches";
 
-Tensor sent_to(const Tensor& x, Device device) {
-  const Tensor y = empty(x.shape(), {x.dtype(), device});
-  copy_(y, x);
-  return y;
-}
-
 // y[i] = x[index[i]]
 void select(const Tensor& y, const Tensor& x, const Tensor& index) {
   const auto row = [](const Tensor& t) {
@@ -39,8 +33,8 @@ ResidentBatches::ResidentBatches(const ImageDataset& dataset, std::shared_ptr<Sa
   const Device device = images.device;
   const TensorOptions number{.dtype = DType::Int64, .device = device};
   normalization_ = normalization(transform, dataset.images.size(1), device);
-  images_ = sent_to(dataset.images, device);
-  labels_ = sent_to(dataset.labels, device);
+  images_ = ringgrad::on_device(dataset.images, device);
+  labels_ = ringgrad::on_device(dataset.labels, device);
   order_ = empty({sampler_->size()}, number);
   positions_ = empty({batch_size}, number);
   epoch_ = empty({}, number);

@@ -21,8 +21,6 @@ Tensor copy_to(const Tensor& x, Device device) {
   return y;
 }
 
-Tensor on(const Tensor& x, Device device) { return x.device() == device ? x : copy_to(x, device); }
-
 Tensor sum_of(const Tensor& a, const Tensor& b) {  // an undefined a is zero
   if (!a) return b;
   Tensor sum = empty(b.shape(), {b.dtype(), b.device()});
@@ -44,7 +42,7 @@ std::vector<Tensor> broadcast(const std::vector<Tensor>& parameters, std::span<c
         Gradients sums(n);
         for (size_t i = 0; i < n; ++i)
           for (size_t r = 0; r < replicas; ++r)
-            if (const Tensor& g = dy[r * n + i]) sums[i] = sum_of(sums[i], on(g, home));
+            if (const Tensor& g = dy[r * n + i]) sums[i] = sum_of(sums[i], on_device(g, home));
         return sums;
       });
 }

@@ -23,13 +23,6 @@ uint64_t hash_of(const std::string& text) { return ringgrad::hash_of(text.data()
   throw OutOfStepError(text);
 }
 
-Tensor on_host(const Tensor& x) {
-  if (x.device().is_cpu()) return x;
-  const Tensor copy = empty(x.shape(), {.dtype = x.dtype()});
-  copy_(copy, x);
-  return copy;
-}
-
 // Every rank's numbers, by rank: [ranks · n].
 std::vector<int64_t> all_numbers(ProcessGroup& group, const std::vector<int64_t>& own) {
   const Tensor all = empty({group.size() * static_cast<int64_t>(own.size())}, {.dtype = DType::Int64});
@@ -90,7 +83,7 @@ void check_same_signature(ProcessGroup& group, const char* what, const NamedPara
 uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedParameters& tensors) {
   std::vector<int64_t> own;
   for (const auto& [name, tensor] : tensors) {
-    const Tensor x = as_contiguous(on_host(tensor));
+    const Tensor x = as_contiguous(on_device(tensor, {}));
     own.push_back(
         static_cast<int64_t>(ringgrad::hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()))));
   }

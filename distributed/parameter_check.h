@@ -15,7 +15,7 @@ void check_same_signature(ProcessGroup& group, const char* what, const NamedPara
 
 // Collective. Returns a hash of all values, in order. Throws OutOfStepError on every rank, naming the first tensor that
 // differs and the ranks that do not have rank 0's values, unless they are the same bit for bit everywhere.
-// REQUIRES: check_same_signature() passes; tensors on the CPU.
+// REQUIRES: check_same_signature() passes.
 uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedParameters& tensors);
 
 // 64 bits of any bytes, the same on every machine: each 8-byte word is mixed in with a multiplication and a shift, as

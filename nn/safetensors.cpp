@@ -51,14 +51,6 @@ void check_data(const std::string& file, const SafetensorsEntry& entry, const Sa
   CHECK_AS(DataError, fits, where(), "has a bool that is neither 0 nor 1. Nothing was loaded");
 }
 
-Tensor on_host(const Tensor& x) {
-  if (x.device().is_cpu()) return as_contiguous(x);
-  Tensor host = empty(x.shape(), {.dtype = x.dtype()});
-  copy_(host, x);
-  synchronize(current_stream(x.device()));
-  return host;
-}
-
 // The layout of a file: larger items first, so that every tensor is aligned, and then by name.
 std::vector<std::pair<SafetensorsEntry, Tensor>> laid_out(const NamedTensors& tensors) {
   std::vector<std::pair<SafetensorsEntry, Tensor>> entries;
@@ -116,7 +108,7 @@ void save_safetensors(const std::filesystem::path& path, const NamedTensors& ten
   AtomicFile file(path);
   header.data_begin = make_safetensors_header(header).size();
   for (const auto& [entry, tensor] : entries) {
-    const Tensor host = on_host(tensor);
+    const Tensor host = tensor.device().is_cpu() ? as_contiguous(tensor) : on_device(tensor, Device());
     const std::span bytes(static_cast<const uint8_t*>(host.raw_data()), entry.end - entry.begin);
     header.hashes[entry.name] = sha256_hex(bytes);
     file.write_at(header.data_begin + entry.begin, bytes);

@@ -18,7 +18,8 @@ struct SafetensorsFile {
 };
 
 // All of it, or an exception and nothing: IoError where the file cannot be read, DataError naming file, tensor, bytes,
-// expected and found where it is damaged. Allocates at most the file's size and 64 MiB.
+// expected and found where it is damaged. Allocates at most twice the file's size and 64 MiB: tensors that are
+// not aligned are copied.
 SafetensorsFile load_safetensors(const std::filesystem::path& path);
 
 // Atomically (core/atomic_file.h): throws IoError, and then an older file of that name stays as it was. Any dtypes,

@@ -7,6 +7,7 @@
 #include "autograd/ops.h"
 #include "core/error.h"
 #include "core/factory.h"
+#include "nn/linear.h"
 #include "nn/optim/adam.h"
 #include "nn/optim/sgd.h"
 #include "tests/catch.h"
@@ -107,6 +108,31 @@ TEST_CASE("float16 gradients are divided by a scale whose inverse float16 does n
     REQUIRE(to_vector<float>(w.grad()) == std::vector<float>(2, 0x1p-20f));
     scaler.step(optimizer);
     REQUIRE(to_vector<float>(w) == std::vector<float>(2, -0x1p-20f));
+  }
+}
+
+TEST_CASE("large gradients are finite, too", "[grad_scaler][quick]") {
+  const Tensor w = weight({});
+  optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 1e-19});
+  optim::GradScaler scaler({}, {.initial_scale = 2});
+  scaler.scale(loss_of(w, 4e19)).backward();  // its square is no float32
+  scaler.step(optimizer);
+  scaler.update();
+  REQUIRE(to_vector<float>(w)[0] == -3);
+  REQUIRE(scaler.current_scale() == 2);
+}
+
+TEST_CASE("a group of frozen parameters follows the others to another device", "[grad_scaler][quick]") {
+  for (const Device device : devices()) {
+    nn::Linear frozen{2, 2}, free{2, 2};
+    for (const Tensor& p : frozen.parameters()) p.set_requires_grad(false);
+    optim::SGD optimizer({{frozen.parameters(), {.lr = 1}}, {free.parameters(), {.lr = 1}}});
+    free.to(device);
+    optim::GradScaler scaler(device, {.initial_scale = 2});
+    const Tensor before = as_contiguous(to(free.bias, Device()));
+    scaler.scale(sum(free(ones({1, 2}, {.device = device})))).backward();
+    scaler.step(optimizer);
+    REQUIRE(to_vector<float>(free.bias) == to_vector<float>(sub(before, 1)));
   }
 }
 

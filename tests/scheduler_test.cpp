@@ -86,6 +86,5 @@ TEST_CASE("a scheduler scales every group from its own rate", "[quick]") {
   REQUIRE(scheduler.last_step() == 2);
   scheduler.set_last_step(1);
   REQUIRE(optimizer.lr(1) == 2);
-  REQUIRE(scheduler.base_lrs() == std::vector<double>{1, 4});
   REQUIRE_THROWS_AS(scheduler.set_last_step(-1), Error);
 }

@@ -46,7 +46,7 @@ AdamW::AdamW(ParameterList parameters, AdamWOptions options)
 AdamW::AdamW(std::vector<ParamGroup<AdamWOptions>> groups) : Adam("AdamW", as_adam(std::move(groups)), true) {}
 
 void Adam::update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) {
-  kernels::adam_step(range.values, state[0], state[1], range.grads, lr_tensor(group), step_tensor(), options_[group]);
+  kernels::adam_step(range.values, state[0], state[1], range.grads, guarded_lr(group), step_tensor(), options_[group]);
 }
 
 }  // namespace ringgrad::optim

@@ -18,7 +18,7 @@ Tensor spread(const Tensor& x, int64_t n) { return x.as_strided({n}, {0}, x.stor
 
 // 1 where a equals b, else 0 (float64 []); NaN equals nothing.
 Tensor is_equal(const Tensor& a, const Tensor& b) {
-  const Tensor same = empty({}, {DType::Bool, a.device()}), number = empty_like(a);
+  const Tensor same = empty({}, {DType::Bool, a.device()}), number = scalar64(0, a.device());
   kernels::equal(same, a, b);
   kernels::copy(number, same);
   return number;
@@ -43,7 +43,8 @@ Tensor GradScaler::scale(const Tensor& loss) const {
 void GradScaler::unscale(Optimizer& optimizer) {
   NoGradGuard no_grad;
   if (met_.contains(&optimizer)) return;
-  const Tensor guard = scalar64(0, scale_.device());
+  const Tensor zero = full({}, 0, {.dtype = DType::Int64, .device = scale_.device()});
+  const Tensor first_not_finite = zeros_like(zero);  // counted from the end, so that every place is below zero
   const Tensor inverse = empty_like(scale_);
   kernels::div(inverse, scalar64(1, scale_.device()), scale_);
   for (const Tensor& grads : optimizer.flat_grads()) {
@@ -53,12 +54,10 @@ void GradScaler::unscale(Optimizer& optimizer) {
     const Tensor divided = to(grads, wide);  // the gradients themselves where they are wide
     kernels::mul(divided, divided, spread(to(inverse, wide), divided.numel()));
     if (wide != grads.dtype()) kernels::copy(grads, divided);
-    Tensor squares = empty({}, {wide, grads.device()});
-    kernels::sum_squares(squares, grads);
-    squares = to(squares, DType::Float64);
-    kernels::affine(squares, squares, 0, 0);  // 0 · x: 0 where x is finite, else NaN
-    kernels::add(guard, guard, squares);
+    kernels::find_not_finite(first_not_finite, grads, -grads.numel());
   }
+  const Tensor guard = scalar64(0, scale_.device());
+  kernels::div(guard, guard, is_equal(first_not_finite, zero));  // 0 / 1, or NaN: 0 / 0
   met_[&optimizer].guard = guard;
 }
 

@@ -73,8 +73,6 @@ class LRScheduler {
   void step() { set_last_step(last_step_ + 1); }
   int64_t last_step() const { return last_step_; }
   void set_last_step(int64_t step);
-  // The rates at construction. A checkpoint keeps them where they are not otherwise known.
-  const std::vector<double>& base_lrs() const { return base_lrs_; }
 
  private:
   Optimizer& optimizer_;

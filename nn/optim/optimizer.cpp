@@ -13,14 +13,6 @@
 namespace ringgrad::optim {
 namespace {
 
-// x itself, or a copy of it on the device.
-Tensor on_device(const Tensor& x, Device device) {
-  if (x.device() == device) return x;
-  Tensor y = empty(x.shape(), {x.dtype(), device});
-  copy_(y, x);
-  return y;
-}
-
 void check_lr(const char* name, double lr) {
   CHECK(lr >= 0, name, ": the learning rate is ", lr, ", expected at least 0");
 }
@@ -145,6 +137,12 @@ void Optimizer::set_lr(int group, double lr) {
   fill_(groups_[group].lr_tensor, lr);
 }
 
+// Where the parameters are now. A group may have none.
+Device Optimizer::device() const {
+  const auto group = std::find_if(groups_.begin(), groups_.end(), [](const Group& g) { return !g.parameters.empty(); });
+  return group->parameters[0].device();
+}
+
 std::vector<nn::ArenaRange> Optimizer::current_ranges(Group& group) {
   std::vector<nn::ArenaRange> ranges = nn::arena_ranges(group.parameters);
   const auto laid_like = [](const StateRange& state, const nn::ArenaRange& range) {
@@ -157,6 +155,9 @@ std::vector<nn::ArenaRange> Optimizer::current_ranges(Group& group) {
   };
   if (!std::equal(group.state.begin(), group.state.end(), ranges.begin(), ranges.end(), laid_like))
     lay_state(group, ranges);
+  const Device here = device();
+  group.lr_tensor = on_device(group.lr_tensor, here);
+  step_ = on_device(step_, here);
   for (const nn::ArenaRange& range : ranges)
     CHECK_AS(DeviceError, range.values.device() == step_.device(), name_, ": parameter '",
              group.named[range.parameters[0]].first, "' is now on ", range.values.device(), ", others on ",
@@ -178,10 +179,6 @@ void Optimizer::lay_state(Group& group, const std::vector<nn::ArenaRange>& range
   }
   for (const auto& [name, tensor] : state_of(group))
     if (const auto found = old.find(name); found != old.end()) copy_(tensor, found->second);
-
-  const Device device = group.parameters.empty() ? step_.device() : group.parameters[0].device();
-  group.lr_tensor = on_device(group.lr_tensor, device);
-  step_ = on_device(step_, device);
 }
 
 nn::NamedTensors Optimizer::state_of(const Group& group) {

@@ -75,8 +75,8 @@ class Optimizer {
 
   // One step for one range: `state` has a flat array for each of the group's state_names, laid like range.values.
   virtual void update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) = 0;
-  const Tensor& lr_tensor(int group) const { return groups_[group].guarded_lr; }  // float64 []
-  const Tensor& step_tensor() const { return step_; }                             // int64 [], steps taken before
+  const Tensor& guarded_lr(int group) const { return groups_[group].guarded_lr; }  // float64 []
+  const Tensor& step_tensor() const { return step_; }                              // int64 [], steps taken before
 
  private:
   // The state of the parameters of one range, in arrays laid like it.
@@ -94,6 +94,7 @@ class Optimizer {
     std::vector<StateRange> state;
   };
   int checked(int group) const;
+  Device device() const;
   void update_range(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state);
   // Where the group's parameters lie now, with the state laid like them.
   std::vector<nn::ArenaRange> current_ranges(Group& group);

@@ -34,7 +34,7 @@ SGD::SGD(Groups groups) : Optimizer("SGD", specs<GroupSpec>(groups)) {
 }
 
 void SGD::update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) {
-  kernels::sgd_step(range.values, state.empty() ? Tensor() : state[0], range.grads, lr_tensor(group), step_tensor(),
+  kernels::sgd_step(range.values, state.empty() ? Tensor() : state[0], range.grads, guarded_lr(group), step_tensor(),
                     options_[group]);
 }
 
