@@ -29,6 +29,18 @@ double weighted_sum(const std::vector<double>& weights, const Tensor& y) {
   return sum;
 }
 
+// Gives x its values back at the end.
+class ValuesAside {
+ public:
+  ValuesAside(const Tensor& x, const std::vector<double>& values) : x_(x), values_(tensor(values, x.shape())) {}
+  ~ValuesAside() { copy_(x_, values_); }
+  ValuesAside(const ValuesAside&) = delete;
+
+ private:
+  const Tensor& x_;
+  const Tensor values_;
+};
+
 // Takes the gradients away from the inputs and gives them back at the end.
 class GradientsAside {
  public:
@@ -72,6 +84,7 @@ GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& in
     const std::vector<double> analytic = grad ? to_vector<double>(grad) : std::vector<double>(x.numel());
     const std::vector<double> values = to_vector<double>(x);
     std::vector<double> moved = values;
+    const ValuesAside restored(x, values);
     const auto f_at = [&](size_t i, double value) {
       moved[i] = value;
       copy_(x, tensor(moved, x.shape()));
@@ -89,7 +102,6 @@ GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& in
                              error, ", tolerance ", options.tolerance);
       }
     }
-    copy_(x, tensor(values, x.shape()));
   }
   result.passed = result.worst <= options.tolerance;  // false for NaN
   return result;

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kAbbreviateAbove = 1000, kEdge = 3;  // of more elements, the first and last three of each dimension
 
-void print_dimension(std::ostream& out, const std::vector<double>& values, const Shape& shape, int d, int64_t offset,
+template <class T>
+void print_dimension(std::ostream& out, const std::vector<T>& values, const Shape& shape, int d, int64_t offset,
                      bool abbreviate) {
   if (d == shape.dim()) {
     out << values[offset];
@@ -35,11 +36,14 @@ void print_dimension(std::ostream& out, const std::vector<double>& values, const
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   if (!tensor) return out << "undefined tensor";
-  const auto precision = out.precision(is_floating(tensor.dtype()) ? 5 : 17);  // integers in full
+  const auto precision = out.precision(5);
+  const bool abbreviate = tensor.numel() > kAbbreviateAbove;
   if (tensor.numel() == 0)
     out << "[]";
+  else if (is_floating(tensor.dtype()))
+    print_dimension(out, to_vector<double>(tensor), tensor.shape(), 0, 0, abbreviate);
   else
-    print_dimension(out, to_vector<double>(tensor), tensor.shape(), 0, 0, tensor.numel() > kAbbreviateAbove);
+    print_dimension(out, to_vector<int64_t>(tensor), tensor.shape(), 0, 0, abbreviate);
   out.precision(precision);
   return out << "\n" << tensor.shape() << ' ' << tensor.dtype() << ' ' << tensor.device();
 }

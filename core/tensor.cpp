@@ -91,5 +91,8 @@ template double Tensor::item() const;
 template int64_t Tensor::item() const;
 template int32_t Tensor::item() const;
 template uint8_t Tensor::item() const;
+template bool Tensor::item() const;
+template float16 Tensor::item() const;
+template bfloat16 Tensor::item() const;
 
 }  // namespace ringgrad

@@ -23,16 +23,17 @@ BatchNorm2d::BatchNorm2d(int64_t features, BatchNorm2dOptions options) : options
 Tensor BatchNorm2d::forward(const Tensor& x, const BatchNormFusion& fusion) {
   CHECK(x.defined(), "BatchNorm2d: the input is an undefined tensor, expected [N, C, H, W]");
   CHECK_AS(ShapeError, x.dim() == 4, "BatchNorm2d: the input has shape ", x.shape(), ", expected [N, C, H, W]");
-  if (is_training() && num_batches_tracked) {
+  const Tensor y = normalization_(x, weight, bias, running_mean, running_var,
+                                  {.training = is_training() || !options_.track_running_stats,
+                                   .momentum = options_.momentum,
+                                   .eps = options_.eps,
+                                   .activation = fusion.activation,
+                                   .residual = fusion.residual});
+  if (is_training() && num_batches_tracked) {  // last: nothing has changed if that threw
     begin_write("BatchNorm2d", num_batches_tracked);
     kernels::affine(num_batches_tracked, num_batches_tracked, 1, 1);
   }
-  return normalization_(x, weight, bias, running_mean, running_var,
-                        {.training = is_training() || !options_.track_running_stats,
-                         .momentum = options_.momentum,
-                         .eps = options_.eps,
-                         .activation = fusion.activation,
-                         .residual = fusion.residual});
+  return y;
 }
 
 }  // namespace ringgrad::nn

@@ -55,6 +55,7 @@ void check_random_state(const NamedTensors& state) {
     } catch (const DeviceError& error) {
       throw DataError(str("set_random_state: ", error.what()));
     }
+    CHECK_AS(DataError, saved.defined(), "set_random_state: '", name, "' is an undefined tensor");
     CHECK_AS(DataError, saved.dtype() == DType::Int64 && saved.shape() == Shape{2}, "set_random_state: '", name,
              "' is ", saved.shape(), " ", saved.dtype(), ", expected [2] int64");
   }

@@ -29,6 +29,7 @@ Match match(const char* operation, const NamedTensors& own, const NamedTensors& 
                                   std::none_of(own.begin(), own.end(), prefixed);
   std::map<std::string, Tensor> given;
   for (const auto& [name, tensor] : state) {
+    CHECK_AS(DataError, tensor.defined(), operation, ": '", name, "' is an undefined tensor; nothing was loaded");
     const bool added =
         given.emplace(report.stripped_module_prefix ? name.substr(kModulePrefix.size()) : name, tensor).second;
     CHECK_AS(DataError, added, operation, ": the state has '", name, "' twice; nothing was loaded");

@@ -63,6 +63,17 @@ TEST_CASE("gradcheck leaves values and gradients as they were", "[gradcheck][qui
   CHECK(to_vector<double>(x) == before);
   CHECK(to_vector<double>(x.grad()) == std::vector<double>{1, 1, 1});
   CHECK(!y.grad());
+
+  int calls = 0;
+  require_error<Error>("enough", [&] {
+    gradcheck(
+        [&](const std::vector<Tensor>& in) {
+          CHECK(++calls < 3, "enough");
+          return in[0] * in[1];
+        },
+        {x, y});
+  });
+  CHECK(to_vector<double>(x) == before);
 }
 
 TEST_CASE("gradcheck wants float64 and a graph", "[gradcheck][quick]") {

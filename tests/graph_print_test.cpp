@@ -74,6 +74,14 @@ TEST_CASE("leaves that have names are shown by them, also after backward", "[gra
   require_contains(printed(print_graph, y, names), "fc.weight [3]");
 }
 
+TEST_CASE("a leaf is a graph of one node, named or not", "[graph_print][quick]") {
+  const Tensor x = Tensor(ones({2})).set_requires_grad(), other = Tensor(ones({2})).set_requires_grad();
+  CHECK(printed(print_graph, x).empty());  // leaves are shown where they are reached
+  const auto shown = [&](const LeafNames& names) { return printed(print_graph_dot, x, names); };
+  require_contains(shown({{"other", other}}), "label=\"leaf\\n[2]\"");
+  require_contains(shown({{"x", x}}), "label=\"x\\n[2]\"");
+}
+
 TEST_CASE("a tensor without graph cannot be printed", "[graph_print][quick]") {
   require_error<Error>("print_graph: the tensor has no graph", [] { printed(print_graph, ones({1})); });
   require_error<Error>("print_graph_dot: the tensor has no graph", [] { printed(print_graph_dot, Tensor()); });

@@ -125,6 +125,9 @@ TEST_CASE("module: load_state_dict says what does not fit, and changes nothing t
   nn::NamedTensors doubled = state;
   doubled.push_back(state[0]);
   REQUIRE(contains(error_of<DataError>([&] { net.load_state_dict(doubled); }), "'bias' twice"));
+  nn::NamedTensors hollow = state;
+  hollow[0].second = Tensor();
+  REQUIRE(contains(error_of<DataError>([&] { net.load_state_dict(hollow); }), "'bias' is an undefined tensor"));
   REQUIRE(to_vector<float>(net.bias) == std::vector<float>{1, 1});
   REQUIRE(to_vector<float>(net.first.factor) == std::vector<float>{2, 2});
 

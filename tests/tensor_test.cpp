@@ -68,6 +68,8 @@ TEST_CASE("elements are reached as their own type only, and single ones with ite
   CHECK(x.data<double>()[0] == 1.5);
   CHECK(x.item<float>() == 1.5f);
   CHECK(x.item<int64_t>() == 1);
+  CHECK(x.item<bool>());
+  CHECK(x.item<bfloat16>() == bfloat16(1.5f));
   require_error<DTypeError>("data: the tensor has dtype float64, and its elements were asked for as float32",
                             [&] { x.data<float>(); });
   require_error<ShapeError>("item: the tensor has shape [2, 1], expected one element", [] {
@@ -157,6 +159,7 @@ TEST_CASE("tensors print their elements, shape, dtype and device", "[tensor][qui
   CHECK(printed(scalar(2)) == "2\n[] float32 cpu:0");
   CHECK(printed(Tensor()) == "undefined tensor");
   CHECK(printed(tensor<int64_t>({199997, 123456})) == "[199997, 123456]\n[2] int64 cpu:0");
+  CHECK(printed(tensor<int64_t>({9007199254740993})) == "[9007199254740993]\n[1] int64 cpu:0");  // no double
   CHECK(printed(arange(2000)) == "[0, 1, 2, …, 1997, 1998, 1999]\n[2000] int64 cpu:0");
 }
 

@@ -22,13 +22,14 @@ struct Broadcast {
   Tensor a, b, y;
   Shape a_shape, b_shape;
 
-  Broadcast(const char* operation, const Tensor& a_, const Tensor& b_) {
+  // Zero stays zero in the padding of the channel-blocked layout under sums and products, which take it; a quotient
+  // would not.
+  Broadcast(const char* operation, const Tensor& a_, const Tensor& b_, Takes takes = Takes::AnyLayout) {
     check_same_kind(operation, a_, b_);
     a_shape = a_.shape();
     b_shape = b_.shape();
-    // Zero stays zero in the padding of the channel-blocked layout under sums and products; a quotient would not.
     const bool both_blocked = a_.is_channel_blocked() && b_.is_channel_blocked();
-    const bool keep_blocked = both_blocked && a_shape == b_shape && operation[0] != 'd';
+    const bool keep_blocked = both_blocked && a_shape == b_shape && takes == Takes::AnyLayout;
     const Shape shape = broadcast_shapes(operation, a_shape, b_shape);
     a = keep_blocked ? a_ : broadcast_view(strided(a_), shape);
     b = keep_blocked ? b_ : broadcast_view(strided(b_), shape);
@@ -71,7 +72,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 
 Tensor div(const Tensor& a, const Tensor& b) {
   OpScope scope("div");
-  Broadcast in("div", a, b);
+  Broadcast in("div", a, b, Takes::Strided);
   kernels::div(in.y, in.a, in.b);
   return differentiable("div", {a, b}, in.y,
                         [y = save_if(wants_grad(b), in.y), b = save(in.b), sa = in.a_shape,

@@ -44,7 +44,7 @@ class ThreadPool {
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
 
-  alignas(64) std::atomic<uint32_t> generation_{0};  // one run each; odd bits carry no meaning, only changes do
+  alignas(64) std::atomic<uint32_t> generation_{0};  // counts the runs; a change is what workers wait for
   alignas(64) std::atomic<int> unfinished_{0};       // workers still in the current run
   std::atomic<bool> stop_{false};
 };
