@@ -96,15 +96,15 @@ class Connector {
 
   void go_to(int peer) {
     const std::string name = str("rank ", peer);
-    const auto dial = [&](Purpose purpose) {
+    const auto dial = [&](ConnectionPurpose purpose) {
       FileDescriptor socket = shares_memory(peer) ? connect_local(cards_[peer].local_name, deadline_)
                                                   : connect_tcp(cards_[peer].address, deadline_, IfRefused::Fail);
       introduce(socket, {purpose, rank_, size_, ""}, options_.secret, deadline_, name.c_str());
       return socket;
     };
     try {
-      links_[peer].control = dial(Purpose::Control);
-      if (!shares_memory(peer)) links_[peer].data = dial(Purpose::Data);
+      links_[peer].control = dial(ConnectionPurpose::Control);
+      if (!shares_memory(peer)) links_[peer].data = dial(ConnectionPurpose::Data);
     } catch (const DistributedError&) {
       throw_failure(failure_of(std::current_exception()),
                     str("transport: rank ", rank_, " cannot connect to ", name, ": "));
@@ -124,10 +124,10 @@ class Connector {
       }
       --missing;
       const auto [purpose, peer, size, value] = guest->claims;
-      const bool known = size == size_ && peer > rank_ && peer < size_ && purpose != Purpose::Rendezvous;
+      const bool known = size == size_ && peer > rank_ && peer < size_ && purpose != ConnectionPurpose::Rendezvous;
       CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size, " connected to rank ", rank_, " of ",
                size_, ", which does not expect it");
-      FileDescriptor& place = purpose == Purpose::Control ? links_[peer].control : links_[peer].data;
+      FileDescriptor& place = purpose == ConnectionPurpose::Control ? links_[peer].control : links_[peer].data;
       CHECK_AS(DistributedError, !place, "transport: rank ", peer, " connected to rank ", rank_, " twice");
       place = std::move(guest->socket);
     }

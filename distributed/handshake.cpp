@@ -96,8 +96,8 @@ Doorkeeper::State Doorkeeper::advance(std::string_view secret) {
   const auto unless_gone = [&] { return gone_ ? State::Refused : State::Waiting; };
   if (!fill(sizeof hello)) return unless_gone();
   std::memcpy(&hello, received_.data(), sizeof hello);
-  if (hello.magic != kMagic || hello.version != kVersion || hello.purpose > Purpose::Data || hello.reserved != 0 ||
-      hello.value_bytes > kMaxClaimedValue)
+  if (hello.magic != kMagic || hello.version != kVersion || hello.purpose > ConnectionPurpose::Data ||
+      hello.reserved != 0 || hello.value_bytes > kMaxClaimedValue)
     return State::Refused;
   const size_t said_bytes = sizeof hello + hello.value_bytes;
   if (!fill(said_bytes)) return unless_gone();

@@ -22,11 +22,11 @@
 
 namespace ringgrad {
 
-enum class Purpose : uint8_t { Rendezvous, Control, Data };
+enum class ConnectionPurpose : uint8_t { Rendezvous, Control, Data };
 
 // What a client says about itself.
 struct Claims {
-  Purpose purpose = Purpose::Rendezvous;
+  ConnectionPurpose purpose = ConnectionPurpose::Rendezvous;
   int32_t rank = 0, size = 0;
   std::string value;  // at most kMaxClaimedValue bytes
 };
@@ -38,7 +38,7 @@ using Mac = std::array<std::byte, 32>;
 struct ClientHello {
   uint32_t magic;
   uint16_t version;
-  Purpose purpose;
+  ConnectionPurpose purpose;
   uint8_t reserved;
   int32_t rank, size;
   uint32_t value_bytes;  // the value follows

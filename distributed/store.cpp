@@ -168,7 +168,8 @@ std::vector<std::string> join(int rank, int size, const std::string& value, cons
   const auto deadline = Deadline::after(options.timeout);
   const std::string host = str("rank 0 at ", to_string(options.address));
   const FileDescriptor socket = connect_tcp(options.address, deadline);
-  introduce(socket, {Purpose::Rendezvous, rank, size, who() + '\n' + value}, options.secret, deadline, host.c_str());
+  introduce(socket, {ConnectionPurpose::Rendezvous, rank, size, who() + '\n' + value}, options.secret, deadline,
+            host.c_str());
   const auto last = Deadline::after(options.timeout + kGrace);
   ReplyHeader header;
   read_all(socket, std::as_writable_bytes(std::span(&header, 1)), last, host.c_str());

@@ -72,7 +72,7 @@ class FaultProxy {
 
     bool carries_data() const {
       return begin.size() == sizeof(ClientHello) &&
-             reinterpret_cast<const ClientHello*>(begin.data())->purpose == Purpose::Data;
+             reinterpret_cast<const ClientHello*>(begin.data())->purpose == ConnectionPurpose::Data;
     }
   };
   static constexpr size_t kRoom = 64 << 10;

@@ -178,7 +178,7 @@ TEST_CASE("a rank that dies while others wait is named", "[store][quick][threads
   std::thread host([&] { error = error_of([&] { meet(0, 3, "", options); }); });
   {
     const FileDescriptor socket = connect_tcp(options.address, soon());
-    introduce(socket, {Purpose::Rendezvous, 1, 3, "somebody\n"}, options.secret, soon(), "rank 0");
+    introduce(socket, {ConnectionPurpose::Rendezvous, 1, 3, "somebody\n"}, options.secret, soon(), "rank 0");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   host.join();
@@ -208,7 +208,7 @@ TEST_CASE("strangers neither join nor hold up the job", "[store][quick][threads]
   const FileDescriptor slow = connect_tcp(options.address, soon());
   pour(slow, "R");
   const FileDescriptor huge = connect_tcp(options.address, soon());
-  ClientHello hello{0x68534752, 1, Purpose::Rendezvous, 0, 1, 2, 0xffffffff, {}};
+  ClientHello hello{0x68534752, 1, ConnectionPurpose::Rendezvous, 0, 1, 2, 0xffffffff, {}};
   pour(huge, std::string(reinterpret_cast<const char*>(&hello), sizeof hello));
   REQUIRE(closed_by_peer(huge));
 
@@ -229,7 +229,7 @@ TEST_CASE("a handshake cannot be replayed", "[store][quick][threads]") {
   const FileDescriptor ear = listen_tcp({"127.0.0.1", 0});
   std::thread client([&] {
     const FileDescriptor socket = connect_tcp(local_address(ear), soon());
-    introduce(socket, {Purpose::Rendezvous, 1, 2, "me\n"}, "a secret", soon(), "server");
+    introduce(socket, {ConnectionPurpose::Rendezvous, 1, 2, "me\n"}, "a secret", soon(), "server");
   });
   const FileDescriptor from_client(accept(ear.get(), nullptr, nullptr));
   std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(ServerProof), '\0'), proof(sizeof(Mac), '\0');
@@ -272,7 +272,7 @@ TEST_CASE("every flipped byte of a handshake is refused", "[store][quick][thread
     auto [ear, mouth] = local_socket_pair();
     Doorkeeper keeper(std::move(theirs));
     std::thread client([&, mouth = std::move(mouth)] {
-      error_of([&] { introduce(mouth, {Purpose::Control, 1, 2, "abc"}, "a secret", soon(), "server"); });
+      error_of([&] { introduce(mouth, {ConnectionPurpose::Control, 1, 2, "abc"}, "a secret", soon(), "server"); });
     });
     std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(ServerProof), '\0'), proof(sizeof(Mac), '\0');
     const auto bytes = [](std::string& s) { return std::as_writable_bytes(std::span(s)); };
