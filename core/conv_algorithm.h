@@ -12,6 +12,9 @@ enum class ConvAlgorithm : uint8_t {
   Winograd,  // wherever there is a scheme for the geometry, direct elsewhere
 };
 
+// How the CPU's convolutions multiply bfloat16 numbers, for people: in pairs, or as float32.
+const char* bfloat16_products();
+
 // Holds for convolutions that begin afterwards, on every thread.
 void set_conv_algorithm(ConvAlgorithm algorithm);
 ConvAlgorithm conv_algorithm();

@@ -56,11 +56,13 @@ int device_count(DeviceType type) {
 
 void check_device(const char* operation, Device device) {
   const int count = device_count(device.type);
-  CHECK_AS(DeviceError, count > 0, operation, ": no ", name(device.type), " device: this program was built without ",
-           name(device.type), " support, or none was found",
-           device.is_cuda()
-               ? "; RINGGRAD_CUDA_DEVICES=1 emulates one on the CPU, slowly, where the emulator is built in"
-               : "");
+  CHECK_AS(
+      DeviceError, count > 0, operation, ": no ", name(device.type), " device: this program was built without ",
+      name(device.type), " support, or none was found",
+      device.is_cuda()
+          ? "; build for GPUs with cmake --preset cuda, or let RINGGRAD_CUDA_DEVICES=1 emulate one on the CPU, slowly, "
+            "where the emulator is built in"
+          : "");
   CHECK_AS(DeviceError, device.index >= 0 && device.index < count, operation, ": device ", device,
            " does not exist, expected an index below ", count,
            device.is_cpu() ? " (RINGGRAD_CPU_DEVICES sets the number of logical CPU devices)" : "");

@@ -84,6 +84,18 @@ std::shared_ptr<ProcessGroup> make_group(const Rendezvous& rendezvous, const Ini
 
 std::string default_backend(Device device) { return variable("RINGGRAD_BACKEND", device.is_cuda() ? "nccl" : "ring"); }
 std::string default_channel() { return variable("RINGGRAD_TRANSPORT", "auto"); }
+std::vector<std::string> available_backends() {
+  return {
+      "ring",
+#ifdef RINGGRAD_MPI
+      "mpi",
+#endif
+#ifdef RINGGRAD_NCCL
+      "nccl",
+      "nccl-ring",
+#endif
+  };
+}
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   return init_process_group(rendezvous_from_environment(), options);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "distributed/process_group.h"
 #include "distributed/rendezvous.h"
@@ -14,6 +15,7 @@ namespace ringgrad {
 
 std::string default_backend(Device device = {});  // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
 std::string default_channel();                    // RINGGRAD_TRANSPORT, else "auto"
+std::vector<std::string> available_backends();    // those that this build has
 
 struct InitOptions {
   // For tensors on the CPU "ring", or "mpi" under mpirun or srun (mpi_process_group.h). For a GPU per rank "nccl", or

@@ -15,6 +15,16 @@ std::atomic<ConvAlgorithm> chosen_algorithm{ConvAlgorithm::Auto};
 
 }  // namespace
 
+const char* bfloat16_products() {
+#if defined(__AVX512BF16__)
+  return "in pairs (AVX512_BF16)";
+#elif defined(RINGGRAD_EMULATE_BFLOAT16)
+  return "in pairs, emulated";
+#else
+  return "as float32";
+#endif
+}
+
 void set_conv_algorithm(ConvAlgorithm algorithm) { chosen_algorithm = algorithm; }
 ConvAlgorithm conv_algorithm() { return chosen_algorithm; }
 

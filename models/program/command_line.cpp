@@ -87,7 +87,8 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   optional_flag(group, "--flip,!--no-flip", o.flip, "random horizontal flips");
   optional(group, "--cutout", o.cutout, "a random square of this size set to the mean");
   optional(group, "--dtype", o.dtype, "fp32, bf16 or fp16, of images and activations");
-  optional(group, "--amp", o.amp, "O1: float32 parameters; O2: 16-bit ones with float32 copies; O3: without");
+  optional(group, "--amp", o.amp,
+           "O0: float32; O1: float32 parameters; O2: 16-bit ones with float32 copies; O3: without");
   optional(group, "--conv", o.conv, "auto, direct or winograd: how the CPU convolves");
   optional(group, "--provider", o.provider, kProviderHelp);
   train_app->callback([&] { run = [&] { return train(o); }; });

@@ -66,7 +66,6 @@ int line_width() {
 }
 
 std::string bold(const std::string& text) { return styled("1", text); }
-std::string dim(const std::string& text) { return styled("2", text); }
 
 std::string with_commas(int64_t n) {
   std::string digits = std::to_string(n);

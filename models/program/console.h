@@ -25,7 +25,6 @@ void print_json(const nlohmann::json& document);
 int line_width();  // of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere
 
 std::string bold(const std::string& text);  // on stderr's terminal only
-std::string dim(const std::string& text);
 
 // "1,234,567", "11.6 MB", "4.1 s", "2 min 10 s"
 std::string with_commas(int64_t n);

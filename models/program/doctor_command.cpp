@@ -9,7 +9,9 @@
 
 #include "core/autotune.h"
 #include "core/check.h"
+#include "core/conv_algorithm.h"
 #include "core/kernels.h"
+#include "distributed/init_process_group.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
@@ -51,6 +53,18 @@ int kernels_with(DeviceType device, Provider provider) {
   for (const KernelBase* kernel = first_kernel(); kernel; kernel = kernel->next())
     count += kernel->has(device, provider);
   return count;
+}
+
+// What became of the CUDA kernels in this build.
+std::string cuda_build(int kernels) {
+  if (kernels == 0)
+    return "off: this build has no CUDA kernels (libboost-context-dev was not found, or it was told so)";
+#ifdef RINGGRAD_CUDA_EMULATED
+  return "emulated on the CPU, for tests: RINGGRAD_CUDA_DEVICES says how many devices (0); for GPUs: cmake --preset "
+         "cuda";
+#else
+  return "compiled for GPUs";
+#endif
 }
 
 // One library that can stand in for native kernels: its version, or why it is not there.
@@ -96,6 +110,9 @@ int doctor() {
       {"disk_available_bytes", static_cast<int64_t>(space.available)},
       {"cpu_devices", device_count(DeviceType::CPU)},
       {"cuda_devices", gpus},
+      {"cuda", cuda_build(cuda)},
+      {"bfloat16_products", bfloat16_products()},
+      {"backends", available_backends()},
       {"kernels",
        {{"cpu_native", native}, {"cpu_vendor", vendor}, {"cuda_native", cuda}, {"cuda_vendor", cuda_vendor}}},
 #ifdef RINGGRAD_CURL
@@ -121,7 +138,9 @@ int doctor() {
                      device_count(DeviceType::CPU), gpus));
   result(fmt::format("kernels    {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's library",
                      native, cuda, vendor, cuda_vendor));
-  result("cuda       " + on(cuda > 0, "this build has no CUDA kernels"));
+  result(fmt::format("bfloat16   convolutions multiply it {}", bfloat16_products()));
+  result(fmt::format("cuda       {}", cuda_build(cuda)));
+  result(fmt::format("backends   {} (--backend)", fmt::join(available_backends(), ", ")));
   report_vendor(report, DeviceType::CPU, "oneDNN", "libdnnl-dev was not found when this was built");
   if (cuda > 0) {
     report_vendor(report, DeviceType::CUDA, "cuBLAS", "needs a build for GPUs (cmake --preset cuda)");

@@ -64,7 +64,7 @@ int ranks_for(const TrainOptions& options, int64_t batch) {
   if (options.ranks == 0 && options.parallel.empty()) return cpu && cpu_cores() >= 2 && batch % 2 == 0 ? 2 : 1;
   if (options.parallel == "none" || options.parallel == "dp") return 1;
   if (!cpu && !kHasNccl)
-    throw UsageError(
+    throw NotImplementedError(
         fmt::format("--parallel ddp on {} needs NCCL between processes, which this build lacks; use --device "
                     "cpu, or --parallel dp",
                     options.device));
