@@ -281,6 +281,8 @@ class SeveralRanks(DigitsCase):
         self.run_program("bench", "allreduce", "--transport", "pigeon", code=2)
         self.run_program("bench", "allreduce", "--transport", "tcp", "--algorithm", "shared", code=2)
         self.run_program("bench", "allreduce", "-b", "64", "-e", "8", code=2)
+        self.run_program("bench", "allreduce", "--backend", "mpi", "--algorithm", "ring", code=2)
+        self.run_program("bench", "allreduce", "--device", "cpu:7", code=3)
         self.run_program("bench", "allreduce", code=2, env={"RINGGRAD_TIMEOUT": "abc"})
 
 

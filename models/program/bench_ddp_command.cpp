@@ -1,4 +1,4 @@
-// `ringgrad bench ddp`: one batch, divided by DataParallel and by DistributedDataParallel, on the same cores.
+// `ringgrad bench ddp`: one batch, divided by DataParallel and by DistributedDataParallel, on the same cores or GPUs.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/device.h"
+#include "core/device_backend.h"
 #include "core/error.h"
 #include "distributed/init_process_group.h"
 #include "distributed/launch.h"
@@ -30,7 +30,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kRows = {"none", "dp", "ddp_no_overlap", "ddp"};
+// What this build can run there.
+std::vector<std::string> rows_on(Device device) {
+  if (connects_ranks_on(device)) return {"none", "dp", "ddp_no_overlap", "ddp"};
+  return {"none", "dp"};
+}
+
 constexpr const char* kFileVariable = "RINGGRAD_BENCH_FILE";  // where rank 0 of a row writes its result
 
 // A directory that goes with its object.
@@ -53,14 +58,18 @@ class TemporaryDirectory {
 
 int run_row(const BenchDdpOptions& options) {
   if (options.row == "dp") setenv("RINGGRAD_CPU_DEVICES", std::to_string(options.ranks).c_str(), 1);
-  return launch([&] {
-    const nlohmann::json row = measure_row(options, process_group());
-    const char* path = std::getenv(kFileVariable);
-    if (!process_group().is_main_process() || path == nullptr) return;
-    std::ofstream file(path);
-    file << row << std::flush;
-    if (!file) throw IoError(fmt::format("bench ddp: cannot write {}: {}", path, std::strerror(errno)));
-  });
+  InitOptions group = group_options_for(options.device, options.backend);
+  if (!options.row.starts_with("ddp")) group.backend = "ring";  // of one process
+  return launch(
+      [&] {
+        const nlohmann::json row = measure_row(options, process_group());
+        const char* path = std::getenv(kFileVariable);
+        if (!process_group().is_main_process() || path == nullptr) return;
+        std::ofstream file(path);
+        file << row << std::flush;
+        if (!file) throw IoError(fmt::format("bench ddp: cannot write {}: {}", path, std::strerror(errno)));
+      },
+      {.group = group});
 }
 
 // The row, measured in processes of its own; throws what went wrong there.
@@ -77,6 +86,10 @@ nlohmann::json measure_in_processes(const BenchDdpOptions& options, const std::s
                  row,
                  "--model",
                  options.model,
+                 "--device",
+                 options.device,
+                 "--backend",
+                 options.backend,
                  "--batch",
                  std::to_string(options.batch),
                  "--ranks",
@@ -122,12 +135,14 @@ void print_row(const nlohmann::json& row, double single_ms) {
 }
 
 // DataParallel's communication is no separate activity that could be timed: it is what its step takes longer than the
-// same two halves of the batch do without any.
-void add_price_of_dp(std::map<std::string, nlohmann::json>& rows) {
-  if (!rows.contains("dp") || !rows.contains("ddp")) return;
-  const double alone = rows["ddp"]["no_communication_ms"], step = rows["dp"]["step_ms"];
-  rows["dp"]["exposed_ms"] = step - alone;
-  rows["dp"]["kept_of_no_communication"] = alone / step;
+// same two halves of the batch do without any. On GPUs that goes for all.
+void add_prices(std::map<std::string, nlohmann::json>& rows) {
+  if (!rows.contains("ddp")) return;
+  const double alone = rows["ddp"]["no_communication_ms"];
+  rows["dp"]["kept_of_no_communication"] = alone / rows["dp"]["step_ms"].get<double>();
+  for (auto& [name, row] : rows)
+    if (name != "none" && !row.contains("exposed_ms"))
+      row["exposed_ms"] = row["step_ms"].get<double>() - row.value("no_communication_ms", alone);
 }
 
 }  // namespace
@@ -136,7 +151,11 @@ int bench_ddp(const BenchDdpOptions& options) {
   if (!options.row.empty()) return run_row(options);
   check_model(options.model);
   check_divisible(options.batch, options.ranks);
-  if (options.ranks > cpu_cores() && !options.force)
+  check_backend(options.backend, options.device);
+  const Device first(options.device);
+  check_device("bench ddp", first);
+  if (first.is_cuda()) check_device("bench ddp", Device(first.type, first.index + options.ranks - 1));
+  if (first.is_cpu() && options.ranks > cpu_cores() && !options.force)
     throw UsageError(
         fmt::format("bench ddp: {} ranks on {} cores: the rows would measure the scheduler; --force to run",
                     options.ranks, cpu_cores()));
@@ -144,19 +163,32 @@ int bench_ddp(const BenchDdpOptions& options) {
   if (getloadavg(&load, 1) == 1 && load > 0.5)
     message(fmt::format("load {:.1f}: other work is running, and shares the cores with what is measured", load));
 
+  const std::string processor = device_backend(first.type).describe(first.index);
+  if (processor.starts_with("emulated"))
+    message(fmt::format("{} is {}, and its times mean nothing", options.device, processor));
+  const std::vector<std::string> names = rows_on(first);
+  if (names.size() == 2)
+    message(fmt::format("the ranks of ddp on {} need NCCL between processes, which this build lacks: left out",
+                        options.device));
+
   std::map<std::string, std::vector<nlohmann::json>> runs;
   for (int round = 0; round < options.rounds; ++round)  // in turn, so that a slow minute hits all of them
-    for (const std::string& row : kRows) runs[row].push_back(measure_in_processes(options, row));
+    for (const std::string& row : names) runs[row].push_back(measure_in_processes(options, row));
   std::map<std::string, nlohmann::json> rows;
   for (const auto& [name, several] : runs) rows[name] = middle(several);
-  add_price_of_dp(rows);
+  add_prices(rows);
 
-  result(fmt::format("{} · batch {} · {} rounds of {} s a row · {} cores in all", options.model, options.batch,
-                     options.rounds, options.seconds, cpu_cores()));
+  result(fmt::format("{} · batch {} · {} rounds of {} s a row · {}", options.model, options.batch, options.rounds,
+                     options.seconds,
+                     first.is_cpu() ? fmt::format("{} cores in all", cpu_cores()) : options.device + ": " + processor));
   result(fmt::format("{:<15}{:>5}{:>14}{:>10}{:>10}{:>19}{:>9}   {:^21}{:>10}", "", "ranks", "step", "img/s",
                      "speed-up", "exposed comm.", "kept", "memory: most / least", "moved"));
-  nlohmann::json document = {{"model", options.model}, {"batch", options.batch}, {"rows", nlohmann::json::array()}};
-  for (const std::string& row : kRows) {
+  nlohmann::json document = {{"model", options.model},
+                             {"batch", options.batch},
+                             {"device", options.device},
+                             {"processor", processor},
+                             {"rows", nlohmann::json::array()}};
+  for (const std::string& row : names) {
     print_row(rows[row], rows["none"]["step_ms"]);
     document["rows"].push_back(rows[row]);
   }

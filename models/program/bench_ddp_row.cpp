@@ -19,7 +19,7 @@ constexpr double kBlockSeconds = 0.25;
 std::vector<int64_t> peak_memory(const Workload& work, bool shared_gradients, ProcessGroup& group) {
   std::vector<int64_t> own;
   for (const Device device : work.devices())
-    own.push_back(memory_stats(device).peak_bytes + (shared_gradients ? work.gradient_bytes() : 0));
+    own.push_back(memory_stats(device).peak_bytes + (shared_gradients && device.is_cpu() ? work.gradient_bytes() : 0));
   const Tensor all = empty({group.size() * static_cast<int64_t>(own.size())}, {.dtype = DType::Int64});
   group.all_gather(all, tensor(own)).wait();
   return to_vector<int64_t>(all);
@@ -74,13 +74,14 @@ nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group) 
   count_bytes(options, work, row);
   if (work.ddp()) {
     const ReductionTotals after = work.ddp()->totals();
+    row["no_communication_ms"] = median(without) * 1e3;
+    row["kept_of_no_communication"] = median(kept);
+    if (group.device().is_cuda()) return row;
     const Tensor exposed = full(
         {}, (after.exposed_seconds - before.exposed_seconds) / static_cast<double>(after.steps - before.steps) * 1e3,
         {.dtype = DType::Float64});
     group.all_reduce(exposed, ReduceOp::Average).wait();
     row["exposed_ms"] = exposed.item<double>();
-    row["no_communication_ms"] = median(without) * 1e3;
-    row["kept_of_no_communication"] = median(kept);
     row["buckets"] = buckets_as_json(work.ddp()->log());
   }
   return row;

@@ -14,7 +14,8 @@ namespace ringgrad::program {
 //   images_per_second, step_ms      medians over the blocks
 //   kept_of_no_communication        the median of the ratios of neighbouring blocks
 //   exposed_ms                      of a step: from a rank's last gradient to the averaged ones, waiting for
-//                                   other ranks included; the mean over the ranks
+//                                   other ranks included; the mean over the ranks. Not on GPUs, ahead of which the
+//                                   host runs; nor the buckets
 //   memory_bytes                    the peak of every device or rank, gradients in shared memory included
 //   buckets                         of the last step on rank 0, in milliseconds since its backward began
 //   moved_bytes, busiest_bytes      of a step: between devices in all, and into and out of the busiest one
