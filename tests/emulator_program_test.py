@@ -75,6 +75,7 @@ class Devices(unittest.TestCase):
         for row, devices in zip(document["rows"], (1, 2)):
             self.assertGreater(row["images_per_second"], 0)
             self.assertEqual(len(row["memory_bytes"]), devices)
+        self.assertLess(document["max_difference"]["none_dp"], 1e-6)
         self.assertIn("cuda:1 does not exist", self.run_program(*common, code=3).stderr)
         self.run_program(*common, code=3, devices=0)
 

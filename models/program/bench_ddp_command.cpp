@@ -1,6 +1,7 @@
 // `ringgrad bench ddp`: one batch, divided by DataParallel and by DistributedDataParallel, on the same cores or GPUs.
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "autograd/ops.h"
 #include "core/device_backend.h"
 #include "core/error.h"
 #include "distributed/init_process_group.h"
@@ -23,7 +25,9 @@
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
 #include "models/program/parallel_options.h"
+#include "models/program/quantile.h"
 #include "models/program/recipe.h"
+#include "nn/safetensors.h"
 
 namespace ringgrad::program {
 namespace {
@@ -38,6 +42,8 @@ std::vector<std::string> rows_on(Device device) {
 
 constexpr const char* kFileVariable = "RINGGRAD_BENCH_FILE";  // where rank 0 of a row writes its result
 
+fs::path parameters_beside(fs::path row) { return row.replace_extension("safetensors"); }
+
 // A directory that goes with its object.
 class TemporaryDirectory {
  public:
@@ -50,7 +56,7 @@ class TemporaryDirectory {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }
-  const fs::path& path() const { return path_; }
+  fs::path of(const std::string& row) const { return path_ / (row + ".json"); }
 
  private:
   fs::path path_;
@@ -62,8 +68,8 @@ int run_row(const BenchDdpOptions& options) {
   if (!options.row.starts_with("ddp")) group.backend = "ring";  // of one process
   return launch(
       [&] {
-        const nlohmann::json row = measure_row(options, process_group());
         const char* path = std::getenv(kFileVariable);
+        const nlohmann::json row = measure_row(options, process_group(), path ? parameters_beside(path) : fs::path());
         if (!process_group().is_main_process() || path == nullptr) return;
         std::ofstream file(path);
         file << row << std::flush;
@@ -72,10 +78,8 @@ int run_row(const BenchDdpOptions& options) {
       {.group = group});
 }
 
-// The row, measured in processes of its own; throws what went wrong there.
-nlohmann::json measure_in_processes(const BenchDdpOptions& options, const std::string& row) {
-  const TemporaryDirectory directory;
-  const fs::path file = directory.path() / "row.json";
+// The row, measured in processes of its own, which write it to this file; throws what went wrong there.
+nlohmann::json measure_in_processes(const BenchDdpOptions& options, const std::string& row, const fs::path& file) {
   setenv(kFileVariable, file.c_str(), 1);
   SupervisorOptions job;
   job.num_processes = row.starts_with("ddp") ? options.ranks : 1;
@@ -145,6 +149,45 @@ void add_prices(std::map<std::string, nlohmann::json>& rows) {
       row["exposed_ms"] = row["step_ms"].get<double>() - row.value("no_communication_ms", alone);
 }
 
+using Runs = std::map<std::string, std::vector<nlohmann::json>>;  // of each row, by round
+
+// The ratio is taken within a round.
+void print_verdict(const Runs& runs) {
+  std::vector<double> ratios;
+  for (size_t round = 0; round < runs.at("ddp").size(); ++round)
+    ratios.push_back(runs.at("dp")[round]["step_ms"].get<double>() / runs.at("ddp")[round]["step_ms"].get<double>());
+  result(fmt::format("DDP is {:.2f}× as fast as DataParallel ({:.2f}–{:.2f} in {} rounds).", median(ratios),
+                     quantile(ratios, 0), quantile(ratios, 1), ratios.size()));
+}
+
+double largest_difference(const fs::path& a, const fs::path& b) {
+  const auto of_a = nn::load_safetensors(a).tensors, of_b = nn::load_safetensors(b).tensors;
+  double largest = 0;
+  for (size_t i = 0; i < of_a.size(); ++i) {
+    const double difference = max(abs(of_a[i].second - of_b[i].second)).item<float>();
+    if (!(difference <= largest)) largest = std::isfinite(difference) ? difference : INFINITY;
+  }
+  return largest;
+}
+
+// Whether dividing the work has changed it.
+nlohmann::json compare_results(const std::vector<std::string>& rows, const TemporaryDirectory& files) {
+  const auto difference = [&](const std::string& a, const std::string& b) {
+    return largest_difference(parameters_beside(files.of(a)), parameters_beside(files.of(b)));
+  };
+  nlohmann::json compared = {{"steps", kComparedSteps}, {"none_dp", difference("none", "dp")}};
+  std::string text = fmt::format("same result: after {} steps max |Δ| to one process: DataParallel {:.1e}",
+                                 kComparedSteps, compared["none_dp"].get<double>());
+  if (rows.size() > 2) {
+    compared["none_ddp"] = difference("none", "ddp");
+    compared["dp_ddp"] = difference("dp", "ddp");
+    text += fmt::format(", DDP {:.1e}; between the two {:.1e} · DDP ranks bit-identical",
+                        compared["none_ddp"].get<double>(), compared["dp_ddp"].get<double>());
+  }
+  result(text);
+  return compared;
+}
+
 }  // namespace
 
 int bench_ddp(const BenchDdpOptions& options) {
@@ -171,9 +214,10 @@ int bench_ddp(const BenchDdpOptions& options) {
     message(fmt::format("the ranks of ddp on {} need NCCL between processes, which this build lacks: left out",
                         options.device));
 
-  std::map<std::string, std::vector<nlohmann::json>> runs;
+  const TemporaryDirectory files;
+  Runs runs;
   for (int round = 0; round < options.rounds; ++round)  // in turn, so that a slow minute hits all of them
-    for (const std::string& row : names) runs[row].push_back(measure_in_processes(options, row));
+    for (const std::string& row : names) runs[row].push_back(measure_in_processes(options, row, files.of(row)));
   std::map<std::string, nlohmann::json> rows;
   for (const auto& [name, several] : runs) rows[name] = middle(several);
   add_prices(rows);
@@ -192,9 +236,12 @@ int bench_ddp(const BenchDdpOptions& options) {
     print_row(rows[row], rows["none"]["step_ms"]);
     document["rows"].push_back(rows[row]);
   }
+  if (runs.contains("ddp")) print_verdict(runs);
+  document["max_difference"] = compare_results(names, files);
   message(
       "kept: throughput as a part of that of the same processes without communication (no_sync), in turn; dp's is\n"
-      "against ddp's, and its exposed communication the difference. moved: bytes of a step between devices.");
+      "against ddp's, and its exposed communication the difference. moved: bytes of a step between devices. |Δ|: of\n"
+      "parameters; where there is batch norm, which sees the whole batch in one process only, compare the two others.");
   if (json_wanted()) print_json(document);
   return kOk;
 }

@@ -8,11 +8,11 @@
 #include "core/factory.h"
 #include "models/program/ddp_workload.h"
 #include "models/program/quantile.h"
+#include "nn/safetensors.h"
 
 namespace ringgrad::program {
 namespace {
 
-constexpr int kWarmUp = 5;
 constexpr double kBlockSeconds = 0.25;
 
 // The peaks of this process's devices, then those of the other ranks.
@@ -44,11 +44,14 @@ void count_bytes(const BenchDdpOptions& options, const Workload& work, nlohmann:
 
 }  // namespace
 
-nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group) {
+nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
+                           const std::filesystem::path& parameters_file) {
   Workload work(options, options.row, group);
+  work.block(kComparedSteps / 2);
+  const double estimate = work.block(kComparedSteps / 2);
+  if (work.ddp()) work.ddp()->check_identical();
+  if (group.is_main_process() && !parameters_file.empty()) nn::save_safetensors(parameters_file, work.parameters());
   for (const Device device : work.devices()) reset_peak_memory(device);
-  work.block(kWarmUp);
-  const double estimate = work.block(kWarmUp);
   const auto at_least = [](double n, int64_t least) { return std::max(least, static_cast<int64_t>(n)); };
   const int64_t own_steps = at_least(kBlockSeconds / estimate, 1);
   const double pair_seconds = estimate * static_cast<double>(own_steps) * (work.ddp() ? 2 : 1);

@@ -19,20 +19,21 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
 }  // namespace
 
 Workload::Workload(const WorkloadOptions& options, const std::string& method, ProcessGroup& group) : group_(group) {
-  manual_seed(static_cast<uint64_t>(group.rank()));
+  manual_seed(0);
   const bool mnist = options.model == "cnn" || options.model == "lenet";
   const models::ModelOptions sizes{.in_channels = mnist ? 1 : 3, .image_size = mnist ? 28 : 32};
   const auto make = [=, model = options.model] { return models::make_model(model, sizes); };
-  const int64_t batch = options.batch / group.size();
-  images_ = empty({batch, sizes.in_channels, sizes.image_size, sizes.image_size});
-  normal_(images_, 0, 1);
-  std::vector<int64_t> labels(batch);
-  for (int64_t i = 0; i < batch; ++i) labels[i] = i * 7 % sizes.num_classes;
-  labels_ = tensor(labels);
-
   const Device device = group.device().is_cuda() ? group.device() : Device(options.device);
-  images_ = to(images_, device);
-  labels_ = to(labels_, device);
+  const int64_t batch = options.batch / group.size(), first = group.rank() * batch;
+  const auto images = [&](int64_t n) { return Shape{n, sizes.in_channels, sizes.image_size, sizes.image_size}; };
+  const Tensor whole_batch = empty(images(options.batch));
+  normal_(whole_batch, 0, 1);
+  images_ = empty(images(batch), {.device = device});
+  copy_(images_, slice(whole_batch, 0, first, first + batch));
+  std::vector<int64_t> labels(batch);
+  for (int64_t i = 0; i < batch; ++i) labels[i] = (first + i) * 7 % sizes.num_classes;
+  labels_ = tensor(labels, device);
+
   model_ = make();
   model_->to(device);
   network_ = model_.get();

@@ -14,7 +14,9 @@
 
 namespace ringgrad::program {
 
-// A network, this rank's part of a batch of noise, and the way in which the work is divided.
+// A network, this rank's part of a batch of noise, and the way in which the work is divided. Network and batch are the
+// same however it is divided, and so are the parameters after as many steps but for rounding and, where the network has
+// some, batch norm, which knows only the part of the batch that it sees.
 class Workload {
  public:
   // `method`: "none", "dp" on options.ranks devices from options.device on, "ddp", "ddp_no_overlap" or "ddp_traced"
@@ -26,6 +28,7 @@ class Workload {
   double block_alone(int64_t steps);  // the same without communication; with ddp
 
   DistributedDataParallel* ddp() { return ddp_.get(); }  // null without
+  nn::NamedTensors parameters() const { return model_->named_parameters(); }
   const std::vector<Device>& devices() const { return devices_; }
   int64_t gradient_bytes() const;
   int64_t buffer_bytes() const;
