@@ -65,7 +65,11 @@ class TemporaryDirectory {
 int run_row(const BenchDdpOptions& options) {
   if (options.row == "dp") setenv("RINGGRAD_CPU_DEVICES", std::to_string(options.ranks).c_str(), 1);
   InitOptions group = group_options_for(options.device, options.backend);
-  if (!options.row.starts_with("ddp")) group.backend = "ring";  // of one process
+  const Device first(options.device);
+  if (!options.row.starts_with("ddp"))
+    group.backend = "ring";  // of one process
+  else if (first.is_cuda())  // the same devices as DataParallel's
+    group.device = Device(first.type, first.index + rendezvous_from_environment().local_rank);
   return launch(
       [&] {
         const char* path = std::getenv(kFileVariable);
