@@ -1,6 +1,6 @@
 // The ladders of the CUDA kernels, step by step: matrix products and the convolutions of ResNet-18 on CIFAR-10, in
-// TFLOP/s by CUDA events; kernels that only move memory against a copy (goal: 0.85 of its rate); and, where the build
-// has cuBLAS and cuDNN, what kernels::… takes against them (goal: 0.8 of their speed). Prints one JSON document.
+// TFLOP/s by CUDA events; kernels that only move memory against a copy; and, where the build has cuBLAS and cuDNN, what
+// kernels::… takes against them. Prints one JSON document, of which gpu_tables.py makes tables, with the goals.
 // Refuses an emulated device: its times say nothing about a GPU.
 #include <algorithm>
 #include <cmath>

@@ -8,6 +8,8 @@
 # bench/ and tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part writes OUT/NAME.log
 # and, when it has passed, OUT/NAME.done; called again with the same OUT, the script goes on with the parts that are not
 # done. RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch, for comparison (python3).
+# At the end gpu_tables.py makes bench/results/gpu_*.json of OUT; it can do so anywhere else, too. RINGGRAD_COMMIT: what was
+# built, where bench/ lies without its history.
 # Exit status: 3 without a GPU, else the number of parts that failed. Not yet run on a GPU.
 set -u
 # Two ranks on one GPU. NCCL refuses that unless they seem to be on two machines, or since 2.30 when it is told to.
@@ -28,7 +30,7 @@ if [ "${1:-}" = --nccl ]; then
   grep -q "parameters bit-identical on 2 of 2 ranks" rank0.log || code=1
   exit $code
 fi
-[ $# = 2 ] || [ $# = 3 ] || { sed -n 2,11p "$0" >&2; exit 2; }
+[ $# = 2 ] || [ $# = 3 ] || { sed -n 2,13p "$0" >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
 mkdir -p "$2" && out=$(cd "$2" && pwd) || exit 2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -106,4 +108,5 @@ if command -v compute-sanitizer >/dev/null 2>&1; then
 else
   echo "compute-sanitizer is not installed: memcheck and racecheck are left out"
 fi
+"${PYTHON:-python3}" "$here/gpu_tables.py" "$out" || echo "no tables yet: bench/gpu_tables.py $out"
 exit "$failed"

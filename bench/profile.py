@@ -10,8 +10,11 @@ import sys
 import results
 
 WORK = [("resnet18", "ResNet-18", 64, "fp32"), ("resnet18", "ResNet-18", 64, "bf16"),
-        ("resnet20", "ResNet-20", 128, "fp32"), ("resnet20", "ResNet-20", 128, "bf16")]
+        ("resnet20", "ResNet-20", 128, "fp32"), ("resnet20", "ResNet-20", 128, "bf16"),
+        ("cnn", "MNIST CNN", 100, "fp32"), ("cnn", "MNIST CNN", 100, "bf16")]
+PHASES = ["forward", "backward", "optimizer"]  # zeroing the gradients takes next to nothing
 KERNELS = 6  # of each network, the longest
+KEYS = ["calls", "operations", "bytes", "operations_ms", "bytes_ms"]
 
 
 def rate(count, ms):
@@ -26,22 +29,25 @@ def main():
                                    "--steps", steps, "--profile")["profile"]
         details[f"{model} {dtype}"] = profile
         step, kernels = profile["step_ms"], profile["kernels"]
-        total = {key: sum(kernel[key] for kernel in kernels) for key in ("calls", "bound_ms", "operations", "bytes")}
-        rest = {key: sum(kernel[key] for kernel in kernels[KERNELS:]) for key in (*total, "ms")}
-        for name, kernel in [(f"**{title}, batch {batch}, {dtype}**", {**total, "ms": step}),
-                             *((kernel["kernel"], kernel) for kernel in kernels[:KERNELS]), ("other kernels", rest)]:
-            rows.append([name, f"{kernel['calls']:,}", f"{kernel['ms']:.2f}", f"{100 * kernel['ms'] / step:.1f} %",
-                         f"{kernel['bound_ms']:.2f}", rate(kernel["operations"], kernel["ms"]),
-                         rate(kernel["bytes"], kernel["ms"])])
+        phases = {phase["phase"]: phase for phase in profile["phases"]}
+        total = {key: sum(kernel[key] for kernel in kernels) for key in KEYS}
+        rest = {key: sum(kernel[key] for kernel in kernels[KERNELS:]) for key in (*KEYS, "ms")}
+        for name, row in [(f"**{title}, batch {batch}, {dtype}**", {**total, "ms": step}),
+                          *((f"*{phase}*", phases[phase]) for phase in PHASES),
+                          *((kernel["kernel"], kernel) for kernel in kernels[:KERNELS]), ("other kernels", rest)]:
+            rows.append([name, f"{row['calls']:,}", f"{row['ms']:.2f}", f"{100 * row['ms'] / step:.1f} %",
+                         f"{row['operations_ms']:.2f}" if row["operations"] else "–", f"{row['bytes_ms']:.2f}",
+                         rate(row["operations"], row["ms"]), rate(row["bytes"], row["ms"])])
         rows.append(["outside kernels", "", f"{profile['outside_kernels_ms']:.2f}",
-                     f"{100 * profile['outside_kernels_ms'] / step:.1f} %", "", "", ""])
+                     f"{100 * profile['outside_kernels_ms'] / step:.1f} %", "", "", "", ""])
         print(title, dtype, f"{step:.1f} ms", file=sys.stderr)
     peaks = details["resnet18 fp32"]
     results.save("profile", "Where a training step's time goes",
-                 ["kernel", "calls", "ms", "share", "bound ms", "GFLOP/s", "GB/s"], rows, details=details,
-                 note="bound: the longer of its operations at "
-                 f"{peaks['peak_gflops']:,.0f} GFLOP/s ({peaks['peak_gflops_bf16']:,.0f} in bf16) and its arguments' bytes "
-                 f"at {peaks['bandwidth_gb_per_second']:.0f} GB/s, which this machine does at most. Operations are those of "
+                 ["phase or kernel", "calls", "ms", "share", "ms by operations", "ms by bytes", "GFLOP/s", "GB/s"], rows,
+                 details=details,
+                 note="By operations, by bytes: what its operations take at "
+                 f"{peaks['peak_gflops']:,.0f} GFLOP/s ({peaks['peak_gflops_bf16']:,.0f} in bf16), and its arguments' bytes at "
+                 f"{peaks['bandwidth_gb_per_second']:.0f} GB/s, the most that this machine does. Operations are those of "
                  "the definition, of which Winograd's algorithm needs fewer; bytes may come from a cache.")
 
 

@@ -3,6 +3,7 @@ was measured on. bench/update_readme.py writes them into README.md.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,10 @@ import report
 
 
 def commit():
-    """The commit that is checked out; with a + where the tree differs from it."""
+    """The commit that is checked out; with a + where the tree differs from it. RINGGRAD_COMMIT says it where bench/ lies
+    without its history."""
+    if given := os.environ.get("RINGGRAD_COMMIT"):
+        return given
     git = ["git", "-C", str(ROOT)]
     name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no", "--", ":!bench/results", ":!README.md"],
@@ -50,12 +54,12 @@ def once(name, key, measure):
     return value
 
 
-def save(name, title, columns, rows, versions=None, note="", details=None):
+def save(name, title, columns, rows, versions=None, note="", details=None, machine=None):
     """columns: the names; rows: a list of lists of strings, the first the row's name; details: whatever else was
-    measured. Whole or not at all."""
+    measured; machine: where, unless here. Whole or not at all."""
     document = {
         "title": title,
-        "machine": report.machine(),
+        "machine": machine or report.machine(),
         "commit": commit(),
         "versions": versions or {},
         "columns": columns,

@@ -4,7 +4,7 @@
     <!-- results:NAME --> … <!-- end -->
     <!-- file:PATH --> … <!-- end -->
 
-A place without a result says which script writes it.
+A place without a result says which script writes it; those named gpu_… are bench/on_gpu.sh's.
 
     update_readme.py            write them
     update_readme.py --check    write nothing; exit 1 where README.md says something else
@@ -23,7 +23,8 @@ FILE = re.compile(r"<!-- file:(\S+) -->\n.*?<!-- end -->", re.DOTALL)
 def rendered(name):
     file = ROOT / "bench" / "results" / f"{name}.json"
     if not file.exists():
-        return f"<!-- results:{name} -->\nNot measured yet: `bench/{name}.py`.\n<!-- end -->"
+        script = "on_gpu.sh" if name.startswith("gpu_") else f"{name}.py"
+        return f"<!-- results:{name} -->\nNot measured yet: `bench/{script}`.\n<!-- end -->"
     result = json.loads(file.read_text())
     table = [result["columns"], [":---"] + ["---:"] * (len(result["columns"]) - 1), *result["rows"]]
     versions = [f"{what} {version}" for what, version in result["versions"].items()]

@@ -1,5 +1,6 @@
 #include "core/kernel_profile.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -41,14 +42,19 @@ void KernelProfile::call(const KernelBase& kernel, Stream stream, std::span<cons
   KernelCall call{kernel.name(), arguments[0]->dtype(), 0, operations_of(kernel, arguments), 0};
   for (const Tensor* argument : arguments)
     if (argument) call.bytes += bytes_of(*argument);
-  const double siblings_ms = std::exchange(inner_ms_, 0);
+  const Sum siblings = std::exchange(inner_, {});
   synchronize(stream);
   const auto start = std::chrono::steady_clock::now();
   run();
   synchronize(stream);
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  call.milliseconds = ms - inner_ms_;
-  inner_ms_ = siblings_ms + ms;
+  // What it called may have read and written more than its own arguments: it has nothing left to do then.
+  const Sum whole{ms, std::max(call.operations, inner_.operations), std::max(call.bytes, inner_.bytes)};
+  call.milliseconds = ms - inner_.milliseconds;
+  call.operations = whole.operations - inner_.operations;
+  call.bytes = whole.bytes - inner_.bytes;
+  inner_ = {siblings.milliseconds + whole.milliseconds, siblings.operations + whole.operations,
+            siblings.bytes + whole.bytes};
   calls_.push_back(call);
 }
 

@@ -7,10 +7,11 @@
 
 namespace ringgrad {
 
+// The numbers are without those of the kernels that it called itself, so that sums count nothing twice.
 struct KernelCall {
   const char* kernel;
-  DType dtype;          // of its first tensor
-  double milliseconds;  // without the kernels that it called itself
+  DType dtype;  // of its first tensor
+  double milliseconds;
   // Multiplications and additions by the definition, whatever the algorithm; 0 except for convolutions and matrix
   // products.
   double operations;
@@ -32,7 +33,10 @@ class KernelProfile : private KernelObserver {
             const std::function<void()>& run) override;
 
   KernelObserver* previous_;
-  double inner_ms_ = 0;  // of the kernels that the running one has called
+  struct Sum {
+    double milliseconds = 0, operations = 0, bytes = 0;
+  };
+  Sum inner_;  // of the kernels that the running one has called
   std::vector<KernelCall> calls_;
 };
 

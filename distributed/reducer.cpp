@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/factory.h"
 #include "core/kernels.h"
+#include "core/stream.h"
 #include "distributed/job_status.h"
 #include "distributed/parameter_check.h"
 
@@ -155,7 +156,11 @@ void Reducer::mark_ready(int parameter) {
   check_finite(parameter);
   ready_order_.push_back(parameter);
   for (const int b : buckets_of_[parameter])
-    if (--buckets_[b].pending == 0) log_.buckets[b].ready = seconds_since(begun_);
+    if (--buckets_[b].pending == 0) log_.buckets[b].ready = now();
+  if (options_.exact_times)
+    for (size_t b = 0; b < next_; ++b)
+      if (log_.buckets[b].completed == 0 && buckets_[b].work.done())
+        log_.buckets[b].completed = end_of(buckets_[b].work);
   launch_ready(*pass);
 }
 
@@ -266,9 +271,20 @@ void Reducer::launch(bool async) {
   totals_.bytes += log.bytes;
 }
 
+// Seconds since backward began.
+double Reducer::now() const {
+  if (options_.exact_times) synchronize(current_stream(parameters_[0].second.device()));
+  return seconds_since(begun_);
+}
+
+double Reducer::end_of(const Work& work) const {
+  const auto ended = work.ended();
+  return ended == Clock::time_point() ? now() : seconds_between(begun_, ended);
+}
+
 void Reducer::finish(bool reached) {
   if (!synchronizing_) return;
-  log_.computed = seconds_since(begun_);
+  log_.computed = now();
   if (!reached)
     give_up(str("backward reached ", parameters_[ready_order_.front()].first, " in step ", step_, " on rank ",
                 group_.rank(), ", but no output of the wrapper is part of the loss, so gradients would not be ",
@@ -279,11 +295,10 @@ void Reducer::finish(bool reached) {
   while (next_ < buckets_.size()) launch(false);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].work.wait();
-    const auto ended = buckets_[b].work.ended();
-    log_.buckets[b].completed = ended == Clock::time_point() ? seconds_since(begun_) : seconds_between(begun_, ended);
+    if (log_.buckets[b].completed == 0) log_.buckets[b].completed = end_of(buckets_[b].work);
   }
   exchange_samples();
-  log_.finished = seconds_since(begun_);
+  log_.finished = now();
   totals_.exposed_seconds += log_.exposed();
   totals_.steps += 1;
   stride_ = last_step_ < 0 ? 1 : step_ - last_step_;

@@ -45,6 +45,8 @@ struct ReducerOptions {
   // c in Note [Weights]: how many samples a rank usually has; 0: the mean of the first step. The same on all ranks.
   double usual_samples = 0;
   bool overlap = true;  // off: launch all buckets after backward (to measure what overlap is worth)
+  // On a GPU, which works behind the host: wait for it wherever log() notes a time, which else is the host's. Slower.
+  bool exact_times = false;
 };
 
 class Reducer : public std::enable_shared_from_this<Reducer> {
@@ -116,6 +118,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   [[noreturn]] void give_up(const std::string& reason);
   void launch_ready(const Pass& pass);
   void launch(bool async);
+  double now() const;
+  double end_of(const Work& work) const;
   void finish(bool reached);
   void settle(const Pass& pass);
   void learn_usual_samples();

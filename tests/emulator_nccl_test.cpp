@@ -182,4 +182,23 @@ TEST_CASE("nccl: DistributedDataParallel on devices computes what it does on the
   const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
   CHECK(relative_difference(train_two_ranks(true, {.all_reduce = how, .segment_bytes = 100}), cpu) < 1e-5);
 }
+
+TEST_CASE("nccl: exact times of buckets are in order", "[quick][emulated]") {
+  const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
+  run_nccl(2, {}, [](ProcessGroup& group) {
+    const auto net = make_net<NetWithStatistics>(3, DType::Float32);
+    net->to(device_of(group));
+    DistributedDataParallel ddp(*net, group, {.caps = {300, 300}, .exact_times = true});
+    const auto [x, target] = samples({1, 8, 8}, 3, DType::Float32, 0, 8, group.rank(), group.size());
+    for (int step = 0; step < 2; ++step)
+      cross_entropy(ddp(to(x, device_of(group))), to(target, device_of(group))).backward();
+    const ReductionLog& log = ddp.log();
+    must(log.buckets.size() > 2, "several buckets");
+    for (const BucketLog& bucket : log.buckets)
+      must(0 < bucket.ready && bucket.ready <= bucket.launched && bucket.launched < bucket.completed &&
+               bucket.completed <= log.finished,
+           "the order of times");
+    must(log.buckets.back().launched >= log.computed, "the last bucket is launched after backward");
+  });
+}
 #endif

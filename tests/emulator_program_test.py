@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""`ringgrad train --device cuda` where there is no device, one, or too little memory: emulator_program_test.py RINGGRAD.
+"""The program with `--device cuda` where there is no device, one, or too little memory: emulator_program_test.py RINGGRAD.
 
 What a user meets: exit codes 3 and 7, errors that name the device, and a checkpoint of a GPU that goes on on the CPU.
-And the same bytes whether steps are captured or not, and whether the device or the loader makes the batches.
+And the same bytes whether steps are captured or not, and whether the device or the loader makes the batches; and what is
+measured between devices, as far as an emulator can: ranks in processes of their own need NCCL and GPUs.
 """
 
-import os, pathlib, random, shutil, struct, subprocess, sys, tempfile, unittest
+import json, os, pathlib, random, shutil, struct, subprocess, sys, tempfile, unittest
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 
@@ -24,12 +25,14 @@ class Devices(unittest.TestCase):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ringgrad-test-"))
         self.addCleanup(shutil.rmtree, self.dir)
 
-    def train(self, *words, code=0, devices=1, **environment):
+    def run_program(self, *words, code=0, devices=1, **environment):
         variables = {**os.environ, "RINGGRAD_DATA_DIR": str(self.dir), "RINGGRAD_CUDA_DEVICES": str(devices), **environment}
-        command = [PROGRAM, "train", "--parallel", "none", *words]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=self.dir, env=variables, timeout=120)
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, cwd=self.dir, env=variables, timeout=120)
         self.assertEqual(done.returncode, code, f"{words}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}")
-        return done.stderr
+        return done
+
+    def train(self, *words, **options):
+        return self.run_program("train", "--parallel", "none", *words, **options).stderr
 
     def test_a_missing_device_is_named(self):
         self.assertIn("no cuda device", self.train("--device", "cuda", code=3, devices=0))
@@ -46,6 +49,50 @@ class Devices(unittest.TestCase):
         said = self.train("--device", "cuda:1", *short, "--out", "run", devices=2)
         self.assertIn("cuda:1 (emulated on the CPU)", said)
         self.train("--resume", "run", "--device", "cpu", "--max-steps", "3", devices=0)
+        on_cpu, on_device = (json.loads(self.run_program("predict", "run", "3", "--device", device, "--json").stdout)
+                             for device in ("cpu", "cuda"))
+        self.assertEqual(on_device["prediction"], on_cpu["prediction"])
+        for name, probability in on_cpu["probabilities"].items():
+            self.assertAlmostEqual(on_device["probabilities"][name], probability, places=4)
+
+    # ---- what is measured between devices ----------------------------------------------------------------------------
+
+    def test_ranks_on_devices_need_nccl_between_processes(self):
+        for words in (("trace",), ("bench", "allreduce")):
+            self.assertIn("no cuda device", self.run_program(*words, "--device", "cuda", code=3, devices=0).stderr)
+            self.assertIn("need NCCL between processes", self.run_program(*words, "--device", "cuda", code=2).stderr)
+            self.assertIn("does not go with", self.run_program(*words, "--device", "cuda", "--backend", "ring", code=2).stderr)
+
+    def test_bench_ddp_measures_data_parallel_on_two_devices(self):
+        common = ("bench", "ddp", "--device", "cuda", "--model", "lenet", "--batch", "4", "--seconds", "0.01", "--rounds", "1",
+                  "--json")
+        done = self.run_program(*common, devices=2)
+        self.assertIn("times mean nothing", done.stderr)
+        self.assertIn("the ranks of ddp on cuda need NCCL", done.stderr)
+        document = json.loads(done.stdout)
+        self.assertEqual(document["processor"], "emulated on the CPU")
+        self.assertEqual([row["row"] for row in document["rows"]], ["none", "dp"])
+        for row, devices in zip(document["rows"], (1, 2)):
+            self.assertGreater(row["images_per_second"], 0)
+            self.assertEqual(len(row["memory_bytes"]), devices)
+        self.assertLess(document["max_difference"]["none_dp"], 1e-6)
+        self.assertIn("cuda:1 does not exist", self.run_program(*common, code=3).stderr)
+        self.run_program(*common, code=3, devices=0)
+
+    def test_a_single_rank_on_a_device_measures_itself(self):
+        """What the ranks of a GPU each do, with NCCL of one rank, which the emulator has."""
+        common = ("launch", "-n", "1", "--", PROGRAM, "bench")
+        for backend in ("nccl", "nccl-ring"):
+            done = self.run_program(*common, "allreduce", "--device", "cuda", "--backend", backend, "-b", "8", "-e", "4K", "-f",
+                                    "64", "-n", "2", "--json")
+            document = json.loads(done.stdout)
+            self.assertEqual((document["backend"], document["device"]), (backend + ", and ring", "cuda:0"))
+            self.assertEqual([row["wrong"] for row in document["rows"]], [0, 0])
+        self.run_program(*common, "ddp", "--row", "ddp", "--ranks", "1", "--device", "cuda", "--model", "lenet", "--batch", "2",
+                         "--seconds", "0.01", RINGGRAD_BENCH_FILE="row.json")
+        row = json.loads((self.dir / "row.json").read_text())
+        self.assertGreater(row["kept_of_no_communication"], 0)
+        self.assertNotIn("buckets", row)  # the host's times would say nothing
 
     # ---- the data set on the device, and captured steps --------------------------------------------------------------
 

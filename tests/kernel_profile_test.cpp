@@ -59,7 +59,7 @@ TEST_CASE("bytes: repeated elements once, undefined arguments not, a block's pad
   REQUIRE(profile.calls()[0].bytes == 4 * (2 * 16 * 4 * 4));
 }
 
-TEST_CASE("a kernel's time is without that of the kernels it calls", "[quick]") {
+TEST_CASE("a kernel's numbers are without those of the kernels it calls", "[quick]") {
   // adaptive_avg_pool2d_backward fills dx first
   const Tensor dx = empty({4, 8, 32, 32}), dy = ones({4, 8, 3, 3});
   const auto start = std::chrono::steady_clock::now();
@@ -71,6 +71,7 @@ TEST_CASE("a kernel's time is without that of the kernels it calls", "[quick]") 
   REQUIRE(profile.calls()[1].kernel == std::string("adaptive_avg_pool2d_backward"));
   REQUIRE(profile.calls()[1].milliseconds > 0);
   REQUIRE(profile.calls()[0].milliseconds + profile.calls()[1].milliseconds <= wall);
+  REQUIRE(profile.calls()[0].bytes + profile.calls()[1].bytes == 4 * (dx.numel() + dy.numel()));
 }
 
 TEST_CASE("a profile sees its own thread and its own lifetime", "[quick][threads]") {

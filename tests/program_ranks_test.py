@@ -192,6 +192,9 @@ class SeveralRanks(DigitsCase):
             self.assertGreater(rows[row]["kept_of_no_communication"], 0)
             self.assertEqual(len(rows[row]["memory_bytes"]), 2)
             self.assertGreater(rows[row]["moved_bytes"], 0)
+        self.assertEqual(sorted(document["max_difference"]), ["dp_ddp", "none_ddp", "none_dp", "steps"])
+        for pair in ("none_dp", "none_ddp", "dp_ddp"):
+            self.assertLess(document["max_difference"][pair], 1e-6)
         self.run_program("bench", "ddp", "--ranks", "3", "--force", code=2)
         self.run_program("bench", "ddp", "--model", "nosuch", "--force", code=2)
         self.run_program("bench", "ddp", "--ranks", "64", "--batch", "64", code=2)
@@ -281,6 +284,8 @@ class SeveralRanks(DigitsCase):
         self.run_program("bench", "allreduce", "--transport", "pigeon", code=2)
         self.run_program("bench", "allreduce", "--transport", "tcp", "--algorithm", "shared", code=2)
         self.run_program("bench", "allreduce", "-b", "64", "-e", "8", code=2)
+        self.run_program("bench", "allreduce", "--backend", "mpi", "--algorithm", "ring", code=2)
+        self.run_program("bench", "allreduce", "--device", "cpu:7", code=3)
         self.run_program("bench", "allreduce", code=2, env={"RINGGRAD_TIMEOUT": "abc"})
 
 

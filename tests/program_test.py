@@ -181,7 +181,15 @@ class Program(DigitsCase):
         kernels = {row["kernel"]: row for row in profile["kernels"]}
         self.assertEqual((kernels["conv2d"]["calls"], kernels["conv2d_backward_input"]["calls"]), (2, 1))
         self.assertEqual(kernels["conv2d"]["operations"], kernels["conv2d_backward_weight"]["operations"])
-        self.assertGreater(min(row["bound_ms"] for row in profile["kernels"]), 0)
+        for row in profile["kernels"]:
+            self.assertGreaterEqual(row["bound_ms"], max(row["operations_ms"], row["bytes_ms"]) * (1 - 1e-9))
+        for name in ("conv2d", "batch_norm_apply", "max_pool2d", "sgd_step"):
+            self.assertGreater(kernels[name]["bytes_ms"], 0)
+        self.assertEqual(kernels["batch_norm"]["bytes"], 0)  # all that it does is call other kernels
+        phases = {row["phase"]: row for row in profile["phases"]}
+        self.assertEqual(sorted(phases), ["backward", "forward", "optimizer", "zero_grad"])
+        self.assertEqual(phases["forward"]["operations"], kernels["conv2d"]["operations"] + kernels["matmul"]["operations"] / 3)
+        self.assertEqual(sum(row["calls"] for row in phases.values()), sum(row["calls"] for row in kernels.values()))
         self.assertIn("outside kernels", self.run_program("bench", "train", "--batch", "4", "--steps", "1", "--profile").stdout)
         self.run_program("bench", "train", "--dtype", "fp8", code=2)
         self.run_program("bench", "train", "--conv", "fft", code=2)

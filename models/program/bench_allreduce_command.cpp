@@ -1,17 +1,18 @@
 // `ringgrad bench allreduce`: float32 sums between ranks of this machine, in nccl-tests' table. In place means in
-// memory that the ranks share, as gradients are; out of place, from one tensor of a rank's own to another.
+// memory that the ranks share where they can, as gradients are; out of place, from one tensor of a rank's own to
+// another. On a GPU a time ends when the device has done what was queued.
 #include <sched.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
+#include "autograd/ops/convert.h"
 #include "core/factory.h"
 #include "distributed/launch.h"
 #include "distributed/reduction.h"
@@ -19,6 +20,7 @@
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
+#include "models/program/parallel_options.h"
 #include "models/program/quantile.h"
 
 namespace ringgrad::program {
@@ -53,13 +55,16 @@ Times times_of(const std::vector<double>& seconds) {
 float pattern(int64_t i) { return static_cast<float>(i % 1000); }
 
 void fill(const Tensor& x, float factor) {
-  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = factor * pattern(i);
+  const Tensor host = empty(x.shape());
+  for (int64_t i = 0; i < x.numel(); ++i) host.data<float>()[i] = factor * pattern(i);
+  copy_(x, host);
 }
 
 int64_t wrong_elements(const Tensor& x, int ranks) {
   const float factor = static_cast<float>(ranks * (ranks + 1) / 2);
+  const Tensor host = to(x, Device());
   int64_t wrong = 0;
-  for (int64_t i = 0; i < x.numel(); ++i) wrong += x.data<float>()[i] == factor * pattern(i) ? 0 : 1;
+  for (int64_t i = 0; i < x.numel(); ++i) wrong += host.data<float>()[i] == factor * pattern(i) ? 0 : 1;
   return wrong;
 }
 
@@ -108,9 +113,10 @@ class Measurement {
  public:
   Measurement(ProcessGroup& group, const BenchAllReduceOptions& options, int64_t bytes)
       : group_(group), options_(options), count_(bytes / 4) {
-    x_ = Tensor(group.allocate_shared(static_cast<size_t>(bytes)), {count_}, {1}, 0, DType::Float32);
-    in_ = zeros({count_});
-    out_ = zeros({count_});
+    const Device device = group.device();
+    x_ = Tensor(group.allocate_shared(static_cast<size_t>(bytes), device), {count_}, {1}, 0, DType::Float32);
+    in_ = zeros({count_}, {.device = device});
+    out_ = zeros({count_}, {.device = device});
     if (options.bound && bytes >= kBoundFrom && group.is_main_process())
       for (int r = 0; r < group.size(); ++r) buffers_.push_back(zeros({count_}));
   }
@@ -151,14 +157,16 @@ class Measurement {
     group_.barrier().wait();
     const auto start = Clock::now();
     group_.all_reduce(x_).wait();
+    synchronize(current_stream(group_.device()));
     return seconds_since(start);
   }
 
   double out_of_place() {
     group_.barrier().wait();
     const auto start = Clock::now();
-    std::memcpy(out_.raw_data(), in_.raw_data(), static_cast<size_t>(4 * count_));
+    copy_(out_, in_);
     group_.all_reduce(out_).wait();
+    synchronize(current_stream(group_.device()));
     return seconds_since(start);
   }
 
@@ -255,7 +263,9 @@ void measure(const BenchAllReduceOptions& options) {
   result(fmt::format("# Out of bounds values : {} {}", wrong, wrong == 0 ? "OK" : "FAILED"));
   result(fmt::format("# Avg bus bandwidth    : {:.4g}",
                      rows.empty() ? 0 : bus_bandwidths / static_cast<double>(rows.size())));
-  if (json_wanted()) print_json({{"ranks", group.size()}, {"backend", group.backend()}, {"rows", rows}});
+  if (json_wanted())
+    print_json(
+        {{"ranks", group.size()}, {"backend", group.backend()}, {"device", str(group.device())}, {"rows", rows}});
   if (wrong > 0) throw Error(fmt::format("bench allreduce: {} wrong elements", wrong));
 }
 
@@ -277,9 +287,19 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
   if (sizes(options).empty())
     throw UsageError(fmt::format("bench allreduce: no size from -b {} to -e {}; expected the first to be smaller",
                                  options.min_bytes, options.max_bytes));
-  const int code =
-      launch([&] { measure(options); },
-             {.num_processes = options.ranks, .group = {.channel = options.transport, .algorithm = algorithm->second}});
+  const Rendezvous here = rendezvous_from_environment();
+  check_ranks("bench allreduce", here.source.empty() ? options.ranks : here.size, options.device, options.backend);
+  InitOptions group = group_options_for(options.device, options.backend);
+  if (group.backend != "ring" && (options.transport != "auto" || options.algorithm != "auto"))
+    throw UsageError(
+        fmt::format("bench allreduce: --transport and --algorithm are the ring's, and the backend is {}; "
+                    "leave them out",
+                    group.backend));
+  if (options.bound && !Device(options.device).is_cpu())
+    throw UsageError("bench allreduce: --bound times the CPU's threads; leave it out with --device " + options.device);
+  group.channel = options.transport;
+  group.algorithm = algorithm->second;
+  const int code = launch([&] { measure(options); }, {.num_processes = options.ranks, .group = group});
   if (code != kOk) message(failure_line(code));
   return code;
 }

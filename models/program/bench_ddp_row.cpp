@@ -8,18 +8,18 @@
 #include "core/factory.h"
 #include "models/program/ddp_workload.h"
 #include "models/program/quantile.h"
+#include "nn/safetensors.h"
 
 namespace ringgrad::program {
 namespace {
 
-constexpr int kWarmUp = 5;
 constexpr double kBlockSeconds = 0.25;
 
 // The peaks of this process's devices, then those of the other ranks.
 std::vector<int64_t> peak_memory(const Workload& work, bool shared_gradients, ProcessGroup& group) {
   std::vector<int64_t> own;
   for (const Device device : work.devices())
-    own.push_back(memory_stats(device).peak_bytes + (shared_gradients ? work.gradient_bytes() : 0));
+    own.push_back(memory_stats(device).peak_bytes + (shared_gradients && device.is_cpu() ? work.gradient_bytes() : 0));
   const Tensor all = empty({group.size() * static_cast<int64_t>(own.size())}, {.dtype = DType::Int64});
   group.all_gather(all, tensor(own)).wait();
   return to_vector<int64_t>(all);
@@ -44,11 +44,14 @@ void count_bytes(const BenchDdpOptions& options, const Workload& work, nlohmann:
 
 }  // namespace
 
-nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group) {
+nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
+                           const std::filesystem::path& parameters_file) {
   Workload work(options, options.row, group);
+  work.block(kComparedSteps / 2);
+  const double estimate = work.block(kComparedSteps / 2);
+  if (work.ddp()) work.ddp()->check_identical();
+  if (group.is_main_process() && !parameters_file.empty()) nn::save_safetensors(parameters_file, work.parameters());
   for (const Device device : work.devices()) reset_peak_memory(device);
-  work.block(kWarmUp);
-  const double estimate = work.block(kWarmUp);
   const auto at_least = [](double n, int64_t least) { return std::max(least, static_cast<int64_t>(n)); };
   const int64_t own_steps = at_least(kBlockSeconds / estimate, 1);
   const double pair_seconds = estimate * static_cast<double>(own_steps) * (work.ddp() ? 2 : 1);
@@ -74,13 +77,14 @@ nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group) 
   count_bytes(options, work, row);
   if (work.ddp()) {
     const ReductionTotals after = work.ddp()->totals();
+    row["no_communication_ms"] = median(without) * 1e3;
+    row["kept_of_no_communication"] = median(kept);
+    if (group.device().is_cuda()) return row;
     const Tensor exposed = full(
         {}, (after.exposed_seconds - before.exposed_seconds) / static_cast<double>(after.steps - before.steps) * 1e3,
         {.dtype = DType::Float64});
     group.all_reduce(exposed, ReduceOp::Average).wait();
     row["exposed_ms"] = exposed.item<double>();
-    row["no_communication_ms"] = median(without) * 1e3;
-    row["kept_of_no_communication"] = median(kept);
     row["buckets"] = buckets_as_json(work.ddp()->log());
   }
   return row;

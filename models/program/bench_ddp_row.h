@@ -1,6 +1,8 @@
 // One row of `ringgrad bench ddp`: a method of data parallelism, measured in processes of its own.
 #pragma once
 
+#include <filesystem>
+
 #include <nlohmann/json_fwd.hpp>
 
 #include "distributed/process_group.h"
@@ -14,10 +16,15 @@ namespace ringgrad::program {
 //   images_per_second, step_ms      medians over the blocks
 //   kept_of_no_communication        the median of the ratios of neighbouring blocks
 //   exposed_ms                      of a step: from a rank's last gradient to the averaged ones, waiting for
-//                                   other ranks included; the mean over the ranks
+//                                   other ranks included; the mean over the ranks. Not on GPUs, ahead of which the
+//                                   host runs; nor the buckets
 //   memory_bytes                    the peak of every device or rank, gradients in shared memory included
 //   buckets                         of the last step on rank 0, in milliseconds since its backward began
 //   moved_bytes, busiest_bytes      of a step: between devices in all, and into and out of the busiest one
-nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group);
+// The first kComparedSteps steps are not timed. Ranks whose parameters then differ throw OutOfStepError; rank 0 writes
+// its own to that file, unless its name is empty.
+inline constexpr int kComparedSteps = 10;
+nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
+                           const std::filesystem::path& parameters_file);
 
 }  // namespace ringgrad::program

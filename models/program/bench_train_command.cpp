@@ -76,6 +76,16 @@ class Workload {
     times.back() += milliseconds([&] { synchronize(current_stream(device_)); });
     return times;
   }
+  void profile_into(KernelTable& table) {
+    const KernelProfile profile;
+    profile_ = &profile;
+    const StepTimes times = step_by_phases();
+    profile_ = nullptr;
+    std::vector<KernelTable::Phase> phases;
+    for (size_t i = 0, begin = 0; i < kPhases.size(); begin = calls_[i++])
+      phases.push_back({kPhases[i], times[i], std::span(profile.calls()).subspan(begin, calls_[i] - begin)});
+    table.add_step(phases);
+  }
   bool captured() const { return captured_step_.has_value(); }
   float loss() const { return loss_.item<float>(); }
 
@@ -83,11 +93,14 @@ class Workload {
   StepTimes compute() {
     StepTimes times;
     Tensor loss;
-    times[0] = milliseconds([&] { optimizer_->zero_grad(); });
-    times[1] =
-        milliseconds([&] { loss = cross_entropy(to(model_->forward(to(images_, dtype_)), DType::Float32), labels_); });
-    times[2] = milliseconds([&] { loss.backward(); });
-    times[3] = milliseconds([&] { optimizer_->step(); });
+    const auto phase = [&](size_t i, auto&& body) {
+      times[i] = milliseconds(body);
+      if (profile_) calls_[i] = profile_->calls().size();
+    };
+    phase(0, [&] { optimizer_->zero_grad(); });
+    phase(1, [&] { loss = cross_entropy(to(model_->forward(to(images_, dtype_)), DType::Float32), labels_); });
+    phase(2, [&] { loss.backward(); });
+    phase(3, [&] { optimizer_->step(); });
     loss_ = loss.detach();
     return times;
   }
@@ -105,6 +118,8 @@ class Workload {
   std::unique_ptr<optim::SGD> optimizer_;
   Tensor images_, labels_, loss_;
   std::optional<CapturedStep> captured_step_;
+  const KernelProfile* profile_ = nullptr;  // of the step under way; it has so many calls at the end of each phase:
+  std::array<size_t, kPhases.size()> calls_ = {};
 };
 
 // Since this process was started, with the kernel's resolution of 10 ms.
@@ -193,11 +208,7 @@ int bench_train(const BenchTrainOptions& options) {
       (after.allocations - before.allocations) / options.steps, after.cache_misses - before.cache_misses, first_step));
   if (options.profile) {
     KernelTable table;
-    for (int i = 0; i < options.steps; ++i) {
-      const KernelProfile profile;
-      const StepTimes times = workload.step_by_phases();
-      table.add_step(profile.calls(), total(times));
-    }
+    for (int i = 0; i < options.steps; ++i) workload.profile_into(table);
     table.print();
     report["profile"] = table.to_json();
   }

@@ -48,11 +48,19 @@ void add_data_options(CLI::App* app, std::string& name, std::string& directory) 
   app->add_option("--data-dir", directory, "where data sets lie (default: $RINGGRAD_DATA_DIR, else data/files)");
 }
 
+void add_device_option(CLI::App* app, std::string& device) {
+  app->add_option("--device", device, "cpu (the default) or cuda")->check(check_device_name);
+}
+void add_backend_option(CLI::App* app, std::string& backend) {
+  app->add_option("--backend", backend,
+                  "between ranks: ring or mpi; on GPUs nccl, or nccl-ring for our ring over NCCL's send and receive");
+}
+
 void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   auto* train_app = app.add_subcommand("train", "Train a model");
   train_app->add_option("--model", o.model, "cnn, lenet, resnet20 … resnet110, resnet18 … resnet152");
   add_data_options(train_app, o.data, o.data_dir);
-  train_app->add_option("--device", o.device, "cpu (the default) or cuda")->check(check_device_name);
+  add_device_option(train_app, o.device);
   optional(train_app, "--seed", o.seed, "of initialisation, order and augmentation")
       ->check([](const std::string& seed) { return seed.starts_with('-') ? "expected a number from 0 on" : ""; });
   train_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-model)");
@@ -65,9 +73,7 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   train_app->add_option("--parallel", o.parallel, "none, dp or ddp (default: ddp where there are two cores)");
   train_app->add_option("--ranks", o.ranks, "processes that share each batch, or devices with dp (default: 2)")
       ->check(CLI::Range(1, 4096));
-  train_app->add_option(
-      "--backend", o.backend,
-      "between ranks: ring or mpi; on GPUs nccl, or nccl-ring for our ring over NCCL's send and receive");
+  add_backend_option(train_app, o.backend);
   train_app->add_option("--transport", o.transport, "between ranks: shm or tcp (default: the fastest there is)");
   optional_flag(train_app, "--sync-bn,!--no-sync-bn", o.sync_bn, "ddp: batch norm over the whole global batch");
   const std::string recipe = "Recipe (defaults depend on model and data, and are printed)";
@@ -97,7 +103,7 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
 void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>& run) {
   auto* app = bench.add_subcommand("train", "What a training step costs, on synthetic data");
   app->add_option("--model", o.model, "as for train");
-  app->add_option("--device", o.device, "cpu or cuda")->check(check_device_name);
+  add_device_option(app, o.device);
   app->add_option("--batch", o.batch, "images of a step")->check(kPositive);
   app->add_option("--dtype", o.dtype, "fp32, bf16 or fp16, of the images; parameters stay float32");
   app->add_option("--conv", o.conv, "auto, direct or winograd");
@@ -114,6 +120,8 @@ void add_bench_ddp(CLI::App& bench, BenchDdpOptions& o, std::function<int()>& ru
   app->add_option("--model", o.model, "as for train");
   app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
   app->add_option("--ranks", o.ranks, "ranks, or devices of dp")->check(CLI::Range(1, 64));
+  add_device_option(app, o.device);
+  add_backend_option(app, o.backend);
   app->add_option("--seconds", o.seconds, "of each row and round")->check(CLI::Range(0.01, 1000.0));
   app->add_option("--rounds", o.rounds, "the rows take turns so often")->check(kPositive);
   app->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap (default: 25, the first one 1)")
@@ -129,6 +137,8 @@ void add_trace(CLI::App& app, TraceOptions& o, std::function<int()>& run) {
   trace_app->add_option("--model", o.model, "as for train");
   trace_app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
   trace_app->add_option("--ranks", o.ranks, "processes that share each batch (default: 2)")->check(CLI::Range(1, 64));
+  add_device_option(trace_app, o.device);
+  add_backend_option(trace_app, o.backend);
   trace_app->add_option("--steps", o.steps, "the last of so many is shown")->check(kPositive);
   trace_app
       ->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap (default: 0.25; 0: as train, 25, the first one 1)")
@@ -161,8 +171,10 @@ void add_launch(CLI::App& app, LaunchCommandOptions& o, std::function<int()>& ru
 void add_bench_allreduce(CLI::App& bench, BenchAllReduceOptions& o, std::function<int()>& run) {
   auto* app = bench.add_subcommand("allreduce", "All-reduce between ranks of this machine, as nccl-tests reports it");
   app->add_option("--ranks", o.ranks, "processes")->check(CLI::Range(2, 256));
-  app->add_option("--transport", o.transport, "auto, shm or tcp");
-  app->add_option("--algorithm", o.algorithm, "auto, gather, exchange, ring, segmented or shared");
+  add_device_option(app, o.device);
+  add_backend_option(app, o.backend);
+  app->add_option("--transport", o.transport, "of the ring: auto, shm or tcp");
+  app->add_option("--algorithm", o.algorithm, "of the ring: auto, gather, exchange, ring, segmented or shared");
   app->add_option("-b,--minbytes", o.min_bytes, "smallest size, such as 8 or 1M")->transform(CLI::AsSizeValue(false));
   app->add_option("-e,--maxbytes", o.max_bytes, "largest size")->transform(CLI::AsSizeValue(false));
   app->add_option("-f,--stepfactor", o.factor, "from one size to the next")->check(CLI::Range(2, 1024));
@@ -235,7 +247,7 @@ int run_command_line(int argc, char** argv) {
   eval_app->add_option("checkpoint", eval_options.checkpoint, "a run directory or a .safetensors file")->required();
   eval_app->add_option("--model", eval_options.model, "needed where the file does not say");
   add_data_options(eval_app, eval_options.data, eval_options.data_dir);
-  eval_app->add_option("--device", eval_options.device, "cpu or cuda")->check(check_device_name);
+  add_device_option(eval_app, eval_options.device);
   eval_app->add_option("--provider", eval_options.provider, kProviderHelp);
   eval_app->add_flag("--confusion", eval_options.confusion, "print the confusion matrix");
   eval_app->callback([&] { run = [&] { return eval(eval_options); }; });
@@ -248,6 +260,7 @@ int run_command_line(int argc, char** argv) {
       ->required();
   predict_app->add_option("--model", predict_options.model, "needed where the file does not say");
   add_data_options(predict_app, predict_options.data, predict_options.data_dir);
+  add_device_option(predict_app, predict_options.device);
   predict_app->callback([&] { run = [&] { return predict(predict_options); }; });
 
   DataOptions data_options;

@@ -1,8 +1,9 @@
-// The kernels of a training step, the longest first, each beside the least time that its operations and its bytes need
-// on this machine: what is left to gain, and where.
+// The phases of a training step and its kernels, the longest first, each beside the least time that its operations and
+// that its bytes need on this machine: what is left to gain, and where.
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,12 @@ class KernelTable {
  public:
   KernelTable();  // measures what the CPU can do at most
 
-  void add_step(const std::vector<KernelCall>& calls, double step_ms);
+  struct Phase {
+    const char* name;
+    double ms;
+    std::span<const KernelCall> calls;
+  };
+  void add_step(const std::vector<Phase>& phases);
   void print() const;  // REQUIRES: a step; as do the others
   nlohmann::json to_json() const;
 
@@ -24,21 +30,27 @@ class KernelTable {
   struct Row {  // of a step; what is called varies as little from step to step as the network
     int64_t calls = 0;
     double operations = 0, bytes = 0;
-    double bound_ms = 0;          // the sum over its calls of the longer of operations / peak and bytes / bandwidth
-    std::vector<double> ms = {};  // of each step
+    double operations_ms = 0, bytes_ms = 0;  // at the most that the machine can do
+    double bound_ms = 0;                     // the sum over its calls of the longer of the two
+    std::vector<double> ms = {};             // of each step
   };
   struct Line {
-    std::string kernel;
+    std::string name;
     Row row;
     double ms;  // the median
   };
-  std::vector<Line> lines() const;
+  using Rows = std::map<std::string, Row>;
+  void add(Row& row, const KernelCall& call) const;
+  static void add_step(Rows& rows, Rows step);
+  static std::vector<Line> lines(const Rows& rows);
+  void print(const Line& line) const;
+  static nlohmann::json to_json(const char* key, const Rows& rows);
   double step_ms() const;
   double outside_ms() const;  // of a step: what is not spent in kernels
 
   std::map<DType, double> peak_;  // operations per second, by dtype
   double bandwidth_;              // bytes per second
-  std::map<std::string, Row> rows_;
+  Rows kernels_, phases_;
   std::vector<double> steps_ms_, outside_ms_;
 };
 

@@ -42,7 +42,7 @@ struct EvalOptions {
 struct PredictOptions {
   std::string checkpoint;
   std::string image;  // a PNG, PGM or PPM file, or an index into the test set
-  std::string model, data, data_dir;
+  std::string model, data, data_dir, device = "cpu";
 };
 
 struct DataOptions {
@@ -75,6 +75,7 @@ struct LaunchCommandOptions {
 
 struct BenchAllReduceOptions {
   int ranks = 2;
+  std::string device = "cpu", backend;                     // as TrainOptions
   std::string transport = "auto";                          // shm, tcp
   std::string algorithm = "auto";                          // gather, exchange, ring, segmented, shared
   uint64_t min_bytes = 0, max_bytes = uint64_t{64} << 20;  // min 0: the sizes 1 KiB, 64 KiB, 1, 4, 25 and 64 MiB
@@ -100,7 +101,8 @@ struct BenchTrainOptions {
 // Training on noise that is divided over ranks.
 struct WorkloadOptions {
   std::string model = "resnet20";
-  int64_t batch = 128;  // of all ranks together
+  std::string device = "cpu", backend;  // as TrainOptions
+  int64_t batch = 128;                  // of all ranks together
   int ranks = 2;
   double bucket_mb = 0;  // 0: the default caps
 };

@@ -46,24 +46,39 @@ void check_parallel_options(const TrainOptions& o) {
                                  o.parallel == "dp" ? " with --parallel dp" : ""));
   if (!o.transport.empty() && o.transport != "shm" && o.transport != "tcp")
     throw UsageError(fmt::format("--transport is '{}', expected shm or tcp", o.transport));
+  check_backend(o.backend, o.device);
+  if (o.sync_bn.value_or(false) && !o.parallel.empty() && o.parallel != "ddp")
+    throw UsageError(fmt::format("--sync-bn needs --parallel ddp, not {}", o.parallel));
+}
+
+void check_backend(const std::string& backend, const std::string& device) {
+  if (backend.empty()) return;
   const std::vector<std::string> backends = {"ring", "mpi", "nccl", "nccl-ring"};
-  if (!o.backend.empty() && std::find(backends.begin(), backends.end(), o.backend) == backends.end())
-    throw UsageError(fmt::format("--backend is '{}', expected ring, mpi, nccl or nccl-ring", o.backend) +
-                     did_you_mean(o.backend, backends));
-  if (!o.backend.empty() && o.backend.starts_with("nccl") != Device(o.device).is_cuda())
+  if (std::find(backends.begin(), backends.end(), backend) == backends.end())
+    throw UsageError(fmt::format("--backend is '{}', expected ring, mpi, nccl or nccl-ring", backend) +
+                     did_you_mean(backend, backends));
+  if (backend.starts_with("nccl") != Device(device).is_cuda())
     throw UsageError(
         fmt::format("--backend {} does not go with --device {}: nccl and nccl-ring connect GPUs, ring and "
                     "mpi CPUs",
-                    o.backend, o.device));
-  if (o.sync_bn.value_or(false) && !o.parallel.empty() && o.parallel != "ddp")
-    throw UsageError(fmt::format("--sync-bn needs --parallel ddp, not {}", o.parallel));
+                    backend, device));
+}
+
+bool connects_ranks_on(Device device) { return device.is_cpu() || kHasNccl; }
+
+void check_ranks(const char* command, int ranks, const std::string& device, const std::string& backend) {
+  check_backend(backend, device);
+  check_device(command, Device(device));
+  if (ranks > 1 && !connects_ranks_on(Device(device)))
+    throw UsageError(fmt::format(
+        "{}: ranks on {} need NCCL between processes, which this build lacks; use --device cpu", command, device));
 }
 
 int ranks_for(const TrainOptions& options, int64_t batch) {
   const bool cpu = Device(options.device).is_cpu();
   if (options.ranks == 0 && options.parallel.empty()) return cpu && cpu_cores() >= 2 && batch % 2 == 0 ? 2 : 1;
   if (options.parallel == "none" || options.parallel == "dp") return 1;
-  if (!cpu && !kHasNccl)
+  if (!connects_ranks_on(Device(options.device)))
     throw NotImplementedError(
         fmt::format("--parallel ddp on {} needs NCCL between processes, which this build lacks; use --device "
                     "cpu, or --parallel dp",
@@ -71,12 +86,12 @@ int ranks_for(const TrainOptions& options, int64_t batch) {
   return options.ranks > 0 ? options.ranks : 2;
 }
 
-LaunchOptions launch_options_for(const TrainOptions& options) {
-  const Device device(options.device);
-  LaunchOptions launch;
-  launch.group.backend = options.backend.empty() ? default_backend(device) : options.backend;
-  if (device.is_cuda() && options.device != "cuda") launch.group.device = device;
-  return launch;
+InitOptions group_options_for(const std::string& device, const std::string& backend) {
+  const Device named(device);
+  InitOptions options;
+  options.backend = backend.empty() ? default_backend(named) : backend;
+  if (named.is_cuda() && device != "cuda") options.device = named;
+  return options;
 }
 
 void check_divisible(int64_t batch, int ranks) {

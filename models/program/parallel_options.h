@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "distributed/launch.h"
+#include "distributed/init_process_group.h"
 #include "models/program/options.h"
 
 namespace ringgrad::program {
@@ -37,8 +37,15 @@ void check_divisible(int64_t batch, int ranks);
 // part in the layers' sums.
 void check_sync_bn(const TrainOptions& options, int64_t images, int64_t batch, int ranks);
 
-// How ranks meet that train: by --backend, and on the GPU that --device names, if it names one.
-LaunchOptions launch_options_for(const TrainOptions& options);
+// Throws UsageError on a --backend that there is not, or that does not go with --device.
+void check_backend(const std::string& backend, const std::string& device);
+// Whether this build connects processes that compute there: those with GPUs meet by NCCL.
+bool connects_ranks_on(Device device);
+// Throws, in the command's name, unless so many ranks on --device can meet by --backend: UsageError, or DeviceError
+// where there is no such device.
+void check_ranks(const char* command, int ranks, const std::string& device, const std::string& backend);
+// How ranks meet: by --backend, and on the GPU that --device names, if it names one.
+InitOptions group_options_for(const std::string& device, const std::string& backend);
 
 // How many devices DataParallel uses; 1: there is no DataParallel.
 int replicas_for(const TrainOptions& options);

@@ -42,6 +42,8 @@ void draw(const Tensor& image) {
 }  // namespace
 
 int predict(const PredictOptions& options) {
+  const Device device(options.device);
+  check_device("predict", device);
   const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
   const DatasetInfo& info = dataset_info(saved.data);
   Tensor image;
@@ -63,11 +65,12 @@ int predict(const PredictOptions& options) {
 
   NoGradGuard no_grad;
   saved.module->eval();
+  saved.module->to(device);
   const auto per_channel = [&](const std::vector<float>& values) {
     return tensor(values, {1, static_cast<int64_t>(values.size()), 1, 1});
   };
   const Tensor pixels = fit_image(image, info.channels, info.height) / 255.0;
-  const Tensor x = (pixels - per_channel(info.mean)) / per_channel(info.std);
+  const Tensor x = to((pixels - per_channel(info.mean)) / per_channel(info.std), device);
   const auto probability = to_vector<float>(softmax(saved.module->forward(x)));
 
   std::vector<size_t> order(probability.size());

@@ -55,7 +55,7 @@ std::string bar(const BucketLog& bucket, const ReductionLog& log, int width) {
   return text;
 }
 
-void print(const ReductionLog& log) {
+void print(const ReductionLog& log, bool on_gpu) {
   result(
       fmt::format("\n{:>6}{:>11}{:>9}{:>10}{:>11}   parameters", "bucket", "size", "ready", "launched", "completed"));
   for (size_t b = 0; b < log.buckets.size(); ++b) {
@@ -76,21 +76,24 @@ void print(const ReductionLog& log) {
   message(
       "Milliseconds since backward began, on rank 0. ░ ready, but others go first; █ its all-reduce, and\n"
       "waiting for other ranks; │ backward has ended. The last bucket is always launched after that.");
+  if (on_gpu) message("The host waits for the GPU wherever a time is noted, so the step is slower than in training.");
 }
 
 void trace_step(const TraceOptions& options, ProcessGroup& group) {
-  Workload work(options, "ddp", group);
+  Workload work(options, "ddp_traced", group);
   work.block(options.steps);
   if (!group.is_main_process()) return;
   const ReductionLog& log = work.ddp()->log();
   result(fmt::format("{} · batch {} on {} ranks ({}) · step {}", options.model, options.batch, group.size(),
                      group.backend(), log.step));
-  print(log);
+  print(log, group.device().is_cuda());
   if (!json_wanted()) return;
   const Communication seconds = communication_of(log);
   print_json({{"model", options.model},
               {"batch", options.batch},
               {"ranks", group.size()},
+              {"backend", group.backend()},
+              {"device", str(group.device())},
               {"step", log.step},
               {"backward_ms", log.computed * 1e3},
               {"averaged_ms", log.finished * 1e3},
@@ -107,10 +110,12 @@ int trace(const TraceOptions& options) {
   const bool is_rank = !here.source.empty();
   const int ranks = is_rank ? here.size : options.ranks;
   if (ranks < 2) throw UsageError("trace: one rank has nobody to average gradients with; --ranks 2 or more");
+  check_ranks("trace", ranks, options.device, options.backend);
   check_divisible(options.batch, ranks);
   if (!is_rank && ranks > cpu_cores())
     message(fmt::format("{} ranks on {} cores take turns: the times tell of the scheduler, too", ranks, cpu_cores()));
-  const int code = launch([&] { trace_step(options, process_group()); }, {.num_processes = ranks});
+  const int code = launch([&] { trace_step(options, process_group()); },
+                          {.num_processes = ranks, .group = group_options_for(options.device, options.backend)});
   if (code != kOk && code < 128) message(failure_line(code));
   return code;
 }

@@ -309,7 +309,8 @@ int train(const TrainOptions& given) {
   if (is_rank && options.parallel != "none") {
     int code = kOk;
     const Data data(config);  // before the ranks meet: what is missing here is missing for all of them
-    launch([&] { code = train_as_rank(options, config, data); }, launch_options_for(options));
+    launch([&] { code = train_as_rank(options, config, data); },
+           {.group = group_options_for(options.device, options.backend)});
     return code;
   }
   if (ranks > 1) return start_ranks(options, config, ranks);
