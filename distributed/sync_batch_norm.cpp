@@ -79,7 +79,10 @@ void update_running(const Tensor& running, const Tensor& batch, double momentum,
   running.storage()->bump_version();
 }
 
-Tensor walkable(const Tensor& x) { return x.is_channel_blocked() ? x : contiguous(x); }
+Tensor in_layout(const Tensor& x, Layout layout) {
+  const Tensor y = to_layout(x, layout);
+  return layout == Layout::Strided ? contiguous(y) : y;
+}
 
 }  // namespace
 
@@ -89,15 +92,15 @@ Tensor sync_batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bi
   OpScope scope("sync_batch_norm");
   CHECK_AS(ShapeError, x_.defined() && x_.dim() >= 2 && x_.numel() > 0, "sync_batch_norm: expected [N, C, …] with at ",
            "least one sample on every rank");
-  CHECK_AS(DeviceError, x_.device().is_cpu(), "sync_batch_norm: the input is on ", x_.device(),
-           ", but this is a group of CPU ranks");
+  CHECK_AS(DeviceError, group.reaches(x_.device()), "sync_batch_norm: the input is on ", x_.device(),
+           ", which this group of ranks (", group.backend(), ") does not reach");
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
   const DType per_channel = itemsize(x_.dtype()) == 2 ? DType::Float32 : x_.dtype();
-  const Tensor x = walkable(x_);
+  const Tensor x = in_layout(x_, kernels::batch_norm_layout(x_));
   const Tensor weight = weight_ ? contiguous(to(weight_, per_channel)) : weight_;
   const Tensor bias = bias_ ? contiguous(to(bias_, per_channel)) : bias_;
-  const Tensor residual = options.residual ? walkable(to_layout(options.residual, x.layout())) : Tensor();
+  const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
 
   const auto [mean, var, count] = global_statistics(x, per_channel, group);
   CHECK_AS(ShapeError, count > 1, "sync_batch_norm: all ranks together have ", count,
@@ -111,7 +114,7 @@ Tensor sync_batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bi
                         [x = save(x), y = save_if(relu, y), mean = save(mean), var = save(var), weight = save(weight),
                          eps, count = count, wants_residual = wants_grad(residual), wants_weight = wants_grad(weight),
                          wants_bias = wants_grad(bias), &group](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = walkable(to_layout(dy_, x.get().layout()));
+                          const Tensor dy = in_layout(dy_, x.get().layout());
                           const Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get());
                           kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(),
                                                               var.get(), eps);
