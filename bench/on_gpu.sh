@@ -4,7 +4,7 @@
 #   bench/on_gpu.sh BUILD OUT [MINUTES]   BUILD: cmake --preset cuda -DRINGGRAD_BENCH=ON && cmake --build --preset cuda
 #
 # The build needs no GPU and may be made elsewhere, then with -DRINGGRAD_NATIVE=OFF, too: of it ringgrad, cuda_ladders
-# and tests/op_test are needed (stripped and compressed about 11 MB each; they hold every kernel), and of the sources
+# and tests/cuda_test are needed (stripped and compressed about 11 MB each; they hold every kernel), and of the sources
 # bench/ and tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part writes OUT/NAME.log
 # and, when it has passed, OUT/NAME.done; called again with the same OUT, the script goes on with the parts that are not
 # done. RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch, for comparison (python3).
@@ -65,8 +65,11 @@ export RINGGRAD_CACHE_DIR="$out/cache"  # of which provider is the fastest: the 
 part gpu 20 nvidia-smi
 part program 60 sh -c "'$build/ringgrad' doctor && '$build/ringgrad' doctor | grep -q '[1-9][0-9]* CUDA device'"
 [ "$failed" = 0 ] || { echo "no GPU, or a driver or libraries that the program cannot use"; exit 3; }
-part operations 240 "$build/tests/op_test" "[emulated]"
-part providers 180 "$build/tests/op_test" "the providers of a kernel agree"
+# The tests of the label gpu, each file in a process of its own: an error of a kernel is the end of the device's context.
+cuda_test() { part "$1" "$2" "$build/tests/cuda_test" -# "[cuda][#$1_test]"; }
+cuda_test op 420
+for tests in any_device_kernels cuda_kernels cuda_matmul cuda_conv2d cuda_errors cuda_training cuda_capture cuda_layout \
+  grad_scaler cuda_data_parallel cuda_nccl cuda_nccl_ring cuda_nccl_training cuda_nccl_faults; do cuda_test "$tests" 60; done
 part captured-is-eager 120 sh -c "
   rm -rf graphs0 graphs1
   for graphs in 0 1; do
@@ -102,7 +105,7 @@ if command -v compute-sanitizer >/dev/null 2>&1; then
   for row in 'conv2d 3×3, padding 1' matmul batch_norm 'softmax along -1' 'sum of columns'; do
     for tool in memcheck racecheck; do
       part "$tool-${row%% *}" 120 compute-sanitizer --tool "$tool" --kernel-regex kns=ringgrad --error-exitcode 1 \
-        "$build/tests/op_test" "[emulated]" -c "$row"
+        "$build/tests/cuda_test" -# "[cuda][#op_test]" -c "$row"
     done
   done
 else

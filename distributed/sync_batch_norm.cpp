@@ -73,8 +73,6 @@ Tensor copy_of(const Tensor& x) {
   return y;
 }
 
-Tensor walkable(const Tensor& x) { return x.is_channel_blocked() ? x : contiguous(x); }
-
 }  // namespace
 
 Tensor sync_batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
@@ -84,15 +82,15 @@ Tensor sync_batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bi
   check_batch_norm("sync_batch_norm", x_, weight_, bias_, running_mean, running_var, options);
   CHECK_AS(ShapeError, x_.numel() > 0, "sync_batch_norm: the input has shape ", x_.shape(),
            ", expected at least one sample on every rank");
-  CHECK_AS(DeviceError, x_.device().is_cpu(), "sync_batch_norm: the input is on ", x_.device(),
-           ", but this is a group of CPU ranks");
+  CHECK_AS(DeviceError, group.reaches(x_.device()), "sync_batch_norm: the input is on ", x_.device(),
+           ", which this group of ranks (", group.backend(), ") does not reach");
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
   const DType per_channel = accumulator_dtype(x_.dtype());
-  const Tensor x = walkable(x_);
+  const Tensor x = in_layout(x_, kernels::batch_norm_layout(x_));
   const Tensor weight = weight_ ? contiguous(to(weight_, per_channel)) : weight_;
   const Tensor bias = bias_ ? contiguous(to(bias_, per_channel)) : bias_;
-  const Tensor residual = options.residual ? walkable(to_layout(options.residual, x.layout())) : Tensor();
+  const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
 
   const auto [mean, var, count] = global_statistics(x, per_channel, group);
   CHECK_AS(ShapeError, count > 1, "sync_batch_norm: all ranks together have ", count,
@@ -106,7 +104,7 @@ Tensor sync_batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bi
                         [x = save(x), y = save_if(relu, y), mean = save(mean), var = save(var), weight = save(weight),
                          eps, count = count, wants_residual = wants_grad(residual), wants_weight = wants_grad(weight),
                          wants_bias = wants_grad(bias), &group](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = walkable(to_layout(dy_, x.get().layout()));
+                          const Tensor dy = in_layout(dy_, x.get().layout());
                           const Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get());
                           kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(),
                                                               var.get(), eps);

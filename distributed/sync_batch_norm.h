@@ -8,7 +8,8 @@
 namespace ringgrad {
 
 // In training: batch_norm() with mean and variance over all ranks' x, which may have different numbers of samples (at
-// least one each). Collective, forward and backward: one all_gather of 2 C + 1 numbers, and one all_reduce of 2 C.
+// least one each). Collective, forward and backward: one all_gather of 2 C + 1 numbers, and one all_reduce of 2 C, on
+// the host, which waits for a GPU's statistics: such a step cannot be captured.
 // The gradient is that of the mean loss over all ranks' samples, as DistributedDataParallel averages it; those of
 // weight and bias are this rank's part. In evaluation: batch_norm().
 // Throws as batch_norm(); one value per channel is enough here as long as all ranks together have two.

@@ -22,7 +22,7 @@ std::vector<Device> devices() {
 
 }  // namespace
 
-TEST_CASE("in every dtype an index outside is skipped, and a sum is added to what is there", "[quick][emulated]") {
+TEST_CASE("in every dtype an index outside is skipped, and a sum is added to what is there", "[quick][cuda]") {
   for (const Device device : devices())
     for (DType dtype :
          {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64, DType::Int32, DType::UInt8}) {
@@ -43,7 +43,7 @@ TEST_CASE("in every dtype an index outside is skipped, and a sum is added to wha
     }
 }
 
-TEST_CASE("a target outside the classes gives NaN, an ignored one 0", "[quick][emulated]") {
+TEST_CASE("a target outside the classes gives NaN, an ignored one 0", "[quick][cuda]") {
   for (const Device device : devices()) {
     INFO(device);
     const auto blank = [&](const Shape& shape) { return empty(shape, {.device = device}); };
@@ -66,7 +66,7 @@ TEST_CASE("a target outside the classes gives NaN, an ignored one 0", "[quick][e
   }
 }
 
-TEST_CASE("the variance of a channel survives a large mean", "[quick][emulated]") {
+TEST_CASE("the variance of a channel survives a large mean", "[quick][cuda]") {
   // A mean of 10^4 deviations: Σx² - (Σx)²/n would have no correct digit left in float32.
   std::vector<float> numbers(2 * 14400);
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = 5000 + static_cast<float>(i * 7919 % 1024) / 1024;

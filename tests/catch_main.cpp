@@ -1,5 +1,17 @@
-// Catch2 2's main, compiled once and shared by every test program; Catch2 3 brings its own.
-#if !__has_include(<catch2/catch_all.hpp>)
-#define CATCH_CONFIG_MAIN
-#include <catch2/catch.hpp>
-#endif
+// Every test program's main. ctest says of which cases it is that they need a GPU: where there is none, they are
+// skipped.
+#define CATCH_CONFIG_RUNNER
+#include "tests/catch.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "core/device.h"
+
+int main(int argc, char** argv) {
+  if (std::getenv("RINGGRAD_TESTS_NEED_GPU") && ringgrad::device_count(ringgrad::DeviceType::CUDA) == 0) {
+    std::puts("skipped: there is no GPU here");
+    return 77;
+  }
+  return Catch::Session().run(argc, argv);
+}

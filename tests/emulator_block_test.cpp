@@ -1,5 +1,4 @@
 // The emulator's scheduler: what a CUDA thread may wait for, and what is reported when it waits in vain.
-#ifdef RINGGRAD_CUDA_EMULATED
 #include <cmath>
 #include <vector>
 
@@ -11,19 +10,7 @@
 using namespace ringgrad;
 using namespace ringgrad::test;
 
-namespace {
-
-using emulator::Schedule;
-
-class ScheduleGuard {
- public:
-  explicit ScheduleGuard(Schedule schedule) { emulator::config().schedule = schedule; }
-  ~ScheduleGuard() { emulator::config().schedule = Schedule::Forward; }
-};
-
-}  // namespace
-
-TEST_CASE("emulator: every thread of every block runs once with its own indices", "[quick][emulated]") {
+TEST_CASE("emulator: every thread of every block runs once with its own indices", "[quick][cuda]") {
   const auto schedule = GENERATE(Schedule::Forward, Schedule::Reversed, Schedule::Random);
   const ScheduleGuard guard(schedule);
   const dim3 grid(3, 2, 2), block(5, 7, 2);
@@ -36,7 +23,7 @@ TEST_CASE("emulator: every thread of every block runs once with its own indices"
         for (int x = 0; x < 5; ++x, ++i) REQUIRE(values[i] == x + 100 * y + 10000 * z + 1000000 * (b % 3));
 }
 
-TEST_CASE("emulator: threads that exit do not hold up the barrier, and enter once", "[quick][emulated]") {
+TEST_CASE("emulator: threads that exit do not hold up the barrier, and enter once", "[quick][cuda]") {
   const auto schedule = GENERATE(Schedule::Forward, Schedule::Reversed, Schedule::Random);
   const ScheduleGuard guard(schedule);
   Array<int> entries(std::vector<int>(64, 0)), out(std::vector<int>(64, -1));
@@ -46,7 +33,7 @@ TEST_CASE("emulator: threads that exit do not hold up the barrier, and enter onc
   for (int t = 0; t < 64; ++t) REQUIRE(values[t] == (t % 2 ? -1 : (t + 2) % 64));
 }
 
-TEST_CASE("emulator: a divergent barrier is an error that names both lines", "[quick][emulated]") {
+TEST_CASE("emulator: a divergent barrier is an error that names both lines", "[quick][cuda]") {
   const std::string message = failure([] { run(divergent_kernel, 1, 32, 0); });
   REQUIRE(contains(message, "divergent __syncthreads"));
   const size_t first = message.find("emulator_block_kernels.cu:");
@@ -58,7 +45,7 @@ TEST_CASE("emulator: a divergent barrier is an error that names both lines", "[q
   REQUIRE(entries.values() == std::vector<int>(64, 1));
 }
 
-TEST_CASE("emulator: threads that wait for each other in vain are listed", "[quick][emulated]") {
+TEST_CASE("emulator: threads that wait for each other in vain are listed", "[quick][cuda]") {
   const std::string message = failure([] { run(deadlock_kernel, 1, 64, 0); });
   REQUIRE(contains(message, "deadlock in block (0, 0, 0)"));
   REQUIRE(contains(message, "33 wait in __syncthreads at emulator_block_kernels.cu:"));
@@ -66,7 +53,7 @@ TEST_CASE("emulator: threads that wait for each other in vain are listed", "[qui
   REQUIRE(contains(message, "of 64 threads 0 have exited"));
 }
 
-TEST_CASE("emulator: a forgotten barrier shows as a wrong result", "[quick][emulated]") {
+TEST_CASE("emulator: a forgotten barrier shows as a wrong result", "[quick][cuda]") {
   const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
   const auto reversed_three_times = [](bool after_write, bool after_read) {
     Array<int> out(96);
@@ -81,7 +68,7 @@ TEST_CASE("emulator: a forgotten barrier shows as a wrong result", "[quick][emul
   REQUIRE_FALSE(reversed_three_times(true, false));  // write before read, seen because warps run ahead
 }
 
-TEST_CASE("emulator: dynamic shared memory has the size asked for and starts undefined", "[quick][emulated]") {
+TEST_CASE("emulator: dynamic shared memory has the size asked for and starts undefined", "[quick][cuda]") {
   for (const int n : {1, 100, 30000}) {
     Array<float> out(n + 1);
     run(dynamic_shared_kernel, 1, 64, n * sizeof(float), out.get(), n);
@@ -91,7 +78,7 @@ TEST_CASE("emulator: dynamic shared memory has the size asked for and starts und
   }
 }
 
-TEST_CASE("emulator: asynchronous copies arrive when they are waited for, and not before", "[quick][emulated]") {
+TEST_CASE("emulator: asynchronous copies arrive when they are waited for, and not before", "[quick][cuda]") {
   std::vector<float> x(128);
   for (int i = 0; i < 128; ++i) x[i] = static_cast<float>(i);
   Array<float> source(x), target(128);
@@ -105,11 +92,10 @@ TEST_CASE("emulator: asynchronous copies arrive when they are waited for, and no
   REQUIRE(contains(failure([&] { run(misaligned_copy_kernel, 1, 1, 0, source.get()); }), "aligned to 16"));
 }
 
-TEST_CASE("emulator: wrong launch configurations are errors", "[quick][emulated]") {
+TEST_CASE("emulator: wrong launch configurations are errors", "[quick][cuda]") {
   Array<int> out(64);
   REQUIRE(contains(failure([&] { run(indices_kernel, 1, 1025, 0, out.get()); }), "block (1025, 1, 1)"));
   REQUIRE(contains(failure([&] { run(indices_kernel, dim3(1, 70000), 1, 0, out.get()); }), "grid (1, 70000, 1)"));
   REQUIRE(contains(failure([&] { run(indices_kernel, 1, 1, 300 * 1024, out.get()); }), "bytes of shared memory"));
   run(indices_kernel, 0, 32, 0, out.get());  // no blocks: nothing happens
 }
-#endif

@@ -1,6 +1,5 @@
 // The memory checker and the race checker of the emulator. Their code is in this program where it is not in all of
 // them.
-#ifdef RINGGRAD_CUDA_EMULATED
 #include "cuda_kernels/emulator/observer.h"
 #include "tests/catch.h"
 #include "tests/emulator_check_kernels.cu"
@@ -19,7 +18,7 @@ void require_race(const std::string& message, const std::string& kind) {
 
 }  // namespace
 
-TEST_CASE("emulator check: accesses outside of every allocation", "[quick][emulated]") {
+TEST_CASE("emulator check: accesses outside of every allocation", "[quick][cuda]") {
   if (!emulator::observer) return;  // a build with sanitizers of its own
   Array<float> x(100), y(100);
   run(beyond_kernel, 4, 32, 0, x.get(), 100);
@@ -38,7 +37,7 @@ TEST_CASE("emulator check: accesses outside of every allocation", "[quick][emula
   CUDA_CHECK(cudaSetDevice(0));
 }
 
-TEST_CASE("emulator check: races in shared memory", "[quick][emulated]") {
+TEST_CASE("emulator check: races in shared memory", "[quick][cuda]") {
   if (!emulator::observer) return;
   Array<float> out(128);
   run(shared_race_kernel, 1, 64, 0, out.get(), true, true);
@@ -52,7 +51,7 @@ TEST_CASE("emulator check: races in shared memory", "[quick][emulated]") {
   require_race(failure([&] { run(warp_race_kernel, 1, 64, 0, out.get(), false); }), "shared memory");
 }
 
-TEST_CASE("emulator check: races between blocks", "[quick][emulated]") {
+TEST_CASE("emulator check: races between blocks", "[quick][cuda]") {
   if (!emulator::observer) return;
   Array<float> total(std::vector<float>{0});
   Array<unsigned char> bytes(64);
@@ -61,7 +60,7 @@ TEST_CASE("emulator check: races between blocks", "[quick][emulated]") {
   run(bytes_kernel, 1, 64, 0, bytes.get());
 }
 
-TEST_CASE("emulator check: asynchronous copies", "[quick][emulated]") {
+TEST_CASE("emulator check: asynchronous copies", "[quick][cuda]") {
   if (!emulator::observer) return;
   Array<float> x(std::vector<float>(128, 1)), y(32);
   run(async_copy_race_kernel, 1, 32, 0, x.get(), y.get(), true);
@@ -70,4 +69,3 @@ TEST_CASE("emulator check: asynchronous copies", "[quick][emulated]") {
   REQUIRE(
       contains(failure([&] { run(async_copy_race_kernel, 1, 32, 0, short_x.get(), y.get(), true); }), "no allocation"));
 }
-#endif

@@ -1,5 +1,4 @@
 // A program of its own, because a context lives as long as its process.
-#ifdef RINGGRAD_CUDA_EMULATED
 #include "autograd/ops.h"
 #include "core/captured_step.h"
 #include "cuda_kernels/emulator/runtime.h"
@@ -12,7 +11,7 @@
 using namespace ringgrad;
 using namespace ringgrad::test;
 
-TEST_CASE("emulator: ranks on devices 1 and 2 make no context on device 0", "[emulated]") {
+TEST_CASE("emulator: ranks on devices 1 and 2 make no context on device 0", "[cuda][threads]") {
   REQUIRE(device_count(DeviceType::CUDA) > 2);
   const auto errors = errors_of_ranks(ring_groups(2, "shm", {}), [](RingProcessGroup& host) {
     const Device device(DeviceType::CUDA, host.rank() + 1);
@@ -38,4 +37,3 @@ TEST_CASE("emulator: ranks on devices 1 and 2 make no context on device 0", "[em
   REQUIRE(emulator::has_context(2));
   REQUIRE_FALSE(emulator::has_context(0));
 }
-#endif

@@ -24,7 +24,7 @@ SITE = re.compile(rf"^\s*(?:if \(.*\) )?((?:{WAIT})\(.*\));")
 KINDS = [
     ("cuda_kernels/*.cu", "ringgrad_checked_kernels", ["emulator_racecheck"]),
     ("cuda_kernels/common/*.cuh", "ringgrad_checked_kernels", ["emulator_racecheck"]),
-    ("distributed/nccl_*.cpp", "ringgrad_distributed", ["emulator_nccl_test", "emulator_nccl_ring_test"]),
+    ("distributed/nccl_*.cpp", "ringgrad_distributed", ["cuda_nccl_test", "cuda_nccl_ring_test", "cuda_nccl_training_test"]),
 ]
 # Which kernel shows what a header's barrier is for, where its name does not say it.
 COMPILED_IN = {
@@ -84,7 +84,7 @@ class Mutants:
         link = link.replace(f"-o tests/{test}", f"-o {scratch}/{test}", 1)
         subprocess.run(["sh", "-c", link], cwd=self.build, check=True)
         try:
-            result = subprocess.run([scratch / test, "[emulated]", "--abort"], stdout=subprocess.PIPE,
+            result = subprocess.run([scratch / test, "[cuda]", "--abort"], stdout=subprocess.PIPE,
                                     stderr=subprocess.STDOUT, text=True, timeout=300)
         except subprocess.TimeoutExpired:
             return "hangs"

@@ -1,5 +1,4 @@
 // The emulated CUDA runtime: devices, memory, copies, streams, events, capture.
-#ifdef RINGGRAD_CUDA_EMULATED
 #include <cmath>
 #include <cstring>
 
@@ -29,7 +28,7 @@ constexpr int kN = 1000;
 
 }  // namespace
 
-TEST_CASE("emulator: each device has its own memory account, with a limit", "[quick][emulated]") {
+TEST_CASE("emulator: each device has its own memory account, with a limit", "[quick][cuda]") {
   REQUIRE(device_count(DeviceType::CUDA) == emulator::config().devices);
   const size_t before0 = free_bytes(0), before1 = free_bytes(1);
   {
@@ -43,11 +42,11 @@ TEST_CASE("emulator: each device has its own memory account, with a limit", "[qu
   REQUIRE_THROWS_AS(current_stream(Device("cuda:63")), DeviceError);
 }
 
-TEST_CASE("emulator: fresh device memory is NaN", "[quick][emulated]") {
+TEST_CASE("emulator: fresh device memory is NaN", "[quick][cuda]") {
   for (const float value : Array<float>(100).values()) REQUIRE(std::isnan(value));
 }
 
-TEST_CASE("emulator: copies check direction and range", "[quick][emulated]") {
+TEST_CASE("emulator: copies check direction and range", "[quick][cuda]") {
   Array<char> device(64);
   std::vector<char> host(128);
   REQUIRE(cudaMemcpy(device.get(), host.data(), 64, cudaMemcpyDeviceToHost) == cudaErrorInvalidMemcpyDirection);
@@ -60,7 +59,7 @@ TEST_CASE("emulator: copies check direction and range", "[quick][emulated]") {
   cudaGetLastError();
 }
 
-TEST_CASE("emulator: a launch on another device's stream is an error", "[quick][emulated]") {
+TEST_CASE("emulator: a launch on another device's stream is an error", "[quick][cuda]") {
   cudaLaunchConfig_t config{};
   config.gridDim = config.blockDim = 1;
   config.stream = cuda::native(current_stream(Device("cuda:1")));
@@ -71,7 +70,7 @@ TEST_CASE("emulator: a launch on another device's stream is an error", "[quick][
 }
 
 // The producer fills x with 7 on one stream, the consumer doubles it on another: right only if the second waits.
-TEST_CASE("emulator: a missing wait between streams shows under an adversarial order", "[quick][emulated]") {
+TEST_CASE("emulator: a missing wait between streams shows under an adversarial order", "[quick][cuda]") {
   const auto last_value = [](bool wait) {
     const cuda::OwnedStream producer(Device("cuda:0")), consumer(Device("cuda:0"));
     Array<int> x(std::vector<int>(kN, 0));
@@ -94,7 +93,7 @@ TEST_CASE("emulator: a missing wait between streams shows under an adversarial o
   if (order == StreamOrder::Random) REQUIRE(wrong > 0);
 }
 
-TEST_CASE("emulator: events mark a point, and host functions run in order", "[quick][emulated]") {
+TEST_CASE("emulator: events mark a point, and host functions run in order", "[quick][cuda]") {
   const StreamOrderGuard guard(StreamOrder::Lazy);
   const cuda::OwnedStream stream(Device("cuda:0"));
   Array<int> x(std::vector<int>(kN, 0));
@@ -118,7 +117,7 @@ TEST_CASE("emulator: events mark a point, and host functions run in order", "[qu
   REQUIRE(calls.size() == 2);
 }
 
-TEST_CASE("emulator: the host's memory is read when a copy runs, page-locked or not", "[quick][emulated]") {
+TEST_CASE("emulator: the host's memory is read when a copy runs, page-locked or not", "[quick][cuda]") {
   const StreamOrderGuard guard(StreamOrder::Lazy);
   const cuda::OwnedStream stream(Device("cuda:0"));
   void* pinned;
@@ -135,7 +134,7 @@ TEST_CASE("emulator: the host's memory is read when a copy runs, page-locked or 
   CUDA_CHECK(cudaFreeHost(pinned));
 }
 
-TEST_CASE("emulator: the error of a kernel surfaces at the next wait for its device", "[quick][emulated]") {
+TEST_CASE("emulator: the error of a kernel surfaces at the next wait for its device", "[quick][cuda]") {
   const StreamOrderGuard guard(StreamOrder::Lazy);
   const cuda::OwnedStream stream(Device("cuda:0"));
   cuda::launch(trap_kernel, 1, 1, 0, stream.get());
@@ -144,7 +143,7 @@ TEST_CASE("emulator: the error of a kernel surfaces at the next wait for its dev
   synchronize(stream.get());  // reported once
 }
 
-TEST_CASE("emulator: a captured graph does its work again at each launch", "[quick][emulated]") {
+TEST_CASE("emulator: a captured graph does its work again at each launch", "[quick][cuda]") {
   const StreamOrderGuard guard(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   const Device device("cuda:0");
   Array<int> x(std::vector<int>(kN, 1)), y(std::vector<int>(kN, 0));
@@ -166,7 +165,7 @@ TEST_CASE("emulator: a captured graph does its work again at each launch", "[qui
   REQUIRE(y.values() == std::vector<int>(kN, 10));
 }
 
-TEST_CASE("emulator: what a capture forbids is error 900, and the device is usable afterwards", "[quick][emulated]") {
+TEST_CASE("emulator: what a capture forbids is error 900, and the device is usable afterwards", "[quick][cuda]") {
   const Device device("cuda:0");
   Array<int> x(1);
   int host = 0;
@@ -201,7 +200,7 @@ TEST_CASE("emulator: what a capture forbids is error 900, and the device is usab
   REQUIRE(x.values()[0] == 9);
 }
 
-TEST_CASE("emulator: a graph keeps the memory that its body allocated", "[quick][emulated]") {
+TEST_CASE("emulator: a graph keeps the memory that its body allocated", "[quick][cuda]") {
   const Device device("cuda:1");
   CUDA_CHECK(cudaSetDevice(1));
   Array<int> result(kN);
@@ -220,4 +219,3 @@ TEST_CASE("emulator: a graph keeps the memory that its body allocated", "[quick]
   }
   CUDA_CHECK(cudaSetDevice(0));
 }
-#endif

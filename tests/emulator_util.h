@@ -1,13 +1,10 @@
-// What the emulator's tests share: device memory, launches on the first device, the order of streams, and the text of
-// an error.
+// What the emulator's own tests share: device memory, and launches on the first device.
 #pragma once
 
-#include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "cuda_kernels/emulator/config.h"
 #include "cuda_kernels/launch.h"
+#include "tests/cuda_util.h"
 
 namespace ringgrad::test {
 
@@ -38,32 +35,5 @@ template <class... Params, class... Args>
 void run(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Args... args) {
   cuda::launch(kernel, grid, block, shared_bytes, current_stream(Device(DeviceType::CUDA)), args...);
 }
-
-using emulator::StreamOrder;
-
-// When the operations of streams run, as long as this lives.
-class StreamOrderGuard {
- public:
-  explicit StreamOrderGuard(StreamOrder order, uint32_t seed = emulator::config().streams_seed) {
-    emulator::config().streams = order;
-    emulator::config().streams_seed = seed;
-  }
-  ~StreamOrderGuard() { emulator::config() = before_; }
-
- private:
-  const emulator::Config before_ = emulator::config();
-};
-
-// The message of the CudaError that `body` throws; "" when it throws none.
-template <class Body>
-std::string failure(Body body) {
-  try {
-    body();
-  } catch (const CudaError& error) {
-    return error.what();
-  }
-  return "";
-}
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace ringgrad::test

@@ -1,5 +1,4 @@
 // Warp collectives (each concerns the lanes of its mask only), atomics and 16-bit arithmetic under the emulator.
-#ifdef RINGGRAD_CUDA_EMULATED
 #include <cmath>
 #include <numeric>
 
@@ -12,7 +11,7 @@ using namespace ringgrad;
 using namespace ringgrad::test;
 using emulator::Schedule;
 
-TEST_CASE("emulator: shuffles follow their definition", "[quick][emulated]") {
+TEST_CASE("emulator: shuffles follow their definition", "[quick][cuda]") {
   Array<int> out(5 * 64);
   run(shuffles_kernel, 1, 64, 0, out.get());
   const auto values = out.values();
@@ -25,7 +24,7 @@ TEST_CASE("emulator: shuffles follow their definition", "[quick][emulated]") {
   }
 }
 
-TEST_CASE("emulator: disjoint masks of one warp work independently", "[quick][emulated]") {
+TEST_CASE("emulator: disjoint masks of one warp work independently", "[quick][cuda]") {
   emulator::config().schedule = GENERATE(Schedule::Forward, Schedule::Reversed, Schedule::Random);
   Array<int> out(42);
   run(groups_kernel, 1, 32, 0, out.get());
@@ -35,14 +34,14 @@ TEST_CASE("emulator: disjoint masks of one warp work independently", "[quick][em
   for (int lane = 0; lane < 10; ++lane) REQUIRE(values[32 + lane] == 1);
 }
 
-TEST_CASE("emulator: a full mask means the lanes that exist and have not exited", "[quick][emulated]") {
+TEST_CASE("emulator: a full mask means the lanes that exist and have not exited", "[quick][cuda]") {
   Array<double> out(12);
   run(partial_warp_kernel, 1, 12, 0, out.get());
   const auto values = out.values();
   for (int lane = 0; lane < 12; ++lane) REQUIRE(values[lane] == (lane ^ 1) + (lane == 11 ? 0 : 100));
 }
 
-TEST_CASE("emulator: misused warp collectives are errors that name the line", "[quick][emulated]") {
+TEST_CASE("emulator: misused warp collectives are errors that name the line", "[quick][cuda]") {
   const auto message_of = [](void (*kernel)()) {
     const std::string message = failure([&] { run(kernel, 1, 3, 0); });
     REQUIRE(contains(message, "emulator_warp_kernels.cu:"));
@@ -54,7 +53,7 @@ TEST_CASE("emulator: misused warp collectives are errors that name the line", "[
   REQUIRE(contains(message_of(different_kinds_kernel), "called __syncwarp"));
 }
 
-TEST_CASE("emulator: atomics are atomic between blocks", "[quick][emulated]") {
+TEST_CASE("emulator: atomics are atomic between blocks", "[quick][cuda]") {
   Array<int> counters(std::vector<int>(7, 0)), order(std::vector<int>(40 * 96, 0));
   Array<float> sums(std::vector<float>(1, 0));
   run(atomics_kernel, 40, 96, 0, counters.get(), sums.get(), order.get());
@@ -64,7 +63,7 @@ TEST_CASE("emulator: atomics are atomic between blocks", "[quick][emulated]") {
   REQUIRE(std::accumulate(ones.begin(), ones.end(), 0) == 40 * 96);
 }
 
-TEST_CASE("emulator: 16-bit arithmetic rounds after each operation", "[quick][emulated]") {
+TEST_CASE("emulator: 16-bit arithmetic rounds after each operation", "[quick][cuda]") {
   Array<float> y(4);
   const auto compute = [&](auto kernel, float a, float b) {
     Array<float> x(std::vector<float>{a, b});
@@ -80,4 +79,3 @@ TEST_CASE("emulator: 16-bit arithmetic rounds after each operation", "[quick][em
   REQUIRE(compute(sixteen_bit_kernel<__nv_bfloat16>, 60000, 2)[1] == 119808);
   REQUIRE(compute(sixteen_bit_kernel<__half>, 1, 3)[3] == 0x1.554p-2f);
 }
-#endif

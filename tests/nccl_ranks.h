@@ -1,9 +1,9 @@
-// Ranks of an NCCL process group over emulated devices, a thread and a device for each.
+// Ranks of an NCCL process group, a thread and a device for each.
 #pragma once
 
 #include "distributed/nccl_process_group.h"
+#include "tests/cuda_util.h"
 #include "tests/ddp_ranks.h"
-#include "tests/emulator_util.h"
 
 namespace ringgrad::test {
 

@@ -210,7 +210,7 @@ TEST_CASE("operations equal their references, and their gradients those of float
   }
 }
 
-TEST_CASE("operations on cuda equal their references, and their gradients those of float64", "[ops][emulated]") {
+TEST_CASE("operations on cuda equal their references, and their gradients those of float64", "[ops][cuda]") {
   for (const OpSpec& spec : op_specs()) {
     if (!runs_on(spec, DeviceType::CUDA)) continue;
     DYNAMIC_SECTION(spec.name) { check_everything(spec, Device("cuda")); }
@@ -273,7 +273,7 @@ TEST_CASE("backward accepts a gradient whose elements share a place", "[ops][qui
   }
 }
 
-TEST_CASE("the providers of a kernel agree", "[ops][quick]") {
+TEST_CASE("the providers of a kernel agree", "[ops][quick][cuda]") {
   for (const Device& device : {Device("cpu"), Device("cuda")}) {
     for (const OpSpec& spec : op_specs()) {
       if (!runs_on(spec, device.type) || providers_of(spec, device).size() < 2) continue;

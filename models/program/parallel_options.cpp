@@ -70,7 +70,7 @@ void check_ranks(const char* command, int ranks, const std::string& device, cons
   check_backend(backend, device);
   check_device(command, Device(device));
   if (ranks > 1 && !connects_ranks_on(Device(device)))
-    throw UsageError(fmt::format(
+    throw NotImplementedError(fmt::format(
         "{}: ranks on {} need NCCL between processes, which this build lacks; use --device cpu", command, device));
 }
 

@@ -41,8 +41,8 @@ void check_sync_bn(const TrainOptions& options, int64_t images, int64_t batch, i
 void check_backend(const std::string& backend, const std::string& device);
 // Whether this build connects processes that compute there: those with GPUs meet by NCCL.
 bool connects_ranks_on(Device device);
-// Throws, in the command's name, unless so many ranks on --device can meet by --backend: UsageError, or DeviceError
-// where there is no such device.
+// Throws, in the command's name, unless so many ranks on --device can meet by --backend: UsageError, DeviceError
+// where there is no such device, NotImplementedError where this build does not connect them.
 void check_ranks(const char* command, int ranks, const std::string& device, const std::string& backend);
 // How ranks meet: by --backend, and on the GPU that --device names, if it names one.
 InitOptions group_options_for(const std::string& device, const std::string& backend);

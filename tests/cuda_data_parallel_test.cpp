@@ -1,10 +1,9 @@
-// DataParallel on emulated CUDA devices: scatter, replicate, parallel apply, gather and the reduction of gradients,
+// DataParallel on CUDA devices: scatter, replicate, parallel apply, gather and the reduction of gradients,
 // under orders of streams that a wait left out would not survive.
-#ifdef RINGGRAD_CUDA_EMULATED
 #include "distributed/data_parallel.h"
 #include "tests/catch.h"
+#include "tests/cuda_util.h"
 #include "tests/ddp_ranks.h"
-#include "tests/emulator_util.h"
 #include "tests/test_util.h"
 
 using namespace ringgrad;
@@ -43,13 +42,15 @@ std::vector<double> train_on(const std::vector<Device>& devices) {
 
 }  // namespace
 
-TEST_CASE("DataParallel on CUDA devices trains as the CPU does", "[data_parallel][emulated]") {
+TEST_CASE("DataParallel on CUDA devices trains as the CPU does", "[data_parallel][cuda][threads]") {
   const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   const auto alone = train_on({});
-  for (const int n : {1, 2, 3}) CHECK(relative_difference(train_on(cuda_devices(n)), alone) < 1e-5);
+  for (const int n : {1, 2, 3})
+    if (enough_devices(n)) CHECK(relative_difference(train_on(cuda_devices(n)), alone) < 1e-5);
 }
 
-TEST_CASE("an error in a replica names the CUDA device", "[data_parallel][emulated]") {
+TEST_CASE("an error in a replica names the CUDA device", "[data_parallel][cuda][threads]") {
+  if (!enough_devices(2)) return;
   struct Failing : nn::Module {
     nn::Linear fc{6, 3};
     Failing() { register_module("fc", fc); }
@@ -64,4 +65,3 @@ TEST_CASE("an error in a replica names the CUDA device", "[data_parallel][emulat
       net, [] { return std::make_shared<Failing>(); }, cuda_devices(2));
   require_error<Error>("data_parallel: in replica 1 on cuda:1: boom", [&] { model(zeros({4, 6})); });
 }
-#endif

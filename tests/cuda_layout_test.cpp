@@ -1,6 +1,5 @@
-// On emulated CUDA devices: images lie as NHWC from the first convolution to the last pooling, and nothing between them
+// On CUDA devices images lie as NHWC from the first convolution to the last pooling, and nothing between them
 // is reordered, forward or backward. Networks compute with that what they compute on the CPU.
-#ifdef RINGGRAD_CUDA_EMULATED
 #include <functional>
 
 #include "autograd/ops.h"
@@ -79,7 +78,7 @@ void check_block(DType dtype, int64_t in_channels, const Args&... args) {
 
 }  // namespace
 
-TEST_CASE("cuda: images are not reordered inside residual blocks", "[quick][emulated][layout]") {
+TEST_CASE("cuda: images are not reordered inside residual blocks", "[quick][cuda][layout]") {
   const DType dtype = GENERATE(DType::Float32, DType::BFloat16);
   INFO(dtype);
   using models::Shortcut;
@@ -90,27 +89,28 @@ TEST_CASE("cuda: images are not reordered inside residual blocks", "[quick][emul
   check_block<models::Bottleneck>(dtype, 16, 8, 2);
 }
 
-TEST_CASE("cuda: a network reorders no image, and each weight once for each product", "[quick][emulated][layout]") {
+TEST_CASE("cuda: a network reorders no image, and each weight once for each product", "[quick][cuda][layout]") {
   const DType dtype = GENERATE(DType::Float32, DType::BFloat16);
   const models::Shortcut shortcut = GENERATE(models::Shortcut::Padding, models::Shortcut::Projection);
   models::CifarResNet network(8, {.num_classes = 3, .shortcut = shortcut});
   network.to(kGpu);
   network.to(dtype);
   const Tensor images = random({kBatch, 3, 8, 8}, dtype);
+  const ProviderGuard ours(Provider::Native);  // cuDNN takes weights as they are
   const Reorders seen = reorders_of([&] { step(network, images); });
   CHECK(seen.images == 0);
   // Of seven 3×3 convolutions y, dx except of the first, and dw. Weights of 1×1 lie in both orders.
   CHECK(seen.weights == 7 + 6 + 7);
 }
 
-TEST_CASE("cuda: images that are flattened are reordered there alone", "[quick][emulated][layout]") {
+TEST_CASE("cuda: images that are flattened are reordered there alone", "[quick][cuda][layout]") {
   models::ConvNet network({.num_classes = 3, .image_size = 8});
   network.to(kGpu);
   const Tensor images = random({kBatch, 1, 8, 8});
   CHECK(reorders_of([&] { step(network, images); }).images == 2);  // and their gradient
 }
 
-TEST_CASE("cuda: other operations on images keep their layout", "[quick][emulated][layout]") {
+TEST_CASE("cuda: other operations on images keep their layout", "[quick][cuda][layout]") {
   for (const DType dtype : {DType::Float32, DType::BFloat16}) {
     const Tensor x = to_layout(random({kBatch, 8, 6, 6}, dtype), Layout::ChannelsLast);
     const Tensor per_channel = random({8, 1, 1}, dtype), w = random({8, 4, 3, 3}, dtype);
@@ -143,7 +143,7 @@ TEST_CASE("cuda: other operations on images keep their layout", "[quick][emulate
   }
 }
 
-TEST_CASE("cuda: ResNet computes with NHWC images what it computes on the CPU", "[quick][emulated][layout]") {
+TEST_CASE("cuda: ResNet computes with NHWC images what it computes on the CPU", "[quick][cuda][layout]") {
   const models::Shortcut shortcut = GENERATE(models::Shortcut::Padding, models::Shortcut::Projection);
   const auto network = [&](Device device) {
     manual_seed(4);
@@ -159,4 +159,3 @@ TEST_CASE("cuda: ResNet computes with NHWC images what it computes on the CPU", 
   CHECK(difference(step(*network({}), channels_last), expected, {DType::Float32, 10000}) == "");
   CHECK(difference(step(*network(kGpu), to(channels_last, kGpu)), expected, {DType::Float32, 10000}) == "");
 }
-#endif

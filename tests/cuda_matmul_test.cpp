@@ -1,13 +1,10 @@
-// Every step of the CUDA matrix product's ladder, on emulated devices, against the CPU's in double.
-#ifdef RINGGRAD_CUDA_EMULATED
-#include "cuda_kernels/emulator/config.h"
+// Every step of the CUDA matrix product's ladder, against the CPU's in double.
 #include "cuda_kernels/matmul_ladder.h"
-#include "tests/emulator_kernels.h"
+#include "tests/cuda_kernels.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;
 using cuda::MatmulStep;
-using emulator::Schedule;
 
 namespace {
 
@@ -43,8 +40,8 @@ void check_all_layouts(MatmulStep step, int64_t batches, int64_t M, int64_t N, i
 
 }  // namespace
 
-TEST_CASE("cuda: each step of the matrix product, in float32", "[quick][emulated]") {
-  emulator::config().schedule = GENERATE(Schedule::Forward, Schedule::Reversed);
+TEST_CASE("cuda: each step of the matrix product, in float32", "[quick][cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
   for (const auto step : {MatmulStep::Naive, MatmulStep::Coalesced, MatmulStep::SharedTile, MatmulStep::RegisterTile}) {
     check_all_layouts(step, 1, 33, 65, 40, DType::Float32);
     check_all_layouts(step, 3, 5, 7, 9, DType::Float32);
@@ -52,29 +49,27 @@ TEST_CASE("cuda: each step of the matrix product, in float32", "[quick][emulated
   check_all_layouts(MatmulStep::RegisterTile, 1, 130, 140, 17, DType::Float32);
   check_all_layouts(MatmulStep::Vectorised, 1, 132, 136, 20, DType::Float32);  // whole tiles and rests
   check_all_layouts(MatmulStep::Vectorised, 2, 128, 128, 16, DType::Float32);
-  emulator::config().schedule = Schedule::Forward;
 }
 
-TEST_CASE("cuda: the matrix product in float64", "[quick][emulated]") {
+TEST_CASE("cuda: the matrix product in float64", "[quick][cuda]") {
   for (const auto step : {MatmulStep::SharedTile, MatmulStep::RegisterTile})
     check_all_layouts(step, 2, 20, 30, 11, DType::Float64);
 }
 
-TEST_CASE("cuda: the matrix product on tensor cores", "[quick][emulated]") {
-  emulator::config().schedule = GENERATE(Schedule::Forward, Schedule::Reversed);
+TEST_CASE("cuda: the matrix product on tensor cores", "[quick][cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
   for (const DType dtype : {DType::BFloat16, DType::Float16}) {
     check_all_layouts(MatmulStep::TensorCores, 1, 64, 64, 96, dtype);   // whole tiles, copied 16 bytes at a time
     check_all_layouts(MatmulStep::TensorCores, 2, 72, 40, 104, dtype);  // 16 bytes at a time, with rests
     check_all_layouts(MatmulStep::TensorCores, 1, 37, 19, 53, dtype);   // element by element
   }
-  emulator::config().schedule = Schedule::Forward;
 }
 
-TEST_CASE("cuda: large tiles on tensor cores", "[emulated]") {
+TEST_CASE("cuda: large tiles on tensor cores", "[cuda]") {
   check_all_layouts(MatmulStep::TensorCores, 133, 8, 8, 40, DType::BFloat16);  // enough batches for them
 }
 
-TEST_CASE("cuda: kernels::matmul takes any strides, and K = 0", "[quick][emulated]") {
+TEST_CASE("cuda: kernels::matmul takes any strides, and K = 0", "[quick][cuda]") {
   for (const DType dtype : kFloating) {
     const Tensor wide = random_tensor({2, 12, 30}, dtype, 4);
     const Tensor every_third = wide.as_strided({2, 12, 10}, {360, 30, 3}, 1);
@@ -89,4 +84,3 @@ TEST_CASE("cuda: kernels::matmul takes any strides, and K = 0", "[quick][emulate
     require_close(c, rows, 0);
   }
 }
-#endif

@@ -2,15 +2,16 @@
 #pragma once
 
 #include "tests/cpu_kernels.h"
-#include "tests/emulator_util.h"
+#include "tests/cuda_util.h"
 
 namespace ringgrad::test {
 
 // The same view (strides, offset, layout) of a copy of the host tensor's storage.
 inline Tensor to_device(const Tensor& host, Device device = Device(DeviceType::CUDA)) {
   if (!host.defined()) return host;
+  const auto bytes = static_cast<int64_t>(host.storage()->nbytes());
   auto storage = std::make_shared<Storage>(host.storage()->nbytes(), device);
-  CUDA_CHECK(cudaMemcpy(storage->data(), host.storage()->data(), storage->nbytes(), cudaMemcpyHostToDevice));
+  copy_(Tensor(storage, {bytes}, {1}, 0, DType::UInt8), Tensor(host.storage(), {bytes}, {1}, 0, DType::UInt8));
   return Tensor(storage, host.shape(), host.strides(), host.storage_offset(), host.dtype(), host.is_channel_blocked());
 }
 inline Tensor empty_on_device(const Shape& shape, DType dtype) {

@@ -1,6 +1,5 @@
 // Training whose steps are recorded after the first ones, on a data set that lies on the device: the bits of steps that
 // are queued one operation after the other, over epochs and short last batches; and what cannot be recorded is refused.
-#ifdef RINGGRAD_CUDA_EMULATED
 #include "autograd/ops.h"
 #include "core/captured_step.h"
 #include "core/device_backend.h"
@@ -9,7 +8,7 @@
 #include "data/resident_batches.h"
 #include "nn/nn.h"
 #include "tests/catch.h"
-#include "tests/emulator_util.h"
+#include "tests/cuda_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;
@@ -137,7 +136,7 @@ class Run {
 
 }  // namespace
 
-TEST_CASE("captured steps train as the steps themselves do, bit for bit", "[quick][emulated]") {
+TEST_CASE("captured steps train as the steps themselves do, bit for bit", "[quick][cuda]") {
   const StreamOrderGuard guard(GENERATE(StreamOrder::Eager, StreamOrder::Random));
   const AugmentOptions augment{.crop_padding = 2, .flip = true, .cutout = 3, .seed = 4};
   for (const Kind& kind : {Kind{}, Kind{.augment = augment}, Kind{.dtype = DType::Float16, .augment = augment},
@@ -152,7 +151,7 @@ TEST_CASE("captured steps train as the steps themselves do, bit for bit", "[quic
   }
 }
 
-TEST_CASE("a step that asks the device in the middle is refused when it is recorded", "[quick][emulated]") {
+TEST_CASE("a step that asks the device in the middle is refused when it is recorded", "[quick][cuda]") {
   const auto with = [](const std::function<void(const Tensor& loss)>& in_step) {
     return failure([&] { Run({}).train(true, in_step); });
   };
@@ -164,9 +163,8 @@ TEST_CASE("a step that asks the device in the middle is refused when it is recor
   REQUIRE(std::isfinite(Run({}).train(true)[0]));  // the device can be used afterwards
 }
 
-TEST_CASE("what has no graphs says so", "[quick][emulated]") {
+TEST_CASE("what has no graphs says so", "[quick][cuda]") {
   REQUIRE(CapturedStep::possible(kGpu));
   REQUIRE_FALSE(CapturedStep::possible(Device()));
   REQUIRE_THROWS_AS(device_backend(DeviceType::CPU).capture(0, [] {}), NotImplementedError);
 }
-#endif

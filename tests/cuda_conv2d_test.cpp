@@ -1,8 +1,6 @@
-// The CUDA convolutions, each step and each gradient, on emulated devices, against the CPU's in double.
-#ifdef RINGGRAD_CUDA_EMULATED
+// The CUDA convolutions, each step and each gradient, against the CPU's in double.
 #include "cuda_kernels/conv2d_ladder.h"
-#include "cuda_kernels/emulator/config.h"
-#include "tests/emulator_kernels.h"
+#include "tests/cuda_kernels.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;
@@ -61,7 +59,7 @@ const std::vector<Case> kCases{
 
 }  // namespace
 
-TEST_CASE("cuda: convolution and its gradients, direct and implicit gemm", "[quick][emulated]") {
+TEST_CASE("cuda: convolution and its gradients, direct and implicit gemm", "[quick][cuda]") {
   for (const ConvStep step : {ConvStep::Direct, ConvStep::ImplicitGemm})
     for (const Case& c : kCases)
       for (const bool channels_last : {false, true}) {
@@ -71,22 +69,20 @@ TEST_CASE("cuda: convolution and its gradients, direct and implicit gemm", "[qui
       }
 }
 
-TEST_CASE("cuda: the gradient of a weight over many pixels is summed in parts", "[quick][emulated]") {
+TEST_CASE("cuda: the gradient of a weight over many pixels is summed in parts", "[quick][cuda]") {
   check(ConvStep::ImplicitGemm, {{4, 2, 24, 24}, {3, 2, 3, 3}, {.padding = 1}}, DType::Float32, false);
 }
 
-TEST_CASE("cuda: convolution on tensor cores", "[quick][emulated]") {
-  using emulator::Schedule;
-  emulator::config().schedule = GENERATE(Schedule::Forward, Schedule::Reversed);
+TEST_CASE("cuda: convolution on tensor cores", "[quick][cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
   for (const DType dtype : {DType::BFloat16, DType::Float16}) {
     check(ConvStep::TensorCores, {{2, 8, 6, 5}, {16, 8, 3, 3}, {.padding = 1}}, dtype, true);
     check(ConvStep::TensorCores, {{1, 16, 7, 7}, {8, 16, 3, 3}, {.stride = 2, .padding = 1}}, dtype, true);
     check(ConvStep::TensorCores, {{2, 16, 5, 5}, {32, 8, 1, 1}, {.groups = 2}}, dtype, true);
   }
-  emulator::config().schedule = Schedule::Forward;
 }
 
-TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches", "[quick][emulated]") {
+TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches", "[quick][cuda]") {
   const Case c{{2, 8, 5, 5}, {16, 8, 3, 3}, {.padding = 1}};
   for (const DType dtype : {DType::Float32, DType::BFloat16})
     for (const bool channels_last : {false, true}) {
@@ -117,4 +113,3 @@ TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches",
       require_close(out_dw, std::vector<double>(c.w.numel(), 0), 0);
     }
 }
-#endif

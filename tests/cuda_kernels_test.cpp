@@ -1,6 +1,5 @@
 // What the rows of tests/op_specs*.cpp do not reach of the CUDA kernels.
-#ifdef RINGGRAD_CUDA_EMULATED
-#include "tests/emulator_kernels.h"
+#include "tests/cuda_kernels.h"
 
 #include "core/kernel.h"
 
@@ -8,7 +7,7 @@ using namespace ringgrad;
 using namespace ringgrad::test;
 
 // tests/op_test.cpp says the same of the CPU.
-TEST_CASE("cuda: every kernel of the contract has an implementation", "[quick][emulated]") {
+TEST_CASE("cuda: every kernel of the contract has an implementation", "[quick][cuda]") {
   for (const KernelBase* kernel = first_kernel(); kernel; kernel = kernel->next()) {
     INFO(kernel->name());
     CHECK(kernel->has(DeviceType::CUDA, Provider::Native));
@@ -27,7 +26,7 @@ Tensor unaligned(const Tensor& x) {
 
 }  // namespace
 
-TEST_CASE("cuda: unaligned operands, and in place", "[quick][emulated]") {
+TEST_CASE("cuda: unaligned operands, and in place", "[quick][cuda]") {
   for (DType dtype : kFloating) {
     const double tolerance = 2 * epsilon(dtype);
     const Tensor a = random_tensor({7, 37}, dtype, 1), b = random_tensor({7, 37}, dtype, 2);
@@ -49,7 +48,7 @@ TEST_CASE("cuda: unaligned operands, and in place", "[quick][emulated]") {
 }
 
 // More long rows than blocks: each block reduces one after another, in the same shared memory.
-TEST_CASE("cuda: blocks that go over several rows", "[quick][emulated]") {
+TEST_CASE("cuda: blocks that go over several rows", "[quick][cuda]") {
   const int64_t n = 33 * 3 + 11, c = 1100;
   const Tensor x = random_tensor({n, c}, DType::Float32, 20), y = empty_like(x), device_y = empty_like(to_device(x));
   kernels::softmax(y, x);
@@ -64,14 +63,14 @@ TEST_CASE("cuda: blocks that go over several rows", "[quick][emulated]") {
   REQUIRE(values(device_place) == values(place));
 }
 
-TEST_CASE("cuda: copies between host and device, devices, strides and layouts", "[quick][emulated]") {
+TEST_CASE("cuda: copies between host and device, devices, strides and layouts", "[quick][cuda]") {
   const Tensor image = random_tensor({2, 19, 3, 5}, DType::Float32, 13);
   const std::vector<double> expected = values(image);
   const Tensor blocked = empty(image.shape(), {.layout = Layout::ChannelBlocked});
   const Tensor channels_last = empty(image.shape(), {.layout = Layout::ChannelsLast});
   kernels::copy(blocked, image);
   kernels::copy(channels_last, image);
-  const Device other("cuda:1");
+  const Device other = another_device();
   for (const Tensor& source : {image, blocked, channels_last})
     for (const Layout layout : {Layout::Strided, Layout::ChannelBlocked})
       for (const DType dtype : {DType::Float32, DType::Float64}) {
@@ -80,7 +79,7 @@ TEST_CASE("cuda: copies between host and device, devices, strides and layouts", 
         const Tensor second_last = empty(image.shape(), {.device = other, .layout = Layout::ChannelsLast});
         const Tensor back = empty(image.shape(), {.dtype = dtype});
         copy_(first, source);        // host to device
-        copy_(second_last, first);   // device to device, other strides and dtype
+        copy_(second_last, first);   // device to device, where there are two; other strides and dtype
         copy_(second, second_last);  // on one device
         copy_(back, second);         // device to host
         REQUIRE(values(back) == expected);
@@ -94,4 +93,3 @@ TEST_CASE("cuda: copies between host and device, devices, strides and layouts", 
         }
       }
 }
-#endif

@@ -1,5 +1,4 @@
 // Our ring over ncclSend and ncclRecv against ncclAllReduce, plain loops in double, and the ring on the CPU.
-#ifdef RINGGRAD_CUDA_EMULATED
 #include <cmath>
 
 #include "core/random.h"
@@ -79,7 +78,8 @@ void check_against_references(ProcessGroup& ring, ProcessGroup& library, DType d
       const double allowed = op == ReduceOp::Average ? tolerance(dtype) * std::abs(expected) : 0;
       const std::string where = str(name(op), " of ", n, " ", dtype, ", element ", i, ": ", mine);
       must(std::abs(mine - expected) <= allowed, str(where, ", expected ", expected));
-      must(std::abs(mine - theirs[static_cast<size_t>(i)]) <= allowed,
+      // NCCL may divide the terms, which are up to 4, and rounds each of its partial sums.
+      must(std::abs(mine - theirs[static_cast<size_t>(i)]) <= (allowed > 0 ? 4 * ring.size() * tolerance(dtype) : 0),
            str(where, ", ncclAllReduce gives ", theirs[static_cast<size_t>(i)]));
     }
   }
@@ -87,8 +87,9 @@ void check_against_references(ProcessGroup& ring, ProcessGroup& library, DType d
 
 }  // namespace
 
-TEST_CASE("nccl-ring: what ncclAllReduce and plain loops give", "[quick][emulated]") {
+TEST_CASE("nccl-ring: what ncclAllReduce and plain loops give", "[quick][cuda][threads]") {
   const int size = GENERATE(1, 2, 3, 4);
+  if (!enough_devices(size)) return;
   const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   const size_t segment_bytes = GENERATE(size_t{24}, size_t{4} << 20);
   run_nccl(size, {.all_reduce = NcclAllReduce::Ring, .segment_bytes = segment_bytes}, [](ProcessGroup& ring) {
@@ -100,8 +101,9 @@ TEST_CASE("nccl-ring: what ncclAllReduce and plain loops give", "[quick][emulate
   });
 }
 
-TEST_CASE("nccl-ring: every rank has the bits that the ring on the CPU gives", "[quick][emulated]") {
+TEST_CASE("nccl-ring: every rank has the bits that the ring on the CPU gives", "[quick][cuda][threads]") {
   const int size = GENERATE(2, 3, 4);
+  if (!enough_devices(size)) return;
   const DType dtype = GENERATE(DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64);
   const size_t segment_bytes = GENERATE(size_t{100}, size_t{1000});
   std::vector<std::string> results(static_cast<size_t>(size));
@@ -125,7 +127,8 @@ TEST_CASE("nccl-ring: every rank has the bits that the ring on the CPU gives", "
   for (const std::string& result : results) CHECK(result == results[0]);
 }
 
-TEST_CASE("nccl-ring: a dense tensor of any strides, and what cannot be added", "[quick][emulated]") {
+TEST_CASE("nccl-ring: a dense tensor of any strides, and what cannot be added", "[quick][cuda][threads]") {
+  if (!enough_devices(2)) return;
   const auto errors = errors_of_nccl(2, {.all_reduce = NcclAllReduce::Ring}, [](ProcessGroup& group) {
     const Tensor x = on(group, {1, 2, 3, 4, 5, 6}, DType::Float32).as_strided({2, 3}, {1, 2}, 0);
     group.all_reduce(x);
@@ -137,4 +140,3 @@ TEST_CASE("nccl-ring: a dense tensor of any strides, and what cannot be added", 
   });
   for (const std::string& error : errors) CHECK(error.find("all_reduce") == 0);
 }
-#endif

@@ -1,0 +1,73 @@
+// What the tests of CUDA devices share, emulated or real: how many there are, in which order an emulated one works, and
+// the text of an error.
+#pragma once
+
+#include <string>
+
+#include "core/device.h"
+#include "core/error.h"
+#include "tests/catch.h"
+#ifdef RINGGRAD_CUDA_EMULATED
+#include "cuda_kernels/emulator/config.h"
+#endif
+
+namespace ringgrad::test {
+
+// Whether there are so many devices; where there are not, the case says that it is left out, and returns.
+inline bool enough_devices(int wanted) {
+  const int present = device_count(DeviceType::CUDA);
+  if (present < wanted) WARN("left out: CUDA devices wanted: " << wanted << ", present: " << present);
+  return present >= wanted;
+}
+// Not the first device, unless it is the only one.
+inline Device another_device() { return Device(DeviceType::CUDA, device_count(DeviceType::CUDA) > 1 ? 1 : 0); }
+
+#ifdef RINGGRAD_CUDA_EMULATED
+using emulator::Schedule;
+using emulator::StreamOrder;
+
+// As long as these live: when the operations of streams run, and which thread of a block runs first.
+class StreamOrderGuard {
+ public:
+  explicit StreamOrderGuard(StreamOrder order, uint32_t seed = emulator::config().streams_seed) {
+    emulator::config().streams = order;
+    emulator::config().streams_seed = seed;
+  }
+  ~StreamOrderGuard() { emulator::config() = before_; }
+
+ private:
+  const emulator::Config before_ = emulator::config();
+};
+class ScheduleGuard {
+ public:
+  explicit ScheduleGuard(Schedule schedule) { emulator::config().schedule = schedule; }
+  ~ScheduleGuard() { emulator::config() = before_; }
+
+ private:
+  const emulator::Config before_ = emulator::config();
+};
+#else
+// A device has an order of its own: a case that asks for several runs as many times.
+enum class Schedule : uint8_t { Forward, Reversed };
+enum class StreamOrder : uint8_t { Eager, Lazy, Random };
+struct StreamOrderGuard {
+  explicit StreamOrderGuard(StreamOrder) {}
+};
+struct ScheduleGuard {
+  explicit ScheduleGuard(Schedule) {}
+};
+#endif
+
+// The message of the CudaError that `body` throws; "" when it throws none.
+template <class Body>
+std::string failure(Body body) {
+  try {
+    body();
+  } catch (const CudaError& error) {
+    return error.what();
+  }
+  return "";
+}
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace ringgrad::test
