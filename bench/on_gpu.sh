@@ -7,9 +7,9 @@
 # and tests/cuda_test are needed (stripped and compressed about 11 MB each; they hold every kernel), and of the sources
 # bench/ and tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part writes OUT/NAME.log
 # and, when it has passed, OUT/NAME.done; called again with the same OUT, the script goes on with the parts that are not
-# done. RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch, for comparison (python3).
-# At the end gpu_tables.py makes bench/results/gpu_*.json of OUT; it can do so anywhere else, too. RINGGRAD_COMMIT: what was
-# built, where bench/ lies without its history.
+# done. OUT/all.tgz holds the logs. RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch,
+# for comparison (python3). At the end gpu_tables.py makes bench/results/gpu_*.json of OUT; it can do so anywhere else,
+# too. RINGGRAD_COMMIT: what was built, where bench/ lies without its history.
 # Exit status: 3 without a GPU, else the number of parts that failed. Not yet run on a GPU.
 set -u
 # Two ranks on one GPU. NCCL refuses that unless they seem to be on two machines, or since 2.30 when it is told to.
@@ -42,7 +42,8 @@ done
 end=$(($(date +%s) + ${3:-25} * 60))
 failed=0
 
-# part NAME SECONDS COMMAND…: unless done before, or out of time
+# part NAME SECONDS COMMAND…: unless done before, or out of time. KILL reaches all that the command has started, and
+# nobody may go on: a rank that hangs would keep the GPU.
 part() {
   name=$1 limit=$2
   shift 2
@@ -50,7 +51,7 @@ part() {
   left=$((end - $(date +%s)))
   [ "$left" -gt 20 ] || { echo "$name: no time left; call again"; failed=$((failed + 1)); return; }
   [ "$limit" -lt "$left" ] || limit=$left
-  if timeout "$limit" "$@" >"$out/$name.log" 2>&1; then
+  if timeout -s KILL "$limit" "$@" >"$out/$name.log" 2>&1; then
     touch "$out/$name.done"
     echo "$name: passed"
   else
@@ -68,6 +69,10 @@ part program 60 sh -c "'$build/ringgrad' doctor && '$build/ringgrad' doctor | gr
 # The tests of the label gpu, each file in a process of its own: an error of a kernel is the end of the device's context.
 cuda_test() { part "$1" "$2" "$build/tests/cuda_test" -# "[cuda][#$1_test]"; }
 cuda_test op 420
+if [ ! -e op.done ]; then  # which kernel? Errors of launches come late, and are the next operation's
+  part op-blocking 240 env CUDA_LAUNCH_BLOCKING=1 "$build/tests/cuda_test" -# "[cuda][#op_test]" -a
+  part op-memcheck 240 compute-sanitizer --padding 256 "$build/tests/cuda_test" -# "[cuda][#op_test]"
+fi
 for tests in any_device_kernels cuda_kernels cuda_matmul cuda_conv2d cuda_errors cuda_training cuda_capture cuda_layout \
   grad_scaler cuda_data_parallel cuda_nccl cuda_nccl_ring cuda_nccl_training cuda_nccl_faults; do cuda_test "$tests" 60; done
 part captured-is-eager 120 sh -c "
@@ -98,18 +103,19 @@ part ladders 240 env RINGGRAD_CACHE_DIR="$out" "$build/cuda_ladders"
 for dtype in bf16 fp32; do
   work="--device cuda --model resnet18 --batch 512 --dtype $dtype"
   part "resnet18-$dtype" 120 "$build/ringgrad" bench train $work --json
-  part "resnet18-$dtype-pytorch" 300 "${PYTHON:-python3}" "$here/peers/train_pytorch.py" $work --only \
+  part "resnet18-$dtype-pytorch" 450 "${PYTHON:-python3}" "$here/peers/train_pytorch.py" $work --only \
     channels_last_fused compile_channels_last_fused_heap compile_cuda_graphs_channels_last_fused_heap
 done
 if command -v compute-sanitizer >/dev/null 2>&1; then
   for row in 'conv2d 3×3, padding 1' matmul batch_norm 'softmax along -1' 'sum of columns'; do
     for tool in memcheck racecheck; do
-      part "$tool-${row%% *}" 120 compute-sanitizer --tool "$tool" --kernel-regex kns=ringgrad --error-exitcode 1 \
+      part "$tool-${row%% *}" 120 compute-sanitizer --tool "$tool" --kernel-name kns=ringgrad --error-exitcode 1 \
         "$build/tests/cuda_test" -# "[cuda][#op_test]" -c "$row"
     done
   done
 else
   echo "compute-sanitizer is not installed: memcheck and racecheck are left out"
 fi
+tar -czf all.tgz -- *.log *.done
 "${PYTHON:-python3}" "$here/gpu_tables.py" "$out" || echo "no tables yet: bench/gpu_tables.py $out"
 exit "$failed"

@@ -60,7 +60,7 @@ class Devices(unittest.TestCase):
     def test_ranks_on_devices_need_nccl_between_processes(self):
         for words in (("trace",), ("bench", "allreduce")):
             self.assertIn("no cuda device", self.run_program(*words, "--device", "cuda", code=3, devices=0).stderr)
-            self.assertIn("need NCCL between processes", self.run_program(*words, "--device", "cuda", code=2).stderr)
+            self.assertIn("need NCCL between processes", self.run_program(*words, "--device", "cuda", code=3).stderr)
             self.assertIn("does not go with", self.run_program(*words, "--device", "cuda", "--backend", "ring", code=2).stderr)
 
     def test_bench_ddp_measures_data_parallel_on_two_devices(self):
