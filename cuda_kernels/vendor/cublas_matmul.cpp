@@ -11,6 +11,7 @@
 #include "core/kernels.h"
 #include "cuda_kernels/runtime/device_guard.h"
 #include "cuda_kernels/runtime/stream.h"
+#include "cuda_kernels/vendor/by_columns.h"
 #include "cuda_kernels/vendor/thread_handles.h"
 
 namespace ringgrad::cuda {
@@ -57,19 +58,16 @@ Types types_of(DType dtype) {
   }
 }
 
-// A matrix x[·, i, j] as cuBLAS sees it: rows j, columns i (N), or the other way round (T).
+// A batch of matrices as cuBLAS takes it; one that does not lie as it wants is copied.
 struct Operand {
   Tensor x;
   cublasOperation_t op;
   int64_t leading;
 
-  explicit Operand(const Tensor& given) : x(given), op(CUBLAS_OP_N), leading(0) {
-    const auto fits = [](const Tensor& t, int unit, int other) {
-      return t.strides()[unit] == 1 && t.strides()[other] >= std::max<int64_t>(1, t.shape()[unit]);
-    };
-    if (!fits(x, 2, 1) && !fits(x, 1, 2)) x = as_contiguous(x);
-    if (!fits(x, 2, 1) && fits(x, 1, 2)) op = CUBLAS_OP_T;
-    leading = std::max<int64_t>(1, x.strides()[op == CUBLAS_OP_N ? 1 : 2]);
+  explicit Operand(const Tensor& given) : x(by_columns(given) ? given : as_contiguous(given)) {
+    const ByColumns how = *by_columns(x);
+    op = how.is_itself ? CUBLAS_OP_T : CUBLAS_OP_N;
+    leading = how.leading;
   }
 };
 
