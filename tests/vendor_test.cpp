@@ -1,6 +1,7 @@
 // What stands between our kernels and NVIDIA's libraries and needs none of them.
 #include "core/factory.h"
 #include "cuda_kernels/vendor/by_columns.h"
+#include "cuda_kernels/vendor/thread_handles.h"
 #include "tests/catch.h"
 
 using namespace ringgrad;
@@ -22,3 +23,23 @@ TEST_CASE("cublas: a matrix is addressed as it lies, whatever the strides of sin
           CHECK(i * row_stride + j * column_stride == (how->is_itself ? j * how->leading + i : i * how->leading + j));
     }
 }
+
+#ifdef RINGGRAD_CUDA_EMULATED
+TEST_CASE("a library that does not start on a device is left alone there", "[quick][emulated]") {
+  using Handle = int*;
+  static int made = 0, tried = 0;
+  cuda::ThreadHandles<Handle> handles;
+  const auto handle = [&](const char* device) {
+    return handles.of(Device(device), "a library", [&](Handle* created) {
+      *created = &made;  // as some do before they fail
+      return ++tried == 1 ? "its parts differ" : nullptr;
+    });
+  };
+  CHECK(handle("cuda:0") == nullptr);
+  CHECK(handle("cuda:0") == nullptr);
+  CHECK(tried == 1);
+  CHECK(handle("cuda:1") == &made);
+  CHECK(handle("cuda:1") == &made);
+  CHECK(tried == 2);
+}
+#endif

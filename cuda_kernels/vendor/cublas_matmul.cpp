@@ -6,7 +6,6 @@
 #include <cublas_v2.h>
 
 #include "core/check.h"
-#include "core/device_backend.h"
 #include "core/factory.h"
 #include "core/kernels.h"
 #include "cuda_kernels/runtime/device_guard.h"
@@ -22,16 +21,17 @@ void check(cublasStatus_t status, const char* call) {
     throw CudaError(str("matmul: ", call, " failed: ", cublasGetStatusString(status)));
 }
 
-// nullptr while the stream is captured and there is none yet: making one allocates and waits.
+// nullptr where there is none (thread_handles.h).
 cublasHandle_t handle_for(Stream stream) {
   thread_local ThreadHandles<cublasHandle_t> handles;
-  cublasHandle_t& handle = handles.of(stream.device.index);
-  if (!handle) {
-    if (device_backend(DeviceType::CUDA).capturing()) return nullptr;
-    check(cublasCreate(&handle), "cublasCreate");
+  const cublasHandle_t handle = handles.of(stream.device, "cuBLAS", [](cublasHandle_t* created) {
+    cublasStatus_t status = cublasCreate(created);
     // Sums that are split among blocks meet in float32.
-    check(cublasSetMathMode(handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
-  }
+    if (status == CUBLAS_STATUS_SUCCESS)
+      status = cublasSetMathMode(*created, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    return status == CUBLAS_STATUS_SUCCESS ? nullptr : cublasGetStatusString(status);
+  });
+  if (!handle) return nullptr;
   check(cublasSetStream(handle, native(stream)), "cublasSetStream");
   return handle;
 }
