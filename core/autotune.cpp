@@ -38,10 +38,17 @@ double microseconds(Stream stream, int count, const std::function<void()>& run) 
 }
 
 // The least of three alternating samples each, after one that warms up: what disturbs the machine only ever adds.
+// Infinity for a vendor that has no kernel for the call, or fails at it.
 Times measure(Stream stream, const std::function<void()>& native, const std::function<bool()>& vendor) {
   constexpr double kSample = 300;               // microseconds, so that starting and waiting do not count
   const ProviderGuard guard(Provider::Native);  // kernels inside of either are not part of this question
-  if (!vendor()) return {0, kForever};
+  try {
+    if (!vendor()) return {0, kForever};
+    synchronize(stream);
+  } catch (const Error&) {
+    synchronize(stream);  // which throws where it is the device that fails
+    return {0, kForever};
+  }
   native();
   Times least{kForever, kForever};
   const double once = microseconds(stream, 1, native);
@@ -53,6 +60,7 @@ Times measure(Stream stream, const std::function<void()>& native, const std::fun
   return least;
 }
 
+// What the vendor does not do is for this process to remember and not for the file: its library may change.
 class Table {
  public:
   explicit Table(const std::filesystem::path& file) : file_(file) { read(); }
@@ -66,9 +74,11 @@ class Table {
   void add(const std::string& call, Times times) {
     read();  // what other processes have measured meanwhile
     calls_[call] = times;
+    if (times.vendor_us == kForever) return;
     std::ostringstream text;
     text << kHeader << '\n';
-    for (const auto& [name, t] : calls_) text << name << '\t' << t.native_us << '\t' << t.vendor_us << '\n';
+    for (const auto& [name, t] : calls_)
+      if (t.vendor_us < kForever) text << name << '\t' << t.native_us << '\t' << t.vendor_us << '\n';
     const std::string bytes = text.str();
     try {
       std::error_code ignored;
@@ -81,7 +91,7 @@ class Table {
   }
 
  private:
-  static constexpr const char* kHeader = "# ringgrad autotune 2: call, native us, vendor us (inf: no kernel for it)";
+  static constexpr const char* kHeader = "# ringgrad autotune 3: call, native us, vendor us";
 
   // Adds what the file knows and this process does not. A line that does not parse ends it: it will be measured anew.
   void read() {
@@ -90,11 +100,9 @@ class Table {
     if (!std::getline(in, line) || line != kHeader) return;
     while (std::getline(in, line)) {
       std::istringstream fields(line);
-      std::string call, native_us, vendor_us;
-      if (!std::getline(fields, call, '\t') || !(fields >> native_us >> vendor_us)) break;
-      char *native_end = nullptr, *vendor_end = nullptr;  // strtod reads "inf", streams do not
-      const Times times{std::strtod(native_us.c_str(), &native_end), std::strtod(vendor_us.c_str(), &vendor_end)};
-      if (*native_end || *vendor_end) break;
+      std::string call;
+      Times times;
+      if (!std::getline(fields, call, '\t') || !(fields >> times.native_us >> times.vendor_us)) break;
       calls_.emplace(call, times);
     }
   }

@@ -17,17 +17,18 @@ namespace ringgrad {
 
 // Whether vendor() is known to be faster than native() for a call with this signature (core/call_signature.h) on the
 // stream's device. The first time both are run and timed; not while the stream is being captured, where native() is
-// the answer for what nobody has timed. vendor() returns false where its library has no kernel for the call. A file
-// that cannot be written is not an error.
+// the answer for what nobody has timed. vendor() returns false where its library has no kernel for the call; where it
+// throws an Error although the device still works, native() is the answer, too. A file that cannot be written is not an
+// error.
 // REQUIRES: both overwrite the same outputs and read nothing of them, so that they may run several times.
 bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void()>& native,
                       const std::function<bool()>& vendor);
 
 struct TunedCall {
   std::string call;
-  double native_us, vendor_us;  // infinity: no kernel for it
+  double native_us, vendor_us;  // infinity: no kernel for it, or one that fails; not in the file
 };
-std::vector<TunedCall> tuned_calls(Device device);  // in the file's order: by call
+std::vector<TunedCall> tuned_calls(Device device);  // in order of calls
 std::string autotune_file(Device device);
 
 }  // namespace ringgrad

@@ -54,11 +54,15 @@ int device_count(DeviceType type) {
   return backend ? backend->count() : 0;
 }
 
+std::string why_no_device(DeviceType type) {
+  const DeviceBackend* backend = backends[static_cast<int>(type)];
+  return backend ? backend->why_none() : str("this program was built without ", name(type), " support");
+}
+
 void check_device(const char* operation, Device device) {
   const int count = device_count(device.type);
   CHECK_AS(
-      DeviceError, count > 0, operation, ": no ", name(device.type), " device: this program was built without ",
-      name(device.type), " support, or none was found",
+      DeviceError, count > 0, operation, ": no ", name(device.type), " device: ", why_no_device(device.type),
       device.is_cuda()
           ? "; build for GPUs with cmake --preset cuda, or let RINGGRAD_CUDA_DEVICES=1 emulate one on the CPU, slowly, "
             "where the emulator is built in"

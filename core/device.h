@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <string>
 #include <string_view>
 
 namespace ringgrad {
@@ -34,6 +35,10 @@ std::ostream& operator<<(std::ostream& out, Device device);
 
 // How many devices of a type exist now. Thread-safe.
 int device_count(DeviceType type);
+
+// Why there is no device of a type, for people: "CUDA driver version is insufficient for CUDA runtime version".
+// REQUIRES: device_count(type) == 0.
+std::string why_no_device(DeviceType type);
 
 // Throws DeviceError, naming what exists, unless `device` does.
 void check_device(const char* operation, Device device);

@@ -15,7 +15,8 @@ class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
   virtual int count() const = 0;
-  virtual std::string describe(int index) const = 0;  // for people: the model of the card, say
+  virtual std::string why_none() const { return "none was found"; }  // where count() is 0, for people
+  virtual std::string describe(int index) const = 0;                 // for people: the model of the card, say
   // Bytes aligned to at least 64. Returns nullptr when the device has no memory left. Thread-safe.
   virtual void* allocate(int index, size_t bytes) = 0;
   virtual void deallocate(int index, void* data, size_t bytes) = 0;

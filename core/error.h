@@ -1,5 +1,6 @@
 // Errors are values with names: one exception type per kind of mistake, and a message that says
-// `operation: what is wrong, the values, what was expected`. Nothing in the library prints or exits.
+// `operation: what is wrong, the values, what was expected`. Nothing in the library exits, and it prints warnings at
+// most.
 //
 // The macros CHECK and ASSERT live in core/check.h, which no header includes, so that a program
 // using the library keeps its own macros of that name.

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) direct_kernel(GemmShape shape, A a, 
       const auto* right = b.address(column, b.term(k));
       if (left && right) total += widen(*left) * widen(*right);
     }
-    store(group, 0, m, n, total);
+    *store.at(group, 0, m, n) = store.result(group, n, total);
   }
 }
 
@@ -66,7 +66,7 @@ void run_gemm(ConvStep step, Stream stream, const GemmShape& shape, const A& a, 
     simt_gemm<kAAlongK, kBAlongK>(stream, shape, a, b, store);
   } else {
     if constexpr (sizeof(typename A::Value) == 2)
-      tensor_core_gemm<kAAlongK, kBAlongK>(stream, shape, a, b, store, true);
+      tensor_core_gemm<kAAlongK, kBAlongK, true>(stream, shape, a, b, store);
     else
       ASSERT(false);  // supports() said so
   }

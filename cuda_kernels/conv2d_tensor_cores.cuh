@@ -6,13 +6,13 @@
 
 namespace ringgrad::cuda {
 
-#define RINGGRAD_CONV_ON_TENSOR_CORES(storage, T)                                                               \
-  storage template void tensor_core_gemm<true, true>(Stream, const GemmShape&, const SeenPixels<T>&,            \
-                                                     const Filters<T>&, const OutputStore<T>&, bool);           \
-  storage template void tensor_core_gemm<true, false>(Stream, const GemmShape&, const SeeingPixels<T>&,         \
-                                                      const TransposedFilters<T>&, const InputStore<T>&, bool); \
-  storage template void tensor_core_gemm<false, false>(Stream, const GemmShape&, const OutputGradients<T>&,     \
-                                                       const SeenTaps<T>&, const PartialStore<float>&, bool);
+#define RINGGRAD_CONV_ON_TENSOR_CORES(storage, T)                                                                 \
+  storage template void tensor_core_gemm<true, true, true>(Stream, const GemmShape&, const SeenPixels<T>&,        \
+                                                           const Filters<T>&, const OutputStore<T>&);             \
+  storage template void tensor_core_gemm<true, false, true>(Stream, const GemmShape&, const SeeingPixels<T>&,     \
+                                                            const TransposedFilters<T>&, const InputStore<T>&);   \
+  storage template void tensor_core_gemm<false, false, true>(Stream, const GemmShape&, const OutputGradients<T>&, \
+                                                             const SeenTaps<T>&, const PartialStore<float>&);
 
 RINGGRAD_CONV_ON_TENSOR_CORES(extern, __half)
 RINGGRAD_CONV_ON_TENSOR_CORES(extern, __nv_bfloat16)

@@ -15,20 +15,26 @@ bool loads_vectors(const MatrixOperand<T>& x) {
   return other % kChunk == 0 && x.batch_stride % kChunk == 0 && is_vector_aligned<kChunk>(x.data);
 }
 
-template <class T>
+template <class T, bool kVectors>
 void run(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
   using D = Element<T>;
+  using M = MatrixOperand<D>;
+  using C = MatrixStore<D>;
   const GemmShape shape{c.shape()[0], c.shape()[1], c.shape()[2], a.shape()[2]};
-  const auto left = left_operand<T>(a), right = right_operand<T>(b);
-  const MatrixStore<D> store{device_data<T>(c), shape.M, shape.N, optional_data<T>(bias)};
-  const bool vectors = loads_vectors(left) && loads_vectors(right);
-  const auto gemm =
-      left.k_stride == 1    ? right.k_stride == 1
-                                  ? tensor_core_gemm<true, true, MatrixOperand<D>, MatrixOperand<D>, MatrixStore<D>>
-                                  : tensor_core_gemm<true, false, MatrixOperand<D>, MatrixOperand<D>, MatrixStore<D>>
-         : right.k_stride == 1 ? tensor_core_gemm<false, true, MatrixOperand<D>, MatrixOperand<D>, MatrixStore<D>>
-                            : tensor_core_gemm<false, false, MatrixOperand<D>, MatrixOperand<D>, MatrixStore<D>>;
-  gemm(stream, shape, left, right, store, vectors);
+  const M left = left_operand<T>(a), right = right_operand<T>(b);
+  const bool a_along_k = left.k_stride == 1, b_along_k = right.k_stride == 1;
+  const auto gemm = a_along_k   ? b_along_k ? tensor_core_gemm<true, true, kVectors, M, M, C>
+                                            : tensor_core_gemm<true, false, kVectors, M, M, C>
+                      : b_along_k ? tensor_core_gemm<false, true, kVectors, M, M, C>
+                                : tensor_core_gemm<false, false, kVectors, M, M, C>;
+  gemm(stream, shape, left, right, {device_data<T>(c), shape.M, shape.N, optional_data<T>(bias)});
+}
+
+template <class T>
+void run(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  const bool vectors = loads_vectors(left_operand<T>(a)) && loads_vectors(right_operand<T>(b)) &&
+                       is_vector_aligned<2>(device_data<T>(c));
+  (vectors ? run<T, true> : run<T, false>)(stream, c, a, b, bias);
 }
 
 }  // namespace

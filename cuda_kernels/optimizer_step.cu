@@ -51,9 +51,14 @@ __global__ void __launch_bounds__(kThreads)
     adam_kernel(int64_t n, T* param, T* m, T* v, const T* grad, const double* lr, const int64_t* step, Adam<A> o) {
   if (*lr != *lr) return;
   // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into one factor.
-  const double t = static_cast<double>(*step + 1);
-  const A corrected_rate = static_cast<A>(*lr / (1 - std::pow(o.beta1_exact, t)));
-  const A correction = static_cast<A>(1 / std::sqrt(1 - std::pow(o.beta2_exact, t)));
+  // They are powers in float64, as long as many elements' steps: one thread of the block works them out.
+  __shared__ A corrected_rate, correction;
+  if (threadIdx.x == 0) {
+    const double t = static_cast<double>(*step + 1);
+    corrected_rate = static_cast<A>(*lr / (1 - std::pow(o.beta1_exact, t)));
+    correction = static_cast<A>(1 / std::sqrt(1 - std::pow(o.beta2_exact, t)));
+  }
+  __syncthreads();
   const A decay = static_cast<A>(o.decoupled ? 0 : o.weight_decay);
   const A keep = static_cast<A>(o.decoupled ? 1 - *lr * o.weight_decay : 1);
   for (int64_t i = thread_number(); i < n; i += thread_count()) {

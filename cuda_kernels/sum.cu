@@ -3,8 +3,9 @@
 // The dimensions are sorted by x's strides into those that are kept (each combination is an output) and those that are
 // summed (their combinations are the terms). Mapping: a block takes kColumns neighbouring outputs and a segment of the
 // terms; thread (column, lane) sums every kLanes-th term of the segment.
-//   rows     the fastest dimension is summed: 1 output × 256 lanes, so that a warp reads neighbouring terms
-//   columns  the fastest dimension is kept: 32 outputs × 8 lanes, so that a warp reads neighbouring outputs
+//   rows        the fastest dimension is summed: 1 output × 256 lanes, so that a warp reads neighbouring terms
+//   short rows  the same with a warp for each output: 8 outputs × 32 lanes
+//   columns     the fastest dimension is kept: 32 outputs × 8 lanes, so that a warp reads neighbouring outputs
 // A second launch adds the segments. Segments depend on the shape alone, so results do not depend on the device.
 #include "core/check.h"
 #include "core/factory.h"
@@ -41,12 +42,15 @@ struct SumShape {
   int64_t outputs, terms, segments;
 };
 
-template <int kColumns, class Y, class X, class P, class F>
+// kAlongTerms: neighbouring threads take neighbouring terms, else neighbouring outputs.
+template <int kColumns, bool kAlongTerms, class Y, class X, class P, class F>
 __global__ void __launch_bounds__(kThreads) sum_kernel(SumShape shape, StridedIndex<2> outputs, StridedIndex<1> terms,
                                                        Y* y, P* partials, const X* x, F f, double scale) {
   constexpr int kLanes = kThreads / kColumns;
   __shared__ P totals[kThreads];
-  const int column = static_cast<int>(threadIdx.x) % kColumns, lane = static_cast<int>(threadIdx.x) / kColumns;
+  constexpr int kNextLane = kAlongTerms ? 1 : kColumns, kNextColumn = kAlongTerms ? kLanes : 1;  // counted in threads
+  const int column = static_cast<int>(threadIdx.x) / kNextColumn % kColumns;
+  const int lane = static_cast<int>(threadIdx.x) / kNextLane % kLanes;
   const int64_t segment = blockIdx.x % shape.segments;
   const int64_t output = blockIdx.x / shape.segments * kColumns + column;
   const int64_t first = segment * kLanes * kTermsPerLane;
@@ -60,13 +64,14 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(SumShape shape, StridedIn
   totals[threadIdx.x] = total;
   for (int half = kLanes / 2; half > 0; half /= 2) {
     __syncthreads();
-    if (lane < half) totals[threadIdx.x] += totals[threadIdx.x + half * kColumns];
+    if (lane < half) totals[threadIdx.x] += totals[threadIdx.x + half * kNextLane];
   }
   if (lane != 0 || output >= shape.outputs) return;
   if (partials)
-    partials[output * shape.segments + segment] = totals[column];
+    partials[output * shape.segments + segment] = totals[threadIdx.x];
   else
-    y[at.of[0]] = narrow<Y>(scale == 1 ? totals[column] : static_cast<P>(scale * static_cast<double>(totals[column])));
+    y[at.of[0]] =
+        narrow<Y>(scale == 1 ? totals[threadIdx.x] : static_cast<P>(scale * static_cast<double>(totals[threadIdx.x])));
 }
 
 // One block per output adds its segments.
@@ -114,16 +119,18 @@ void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scal
   if (terms.dims == 0) append(terms, 1, {1});
 
   using P = Total<Element<In>>;
-  constexpr int kRow = 1, kColumns = 32;
-  const int columns = fastest_is_summed ? kRow : kColumns;
+  constexpr int kRow = 1, kShortRows = 8, kColumns = 32;
+  const bool is_short = terms.numel <= kThreads / kShortRows * kTermsPerLane;  // one segment
+  const int columns = !fastest_is_summed ? kColumns : is_short ? kShortRows : kRow;
   const int64_t segment = kThreads / columns * kTermsPerLane;
   const SumShape shape{outputs.numel, terms.numel, (terms.numel + segment - 1) / segment};
   Tensor partials;
   if (shape.segments > 1) partials = empty({shape.outputs * shape.segments}, {dtype_of<P>, y.device()});
   const StridedIndex<2> to(outputs);
   const StridedIndex<1> from(terms);
-  const auto kernel = fastest_is_summed ? sum_kernel<kRow, Element<Out>, Element<In>, P, F>
-                                        : sum_kernel<kColumns, Element<Out>, Element<In>, P, F>;
+  const auto kernel = columns == kColumns     ? sum_kernel<kColumns, false, Element<Out>, Element<In>, P, F>
+                      : columns == kShortRows ? sum_kernel<kShortRows, true, Element<Out>, Element<In>, P, F>
+                                              : sum_kernel<kRow, true, Element<Out>, Element<In>, P, F>;
   const int64_t tiles = (shape.outputs + columns - 1) / columns;
   launch(kernel, static_cast<unsigned>(tiles * shape.segments), kThreads, 0, stream, shape, to, from,
          device_data<Out>(y), optional_data<P>(partials), device_data<In>(x), f, scale);

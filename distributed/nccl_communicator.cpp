@@ -52,13 +52,13 @@ void NcclCommunicator::connect() {
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  {
-    std::unique_lock lock(mutex_);
-    const bool unwinding = std::uncaught_exceptions() > exceptions_at_birth_;
-    if (!unwinding) idle_.wait(lock, [this] { return pending_.empty(); });
-    if (!pending_.empty()) give_up({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
-    stop_ = true;
-  }
+  std::unique_lock lock(mutex_);
+  const bool unwinding = std::uncaught_exceptions() > exceptions_at_birth_;
+  if (!unwinding) idle_.wait(lock, [this] { return pending_.empty(); });
+  const bool leaves_others_waiting = !pending_.empty();
+  stop_ = true;
+  lock.unlock();
+  if (leaves_others_waiting) give_up({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
   changed_.notify_all();
   watcher_.join();
   if (comm_) ncclCommDestroy(comm_);
@@ -75,22 +75,25 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, co
   const cuda::DeviceGuard guard(device_);
   std::unique_lock issuing(issue_mutex_);  // all ranks issue in one order
   throw_if_failed();
+  CHECK(!cuda::capturing(), what, ": cannot be captured: a replay has no deadline, and NCCL ends only after the graph");
+  const auto done = std::make_shared<cuda::Event>(device_);
   cuda::wait_for(stream(), current_stream(device_));
   const auto under_way = std::make_shared<UnderWay>(UnderWay{nullptr, Clock::now() + timeout_, what});
-  if (!cuda::capturing()) {
+  {
     std::lock_guard lock(mutex_);
     pending_.push_back(under_way);
-    changed_.notify_all();
   }
-  auto done = std::make_shared<cuda::Event>(device_);
+  changed_.notify_all();
   try {
     body();
     done->record(stream());
   } catch (...) {
     issuing.unlock();
-    std::lock_guard lock(mutex_);
-    std::erase(pending_, under_way);
-    if (failure_) throw_failure(*failure_);         // of which this is the consequence
+    {
+      std::lock_guard lock(mutex_);
+      std::erase(pending_, under_way);
+    }
+    throw_if_failed();                              // of which this is the consequence
     give_up(failure_of(std::current_exception()));  // the other ranks would wait for what has not been queued
     throw;
   }
@@ -121,20 +124,14 @@ void NcclCommunicator::check(int result, const char* call) const {
                       ncclGetErrorString(static_cast<ncclResult_t>(result)), reason()));
 }
 
-void NcclCommunicator::abort(const Failure& failure) {
-  std::lock_guard lock(mutex_);
-  give_up(failure);
-}
-
 std::string NcclCommunicator::reason() const {
   const ncclComm_t comm = comm_;
   const char* text = comm ? ncclGetLastError(comm) : nullptr;
   return text && *text ? str(" (", text, ")") : "";
 }
 
-// How the last call goes. Who asks after its end joins NCCL's thread of it, which only one may do.
-int NcclCommunicator::state_of(ncclComm* comm) {
-  std::lock_guard lock(asking_mutex_);
+// How the last call goes. NCCL allows neither two threads that ask, nor one that asks while another issues.
+int NcclCommunicator::state_of(ncclComm* comm) {  // caller holds issue_mutex_, or is alone
   ncclResult_t state = ncclSuccess;
   check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
   return state;
@@ -155,17 +152,20 @@ void NcclCommunicator::settle(const char* call) {
   }
 }
 
-// The first cause counts. Ends the device's part in the collectives under way, and tells the other ranks.
-void NcclCommunicator::give_up(const Failure& failure) {  // caller holds mutex_
-  if (failure_) return;
-  failure_ = failure;
-  report_failure(failure, false);
-  if (const ncclComm_t comm = comm_.exchange(nullptr)) {
-    // A thread that is issuing may use the communicator: it is given a moment, unless it is stuck.
-    std::unique_lock issuing(issue_mutex_, kMoment);
-    ncclCommAbort(comm);
+// The other ranks hear of it first: NCCL may take long to end, where the device's work does not.
+void NcclCommunicator::give_up(const Failure& failure) {
+  ncclComm_t comm;
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = failure;
+    comm = comm_.exchange(nullptr);
   }
+  report_failure(failure, false);
   host_->abort(failure.text, failure.kind);
+  // A thread that is issuing may use the communicator: it is given a moment, unless it is stuck. The next ones throw.
+  if (issue_mutex_.try_lock_for(kMoment)) issue_mutex_.unlock();
+  ncclCommAbort(comm);
 }
 
 // Where the device itself fails, asking it throws: that ends the group like any other failure.
@@ -173,10 +173,16 @@ void NcclCommunicator::watch() {
   const cuda::DeviceGuard guard(device_);
   std::unique_lock lock(mutex_);
   while (!stop_) {
+    std::optional<Failure> found;
     try {
-      look();
+      if (!failure_) found = look();
     } catch (const std::exception&) {
-      give_up(failure_of(std::current_exception()));
+      found = failure_of(std::current_exception());
+    }
+    if (found) {
+      lock.unlock();
+      give_up(*found);
+      lock.lock();
     }
     if (failure_) pending_.clear();
     if (pending_.empty()) idle_.notify_all();
@@ -187,16 +193,19 @@ void NcclCommunicator::watch() {
   }
 }
 
-void NcclCommunicator::look() {  // caller holds mutex_
+// What has gone wrong, if anything.
+std::optional<Failure> NcclCommunicator::look() {  // caller holds mutex_, and there is no failure yet
   while (!pending_.empty() && pending_.front()->is_done()) pending_.pop_front();
-  const int state = failure_ ? ncclSuccess : state_of(comm_);
+  int state = ncclSuccess;
+  if (std::unique_lock idle(issue_mutex_, std::try_to_lock); idle) state = state_of(comm_);
   if (state != ncclSuccess && state != ncclInProgress)
-    give_up(
-        {FailureKind::OutOfStep, str("nccl: ", ncclGetErrorString(static_cast<ncclResult_t>(state)), reason(),
-                                     " on rank ", rank(), pending_.empty() ? "" : " in " + pending_.front()->what)});
-  if (!failure_ && !pending_.empty() && Clock::now() > pending_.front()->deadline)
-    give_up({FailureKind::TimedOut, str(pending_.front()->what, ": not done after ", timeout_.count(), " ms on rank ",
-                                        rank(), "; another rank is missing or stuck")});
+    return Failure{FailureKind::OutOfStep,
+                   str("nccl: ", ncclGetErrorString(static_cast<ncclResult_t>(state)), reason(), " on rank ", rank(),
+                       pending_.empty() ? "" : " in " + pending_.front()->what)};
+  if (!pending_.empty() && Clock::now() > pending_.front()->deadline)
+    return Failure{FailureKind::TimedOut, str(pending_.front()->what, ": not done after ", timeout_.count(),
+                                              " ms on rank ", rank(), "; another rank is missing or stuck")};
+  return {};
 }
 
 }  // namespace ringgrad

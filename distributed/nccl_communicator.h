@@ -2,8 +2,8 @@
 // thread that looks after both.
 //
 // NCCL's kernels wait forever for a rank that has died. So when something queued is not done in time, or NCCL reports
-// an error, the thread ends the communicator, on which the device's work ends, and gives up `host`, so that the other
-// ranks learn the reason. Every later call throws it.
+// an error, the thread gives up `host`, so that the other ranks learn the reason, and ends the communicator, on which
+// the device's work ends. Every later call throws it.
 #pragma once
 
 #include <atomic>
@@ -44,7 +44,8 @@ class NcclCommunicator {
   Stream stream() const;
 
   // Runs `body`, which queues work on stream(), behind what the caller's stream holds; the event marks its end. All
-  // ranks must queue in the same order. Where it is not done in time, `what` says in the error what it was.
+  // ranks must queue in the same order. Where it is not done in time, `what` says in the error what it was. Throws
+  // Error while a step is captured: a replay would have no deadline.
   std::shared_ptr<cuda::Event> queue(const std::string& what, const std::function<void()>& body);
   // In the body of queue(): the calls of NCCL that `calls` makes go on together, as one operation of stream().
   void together(const std::function<void(ncclComm*)>& calls);
@@ -52,8 +53,8 @@ class NcclCommunicator {
   void check(int result, const char* call) const;
 
   void throw_if_failed();
-  // Gives up for the reason given: the first one counts.
-  void abort(const Failure& failure);
+  // Tells the other ranks, and ends the device's part in what is under way: the first failure counts.
+  void give_up(const Failure& failure);
 
  private:
   struct UnderWay {
@@ -67,17 +68,15 @@ class NcclCommunicator {
   std::string reason() const;
   int state_of(ncclComm* comm);
   void settle(const char* call);
-  void give_up(const Failure& failure);
   void watch();
-  void look();
+  std::optional<Failure> look();
 
   const std::shared_ptr<ProcessGroup> host_;
   const Device device_;
   const std::chrono::milliseconds timeout_;
   const std::unique_ptr<cuda::OwnedStream> stream_;
   const int exceptions_at_birth_ = std::uncaught_exceptions();
-  std::timed_mutex issue_mutex_;  // before mutex_
-  std::mutex asking_mutex_;       // after both
+  std::timed_mutex issue_mutex_;  // of calls of NCCL; before mutex_, under which it is only tried
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_, idle_;

@@ -116,7 +116,7 @@ std::shared_ptr<ProcessGroup> NcclProcessGroup::split(int color, int key) {
   return part ? std::make_shared<NcclProcessGroup>(std::move(part), device(), options_) : nullptr;
 }
 
-void NcclProcessGroup::abort(const std::string& reason, FailureKind kind) { communicator_->abort({kind, reason}); }
+void NcclProcessGroup::abort(const std::string& reason, FailureKind kind) { communicator_->give_up({kind, reason}); }
 
 Work NcclProcessGroup::issue(Collective c) {
   const bool on_device =

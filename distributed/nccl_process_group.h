@@ -2,9 +2,9 @@
 // makes one.
 //
 // A collective is queued on a stream of the group's own, after what the caller's stream holds by then; Work::wait()
-// makes the caller's stream wait for it. The host waits for nothing, so a step with its collectives can be captured in
-// a CUDA graph. Tensors on the CPU travel through `host`, the ranks' group over TCP or shared memory, which also tells
-// the ranks NCCL's name for theirs.
+// makes the caller's stream wait for it; the host waits for nothing. A step with collectives cannot be captured in a
+// CUDA graph: its replays would have no deadline, and NCCL does not end before the graph does. Tensors on the CPU
+// travel through `host`, the ranks' group over TCP or shared memory, which also tells the ranks NCCL's name for theirs.
 //
 // When a collective is not done in time, or NCCL reports an error, the group is given up: the device's work ends, and
 // the collective's Work and every later call throw the reason (nccl_communicator.h).

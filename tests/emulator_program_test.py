@@ -35,7 +35,7 @@ class Devices(unittest.TestCase):
         return self.run_program("train", "--parallel", "none", *words, **options).stderr
 
     def test_a_missing_device_is_named(self):
-        self.assertIn("no cuda device", self.train("--device", "cuda", code=3, devices=0))
+        self.assertIn("no cuda device: no CUDA-capable device is detected", self.train("--device", "cuda", code=3, devices=0))
         self.assertIn("device cuda:2 does not exist", self.train("--device", "cuda:2", code=3))
         self.assertIn("RINGGRAD_CUDA_DEVICES is 'many'", self.train("--device", "cuda", code=3, devices="many"))
 

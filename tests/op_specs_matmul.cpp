@@ -33,6 +33,8 @@ std::vector<OpSpec> matmul_specs() {
        .reference = [](const Arrays& in) { return Arrays{product(in[0], in[1])}; },
        .samples = {{uniform({2, 3}), uniform({3, 4})},
                    {uniform({1, 1}), uniform({1, 1})},
+                   {uniform({1, 5}), uniform({5, 4})},  // one row, and a sum of one: strides that mean nothing
+                   {uniform({4, 1}), uniform({1, 5})},
                    {uniform({17, 33}), uniform({33, 9})},
                    {uniform({100, 129}), uniform({129, 10})},
                    {uniform({3, 2, 4}), uniform({3, 4, 5})},
@@ -94,6 +96,7 @@ std::vector<OpSpec> matmul_specs() {
            },
        .samples = {{uniform({2, 3}), uniform({4, 3}), uniform({4})},
                    {uniform({2, 3}), uniform({4, 3})},
+                   {uniform({1, 3}), uniform({4, 3}), uniform({4})},
                    {uniform({3}), uniform({4, 3}), uniform({4})},
                    {uniform({2, 5, 3}), uniform({4, 3}), uniform({4})},
                    {uniform({2, 2, 2, 3}), uniform({4, 3}), uniform({4})},

@@ -6,8 +6,8 @@
 //   Row  row(batch, i)            what the long index says, worked out once per thread
 //   Term term(k)                  what the summed index says
 //   const T* address(row, term)   of the element; nullptr where it is zero.  REQUIRES: k < K, but i may be anything
-//   kInChunks                     eight neighbours may always be loaded at once
-// A Store takes the results: store(batch, split, m, n, value) for m < M, n < N.
+// A Store says where results go: *at(batch, split, m, n) = result(batch, n, value) for m < M, n < N.
+// tensor_core_gemm.cuh wants neighbours along N to be neighbours there.
 #pragma once
 
 #include "cuda_kernels/common/device_types.cuh"
@@ -49,7 +49,6 @@ struct GemmTile {
 // A matrix [B, long, K] in memory, with any strides.
 template <class T>
 struct MatrixOperand {
-  static constexpr bool kInChunks = false;
   using Value = T;
   using Row = const T*;
   using Term = int64_t;
@@ -79,8 +78,11 @@ struct MatrixStore {
   int64_t M, N;
   const T* bias;
 
-  __device__ __forceinline__ void operator()(int64_t batch, int, int64_t m, int64_t n, Compute<T> value) const {
-    c[(batch * M + m) * N + n] = narrow<T>(bias ? value + widen(bias[n]) : value);
+  __device__ __forceinline__ T* at(int64_t batch, int, int64_t m, int64_t n) const {
+    return c + (batch * M + m) * N + n;
+  }
+  __device__ __forceinline__ T result(int64_t, int64_t n, Compute<T> value) const {
+    return narrow<T>(bias ? value + widen(bias[n]) : value);
   }
 };
 

@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(kSimtThreads) simt_gemm_kernel(GemmShape shape
 #pragma unroll
     for (int j = 0; j < kSimtSide; ++j) {
       const int64_t m = tile.m0 + ty + i * kAcross, n = tile.n0 + tx + j * kAcross;
-      if (m < shape.M && n < shape.N) store(tile.batch, tile.split, m, n, total[i][j]);
+      if (m < shape.M && n < shape.N)
+        *store.at(tile.batch, tile.split, m, n) = store.result(tile.batch, n, total[i][j]);
     }
 }
 

@@ -36,7 +36,7 @@ struct TensorCoreTile {
 };
 
 // One operand's slices in shared memory, kLong × 32 elements each, and the part of them that this thread brings there.
-template <class Operand, int kLong, bool kAlongK, int kThreads>
+template <class Operand, int kLong, bool kAlongK, bool kVectors, int kThreads>
 struct SliceLoader {
   using T = typename Operand::Value;
   static constexpr int kPitch = (kAlongK ? kSlice : kLong) + kChunk;
@@ -46,7 +46,6 @@ struct SliceLoader {
 
   Operand operand;
   int64_t first, K;
-  bool vectors;
   typename Operand::Row rows[kChunks];
 
   static __device__ __forceinline__ int at(int i, int k) { return kAlongK ? i * kPitch + k : k * kPitch + i; }
@@ -60,8 +59,8 @@ struct SliceLoader {
     return kAlongK ? chunk % (kSlice / kChunk) * kChunk : chunk / (kLong / kChunk);
   }
 
-  __device__ __forceinline__ SliceLoader(const Operand& operand, int64_t batch, int64_t first, int64_t K, bool vectors)
-      : operand(operand), first(first), K(K), vectors(vectors) {
+  __device__ __forceinline__ SliceLoader(const Operand& operand, int64_t batch, int64_t first, int64_t K)
+      : operand(operand), first(first), K(K) {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) rows[c] = operand.row(batch, first + chunk_long(c));
   }
@@ -74,11 +73,11 @@ struct SliceLoader {
       T* to = shared + at(chunk_long(c), chunk_k(c));
       const T* from = k < K ? operand.address(rows[c], operand.term(k)) : nullptr;
       const int64_t left = kAlongK ? K - k : operand.size - i;
-      if (Operand::kInChunks || vectors) {
+      if constexpr (kVectors) {
         // A chunk that is all zeros still needs an address that may be formed; nothing is read from it.
         const int64_t inside = from ? min(left, int64_t{kChunk}) : 0;
         copy_16_async(to, from ? from : operand.data, static_cast<int>(inside * sizeof(T)));
-      } else if constexpr (!Operand::kInChunks) {
+      } else {
         for (int j = 0; j < kChunk; ++j) {
           if (j > 0 && j < left)
             from = kAlongK ? operand.address(rows[c], operand.term(k + j))
@@ -91,12 +90,13 @@ struct SliceLoader {
   }
 };
 
-template <class Tile, class A, class B, class Store, bool kAAlongK, bool kBAlongK>
-__global__ void __launch_bounds__(Tile::kThreads)
-    tensor_core_gemm_kernel(GemmShape shape, A a, B b, Store store, bool vectors) {
+// Two blocks share a multiprocessor: one multiplies while the other waits for its first slices or writes its results.
+template <class Tile, class A, class B, class Store, bool kAAlongK, bool kBAlongK, bool kVectors>
+__global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
+    tensor_core_gemm_kernel(GemmShape shape, A a, B b, Store store) {
   using T = typename A::Value;
-  using ALoader = SliceLoader<A, Tile::kRows, kAAlongK, Tile::kThreads>;
-  using BLoader = SliceLoader<B, Tile::kColumns, kBAlongK, Tile::kThreads>;
+  using ALoader = SliceLoader<A, Tile::kRows, kAAlongK, kVectors, Tile::kThreads>;
+  using BLoader = SliceLoader<B, Tile::kColumns, kBAlongK, kVectors, Tile::kThreads>;
   constexpr int kStage = ALoader::kElements + BLoader::kElements;
   constexpr int kFragmentsDown = Tile::kWarpRows / kFragmentM, kFragmentsAcross = Tile::kWarpColumns / kFragmentN;
   DYNAMIC_SHARED(T, stages);
@@ -105,8 +105,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const int warp_row = warp / Tile::kWarpsAcross * Tile::kWarpRows;
   const int warp_column = warp % Tile::kWarpsAcross * Tile::kWarpColumns;
-  const ALoader a_loader(a, tile.batch, tile.m0, shape.K, vectors);
-  const BLoader b_loader(b, tile.batch, tile.n0, shape.K, vectors);
+  const ALoader a_loader(a, tile.batch, tile.m0, shape.K);
+  const BLoader b_loader(b, tile.batch, tile.n0, shape.K);
 
   const auto stage_of = [&](int slice) { return stages + (slice - tile.first_slice) % Tile::kStages * kStage; };
   const auto load_slice = [&](int slice) {
@@ -155,41 +155,59 @@ __global__ void __launch_bounds__(Tile::kThreads)
     }
   }
 
+  // A thread has pairs of neighbours in a row, which lie in an aligned word where rows have an even number of them.
+  using Result = std::remove_pointer_t<decltype(store.at(0, 0, 0, 0))>;
+  const bool in_pairs = kVectors && shape.N % 2 == 0;
 #pragma unroll
   for (int i = 0; i < kFragmentsDown; ++i)
 #pragma unroll
-    for (int j = 0; j < kFragmentsAcross; ++j)
+    for (int half = 0; half < 2; ++half) {
+      const int64_t m = tile.m0 + warp_row + i * kFragmentM + lane / 4 + half * 8;
+      if (m >= shape.M) continue;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int64_t m = tile.m0 + warp_row + i * kFragmentM + lane / 4 + e / 2 * 8;
-        const int64_t n = tile.n0 + warp_column + j * kFragmentN + lane % 4 * 2 + e % 2;
-        if (m < shape.M && n < shape.N) store(tile.batch, tile.split, m, n, total[i][j][e]);
+      for (int j = 0; j < kFragmentsAcross; ++j) {
+        const int64_t n = tile.n0 + warp_column + j * kFragmentN + lane % 4 * 2;
+        if (n >= shape.N) continue;
+        Result* const to = store.at(tile.batch, tile.split, m, n);
+        const Result first = store.result(tile.batch, n, total[i][j][half * 2]);
+        if (n + 1 == shape.N) {
+          *to = first;
+          continue;
+        }
+        const Result second = store.result(tile.batch, n + 1, total[i][j][half * 2 + 1]);
+        if (in_pairs) {
+          store_vector<2>(to, 0, {first, second});
+        } else {
+          to[0] = first;
+          to[1] = second;
+        }
       }
+    }
 }
 
 // ---- launchers ----------------------------------------------------------------------------------------------------
 
-template <class Tile, bool kAAlongK, bool kBAlongK, class A, class B, class Store>
-void launch_tensor_core_gemm(Stream stream, const GemmShape& shape, const A& a, const B& b, const Store& store,
-                             bool vectors) {
-  constexpr size_t kStage = SliceLoader<A, Tile::kRows, kAAlongK, Tile::kThreads>::kElements +
-                            SliceLoader<B, Tile::kColumns, kBAlongK, Tile::kThreads>::kElements;
-  launch(tensor_core_gemm_kernel<Tile, A, B, Store, kAAlongK, kBAlongK>,
+template <class Tile, bool kAAlongK, bool kBAlongK, bool kVectors, class A, class B, class Store>
+void launch_tensor_core_gemm(Stream stream, const GemmShape& shape, const A& a, const B& b, const Store& store) {
+  constexpr size_t kStage = SliceLoader<A, Tile::kRows, kAAlongK, kVectors, Tile::kThreads>::kElements +
+                            SliceLoader<B, Tile::kColumns, kBAlongK, kVectors, Tile::kThreads>::kElements;
+  launch(tensor_core_gemm_kernel<Tile, A, B, Store, kAAlongK, kBAlongK, kVectors>,
          gemm_blocks(shape, Tile::kRows, Tile::kColumns), Tile::kThreads,
-         Tile::kStages * kStage * sizeof(typename A::Value), stream, shape, a, b, store, vectors);
+         Tile::kStages * kStage * sizeof(typename A::Value), stream, shape, a, b, store);
 }
 
-// kAAlongK: neighbours along K are neighbours in memory; else neighbours along the long dimension are. `vectors`: eight
-// of them, counted from multiples of eight, may be loaded at once.
-template <bool kAAlongK, bool kBAlongK, class A, class B, class Store>
-void tensor_core_gemm(Stream stream, const GemmShape& shape, const A& a, const B& b, const Store& store, bool vectors) {
+// kAAlongK: neighbours along K are neighbours in memory; else neighbours along the long dimension are. kVectors: eight
+// of them, counted from multiples of eight, may be loaded at once, and results begin at an even address.
+template <bool kAAlongK, bool kBAlongK, bool kVectors, class A, class B, class Store>
+void tensor_core_gemm(Stream stream, const GemmShape& shape, const A& a, const B& b, const Store& store) {
   using Large = TensorCoreTile<128, 128, 2, 4, 3>;
   using Small = TensorCoreTile<64, 64, 2, 2, 3>;
-  // Small tiles where large ones would leave multiprocessors idle (an H100 and an H200 have 132 of them).
-  if (gemm_blocks(shape, Large::kRows, Large::kColumns) >= 132)
-    launch_tensor_core_gemm<Large, kAAlongK, kBAlongK>(stream, shape, a, b, store, vectors);
-  else
-    launch_tensor_core_gemm<Small, kAAlongK, kBAlongK>(stream, shape, a, b, store, vectors);
+  // Small tiles where half of a large one would hang over the edge, or where large ones would leave multiprocessors
+  // idle (an H100 and an H200 have 132 of them). Element by element, the loads are what takes time.
+  if constexpr (kVectors)
+    if (shape.M > Small::kRows && shape.N > Small::kColumns && gemm_blocks(shape, Large::kRows, Large::kColumns) >= 132)
+      return launch_tensor_core_gemm<Large, kAAlongK, kBAlongK, kVectors>(stream, shape, a, b, store);
+  launch_tensor_core_gemm<Small, kAAlongK, kBAlongK, kVectors>(stream, shape, a, b, store);
 }
 
 }  // namespace ringgrad::cuda

@@ -1,5 +1,5 @@
 // Emulated NCCL: a collective is a stream operation in which the ranks' threads meet; the last to arrive does the work
-// for all of them, in the order of ranks, so all get the same bits.
+// for all of them, in the order of ranks, so all get the same bits. Where they disagree, nobody waits any longer.
 #include <nccl.h>
 #include <unistd.h>
 
@@ -196,7 +196,7 @@ void meet(const Comm& comm, const Call& call) {
     meeting.done = true;
   }
   clique.changed.notify_all();
-  clique.changed.wait(lock, [&] { return meeting.done || comm->aborted; });
+  clique.changed.wait(lock, [&] { return meeting.done || comm->aborted || !clique.error.empty(); });
   if (meeting.done && ++meeting.left == clique.size) clique.meetings.erase(number);
 }
 
@@ -366,12 +366,14 @@ ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer
     std::unique_lock lock(clique.mutex);
     auto& inbox = clique.messages[{peer, comm->rank}];
     if (emulator::must_not_wait() && inbox.empty()) throw emulator::NotReady();
-    clique.changed.wait(lock, [&] { return !inbox.empty() || comm->aborted; });
-    if (comm->aborted) return;
+    clique.changed.wait(lock, [&] { return !inbox.empty() || comm->aborted || !clique.error.empty(); });
+    if (inbox.empty() || comm->aborted) return;
     const std::string message = std::move(inbox.front());
     inbox.pop_front();
-    if (message.size() != count * bytes_of(type) && clique.error.empty())
+    if (message.size() != count * bytes_of(type) && clique.error.empty()) {
       clique.error = str("ncclRecv of ", count * bytes_of(type), " bytes, rank ", peer, " sends ", message.size());
+      clique.changed.notify_all();
+    }
     std::memcpy(receive, message.data(), std::min(message.size(), count * bytes_of(type)));
   });
 }

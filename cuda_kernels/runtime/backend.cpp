@@ -38,15 +38,8 @@ class RelaxedCapture {
 
 class CudaBackend : public DeviceBackend {
  public:
-  int count() const override {
-    static const int devices = [] {
-      int found = 0;  // without a driver or a device: an error, which means none
-      if (cudaGetDeviceCount(&found) != cudaSuccess) found = 0;
-      cudaGetLastError();
-      return found;
-    }();
-    return devices;
-  }
+  int count() const override { return found().devices; }
+  std::string why_none() const override { return cudaGetErrorString(found().error); }
 
   std::string describe(int index) const override {
     cudaDeviceProp properties;
@@ -118,6 +111,23 @@ class CudaBackend : public DeviceBackend {
   }
 
  private:
+  // Asked once. Without a driver or a device that is an error, and so it is where the driver is too old or the card out
+  // of order: count() says 0 then.
+  struct Found {
+    int devices = 0;
+    cudaError_t error = cudaSuccess;
+  };
+  static const Found& found() {
+    static const Found all = [] {
+      Found found;
+      found.error = cudaGetDeviceCount(&found.devices);
+      if (found.error != cudaSuccess) found.devices = 0;
+      cudaGetLastError();
+      return found;
+    }();
+    return all;
+  }
+
   DeviceRecord& record(int index) {
     std::call_once(once_, [this] { records_ = std::make_unique<DeviceRecord[]>(static_cast<size_t>(count())); });
     return records_[static_cast<size_t>(index)];

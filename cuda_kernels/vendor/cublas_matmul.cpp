@@ -6,11 +6,11 @@
 #include <cublas_v2.h>
 
 #include "core/check.h"
-#include "core/device_backend.h"
 #include "core/factory.h"
 #include "core/kernels.h"
 #include "cuda_kernels/runtime/device_guard.h"
 #include "cuda_kernels/runtime/stream.h"
+#include "cuda_kernels/vendor/by_columns.h"
 #include "cuda_kernels/vendor/thread_handles.h"
 
 namespace ringgrad::cuda {
@@ -21,16 +21,17 @@ void check(cublasStatus_t status, const char* call) {
     throw CudaError(str("matmul: ", call, " failed: ", cublasGetStatusString(status)));
 }
 
-// nullptr while the stream is captured and there is none yet: making one allocates and waits.
+// nullptr where there is none (thread_handles.h).
 cublasHandle_t handle_for(Stream stream) {
   thread_local ThreadHandles<cublasHandle_t> handles;
-  cublasHandle_t& handle = handles.of(stream.device.index);
-  if (!handle) {
-    if (device_backend(DeviceType::CUDA).capturing()) return nullptr;
-    check(cublasCreate(&handle), "cublasCreate");
+  const cublasHandle_t handle = handles.of(stream.device, "cuBLAS", [](cublasHandle_t* created) {
+    cublasStatus_t status = cublasCreate(created);
     // Sums that are split among blocks meet in float32.
-    check(cublasSetMathMode(handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
-  }
+    if (status == CUBLAS_STATUS_SUCCESS)
+      status = cublasSetMathMode(*created, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    return status == CUBLAS_STATUS_SUCCESS ? nullptr : cublasGetStatusString(status);
+  });
+  if (!handle) return nullptr;
   check(cublasSetStream(handle, native(stream)), "cublasSetStream");
   return handle;
 }
@@ -57,19 +58,16 @@ Types types_of(DType dtype) {
   }
 }
 
-// A matrix x[·, i, j] as cuBLAS sees it: rows j, columns i (N), or the other way round (T).
+// A batch of matrices as cuBLAS takes it; one that does not lie as it wants is copied.
 struct Operand {
   Tensor x;
   cublasOperation_t op;
   int64_t leading;
 
-  explicit Operand(const Tensor& given) : x(given), op(CUBLAS_OP_N), leading(0) {
-    const auto fits = [](const Tensor& t, int unit, int other) {
-      return t.strides()[unit] == 1 && t.strides()[other] >= std::max<int64_t>(1, t.shape()[unit]);
-    };
-    if (!fits(x, 2, 1) && !fits(x, 1, 2)) x = as_contiguous(x);
-    if (!fits(x, 2, 1) && fits(x, 1, 2)) op = CUBLAS_OP_T;
-    leading = std::max<int64_t>(1, x.strides()[op == CUBLAS_OP_N ? 1 : 2]);
+  explicit Operand(const Tensor& given) : x(by_columns(given) ? given : as_contiguous(given)) {
+    const ByColumns how = *by_columns(x);
+    op = how.is_itself ? CUBLAS_OP_T : CUBLAS_OP_N;
+    leading = how.leading;
   }
 };
 

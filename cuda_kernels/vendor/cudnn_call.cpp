@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/device_backend.h"
 #include "core/error.h"
 #include "core/factory.h"
 #include "core/kernel.h"
@@ -26,11 +25,11 @@ bool done(cudnnStatus_t status, const char* operation, const char* call) {
 
 cudnnHandle_t cudnn_handle(const char* operation, Stream stream) {
   thread_local ThreadHandles<cudnnHandle_t> handles;
-  cudnnHandle_t& handle = handles.of(stream.device.index);
-  if (!handle) {
-    if (device_backend(DeviceType::CUDA).capturing()) return nullptr;
-    done(cudnnCreate(&handle), operation, "cudnnCreate");
-  }
+  const cudnnHandle_t handle = handles.of(stream.device, "cuDNN", [](cudnnHandle_t* created) {
+    const cudnnStatus_t status = cudnnCreate(created);
+    return status == CUDNN_STATUS_SUCCESS ? nullptr : cudnnGetErrorString(status);
+  });
+  if (!handle) return nullptr;
   done(cudnnSetStream(handle, native(stream)), operation, "cudnnSetStream");
   return handle;
 }

@@ -13,8 +13,7 @@ namespace ringgrad::cuda {
 // CudaError naming the operation, the call and the status on anything else.
 bool done(cudnnStatus_t status, const char* operation, const char* call);
 
-// The handle of this thread and device, set to the stream; nullptr while the stream is captured and there is none yet:
-// making one allocates and waits. Throws CudaError.
+// The handle of this thread and device, set to the stream; nullptr where there is none (thread_handles.h).
 cudnnHandle_t cudnn_handle(const char* operation, Stream stream);
 
 // A descriptor for as long as it is needed. Making one takes host memory only.

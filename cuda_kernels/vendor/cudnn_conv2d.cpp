@@ -26,6 +26,7 @@ struct Call {
   const char* operation;
   cudnnHandle_t handle;
   cudnnTensorFormat_t format;
+  DType dtype;
   ImageDescriptor x, y;
   FilterDescriptor w;
   ConvolutionDescriptor convolution;
@@ -35,20 +36,20 @@ struct Call {
       : operation(operation),
         handle(handle),
         format(format),
+        dtype(x_.dtype()),
         x(x_.shape(), x_.dtype(), format),
         y(y_.shape(), y_.dtype(), format) {
     const auto size = [](int64_t value) { return static_cast<int>(value); };
-    const cudnnDataType_t sums = x_.dtype() == DType::Float64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
-    done(cudnnSetFilter4dDescriptor(w, cudnn_type(x_.dtype()), format, size(filters[0]), size(filters[1]),
-                                    size(filters[2]), size(filters[3])),
+    const cudnnDataType_t sums = dtype == DType::Float64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
+    done(cudnnSetFilter4dDescriptor(w, cudnn_type(dtype), format, size(filters[0]), size(filters[1]), size(filters[2]),
+                                    size(filters[3])),
          operation, "cudnnSetFilter4dDescriptor");
     done(cudnnSetConvolution2dDescriptor(convolution, size(o.padding.h), size(o.padding.w), size(o.stride.h),
                                          size(o.stride.w), size(o.dilation.h), size(o.dilation.w),
                                          CUDNN_CROSS_CORRELATION, sums),
          operation, "cudnnSetConvolution2dDescriptor");
     done(cudnnSetConvolutionGroupCount(convolution, size(o.groups)), operation, "cudnnSetConvolutionGroupCount");
-    // 16 bits on tensor cores; float32 means float32, without TF32.
-    const bool wide = x_.dtype() == DType::Float32 || x_.dtype() == DType::Float64;
+    const bool wide = dtype == DType::Float32 || dtype == DType::Float64;
     set_math(wide ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH);
   }
   void set_math(cudnnMathType_t math) const {
@@ -100,8 +101,8 @@ std::optional<Plan<Pass>> choose(const Call& c) {
   if (!done(Pass::candidates(c, &count, found), c.operation, "cudnnGetConvolution…Algorithm_v7")) return {};
   for (int i = 0; i < count; ++i) {
     if (found[i].status != CUDNN_STATUS_SUCCESS || found[i].determinism != CUDNN_DETERMINISTIC) continue;
-    const bool rounds = found[i].mathType == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION;
-    if (rounds) continue;  // float32 by way of 16 bits
+    // float32 means float32: any other kind of arithmetic may take it by way of TF32, or of 16 bits.
+    if (c.dtype == DType::Float32 && found[i].mathType != CUDNN_FMA_MATH) continue;
     c.set_math(found[i].mathType);
     size_t bytes = 0;
     if (!done(Pass::workspace(c, found[i], &bytes), c.operation, "cudnnGetConvolution…WorkspaceSize")) continue;

@@ -3,8 +3,12 @@
 #pragma once
 
 #include <array>
+#include <iostream>
 #include <mutex>
 #include <vector>
+
+#include "core/device_backend.h"
+#include "core/error.h"
 
 namespace ringgrad::cuda {
 
@@ -23,20 +27,33 @@ class ThreadHandles {
       if (own_[i]) idle(i).push_back(own_[i]);
   }
 
-  // nullptr where there is none yet, for the caller to fill.
-  Handle& of(int device) {
-    const auto i = static_cast<size_t>(device);
-    if (!own_[i]) {
-      std::lock_guard lock(mutex());
-      if (!idle(i).empty()) {
-        own_[i] = idle(i).back();
-        idle(i).pop_back();
-      }
+  // This thread's handle, made by create(&handle), which returns nullptr or what went wrong. nullptr while the stream
+  // is captured and there is none yet, because making one allocates and waits; and on a device on which one could not
+  // be made. A library that is incomplete, or not of the driver's version, is reported once, and our kernels go on
+  // alone.
+  template <class Create>
+  Handle of(Device device, const char* library, Create create) {
+    const auto i = static_cast<size_t>(device.index);
+    if (own_[i]) return own_[i];
+    std::lock_guard lock(mutex());
+    if (!idle(i).empty()) {
+      own_[i] = idle(i).back();
+      idle(i).pop_back();
+    } else if (failed(i) || device_backend(device.type).capturing()) {
+      return nullptr;
+    } else if (const char* error = create(&own_[i])) {
+      own_[i] = nullptr;
+      failed(i) = true;
+      std::cerr << str(library, " does not start on ", device, ": ", error, "; native kernels take its place\n");
     }
     return own_[i];
   }
 
  private:
+  static bool& failed(size_t device) {  // under the mutex, as the next
+    static auto* const all = new std::array<bool, kDevices>{};
+    return (*all)[device];
+  }
   static std::mutex& mutex() {
     static auto* const one = new std::mutex;
     return *one;

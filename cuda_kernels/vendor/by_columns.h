@@ -1,0 +1,32 @@
+// How a batch of matrices lies in memory, for a library that thinks in columns (cuBLAS).
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "core/tensor.h"
+
+namespace ringgrad::cuda {
+
+// x [·, rows, columns] is by rows what its transpose is by columns. Element (i, j) lies at i · leading + j, or, where
+// x is itself by columns, at j · leading + i.
+struct ByColumns {
+  bool is_itself;
+  int64_t leading;  // at least the length of what is contiguous, as cuBLAS requires
+};
+
+// nullopt where neither rows nor columns are contiguous, or where they repeat. Strides of dimensions of size 1 mean
+// nothing: a view that was made for a product has 0 there.
+inline std::optional<ByColumns> by_columns(const Tensor& x) {
+  const auto leading = [&](int unit, int other) -> std::optional<int64_t> {
+    const int64_t length = std::max<int64_t>(1, x.size(unit));
+    if (x.size(unit) != 1 && x.strides()[unit] != 1) return {};
+    if (x.size(other) == 1) return length;
+    return x.strides()[other] >= length ? std::optional(x.strides()[other]) : std::nullopt;
+  };
+  if (const auto rows = leading(2, 1)) return ByColumns{false, *rows};
+  if (const auto columns = leading(1, 2)) return ByColumns{true, *columns};
+  return {};
+}
+
+}  // namespace ringgrad::cuda
