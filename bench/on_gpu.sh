@@ -71,7 +71,7 @@ cuda_test() { part "$1" "$2" "$build/tests/cuda_test" -# "[cuda][#$1_test]"; }
 cuda_test op 420
 if [ ! -e op.done ]; then  # which kernel? Errors of launches come late, and are the next operation's
   part op-blocking 240 env CUDA_LAUNCH_BLOCKING=1 "$build/tests/cuda_test" -# "[cuda][#op_test]" -a
-  part op-memcheck 240 compute-sanitizer --padding 256 "$build/tests/cuda_test" -# "[cuda][#op_test]"
+  part op-memcheck 240 compute-sanitizer --padding 256 "$build/tests/cuda_test" "operations on cuda*"
 fi
 for tests in any_device_kernels cuda_kernels cuda_matmul cuda_conv2d cuda_errors cuda_training cuda_capture cuda_layout \
   grad_scaler cuda_data_parallel cuda_nccl cuda_nccl_ring cuda_nccl_training cuda_nccl_faults; do cuda_test "$tests" 60; done
@@ -110,7 +110,7 @@ if command -v compute-sanitizer >/dev/null 2>&1; then
   for row in 'conv2d 3×3, padding 1' matmul batch_norm 'softmax along -1' 'sum of columns'; do
     for tool in memcheck racecheck; do
       part "$tool-${row%% *}" 120 compute-sanitizer --tool "$tool" --kernel-name kns=ringgrad --error-exitcode 1 \
-        "$build/tests/cuda_test" -# "[cuda][#op_test]" -c "$row"
+        "$build/tests/cuda_test" "operations on cuda*" -c "$row"
     done
   done
 else

@@ -75,7 +75,8 @@ class Mutants:
             if file.suffix != ".cuh":
                 words = [str(mutated) if word == original else word for word in words]
             subprocess.run([*words, "-Wno-error"], cwd=self.build, check=True)
-            return "".join(self.test(scratch, test, rf"\S*{objects}\.dir/\S*{re.escape(source)}\.o") for test in tests)
+            replaced = rf"\S*{objects}\.dir/\S*{re.escape(source)}\.o"
+            return next((said for test in tests if (said := self.test(scratch, test, replaced))), "")
 
     def test(self, scratch, test, replaced):
         # First of all objects: of what several define, the linker takes the first. An archive keeps what is replaced.

@@ -63,7 +63,7 @@ std::string cuda_build(int kernels) {
   return "emulated on the CPU, for tests: RINGGRAD_CUDA_DEVICES says how many devices (0); for GPUs: cmake --preset "
          "cuda";
 #else
-  return "compiled for GPUs";
+  return device_count(DeviceType::CUDA) > 0 ? "compiled for GPUs" : "no GPU: " + why_no_device(DeviceType::CUDA);
 #endif
 }
 
