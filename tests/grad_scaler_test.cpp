@@ -117,7 +117,7 @@ TEST_CASE("large gradients are finite, too", "[grad_scaler][quick]") {
   scaler.scale(loss_of(w, 4e19)).backward();  // its square is no float32
   scaler.step(optimizer);
   scaler.update();
-  REQUIRE(to_vector<float>(w)[0] == -3);
+  REQUIRE(std::abs(to_vector<float>(w)[0] + 3) < 1e-6);
   REQUIRE(scaler.current_scale() == 2);
 }
 
@@ -128,10 +128,10 @@ TEST_CASE("a group of frozen parameters follows the others to another device", "
     optim::SGD optimizer({{frozen.parameters(), {.lr = 1}}, {free.parameters(), {.lr = 1}}});
     free.to(device);
     optim::GradScaler scaler(device, {.initial_scale = 2});
-    const Tensor before = as_contiguous(to(free.bias, Device()));
+    const auto before = to_vector<float>(free.bias);
     scaler.scale(sum(free(ones({1, 2}, {.device = device})))).backward();
     scaler.step(optimizer);
-    REQUIRE(to_vector<float>(free.bias) == to_vector<float>(sub(before, 1)));
+    REQUIRE(to_vector<float>(free.bias) == std::vector<float>{before[0] - 1, before[1] - 1});
   }
 }
 

@@ -68,7 +68,7 @@ TEST_CASE("gradcheck leaves values and gradients as they were", "[gradcheck][qui
   require_error<Error>("enough", [&] {
     gradcheck(
         [&](const std::vector<Tensor>& in) {
-          CHECK(++calls < 3, "enough");
+          if (++calls == 3) throw Error("enough");
           return in[0] * in[1];
         },
         {x, y});

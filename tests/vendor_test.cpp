@@ -25,7 +25,7 @@ TEST_CASE("cublas: a matrix is addressed as it lies, whatever the strides of sin
 }
 
 #ifdef RINGGRAD_CUDA_EMULATED
-TEST_CASE("a library that does not start on a device is left alone there", "[quick][emulated]") {
+TEST_CASE("a library that does not start on a device is left alone there", "[quick][cuda]") {
   using Handle = int*;
   static int made = 0, tried = 0;
   cuda::ThreadHandles<Handle> handles;
