@@ -264,9 +264,11 @@ int leaving_run(const TrainOptions& options, const RunDirectory& run, const std:
 // Starts the ranks, waits for them, and says what is left of the run when they fail.
 int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks) {
   check_divisible(config.recipe.batch, ranks);
+  catch_interrupts();  // until the launcher does: from here on there is a directory to clear away
   const RunDirectory run = open_run(options, config, ranks);
   setenv(kRunVariable, run.path().c_str(), 1);
-  const int code = leaving_run(options, run, [&] { return launch([] {}, {.num_processes = ranks}); });
+  const int code = leaving_run(
+      options, run, [&] { return interrupted() ? 128 + interrupted() : launch([] {}, {.num_processes = ranks}); });
   if (code != kOk && code < 128) message(failure_line(code));
   return code;
 }
