@@ -50,15 +50,17 @@ template <class T>
 __device__ __forceinline__ Compute<T> widen(T value) {
   return static_cast<Compute<T>>(value);
 }
-// Rounds to nearest, ties to even; to integers as number(); to bool: whether it is not zero.
+// Rounds to nearest, ties to even; to integers as integer(); to bool: whether it is not zero.
 template <class T, class A>
 __device__ __forceinline__ T narrow(A value) {
   if constexpr (std::is_same_v<T, bool>)
     return value != A(0);
   else if constexpr (std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>)
     return T(static_cast<float>(value));
+  else if constexpr (std::is_integral_v<T>)
+    return integer<T>(value);
   else
-    return number<T>(value);
+    return static_cast<T>(value);
 }
 
 }  // namespace ringgrad::cuda

@@ -15,6 +15,7 @@
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
+#include "models/program/parallel_options.h"
 
 namespace ringgrad::program {
 namespace {
@@ -67,6 +68,14 @@ std::string cuda_build(int kernels) {
 #endif
 }
 
+// Between processes.
+std::vector<std::string> backends() {
+  std::vector<std::string> all = available_backends();
+  if (!connects_ranks_on(DeviceType::CUDA))
+    std::erase_if(all, [](const auto& name) { return name.starts_with("nccl"); });
+  return all;
+}
+
 // One library that can stand in for native kernels: its version, or why it is not there.
 void report_vendor(nlohmann::json& report, DeviceType device, const std::string& library, const char* why_not) {
   std::string found;
@@ -112,7 +121,7 @@ int doctor() {
       {"cuda_devices", gpus},
       {"cuda", cuda_build(cuda)},
       {"bfloat16_products", bfloat16_products()},
-      {"backends", available_backends()},
+      {"backends", backends()},
       {"kernels",
        {{"cpu_native", native}, {"cpu_vendor", vendor}, {"cuda_native", cuda}, {"cuda_vendor", cuda_vendor}}},
 #ifdef RINGGRAD_CURL
@@ -140,7 +149,7 @@ int doctor() {
                      native, cuda, vendor, cuda_vendor));
   result(fmt::format("bfloat16   convolutions multiply it {}", bfloat16_products()));
   result(fmt::format("cuda       {}", cuda_build(cuda)));
-  result(fmt::format("backends   {} (--backend)", fmt::join(available_backends(), ", ")));
+  result(fmt::format("backends   {} (--backend)", fmt::join(backends(), ", ")));
   report_vendor(report, DeviceType::CPU, "oneDNN", "libdnnl-dev was not found when this was built");
   if (cuda > 0) {
     report_vendor(report, DeviceType::CUDA, "cuBLAS", "needs a build for GPUs (cmake --preset cuda)");
