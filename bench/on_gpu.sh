@@ -4,7 +4,7 @@
 #   bench/on_gpu.sh BUILD OUT [MINUTES]   BUILD: cmake --preset cuda -DRINGGRAD_BENCH=ON && cmake --build --preset cuda
 #
 # The build needs no GPU and may be made elsewhere, then with -DRINGGRAD_NATIVE=OFF, too: of it ringgrad, cuda_ladders
-# and tests/cuda_test are needed (stripped and compressed about 11 MB each; they hold every kernel), and of the sources
+# and tests/cuda_test are needed (stripped and compressed about 7 MB each; they hold every kernel), and of the sources
 # bench/ and tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part writes OUT/NAME.log
 # and, when it has passed, OUT/NAME.done; called again with the same OUT, the script goes on with the parts that are not
 # done. OUT/all.tgz holds the logs. RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch,

@@ -78,8 +78,8 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
     var = empty_like(mean);
     kernels::batch_norm(y, mean, var, x, weight, bias, residual, eps, relu);
     const double n = static_cast<double>(count);
-    update_running("batch_norm", running_mean, mean, options.momentum,
-                   1);  // last: nothing above has changed them if it threw
+    // Last: nothing above has changed them if it threw.
+    update_running("batch_norm", running_mean, mean, options.momentum, 1);
     update_running("batch_norm", running_var, var, options.momentum, n / (n - 1));  // unbiased
   } else {
     mean = dense(running_mean);
