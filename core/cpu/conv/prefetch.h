@@ -39,7 +39,7 @@ class TilePrefetcher {
     const int64_t height = std::min(step_, shape_.h - top), width = std::min(step_, shape_.w - left);
     const T* corner = x_ + (tile_.image() * shape_.blocks + block_) * shape_.plane() + (top * shape_.w + left) * kBlock;
     for (int64_t i = 0; i < height; ++i, corner += shape_.w * kBlock)
-      for (int64_t j = 0; j < width; j += sizeof(float) / sizeof(T)) prefetch(corner + j * kBlock);
+      for (int64_t j = 0; j < width; j += sizeof(float) / sizeof(T)) prefetch_for_later(corner + j * kBlock);
   }
 
   const T* x_;

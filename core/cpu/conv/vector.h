@@ -80,8 +80,16 @@ inline void stream_fence() {
 #endif
 }
 
-// Brings a cache line into the second-level cache. (g++ 12 deletes __builtin_prefetch in loops it believes empty.)
+// Brings a cache line into the first-level cache, or into the second for later. (g++ 12 deletes __builtin_prefetch in
+// loops it believes empty.)
 inline void prefetch(const void* p) {
+#if defined(__x86_64__)
+  asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
+#else
+  __builtin_prefetch(p, 0, 3);
+#endif
+}
+inline void prefetch_for_later(const void* p) {
 #if defined(__x86_64__)
   asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(p)));
 #else

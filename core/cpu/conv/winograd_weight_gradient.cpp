@@ -130,12 +130,15 @@ class WeightGradient {
       for (int64_t unit = first; unit < last; ++unit) {
         for (int64_t block = 0; block < p_.in.blocks; ++block) transform_x(unit, block, x);
         for (int64_t block = 0; block < p_.out.blocks; ++block) transform_dy(unit, block, dy);
-        const int64_t next = (unit + 1) * blocking_.tiles, parts = kProducts * chunk_count();
-        TilePrefetcher next_x(x_, p_.in, grid_, Scheme::kInputStep, next, blocking_.tiles, parts);
-        TilePrefetcher next_dy(dy_, p_.out, grid_, Scheme::kOutputStep, next, blocking_.tiles, parts);
-        for (int64_t i = 0; i < chunk_count(); ++i)
-          accumulate(unit, chunk(i), x, dy, accumulators.data() + part * part_floats + i * kChunkFloats, unit == first,
-                     [&] { next_x.fetch(), next_dy.fetch(); });
+        const int64_t next = (unit + 1) * blocking_.tiles;
+        TilePrefetcher next_x(x_, p_.in, grid_, Scheme::kInputStep, next, blocking_.tiles, kProducts);
+        TilePrefetcher next_dy(dy_, p_.out, grid_, Scheme::kOutputStep, next, blocking_.tiles, kProducts);
+        for (int product = 0; product < kProducts; ++product) {
+          next_x.fetch(), next_dy.fetch();
+          for (int64_t i = 0; i < chunk_count(); ++i)
+            accumulate(unit, product, chunk(i), x, dy, accumulators.data() + part * part_floats + i * kChunkFloats,
+                       unit == first);
+        }
       }
     });
     parallel_for(p_.stream, chunk_count(), 1, [&](int64_t i, int64_t) {
@@ -159,7 +162,8 @@ class WeightGradient {
       parallel_for(p_.stream, chunk_count(), 1, [&](int64_t i, int64_t) {
         const ThreadWorkspaces::Slice slice(workspaces);
         float* const sums = single ? slice.data() : accumulators.data() + i * kChunkFloats;
-        accumulate(unit, chunk(i), x.data(), dy.data(), sums, unit == 0, [] {});
+        for (int product = 0; product < kProducts; ++product)
+          accumulate(unit, product, chunk(i), x.data(), dy.data(), sums, unit == 0);
         if (unit == units_ - 1) finish(chunk(i), sums, 1, 0);
       });
     }
@@ -192,24 +196,17 @@ class WeightGradient {
     writer.finish();
   }
 
-  // sums += over the tiles of a unit. between() is called between the matrix products.
-  template <class Between>
-  void accumulate(int64_t unit, const Chunk& chunk, const float* x, const float* dy, float* sums, bool first,
-                  Between between) const {
-    const float* const left = x + x_panels_.offset(chunk.row_panel);
-    const float* const right = dy + dy_panels_.offset(chunk.column_panel);
-    const int64_t left_plane = x_panels_.plane(chunk.row_panel), right_plane = dy_panels_.plane(chunk.column_panel);
+  // One product of a chunk: sums += over the tiles of a unit.
+  void accumulate(int64_t unit, int product, const Chunk& chunk, const float* x, const float* dy, float* sums,
+                  bool first) const {
+    const float* const left = x + x_panels_.offset(chunk.row_panel) + product * x_panels_.plane(chunk.row_panel);
+    const float* const right =
+        dy + dy_panels_.offset(chunk.column_panel) + product * dy_panels_.plane(chunk.column_panel);
     const int64_t words = Panels<Product>::words(tile_count(unit)), whole = 0;
-    for (int product = 0; product < kProducts; ++product) {
-      between();
-      // several products may share a factor: the first of them starts its sum
-      const bool starts = first && product / Scheme::kEdge <= 5 && product % Scheme::kEdge <= 5;
-      for (int64_t c = 0; c < chunk.rows; c += kBlock)
-        multiply<Product>({left + product * left_plane + c, 1, chunk.rows, words, &whole, 1}, kBlock,
-                          {right + product * right_plane, chunk.columns, kBlock}, chunk.columns,
-                          sums + factor_of<Scheme>(product) * chunk.plane() + c * chunk.columns, chunk.columns,
-                          !starts);
-    }
+    // several products may share a factor: the first of them starts its sum
+    const bool starts = first && product / Scheme::kEdge <= 5 && product % Scheme::kEdge <= 5;
+    multiply<Product>({left, 1, chunk.rows, words, &whole, 1}, chunk.rows, {right, chunk.columns, kBlock},
+                      chunk.columns, sums + factor_of<Scheme>(product) * chunk.plane(), chunk.columns, !starts);
   }
 
   // Adds the parts of a chunk's accumulators, transforms them back and writes them into dw.
