@@ -144,12 +144,13 @@ TEST_CASE("download: http is refused, except to this machine for tests", "[quick
   Target target;
   DownloadOptions options = expecting(kBody);
   options.allow_http_to_loopback = false;
-  REQUIRE(contains(target.error(server.url("x"), options), "http"));
+  const auto refused = [&](const std::string& url) { return contains(target.error(url, options), "rotocol"); };
+  REQUIRE(refused(server.url("x")));
   options.allow_http_to_loopback = true;
-  REQUIRE(target.error("http://127.0.0.1.example.invalid/x", options) != "");
-  REQUIRE(target.error("http://example.invalid/x", options) != "");
-  REQUIRE(target.error("ftp://127.0.0.1:1/x", options) != "");
-  REQUIRE(target.error("file:///etc/hostname", options) != "");
+  REQUIRE(refused("http://127.0.0.1.example.invalid/x"));  // not because there is no such host
+  REQUIRE(refused("http://example.invalid/x"));
+  REQUIRE(refused("ftp://127.0.0.1:1/x"));
+  REQUIRE(refused("file:///etc/hostname"));
   REQUIRE(server.requests() == 0);
 }
 

@@ -66,11 +66,14 @@ TEST_CASE("a hook ends with its handle, wherever that was moved", "[hook][quick]
 }
 
 TEST_CASE("a handle may outlive its leaf", "[hook][quick]") {
+  const auto alive = std::make_shared<int>(0);
   HookHandle handle;
   {
     const Tensor x = leaf({1});
-    handle = register_post_accumulate_grad_hook(x, [](const Tensor&) {});
+    handle = register_post_accumulate_grad_hook(x, [alive](const Tensor&) {});
+    CHECK(alive.use_count() == 2);
   }
+  CHECK(alive.use_count() == 1);  // the hook went with its leaf
   handle.remove();
 }
 
