@@ -2,13 +2,12 @@
 
 namespace ringgrad {
 
-bool needs_grad(std::span<const Tensor> inputs) {
+bool detail::needs_grad(std::span<const Tensor> inputs) {
   if (!grad_enabled()) return false;
   for (const Tensor& input : inputs)
     if (input && input.requires_grad()) return true;
   return false;
 }
-bool needs_grad(std::initializer_list<Tensor> inputs) { return needs_grad(std::span(inputs.begin(), inputs.size())); }
 
 void detail::record(const char* name, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                     Backward backward) {

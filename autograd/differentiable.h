@@ -20,14 +20,11 @@
 
 namespace ringgrad {
 
-// True when an operation on these inputs must be recorded. Ask before computing what only backward needs.
-bool needs_grad(std::span<const Tensor> inputs);
-bool needs_grad(std::initializer_list<Tensor> inputs);
-
 // True when a gradient for this input is wanted: closures skip the others.
 inline bool wants_grad(const Tensor& input) { return input && grad_enabled() && input.requires_grad(); }
 
 namespace detail {
+bool needs_grad(std::span<const Tensor> inputs);  // whether an operation on these inputs must be recorded
 using Backward = std::function<Gradients(std::span<const Tensor>)>;
 void record(const char* name, std::span<const Tensor> inputs, std::span<const Tensor> outputs, Backward backward);
 }  // namespace detail
@@ -35,7 +32,7 @@ void record(const char* name, std::span<const Tensor> inputs, std::span<const Te
 // y must be fresh: a tensor that only this operation has made. Returns y.
 template <class Closure>
 Tensor differentiable(const char* name, std::span<const Tensor> inputs, Tensor y, Closure&& backward) {
-  if (needs_grad(inputs))
+  if (detail::needs_grad(inputs))
     detail::record(name, inputs, {&y, 1}, [backward = std::forward<Closure>(backward)](std::span<const Tensor> dy) {
       return backward(dy[0]);
     });
@@ -50,7 +47,7 @@ Tensor differentiable(const char* name, std::initializer_list<Tensor> inputs, Te
 template <class Closure>
 std::vector<Tensor> differentiable(const char* name, std::span<const Tensor> inputs, std::vector<Tensor> outputs,
                                    Closure&& backward) {
-  if (needs_grad(inputs)) detail::record(name, inputs, outputs, std::forward<Closure>(backward));
+  if (detail::needs_grad(inputs)) detail::record(name, inputs, outputs, std::forward<Closure>(backward));
   return outputs;
 }
 

@@ -50,7 +50,6 @@ class DataLoader {
   std::default_sentinel_t end() const { return {}; }
 
   int64_t size() const;  // batches in a whole epoch
-  Sampler& sampler() { return *sampler_; }
 
   // Where training goes on after the batches handed out so far, whatever was prefetched; after the last one of a pass,
   // at the beginning of the next. load_state() there continues with exactly the batches that would have followed.

@@ -53,7 +53,12 @@ void gather_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& i
 // The sums of both adjoints are formed in the order of j. A unit owns a range of columns i of one o, so that no two
 // threads add to the same element; place(o, j, i) is where dy[o, j, i] goes.
 template <class Place>
-void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy, const Indexed& s, Place&& place) {
+void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy, const Indexed& s, const Place& place) {
+  if (is_16_bit(dx)) {
+    const Tensor wide = widen(dx);
+    add_at(stream, name, wide, widen(dy), s, place);
+    return kernels::copy(dx, wide);
+  }
   constexpr int64_t kColumns = 64;  // at least a cache line, so that units do not share one
   const int64_t tiles = ceil_div(s.inner, kColumns);
   visit_dtype(name, dx.dtype(), [&]<class T>() {
@@ -76,22 +81,12 @@ void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy,
 }
 
 void index_add_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index) {
-  if (is_16_bit(dx)) {
-    const Tensor wide = widen(dx);
-    index_add_cpu(stream, wide, widen(dy), index);
-    return kernels::copy(dx, wide);
-  }
   const Indexed s(dx, dy, index);
   const int64_t* const at = index.data<int64_t>();
   add_at(stream, "index_add", dx, dy, s, [at](int64_t, int64_t j, int64_t) { return at[j]; });
 }
 
 void scatter_add_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index) {
-  if (is_16_bit(dx)) {
-    const Tensor wide = widen(dx);
-    scatter_add_cpu(stream, wide, widen(dy), index);
-    return kernels::copy(dx, wide);
-  }
   const Indexed s(dx, dy, index);
   const int64_t* const at = index.data<int64_t>();
   add_at(stream, "scatter_add", dx, dy, s,

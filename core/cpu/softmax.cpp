@@ -20,19 +20,26 @@ void for_each_row(Stream stream, const Tensor& x, Body&& body) {
   });
 }
 
-void softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) {
-  visit_floating("softmax", x.dtype(), [&]<class T>() {
+// y = e^(x - largest) / sum, or its logarithm.
+template <bool kLog>
+void forward(Stream stream, const char* name, const Tensor& y, const Tensor& x) {
+  visit_floating(name, x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_each_row<T>(stream, x, [&](int64_t offset, int64_t n, A* power) {
       const T* const from = x.data<T>() + offset;
       T* const to = y.data<T>() + offset;
       const A largest = max_lanes<A>(n, [from](int64_t i) { return static_cast<A>(from[i]); });
       for (int64_t i = 0; i < n; ++i) power[i] = fast_exp(static_cast<A>(from[i]) - largest);
-      const A scale = 1 / sum_lanes<A>(n, [power](int64_t i) { return power[i]; });
-      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(power[i] * scale);
+      const A sum = sum_lanes<A>(n, [power](int64_t i) { return power[i]; });
+      const A scale = 1 / sum, log_sum = std::log(sum);
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = static_cast<T>(kLog ? static_cast<A>(from[i]) - largest - log_sum : power[i] * scale);
     });
   });
 }
+
+void softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) { forward<false>(stream, "softmax", y, x); }
+void log_softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) { forward<true>(stream, "log_softmax", y, x); }
 
 void softmax_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& y) {
   visit_floating("softmax", y.dtype(), [&]<class T>() {
@@ -43,20 +50,6 @@ void softmax_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, con
       T* const to = dx.data<T>() + offset;
       const A mean = sum_lanes<A>(n, [g, p](int64_t i) { return static_cast<A>(g[i]) * static_cast<A>(p[i]); });
       for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(static_cast<A>(p[i]) * (static_cast<A>(g[i]) - mean));
-    });
-  });
-}
-
-void log_softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) {
-  visit_floating("log_softmax", x.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    for_each_row<T>(stream, x, [&](int64_t offset, int64_t n, A* power) {
-      const T* const from = x.data<T>() + offset;
-      T* const to = y.data<T>() + offset;
-      const A largest = max_lanes<A>(n, [from](int64_t i) { return static_cast<A>(from[i]); });
-      for (int64_t i = 0; i < n; ++i) power[i] = fast_exp(static_cast<A>(from[i]) - largest);
-      const A log_sum = std::log(sum_lanes<A>(n, [power](int64_t i) { return power[i]; }));
-      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(static_cast<A>(from[i]) - largest - log_sum);
     });
   });
 }
