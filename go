@@ -4,7 +4,7 @@
 #   ./go test          the same, then every test
 #   ./go COMMAND …     build if needed, then: ringgrad COMMAND …   (try ./go --help)
 #   ./go clean         remove what was built
-# GO_PRESET=debug|asan|tsan builds another preset; GO_NO_INSTALL=1 never touches apt. The truth about how things are
+# GO_PRESET=cuda|debug|asan|tsan builds another preset; GO_NO_INSTALL=1 never touches apt. The truth about how things are
 # built is in CMakePresets.json; this script only calls it.
 set -eu
 root=$(cd "$(dirname "$0")" && pwd)

@@ -122,7 +122,7 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// [2, 3] float32 cpu:0 and the elements, abbreviated above 1000 of them.
+// The elements, abbreviated above 1000 of them, then [2, 3] float32 cpu:0.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace ringgrad

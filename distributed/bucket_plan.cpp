@@ -7,7 +7,7 @@
 namespace ringgrad {
 namespace {
 
-constexpr int64_t kCut = 16;  // tensors are cut at multiples of this many elements: at cache lines
+constexpr int64_t kCut = 16;  // tensors are cut at multiples of this many elements: a cache line of float32
 
 // Cuts one arena; see plan_buckets().
 void cut(const GradArena& arena, int index, const BucketCaps& caps, std::vector<BucketRange>& buckets) {

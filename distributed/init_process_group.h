@@ -27,7 +27,7 @@ struct InitOptions {
   std::optional<Device> device = {};
   std::string channel = default_channel();  // of the ring: "shm", "tcp"
   Algorithm algorithm = Algorithm::Auto;
-  bool checksums = false;
+  bool checksums = false;  // a CRC-32 with every payload: a flipped bit is an error, not a wrong sum
   std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait after it
 };
 

@@ -6,7 +6,9 @@
 //
 // Failure: a collective throws DistributedError when a rank died or gave up, TimeoutError when one is missing for
 // longer than the group's timeout, OutOfStepError when ranks disagree. The group is dead then; its tensors hold
-// anything, and every later call throws the first cause again.
+// anything, and every later call throws the first cause again. Mistakes that a rank sees alone (an undefined tensor or
+// one with gaps, a wrong shape, dtype or device, a rank that does not exist) are refused before anything is sent, and
+// the group lives on.
 //
 // Thread-safety: calls from several threads are executed one after another, in some order, so threads help only where
 // the order does not matter to other ranks.

@@ -8,7 +8,7 @@
 namespace ringgrad {
 namespace {
 
-constexpr size_t kLine = 64;                       // slices begin at cache lines, so that no line has two writers
+constexpr size_t kLine = 64;                       // slices begin at cache lines of the buffer
 constexpr size_t kPieceBytes = kStagingBytes / 2;  // the next piece is staged while others still read the last one
 
 struct Slice {

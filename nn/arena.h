@@ -22,7 +22,7 @@ struct ArenaRange {
   Tensor values, grads;          // [n]
 };
 
-// Elements between one parameter's beginning and the next's are a multiple of this: each begins on a cache line.
+// Elements between one parameter's beginning and the next's are a multiple of this: a cache line of float32.
 inline constexpr int64_t kArenaAlignment = 16;
 
 // Lays the parameters into an arena in the reverse of the given order, one per dtype and device, moving values and

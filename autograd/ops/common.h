@@ -1,5 +1,5 @@
 // What the operations share: argument checks that throw typed errors in the operation's name, the two views that
-// broadcasting needs, and the shape of every elementwise function. Private to autograd/ops.
+// broadcasting needs, and the shape of every elementwise function. For autograd/ops and SyncBatchNorm.
 #pragma once
 
 #include "autograd/differentiable.h"

@@ -6,7 +6,8 @@
 namespace ringgrad {
 
 // Zeroes each element with probability p and scales the others by 1 / (1 - p) (Srivastava et al. 2014); x itself when
-// not training. Draws from the device's default generator; no mask is kept: backward draws the same numbers again.
+// not training. Error unless 0 <= p <= 1. Draws from the device's default generator; no mask is kept: backward draws
+// the same numbers again.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 
 }  // namespace ringgrad

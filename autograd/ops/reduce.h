@@ -1,5 +1,6 @@
 // Reductions. `dims` may be negative; empty means all of them. With keepdim the reduced dimensions stay with size 1.
-// An empty mean is NaN, an empty maximum an IndexError. A sum of integers or bools is int64. A scalar has dimension 0.
+// An empty mean is NaN, an empty maximum an IndexError, as is a dimension that is not there. A sum of integers or bools
+// is int64. A scalar has dimension 0.
 #pragma once
 
 #include <utility>

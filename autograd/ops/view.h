@@ -1,5 +1,6 @@
 // Other shapes of the same elements. reshape, flatten, transpose, permute, slice, expand, squeeze and unsqueeze return
-// views where strides can express the result (reshape copies otherwise); cat, stack and pad copy.
+// views where strides can express the result (reshape copies otherwise); cat, stack and pad copy. Sizes that do not fit
+// are a ShapeError, a dimension that is not there is an IndexError.
 #pragma once
 
 #include <vector>

@@ -94,6 +94,7 @@ def parse():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=1.5, help="of each contestant in a round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--table", default="train_cpu", metavar="NAME", help="the document in bench/results/")
     parser.add_argument("--only", nargs="*", default=list(train_pytorch.CONFIGURATIONS),
                         choices=list(train_pytorch.CONFIGURATIONS), metavar="CONFIGURATION")
     return parser.parse_args()
@@ -107,12 +108,12 @@ def save(rows, version, arguments):
               f"{row['ratio']:.2f}× ({row['ratio_low_high'][0]:.2f}–{row['ratio_low_high'][1]:.2f})",
               f"{row['ringgrad_peak_bytes'] / 2**20:,.0f} / {row['pytorch_peak_bytes'] / 2**20:,.0f} MiB",
               f"{row['ringgrad_first_step_s']:.2f} / {row['pytorch_first_step_s']:.2f} s"] for row in rows]
-    results.save("train_cpu", f"Training steps on synthetic data, images per second, {arguments.threads} "
+    results.save(arguments.table, f"Training steps on synthetic data, images per second, {arguments.threads} "
                  f"thread{'s' if arguments.threads > 1 else ''}",
                  ["", "ringgrad", "PyTorch, its best", "faster", "peak memory", "start to first step"], table,
                  {"PyTorch": version.split("+")[0]},
                  f"PyTorch's best of {len(arguments.only)} configurations: all were tried, the best three ran in turn "
-                 f"with ringgrad (`bench/results/train_cpu.json` has them all). The ratio is taken within a round; in "
+                 f"with ringgrad (`bench/results/{arguments.table}.json` has them all). The ratio is taken within a round; in "
                  f"brackets its spread over {arguments.rounds} rounds."
                  + " The machine was busy with other things: both rates are low, the ratio holds." * busy, rows)
 
