@@ -6,7 +6,8 @@
 #include <type_traits>
 
 namespace ringgrad::conv {
-DirectWindow::DirectWindow(const DirectProblem& problem, int terms, int64_t pixels) : problem_(problem), terms_(terms) {
+DirectWindow::DirectWindow(const DirectProblem& problem, int terms, int64_t pixels)
+    : problem_(problem), pixel_(problem.group() / terms) {
   const Axis &row = problem.rows, &column = problem.columns;
   const int64_t outputs = row.phase(0).outputs, width = column.phase(0).outputs;
   units_ = cpu::ceil_div(outputs, std::clamp<int64_t>(pixels / width, 1, outputs));
@@ -17,22 +18,16 @@ DirectWindow::DirectWindow(const DirectProblem& problem, int terms, int64_t pixe
   in_step_ = sparse ? 1 : row.in_step();
   height_ = (rows_ - 1) * in_step_ + row.end() - row.begin();
   columns_ = (width - 1) * in_step_ + column.end() - column.begin();
+  first_inside_ = std::min(columns_, std::max<int64_t>(0, cpu::ceil_div(-column.begin(), source_step_)));
+  last_inside_ = std::clamp(cpu::ceil_div(column.input - column.begin(), source_step_), first_inside_, columns_);
   const int64_t lines = cpu::ceil_div(height_ * pitch(), kBlock);
   plane_ = (lines + (lines + 1) % 2) * kBlock;  // an odd number of cache lines
-}
-
-// The columns of the window that lie inside the image.
-DirectWindow::Range DirectWindow::columns_inside() const {
-  const int64_t left = problem_.columns.begin(), w = problem_.columns.input;
-  const int64_t first = std::min(columns_, std::max<int64_t>(0, cpu::ceil_div(-left, source_step_)));
-  return {first, std::clamp<int64_t>(cpu::ceil_div(w - left, source_step_), first, columns_)};
 }
 
 template <class Product, class X>
 void DirectWindow::load(const X* x, int64_t n, int64_t unit, float* window) const {
   const int64_t h = problem_.rows.input, w = problem_.columns.input, left = problem_.columns.begin();
   const int64_t top = unit * rows_ * in_step_ * source_step_ + problem_.rows.begin();
-  const Range inside = columns_inside();
   for (int64_t group = 0; group < problem_.groups(); ++group) {
     const X* const image = x + (n * problem_.groups() + group) * problem_.group() * h * w;
     for (int64_t i = 0; i < height_; ++i) {
@@ -42,8 +37,8 @@ void DirectWindow::load(const X* x, int64_t n, int64_t unit, float* window) cons
         std::fill_n(to, pitch(), 0.0f);
         continue;
       }
-      std::fill_n(to, inside.first * pixel(), 0.0f);
-      std::fill_n(to + inside.last * pixel(), (columns_ - inside.last) * pixel(), 0.0f);
+      std::fill_n(to, first_inside_ * pixel(), 0.0f);
+      std::fill_n(to + last_inside_ * pixel(), (columns_ - last_inside_) * pixel(), 0.0f);
       if (problem_.layout == InputLayout::Blocked)
         load_blocked_row<Product>(image + (row * w + left) * kBlock, to);
       else if constexpr (std::is_same_v<X, float>)
@@ -54,17 +49,15 @@ void DirectWindow::load(const X* x, int64_t n, int64_t unit, float* window) cons
 
 template <class Product, class X>
 void DirectWindow::load_blocked_row(const X* from, float* to) const {
-  const Range inside = columns_inside();
   for (int64_t lane = 0; lane < kBlock; lane += kLanes)
-    for (int64_t j = inside.first; j < inside.last; ++j)
+    for (int64_t j = first_inside_; j < last_inside_; ++j)
       Product::store_neighbours(to + (j * kBlock + lane) / Product::kTerms,
                                 conv::load(from + j * source_step_ * kBlock + lane));
 }
 
 void DirectWindow::load_contiguous_row(const float* from, int64_t channel_stride, float* to) const {
-  const Range inside = columns_inside();
   for (int64_t c = 0; c < problem_.group(); ++c)
-    for (int64_t j = inside.first; j < inside.last; ++j)
+    for (int64_t j = first_inside_; j < last_inside_; ++j)
       to[j * problem_.group() + c] = from[c * channel_stride + j * source_step_];
 }
 

@@ -15,10 +15,10 @@ class DirectWindow {
 
   int64_t rows() const { return rows_; }  // output rows of a unit
   int64_t units_per_image() const { return units_; }
-  int64_t in_step() const { return in_step_; }                 // window pixels from output to output
-  int64_t pixel() const { return problem_.group() / terms_; }  // words of a pixel
-  int64_t pitch() const { return columns_ * pixel(); }         // words from row to row
-  int64_t plane() const { return plane_; }                     // words from group to group
+  int64_t in_step() const { return in_step_; }         // window pixels from output to output
+  int64_t pixel() const { return pixel_; }             // words of a pixel
+  int64_t pitch() const { return columns_ * pixel_; }  // words from row to row
+  int64_t plane() const { return plane_; }             // words from group to group
   // Room for the window and for what multiply() reads beyond it.
   int64_t floats() const { return problem_.groups() * plane_ + 4 * in_step_ * pixel(); }
   // Where the first tap of a phase lies in the window, for the unit's first output.
@@ -33,19 +33,16 @@ class DirectWindow {
   void load(const X* x, int64_t n, int64_t unit, float* window) const;
 
  private:
-  struct Range {
-    int64_t first, last;
-  };
-  Range columns_inside() const;
   template <class Product, class X>
   void load_blocked_row(const X* from, float* to) const;
   void load_contiguous_row(const float* from, int64_t channel_stride, float* to) const;
 
   const DirectProblem& problem_;
-  int terms_;
+  int64_t pixel_;
   int64_t rows_, units_;
-  int64_t in_step_, source_step_;  // steps from output to output in the window, from window pixel to image pixel
-  int64_t height_, columns_;       // of the window
+  int64_t in_step_, source_step_;       // steps from output to output in the window, from window pixel to image pixel
+  int64_t height_, columns_;            // of the window
+  int64_t first_inside_, last_inside_;  // the columns of the window, from first to before last, that lie in the image
   int64_t plane_;
 };
 
