@@ -70,20 +70,7 @@ std::vector<float> widened(const Tensor& x) {
 void* data_of(const Tensor& x) { return x.defined() && x.numel() > 0 ? x.raw_data() : nullptr; }
 
 struct Job final : PendingWork {
-  explicit Job(Collective c) : collective(std::move(c)) {
-    const Tensor& x = collective.part();
-    frame.operation = collective.operation;
-    frame.reduce_op = collective.reduce_op;
-    frame.step = collective.options.step;
-    frame.bucket = collective.options.bucket;
-    frame.root = collective.root;
-    if (x.defined()) frame.dtype = x.dtype(), frame.count = items_in(x);
-  }
-
-  std::string describe() const {
-    const auto& about = collective.options.about;
-    return ringgrad::describe(frame) + (about ? str(" (", *about, ")") : "");
-  }
+  explicit Job(Collective c) : collective(std::move(c)), frame(frame_of(collective)) {}
 
   void end(std::exception_ptr error) {
     if (!error) {  // lets the tensors go
@@ -170,7 +157,7 @@ class MpiProcessGroup final : public ProcessGroup {
   Work issue(Collective collective) override {
     const bool async = collective.options.async;
     auto job = std::make_shared<Job>(std::move(collective));
-    CHECK(job->frame.count <= INT_MAX, job->describe(), ": MPI counts to ", INT_MAX, "; split the tensor");
+    CHECK(job->frame.count <= INT_MAX, describe(job->collective), ": MPI counts to ", INT_MAX, "; split the tensor");
     if (job->frame.step >= 0) set_step(job->frame.step);
     if (job->frame.bucket >= 0) own_status().bucket = job->frame.bucket + 1;
     job->deadline = Deadline::after(timeout_);
@@ -209,9 +196,9 @@ class MpiProcessGroup final : public ProcessGroup {
       int done = 0;
       {
         std::lock_guard lock(mpi_mutex);
-        check_mpi(MPI_Test(&job.request, &done, MPI_STATUS_IGNORE), job.describe().c_str());
+        check_mpi(MPI_Test(&job.request, &done, MPI_STATUS_IGNORE), describe(job.collective).c_str());
       }
-      CHECK_AS(TimeoutError, done || !job.deadline.passed(), job.describe(), ": not done after ",
+      CHECK_AS(TimeoutError, done || !job.deadline.passed(), describe(job.collective), ": not done after ",
                std::chrono::duration<double>(timeout_).count(), " s; MPI does not tell who is missing");
       if (!done) return false;
       finish(job);
@@ -246,7 +233,8 @@ class MpiProcessGroup final : public ProcessGroup {
       }
     }
     const MPI_Op op = operation_of(c.reduce_op);
-    check_mpi(post(c.operation, in, out, n, type, op, root, c.input.defined(), &job.request), job.describe().c_str());
+    check_mpi(post(c.operation, in, out, n, type, op, root, c.input.defined(), &job.request),
+              describe(job.collective).c_str());
   }
 
   int post(Operation operation, void* in, void* out, int n, MPI_Datatype type, MPI_Op op, int root, bool sends,

@@ -50,13 +50,6 @@ Tensor flat(const Tensor& x) {
   return Tensor(x.storage(), {static_cast<int64_t>(items_in(x))}, {1}, x.storage_offset(), x.dtype());
 }
 
-std::string describe(const Collective& c) {
-  const auto& [async, step, bucket, layout, about] = c.options;
-  const Tensor& x = c.input.defined() ? c.input : c.output;
-  return str(name(c.operation), " of ", x.numel(), " ", x.dtype(), step >= 0 ? str(", step ", step) : "",
-             bucket >= 0 ? str(", bucket ", bucket) : "", about ? str(" (", *about, ")") : "");
-}
-
 }  // namespace
 
 // A collective under way. It keeps the tensors until the stream that waits for it may let them go.

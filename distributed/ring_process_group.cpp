@@ -145,25 +145,14 @@ void RingProcessGroup::listen() {
 
 // -- what is executed -----------------------------------------------------------------------------------------------
 
-Frame RingProcessGroup::frame_of(const Collective& c) {
-  Frame frame;
-  frame.operation = c.operation;
+Frame RingProcessGroup::next_frame(const Collective& c) {
+  Frame frame = frame_of(c);
   frame.job = options_.job;
-  frame.step = c.options.step;
-  frame.bucket = c.options.bucket;
-  frame.layout = c.options.layout;
-  frame.reduce_op = c.reduce_op;
   frame.algorithm = static_cast<uint8_t>(options_.algorithm);
-  if (c.operation == Operation::SendRecv) {
+  if (c.operation == Operation::SendRecv)
     frame.sequence = c.input.defined() ? ++sent_[c.root] : ++received_[c.root];
-  } else {
+  else
     frame.sequence = ++sequence_;
-    frame.root = c.root;
-  }
-  if (const Tensor& x = c.part()) {
-    frame.dtype = x.dtype();
-    frame.count = items_in(x);
-  }
   return frame;
 }
 
@@ -181,17 +170,16 @@ std::string RingProcessGroup::words_on_ranks() const {
 template <class Body>
 void RingProcessGroup::execute(const Collective& collective, Body body) {
   if (failure_) throw_failure(*failure_);
-  Frame frame = frame_of(collective);
+  Frame frame = next_frame(collective);
   if (frame.step >= 0) set_step(frame.step);
   if (frame.bucket >= 0) own_status().bucket = frame.bucket + 1;
   try {
     body(frame);
     transport_->leave();
   } catch (const std::exception& error) {
-    const auto& about = collective.options.about;
     Failure failure = failure_of(std::current_exception());
     transport_->abort(failure);
-    failure.text = str(describe(frame), about ? str(" (", *about, ")") : "", ": ", failure.text, words_on_ranks());
+    failure.text = str(describe(collective), ": ", failure.text, words_on_ranks());
     failure_ = failure;
     const bool noticed = is_noticed(error);
     report_failure(failure, noticed);

@@ -34,7 +34,7 @@ class RingProcessGroup final : public ProcessGroup {
   template <class Body>
   void execute(const Collective& collective, Body body);
   void run(const Collective& collective, const Frame& frame);
-  Frame frame_of(const Collective& collective);
+  Frame next_frame(const Collective& collective);
   std::string words_on_ranks() const;
   void serve();
   void listen();

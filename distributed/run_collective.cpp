@@ -22,6 +22,25 @@ bool is_small(std::span<const std::byte> x, const Transport& transport) {
 
 size_t items_in(const Tensor& x) { return x.numel() == 0 ? 0 : static_cast<size_t>(x.flat_numel()); }
 
+Frame frame_of(const Collective& c) {
+  Frame frame;
+  frame.operation = c.operation;
+  frame.reduce_op = c.reduce_op;
+  frame.step = c.options.step;
+  frame.bucket = c.options.bucket;
+  frame.layout = c.options.layout;
+  if (c.operation != Operation::SendRecv) frame.root = c.root;
+  if (const Tensor& x = c.part()) {
+    frame.dtype = x.dtype();
+    frame.count = items_in(x);
+  }
+  return frame;
+}
+
+std::string describe(const Collective& c) {
+  return str(describe(frame_of(c)), c.options.about ? str(" (", *c.options.about, ")") : "");
+}
+
 void run_by_messages(const Collective& c, const Frame& frame, Transport& transport, const RingOptions& options) {
   Messenger messages(transport, frame, options.checksums);
   const size_t segment = options.segment_bytes, count = frame.count;

@@ -74,7 +74,7 @@ TEST_CASE("nccl: a rank that stays away ends in a timeout on all of them", "[qui
     }
   });
   INFO(errors[0] << " | " << errors[1]);
-  CHECK(contains(errors[0], "TimeoutError: all_reduce of 1 float32, step 12: not done after 1000 ms on rank"));
+  CHECK(contains(errors[0], "TimeoutError: all_reduce (sum) of 1 float32, step 12: not done after 1000 ms on rank"));
   for (const std::string& error : errors) CHECK(contains(error, "TimeoutError: "));
 }
 

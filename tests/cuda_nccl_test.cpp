@@ -70,7 +70,7 @@ TEST_CASE("nccl: a collective is not captured, and the group goes on", "[quick][
     } catch (const Error& e) {
       error = e.what();
     }
-    must(error.starts_with("all_reduce of 1 float32: cannot be captured"), error);
+    must(error.starts_with("all_reduce (sum) of 1 float32: cannot be captured"), error);
     group.all_reduce(x);
     must_be(x, {3}, "all_reduce");
   });
