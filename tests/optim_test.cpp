@@ -317,7 +317,20 @@ TEST_CASE("clip_grad_norm_ of mixed dtypes, of NaN, of nothing", "[quick]") {
 
   fill_(a.grad(), NAN);
   REQUIRE(std::isnan(optim::clip_grad_norm_({a, b}, 1).item<float>()));
-  REQUIRE(std::isnan(to_vector<float>(b.grad())[0]));
+  REQUIRE(std::isnan(to_vector<float>(a.grad())[0]));
+  REQUIRE(to_vector<float>(b.grad())[0] == 0);
   REQUIRE_THROWS_AS(optim::clip_grad_norm_({}, 1), Error);
   REQUIRE_THROWS_AS(optim::clip_grad_norm_({a}, -1), Error);
+  require_error<Error>("clip_grad_norm_: parameter 1 is undefined", [&] { optim::clip_grad_norm_({a, {}}, 1); });
+}
+
+TEST_CASE("a gradient that is not finite leaves no trace in an arena once it is gone", "[quick]") {
+  const double bad = GENERATE(NAN, INFINITY), max_norm = GENERATE(1.0, INFINITY);
+  const Tensor a = zeros({2}).set_requires_grad(), b = zeros({1}).set_requires_grad();
+  nn::flatten_parameters({a, b});
+  fill_(a.grad(), bad);
+  optim::clip_grad_norm_({a, b}, max_norm);
+  copy_(a.grad(), tensor<float>({3, 0}));
+  copy_(b.grad(), tensor<float>({4}));
+  REQUIRE(optim::clip_grad_norm_({a, b}, 10).item<float>() == 5);
 }
