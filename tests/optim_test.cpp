@@ -264,6 +264,20 @@ TEST_CASE("optim: the state's names, and what does not fit", "[quick]") {
   REQUIRE(contains(error_of<DataError>([&] { sgd->load_state_dict(plain.state_dict()); }), "momentum.a.bias"));
 }
 
+TEST_CASE("optim: a state with a learning rate or a step that cannot be is refused, and nothing is loaded", "[quick]") {
+  const auto [name, bad] = GENERATE(std::pair("lr.0", NAN), std::pair("lr.0", -1.f), std::pair("step", -5.f));
+  const std::string prefix = GENERATE("", "module.");
+  const Tensor w = ones({2}).set_requires_grad();
+  optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.5, .momentum = 0.9});
+  nn::NamedTensors state;
+  for (const auto& [own, tensor] : optimizer.state_dict())
+    state.emplace_back(prefix + own, full(tensor.shape(), own == name ? bad : 3, {.dtype = DType::Float32}));
+  REQUIRE(contains(error_of<DataError>([&] { optimizer.load_state_dict(state); }), str("'", prefix, name, "' is ")));
+  REQUIRE(optimizer.lr() == 0.5);
+  for (const auto& [own, tensor] : optimizer.state_dict())
+    REQUIRE(to_vector<double>(tensor)[0] == (own == "lr.0" ? 0.5 : 0));
+}
+
 TEST_CASE("optim: what cannot be optimised is refused", "[quick]") {
   const Tensor w = ones({2}).set_requires_grad();
   using Tensors = std::vector<Tensor>;
