@@ -93,7 +93,10 @@ Tensor Reducer::watch(const Tensor& output, int64_t samples) {
   if (!output.requires_grad()) return output;
   return differentiable("distributed_data_parallel", {output}, output.detach(),
                         [self = weak_from_this(), samples](const Tensor& dy) -> Gradients {
-                          if (const auto reducer = self.lock()) reducer->output_reached(samples);
+                          const auto reducer = self.lock();
+                          CHECK(reducer, "distributed_data_parallel: the wrapper was destroyed between forward and ",
+                                "backward, so nobody would average the gradients; keep it until backward is done");
+                          reducer->output_reached(samples);
                           return {dy};
                         });
 }
