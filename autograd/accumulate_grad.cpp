@@ -63,6 +63,7 @@ void HookHandle::remove() {
 }
 
 HookHandle register_post_accumulate_grad_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook) {
+  CHECK(leaf.defined(), "register_post_accumulate_grad_hook: the tensor is undefined, expected a leaf");
   CHECK(leaf.is_leaf() && leaf.requires_grad(), "register_post_accumulate_grad_hook: the tensor of shape ",
         leaf.shape(), " is not a leaf that requires grad, so no gradient is accumulated in it");
   AutogradMeta& meta = *leaf.autograd_meta();

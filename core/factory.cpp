@@ -26,6 +26,10 @@ void fill(const Tensor& x, double value) {
   kernels::copy(x, one.as_strided(x.shape(), {0, 0, 0, 0}, 0));
 }
 
+void check_defined(const char* operation, const char* what, const Tensor& x) {
+  CHECK(x.defined(), operation, ": the ", what, " is an undefined tensor, expected one with elements");
+}
+
 void check_value(const char* operation, DType dtype, double value) {
   CHECK_AS(DTypeError, holds(dtype, value), operation, ": the tensor is ", dtype, ", which cannot hold the number ",
            value);
@@ -89,9 +93,10 @@ Tensor ones_like(const Tensor& x) {
 
 Tensor arange(int64_t n, TensorOptions options) {
   CHECK_AS(ShapeError, n >= 0, "arange: ", n, " numbers, expected at least 0");
+  if (n > 0) check_value("arange", options.dtype, static_cast<double>(n - 1));
+  Tensor x = empty({n}, options);  // first: it refuses what does not fit into memory
   std::vector<int64_t> values(n);
   for (int64_t i = 0; i < n; ++i) values[i] = i;
-  Tensor x = empty({n}, options);
   kernels::copy(x, tensor(values));
   return x;
 }
@@ -129,12 +134,15 @@ INSTANTIATE(bfloat16)
 #undef INSTANTIATE
 
 void fill_(const Tensor& x, double value) {
+  check_defined("fill_", "destination", x);
   check_value("fill_", x.dtype(), value);
   begin_write("fill_", x);
   fill(x, value);
 }
 
 void copy_(const Tensor& destination, const Tensor& source) {
+  check_defined("copy_", "destination", destination);
+  check_defined("copy_", "source", source);
   CHECK_AS(ShapeError, destination.shape() == source.shape(), "copy_: the destination has shape ", destination.shape(),
            ", the source ", source.shape(), ", expected equal shapes");
   CHECK(!overlap_partly(destination, source), "copy_: the source and the destination of shape ", destination.shape(),

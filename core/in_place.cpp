@@ -12,6 +12,7 @@ bool shares_places(const Tensor& x) {
 }
 
 void begin_write(const char* operation, const Tensor& x) {
+  CHECK(x.defined(), operation, ": the destination is an undefined tensor, expected one to write to");
   CHECK(!shares_places(x), operation, ": the destination has shape ", x.shape(), " and strides ", x.strides(),
         ", so that several elements lie in one place; expected a place for each: write to contiguous(x) instead");
   CHECK(x.is_leaf(), operation, ": the destination of shape ", x.shape(),

@@ -174,8 +174,8 @@ extern constinit Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& y
 
 // Cross entropy of logits x [N, C] with targets t [N] (int64), class weights u [C] or undefined, smoothing s:
 //   loss[n] = -(1 - s) u[t] logp[t] - s/C Σ_c u[c] logp[c],  weight[n] = u[t],  logp = log_softmax(x[n])
-// and both 0 where t == ignore_index. loss, weight [N] and log_sum_exp [N] have x's accumulation type. Another t
-// outside [0, C) gives NaN (the operation refuses it where it can look without waiting for a device).
+// and both 0 where t == ignore_index; another t outside [0, C) gives NaN. loss, weight [N] and log_sum_exp [N, 2] have
+// x's accumulation type. The latter are max x and log Σ e^(x - max): their sum would lose what a large max leaves over.
 struct CrossEntropyOptions {
   double label_smoothing = 0;
   int64_t ignore_index = -100;

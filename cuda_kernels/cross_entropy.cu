@@ -24,15 +24,23 @@ __device__ Scaled<A> join(Scaled<A> a, Scaled<A> b) {
   return {highest, a.total * std::exp(a.highest - highest) + b.total * std::exp(b.highest - highest)};
 }
 
-// log Σ_c e^x[c] of one row, in every thread of the team.
+// log Σ_c e^x[c] of one row in its two terms, in every thread of the team.
+template <class A>
+struct LogSumExp {
+  A shift, log_sum;
+  template <class T>
+  __device__ A log_probability(T x) const {
+    return widen(x) - shift - log_sum;
+  }
+};
 template <class Team, class T, class A = Compute<T>>
-__device__ A log_sum_exp_of(Team team, const T* row, int64_t C) {
+__device__ LogSumExp<A> log_sum_exp_of(Team team, const T* row, int64_t C) {
   Scaled<A> seen{-kInfinity<A>, A(0)};
   for (int64_t c = team.rank(); c < C; c += team.size()) seen = join(seen, Scaled<A>{widen(row[c]), A(1)});
   const A highest = team.reduce(seen.highest, Max{}, -kInfinity<A>);
   const A shift = highest == -kInfinity<A> ? A(0) : highest;
   const A total = team.reduce(seen.total * std::exp(seen.highest - shift), Sum{}, A(0));
-  return shift + std::log(total);
+  return {shift, std::log(total)};
 }
 
 template <class A>
@@ -52,23 +60,24 @@ __global__ void __launch_bounds__(kRowThreads)
   const int64_t C = targets.C;
   for (int64_t n = team.first_row(); n < N; n += team.row_step()) {
     const T* row = x + n * C;
-    const A lse = log_sum_exp_of(team, row, C);
+    const LogSumExp<A> lse = log_sum_exp_of(team, row, C);
     A smooth = 0;  // Σ_c u[c] logp[c]
     if (targets.smoothing != 0) {
-      for (int64_t c = team.rank(); c < C; c += team.size()) smooth += targets.weight(c) * (widen(row[c]) - lse);
+      for (int64_t c = team.rank(); c < C; c += team.size()) smooth += targets.weight(c) * lse.log_probability(row[c]);
       smooth = team.reduce(smooth, Sum{}, A(0));
     }
     if (team.rank() != 0) continue;
     const int64_t target = targets.t[n];
-    log_sum_exp[n] = lse;
+    log_sum_exp[2 * n] = lse.shift;
+    log_sum_exp[2 * n + 1] = lse.log_sum;
     if (target == targets.ignore_index) {
       loss[n] = weight[n] = 0;
     } else if (!targets.is_valid(target)) {
       loss[n] = weight[n] = kNaN<A>;
     } else {
       const A u = targets.weight(target);
-      loss[n] =
-          -(1 - targets.smoothing) * u * (widen(row[target]) - lse) - targets.smoothing / static_cast<A>(C) * smooth;
+      loss[n] = -(1 - targets.smoothing) * u * lse.log_probability(row[target]) -
+                targets.smoothing / static_cast<A>(C) * smooth;
       weight[n] = u;
     }
   }
@@ -89,8 +98,9 @@ __global__ void __launch_bounds__(kRowThreads)
     const int64_t target = targets.t[n];
     const bool ignored = target == targets.ignore_index;
     const A u = targets.is_valid(target) ? targets.weight(target) : kNaN<A>;
+    const LogSumExp<A> lse{log_sum_exp[2 * n], log_sum_exp[2 * n + 1]};
     for (int64_t c = team.rank(); c < C; c += team.size()) {
-      const A p = std::exp(widen(x[n * C + c]) - log_sum_exp[n]);
+      const A p = std::exp(lse.log_probability(x[n * C + c]));
       A slope = (1 - targets.smoothing) * u * (p - (c == target ? A(1) : A(0)));
       if (targets.smoothing != 0) slope += targets.smoothing / static_cast<A>(C) * (weight_sum * p - targets.weight(c));
       dx[n * C + c] = narrow<T>(ignored ? A(0) : scale[n] * slope);

@@ -16,7 +16,9 @@
 // statistics are averaged over the ranks at the end of every step instead of being replaced by rank 0's; gradients are
 // averaged from the first step on in buckets that overlap; mistakes are errors in the step in which they happen.
 //
-// Several wrappers may share a group, and take turns or be parts of one loss. Not thread-safe.
+// Several wrappers may share a group, and take turns or be parts of one loss, where only the first that backward
+// reaches communicates before it is over. A wrapper must live until the backward of its outputs is done. Not
+// thread-safe.
 #pragma once
 
 #include <memory>

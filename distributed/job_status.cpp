@@ -28,7 +28,8 @@ RankStatus* status_from_launcher() {
   if (descriptor == nullptr || rank == nullptr) return nullptr;
   try {
     FileDescriptor copy(fcntl(std::atoi(descriptor), F_DUPFD_CLOEXEC, 0));
-    static const std::shared_ptr<SharedMemory> memory = SharedMemory::open(std::move(copy));
+    // Never unmapped: a worker may report while exit() destroys what is static.
+    static const auto& memory = *new const std::shared_ptr<SharedMemory>(SharedMemory::open(std::move(copy)));
     const int local_rank = std::atoi(rank);
     if (local_rank < 0 || kRankStatusBytes * static_cast<size_t>(local_rank + 1) > memory->size()) return nullptr;
     return &status_in(*memory, local_rank);

@@ -96,6 +96,14 @@ class ProcessGroup {
   // no group, nullptr.
   virtual std::shared_ptr<ProcessGroup> split(int color, int key = 0) = 0;
 
+  // True for the first who asks, until that one has ended: of several users of the group in one backward pass, only one
+  // may issue collectives while the others do, too, and in another order on each rank.
+  bool lead(const std::shared_ptr<const void>& user) {
+    if (!leader_.expired()) return false;
+    leader_ = user;
+    return true;
+  }
+
   // Gives up: every rank's current and later calls throw what the kind stands for, with this reason. From any thread.
   virtual void abort(const std::string& reason, FailureKind kind = FailureKind::Died) = 0;
 
@@ -110,6 +118,7 @@ class ProcessGroup {
 
   int rank_, size_;
   Device device_;
+  std::weak_ptr<const void> leader_;
 };
 
 }  // namespace ringgrad

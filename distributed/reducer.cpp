@@ -93,7 +93,10 @@ Tensor Reducer::watch(const Tensor& output, int64_t samples) {
   if (!output.requires_grad()) return output;
   return differentiable("distributed_data_parallel", {output}, output.detach(),
                         [self = weak_from_this(), samples](const Tensor& dy) -> Gradients {
-                          if (const auto reducer = self.lock()) reducer->output_reached(samples);
+                          const auto reducer = self.lock();
+                          CHECK(reducer, "distributed_data_parallel: the wrapper was destroyed between forward and ",
+                                "backward, so nobody would average the gradients; keep it until backward is done");
+                          reducer->output_reached(samples);
                           return {dy};
                         });
 }
@@ -102,7 +105,10 @@ std::shared_ptr<Reducer::Pass> Reducer::join_pass() {
   if (auto pass = pass_.lock()) return pass;
   const std::shared_ptr<Pass> pass(new Pass{shared_from_this(), samples_, passes_});
   pass_ = pass;
-  if (synchronizing_) begin();
+  if (synchronizing_) {
+    begin();
+    pass->leads = group_.lead(pass);
+  }
   queue_final_callback([pass] {
     pass->reducer->finish(pass->reached);
     pass->finished = true;
@@ -145,7 +151,7 @@ void Reducer::output_reached(int64_t samples) {
   samples_ += (static_cast<double>(samples) - samples_) / passes_;
   if (!synchronizing_) return;
   set_phase(Phase::Backward);
-  learn_usual_samples();
+  if (pass->leads) learn_usual_samples();
   launch_ready(*pass);
 }
 
@@ -236,7 +242,7 @@ void Reducer::scale(const Tensor& x, double factor) const {
   if (factor != 1) kernels::affine(x, x, factor, 0);
 }
 
-// In the middle of backward: of what is saved in the graph, buffers for example, nothing may change.
+// Perhaps in the middle of backward: of what is saved in the graph, buffers for example, nothing may change.
 void Reducer::learn_usual_samples() {
   if (usual_samples_ > 0) return;
   const Tensor sum = full({}, samples_, {.dtype = DType::Float64});
@@ -249,7 +255,7 @@ void Reducer::learn_usual_samples() {
 // to finish(), which executes it on this thread: there is nothing left to overlap it with, and handing it to another
 // thread would cost more than a small all-reduce does.
 void Reducer::launch_ready(const Pass& pass) {
-  if (!pass.reached || !options_.overlap) return;
+  if (!pass.reached || !pass.leads || !options_.overlap) return;
   while (next_ + 1 < buckets_.size() && buckets_[next_].pending == 0) launch(true);
 }
 
@@ -289,6 +295,7 @@ void Reducer::finish(bool reached) {
     give_up(str("backward reached ", parameters_[ready_order_.front()].first, " in step ", step_, " on rank ",
                 group_.rank(), ", but no output of the wrapper is part of the loss, so gradients would not be ",
                 "averaged. Call the wrapper, not the module in it; or backward under no_sync()"));
+  learn_usual_samples();
   for (size_t b = next_; b < buckets_.size(); ++b)
     if (buckets_[b].pending > 0)
       for (const int parameter : buckets_[b].range.parameters) take_into_arena(parameter);
@@ -351,7 +358,6 @@ bool Reducer::shadow() {
   begin();
   for (const GradArena& arena : arenas_) fill_(arena.flat, 0);
   for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.set_grad(views_[i]);
-  learn_usual_samples();
   finish(true);
   return any_samples_;
 }

@@ -23,6 +23,11 @@
 // step and position at which it found one. Every 50 steps, and before a new plan moves the positions, the ranks read
 // and compare their records: that waits for the device, and costs one small message. So the error comes late, but names
 // the first rank, parameter and step.
+//
+// Note [Several]
+// Where several wrappers of a group are parts of one loss, only the first one that backward reaches communicates while
+// backward runs, and the others after it, in the order in which they were reached. When whose buckets become complete
+// depends on which parameters a rank's loss has, and all ranks must issue the same collectives.
 #pragma once
 
 #include <chrono>
@@ -101,6 +106,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     const std::shared_ptr<Reducer> reducer;
     const double samples;  // as they were before it
     const int passes;
+    bool leads = false;    // see Note [Several]
     bool reached = false;  // an output of the module is in the graph
     bool finished = false;
   };

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include <cstring>
 #include <exception>
 
 #include "core/check.h"
@@ -24,6 +25,7 @@ RingProcessGroup::RingProcessGroup(std::unique_ptr<Transport> transport, const R
       sent_(size()),
       received_(size()),
       wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  CHECK_AS(DistributedError, wakeup_, "process group: eventfd: ", std::strerror(errno));
   CHECK(options_.algorithm != Algorithm::SharedMemory || transport_->shares_memory(),
         "process group: the ranks do not share memory, so algorithm SharedMemory cannot be used");
   CHECK(options_.segment_bytes > 0, "process group: segments of 0 bytes");

@@ -21,8 +21,8 @@ struct MappedFiles {
   std::map<ino_t, std::weak_ptr<SharedMemory>> by_inode;
 };
 MappedFiles& mapped_files() {
-  static MappedFiles files;
-  return files;
+  static auto* const files = new MappedFiles;  // never destroyed: a worker may map memory while the process exits
+  return *files;
 }
 
 struct stat status_of(int descriptor) {

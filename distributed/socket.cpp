@@ -182,6 +182,8 @@ FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused 
     int error = 0;
     for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next) {
       FileDescriptor socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      CHECK_AS(DistributedError, socket || (errno != EMFILE && errno != ENFILE), "no socket to reach ",
+               to_string(address), ": ", std::strerror(errno), "; close files, or raise the limit (ulimit -n)");
       const auto patience = a->ai_next ? deadline.but_at_most(kNextAddress) : deadline;
       error = socket ? try_connect(socket, a->ai_addr, a->ai_addrlen, patience) : errno;
       if (error == 0 && !connected_with_itself(socket)) {

@@ -167,7 +167,13 @@ class Host {
 std::vector<std::string> join(int rank, int size, const std::string& value, const StoreOptions& options) {
   const auto deadline = Deadline::after(options.timeout);
   const std::string host = str("rank 0 at ", to_string(options.address));
-  const FileDescriptor socket = connect_tcp(options.address, deadline);
+  const FileDescriptor socket = [&] {
+    try {
+      return connect_tcp(options.address, deadline);
+    } catch (const TimeoutError& error) {
+      throw TimeoutError(str("rendezvous: rank 0 has not come: ", error.what()));
+    }
+  }();
   introduce(socket, {ConnectionPurpose::Rendezvous, rank, size, who() + '\n' + value}, options.secret, deadline,
             host.c_str());
   const auto last = Deadline::after(options.timeout + kGrace);

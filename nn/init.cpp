@@ -24,6 +24,7 @@ double xavier_std(const Tensor& weight, double gain) {
 }  // namespace
 
 Fans fans(const Tensor& weight) {
+  CHECK(weight.defined(), "init: the weight is an undefined tensor, expected one with elements");
   CHECK_AS(ShapeError, weight.dim() >= 2, "init: the weight has shape ", weight.shape(),
            ", expected at least two dimensions");
   int64_t field = 1;  // the receptive field

@@ -53,7 +53,7 @@ TEST_CASE("a target outside the classes gives NaN, an ignored one 0", "[quick][c
       return result;
     };
     const Tensor x = zeros({3, 2}, {.device = device}), t = to(tensor<int64_t>({2, -1, 1}), device);
-    const Tensor loss = blank({3}), weight = blank({3}), lse = blank({3}), dx = blank({3, 2});
+    const Tensor loss = blank({3}), weight = blank({3}), lse = blank({3, 2}), dx = blank({3, 2});
     kernels::cross_entropy(loss, weight, lse, x, t, {}, {.ignore_index = -1});
     CHECK(nans(loss) == std::vector<bool>{true, false, false});
     kernels::cross_entropy_backward(dx, ones({3}, {.device = device}), x, lse, t, {}, {.ignore_index = -1});
@@ -64,6 +64,22 @@ TEST_CASE("a target outside the classes gives NaN, an ignored one 0", "[quick][c
     CHECK(nans(dx) == std::vector<bool>{true, true, false, false, false, false});
     CHECK(to_vector<double>(weight)[1] == 0);
   }
+}
+
+TEST_CASE("the loss of a class survives a large number that all logits have in common", "[quick][cuda]") {
+  for (const Device device : devices())
+    for (const float common : {0.f, 1e6f, 1e7f}) {
+      INFO(device << " " << common);
+      const auto blank = [&](const Shape& shape) { return empty(shape, {.device = device}); };
+      const Tensor x = to(tensor<float>({common, common + 1, common - 1}, {1, 3}), device);
+      const Tensor t = to(tensor<int64_t>({0}), device);
+      const Tensor loss = blank({1}), weight = blank({1}), lse = blank({1, 2}), dx = blank({1, 3});
+      kernels::cross_entropy(loss, weight, lse, x, t, {}, {});
+      kernels::cross_entropy_backward(dx, ones({1}, {.device = device}), x, lse, t, {}, {});
+      const double e = std::exp(1), sum = 1 + e + 1 / e;
+      CHECK(difference(loss, {std::log(sum)}, {DType::Float32, 3}) == "");
+      CHECK(difference(dx, {1 / sum - 1, e / sum, 1 / e / sum}, {DType::Float32, 3}) == "");
+    }
 }
 
 TEST_CASE("the variance of a channel survives a large mean", "[quick][cuda]") {

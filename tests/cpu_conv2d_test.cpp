@@ -105,3 +105,29 @@ TEST_CASE("conv2d of nothing", "[quick][cpu]") {
   check_conv({0, 3, 5, 5, 4, 3, 3}, DType::Float32);
   check_conv({2, 3, 5, 5, 0, 3, 3}, DType::Float32);
 }
+
+TEST_CASE("the gradient of what meets only padding is 0, whatever memory held before", "[quick][cpu]") {
+  const Conv2dOptions options{.stride = 2, .padding = 1};
+  const auto provider = GENERATE(Provider::Native, Provider::Vendor);
+  const auto layout = GENERATE(Layout::Strided, Layout::ChannelBlocked);
+  const bool tall = GENERATE(false, true);
+  for (const int threads : {1, 2, 3}) {
+    INFO(static_cast<int>(provider) << " " << name(layout) << " tall " << tall << " threads " << threads);
+    ThreadPool pool(threads);
+    StreamGuard stream(Stream{Device(), &pool});
+    ProviderGuard guard(provider);
+    std::vector<Tensor> freed;  // for kernels to find NaN in what they do not write
+    for (int64_t bytes = 64; bytes <= 1 << 22; bytes *= 2) freed.push_back(full({bytes / 4}, NAN));
+    freed.clear();
+    const Tensor x = full(tall ? Shape{1, 16, 6, 1} : Shape{1, 16, 1, 6}, 1, {DType::BFloat16, {}, layout});
+    const Tensor dy = full(tall ? Shape{1, 16, 3, 1} : Shape{1, 16, 1, 3}, 1, {DType::BFloat16, {}, layout});
+    const Tensor dw = empty({16, 16, 3, 3}, {DType::BFloat16});
+    kernels::conv2d_backward_weight(dw, dy, x, options);
+    // How many windows of the six pixels each of three in a column meets; those beside it meet none.
+    const std::vector<double> met =
+        tall ? std::vector<double>{0, 2, 0, 0, 3, 0, 0, 3, 0} : std::vector<double>{0, 0, 0, 2, 3, 3, 0, 0, 0};
+    std::vector<double> expected;
+    for (int k = 0; k < 256; ++k) expected.insert(expected.end(), met.begin(), met.end());
+    require_close(dw, expected, 0);
+  }
+}

@@ -55,6 +55,51 @@ TEST_CASE("buckets follow the order in which gradients become ready", "[ddp][qui
   });
 }
 
+TEST_CASE("two wrappers in one loss, with parameters that only one rank's loss has", "[ddp][quick][threads]") {
+  struct Choice : nn::Module {
+    nn::Linear trunk{6, 16}, left{16, 3}, right{16, 3};
+    bool goes_right = false;
+    Choice() {
+      register_module("trunk", trunk);
+      register_module("left", left);
+      register_module("right", right);
+    }
+    Tensor forward(const Tensor& x) override {
+      const Tensor h = relu(trunk(x));
+      return goes_right ? right(h) : left(h);
+    }
+  };
+  const bool unusual = GENERATE(false, true);  // a number of samples that is not the first step's
+  run_ddp_ranks(3, [&](ProcessGroup& group) {
+    const auto one = make_net<Choice>(3, DType::Float64), two = make_net<Choice>(4, DType::Float64);
+    const auto alone_one = make_net<Choice>(3, DType::Float64), alone_two = make_net<Choice>(4, DType::Float64);
+    DistributedDataParallel first(*one, group, {.caps = {64, 64}}), second(*two, group, {.caps = {64, 64}});
+    for (int64_t step = 0; step < 4; ++step) {
+      one->goes_right = alone_one->goes_right = group.rank() == 1;
+      two->goes_right = alone_two->goes_right = group.rank() == 2 && step % 2 == 0;
+      const int64_t count = unusual && step == 2 ? 12 : 24;
+      const auto [x, target] = samples({6}, 3, DType::Float64, 24 * step, 24 * step + count, group.rank(), 3);
+      for (nn::Module* net : {one.get(), two.get(), alone_one.get(), alone_two.get()}) net->zero_grad();
+      cross_entropy(first(x) + second(x), target).backward();
+      cross_entropy((*alone_one)(x) + (*alone_two)(x), target).backward();
+      std::vector<double> got, expected;
+      const auto append = [](std::vector<double>& all, const Tensor& x) {
+        const auto more = to_vector<double>(x);
+        all.insert(all.end(), more.begin(), more.end());
+      };
+      for (const auto& [net, alone] : {std::pair(&*one, &*alone_one), std::pair(&*two, &*alone_two)})
+        for (size_t i = 0; i < net->parameters().size(); ++i) {
+          const Tensor own = alone->parameters()[i].grad(), averaged = net->parameters()[i].grad();
+          const Tensor mean = own ? own : zeros_like(averaged);
+          group.all_reduce(mean, ReduceOp::Average).wait();
+          append(got, averaged);
+          append(expected, mean);
+        }
+      must(relative_difference(got, expected) < 1e-12, "the average of all ranks' gradients");
+    }
+  });
+}
+
 TEST_CASE("a run that goes on with the order that was observed does not notice the pause", "[ddp][quick][threads]") {
   run_ddp_ranks(
       3,

@@ -46,6 +46,7 @@ class Accident {
     const std::string kind = variable("TEST_SCENARIO");
     if (kind == "killed") raise(SIGKILL);
     if (kind == "exits") std::_Exit(3);
+    if (kind == "leaves") std::exit(3);
     if (kind == "aborts") std::abort();
     if (kind == "hangs") sleep_for_ever();
     if (kind == "stops") kill(getpid(), SIGSTOP);
@@ -109,6 +110,8 @@ void train(const Accident& accident) {
 }
 
 int rank_main() {
+  // Runs when what was made later is destroyed, as the group's own thread may.
+  if (variable("TEST_SCENARIO") == "leaves") std::atexit([] { set_phase(Phase::Finished); });
   try {
     train(Accident());
     return 0;
@@ -257,6 +260,13 @@ TEST_CASE("a rank that throws, exits or aborts is named with its words", "[fault
   REQUIRE(outcome.report.rfind(who + "ended with exit code 3 in " + phase_of(place), 0) == 0);
   outcome = run("aborts", place, culprit, 3, "auto", directory);
   REQUIRE(outcome.report.rfind(who + "was killed by signal 6 (Aborted) in " + phase_of(place), 0) == 0);
+}
+
+TEST_CASE("a rank may call exit() with collectives under way", "[faults]") {
+  const Directory directory;
+  const JobResult outcome = run("leaves", "between buckets", 1, 2, "auto", directory);
+  CAPTURE(outcome.report);
+  REQUIRE(outcome.report.rfind("[rank 1] ended with exit code 3", 0) == 0);
 }
 
 TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and may go on before", "[faults]") {

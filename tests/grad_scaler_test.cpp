@@ -41,6 +41,10 @@ const double kInf = INFINITY, kNan = NAN;
 
 }  // namespace
 
+TEST_CASE("an undefined loss is refused", "[grad_scaler][quick]") {
+  require_error<Error>("GradScaler: the loss is an undefined tensor", [] { optim::GradScaler(Device()).scale({}); });
+}
+
 TEST_CASE("steps with gradients that are not finite are skipped, bit for bit", "[grad_scaler][quick]") {
   const std::vector<double> slopes = {1, kInf, 2, kNan, kNan, 0.25, 1, -kInf, 3};
   for (const Device device : devices())

@@ -84,6 +84,11 @@ TEST_CASE("hooks belong to leaves that want gradients", "[hook][quick]") {
   require_error<Error>(text, [] { auto h = register_post_accumulate_grad_hook(leaf({1}) * 2, [](const Tensor&) {}); });
 }
 
+TEST_CASE("hooks of an undefined tensor are refused", "[hook][quick]") {
+  require_error<Error>("register_post_accumulate_grad_hook: the tensor is undefined",
+                       [] { auto h = register_post_accumulate_grad_hook({}, [](const Tensor&) {}); });
+}
+
 TEST_CASE("an exception in a hook leaves backward, and everything stays usable", "[hook][quick]") {
   struct Boom {};
   const Tensor x = leaf({1}), w = leaf({2});

@@ -213,6 +213,7 @@ TEST_CASE("init: fans and the distributions' widths", "[quick]") {
   REQUIRE(nn::init::fans(w).out == 64 * 9);
   REQUIRE(nn::init::fans(empty({5, 7})).in == 7);
   REQUIRE_THROWS_AS(nn::init::fans(empty({5})), ShapeError);
+  require_error<Error>("init: the weight is an undefined tensor", [] { nn::init::kaiming_normal_({}); });
 
   manual_seed(6);
   const auto check = [&](double std, bool uniform) {

@@ -64,6 +64,14 @@ TEST_CASE("to the strided layout is to a contiguous one", "[quick][layout]") {
   CHECK(to_vector<float>(x.grad()) == std::vector<float>(6, 1));
 }
 
+TEST_CASE("an infinite slope does not reach the padding of channel-blocked memory", "[quick][layout]") {
+  const Tensor x = random({2, 3, 4, 4}).set_requires_grad();
+  const Tensor y = leaky_relu(to_layout(x, Layout::ChannelBlocked), INFINITY);
+  CHECK(!y.is_channel_blocked());  // which has places for zeros, and 0 · inf is none
+  sum(y).backward();
+  for (const float slope : to_vector<float>(x.grad())) CHECK((slope == 1 || slope == INFINITY));
+}
+
 TEST_CASE("16-bit images and float32 parameters", "[quick][layout]") {
   for (const DType dtype : {DType::BFloat16, DType::Float16}) {
     const Tensor x = random({2, 16, 6, 6}, dtype).set_requires_grad();

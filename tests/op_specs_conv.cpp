@@ -7,6 +7,8 @@
 namespace ringgrad::test {
 namespace {
 
+constexpr int64_t kHuge = int64_t{1} << 62;
+
 // Calls visit(n, k, p, q, c, h, w, r, s, cg) for every product of the convolution of [N, C, H, W] with [K, C/G, R, S]
 // to [N, K, P, Q] whose pixel lies inside the image; cg counts the channel inside its group.
 template <class Visit>
@@ -160,6 +162,14 @@ std::vector<OpSpec> conv_specs() {
       error<Error>("conv2d: the stride is 0×0", fails({1, 1, 4, 4}, {1, 1, 1, 1}, {1}, {.stride = 0})),
       error<Error>("conv2d: the padding is -1×0", fails({1, 1, 4, 4}, {1, 1, 1, 1}, {1}, {.padding = {-1, 0}})),
       error<Error>("conv2d: the dilation is 1×0", fails({1, 1, 4, 4}, {1, 1, 1, 1}, {1}, {.dilation = {1, 0}})),
+      error<Error>("conv2d: the stride is 4611686018427387904×4611686018427387904, expected 1 to 2147483647",
+                   fails({1, 1, 4, 4}, {1, 1, 3, 3}, {1}, {.stride = kHuge, .padding = kHuge / 2})),
+      error<Error>("conv2d: the padding is 4611686018427387904×0",
+                   fails({1, 1, 4, 4}, {1, 1, 3, 3}, {1}, {.padding = {kHuge, 0}})),
+      error<Error>("conv2d: the dilation is 1×4611686018427387904",
+                   fails({1, 1, 4, 4}, {1, 1, 3, 3}, {1}, {.dilation = {1, kHuge}})),
+      error<Error>("conv2d: the image is 4611686018427387904×4",
+                   fails({0, 1, kHuge, 4}, {1, 1, 3, 3}, {1}, {.dilation = 2})),
       error<Error>("conv2d: the number of groups is 0", fails({1, 1, 4, 4}, {1, 1, 1, 1}, {1}, {.groups = 0})),
       error<DTypeError>("conv2d: dtypes float32 and float64 differ",
                         [] {
@@ -176,6 +186,8 @@ std::vector<OpSpec> conv_specs() {
                             transpose_fails({1, 2, 3, 3}, {3, 1, 2, 2}, {})),
           error<Error>("conv_transpose2d: the output padding is 2×0, expected less than the stride or the dilation",
                        transpose_fails({1, 2, 3, 3}, {2, 1, 2, 2}, {.stride = 2, .output_padding = {2, 0}})),
+          error<Error>("conv_transpose2d: the stride is 4611686018427387904×1",
+                       transpose_fails({1, 2, 3, 3}, {2, 1, 2, 2}, {.stride = {kHuge, 1}})),
           error<ShapeError>("give an output of -1×-1", transpose_fails({1, 2, 1, 1}, {2, 1, 1, 1}, {.padding = 1})),
           error<ShapeError>("expected images, kernels and outputs of at least 1×1",
                             transpose_fails({1, 2, 0, 3}, {2, 1, 2, 2}, {}))};

@@ -73,6 +73,21 @@ std::vector<OpSpec> matmul_specs() {
            },
        .samples = {{uniform({3, 2}), uniform({4, 3})}, {uniform({3, 0}), uniform({4, 3})}},
        .terms = 4});
+  specs.push_back({.name = "matmul of repeated",
+                   .kernels = {"matmul"},
+                   .run =
+                       [](const Tensors& in) {
+                         return Tensors{matmul(in[0], expand(in[1], {3, in[1].size(1), in[1].size(2)}))};
+                       },
+                   .reference =
+                       [](const Arrays& in) {
+                         const Array c = product(in[0], in[1]);
+                         Array y({3, c.size(1), c.size(2)});
+                         for (int64_t i = 0; i < y.numel(); ++i) y.values[i] = c.values[i % c.numel()];
+                         return Arrays{y};
+                       },
+                   .samples = {{uniform({4, 5}), uniform({1, 5, 6})}, {uniform({0, 5}), uniform({1, 5, 6})}},
+                   .terms = 18});
   const auto linear_fails = [](const Shape& x, const Shape& w, const Shape& b) {
     return [=] { linear(zeros(x), zeros(w), zeros(b)); };
   };

@@ -141,7 +141,7 @@ std::vector<OpSpec> norm_specs() {
   };
   const std::vector<Shape> and_empty = with({{0, 3, 2, 2}});
   std::vector<OpSpec> specs = {
-      batch_norm_spec("batch_norm", {}, with({{2, 3, 41, 37}, {80, 70, 1, 1}})),
+      batch_norm_spec("batch_norm", {}, with({{2, 3, 41, 37}, {80, 70, 1, 1}, {2, 3, 2, 1, 2, 2}})),
       batch_norm_spec("batch_norm without weight", {.affine = false}, images),
       batch_norm_spec("batch_norm with relu", {.relu = true}, images),
       batch_norm_spec("batch_norm with residual", {.residual = true}, images),

@@ -313,6 +313,10 @@ std::vector<OpSpec> view_specs() {
                                                 [] {
                                                   pad(zeros({2}), {1, 1, 1, 1});
                                                 }),
+                              error<ShapeError>("pad: shape [2, 1000] with 9223372036854775308 elements before and ",
+                                                [] {
+                                                  pad(zeros({2, 1000}), {INT64_MAX - 499, INT64_MAX - 499});
+                                                }),
                               error<Error>("pad: the widths -1 and 0 are not both positive or 0", [] {
                                 pad(zeros({2}), {-1, 0});
                               })}});

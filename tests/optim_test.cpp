@@ -264,6 +264,20 @@ TEST_CASE("optim: the state's names, and what does not fit", "[quick]") {
   REQUIRE(contains(error_of<DataError>([&] { sgd->load_state_dict(plain.state_dict()); }), "momentum.a.bias"));
 }
 
+TEST_CASE("optim: a state with a learning rate or a step that cannot be is refused, and nothing is loaded", "[quick]") {
+  const auto [name, bad] = GENERATE(std::pair("lr.0", NAN), std::pair("lr.0", -1.f), std::pair("step", -5.f));
+  const std::string prefix = GENERATE("", "module.");
+  const Tensor w = ones({2}).set_requires_grad();
+  optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.5, .momentum = 0.9});
+  nn::NamedTensors state;
+  for (const auto& [own, tensor] : optimizer.state_dict())
+    state.emplace_back(prefix + own, full(tensor.shape(), own == name ? bad : 3, {.dtype = DType::Float32}));
+  REQUIRE(contains(error_of<DataError>([&] { optimizer.load_state_dict(state); }), str("'", prefix, name, "' is ")));
+  REQUIRE(optimizer.lr() == 0.5);
+  for (const auto& [own, tensor] : optimizer.state_dict())
+    REQUIRE(to_vector<double>(tensor)[0] == (own == "lr.0" ? 0.5 : 0));
+}
+
 TEST_CASE("optim: what cannot be optimised is refused", "[quick]") {
   const Tensor w = ones({2}).set_requires_grad();
   using Tensors = std::vector<Tensor>;
@@ -317,7 +331,20 @@ TEST_CASE("clip_grad_norm_ of mixed dtypes, of NaN, of nothing", "[quick]") {
 
   fill_(a.grad(), NAN);
   REQUIRE(std::isnan(optim::clip_grad_norm_({a, b}, 1).item<float>()));
-  REQUIRE(std::isnan(to_vector<float>(b.grad())[0]));
+  REQUIRE(std::isnan(to_vector<float>(a.grad())[0]));
+  REQUIRE(to_vector<float>(b.grad())[0] == 0);
   REQUIRE_THROWS_AS(optim::clip_grad_norm_({}, 1), Error);
   REQUIRE_THROWS_AS(optim::clip_grad_norm_({a}, -1), Error);
+  require_error<Error>("clip_grad_norm_: parameter 1 is undefined", [&] { optim::clip_grad_norm_({a, {}}, 1); });
+}
+
+TEST_CASE("a gradient that is not finite leaves no trace in an arena once it is gone", "[quick]") {
+  const double bad = GENERATE(NAN, INFINITY), max_norm = GENERATE(1.0, INFINITY);
+  const Tensor a = zeros({2}).set_requires_grad(), b = zeros({1}).set_requires_grad();
+  nn::flatten_parameters({a, b});
+  fill_(a.grad(), bad);
+  optim::clip_grad_norm_({a, b}, max_norm);
+  copy_(a.grad(), tensor<float>({3, 0}));
+  copy_(b.grad(), tensor<float>({4}));
+  REQUIRE(optim::clip_grad_norm_({a, b}, 10).item<float>() == 5);
 }

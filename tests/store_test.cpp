@@ -1,6 +1,7 @@
 // The rendezvous: who is missing, who came twice, and what strangers on the port can do (nothing).
 #include "distributed/store.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -105,7 +106,18 @@ TEST_CASE("missing ranks are named to all who came", "[store][quick]") {
 TEST_CASE("a rank whose rank 0 never comes names the address", "[store][quick]") {
   const auto options = options_for(50);
   const auto results = meet_all({1}, 2, options);
-  REQUIRE(contains(results[0].error, "nobody answers at " + to_string(options.address)));
+  REQUIRE(contains(results[0].error, "rank 0 has not come: nobody answers at " + to_string(options.address)));
+}
+
+TEST_CASE("a process without a file to spare is told so, and not to wait", "[store][quick]") {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  const auto options = options_for(1000);
+  setrlimit(RLIMIT_NOFILE, &none);
+  const auto results = meet_all({1}, 2, options);
+  setrlimit(RLIMIT_NOFILE, &before);
+  REQUIRE(contains(results[0].error, "Too many open files; close files, or raise the limit"));
 }
 
 TEST_CASE("a name that is not known is asked for until the deadline", "[store][quick]") {

@@ -5,6 +5,7 @@
 #include "core/allocator.h"
 #include "core/error.h"
 #include "core/factory.h"
+#include "core/random.h"
 #include "tests/catch.h"
 #include "tests/test_util.h"
 
@@ -132,6 +133,21 @@ TEST_CASE("in-place writes raise the version that all views share", "[tensor][qu
   CHECK(view.storage()->version() == before + 2);
   require_error<ShapeError>("copy_: the destination has shape [4], the source [2], expected equal shapes",
                             [&] { copy_(x, zeros({2})); });
+}
+
+TEST_CASE("writes refuse undefined tensors", "[tensor][quick]") {
+  require_error<Error>("fill_: the destination is an undefined tensor", [] { fill_({}, 1); });
+  require_error<Error>("copy_: the destination is an undefined tensor", [] { copy_({}, {}); });
+  require_error<Error>("copy_: the source is an undefined tensor", [] { copy_(zeros({1}), {}); });
+  require_error<Error>("normal_: the destination is an undefined tensor", [] { normal_({}, 0, 1); });
+}
+
+TEST_CASE("arange refuses numbers that do not fit", "[tensor][quick]") {
+  CHECK(to_vector<uint8_t>(arange(256, {.dtype = DType::UInt8})).back() == 255);
+  require_error<DTypeError>("arange: the tensor is uint8, which cannot hold the number 299",
+                            [] { arange(300, {.dtype = DType::UInt8}); });
+  require_error<ShapeError>("empty: shape [4611686018427387904] has too many elements",
+                            [] { arange(int64_t{1} << 62); });
 }
 
 TEST_CASE("a storage of somebody else's bytes gives them back once", "[tensor][quick]") {

@@ -1,5 +1,7 @@
 #include "autograd/ops/activation.h"
 
+#include <cmath>
+
 #include "autograd/ops/common.h"
 
 namespace ringgrad {
@@ -8,8 +10,8 @@ Tensor relu(const Tensor& x) {
   return elementwise("relu", x, Takes::AnyLayout, Saves::Output, kernels::relu, kernels::relu_backward);
 }
 Tensor leaky_relu(const Tensor& x, double slope) {
-  return elementwise("leaky_relu", x, Takes::AnyLayout, Saves::Input, kernels::leaky_relu, kernels::leaky_relu_backward,
-                     slope);
+  const Takes takes = std::isfinite(slope) ? Takes::AnyLayout : Takes::Strided;  // 0 · inf is no zero
+  return elementwise("leaky_relu", x, takes, Saves::Input, kernels::leaky_relu, kernels::leaky_relu_backward, slope);
 }
 Tensor sigmoid(const Tensor& x) {  // 1/2 at 0
   return elementwise("sigmoid", x, Takes::Strided, Saves::Output, kernels::sigmoid, kernels::sigmoid_backward);

@@ -1,6 +1,7 @@
 #include "autograd/ops/conv.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "autograd/ops/common.h"
 #include "autograd/ops/convert.h"
@@ -10,13 +11,20 @@
 namespace ringgrad {
 namespace {
 
-void check_options(const char* operation, Pair stride, Pair padding, Pair dilation, int64_t groups) {
-  CHECK(stride.h >= 1 && stride.w >= 1, operation, ": the stride is ", stride.h, "×", stride.w,
-        ", expected at least 1");
-  CHECK(padding.h >= 0 && padding.w >= 0, operation, ": the padding is ", padding.h, "×", padding.w,
-        ", expected at least 0");
-  CHECK(dilation.h >= 1 && dilation.w >= 1, operation, ": the dilation is ", dilation.h, "×", dilation.w,
-        ", expected at least 1");
+constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();  // so that no product of two overflows
+
+// `image` and `kernel` are the sizes of x and w [N, C, H, W].
+void check_geometry(const char* operation, const Shape& image, const Shape& kernel, Pair stride, Pair padding,
+                    Pair dilation, int64_t groups) {
+  const auto check_pair = [=](const char* what, const Pair& pair, int64_t least) {
+    CHECK(pair.h >= least && pair.w >= least && pair.h <= kLargest && pair.w <= kLargest, operation, ": the ", what,
+          " is ", pair.h, "×", pair.w, ", expected ", least, " to ", kLargest);
+  };
+  check_pair("image", {image[2], image[3]}, 0);
+  check_pair("kernel", {kernel[2], kernel[3]}, 0);
+  check_pair("stride", stride, 1);
+  check_pair("padding", padding, 0);
+  check_pair("dilation", dilation, 1);
   CHECK(groups >= 1, operation, ": the number of groups is ", groups, ", expected at least 1");
 }
 
@@ -57,7 +65,7 @@ Tensor conv2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, const Conv2d
   OpScope scope("conv2d");
   check_dim("conv2d", "the weight", w_, 4);
   check_operands("conv2d", x_, w_, b_, w_.size(0));
-  check_options("conv2d", options.stride, options.padding, options.dilation, options.groups);
+  check_geometry("conv2d", x_.shape(), w_.shape(), options.stride, options.padding, options.dilation, options.groups);
   CHECK_AS(ShapeError, x_.size(1) == w_.size(1) * options.groups && w_.size(0) % options.groups == 0,
            "conv2d: the input is ", x_.shape(), ", the weight ", w_.shape(), ", groups ", options.groups,
            ", expected x.size(1) == w.size(1) · groups, and w.size(0) a multiple of groups");
@@ -96,7 +104,8 @@ Tensor conv_transpose2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, co
   OpScope scope("conv_transpose2d");
   check_dim("conv_transpose2d", "the weight", w_, 4);
   check_operands("conv_transpose2d", x_, w_, b_, w_.size(1) * options.groups);
-  check_options("conv_transpose2d", options.stride, options.padding, options.dilation, options.groups);
+  check_geometry("conv_transpose2d", x_.shape(), w_.shape(), options.stride, options.padding, options.dilation,
+                 options.groups);
   CHECK_AS(ShapeError, x_.size(1) == w_.size(0) && w_.size(0) % options.groups == 0, "conv_transpose2d: the input is ",
            x_.shape(), ", the weight ", w_.shape(), ", groups ", options.groups,
            ", expected x.size(1) == w.size(0), a multiple of groups");

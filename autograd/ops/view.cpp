@@ -1,6 +1,7 @@
 #include "autograd/ops/view.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "autograd/ops/common.h"
@@ -240,7 +241,10 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, double value) {
     const int64_t before = widths[2 * i], after = widths[2 * i + 1];
     CHECK(before >= 0 && after >= 0, "pad: the widths ", before, " and ", after,
           " are not both positive or 0; slice() removes elements");
-    shape[x.dim() - 1 - i] += before + after;
+    int64_t& size = shape[x.dim() - 1 - i];
+    CHECK_AS(ShapeError, !__builtin_add_overflow(size, before, &size) && !__builtin_add_overflow(size, after, &size),
+             "pad: shape ", x.shape(), " with ", before, " elements before and ", after, " behind in dimension ",
+             x.dim() - 1 - i, ", expected at most ", std::numeric_limits<int64_t>::max(), " in all");
   }
   const auto inside = [from = x.shape(), widths, pairs](Tensor y) {  // where x lies in y
     for (int i = 0; i < pairs; ++i) y = part(y, y.dim() - 1 - i, widths[2 * i], from[from.dim() - 1 - i]);

@@ -60,16 +60,18 @@ void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight, 
       const T* const row = x.data<T>() + n * classes;
       const A largest = max_lanes<A>(classes, [row](int64_t c) { return static_cast<A>(row[c]); });
       const A sum = sum_lanes<A>(classes, [=](int64_t c) { return fast_exp(static_cast<A>(row[c]) - largest); });
-      const A lse = log_sum_exp.data<A>()[n] = largest + std::log(sum);
+      const A log_sum = std::log(sum);
+      const auto surprise = [=](int64_t c) { return log_sum - (static_cast<A>(row[c]) - largest); };  // -log p[c]
+      log_sum_exp.data<A>()[2 * n] = largest;
+      log_sum_exp.data<A>()[2 * n + 1] = log_sum;
       A& row_loss = loss.data<A>()[n];
       A& row_weight = weight.data<A>()[n];
       const int64_t target = t.data<int64_t>()[n];
       switch (kind_of(target, classes, options.ignore_index)) {
         case Target::Class:
           row_weight = u[target];
-          row_loss = (1 - smoothing) * row_weight * (lse - static_cast<A>(row[target]));
-          if (smoothing != 0)
-            row_loss += share * sum_lanes<A>(classes, [&](int64_t c) { return u[c] * (lse - static_cast<A>(row[c])); });
+          row_loss = (1 - smoothing) * row_weight * surprise(target);
+          if (smoothing != 0) row_loss += share * sum_lanes<A>(classes, [&](int64_t c) { return u[c] * surprise(c); });
           break;
         case Target::Ignored:
           row_loss = row_weight = 0;
@@ -81,7 +83,7 @@ void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight, 
   });
 }
 
-// With p = e^(x - log_sum_exp): dx[c] = p[c] ((1 - s) u[t] + s/C Σ u) - s/C u[c], and (1 - s) u[t] less at c = t.
+// With p = softmax(x): dx[c] = p[c] ((1 - s) u[t] + s/C Σ u) - s/C u[c], and (1 - s) u[t] less at c = t.
 void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& scale, const Tensor& x,
                                 const Tensor& log_sum_exp, const Tensor& t, const Tensor& class_weight,
                                 const kernels::CrossEntropyOptions& options) {
@@ -100,9 +102,12 @@ void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& s
         std::fill_n(to, classes, static_cast<T>(kind == Target::Ignored ? A{0} : kNaN<A>));
         return;
       }
-      const A s = scale.data<A>()[n], lse = log_sum_exp.data<A>()[n], hit = (1 - smoothing) * u[target];
+      const A largest = log_sum_exp.data<A>()[2 * n], log_sum = log_sum_exp.data<A>()[2 * n + 1];
+      const A s = scale.data<A>()[n], hit = (1 - smoothing) * u[target];
       const A factor = s * (hit + share * all), spread = s * share;
-      const auto elsewhere = [&](int64_t c) { return factor * fast_exp(static_cast<A>(row[c]) - lse) - spread * u[c]; };
+      const auto elsewhere = [&](int64_t c) {
+        return factor * fast_exp(static_cast<A>(row[c]) - largest - log_sum) - spread * u[c];
+      };
       const A at_target = elsewhere(target) - s * hit;  // before dx is written, which may be x
       for (int64_t c = 0; c < classes; ++c) to[c] = static_cast<T>(elsewhere(c));
       to[target] = static_cast<T>(at_target);

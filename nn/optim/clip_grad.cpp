@@ -1,8 +1,5 @@
 #include "nn/optim/clip_grad.h"
 
-#include <algorithm>
-#include <iterator>
-
 #include "autograd/grad_mode.h"
 #include "autograd/ops/arithmetic.h"
 #include "autograd/ops/convert.h"
@@ -19,8 +16,11 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   CHECK(!parameters.empty(), "clip_grad_norm_: there are no parameters");
   NoGradGuard no_grad;
   std::vector<Tensor> reached;  // by backward: the others have no gradient, and get none
-  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(reached),
-               [](const Tensor& parameter) { return parameter.grad().defined(); });
+  for (const Tensor& parameter : parameters) {
+    CHECK(parameter.defined(), "clip_grad_norm_: parameter ", &parameter - parameters.data(),
+          " is undefined, expected a tensor; leave out what a module was made without, such as a bias");
+    if (parameter.grad()) reached.push_back(parameter);
+  }
   if (reached.empty()) return zeros({}, {.device = parameters[0].device()});
   const std::vector<nn::ArenaRange> ranges = nn::arena_ranges(reached);
   const Device device = ranges[0].grads.device();
@@ -36,6 +36,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   }
   const Tensor norm = sqrt(total);
   const Tensor factor = clamp(max_norm / (norm + 1e-6), 0, 1);
+  kernels::clamp_backward(factor, factor, factor, 0, 1);  // NaN becomes 0: times NaN, the gaps would be zeros no more
   for (const nn::ArenaRange& range : ranges) {
     const Tensor everywhere = to(factor, range.grads.dtype()).as_strided(range.grads.shape(), {0}, 0);
     begin_write("clip_grad_norm_", range.grads);

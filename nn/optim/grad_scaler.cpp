@@ -36,6 +36,7 @@ GradScaler::GradScaler(Device device, GradScalerOptions options)
 }
 
 Tensor GradScaler::scale(const Tensor& loss) const {
+  CHECK(loss.defined(), "GradScaler: the loss is an undefined tensor, expected one with elements");
   const DType wide = loss.dtype() == DType::Float64 ? DType::Float64 : DType::Float32;
   return mul(to(loss, wide), to(scale_, wide));
 }

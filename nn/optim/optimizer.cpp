@@ -206,7 +206,17 @@ nn::NamedTensors Optimizer::state_dict() {
 }
 
 void Optimizer::load_state_dict(const nn::NamedTensors& state) {
-  nn::copy_by_name("optimizer.load_state_dict", state_dict(), state, true);
+  const char* const operation = "optimizer.load_state_dict";
+  const nn::NamedTensors own = state_dict();
+  nn::check_by_name(operation, own, state, true);
+  for (const auto& [name, tensor] : state) {  // what set_lr() would refuse, before anything is loaded
+    const std::string bare = name.starts_with("module.") ? name.substr(7) : name;
+    if (bare != "step" && !bare.starts_with("lr.")) continue;
+    const auto value = tensor.item<double>();
+    CHECK_AS(DataError, value >= 0, operation, ": '", name, "' is ", value,
+             ", expected at least 0; nothing was loaded");
+  }
+  nn::copy_by_name(operation, own, state, true);
   for (Group& group : groups_) group.lr = group.lr_tensor.item<double>();
 }
 

@@ -10,6 +10,8 @@ namespace {
 
 using dnnl::normalization_flags;
 
+constexpr int kMostDims = 5;  // [N, C, D, H, W]
+
 struct Passes {
   dnnl::memory::desc data;
   float eps;
@@ -33,7 +35,7 @@ struct Passes {
 
 bool batch_norm_onednn(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
                        const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu) {
-  if (!supports(x) || residual) return false;
+  if (!supports(x) || x.dim() > kMostDims || residual) return false;
   auto flags = normalization_flags::none;
   if (weight) flags |= normalization_flags::use_scale;
   if (bias) flags |= normalization_flags::use_shift;
@@ -58,7 +60,7 @@ bool batch_norm_onednn(Stream stream, const Tensor& y, const Tensor& mean, const
 bool batch_norm_backward_onednn(Stream stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dx,
                                 const Tensor& dresidual, const Tensor& dy, const Tensor& x, const Tensor& y,
                                 const Tensor& mean, const Tensor& var, const Tensor& weight, double eps) {
-  if (!supports(x) || !weight || !dx) return false;
+  if (!supports(x) || x.dim() > kMostDims || !weight || !dx) return false;
   const auto flags = normalization_flags::use_scale | normalization_flags::use_shift;
   const auto primitive = find(stream, call_signature("batch_norm_backward", x, eps), [&]() -> Primitive {
     const auto pass = Passes{description(x), static_cast<float>(eps)}.backward(flags);

@@ -22,6 +22,7 @@ bool repeats_elements(const Tensor& x) {
 
 bool matmul_onednn(Stream stream, const Tensor& c, const Tensor& a_, const Tensor& b_, const Tensor& bias_) {
   const Tensor a = operand(a_), b = operand(b_);
+  if (a.size(0) < c.size(0) && b.size(0) < c.size(0)) return false;  // both repeat, which it refuses
   if (!supports(c) || a.numel() == 0 || repeats_elements(a) || repeats_elements(b)) return false;
   Tensor bias = cpu::in_dtype(bias_, DType::Float32);
   if (bias) bias = bias.as_strided({1, 1, c.size(2)}, {c.size(2), c.size(2), bias.strides()[0]}, bias.storage_offset());
