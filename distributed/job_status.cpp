@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 
+#include "core/environment.h"
+
 namespace ringgrad {
 
 const char* name(Phase phase) {
@@ -24,12 +26,12 @@ RankStatus& status_in(SharedMemory& memory, int rank) {
 
 // The launcher's memory, where there is a launcher and what it passed makes sense.
 RankStatus* status_from_launcher() {
-  const char *descriptor = std::getenv("RINGGRAD_STATUS_FD"), *rank = std::getenv("LOCAL_RANK");
-  if (descriptor == nullptr || rank == nullptr) return nullptr;
+  const std::string descriptor = variable("RINGGRAD_STATUS_FD"), rank = variable("LOCAL_RANK");
+  if (descriptor.empty() || rank.empty()) return nullptr;
   try {
-    FileDescriptor copy(fcntl(std::atoi(descriptor), F_DUPFD_CLOEXEC, 0));
+    FileDescriptor copy(fcntl(std::atoi(descriptor.c_str()), F_DUPFD_CLOEXEC, 0));
     static const std::shared_ptr<SharedMemory> memory = SharedMemory::open(std::move(copy));
-    const int local_rank = std::atoi(rank);
+    const int local_rank = std::atoi(rank.c_str());
     if (local_rank < 0 || kRankStatusBytes * static_cast<size_t>(local_rank + 1) > memory->size()) return nullptr;
     return &status_in(*memory, local_rank);
   } catch (const Error&) {

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/environment.h"
 #include "data/registry.h"
 #include "distributed/init_process_group.h"
 #include "distributed/launch.h"
@@ -234,8 +235,8 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   check_sync_bn(options, data.train_set.size(), config.recipe.batch, group.size());
   if (!group.is_main_process()) return train_rank(own, config, data, nullptr, &group);
   say_division(config, division_of(options, group.size()));
-  const char* path = std::getenv(kRunVariable);
-  const RunDirectory run = path ? RunDirectory::open(path) : open_run(options, config, group.size());
+  const std::string path = variable(kRunVariable);
+  const RunDirectory run = path.empty() ? open_run(options, config, group.size()) : RunDirectory::open(path);
   return train_rank(own, config, data, &run, &group);
 }
 
@@ -289,7 +290,8 @@ void share_cores(int ranks_here) {
   cpu_set_t bound;
   const int allowed = sched_getaffinity(0, sizeof bound, &bound) == 0 ? CPU_COUNT(&bound) : 1;
   const int share = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_here);
-  if (ranks_here > 1) setenv("RINGGRAD_THREADS", std::to_string(std::min(allowed, share)).c_str(), 0);
+  if (ranks_here > 1 && variable("RINGGRAD_THREADS").empty())
+    setenv("RINGGRAD_THREADS", std::to_string(std::min(allowed, share)).c_str(), 1);
 }
 
 }  // namespace
@@ -303,8 +305,8 @@ int train(const TrainOptions& given) {
   if (is_rank && here.size > 1) check_launched(given, here);
   const TrainOptions options = complete(given, config.division, is_rank);
   check_parallel_options(options);
-  if (options.parallel == "dp" && options.device == "cpu")
-    setenv("RINGGRAD_CPU_DEVICES", std::to_string(replicas_for(options)).c_str(), 0);
+  if (options.parallel == "dp" && options.device == "cpu" && variable("RINGGRAD_CPU_DEVICES").empty())
+    setenv("RINGGRAD_CPU_DEVICES", std::to_string(replicas_for(options)).c_str(), 1);
   check_device("train", Device(options.device));
   if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);
   const int ranks = ranks_for(options, config.recipe.batch);
