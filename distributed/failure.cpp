@@ -1,5 +1,7 @@
 #include "distributed/failure.h"
 
+#include "distributed/socket.h"
+
 namespace ringgrad {
 
 void throw_failure(const Failure& failure, const std::string& context) {
@@ -32,6 +34,7 @@ Failure failure_of(std::exception_ptr error) {
 }
 
 bool is_noticed(const std::exception& error) {
+  if (dynamic_cast<const AddressInUseError*>(&error) != nullptr) return false;  // this rank's own trouble
   return dynamic_cast<const DistributedError*>(&error) != nullptr ||
          dynamic_cast<const GivenUpError*>(&error) != nullptr;
 }
