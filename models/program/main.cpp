@@ -1,15 +1,17 @@
 // The program `ringgrad`. Every error ends here: what, where and how to mend it, on stderr, and the exit code in words.
 #include <csignal>
-#include <cstdlib>
 #include <iostream>
 
+#include "core/environment.h"
 #include "core/error.h"
+#include "distributed/file_descriptor.h"
 #include "distributed/job_status.h"
 #include "models/program/commands.h"
 #include "models/program/exit_code.h"
 
 int main(int argc, char** argv) {
   using namespace ringgrad::program;
+  ringgrad::open_standard_streams();
   signal(SIGXFSZ, SIG_IGN);  // a file beyond its limit is an error of the write
   try {
     const int code = run_command_line(argc, argv);
@@ -22,7 +24,7 @@ int main(int argc, char** argv) {
     ringgrad::report_failure(ringgrad::failure_of(std::current_exception()), ringgrad::is_noticed(error));
     if (!ringgrad::launcher_knows_failure())
       std::cerr << "ringgrad: " << error.what() << '\n' << failure_line(code) << '\n';
-    if (std::getenv("RINGGRAD_DEBUG")) throw;  // for a debugger's backtrace
+    if (!ringgrad::variable("RINGGRAD_DEBUG").empty()) throw;  // for a debugger's backtrace
     return code;
   }
 }
