@@ -21,9 +21,10 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     const int code = exit_code_of(error);
     // A launcher says it once for all ranks.
-    ringgrad::report_failure(ringgrad::failure_of(std::current_exception()), ringgrad::is_noticed(error));
+    const ringgrad::Failure failure = ringgrad::failure_of(std::current_exception());
+    ringgrad::report_failure(failure, ringgrad::is_noticed(error));
     if (!ringgrad::launcher_knows_failure())
-      std::cerr << "ringgrad: " << error.what() << '\n' << failure_line(code) << '\n';
+      std::cerr << "ringgrad: " << failure.text << '\n' << failure_line(code) << '\n';
     if (!ringgrad::variable("RINGGRAD_DEBUG").empty()) throw;  // for a debugger's backtrace
     return code;
   }
