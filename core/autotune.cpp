@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -15,6 +14,7 @@
 #include "core/atomic_file.h"
 #include "core/conv_algorithm.h"
 #include "core/device_backend.h"
+#include "core/environment.h"
 #include "core/error.h"
 #include "core/kernel.h"
 #include "core/parallel.h"
@@ -159,14 +159,9 @@ std::string autotune_file(Device device) {
   std::string file = "autotune-" + device_backend(device.type).describe(device.index) + ".tsv";
   for (char& c : file)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-') c = '-';
-  const auto folder = [](const char* variable) {  // empty means unset, as everywhere
-    const char* value = std::getenv(variable);
-    return std::string(value ? value : "");
-  };
-  if (const std::string own = folder("RINGGRAD_CACHE_DIR"); !own.empty()) return own + "/" + file;
-  if (const std::string cache = folder("XDG_CACHE_HOME"); !cache.empty()) return cache + "/ringgrad/" + file;
-  const std::string home = folder("HOME");
-  return (home.empty() ? "." : home) + "/.cache/ringgrad/" + file;
+  if (const std::string own = variable("RINGGRAD_CACHE_DIR"); !own.empty()) return own + "/" + file;
+  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/ringgrad/" + file;
+  return variable("HOME", ".") + "/.cache/ringgrad/" + file;
 }
 
 }  // namespace ringgrad

@@ -1,10 +1,8 @@
 #include "core/captured_step.h"
 
-#include <cstdlib>
-#include <string_view>
-
 #include "core/allocator.h"
 #include "core/device_backend.h"
+#include "core/environment.h"
 
 namespace ringgrad {
 namespace {
@@ -14,10 +12,7 @@ constexpr int kRunsBefore = 2;
 
 }  // namespace
 
-bool CapturedStep::possible(Device device) {
-  const char* wanted = std::getenv("RINGGRAD_CUDA_GRAPHS");
-  return device.is_cuda() && !(wanted && std::string_view(wanted) == "0");
-}
+bool CapturedStep::possible(Device device) { return device.is_cuda() && variable("RINGGRAD_CUDA_GRAPHS") != "0"; }
 
 CapturedStep::CapturedStep(Device device, std::function<void()> step) : device_(device), step_(std::move(step)) {}
 

@@ -1,5 +1,7 @@
-// Numbers from environment variables.
+// Environment variables. One that is empty counts as not set, everywhere.
 #pragma once
+
+#include <string>
 
 #include "core/error.h"
 
@@ -9,8 +11,11 @@ struct EnvironmentError : Error {  // a variable holds what it cannot; names it,
   using Error::Error;
 };
 
-// The variable's value, or `otherwise` where it is not set or empty. Throws EnvironmentError unless it is a whole
+// The variable's value, or `otherwise` where it is not set or empty.
+std::string variable(const char* name, const char* otherwise = "");
+
+// The same for a number. Throws EnvironmentError unless it is a whole
 // number from low to high.
-int number_from_environment(const char* variable, int low, int high, int otherwise);
+int number_from_environment(const char* name, int low, int high, int otherwise);
 
 }  // namespace ringgrad

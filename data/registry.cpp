@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "core/atomic_file.h"
 #include "core/check.h"
+#include "core/environment.h"
 #include "core/sha256.h"
 #include "data/byte_reader.h"
 #include "data/cifar.h"
@@ -126,8 +126,7 @@ void download_any(const DatasetDownload& what, const fs::path& file, const GetPr
 
 std::string data_directory(const std::string& given) {
   if (!given.empty()) return given;
-  const char* variable = std::getenv("RINGGRAD_DATA_DIR");
-  return variable && *variable ? variable : "data/files";
+  return variable("RINGGRAD_DATA_DIR", "data/files");
 }
 
 std::string command_for(const DatasetInfo& info, const fs::path& directory) {

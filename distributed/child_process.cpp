@@ -18,7 +18,8 @@ struct Pipe {
   FileDescriptor read, write;
   Pipe() {
     int ends[2];
-    CHECK_AS(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: pipe: ", std::strerror(errno));
+    CHECK_AS(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: pipe: ", std::strerror(errno),
+             errno == EMFILE ? "; the launcher needs three descriptors for each rank: see ulimit -n" : "");
     read = FileDescriptor(ends[0]);
     write = FileDescriptor(ends[1]);
   }

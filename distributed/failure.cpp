@@ -1,5 +1,9 @@
 #include "distributed/failure.h"
 
+#include <system_error>
+
+#include "distributed/socket.h"
+
 namespace ringgrad {
 
 void throw_failure(const Failure& failure, const std::string& context) {
@@ -25,13 +29,22 @@ Failure failure_of(std::exception_ptr error) {
   } catch (const GivenUpError& e) {
     return {FailureKind::Failed, e.what()};
   } catch (const std::exception& e) {
+    if (cannot_start_thread(e))
+      return {FailureKind::Died, str("a thread cannot be started: ", e.what(),
+                                     "; there may be too little memory (ulimit -v) or too many threads (ulimit -u)")};
     return {FailureKind::Died, e.what()};
   } catch (...) {
     return {FailureKind::Died, "an exception that is no std::exception"};
   }
 }
 
+bool cannot_start_thread(const std::exception& error) {
+  const auto* of_system = dynamic_cast<const std::system_error*>(&error);
+  return of_system != nullptr && of_system->code() == std::errc::resource_unavailable_try_again;
+}
+
 bool is_noticed(const std::exception& error) {
+  if (dynamic_cast<const AddressInUseError*>(&error) != nullptr) return false;  // this rank's own trouble
   return dynamic_cast<const DistributedError*>(&error) != nullptr ||
          dynamic_cast<const GivenUpError*>(&error) != nullptr;
 }

@@ -34,6 +34,9 @@ struct Failure {
 // The failure that an exception stands for; an exception of the program itself counts as Died.
 Failure failure_of(std::exception_ptr error);
 
+// The system has no more threads, or no memory for one's stack.
+bool cannot_start_thread(const std::exception& error);
+
 // The exception tells of another rank's failure: this one has only been told of it, or misses somebody.
 bool is_noticed(const std::exception& error);
 

@@ -1,6 +1,7 @@
 // Owns a file descriptor: a socket, an eventfd, a memfd.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -29,6 +30,13 @@ class FileDescriptor {
  private:
   int fd_ = -1;
 };
+
+// Where a program was started without standard input, output or error, the next file it opens would become that one,
+// and get what is meant for it. /dev/null takes the place.
+inline void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);  // the lowest number that is free: this one
+}
 
 // Lets this process and its children have as many as it may: each rank needs three for every other one on its machine,
 // and the usual 1024 also bound what all of a user's processes have handed to each other and not taken yet.

@@ -1,10 +1,10 @@
 #include "distributed/init_process_group.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <mutex>
 
 #include "core/check.h"
+#include "core/environment.h"
 #include "distributed/connect.h"
 #include "distributed/job_status.h"
 #include "distributed/lifeline.h"
@@ -19,11 +19,6 @@ namespace {
 std::mutex mutex;
 // Never destroyed: a program that ends without destroy_process_group() leaves without a goodbye.
 std::shared_ptr<ProcessGroup>& job_group = *new std::shared_ptr<ProcessGroup>();
-
-std::string variable(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value == nullptr || *value == '\0' ? otherwise : value;
-}
 
 std::shared_ptr<ProcessGroup> make_ring(const Rendezvous& rendezvous, const InitOptions& options) {
   const StoreOptions store{rendezvous.address, rendezvous.secret, options.timeout};

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 
+#include "core/environment.h"
+
 namespace ringgrad {
 
 const char* name(Phase phase) {
@@ -24,13 +26,13 @@ RankStatus& status_in(SharedMemory& memory, int rank) {
 
 // The launcher's memory, where there is a launcher and what it passed makes sense.
 RankStatus* status_from_launcher() {
-  const char *descriptor = std::getenv("RINGGRAD_STATUS_FD"), *rank = std::getenv("LOCAL_RANK");
-  if (descriptor == nullptr || rank == nullptr) return nullptr;
+  const std::string descriptor = variable("RINGGRAD_STATUS_FD"), rank = variable("LOCAL_RANK");
+  if (descriptor.empty() || rank.empty()) return nullptr;
   try {
-    FileDescriptor copy(fcntl(std::atoi(descriptor), F_DUPFD_CLOEXEC, 0));
+    FileDescriptor copy(fcntl(std::atoi(descriptor.c_str()), F_DUPFD_CLOEXEC, 0));
     // Never unmapped: a worker may report while exit() destroys what is static.
     static const auto& memory = *new const std::shared_ptr<SharedMemory>(SharedMemory::open(std::move(copy)));
-    const int local_rank = std::atoi(rank);
+    const int local_rank = std::atoi(rank.c_str());
     if (local_rank < 0 || kRankStatusBytes * static_cast<size_t>(local_rank + 1) > memory->size()) return nullptr;
     return &status_in(*memory, local_rank);
   } catch (const Error&) {

@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <fstream>
-#include <iostream>
 
 #include "core/check.h"
 #include "distributed/init_process_group.h"
@@ -68,9 +67,8 @@ int launch(const std::function<void()>& main_function, const LaunchOptions& opti
   job.num_machines = options.num_machines;
   job.machine_rank = options.machine_rank;
   if (options.dist_url != "auto") parse_url(options.dist_url, job);
-  const JobResult result = supervise(job);
-  std::cerr << result.report;
-  return result.exit_code;
+  job.last_words = [](const JobResult& result) { return result.report; };
+  return supervise(job).exit_code;
 }
 
 }  // namespace ringgrad

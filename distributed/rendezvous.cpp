@@ -97,7 +97,8 @@ Rendezvous rendezvous_from(const Environment& environment) {
     const auto rank = number(environment, starter.rank);
     if (!rank || (starter.size == kStepTasks && !number(environment, kStepTasks))) continue;
     const auto size = number(environment, starter.size);
-    CHECK(size && *size > 0, "rendezvous: ", starter.rank, " is set, but ", starter.size, " is not");
+    CHECK(size, "rendezvous: ", starter.rank, " is set, but ", starter.size, " is not");
+    CHECK(*size > 0, "rendezvous: ", starter.size, "=", *size, ", expected at least 1");
     CHECK(*rank < *size, "rendezvous: ", starter.rank, "=", *rank, " does not exist with ", starter.size, "=", *size);
     r.source = starter.rank;
     r.rank = *rank;
@@ -119,10 +120,9 @@ Rendezvous rendezvous_from(const Environment& environment) {
 }
 
 std::chrono::milliseconds default_timeout() {
-  const char* text = std::getenv("RINGGRAD_TIMEOUT");
-  if (text == nullptr || *text == '\0') return std::chrono::seconds(60);
+  const std::string text = variable("RINGGRAD_TIMEOUT", "60");
   double seconds = 0;
-  const auto [end, error] = std::from_chars(text, text + std::strlen(text), seconds);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && seconds > 0 && seconds < 1e6,
            "RINGGRAD_TIMEOUT is '", text, "', expected seconds");
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000) + 1);

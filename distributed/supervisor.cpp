@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "core/device.h"
+#include "core/environment.h"
 #include "distributed/child_process.h"
 #include "distributed/deadline.h"
 #include "distributed/first_cause.h"
@@ -89,9 +90,10 @@ class Supervisor {
     const std::string secret = secret_for_ranks();
     for (int i = 0; i < options_.num_processes; ++i) start(i, port, secret);
     while (running_ > 0) step();
-    pass_on_the_rest();
     for (const Rank& rank : ranks_) ends_.push_back(rank.end);
-    return first_cause(ends_, status_, interrupted_by_, Clock::now());
+    const JobResult result = first_cause(ends_, status_, interrupted_by_, Clock::now());
+    pass_on_the_rest(options_.last_words ? options_.last_words(result) : "");
+    return result;
   }
 
  private:
@@ -113,7 +115,7 @@ class Supervisor {
   }
 
   std::string secret_for_ranks() const {
-    const bool given = std::getenv("RINGGRAD_SECRET") != nullptr || std::getenv("RINGGRAD_SECRET_FILE") != nullptr;
+    const bool given = !variable("RINGGRAD_SECRET").empty() || !variable("RINGGRAD_SECRET_FILE").empty();
     if (!options_.secret.empty()) return options_.secret;
     return given || options_.num_machines > 1 ? "" : new_secret();
   }
@@ -132,7 +134,7 @@ class Supervisor {
                          {"RINGGRAD_STATUS_FD", std::to_string(status_.descriptor())}};
     if (!secret.empty()) child.environment["RINGGRAD_SECRET"] = secret;
     for (const char* threads : {"RINGGRAD_THREADS", "OMP_NUM_THREADS"})
-      if (std::getenv(threads) == nullptr) child.environment[threads] = std::to_string(std::max(1, cpu_cores() / n));
+      if (variable(threads).empty()) child.environment[threads] = std::to_string(std::max(1, cpu_cores() / n));
     child.inherited = {status_.descriptor(), lifeline_.descriptor()};
     child.process_group = ranks_.empty() ? 0 : ranks_[0].child.pid;
     const bool logged = !options_.log_directory.empty();
@@ -166,6 +168,7 @@ class Supervisor {
     while (const int signal = signals_.next()) handle(signal);
     for (Rank& rank : ranks_) look_at(rank);
     note_waits();
+    if (interrupted_by_ != 0 && patience_.passed()) kill_all(SIGKILL);
     if (ending_ && running_ > 0 && next_blow_.passed()) {
       kill_all(blows_++ == 0 ? SIGTERM : SIGKILL);
       next_blow_ = Deadline::after(kUntilKill - kLastWords);
@@ -199,9 +202,10 @@ class Supervisor {
   }
 
   // All ranks have ended. A reader that takes its time is waited for, but not after a signal.
-  void pass_on_the_rest() {
+  void pass_on_the_rest(const std::string& last_words) {
     for (const Rank& rank : ranks_)
       for (RankOutput* stream : {rank.output.get(), rank.error.get()}) stream->finish();
+    error_.add(last_words);
     bool hurry = interrupted_by_ != 0;
     while (!output_.empty() || !error_.empty()) {
       const bool moved = pass_on({}, hurry ? static_cast<int>(kLastWords.count()) : -1);
@@ -215,8 +219,12 @@ class Supervisor {
     // timeout and systemd signal a process and its group, and we hear of it twice then: that is one order.
     const auto now = Clock::now();
     if (interrupted_by_ != 0 && now - interrupted_at_ < kSameOrder) return;
-    if (interrupted_by_ == 0) interrupted_at_ = now;
+    if (interrupted_by_ == 0) {
+      interrupted_at_ = now;
+      patience_ = Deadline::after(timeout_);
+    }
     kill_all(interrupted_by_ == 0 ? signal : SIGKILL);
+    kill_all(SIGCONT);  // a rank that is stopped hears of it only then
     interrupted_by_ = signal;
   }
 
@@ -277,6 +285,8 @@ class Supervisor {
   std::vector<RankEnd> ends_;
   int running_ = 0, interrupted_by_ = 0;
   Clock::time_point interrupted_at_;
+  const std::chrono::milliseconds timeout_ = default_timeout();
+  Deadline patience_;    // with ranks that were asked to end
   bool ending_ = false;  // a rank has failed
   int blows_ = 0;        // signals sent since then
   Deadline next_blow_;
@@ -292,6 +302,7 @@ JobResult supervise(const SupervisorOptions& options) {
   CHECK(options.num_machines == 1 || options.port != 0, "launch: a job on ", options.num_machines,
         " machines needs an address and a port on which they meet");
   if (options.num_machines > 1) check_reachable(options.host);
+  open_standard_streams();
   raise_descriptor_limit();
   return Supervisor(options).run();
 }

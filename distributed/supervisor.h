@@ -3,10 +3,18 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace ringgrad {
+
+struct JobResult {
+  // 0; the exit code of the rank that failed first, where that is not a consequence; 5: a rank was killed, or missed by
+  // others; 6: timeout or out of step; 128 + signal: SIGINT, SIGTERM or SIGHUP asked for the end, and no rank failed.
+  int exit_code = 0;
+  std::string report;  // a few lines on what happened, empty if nothing did
+};
 
 struct SupervisorOptions {
   std::vector<std::string> command;  // what every rank runs
@@ -17,19 +25,15 @@ struct SupervisorOptions {
   int port = 0;                    // MASTER_PORT, below 65535; 0: a free one (one machine only)
   std::string secret;              // empty: RINGGRAD_SECRET(_FILE) where it is set, else a new one
   std::string log_directory;       // empty: no logs; else rankN.log of every rank
-};
-
-struct JobResult {
-  // 0; the exit code of the rank that failed first, where that is not a consequence; 5: a rank was killed, or missed by
-  // others; 6: timeout or out of step; 128 + signal: SIGINT, SIGTERM or SIGHUP asked for the end, and no rank failed.
-  int exit_code = 0;
-  std::string report;  // a few lines on what happened, empty if nothing did
+  std::function<std::string(const JobResult&)> last_words;  // what to write to stderr at the end; empty: nothing
 };
 
 // Runs the job and returns when every rank of this machine has ended. Rank 0 writes to this process's output directly
 // (through a pipe where there are logs); other ranks' lines begin with "[rank 1] ". SIGINT, SIGTERM and SIGHUP (unless
-// it is ignored, as by nohup) are passed on to the ranks, a second one kills them. Output that nobody reads holds up
-// the ranks, not the supervisor. A rank that is stopped, or has waited for others for 5 s, is noted on stderr.
+// it is ignored, as by nohup) are passed on to the ranks, which go on for it where they are stopped; a second one kills
+// them, as does RINGGRAD_TIMEOUT after the first. Output that nobody reads holds up the ranks, not the supervisor:
+// after a signal its reader is not waited for, so whoever has something to say at the end leaves it to last_words. A
+// rank that is stopped, or has waited for others for 5 s, is noted on stderr.
 //
 // Ranks get torchrun's environment (rendezvous.h), and one share of the cores each (RINGGRAD_THREADS, OMP_NUM_THREADS)
 // unless that is set. Throws AddressInUseError when the port is taken, IoError when the program cannot be executed,

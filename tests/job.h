@@ -12,16 +12,12 @@
 #include <string>
 #include <thread>
 
+#include "core/environment.h"
 #include "distributed/child_process.h"
 #include "distributed/supervisor.h"
 #include "tests/catch.h"
 
 namespace ringgrad {
-
-inline std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 inline void must(bool condition, const char* what) {
   if (!condition) throw Error(what);

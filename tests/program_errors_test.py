@@ -5,7 +5,7 @@ Each mistake has its exit code (--help lists them) and a message that names it; 
 overwritten.
 """
 
-import json, signal, subprocess, sys, unittest
+import json, resource, signal, subprocess, sys, unittest
 
 from program_case import PROGRAM, ProgramCase, rewrite_safetensors, write_idx, write_tiny
 
@@ -150,7 +150,7 @@ class Errors(ProgramCase):
 
     def test_a_diverged_run_keeps_the_last_good_checkpoint(self):
         diverging = ("train", "--parallel", "none", "--batch", "8", "--lr", "1e25", "--schedule", "constant")
-        self.refused("the run diverged", *diverging, "--max-steps", "5", "--out", "run", code=1)
+        self.refused("the run diverged. A lower --lr helps, or --clip-norm 1", *diverging, "--max-steps", "5", "--out", "run", code=1)
         self.assertFalse((self.dir / "run").exists())
         self.refused("the run diverged", *diverging, "--max-steps", "5", "--save-every", "1", "--out", "run", code=1)
         saved = json.loads(self.run_program("inspect", "run/checkpoint.safetensors", "--json").stdout)
@@ -195,6 +195,50 @@ class Errors(ProgramCase):
         checkpoint.unlink()
         self.refused("stopped before its first checkpoint", "train", "--resume", "run", code=4)
 
+    def test_a_rank_takes_the_run_that_its_launcher_holds(self):
+        for run, steps in (("a", "1"), ("b", "3")):
+            self.tiny_run("--max-steps", steps, "--out", run)
+        (self.dir / "latest").symlink_to("b")  # it was a when the launcher looked
+        other = (self.dir / "b/checkpoint.safetensors").read_bytes()
+        rank = {"RANK": "0", "WORLD_SIZE": "1", "RINGGRAD_RUN": "a"}
+        self.run_program("train", "--resume", "latest", "--max-steps", "1", env=rank)
+        saved = json.loads(self.run_program("inspect", "a/checkpoint.safetensors", "--json").stdout)
+        self.assertEqual(json.loads(saved["metadata"]["progress"])["step"], 2)
+        self.assertEqual((self.dir / "b/checkpoint.safetensors").read_bytes(), other)
+        for link in ("latest", "latest/"):
+            done = self.run_program("train", "--resume", link, "--max-steps", "1")
+            self.assertIn(str((self.dir / "b").resolve()), done.stderr)
+
+    def test_an_epoch_that_was_not_evaluated_is_reported_by_the_next_process(self):
+        self.tiny_run("--epochs", "2", "--max-steps", "6", "--out", "run")
+        metrics = self.dir / "run/metrics.jsonl"
+        whole = json.loads(metrics.read_text())
+        metrics.unlink()  # as if it had been killed after the checkpoint
+        self.run_program("train", "--resume", "run", "--max-steps", "1")
+        said = [json.loads(line) for line in metrics.read_text().splitlines()]
+        self.assertEqual(said, [{key: whole[key] for key in said[0]}])
+        self.assertEqual(sorted(said[0]), ["epoch", "loss", "step", "test_accuracy", "test_loss"])
+        self.run_program("train", "--resume", "run")
+        self.run_program("train", "--resume", "run", "--ranks", "2")  # which has nothing more to do
+        self.assertEqual([json.loads(line)["epoch"] for line in metrics.read_text().splitlines()], [1, 2])
+        metrics.write_text(metrics.read_text().splitlines()[0] + "\n")
+        self.run_program("train", "--resume", "run", "--ranks", "2")
+        self.assertEqual([json.loads(line)["epoch"] for line in metrics.read_text().splitlines()], [1, 2])
+
+    def test_metrics_are_whole_lines(self):
+        self.tiny_run("--epochs", "3", "--max-steps", "6", "--out", "run")
+        metrics = self.dir / "run/metrics.jsonl"
+        first = metrics.read_text()
+        metrics.write_text(first + first[:40])  # half a line, of a process that was killed
+        self.run_program("train", "--resume", "run", "--max-steps", "6")
+        self.assertEqual([json.loads(line)["epoch"] for line in metrics.read_text().splitlines()], [1, 2])
+        (self.dir / "run/metrics.jsonl").unlink()
+        metrics.write_text("\n" * (1 << 20))  # with the rest of a line more than a file may have
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, ((1 << 20) + 20, resource.RLIM_INFINITY))
+        done = self.run_program("train", "--resume", "run", "--max-steps", "6", code=8, preexec_fn=limit)
+        self.assertIn("metrics.jsonl: File too large", done.stderr)
+        self.assertEqual(metrics.stat().st_size, 1 << 20)
+
     # ---- files ---------------------------------------------------------------------------------------------------
 
     def test_images_of_another_size(self):
@@ -213,6 +257,26 @@ class Errors(ProgramCase):
             file.write_text(json.dumps({**config, "recipe": {**config["recipe"], key: value}}))
             self.refused(f"--{key} is {'' if key == 'warmup' else value if key != 'model' else repr(value)}", "train",
                          "--resume", "run", code=4)
+        for ranks in (0, -1, 3.7, 1 << 40):
+            file.write_text(json.dumps({**config, "division": {**config["division"], "ranks": ranks}}))
+            self.refused(f"ranks is {ranks}, expected a whole number from 1 to 4096", "train", "--resume", "run", code=4)
+        for seed in (-1, 1.5):
+            file.write_text(json.dumps({**config, "seed": seed}))
+            self.refused(f"seed is {seed}, expected a whole number from 0", "train", "--resume", "run", code=4)
+
+    def test_paths_that_the_system_refuses(self):
+        (self.dir / "loop").symlink_to("loop")
+        self.tiny_run("--max-steps", "1", "--out", "run")
+        for words in (("train", "--resume", "loop"), ("eval", "loop"), ("train", "--parallel", "none", "--init", "loop"),
+                      ("train", "--parallel", "none", "--data-dir", "loop"), ("train", "--resume", "run", "--data-dir", "loop")):
+            self.refused("loop", *words, code=8)
+        self.refused("image: cannot open no.pgm: No such file or directory", "predict", "run", "no.pgm", code=4)
+
+    def test_threads_that_cannot_be_started(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_STACK, (1 << 47, resource.RLIM_INFINITY))  # of each thread
+        for ranks in ("1", "2"):
+            self.refused("a thread cannot be started: ", "train", "--ranks", ranks, "--batch", "8", code=3, preexec_fn=limit,
+                         env={"RINGGRAD_THREADS": "1"})
 
     def test_a_checkpoint_is_a_model(self):
         self.tiny_run("--epochs", "1", "--out", "run")

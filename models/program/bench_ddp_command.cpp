@@ -16,6 +16,7 @@
 
 #include "autograd/ops.h"
 #include "core/device_backend.h"
+#include "core/environment.h"
 #include "core/error.h"
 #include "distributed/init_process_group.h"
 #include "distributed/launch.h"
@@ -49,7 +50,8 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     std::string name = (fs::temp_directory_path() / "ringgrad-bench-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw IoError("bench ddp: cannot make a directory in " + name);
+    if (mkdtemp(name.data()) == nullptr)
+      throw IoError(fmt::format("bench ddp: cannot make the directory {}: {}", name, std::strerror(errno)));
     path_ = name;
   }
   ~TemporaryDirectory() {
@@ -72,9 +74,10 @@ int run_row(const BenchDdpOptions& options) {
     group.device = Device(first.type, first.index + rendezvous_from_environment().local_rank);
   return launch(
       [&] {
-        const char* path = std::getenv(kFileVariable);
-        const nlohmann::json row = measure_row(options, process_group(), path ? parameters_beside(path) : fs::path());
-        if (!process_group().is_main_process() || path == nullptr) return;
+        const std::string path = variable(kFileVariable);
+        const nlohmann::json row =
+            measure_row(options, process_group(), path.empty() ? fs::path() : parameters_beside(path));
+        if (!process_group().is_main_process() || path.empty()) return;
         std::ofstream file(path);
         file << row << std::flush;
         if (!file) throw IoError(fmt::format("bench ddp: cannot write {}: {}", path, std::strerror(errno)));

@@ -1,8 +1,6 @@
 #include "models/program/console.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -11,6 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/environment.h"
+
 namespace ringgrad::program {
 namespace {
 
@@ -18,15 +18,12 @@ ConsoleOptions options;
 bool silent = false;
 
 bool fancy() {  // stderr is a terminal that understands escapes
-  static const bool capable = [] {
-    const char* term = std::getenv("TERM");
-    return isatty(STDERR_FILENO) && term && std::strcmp(term, "dumb") != 0;
-  }();
+  static const bool capable = [] { return isatty(STDERR_FILENO) && variable("TERM", "dumb") != "dumb"; }();
   return capable && !options.plain && !options.quiet;
 }
 
 std::string styled(const char* code, const std::string& text) {
-  if (!fancy() || std::getenv("NO_COLOR")) return text;
+  if (!fancy() || !variable("NO_COLOR").empty()) return text;
   return fmt::format("\033[{}m{}\033[0m", code, text);
 }
 

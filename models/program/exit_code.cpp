@@ -1,6 +1,7 @@
 #include "models/program/exit_code.h"
 
 #include <cstring>
+#include <filesystem>
 #include <new>
 
 #include <fmt/format.h>
@@ -53,7 +54,9 @@ int exit_code_of(const std::exception& error) {
   if (is.template operator()<OutOfMemoryError>() || is.template operator()<std::bad_alloc>()) return kOutOfMemory;
   if (is.template operator()<DeviceError>() || is.template operator()<CudaError>()) return kEnvironment;
   if (is.template operator()<DataError>()) return kBadData;
-  if (is.template operator()<IoError>()) return kDiskFull;
+  if (is.template operator()<IoError>() || is.template operator()<std::filesystem::filesystem_error>())
+    return kDiskFull;
+  if (cannot_start_thread(error)) return kEnvironment;
   return kTrainingFailed;
 }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <vector>
 
@@ -90,7 +92,7 @@ double coverage(double centre, double radius, int64_t source) {
 
 Tensor read_image(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  CHECK_AS(DataError, in.good(), "image: cannot open ", path);
+  CHECK_AS(DataError, in.good(), "image: cannot open ", path, ": ", std::strerror(errno));
   char magic[8] = {};
   in.read(magic, sizeof magic);
   in.clear();

@@ -1,7 +1,6 @@
 #include "models/program/interrupt.h"
 
 #include <atomic>
-#include <csignal>
 #include <ctime>
 #include <initializer_list>
 
@@ -36,5 +35,14 @@ void catch_interrupts() {
 }
 
 int interrupted() { return signal_seen; }
+
+InterruptsHeld::InterruptsHeld() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, &before_);
+}
+
+InterruptsHeld::~InterruptsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 }  // namespace ringgrad::program

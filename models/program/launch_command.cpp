@@ -1,10 +1,10 @@
 // `ringgrad launch`: any program on several ranks.
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 
 #include <fmt/format.h>
 
+#include "core/environment.h"
 #include "core/error.h"
 #include "distributed/supervisor.h"
 #include "models/program/commands.h"
@@ -12,13 +12,25 @@
 
 namespace ringgrad::program {
 
+namespace {
+
+std::string last_words(const JobResult& result) {
+  const int code = result.exit_code;
+  if (code == kOk) return result.report;
+  // Other exit codes mean whatever the program that was started means by them.
+  const bool ours = code == kRankDied || code == kOutOfStep || code > 128;
+  return result.report + (ours ? failure_line(code) : fmt::format("ringgrad: failed (exit {})", code)) + '\n';
+}
+
+}  // namespace
+
 int launch_program(const LaunchCommandOptions& options) {
   if (options.machine_rank >= options.machines)
     throw UsageError(fmt::format("launch: --node-rank {} does not exist with --nnodes {}; the first is 0",
                                  options.machine_rank, options.machines));
   if (options.machines > 1 && (options.master_address.empty() || options.master_port == 0))
     throw UsageError("launch: several machines need --master-addr and --master-port, the same on all of them");
-  const bool secret = std::getenv("RINGGRAD_SECRET") != nullptr || std::getenv("RINGGRAD_SECRET_FILE") != nullptr;
+  const bool secret = !variable("RINGGRAD_SECRET").empty() || !variable("RINGGRAD_SECRET_FILE").empty();
   if (options.machines > 1 && !secret)
     throw UsageError(
         "launch: several machines need a secret, the same on all of them, so that no stranger can join:\n"
@@ -37,14 +49,8 @@ int launch_program(const LaunchCommandOptions& options) {
   if (!options.master_address.empty()) job.host = options.master_address;
   job.port = options.master_port;
   job.log_directory = options.log_directory;
-  const JobResult result = supervise(job);
-  std::cerr << result.report;
-  // Other exit codes mean whatever the program that was started means by them.
-  if (result.exit_code == kRankDied || result.exit_code == kOutOfStep || result.exit_code > 128)
-    std::cerr << failure_line(result.exit_code) << '\n';
-  else if (result.exit_code != kOk)
-    std::cerr << fmt::format("ringgrad: failed (exit {})\n", result.exit_code);
-  return result.exit_code;
+  job.last_words = last_words;
+  return supervise(job).exit_code;
 }
 
 }  // namespace ringgrad::program

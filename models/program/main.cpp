@@ -1,15 +1,17 @@
 // The program `ringgrad`. Every error ends here: what, where and how to mend it, on stderr, and the exit code in words.
 #include <csignal>
-#include <cstdlib>
 #include <iostream>
 
+#include "core/environment.h"
 #include "core/error.h"
+#include "distributed/file_descriptor.h"
 #include "distributed/job_status.h"
 #include "models/program/commands.h"
 #include "models/program/exit_code.h"
 
 int main(int argc, char** argv) {
   using namespace ringgrad::program;
+  ringgrad::open_standard_streams();
   signal(SIGXFSZ, SIG_IGN);  // a file beyond its limit is an error of the write
   try {
     const int code = run_command_line(argc, argv);
@@ -19,10 +21,11 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     const int code = exit_code_of(error);
     // A launcher says it once for all ranks.
-    ringgrad::report_failure(ringgrad::failure_of(std::current_exception()), ringgrad::is_noticed(error));
+    const ringgrad::Failure failure = ringgrad::failure_of(std::current_exception());
+    ringgrad::report_failure(failure, ringgrad::is_noticed(error));
     if (!ringgrad::launcher_knows_failure())
-      std::cerr << "ringgrad: " << error.what() << '\n' << failure_line(code) << '\n';
-    if (std::getenv("RINGGRAD_DEBUG")) throw;  // for a debugger's backtrace
+      std::cerr << "ringgrad: " << failure.text << '\n' << failure_line(code) << '\n';
+    if (!ringgrad::variable("RINGGRAD_DEBUG").empty()) throw;  // for a debugger's backtrace
     return code;
   }
 }

@@ -17,7 +17,7 @@ constexpr bool kHasNccl = true;
 constexpr bool kHasNccl = false;
 #endif
 
-constexpr int kMaxRanks = 4096, kMaxReplicas = 64;  // as the launcher has it, and as many devices as there can be
+constexpr int kMaxReplicas = 64;  // as many devices as there can be
 
 }  // namespace
 

@@ -9,6 +9,8 @@
 
 namespace ringgrad::program {
 
+constexpr int kMaxRanks = 4096;  // as the launcher has it
+
 // How a run divides its work, in the options' terms; ranks: replicas with dp.
 struct DivisionOptions {
   std::string parallel;

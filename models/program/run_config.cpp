@@ -1,5 +1,7 @@
 #include "models/program/run_config.h"
 
+#include <limits>
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -8,6 +10,19 @@
 #include "models/program/exit_code.h"
 
 namespace ringgrad::program {
+
+namespace {
+
+// As the file has it: what is no whole number would be rounded, or become one.
+template <class T>
+T whole(const nlohmann::json& json, const char* key, uint64_t low, uint64_t high) {
+  const nlohmann::json& value = json.at(key);
+  if (!value.is_number_unsigned() || value.get<uint64_t>() < low || value.get<uint64_t>() > high)
+    throw UsageError(fmt::format("{} is {}, expected a whole number from {} to {}", key, value.dump(), low, high));
+  return value.get<T>();
+}
+
+}  // namespace
 
 nlohmann::json to_json(const RunConfig& config) {
   nlohmann::json json = {{"version", RINGGRAD_VERSION},
@@ -25,11 +40,15 @@ RunConfig read_config(const RunDirectory& run) {
   };
   const nlohmann::json json = run.read_config();
   try {
-    RunConfig config{recipe_from_json(json.at("recipe")), json.at("data_dir"), json.at("seed"), {}};
+    RunConfig config{recipe_from_json(json.at("recipe")),
+                     json.at("data_dir"),
+                     whole<uint64_t>(json, "seed", 0, std::numeric_limits<uint64_t>::max()),
+                     {}};
     check_recipe(config.recipe);
     if (json.contains("division")) {
       const nlohmann::json& d = json["division"];
-      config.division = DivisionOptions{d.at("parallel"), d.at("ranks"), d.at("sync_bn"), d.at("device")};
+      config.division =
+          DivisionOptions{d.at("parallel"), whole<int>(d, "ranks", 1, kMaxRanks), d.at("sync_bn"), d.at("device")};
       TrainOptions options;
       options.parallel = config.division->parallel;
       options.ranks = config.division->ranks;

@@ -3,8 +3,11 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -42,12 +45,12 @@ std::pair<int, fs::path> newest_run() {
 }
 
 fs::path next_run(const std::string& name) {
-  std::error_code ignored;
+  std::error_code error, ignored;
   for (int number = newest_run().first;;) {  // somebody else may take the number first
     const fs::path path = fs::path(kRuns) / fmt::format("{:04}-{}", ++number, name);
-    if (fs::create_directory(path, ignored)) return path;
-    CHECK_AS(IoError, fs::exists(path), "train: cannot make the directory ", path.string(),
-             "; choose another with --out");
+    if (fs::create_directory(path, error)) return path;
+    CHECK_AS(IoError, fs::exists(path, ignored), "train: cannot make the directory ", path.string(), ": ",
+             error.message(), "; choose another with --out");
   }
 }
 
@@ -78,7 +81,8 @@ RunDirectory RunDirectory::create(const std::string& path, const std::string& na
 RunDirectory RunDirectory::open(const std::string& path) {
   CHECK_AS(DataError, fs::exists(fs::path(path) / "config.json"), "run: ", path,
            " is not a run directory: it has no config.json");
-  return RunDirectory(fs::is_symlink(path) ? fs::canonical(path) : fs::path(path));
+  const fs::path real = fs::canonical(path);  // a link on the way there may lead elsewhere by the next look
+  return RunDirectory(real == fs::absolute(path) ? fs::path(path) : real);
 }
 
 RunDirectory RunDirectory::resume(const std::string& path) {
@@ -103,6 +107,8 @@ void RunDirectory::check_free() const {
 
 void RunDirectory::hold() {
   held_ = std::make_shared<FileDescriptor>(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  CHECK_AS(IoError, *held_, "train: cannot open the directory ", path_.string(), ": ", std::strerror(errno),
+           "; it must be readable");
   if (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw UsageError("train: another process is training in " + path_.string() +
                      "; wait for it, or choose another --out");
@@ -137,12 +143,41 @@ nlohmann::json RunDirectory::read_config() const {
   }
 }
 
+std::string RunDirectory::metrics() const {
+  const fs::path file = path_ / "metrics.jsonl";
+  std::error_code none;
+  const uintmax_t size = fs::file_size(file, none);
+  if (none) return "";
+  std::ifstream in(file);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  CHECK_AS(IoError, text.size() == size, "train: cannot read ", file.string());  // so nothing is cut off it
+  text.resize(text.rfind('\n') + 1);
+  return text;
+}
+
+int64_t RunDirectory::last_epoch() const {
+  const std::string text = metrics();
+  if (text.empty()) return 0;
+  const size_t before = text.rfind('\n', text.size() - 2);
+  const auto line = nlohmann::json::parse(text.substr(before + 1), nullptr, false);
+  const auto epoch = line.is_object() ? line.find("epoch") : line.end();
+  return epoch != line.end() && epoch->is_number_integer() ? epoch->get<int64_t>() : 0;
+}
+
+// A line is there whole or not at all: half of one would spoil the next.
 void RunDirectory::append_metrics(const nlohmann::json& line) const {
   const fs::path file = path_ / "metrics.jsonl";
+  const size_t whole = metrics().size();
+  std::error_code ignored;
+  fs::resize_file(file, whole, ignored);
+  errno = 0;
   std::ofstream out(file, std::ios::app);
   out << line.dump() << '\n';
   out.close();
-  CHECK_AS(IoError, out.good(), "train: cannot write ", file.string(), "; is the disk full?");
+  const int reason = errno;
+  if (out.good()) return;
+  fs::resize_file(file, whole, ignored);
+  throw IoError(str("train: cannot write ", file.string(), ": ", std::strerror(reason)));
 }
 
 }  // namespace ringgrad::program

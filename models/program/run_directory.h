@@ -19,7 +19,7 @@ class RunDirectory {
   // train there until the last copy of this object is gone. What a run left that stopped before its first checkpoint
   // is in nobody's way. Throws UsageError where a run, its process or a file of one of its names is there, IoError.
   static RunDirectory create(const std::string& path, const std::string& name);
-  // An existing run, to read; throws DataError where it has no config.json.
+  // An existing run, to read, by a path without links; throws DataError where it has no config.json.
   static RunDirectory open(const std::string& path);
   // An existing run, to go on with: held as by create(). Throws DataError, and UsageError where a process trains there.
   static RunDirectory resume(const std::string& path);
@@ -33,11 +33,14 @@ class RunDirectory {
 
   void write_config(const nlohmann::json& config) const;
   nlohmann::json read_config() const;
+  // Throws IoError; the file is as it was then. A half-written line, of a process that was killed, goes.
   void append_metrics(const nlohmann::json& line) const;
+  int64_t last_epoch() const;  // that has a line in metrics.jsonl; 0: none has
 
  private:
   explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
   void hold();
+  std::string metrics() const;  // the whole lines
   void check_free() const;
 
   std::filesystem::path path_;

@@ -14,6 +14,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/environment.h"
+#include "core/factory.h"
 #include "data/registry.h"
 #include "distributed/init_process_group.h"
 #include "distributed/launch.h"
@@ -64,27 +66,42 @@ void print_header(const RunConfig& config, const TrainOptions& options, Training
                       parts, training.steps_per_epoch(), config.recipe.epochs));
 }
 
+// How fast an epoch went, on this rank.
+struct Pace {
+  double images_per_second, seconds;
+  double data_wait;                 // for batches, as a part of the time
+  std::optional<double> comm_wait;  // for other ranks and their gradients, likewise
+};
+
 // What an epoch came to. Collective where training is.
 struct EpochReport {
-  double loss, images_per_second, seconds;
-  double data_wait;  // for batches, as a part of the time, on this rank
+  double loss;
+  std::optional<Pace> pace;      // none: another process has trained the epoch
+  std::optional<uint64_t> hash;  // of the parameters, the same on all ranks
   Evaluation test;
-  std::optional<double> comm_wait;  // for other ranks and their gradients, likewise
-  std::optional<uint64_t> hash;     // of the parameters, the same on all ranks
 };
 
 void report_epoch(const RunDirectory& run, const Training& training, const EpochReport& epoch) {
-  std::string line = fmt::format(
-      "epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f} img_s={:.0f} sec={:.2f} data_wait={:.3f}",
-      training.epoch(), training.step(), epoch.loss, epoch.test.accuracy(), epoch.test.loss, epoch.images_per_second,
-      epoch.seconds, epoch.data_wait);
-  nlohmann::json metrics = {{"epoch", training.epoch()},    {"step", training.step()},
-                            {"loss", epoch.loss},           {"test_accuracy", epoch.test.accuracy()},
-                            {"test_loss", epoch.test.loss}, {"images_per_second", epoch.images_per_second},
-                            {"seconds", epoch.seconds},     {"waiting_for_data", epoch.data_wait}};
-  if (epoch.comm_wait && epoch.hash) {
-    line += fmt::format(" comm_wait={:.3f} hash={:016x}", *epoch.comm_wait, *epoch.hash);
-    metrics["waiting_for_communication"] = *epoch.comm_wait;
+  std::string line = fmt::format("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f}", training.epoch(),
+                                 training.step(), epoch.loss, epoch.test.accuracy(), epoch.test.loss);
+  nlohmann::json metrics = {{"epoch", training.epoch()},
+                            {"step", training.step()},
+                            {"loss", epoch.loss},
+                            {"test_accuracy", epoch.test.accuracy()},
+                            {"test_loss", epoch.test.loss}};
+  if (const auto& pace = epoch.pace) {
+    line += fmt::format(" img_s={:.0f} sec={:.2f} data_wait={:.3f}", pace->images_per_second, pace->seconds,
+                        pace->data_wait);
+    metrics["images_per_second"] = pace->images_per_second;
+    metrics["seconds"] = pace->seconds;
+    metrics["waiting_for_data"] = pace->data_wait;
+    if (pace->comm_wait) {
+      line += fmt::format(" comm_wait={:.3f}", *pace->comm_wait);
+      metrics["waiting_for_communication"] = *pace->comm_wait;
+    }
+  }
+  if (epoch.hash) {
+    line += fmt::format(" hash={:016x}", *epoch.hash);
     metrics["parameter_hash"] = fmt::format("{:016x}", *epoch.hash);
   }
   result(line);
@@ -108,6 +125,15 @@ struct Data {
   ImageDataset train_set, test_set;
 };
 
+// A run that was stopped between an epoch's last checkpoint and the end of its evaluation owes the epoch's line. All
+// ranks hear it from the one that writes.
+bool owes_epoch(const RunDirectory* run, const Training& training, ProcessGroup* group) {
+  const bool lacks_line = run && training.at_epoch_end() && run->last_epoch() < training.epoch();
+  const Tensor owes = full({}, lacks_line, {.dtype = DType::Int64});
+  if (group) group->broadcast(owes, 0).wait();
+  return owes.item<int64_t>() != 0;
+}
+
 // One rank of a training run, or the only one. `run` is nullptr on the ranks that write nothing.
 int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data, const RunDirectory* run,
                ProcessGroup* group) {
@@ -128,12 +154,22 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   const auto tested = [&] {
     Evaluation test = evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group);
     CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ", test.loss,
-          " after step ", training.step(), ": the run diverged. A smaller --lr or --clip-norm helps");
+          " after step ", training.step(), ": the run diverged. A lower --lr helps, or --clip-norm 1");
     return test;
   };
 
-  Tally tally;
   std::optional<EpochReport> last;  // of the weights as they stand
+  const auto end_epoch = [&](const std::optional<Pace>& pace) {
+    last = EpochReport{training.mean_loss(), pace, {}, {}};
+    if (group) last->hash = training.distributed()->check_identical();
+    last->test = tested();
+    if (run && !last->test.interrupted) report_epoch(*run, training, *last);
+    return !last->test.interrupted;
+  };
+  if (!options.resume.empty() && owes_epoch(run, training, group) && !end_epoch({}))
+    return run ? stopped_by_signal(*run, training) : kOk;
+
+  Tally tally;
   bool stop = false;
   while (training.epoch() < config.recipe.epochs && !stop) {
     Progress progress(fmt::format("{:5}", training.epoch() + 1), training.steps_per_epoch());
@@ -160,14 +196,9 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     if (training.interrupted()) return run ? stopped_by_signal(*run, training) : kOk;
     if (training.at_epoch_end()) {
       const double data_wait = (training.waited_for_data() - data_before) / seconds;
-      last = EpochReport{training.mean_loss(), static_cast<double>(images) / seconds, seconds, data_wait, {}, {}, {}};
-      if (group) {
-        last->comm_wait = (training.distributed()->totals().exposed_seconds - waited_before) / seconds;
-        last->hash = training.distributed()->check_identical();
-      }
-      last->test = tested();
-      if (last->test.interrupted) return run ? stopped_by_signal(*run, training) : kOk;
-      if (run) report_epoch(*run, training, *last);
+      Pace pace{static_cast<double>(images) / seconds, seconds, data_wait, {}};
+      if (group) pace.comm_wait = (training.distributed()->totals().exposed_seconds - waited_before) / seconds;
+      if (!end_epoch(pace)) return run ? stopped_by_signal(*run, training) : kOk;
     }
   }
   const Evaluation test = last ? last->test : tested();
@@ -234,8 +265,8 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   check_sync_bn(options, data.train_set.size(), config.recipe.batch, group.size());
   if (!group.is_main_process()) return train_rank(own, config, data, nullptr, &group);
   say_division(config, division_of(options, group.size()));
-  const char* path = std::getenv(kRunVariable);
-  const RunDirectory run = path ? RunDirectory::open(path) : open_run(options, config, group.size());
+  const std::string path = variable(kRunVariable);
+  const RunDirectory run = path.empty() ? open_run(options, config, group.size()) : RunDirectory::open(path);
   return train_rank(own, config, data, &run, &group);
 }
 
@@ -267,10 +298,20 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
   catch_interrupts();  // until the launcher does: from here on there is a directory to clear away
   const RunDirectory run = open_run(options, config, ranks);
   setenv(kRunVariable, run.path().c_str(), 1);
-  const int code = leaving_run(
-      options, run, [&] { return interrupted() ? 128 + interrupted() : launch([] {}, {.num_processes = ranks}); });
+  const int code = leaving_run(options, run, [&] {
+    const InterruptsHeld held;
+    return interrupted() ? 128 + interrupted() : launch([] {}, {.num_processes = ranks});
+  });
   if (code != kOk && code < 128) message(failure_line(code));
   return code;
+}
+
+// What `--resume` names, now and for the ranks: runs/latest may be another run at the next look.
+TrainOptions with_run_resolved(TrainOptions options, bool is_rank) {
+  if (options.resume.empty()) return options;
+  const std::string held_by_launcher = is_rank ? variable(kRunVariable) : "";
+  options.resume = held_by_launcher.empty() ? RunDirectory::open(options.resume).path().string() : held_by_launcher;
+  return options;
 }
 
 // A rank that somebody else has started trains with all the others, whose number is not its own to choose.
@@ -289,22 +330,24 @@ void share_cores(int ranks_here) {
   cpu_set_t bound;
   const int allowed = sched_getaffinity(0, sizeof bound, &bound) == 0 ? CPU_COUNT(&bound) : 1;
   const int share = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_here);
-  if (ranks_here > 1) setenv("RINGGRAD_THREADS", std::to_string(std::min(allowed, share)).c_str(), 0);
+  if (ranks_here > 1 && variable("RINGGRAD_THREADS").empty())
+    setenv("RINGGRAD_THREADS", std::to_string(std::min(allowed, share)).c_str(), 1);
 }
 
 }  // namespace
 
-int train(const TrainOptions& given) {
+int train(const TrainOptions& asked) {
   const Rendezvous here = rendezvous_from_environment();
   share_cores(here.local_size);
-  check_resume(given);
-  const RunConfig config = configure(given);
+  check_resume(asked);
   const bool is_rank = !here.source.empty();
+  const TrainOptions given = with_run_resolved(asked, is_rank);
+  const RunConfig config = configure(given);
   if (is_rank && here.size > 1) check_launched(given, here);
   const TrainOptions options = complete(given, config.division, is_rank);
   check_parallel_options(options);
-  if (options.parallel == "dp" && options.device == "cpu")
-    setenv("RINGGRAD_CPU_DEVICES", std::to_string(replicas_for(options)).c_str(), 0);
+  if (options.parallel == "dp" && options.device == "cpu" && variable("RINGGRAD_CPU_DEVICES").empty())
+    setenv("RINGGRAD_CPU_DEVICES", std::to_string(replicas_for(options)).c_str(), 1);
   check_device("train", Device(options.device));
   if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);
   const int ranks = ranks_for(options, config.recipe.batch);

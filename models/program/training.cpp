@@ -202,7 +202,7 @@ void Training::check_state() const {
 
 void Training::diverged(const std::string& what) const {
   throw Error(str("train: ", what, " by step ", step_, " (epoch ", (step_ - 1) / steps_per_epoch_ + 1,
-                  "): the run diverged. A smaller --lr, --warmup or --clip-norm helps"));
+                  "): the run diverged. A lower --lr helps, or --clip-norm 1"));
 }
 
 void Training::save(const std::filesystem::path& path) {

@@ -28,7 +28,7 @@ ImageTransform train_transform(const Recipe& recipe, uint64_t seed);
 struct Division {
   ProcessGroup* group = nullptr;  // DistributedDataParallel. Must outlive the training
   bool sync_batch_norm = false;   // with a group: batch norm over all ranks' samples
-  int replicas = 1;               // DataParallel on device:0 … where there are several
+  int replicas = 1;               // DataParallel on so many devices, from the given one on, where there are several
 };
 
 class Training {

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""`ringgrad launch` where its surroundings are odd: program_launch_test.py PATH_TO_RINGGRAD [test names]."""
+
+import os, pathlib, signal, subprocess, sys, time, unittest
+
+from program_case import PROGRAM, ProgramCase, write_tiny
+
+
+class Launch(ProgramCase):
+    # Words for sh, which replaces itself by the program: `"$0" … 2>&-`.
+    def shell(self, words, code=0):
+        done = subprocess.run(["sh", "-c", words, PROGRAM], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=120, cwd=self.dir,
+                              env={**os.environ, "RINGGRAD_DATA_DIR": self.shared})
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def launch(self, *words, stderr=subprocess.DEVNULL, **env):
+        child = subprocess.Popen([PROGRAM, "launch", "-n", "2", "--", *words], stderr=stderr, env={**os.environ, **env})
+        self.addCleanup(child.kill)
+        return child
+
+    def children(self, launcher, count):
+        listed = pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
+        while len(listed.read_text().split()) < count:
+            time.sleep(0.01)
+        return listed.read_text().split()
+
+    def wait_until_stopped(self, pids):
+        while any(") T " not in pathlib.Path(f"/proc/{pid}/stat").read_text() for pid in pids):
+            time.sleep(0.01)
+
+    # ---- streams ---------------------------------------------------------------------------------------------------
+
+    def test_without_standard_streams(self):
+        write_tiny(self.dir / "data/digits")
+        self.shell('exec "$0" launch -n 2 -- sh -c "echo to stdout; echo to stderr >&2" 2>&-')
+        self.shell('exec "$0" launch -n 2 -- sh -c "exit 7" <&- >&- 2>&-', code=7)
+        self.shell('exec "$0" train --batch 8 --ranks 2 --max-steps 2 --out run <&- >&- 2>&-')
+        self.assertTrue((self.dir / "run/model.safetensors").exists())
+
+    def test_a_reader_that_stands_still_does_not_hold_up_the_end(self):
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        try:
+            while True:
+                os.write(writing, bytes(4096))
+        except BlockingIOError:
+            os.set_blocking(writing, True)
+        child = self.launch("sleep", "600", stderr=writing)
+        os.close(writing)
+        self.children(child, 2)
+        child.send_signal(signal.SIGTERM)
+        self.assertEqual(child.wait(timeout=60), 128 + signal.SIGTERM)
+        os.close(reading)
+
+    # ---- ranks that are stopped ------------------------------------------------------------------------------------
+
+    def test_stopped_ranks_hear_of_a_signal(self):
+        child = self.launch("sh", "-c", "kill -STOP $$; sleep 600")
+        self.wait_until_stopped(self.children(child, 2))
+        child.send_signal(signal.SIGTERM)
+        self.assertEqual(child.wait(timeout=60), 128 + signal.SIGTERM)
+
+    def test_ranks_that_do_not_end_are_killed_after_the_timeout(self):
+        child = self.launch("sh", "-c", "trap '' TERM; kill -STOP $$; sleep 600", RINGGRAD_TIMEOUT="0.3")
+        self.wait_until_stopped(self.children(child, 2))
+        child.send_signal(signal.SIGTERM)
+        self.assertEqual(child.wait(timeout=60), 128 + signal.SIGTERM)
+
+    # ---- the environment -------------------------------------------------------------------------------------------
+
+    def test_empty_variables_count_as_unset(self):
+        empty = {"RINGGRAD_SECRET": "", "RINGGRAD_THREADS": "", "OMP_NUM_THREADS": ""}
+        said = 'echo "${#RINGGRAD_SECRET} ${RINGGRAD_THREADS:-none} ${OMP_NUM_THREADS:-none}"'
+        said = self.run_program("launch", "-n", "1", "--", "sh", "-c", said, env=empty).stdout.split()
+        self.assertEqual(said[0], "64")
+        self.assertNotIn("none", said)
+        machines = ["launch", "-n", "1", "--nnodes", "2", "--master-addr", "node1", "--master-port", "29400"]
+        self.assertIn("need a secret", self.run_program(*machines, "--", "true", env=empty, code=2).stderr)
+        self.run_program("train", "--data", "mnist", "--parallel", "none", env={"RINGGRAD_DEBUG": ""}, code=4)
+
+    def test_two_ranks_with_one_number(self):
+        write_tiny(self.dir / "data/digits")
+        done = self.run_program("launch", "-n", "2", "--", "sh", "-c", f"RANK=0 exec {PROGRAM} train --batch 8", code=3)
+        self.assertIn("the port is taken by", done.stderr)
+
+    def test_a_world_of_nobody(self):
+        done = self.run_program("train", env={"RANK": "0", "WORLD_SIZE": "0"}, code=1)
+        self.assertIn("WORLD_SIZE=0, expected at least 1", done.stderr)
+
+    def test_too_few_descriptors(self):
+        done = self.shell('ulimit -n 20; exec "$0" launch -n 16 -- true', code=8)
+        self.assertIn("Too many open files", done.stderr)
+        self.assertIn("ulimit -n", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
