@@ -14,8 +14,7 @@ struct EnvironmentError : Error {  // a variable holds what it cannot; names it,
 // The variable's value, or `otherwise` where it is not set or empty.
 std::string variable(const char* name, const char* otherwise = "");
 
-// The same for a number. Throws EnvironmentError unless it is a whole
-// number from low to high.
+// The same for a number. Throws EnvironmentError unless it is a whole number from low to high.
 int number_from_environment(const char* name, int low, int high, int otherwise);
 
 }  // namespace ringgrad

@@ -147,7 +147,6 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
   }
   nlohmann::json metadata;
   for (const auto& [key, value] : file.metadata) {
-    if (key.starts_with("sha256")) continue;
     metadata[key] = value;
     result(fmt::format("{} = {}", key, value));
   }

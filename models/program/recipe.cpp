@@ -172,11 +172,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recipe, model, data, epochs, batch, optimizer
 
 nlohmann::json to_json(const Recipe& recipe) { return recipe; }
 
-Recipe recipe_from_json(const nlohmann::json& json) {
-  nlohmann::json complete = json;
-  complete.emplace("provider", Recipe().provider);  // older runs do not say
-  return complete.get<Recipe>();
-}
+Recipe recipe_from_json(const nlohmann::json& json) { return json.get<Recipe>(); }
 
 std::string summary(const Recipe& r) {
   std::string text = fmt::format("{} lr {} {}", r.optimizer, r.lr, r.schedule);

@@ -52,7 +52,7 @@ TrainingProgress progress_from(const std::string& text, const Recipe& recipe, in
     p.used_images = {json.at("used_images").at(0), json.at("used_images").at(1)};
     const auto& sampler = json.at("sampler");
     p.sampler = {sampler.at(0), sampler.at(1), sampler.at(2)};
-    p.ready_order = json.value("ready_order", p.ready_order);  // older checkpoints have none
+    json.at("ready_order").get_to(p.ready_order);
   } catch (const nlohmann::json::exception& error) {
     throw DataError(str("lacks what continuing needs: ", error.what()));
   }
