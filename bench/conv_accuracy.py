@@ -3,7 +3,8 @@
 bench/results/conv_accuracy.json. A build that multiplies bfloat16 numbers as float32 says little about bfloat16, and trains
 only MNIST with both; see conv_error.py.
 
-    conv_accuracy.py DATA_DIR      the folder that `ringgrad data list --data-dir DATA_DIR` sees MNIST and CIFAR-10 in
+    conv_accuracy.py DATA_DIR [ROW …]      the folder that `ringgrad data list --data-dir DATA_DIR` sees MNIST and
+                                           CIFAR-10 in; rows such as mnist-bf16, by default all that say something
 
 Stopped and started again, it goes on where it was. Nothing is timed, so the machine may do other things meanwhile.
 """
@@ -53,12 +54,13 @@ def rows_of(data, model, dtypes, runs):
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     products = results.ringgrad("doctor")["bfloat16_products"]
-    work = [("mnist", "cnn", BOTH), ("cifar10", "resnet20", ["fp32"] if products == "as float32" else BOTH)]
+    wanted = sys.argv[2:] or ["mnist-fp32", "mnist-bf16", "cifar10-fp32", *["cifar10-bf16"] * (products != "as float32")]
     table, details, agree = [], {}, []
-    for data, model, dtypes in work:
+    for data, model in [("mnist", "cnn"), ("cifar10", "resnet20")]:
+        dtypes = [dtype for dtype in BOTH if f"{data}-{dtype}" in wanted]
         runs = {(dtype, algorithm): [accuracy(sys.argv[1], data, model, dtype, algorithm, seed) for seed in SEEDS]
                 for dtype in dtypes for algorithm in ALGORITHMS}
         rows, same = rows_of(data, model, dtypes, runs)
