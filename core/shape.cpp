@@ -44,10 +44,10 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
 
 Strides contiguous_strides(const Shape& shape) {
   Strides strides = shape;
-  int64_t step = 1;
+  uint64_t step = 1;  // may wrap around where there are no elements: [0, 2^62, 4]
   for (int d = shape.dim() - 1; d >= 0; --d) {
-    strides[d] = step;
-    step *= std::max<int64_t>(shape[d], 1);
+    strides[d] = static_cast<int64_t>(step);
+    step *= static_cast<uint64_t>(std::max<int64_t>(shape[d], 1));
   }
   return strides;
 }
