@@ -4,7 +4,8 @@ bench/results/conv_accuracy.json. A build that multiplies bfloat16 numbers as fl
 only MNIST with both; see conv_error.py.
 
     conv_accuracy.py DATA_DIR [ROW …]      the folder that `ringgrad data list --data-dir DATA_DIR` sees MNIST and
-                                           CIFAR-10 in; rows such as mnist-bf16, by default all that say something
+                                           CIFAR-10 in; rows: mnist-fp32, mnist-bf16, cifar10-fp32, cifar10-bf16, by
+                                           default all that say something. bf16 brings its reference, fp32, along
 
 Stopped and started again, it goes on where it was. Nothing is timed, so the machine may do other things meanwhile.
 """
@@ -57,10 +58,15 @@ def main():
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     products = results.ringgrad("doctor")["bfloat16_products"]
-    wanted = sys.argv[2:] or ["mnist-fp32", "mnist-bf16", "cifar10-fp32", *["cifar10-bf16"] * (products != "as float32")]
+    wanted = sys.argv[2:] or ["mnist-bf16", "cifar10-fp32" if products == "as float32" else "cifar10-bf16"]
+    networks = {"mnist": "cnn", "cifar10": "resnet20"}
+    if unknown := set(wanted) - {f"{data}-{dtype}" for data in networks for dtype in BOTH}:
+        sys.exit(f"conv_accuracy: no row {', '.join(sorted(unknown))}\n{__doc__}")
     table, details, agree = [], {}, []
-    for data, model in [("mnist", "cnn"), ("cifar10", "resnet20")]:
-        dtypes = [dtype for dtype in BOTH if f"{data}-{dtype}" in wanted]
+    for data, model in networks.items():
+        dtypes = BOTH if f"{data}-bf16" in wanted else ["fp32"] if f"{data}-fp32" in wanted else []
+        if not dtypes:
+            continue
         runs = {(dtype, algorithm): [accuracy(sys.argv[1], data, model, dtype, algorithm, seed) for seed in SEEDS]
                 for dtype in dtypes for algorithm in ALGORITHMS}
         rows, same = rows_of(data, model, dtypes, runs)

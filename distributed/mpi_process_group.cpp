@@ -193,11 +193,12 @@ class MpiProcessGroup final : public ProcessGroup {
   bool advance(const std::shared_ptr<Job>& shared) {
     Job& job = *shared;
     try {
-      int done = 0;
+      int done = 0, code;
       {
         std::lock_guard lock(mpi_mutex);
-        check_mpi(MPI_Test(&job.request, &done, MPI_STATUS_IGNORE), describe(job.collective).c_str());
+        code = MPI_Test(&job.request, &done, MPI_STATUS_IGNORE);
       }
+      if (code != MPI_SUCCESS) check_mpi(code, describe(job.collective).c_str());  // words only when they are needed
       CHECK_AS(TimeoutError, done || !job.deadline.passed(), describe(job.collective), ": not done after ",
                std::chrono::duration<double>(timeout_).count(), " s; MPI does not tell who is missing");
       if (!done) return false;
