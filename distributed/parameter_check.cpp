@@ -57,9 +57,9 @@ uint64_t hash_of(const void* data, size_t bytes) {
   return hash;
 }
 
-void check_same_signature(ProcessGroup& group, const char* what, const NamedParameters& tensors) {
+void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines) {
   std::string all;
-  for (const auto& named : tensors) all += signature(named) + "\n";
+  for (const std::string& line : lines) all += line + "\n";
   const auto hashes = all_numbers(group, {static_cast<int64_t>(hash_of(all))});
   const auto differs = std::find_if(hashes.begin(), hashes.end(), [&](int64_t hash) { return hash != hashes[0]; });
   if (differs == hashes.end()) return;
@@ -76,8 +76,14 @@ void check_same_signature(ProcessGroup& group, const char* what, const NamedPara
   size_t i = 0;
   while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) ++i;
   const auto at = [i](const std::vector<std::string>& lines) { return i < lines.size() ? lines[i] : "nothing"; };
-  disagree(group, str(what, ": rank ", other, " has another model than rank 0: ", theirs.size(), " tensors against ",
-                      ours.size(), "; number ", i, " is ", at(theirs), " there and ", at(ours), " on rank 0"));
+  disagree(group, str(what, ": rank ", other, " has another ", noun, " than rank 0: ", at(theirs), " there, ", at(ours),
+                      " on rank 0 (number ", i, " of ", theirs.size(), " and ", ours.size(), ")"));
+}
+
+void check_same_signature(ProcessGroup& group, const char* what, const NamedParameters& tensors) {
+  std::vector<std::string> lines;
+  for (const auto& named : tensors) lines.push_back(signature(named));
+  check_same_lines(group, what, "model", lines);
 }
 
 uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedParameters& tensors) {

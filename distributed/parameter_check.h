@@ -1,16 +1,23 @@
-// Do all ranks have the same parameters? Asked with small collectives; the answer names the rank and the parameter.
+// Do all ranks have the same parameters, and the same of what else must be the same? Asked with small collectives; the
+// answer names the rank and what differs.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "distributed/bucket_plan.h"
 #include "distributed/process_group.h"
 
 namespace ringgrad {
 
-// Collective. Throws OutOfStepError on every rank, naming the first rank that differs from rank 0 and where, unless all
-// have the same number of tensors with the same names, shapes and dtypes. `what` begins the message.
+// Collective. Throws OutOfStepError on every rank, naming the first rank whose lines differ from rank 0's and the first
+// line that does, unless all have the same. `what` begins the message; `noun` is what the lines describe. REQUIRES: no
+// line holds a newline.
+void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines);
+
+// The same for tensors: their number, names, shapes and dtypes.
 void check_same_signature(ProcessGroup& group, const char* what, const NamedParameters& tensors);
 
 // Collective. Returns a hash of all values, in order. Throws OutOfStepError on every rank, naming the first tensor that

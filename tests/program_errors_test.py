@@ -257,6 +257,9 @@ class Errors(ProgramCase):
             file.write_text(json.dumps({**config, "recipe": {**config["recipe"], key: value}}))
             self.refused(f"--{key} is {'' if key == 'warmup' else value if key != 'model' else repr(value)}", "train",
                          "--resume", "run", code=4)
+        for key, value in (("batch", 3.7), ("epochs", 1.5), ("crop", 0.1)):
+            file.write_text(json.dumps({**config, "recipe": {**config["recipe"], key: value}}))
+            self.refused(f"{key} is {value}, expected a whole number", "train", "--resume", "run", code=4)
         for ranks in (0, -1, 3.7, 1 << 40):
             file.write_text(json.dumps({**config, "division": {**config["division"], "ranks": ranks}}))
             self.refused(f"ranks is {ranks}, expected a whole number from 1 to 4096", "train", "--resume", "run", code=4)

@@ -251,6 +251,15 @@ class SeveralRanks(DigitsCase):
             done = self.run_program("launch", "-n", "2", "--", str(PROGRAM), "train", *words, code=2)
             self.assertIn("this is one of 2 ranks, as RANK says", done.stderr)
 
+    def test_launched_ranks_are_told_the_same(self):
+        for option, values, said in (("--seed", "12", "--seed 2 there, --seed 1 on rank 0"),
+                                     ("--max-steps", "12", "--max-steps 2 there, --max-steps 1 on rank 0"),
+                                     ("--lr", "12", "lr 2.0 there, lr 1.0 on rank 0")):
+            words = f'[ $RANK = 0 ] && value={values[0]} || value={values[1]}; exec "$0" train {option} $value --out run'
+            error = self.run_program("launch", "-n", "2", "--", "sh", "-c", words, PROGRAM, code=6).stderr
+            self.assertIn(f"rank 1 has another recipe than rank 0: {said}", error)
+            self.assertFalse((self.dir / "run").exists())
+
     def test_launch_refuses_what_cannot_be(self):
         self.run_program("launch", "--", "true", code=2)
         self.run_program("launch", "-n", "2", "--nnodes", "2", "--node-rank", "2", "--", "true", code=2)

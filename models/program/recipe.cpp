@@ -172,7 +172,14 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recipe, model, data, epochs, batch, optimizer
 
 nlohmann::json to_json(const Recipe& recipe) { return recipe; }
 
-Recipe recipe_from_json(const nlohmann::json& json) { return json.get<Recipe>(); }
+Recipe recipe_from_json(const nlohmann::json& json) {
+  const Recipe recipe = json.get<Recipe>();
+  const nlohmann::json understood = recipe;
+  for (const auto& [key, value] : understood.items())  // a fraction would have become a whole number
+    if (json.at(key) != value)
+      throw UsageError(fmt::format("{} is {}, expected a whole number", key, json.at(key).dump()));
+  return recipe;
+}
 
 std::string summary(const Recipe& r) {
   std::string text = fmt::format("{} lr {} {}", r.optimizer, r.lr, r.schedule);

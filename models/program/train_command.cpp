@@ -7,7 +7,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -19,6 +21,7 @@
 #include "data/registry.h"
 #include "distributed/init_process_group.h"
 #include "distributed/launch.h"
+#include "distributed/parameter_check.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
@@ -147,6 +150,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
       {.group = group, .sync_batch_norm = options.sync_bn.value_or(false), .replicas = replicas_for(options)},
       options.init);
   if (!options.resume.empty()) training.load(RunDirectory::open(options.resume).checkpoint());
+  if (group) check_same_lines(*group, "train", "checkpoint", {str("step ", training.step())});
   const std::filesystem::path checkpoint = run ? run->checkpoint() : "";
   print_header(config, options, training, train_set, test_set, group);
   catch_interrupts();
@@ -256,11 +260,22 @@ RunDirectory open_run(const TrainOptions& options, RunConfig config, int ranks) 
 // The process that starts the ranks makes the run's directory, and tells them by this where it is.
 constexpr const char* kRunVariable = "RINGGRAD_RUN";
 
+// Ranks that somebody else has started may have been told different things: that comes out here, not after an epoch.
+void check_same_work(ProcessGroup& group, const TrainOptions& options, const RunConfig& config, const Data& data) {
+  std::vector<std::string> lines = {str("--seed ", config.seed), str("--max-steps ", options.max_steps),
+                                    str("--sync-bn ", options.sync_bn.value_or(false)),
+                                    str(data.train_set.size(), " training and ", data.test_set.size(), " test images")};
+  const nlohmann::json recipe = to_json(config.recipe);
+  for (const auto& [key, value] : recipe.items()) lines.push_back(str(key, " ", value.dump()));
+  check_same_lines(group, "train", "recipe", lines);
+}
+
 // This process is one of several ranks, which somebody has started.
 int train_as_rank(const TrainOptions& options, const RunConfig& config, const Data& data) {
   ProcessGroup& group = process_group();
   TrainOptions own = options;
   if (group.device().is_cuda()) own.device = str(group.device());
+  check_same_work(group, options, config, data);
   check_divisible(config.recipe.batch, group.size());
   check_sync_bn(options, data.train_set.size(), config.recipe.batch, group.size());
   if (!group.is_main_process()) return train_rank(own, config, data, nullptr, &group);
