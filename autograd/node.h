@@ -1,5 +1,6 @@
 // Node: one operation on the tape. It knows how to turn the gradients of its outputs into those of its inputs, and
-// which nodes receive them.
+// which nodes receive them. There is no list of nodes: the tape is the graph of those that a loss reaches, and
+// `sequence` is its order.
 //
 // Ownership. A tensor owns the node that made it (grad_fn), and a node owns the nodes of its inputs: the graph of a
 // loss lives as long as the loss. A backward closure captures saved tensors, which have no history, so it never owns

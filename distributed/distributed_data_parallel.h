@@ -48,7 +48,7 @@ class DistributedDataParallel : public nn::Module {
   class NoSync;
   [[nodiscard]] NoSync no_sync();
 
-  // For ranks that run out of data before others do:
+  // For uneven inputs (PyTorch: the Join context manager), that is ranks that run out of data before others do:
   //   for (batch : loader) { …; optimizer.step(); }
   //   while (ddp.shadow_step()) optimizer.step();
   // Takes part in one step of the others, as a rank without samples: the gradients become theirs. False, on all ranks

@@ -60,7 +60,7 @@ class ProcessGroup {
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool is_main_process() const { return rank_ == 0; }
-  virtual std::string backend() const = 0;  // "ring over shm"
+  virtual std::string backend() const = 0;  // "shared memory", "ring over tcp", "mpi"
   // Where this rank computes: its GPU in a group that connects GPUs (nccl), else the CPU.
   Device device() const { return device_; }
   // Whether tensors on that device can take part: those on device(), and on the CPU always.

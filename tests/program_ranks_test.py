@@ -30,7 +30,7 @@ class SeveralRanks(DigitsCase):
     def test_transports_give_the_same_bytes(self):
         for transport in ("shm", "tcp"):
             done = self.short_run(transport, 6, "--ranks", "2", "--transport", transport)
-            self.assertIn(f"ring over {transport}", done.stderr)
+            self.assertIn("ring over tcp" if transport == "tcp" else "shared memory", done.stderr)
         self.assertEqual(sha256(self.dir / "shm/model.safetensors"), sha256(self.dir / "tcp/model.safetensors"))
         self.run_program("train", "--transport", "carrier-pigeon", code=2)
 
@@ -216,7 +216,7 @@ class SeveralRanks(DigitsCase):
         self.assertGreaterEqual(buckets[-1]["launched_ms"], document["backward_ms"])
 
         lines = self.run_program("launch", "-n", "2", "--", str(PROGRAM), *common, "--bucket-mb", "0").stdout.splitlines()
-        self.assertTrue(lines[0].startswith("resnet20 · batch 6 on 2 ranks (ring over shm) · step 2"), lines[0])
+        self.assertTrue(lines[0].startswith("resnet20 · batch 6 on 2 ranks (shared memory) · step 2"), lines[0])
         backward, *bars = [line for line in lines if "┤" in line or "█" in line]
         self.assertEqual(len(bars), 2)
         for line in (backward, *bars):

@@ -194,7 +194,7 @@ TEST_CASE("ranks connect by shared memory and by TCP", "[rendezvous][quick][thre
   const std::string channel = GENERATE("auto", "shm", "tcp");
   const int size = GENERATE(1, 2, 5);
   run_connected(size, channel, [&](ProcessGroup& group) {
-    must(size == 1 || group.backend() == (channel == "tcp" ? "ring over tcp" : "ring over shm"), "channel");
+    must(size == 1 || group.backend() == (channel == "tcp" ? "ring over tcp" : "shared memory"), "channel");
     const Tensor x = full({1000}, group.rank() + 1);
     group.all_reduce(x).wait();
     must(x.data<float>()[999] == static_cast<float>(size * (size + 1) / 2), "sum");

@@ -26,6 +26,8 @@ constexpr const char* kProviderHelp =
     "native (ours), vendor (oneDNN; cuBLAS, cuDNN), fastest (measured at first use, and remembered) or auto: native on "
     "the CPU, fastest on CUDA";
 
+constexpr const char* kDataNames = "digits, shapes, mnist, cifar10 or cifar100";
+
 const CLI::Range kPositive(1, std::numeric_limits<int>::max(), "POSITIVE");
 const CLI::Range kNotNegative(0, std::numeric_limits<int>::max(), "NONNEGATIVE");
 
@@ -44,7 +46,7 @@ void optional_flag(CLI::App* app, const std::string& name, std::optional<bool>& 
 }
 
 void add_data_options(CLI::App* app, std::string& name, std::string& directory) {
-  app->add_option("--data", name, "digits, shapes, mnist, cifar10 or cifar100");
+  app->add_option("--data", name, kDataNames);
   app->add_option("--data-dir", directory, "where data sets lie (default: $RINGGRAD_DATA_DIR, else data/files)");
 }
 
@@ -58,16 +60,19 @@ void add_backend_option(CLI::App* app, std::string& backend) {
 
 void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   auto* train_app = app.add_subcommand("train", "Train a model");
-  train_app->add_option("--model", o.model, "cnn, lenet, resnet20 … resnet110, resnet18 … resnet152");
+  train_app->add_option("--model", o.model,
+                        "cnn, lenet, resnet20 … resnet110, resnet18 … resnet152 (default: as the data needs)");
   add_data_options(train_app, o.data, o.data_dir);
   add_device_option(train_app, o.device);
-  optional(train_app, "--seed", o.seed, "of initialisation, order and augmentation")
+  optional(train_app, "--seed", o.seed, "of initialisation, order and augmentation (default: 1)")
       ->check([](const std::string& seed) { return seed.starts_with('-') ? "expected a number from 0 on" : ""; });
   train_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-model)");
   train_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit")
       ->check([](const std::string& run) { return run.empty() ? "expected a run directory" : ""; });
   train_app->add_option("--init", o.init, "begin with the weights of this run or .safetensors file");
-  train_app->add_option("--workers", o.workers, "threads that prepare batches")->check(CLI::Range(0, 64));
+  train_app->add_option("--workers", o.workers, "threads that prepare batches")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 64));
   train_app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")->check(kNotNegative);
   train_app->add_option("--save-every", o.save_every, "also save every so many steps")->check(kNotNegative);
   train_app->add_option("--parallel", o.parallel, "none, dp or ddp (default: ddp where there are two cores)");
@@ -102,13 +107,14 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
 
 void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>& run) {
   auto* app = bench.add_subcommand("train", "What a training step costs, on synthetic data");
+  app->option_defaults()->always_capture_default();  // --help shows them
   app->add_option("--model", o.model, "as for train");
   add_device_option(app, o.device);
   app->add_option("--batch", o.batch, "images of a step")->check(kPositive);
   app->add_option("--dtype", o.dtype, "fp32, bf16 or fp16, of the images; parameters stay float32");
   app->add_option("--conv", o.conv, "auto, direct or winograd");
   app->add_option("--provider", o.provider, kProviderHelp);
-  app->add_option("--threads", o.threads, "of the processor (default: one per core)")->check(kPositive);
+  app->add_option("--threads", o.threads, "of the processor")->default_str("one per core")->check(kPositive);
   app->add_option("--steps", o.steps, "timed steps")->check(kPositive);
   app->add_option("--warm-up", o.warm_up, "steps before them")->check(kNotNegative);
   app->add_flag("--profile", o.profile, "then as many steps again: each kernel's time, and what the machine allows");
@@ -117,6 +123,7 @@ void add_bench_train(CLI::App& bench, BenchTrainOptions& o, std::function<int()>
 
 void add_bench_ddp(CLI::App& bench, BenchDdpOptions& o, std::function<int()>& run) {
   auto* app = bench.add_subcommand("ddp", "DataParallel and DistributedDataParallel on the same batch and cores");
+  app->option_defaults()->always_capture_default();  // --help shows them
   app->add_option("--model", o.model, "as for train");
   app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
   app->add_option("--ranks", o.ranks, "ranks, or devices of dp")->check(CLI::Range(1, 64));
@@ -124,7 +131,8 @@ void add_bench_ddp(CLI::App& bench, BenchDdpOptions& o, std::function<int()>& ru
   add_backend_option(app, o.backend);
   app->add_option("--seconds", o.seconds, "of each row and round")->check(CLI::Range(0.01, 1000.0));
   app->add_option("--rounds", o.rounds, "the rows take turns so often")->check(kPositive);
-  app->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap (default: 25, the first one 1)")
+  app->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap")
+      ->default_str("25, the first one 1")
       ->check(CLI::Range(0.0, 1e6));
   app->add_flag("--force", o.force, "even with more ranks than cores");
   app->add_option("--row", o.row)->group("");
@@ -133,15 +141,15 @@ void add_bench_ddp(CLI::App& bench, BenchDdpOptions& o, std::function<int()>& ru
 
 void add_trace(CLI::App& app, TraceOptions& o, std::function<int()>& run) {
   auto* trace_app =
-      app.add_subcommand("trace", "When each bucket goes round while backward runs: a timeline of a step");
+      app.add_subcommand("trace", "When each bucket is averaged while backward runs: a timeline of a step");
+  trace_app->option_defaults()->always_capture_default();  // --help shows them
   trace_app->add_option("--model", o.model, "as for train");
   trace_app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
-  trace_app->add_option("--ranks", o.ranks, "processes that share each batch (default: 2)")->check(CLI::Range(1, 64));
+  trace_app->add_option("--ranks", o.ranks, "processes that share each batch")->check(CLI::Range(1, 64));
   add_device_option(trace_app, o.device);
   add_backend_option(trace_app, o.backend);
   trace_app->add_option("--steps", o.steps, "the last of so many is shown")->check(kPositive);
-  trace_app
-      ->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap (default: 0.25; 0: as train, 25, the first one 1)")
+  trace_app->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap; 0: as train, 25, the first one 1")
       ->check(CLI::Range(0.0, 1e6));
   trace_app->footer("Example\n  ringgrad trace --model resnet18 --batch 32 --bucket-mb 4");
   trace_app->callback([&] { run = [&] { return trace(o); }; });
@@ -170,15 +178,18 @@ void add_launch(CLI::App& app, LaunchCommandOptions& o, std::function<int()>& ru
 
 void add_bench_allreduce(CLI::App& bench, BenchAllReduceOptions& o, std::function<int()>& run) {
   auto* app = bench.add_subcommand("allreduce", "All-reduce between ranks of this machine, as nccl-tests reports it");
+  app->option_defaults()->always_capture_default();  // --help shows them
   app->add_option("--ranks", o.ranks, "processes")->check(CLI::Range(2, 256));
   add_device_option(app, o.device);
   add_backend_option(app, o.backend);
   app->add_option("--transport", o.transport, "of the ring: auto, shm or tcp");
   app->add_option("--algorithm", o.algorithm, "of the ring: auto, gather, exchange, ring, segmented or shared");
-  app->add_option("-b,--minbytes", o.min_bytes, "smallest size, such as 8 or 1M")->transform(CLI::AsSizeValue(false));
-  app->add_option("-e,--maxbytes", o.max_bytes, "largest size")->transform(CLI::AsSizeValue(false));
+  app->add_option("-b,--minbytes", o.min_bytes, "smallest size, such as 8 or 1M")
+      ->default_str("1K, 64K, 1M, 4M, 25M and 64M")
+      ->transform(CLI::AsSizeValue(false));
+  app->add_option("-e,--maxbytes", o.max_bytes, "largest size")->default_str("64M")->transform(CLI::AsSizeValue(false));
   app->add_option("-f,--stepfactor", o.factor, "from one size to the next")->check(CLI::Range(2, 1024));
-  app->add_option("-n,--iters", o.iterations, "repetitions (default: what --seconds allow)")->check(kPositive);
+  app->add_option("-n,--iters", o.iterations, "repetitions")->default_str("what --seconds allow")->check(kPositive);
   app->add_option("-w,--warmup_iters", o.warmup, "repetitions before")->check(kNotNegative);
   app->add_option("--seconds", o.seconds, "for each size")->check(CLI::Range(0.01, 1000.0));
   app->add_flag("--bound", o.bound, "also time the same sums by threads of one process");
@@ -266,9 +277,9 @@ int run_command_line(int argc, char** argv) {
   DataOptions data_options;
   auto* data_app = app.add_subcommand("data", "Data sets: list, make, get or check them");
   data_app->require_subcommand(1);
-  const auto add_data_action = [&](const char* action, const char* help, bool needs_name) {
+  const auto add_data_action = [&](const char* action, const char* help, const char* names, bool needs_name) {
     auto* action_app = data_app->add_subcommand(action, help);
-    auto* name = action_app->add_option("name", data_options.name, "digits, shapes, mnist, cifar10 or cifar100");
+    auto* name = action_app->add_option("name", data_options.name, names);
     if (needs_name) name->required();
     action_app->add_option("--data-dir", data_options.data_dir, "where data sets lie");
     action_app->callback([&, action] {
@@ -276,10 +287,10 @@ int run_command_line(int argc, char** argv) {
       run = [&] { return data(data_options); };
     });
   };
-  add_data_action("list", "What there is, and what is here", false);
-  add_data_action("make", "Generate digits or shapes", true);
-  add_data_action("get", "Download a data set (https, SHA-256 checked)", true);
-  add_data_action("check", "Read and verify a data set", true);
+  add_data_action("list", "What there is, and what is here", kDataNames, false);
+  add_data_action("make", "Generate digits or shapes", "digits or shapes", true);
+  add_data_action("get", "Download a data set (https, SHA-256 checked)", "mnist, cifar10 or cifar100", true);
+  add_data_action("check", "Read and verify a data set", kDataNames, true);
 
   InspectOptions inspect_options;
   auto* inspect_app = app.add_subcommand("inspect", "What is in a safetensors, IDX or CIFAR file");
@@ -292,7 +303,7 @@ int run_command_line(int argc, char** argv) {
 
   GraphOptions graph_options;
   auto* graph_app = app.add_subcommand("graph", "The autograd graph of a model's loss");
-  graph_app->add_option("model", graph_options.model, "as for train");
+  graph_app->add_option("model", graph_options.model, "as for train")->capture_default_str();
   graph_app->add_flag("--dot", graph_options.dot, "for Graphviz: ringgrad graph --dot | dot -Tsvg");
   graph_app->callback([&] { run = [&] { return graph(graph_options); }; });
 

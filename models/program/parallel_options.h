@@ -52,7 +52,7 @@ InitOptions group_options_for(const std::string& device, const std::string& back
 // How many devices DataParallel uses; 1: there is no DataParallel.
 int replicas_for(const TrainOptions& options);
 
-// "DDP, 2 ranks (ring over shm) · cpu, 1 thread per rank"
+// "DDP, 2 ranks (shared memory) · cpu, 1 thread per rank"
 std::string describe_division(const TrainOptions& options, const ProcessGroup* group);
 
 }  // namespace ringgrad::program

@@ -27,7 +27,7 @@ struct Net : nn::Module {
 
 void train() {  // on every rank
   ProcessGroup& group = process_group();
-  const ImageDataset digits = load_dataset("digits", Split::Train, "data");  // drawn there if need be
+  const ImageDataset digits = load_dataset("digits", Split::Train, data_directory(""));  // drawn there if need be
   const auto sampler = std::make_shared<DistributedSampler>(digits.size(), group.size(), group.rank());
   DataLoader loader(digits, sampler, {.batch_size = 32, .transform = {.mean = {0.13f}, .std = {0.31f}}});
 

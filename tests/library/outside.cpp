@@ -1,4 +1,4 @@
-// Thirty lines that somebody who knows libtorch would write: a network, a loss, an optimizer, fifty steps.
+// What somebody who knows libtorch would write: a network, a loss, an optimizer, two hundred steps.
 #include <cstdio>
 
 #include "autograd/ops.h"
