@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/check.h"
+#include "core/environment.h"
 #include "distributed/gate.h"
 #include "distributed/socket.h"
 #include "distributed/transport.h"
@@ -167,7 +168,7 @@ class Connector {
 
 Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange) {
   const bool known = options.channel == "auto" || options.channel == "shm" || options.channel == "tcp";
-  CHECK(known, "transport: '", options.channel, "', expected auto, shm or tcp");
+  CHECK_AS(EnvironmentError, known, "transport: '", options.channel, "', expected auto, shm or tcp");
   return Connector(rank, size, options).run(exchange);
 }
 

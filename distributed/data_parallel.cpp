@@ -80,6 +80,7 @@ DataParallel::DataParallel(nn::Module& module, const MakeReplica& make_replica, 
       CHECK_AS(DeviceError, tensor.device() == devices_[0], "data_parallel: ", name, " is on ", tensor.device(),
                ", expected the first device, ", devices_[0], "; move the module with to(device)");
   const auto parameters = module.parameters();
+  const auto buffers = module.named_buffers();
   for (const Device device : devices_) {
     auto replica = make_replica();
     const auto own = replica->named_parameters();
@@ -88,13 +89,22 @@ DataParallel::DataParallel(nn::Module& module, const MakeReplica& make_replica, 
     for (size_t i = 0; i < own.size(); ++i)
       CHECK_AS(ShapeError, own[i].second.shape() == parameters[i].shape(), "data_parallel: ", own[i].first, " is ",
                own[i].second.shape(), " in a replica and ", parameters[i].shape(), " in the module");
-    for (const Tensor& buffer : replica->buffers()) buffer.set_data(copy_to(buffer, device));
+    const auto own_buffers = replica->buffers();
+    CHECK_AS(ShapeError,
+             own_buffers.size() == buffers.size() && replica->named_modules().size() == module.named_modules().size(),
+             "data_parallel: a replica has ", own_buffers.size(), " buffers in ", replica->named_modules().size(),
+             " modules, the module ", buffers.size(), " in ", module.named_modules().size(),
+             "; make_replica must make the same network");
+    for (size_t i = 0; i < buffers.size(); ++i)
+      CHECK_AS(ShapeError, own_buffers[i].shape() == buffers[i].second.shape(), "data_parallel: ", buffers[i].first,
+               " is ", own_buffers[i].shape(), " in a replica and ", buffers[i].second.shape(), " in the module");
+    for (const Tensor& buffer : own_buffers) buffer.set_data(copy_to(buffer, device));
     replicas_.push_back(std::move(replica));
   }
   adopt(module);
 }
 
-// Points the replicas' parameters at fresh copies of the module's, and their buffers at its values.
+// Points the replicas' parameters at fresh copies of the module's, and gives them its buffers' values and its modes.
 void DataParallel::replicate(size_t replicas) {
   const auto copies = broadcast(module_.parameters(), std::span(devices_).first(replicas));
   const auto buffers = module_.buffers();
@@ -107,7 +117,8 @@ void DataParallel::replicate(size_t replicas) {
       else
         copy_(own_buffers[i], buffers[i]);
     }
-    replicas_[r]->train(is_training());
+    const auto modules = module_.named_modules(), own_modules = replicas_[r]->named_modules();
+    for (size_t i = 0; i < modules.size(); ++i) own_modules[i].second->set_training(modules[i].second->is_training());
   }
 }
 

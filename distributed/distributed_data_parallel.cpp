@@ -42,7 +42,6 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
     : module_(module), group_(group) {
   NoGradGuard no_grad;
   adopt(module);
-  train(module.is_training());
   const nn::NamedTensors state = module.state_dict();
   NamedParameters trained;
   for (auto& named : module.named_parameters())

@@ -44,7 +44,8 @@ class DistributedDataParallel : public nn::Module {
   // frozen when it was wrapped and is no more.
   Tensor forward(const Tensor& x) override;
 
-  // While it lives, backward only accumulates; the first one after it averages what has come together.
+  // While it lives, backward only accumulates; the first one after it averages what has come together. Ranks weigh by
+  // their samples in all these passes, also those whose gradients zero_grad() has thrown away.
   class NoSync;
   [[nodiscard]] NoSync no_sync();
 

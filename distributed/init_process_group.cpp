@@ -21,6 +21,9 @@ std::mutex mutex;
 std::shared_ptr<ProcessGroup>& job_group = *new std::shared_ptr<ProcessGroup>();
 
 std::shared_ptr<ProcessGroup> make_ring(const Rendezvous& rendezvous, const InitOptions& options) {
+  CHECK_AS(EnvironmentError, rendezvous.size == 1 || !rendezvous.address.host.empty(), "rendezvous: the job's ",
+           rendezvous.size,
+           " ranks are on several machines; set MASTER_ADDR to an address of rank 0's machine, on all of them");
   const StoreOptions store{rendezvous.address, rendezvous.secret, options.timeout};
   ConnectOptions connect;
   connect.channel = options.channel;
@@ -70,8 +73,8 @@ std::shared_ptr<ProcessGroup> make_nccl([[maybe_unused]] const Rendezvous& rende
 std::shared_ptr<ProcessGroup> make_group(const Rendezvous& rendezvous, const InitOptions& options) {
   if (options.backend == "mpi") return make_mpi(rendezvous, options);
   if (options.backend == "nccl" || options.backend == "nccl-ring") return make_nccl(rendezvous, options);
-  CHECK(options.backend == "ring", "init_process_group: no backend '", options.backend,
-        "'; ring, mpi, nccl or nccl-ring");
+  CHECK_AS(EnvironmentError, options.backend == "ring", "init_process_group: no backend '", options.backend,
+           "'; ring, mpi, nccl or nccl-ring");
   return make_ring(rendezvous, options);
 }
 

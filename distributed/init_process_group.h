@@ -33,6 +33,7 @@ struct InitOptions {
 
 // Meets the other ranks and returns the group, which is also process_group() from then on. Blocks until all ranks have
 // come. A job of one rank meets nobody. Throws TimeoutError naming missing ranks, DistributedError, OutOfStepError;
+// EnvironmentError where it is told what cannot be (an unknown backend or transport, an address that is not rank 0's);
 // NotImplementedError for a backend that this build lacks, DeviceError for a GPU that is not there; Error when there is
 // a group already.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});

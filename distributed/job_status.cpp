@@ -1,12 +1,14 @@
 #include "distributed/job_status.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <string>
 
 #include "core/environment.h"
 
@@ -75,7 +77,10 @@ void report_waiting(const std::string& text) noexcept {
   ++own.waits;
 }
 
-bool launcher_knows_failure() { return launchers_status() != nullptr && launchers_status()->failed_at != 0; }
+bool launcher_knows_failure() {
+  return launchers_status() != nullptr && launchers_status()->failed_at != 0 &&
+         variable("RINGGRAD_LAUNCHER_PID") == std::to_string(getppid());
+}
 
 JobStatus::JobStatus(int local_size)
     : memory_(SharedMemory::create(kRankStatusBytes * static_cast<size_t>(local_size))) {}

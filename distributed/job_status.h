@@ -53,8 +53,9 @@ void set_step(int64_t step);
 void report_failure(const Failure& failure, bool noticed) noexcept;
 // This rank has been waiting for long, and for whom: something for the launcher to say.
 void report_waiting(const std::string& text) noexcept;
-// There is a launcher, and it has been told of this process's failure: it prints the first one of the job, so that
-// this process need not print its own.
+// This process is a rank that a launcher has started, and has told it of its failure: the launcher prints the first one
+// of the job, so that this process need not print its own. False in what a rank starts: whether the rank fails when
+// that fails, and so the launcher speaks, is not known.
 bool launcher_knows_failure();
 
 // The launcher's side: the statuses of its ranks.

@@ -81,7 +81,9 @@ class ProcessGroup {
   // y becomes this rank's part of the reduction of all ranks' x [size · numel(y)].
   Work reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op = ReduceOp::Sum,
                       const CollectiveOptions& options = {});
-  // Between two ranks only. Between the same two, sends are received in their order.
+  // Between two ranks only. Between the same two, sends are received in their order. One of the two must send first: a
+  // group does one collective after the other, also the asynchronous ones, so that two ranks which both begin with
+  // recv(), or with a large send(), wait for each other until the timeout.
   Work send(const Tensor& x, int peer, const CollectiveOptions& options = {});
   Work recv(const Tensor& x, int peer, const CollectiveOptions& options = {});
   // Done when all ranks have called it.

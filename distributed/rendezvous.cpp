@@ -34,8 +34,8 @@ std::optional<int> number(const Environment& environment, const char* name) {
   if (text == nullptr || *text == '\0') return {};
   int value = -1;
   const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
-  CHECK(error == std::errc() && *end == '\0' && value >= 0, "rendezvous: ", name, "='", text,
-        "', expected a number of at least 0");
+  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && value >= 0, "rendezvous: ", name, "='", text,
+           "', expected a number of at least 0");
   return value;
 }
 
@@ -58,13 +58,13 @@ std::string secret_from(const Environment& environment) {
   const std::string file = text(environment, "RINGGRAD_SECRET_FILE");
   if (file.empty()) return text(environment, "RINGGRAD_SECRET");
   struct stat status {};
-  CHECK_AS(DistributedError, stat(file.c_str(), &status) == 0, "RINGGRAD_SECRET_FILE: ", file, ": ",
+  CHECK_AS(EnvironmentError, stat(file.c_str(), &status) == 0, "RINGGRAD_SECRET_FILE: ", file, ": ",
            std::strerror(errno));
-  CHECK_AS(DistributedError, (status.st_mode & 077) == 0, "RINGGRAD_SECRET_FILE: others than its owner can read ", file,
+  CHECK_AS(EnvironmentError, (status.st_mode & 077) == 0, "RINGGRAD_SECRET_FILE: others than its owner can read ", file,
            "; chmod 600 it, and use a new secret");
   std::string secret;
   std::getline(std::ifstream(file), secret);
-  CHECK_AS(DistributedError, !secret.empty(), "RINGGRAD_SECRET_FILE: ", file, " is empty");
+  CHECK_AS(EnvironmentError, !secret.empty(), "RINGGRAD_SECRET_FILE: ", file, " is empty");
   return secret;
 }
 
@@ -72,10 +72,9 @@ Address address_from(const Environment& environment, const Rendezvous& r, bool s
   Address address{text(environment, "MASTER_ADDR"), 0};
   if (address.host.empty() && r.size == r.local_size) address.host = "127.0.0.1";
   if (address.host.empty() && step) address.host = first_host(text(environment, "SLURM_STEP_NODELIST"));
-  CHECK(!address.host.empty(), "rendezvous: the job's ", r.size,
-        " ranks are on several machines; set MASTER_ADDR to an address of rank 0's machine, on all of them");
   const auto port = number(environment, "MASTER_PORT");
-  CHECK(!port || (*port > 0 && *port < 65'535), "rendezvous: MASTER_PORT=", *port, ", expected 1 to 65534");
+  CHECK_AS(EnvironmentError, !port || (*port > 0 && *port < 65'535), "rendezvous: MASTER_PORT=", *port,
+           ", expected 1 to 65534");
   address.port = port ? static_cast<uint16_t>(*port) : derived_port(environment);
   if (text(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True") ++address.port;
   return address;
@@ -97,9 +96,10 @@ Rendezvous rendezvous_from(const Environment& environment) {
     const auto rank = number(environment, starter.rank);
     if (!rank || (starter.size == kStepTasks && !number(environment, kStepTasks))) continue;
     const auto size = number(environment, starter.size);
-    CHECK(size, "rendezvous: ", starter.rank, " is set, but ", starter.size, " is not");
-    CHECK(*size > 0, "rendezvous: ", starter.size, "=", *size, ", expected at least 1");
-    CHECK(*rank < *size, "rendezvous: ", starter.rank, "=", *rank, " does not exist with ", starter.size, "=", *size);
+    CHECK_AS(EnvironmentError, size, "rendezvous: ", starter.rank, " is set, but ", starter.size, " is not");
+    CHECK_AS(EnvironmentError, *size > 0, "rendezvous: ", starter.size, "=", *size, ", expected at least 1");
+    CHECK_AS(EnvironmentError, *rank < *size, "rendezvous: ", starter.rank, "=", *rank, " does not exist with ",
+             starter.size, "=", *size);
     r.source = starter.rank;
     r.rank = *rank;
     r.size = *size;
@@ -111,6 +111,10 @@ Rendezvous rendezvous_from(const Environment& environment) {
     const int local_rank = step ? number(environment, "SLURM_LOCALID").value_or(*rank) : *rank;
     r.local_rank = number(environment, starter.local_rank).value_or(local_rank);
     r.local_size = local_size.value_or((*size + nodes - 1) / nodes);
+    CHECK_AS(EnvironmentError,
+             1 <= r.local_size && r.local_size <= r.size && (!local_size || r.local_rank < r.local_size),
+             "rendezvous: rank ", r.local_rank, " of ", r.local_size, " on this machine, of ", r.size,
+             " in all, does not exist; see ", starter.local_rank, " and ", starter.local_size);
     break;
   }
   if (r.size == 1) return r;
@@ -130,7 +134,7 @@ std::chrono::milliseconds default_timeout() {
 
 Rendezvous rendezvous_from_environment() {
   Rendezvous r = rendezvous_from([](const char* name) { return std::getenv(name); });
-  if (r.local_size != r.size) check_reachable(r.address.host);
+  if (r.local_size != r.size && !r.address.host.empty()) check_reachable(r.address.host);
   return r;
 }
 
@@ -138,7 +142,7 @@ void check_reachable(const std::string& host) {
   bool loopback = false;
   try {
     loopback = host != "localhost" && !is_numeric(host) && is_loopback(host);
-  } catch (const DistributedError&) {  // the name is not known yet
+  } catch (const Error&) {  // the name is not known yet
   }
   CHECK_AS(EnvironmentError, !loopback, "rendezvous: on this machine '", host,
            "' is a loopback address (see /etc/hosts), where no other machine reaches it; give MASTER_ADDR or "

@@ -20,18 +20,18 @@ namespace ringgrad {
 struct Rendezvous {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // among the ranks of this machine
-  Address address;                     // where the ranks meet, on rank 0's machine
+  Address address;                     // where the ranks meet, on rank 0's machine; the host is "" where nobody says
   std::string secret;                  // RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds
   std::string source;                  // "RANK", "OMPI_COMM_WORLD_RANK", …; empty: nothing was set
 };
 
-// How long ranks wait for each other unless told otherwise: RINGGRAD_TIMEOUT seconds, else 60. Throws Error for a value
-// that makes no sense.
+// How long ranks wait for each other unless told otherwise: RINGGRAD_TIMEOUT seconds, else 60. Throws EnvironmentError
+// for a value that makes no sense.
 std::chrono::milliseconds default_timeout();
 
 using Environment = std::function<const char*(const char* name)>;  // getenv
 
-// Throws Error for values that make no sense, DistributedError for a secret file that others can read.
+// Throws EnvironmentError for values that make no sense, and for a secret file that others can read.
 //
 // MASTER_ADDR defaults to loopback when all ranks are on this machine, and to a Slurm step's first node; MASTER_PORT to
 // a number derived from the starter's job id. Under torchrun, whose own store may occupy MASTER_PORT, it is the port

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "core/check.h"
+#include "core/environment.h"
 #include "distributed/port_owner.h"
 
 namespace ringgrad {
@@ -33,7 +34,7 @@ Addresses resolve(const Address& address, Deadline deadline = {}) {
   for (;;) {
     const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &result);
     if (error == 0) return {result, freeaddrinfo};
-    CHECK_AS(DistributedError, !deadline.passed(), "cannot find host '", address.host, "': ", gai_strerror(error));
+    CHECK_AS(EnvironmentError, !deadline.passed(), "cannot find host '", address.host, "': ", gai_strerror(error));
     std::this_thread::sleep_for(kRetryName);
   }
 }
@@ -90,7 +91,7 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
   if (reason == EADDRINUSE)
     throw AddressInUseError(str(what, "the port is taken by ", port_owner(address.port), "; choose another one"));
   if (reason == EADDRNOTAVAIL)
-    throw DistributedError(str(what,
+    throw EnvironmentError(str(what,
                                "this machine does not have that address. MASTER_ADDR (--master-addr) is rank 0's, ",
                                "which starts there (--node-rank 0)"));
   throw DistributedError(what + std::strerror(reason));

@@ -23,7 +23,8 @@ struct AddressInUseError : DistributedError {
   using DistributedError::DistributedError;
 };
 
-// Listens on this address only; port 0: any free one. Throws AddressInUseError, or DistributedError.
+// Listens on this address only; port 0: any free one. Throws AddressInUseError,
+// EnvironmentError for an address that is not this machine's, or DistributedError.
 FileDescriptor listen_tcp(const Address& address);
 // Only takes the port; several such sockets and one that listens may have the same.
 FileDescriptor bind_tcp(const Address& address);
@@ -36,7 +37,8 @@ std::string address_towards(const std::string& host, Deadline deadline);
 
 // Connects, to the first of the host's addresses that answers; tries again while nobody listens yet, unless somebody is
 // known to have listened before (`Fail`), or while the name is not known. Throws TimeoutError at the deadline,
-// DistributedError when it fails, naming the address and the cause.
+// EnvironmentError where the name is still not known then, DistributedError when it fails otherwise; all name the
+// address and the cause.
 enum class IfRefused { TryAgain, Fail };
 FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused refused = IfRefused::TryAgain);
 

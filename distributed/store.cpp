@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/check.h"
+#include "core/environment.h"
 #include "distributed/failure.h"
 #include "distributed/gate.h"
 
@@ -194,7 +195,7 @@ std::vector<std::string> meet(int rank, int size, const std::string& value, cons
   CHECK(size >= 1 && rank >= 0 && rank < size, "rendezvous: rank ", rank, " of ", size, " ranks does not exist");
   ASSERT(value.size() <= kMaxValue);
   if (size == 1) return {value};
-  CHECK_AS(DistributedError, !options.secret.empty() || is_loopback(options.address.host),
+  CHECK_AS(EnvironmentError, !options.secret.empty() || is_loopback(options.address.host),
            "rendezvous: ", to_string(options.address),
            " can be reached from other machines, so the job needs a secret. Set "
            "RINGGRAD_SECRET, or RINGGRAD_SECRET_FILE to a file that only you can read, on all machines");

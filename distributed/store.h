@@ -20,8 +20,9 @@ struct StoreOptions {
 };
 
 // Collective over the job's ranks: returns all ranks' values, by rank. A value has at most 512 bytes.
-// Throws TimeoutError naming the missing ranks; DistributedError for a port that is taken, a rank that came twice (on
-// the later one), an address that is no loopback without a secret; OutOfStepError when ranks differ in `size`.
+// Throws TimeoutError naming the missing ranks; DistributedError for a port that is taken and a rank that came twice
+// (on the later one); EnvironmentError for an address that is not this machine's or unknown, or no loopback without a
+// secret; OutOfStepError when ranks differ in `size`.
 std::vector<std::string> meet(int rank, int size, const std::string& value, const StoreOptions& options);
 
 }  // namespace ringgrad

@@ -131,6 +131,7 @@ class Supervisor {
                          {"MASTER_ADDR", options_.host},
                          {"MASTER_PORT", std::to_string(port)},
                          {"RINGGRAD_LIFELINE_FD", std::to_string(lifeline_.descriptor())},
+                         {"RINGGRAD_LAUNCHER_PID", std::to_string(getpid())},
                          {"RINGGRAD_STATUS_FD", std::to_string(status_.descriptor())}};
     if (!secret.empty()) child.environment["RINGGRAD_SECRET"] = secret;
     for (const char* threads : {"RINGGRAD_THREADS", "OMP_NUM_THREADS"})

@@ -135,6 +135,9 @@ void Module::register_module(const std::string& name, Module& child) {
   children_.emplace_back(name, &child);
 }
 
-void Module::adopt(Module& module) { children_.emplace_back("", &module); }
+void Module::adopt(Module& module) {
+  children_.emplace_back("", &module);
+  training_ = module.training_;
+}
 
 }  // namespace ringgrad::nn

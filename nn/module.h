@@ -33,6 +33,7 @@ class Module {
   // Batch norm and dropout behave differently in training. Sets all descendants too.
   void train(bool on = true);
   void eval() { train(false); }
+  void set_training(bool on) { training_ = on; }  // of this module alone
   bool is_training() const { return training_; }
 
   // In order of registration, own ones before the children's; names are joined by dots: "layer1.0.conv1.weight". A
@@ -62,7 +63,8 @@ class Module {
   Tensor register_parameter(const std::string& name, const Tensor& value);
   Tensor register_buffer(const std::string& name, const Tensor& value);
   void register_module(const std::string& name, Module& child);
-  // Registers a module under this one's own name: the parameters keep the names that they have in it. For wrappers.
+  // Registers a module under this one's own name, and takes over its mode: the parameters keep the names that they have
+  // in it. For wrappers.
   void adopt(Module& module);
   // The dtype that this module's own tensors take when it is converted to `dtype`.
   virtual DType storage_dtype(DType dtype) const { return dtype; }

@@ -142,6 +142,33 @@ TEST_CASE("only the first replica's running statistics are kept", "[data_paralle
   CHECK(y == to_vector<float>(alone));
 }
 
+TEST_CASE("replicas have the module's modes, each layer its own", "[data_parallel][quick][threads]") {
+  Normed net;
+  net.bn.eval();  // frozen, while the rest trains
+  DataParallel model(
+      net, [] { return std::make_shared<Normed>(); }, devices(2));
+  const Tensor x = cat({full({1, 1, 1, 2}, 1), full({1, 1, 1, 2}, 5)});
+  CHECK(model.is_training());
+  CHECK(to_vector<float>(model(x)) == to_vector<float>(net.bn(x)));
+  CHECK(net.bn.running_mean.item<float>() == 0);
+  net.eval();  // the module, not the wrapper
+  CHECK(to_vector<float>(model(x)) == to_vector<float>(net.bn(x)));
+  net.train();
+  model(x);
+  CHECK(net.bn.running_mean.item<float>() != 0);
+}
+
+TEST_CASE("a replica without the module's buffers is refused", "[data_parallel][quick]") {
+  struct Bare : nn::Module {
+    nn::BatchNorm2d bn{2};
+    Bare() { register_module("bn", bn); }
+  };
+  Normed net;
+  CHECK_THROWS_AS(DataParallel(
+                      net, [] { return std::make_shared<Bare>(); }, devices(2)),
+                  ShapeError);
+}
+
 TEST_CASE("evaluation builds no graph, and names have no prefix", "[data_parallel][quick][threads]") {
   Mlp net;
   DataParallel model(

@@ -39,8 +39,9 @@ TEST_CASE("buffers that the graph has saved stay as they are until backward is o
   };
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Frozen>(3, DType::Float64);
-    DistributedDataParallel ddp(*net, group);  // the usual number of samples is learned in the first backward
     net->bn.eval();
+    DistributedDataParallel ddp(*net, group);  // the usual number of samples is learned in the first backward
+    must(ddp.is_training() && !net->bn.is_training(), "a wrapper leaves its module's modes alone");
     const Tensor x = full({2, 1, 4, 4}, 1 + group.rank(), {.dtype = DType::Float64});
     for (int step = 0; step < 2; ++step) mean(ddp(x)).backward();
     must(net->conv.weight.grad().defined(), "a gradient");

@@ -5,7 +5,7 @@ Each mistake has its exit code (--help lists them) and a message that names it; 
 overwritten.
 """
 
-import json, resource, signal, subprocess, sys, unittest
+import json, os, resource, signal, subprocess, sys, unittest
 
 from program_case import PROGRAM, ProgramCase, rewrite_safetensors, write_idx, write_tiny
 
@@ -30,6 +30,13 @@ class Errors(ProgramCase):
         return done
 
     # ---- the command line ----------------------------------------------------------------------------------------
+
+    def test_options_that_would_mean_nothing(self):
+        self.refused("--backend is for ranks", "train", "--parallel", "none", "--backend", "ring")
+        self.refused("--transport is for ranks", "train", "--parallel", "dp", "--transport", "tcp")
+        self.refused("mnist", "data", "list", "mnist")
+        self.refused("minbytes", "bench", "allreduce", "-f", "4")
+        self.refused("no size from -b 0 to -e 512", "bench", "allreduce", "-e", "512")
 
     def test_misspelt_command_is_suggested(self):
         done = self.run_program("trian", code=2)
@@ -274,6 +281,8 @@ class Errors(ProgramCase):
                       ("train", "--parallel", "none", "--data-dir", "loop"), ("train", "--resume", "run", "--data-dir", "loop")):
             self.refused("loop", *words, code=8)
         self.refused("image: cannot open no.pgm: No such file or directory", "predict", "run", "no.pgm", code=4)
+        os.mkfifo(self.dir / "pipe")
+        self.refused("image: pipe is not a regular file", "predict", "run", "pipe", code=4)
 
     def test_threads_that_cannot_be_started(self):
         limit = lambda: resource.setrlimit(resource.RLIMIT_STACK, (1 << 47, resource.RLIM_INFINITY))  # of each thread

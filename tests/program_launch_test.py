@@ -86,8 +86,51 @@ class Launch(ProgramCase):
         self.assertIn("the port is taken by", done.stderr)
 
     def test_a_world_of_nobody(self):
-        done = self.run_program("train", env={"RANK": "0", "WORLD_SIZE": "0"}, code=1)
+        done = self.run_program("train", env={"RANK": "0", "WORLD_SIZE": "0"}, code=2)
         self.assertIn("WORLD_SIZE=0, expected at least 1", done.stderr)
+
+    def test_surroundings_that_cannot_be_are_mistakes_of_usage(self):
+        two = {"RANK": "0", "WORLD_SIZE": "2"}
+        for env, said in (({"RANK": "x"}, "RANK='x', expected a number"), ({"RANK": "5", "WORLD_SIZE": "2"}, "does not exist"),
+                          ({**two, "LOCAL_WORLD_SIZE": "0"}, "of 0 on this machine"),
+                          ({**two, "LOCAL_WORLD_SIZE": "3"}, "of 3 on this machine, of 2 in all"),
+                          ({**two, "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "1"}, "rank 1 of 1 on this machine"),
+                          ({**two, "MASTER_PORT": "99999"}, "expected 1 to 65534"),
+                          ({**two, "LOCAL_WORLD_SIZE": "1"}, "set MASTER_ADDR"),
+                          ({**two, "MASTER_ADDR": "203.0.113.9"}, "needs a secret"),
+                          ({**two, "RINGGRAD_SECRET_FILE": "no-such-file"}, "No such file"),
+                          ({**two, "RINGGRAD_TRANSPORT": "pigeon"}, "expected auto, shm or tcp"),
+                          ({**two, "RINGGRAD_BACKEND": "pigeon"}, "no backend 'pigeon'")):
+            write_tiny(self.dir / "data/digits")
+            self.assertIn(said, self.run_program("train", "--batch", "8", env={"RINGGRAD_DATA_DIR": "data", **env}, code=2).stderr)
+        self.assertIn("does not have that address", self.run_program("launch", "-n", "2", "--master-addr", "203.0.113.9", "--",
+                                                                      "true", env={"RINGGRAD_SECRET": "s"}, code=2).stderr)
+
+    def test_one_rank_of_a_launcher(self):
+        write_tiny(self.dir / "data/digits")
+        one = {"RANK": "0", "WORLD_SIZE": "1", "RINGGRAD_DATA_DIR": "data"}
+        words = ["train", "--batch", "8", "--max-steps", "1", "--out"]
+        self.assertIn("this is one of 1 ranks", self.run_program(*words, "four", "--ranks", "4", env=one, code=2).stderr)
+        self.assertIn("DataParallel, 2 replicas", self.run_program(*words, "dp", "--parallel", "dp", env=one).stderr)
+        self.assertNotIn(" ranks", self.run_program(*words, "none", "--parallel", "none", env=one).stderr)
+
+    def test_what_a_rank_starts_says_its_own_errors(self):
+        script = '"$0" inspect no-such-file; echo went on'
+        done = self.run_program("launch", "-n", "1", "--", "sh", "-c", script, PROGRAM)
+        self.assertIn("there is no no-such-file", done.stderr)
+        self.assertIn("went on", done.stdout)
+
+    def test_a_run_that_somebody_elses_ranks_failed_to_begin_is_cleared_away(self):
+        write_tiny(self.dir / "data/digits")
+        done = self.run_program("launch", "-n", "2", "--", PROGRAM, "train", "--batch", "8", "--lr", "1e30", cwd=self.dir,
+                                env={"RINGGRAD_DATA_DIR": "data"}, code=1)
+        self.assertEqual(list((self.dir / "runs").glob("*")), [], done.stderr)
+
+    def test_a_quiet_job_says_how_it_ended(self):
+        write_tiny(self.dir / "data/digits")
+        done = self.run_program("-q", "train", "--batch", "8", "--ranks", "2", "--lr", "1e30",
+                                env={"RINGGRAD_DATA_DIR": "data"}, code=1)
+        self.assertIn("ringgrad: failed (exit 1", done.stderr)
 
     def test_too_few_descriptors(self):
         done = self.shell('ulimit -n 20; exec "$0" launch -n 16 -- true', code=8)

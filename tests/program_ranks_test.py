@@ -279,6 +279,10 @@ class SeveralRanks(DigitsCase):
         self.run_program("train", "--backend", "gloo", code=2)
         self.assertIn("connect GPUs", self.run_program("train", "--backend", "nccl-ring", code=2).stderr)
 
+    def test_bench_allreduce_up_to_a_size(self):
+        done = self.run_program("bench", "allreduce", "-e", "64K", "-n", "1", "-w", "0", "--json")
+        self.assertEqual([row["bytes"] for row in json.loads(done.stdout)["rows"]], [1 << 10, 64 << 10])
+
     def test_bench_allreduce(self):
         for words in (["--transport", "shm"], ["--transport", "tcp"], ["--algorithm", "gather"], ["--algorithm", "segmented"]):
             done = self.run_program("bench", "allreduce", "-b", "8", "-e", "1M", "-f", "64", "-n", "3", *words, "--json")

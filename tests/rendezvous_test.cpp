@@ -156,11 +156,17 @@ TEST_CASE("environments that make no sense are refused by name", "[rendezvous][q
   REQUIRE(contains(error_of({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), "RANK='-1'"));
   REQUIRE(contains(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "RANK=2 does not exist with WORLD_SIZE=2"));
   REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}), "MASTER_PORT=70000"));
-  REQUIRE(contains(error_of({{"OMPI_COMM_WORLD_RANK", "0"},
-                             {"OMPI_COMM_WORLD_SIZE", "4"},
-                             {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                             {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
-                   "set MASTER_ADDR"));
+  REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "0"}}), "LOCAL_WORLD_SIZE"));
+}
+
+TEST_CASE("ranks on several machines need an address where they meet, unless MPI connects them",
+          "[rendezvous][quick]") {
+  const Rendezvous nowhere = from({{"OMPI_COMM_WORLD_RANK", "0"},
+                                   {"OMPI_COMM_WORLD_SIZE", "4"},
+                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  REQUIRE(nowhere.address.host.empty());
+  REQUIRE_THROWS_AS(init_process_group(nowhere, {.backend = "ring"}), EnvironmentError);
 }
 
 TEST_CASE("the first host of a Slurm node list", "[rendezvous][quick][threads]") {

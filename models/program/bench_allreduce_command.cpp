@@ -233,8 +233,12 @@ nlohmann::json to_json(const Row& row, int ranks) {
 }
 
 std::vector<int64_t> sizes(const BenchAllReduceOptions& options) {
-  if (options.min_bytes == 0) return {1 << 10, 64 << 10, 1 << 20, 4 << 20, 25 << 20, 64 << 20};
   std::vector<int64_t> sizes;
+  if (options.min_bytes == 0) {
+    for (const uint64_t kib : {1, 64, 1 << 10, 4 << 10, 25 << 10, 64 << 10})
+      if (kib << 10 <= options.max_bytes) sizes.push_back(static_cast<int64_t>(kib << 10));
+    return sizes;
+  }
   const auto factor = static_cast<uint64_t>(options.factor);
   for (uint64_t bytes = std::max<uint64_t>(options.min_bytes, 4); bytes <= options.max_bytes; bytes *= factor) {
     sizes.push_back(static_cast<int64_t>(bytes / 4 * 4));
@@ -285,8 +289,9 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
   if (options.transport == "tcp" && algorithm->second == Algorithm::SharedMemory)
     throw UsageError("bench allreduce: --algorithm shared works in memory that ranks share, not over --transport tcp");
   if (sizes(options).empty())
-    throw UsageError(fmt::format("bench allreduce: no size from -b {} to -e {}; expected the first to be smaller",
-                                 options.min_bytes, options.max_bytes));
+    throw UsageError(fmt::format(
+        "bench allreduce: no size from -b {} to -e {}; expected the first to be smaller, and without -b at least 1K",
+        options.min_bytes, options.max_bytes));
   const Rendezvous here = rendezvous_from_environment();
   check_ranks("bench allreduce", here.source.empty() ? options.ranks : here.size, options.device, options.backend);
   InitOptions group = group_options_for(options.device, options.backend);
@@ -300,7 +305,7 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
   group.channel = options.transport;
   group.algorithm = algorithm->second;
   const int code = launch([&] { measure(options); }, {.num_processes = options.ranks, .group = group});
-  if (code != kOk) message(failure_line(code));
+  if (code != kOk && code < 128) complain(failure_line(code));
   return code;
 }
 

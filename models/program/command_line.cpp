@@ -79,7 +79,7 @@ void add_train(CLI::App& app, TrainOptions& o, std::function<int()>& run) {
   train_app->add_option("--ranks", o.ranks, "processes that share each batch, or devices with dp (default: 2)")
       ->check(CLI::Range(1, 4096));
   add_backend_option(train_app, o.backend);
-  train_app->add_option("--transport", o.transport, "between ranks: shm or tcp (default: the fastest there is)");
+  train_app->add_option("--transport", o.transport, "between ranks: auto (the fastest for each pair), shm or tcp");
   optional_flag(train_app, "--sync-bn,!--no-sync-bn", o.sync_bn, "ddp: batch norm over the whole global batch");
   const std::string recipe = "Recipe (defaults depend on model and data, and are printed)";
   auto* group = train_app->add_option_group(recipe);
@@ -184,11 +184,13 @@ void add_bench_allreduce(CLI::App& bench, BenchAllReduceOptions& o, std::functio
   add_backend_option(app, o.backend);
   app->add_option("--transport", o.transport, "of the ring: auto, shm or tcp");
   app->add_option("--algorithm", o.algorithm, "of the ring: auto, gather, exchange, ring, segmented or shared");
-  app->add_option("-b,--minbytes", o.min_bytes, "smallest size, such as 8 or 1M")
-      ->default_str("1K, 64K, 1M, 4M, 25M and 64M")
-      ->transform(CLI::AsSizeValue(false));
+  auto* smallest = app->add_option("-b,--minbytes", o.min_bytes, "smallest size, such as 8 or 1M")
+                       ->default_str("1K, 64K, 1M, 4M, 25M and 64M")
+                       ->transform(CLI::AsSizeValue(false));
   app->add_option("-e,--maxbytes", o.max_bytes, "largest size")->default_str("64M")->transform(CLI::AsSizeValue(false));
-  app->add_option("-f,--stepfactor", o.factor, "from one size to the next")->check(CLI::Range(2, 1024));
+  app->add_option("-f,--stepfactor", o.factor, "with -b: from one size to the next")
+      ->needs(smallest)
+      ->check(CLI::Range(2, 1024));
   app->add_option("-n,--iters", o.iterations, "repetitions")->default_str("what --seconds allow")->check(kPositive);
   app->add_option("-w,--warmup_iters", o.warmup, "repetitions before")->check(kNotNegative);
   app->add_option("--seconds", o.seconds, "for each size")->check(CLI::Range(0.01, 1000.0));
@@ -277,20 +279,19 @@ int run_command_line(int argc, char** argv) {
   DataOptions data_options;
   auto* data_app = app.add_subcommand("data", "Data sets: list, make, get or check them");
   data_app->require_subcommand(1);
-  const auto add_data_action = [&](const char* action, const char* help, const char* names, bool needs_name) {
+  const auto add_data_action = [&](const char* action, const char* help, const char* names) {
     auto* action_app = data_app->add_subcommand(action, help);
-    auto* name = action_app->add_option("name", data_options.name, names);
-    if (needs_name) name->required();
+    if (names) action_app->add_option("name", data_options.name, names)->required();
     action_app->add_option("--data-dir", data_options.data_dir, "where data sets lie");
     action_app->callback([&, action] {
       data_options.action = action;
       run = [&] { return data(data_options); };
     });
   };
-  add_data_action("list", "What there is, and what is here", kDataNames, false);
-  add_data_action("make", "Generate digits or shapes", "digits or shapes", true);
-  add_data_action("get", "Download a data set (https, SHA-256 checked)", "mnist, cifar10 or cifar100", true);
-  add_data_action("check", "Read and verify a data set", kDataNames, true);
+  add_data_action("list", "What there is, and what is here", nullptr);
+  add_data_action("make", "Generate digits or shapes", "digits or shapes");
+  add_data_action("get", "Download a data set (https, SHA-256 checked)", "mnist, cifar10 or cifar100");
+  add_data_action("check", "Read and verify a data set", kDataNames);
 
   InspectOptions inspect_options;
   auto* inspect_app = app.add_subcommand("inspect", "What is in a safetensors, IDX or CIFAR file");

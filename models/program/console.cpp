@@ -50,6 +50,7 @@ void result(const std::string& line) {
 void message(const std::string& line) {
   if (!options.quiet) std::cerr << line << std::endl;
 }
+void complain(const std::string& line) { std::cerr << line << std::endl; }
 void print_json(const nlohmann::json& document) {
   if (silent) return;
   // Bytes that are no UTF-8 (a file name, say) are replaced rather than refused.

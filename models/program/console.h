@@ -19,8 +19,9 @@ void configure_console(const ConsoleOptions& options);
 void silence_console();  // from now on nothing is printed: of several ranks only one speaks
 
 bool json_wanted();
-void result(const std::string& line);   // a line of the answer
-void message(const std::string& line);  // a line about what is going on
+void result(const std::string& line);    // a line of the answer
+void message(const std::string& line);   // a line about what is going on
+void complain(const std::string& line);  // a line about a failure, also where the console is quiet
 void print_json(const nlohmann::json& document);
 int line_width();  // of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere
 

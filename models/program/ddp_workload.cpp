@@ -48,7 +48,8 @@ Workload::Workload(const WorkloadOptions& options, const std::string& method, Pr
     DistributedDataParallelOptions ddp;
     ddp.overlap = method != "ddp_no_overlap";
     ddp.exact_times = method == "ddp_traced";
-    if (options.bucket_mb > 0) ddp.caps.bytes = ddp.caps.first_bytes = static_cast<int64_t>(options.bucket_mb * 1e6);
+    if (options.bucket_mb > 0)
+      ddp.caps.bytes = ddp.caps.first_bytes = std::max<int64_t>(1, static_cast<int64_t>(options.bucket_mb * 1e6));
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, group, ddp);
     network_ = ddp_.get();
   }

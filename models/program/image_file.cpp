@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
@@ -91,6 +92,9 @@ double coverage(double centre, double radius, int64_t source) {
 }  // namespace
 
 Tensor read_image(const std::string& path) {
+  std::error_code none;
+  CHECK_AS(DataError, !std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none),
+           "image: ", path, " is not a regular file");
   std::ifstream in(path, std::ios::binary);
   CHECK_AS(DataError, in.good(), "image: cannot open ", path, ": ", std::strerror(errno));
   char magic[8] = {};

@@ -21,7 +21,7 @@ struct TrainOptions {
   std::string parallel;   // none, dp or ddp; "" : ddp where there are two cores
   int ranks = 0;          // 0: two where there are two cores; dp: replicas
   std::string backend;    // between ranks: ring, mpi, nccl, nccl-ring; "" : RINGGRAD_BACKEND, else as the device is
-  std::string transport;  // between ranks: shm or tcp; "" : RINGGRAD_TRANSPORT, else the fastest
+  std::string transport;  // between ranks: auto, shm or tcp; "" : RINGGRAD_TRANSPORT, else the fastest
   std::optional<bool> sync_bn;
   int64_t max_steps = 0;   // stop after so many steps of this call; 0: never
   int64_t save_every = 0;  // checkpoint every so many steps, besides every epoch; 0: never

@@ -44,9 +44,12 @@ void check_parallel_options(const TrainOptions& o) {
   if (o.ranks < 0 || o.ranks > most)
     throw UsageError(fmt::format("--ranks is {}, expected at most {}{}", o.ranks, most,
                                  o.parallel == "dp" ? " with --parallel dp" : ""));
-  if (!o.transport.empty() && o.transport != "shm" && o.transport != "tcp")
-    throw UsageError(fmt::format("--transport is '{}', expected shm or tcp", o.transport));
+  if (!o.transport.empty() && o.transport != "auto" && o.transport != "shm" && o.transport != "tcp")
+    throw UsageError(fmt::format("--transport is '{}', expected auto, shm or tcp", o.transport));
   check_backend(o.backend, o.device);
+  if ((o.parallel == "none" || o.parallel == "dp") && !(o.transport + o.backend).empty())
+    throw UsageError(fmt::format("--{} is for ranks, and --parallel {} is one process; leave one of them out",
+                                 o.backend.empty() ? "transport" : "backend", o.parallel));
   if (o.sync_bn.value_or(false) && !o.parallel.empty() && o.parallel != "ddp")
     throw UsageError(fmt::format("--sync-bn needs --parallel ddp, not {}", o.parallel));
 }

@@ -55,7 +55,8 @@ ConvAlgorithm conv_algorithm_named(const std::string& name);
 std::optional<Provider> provider_named(const std::string& name);  // "auto": nullopt
 
 nlohmann::json to_json(const Recipe& recipe);
-// Throws UsageError where a whole number is not one, and nlohmann's exceptions where something lacks or is of another type.
+// Throws UsageError where a whole number is not one, and nlohmann's exceptions where something lacks or is of another
+// type.
 Recipe recipe_from_json(const nlohmann::json& json);
 std::string summary(const Recipe& recipe);  // one line
 

@@ -59,6 +59,7 @@ void point_latest_at(const fs::path& name) {
   const fs::path latest = fs::path(kRuns) / "latest", fresh = fs::path(kRuns) / fmt::format(".latest.{}", getpid());
   fs::create_directory_symlink(name, fresh, ignored);
   fs::rename(fresh, latest, ignored);
+  fs::remove(fresh, ignored);  // where it could not be renamed
 }
 
 }  // namespace

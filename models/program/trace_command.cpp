@@ -116,7 +116,7 @@ int trace(const TraceOptions& options) {
     message(fmt::format("{} ranks on {} cores take turns: the times tell of the scheduler, too", ranks, cpu_cores()));
   const int code = launch([&] { trace_step(options, process_group()); },
                           {.num_processes = ranks, .group = group_options_for(options.device, options.backend)});
-  if (code != kOk && code < 128) message(failure_line(code));
+  if (code != kOk && code < 128) complain(failure_line(code));
   return code;
 }
 

@@ -260,6 +260,28 @@ RunDirectory open_run(const TrainOptions& options, RunConfig config, int ranks) 
 // The process that starts the ranks makes the run's directory, and tells them by this where it is.
 constexpr const char* kRunVariable = "RINGGRAD_RUN";
 
+// After a failure: what is left of the run. Ranks that were interrupted have said it themselves, and a checkpoint that
+// cannot be read is nothing to go on from.
+void leave(const TrainOptions& options, const RunDirectory& run, int code) {
+  const bool unreadable = code == kBadData && !options.resume.empty();
+  if (std::filesystem::exists(run.checkpoint()) && code < 128 && !unreadable)
+    complain(fmt::format("last checkpoint: {0}/checkpoint.safetensors · resume: ringgrad train --resume {0}",
+                         run.path().string()));
+  else if (options.resume.empty() && !std::filesystem::exists(run.checkpoint()))
+    run.discard();
+}
+
+int leaving_run(const TrainOptions& options, const RunDirectory& run, const std::function<int()>& body) {
+  try {
+    const int code = body();
+    if (code != kOk) leave(options, run, code);
+    return code;
+  } catch (const std::exception& error) {
+    leave(options, run, exit_code_of(error));
+    throw;
+  }
+}
+
 // Ranks that somebody else has started may have been told different things: that comes out here, not after an epoch.
 void check_same_work(ProcessGroup& group, const TrainOptions& options, const RunConfig& config, const Data& data) {
   std::vector<std::string> lines = {str("--seed ", config.seed), str("--max-steps ", options.max_steps),
@@ -280,31 +302,10 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   check_sync_bn(options, data.train_set.size(), config.recipe.batch, group.size());
   if (!group.is_main_process()) return train_rank(own, config, data, nullptr, &group);
   say_division(config, division_of(options, group.size()));
-  const std::string path = variable(kRunVariable);
-  const RunDirectory run = path.empty() ? open_run(options, config, group.size()) : RunDirectory::open(path);
-  return train_rank(own, config, data, &run, &group);
-}
-
-// After a failure: what is left of the run. Ranks that were interrupted have said it themselves, and a checkpoint that
-// cannot be read is nothing to go on from.
-void leave(const TrainOptions& options, const RunDirectory& run, int code) {
-  const bool unreadable = code == kBadData && !options.resume.empty();
-  if (std::filesystem::exists(run.checkpoint()) && code < 128 && !unreadable)
-    message(fmt::format("last checkpoint: {0}/checkpoint.safetensors · resume: ringgrad train --resume {0}",
-                        run.path().string()));
-  else if (options.resume.empty() && !std::filesystem::exists(run.checkpoint()))
-    run.discard();
-}
-
-int leaving_run(const TrainOptions& options, const RunDirectory& run, const std::function<int()>& body) {
-  try {
-    const int code = body();
-    if (code != kOk) leave(options, run, code);
-    return code;
-  } catch (const std::exception& error) {
-    leave(options, run, exit_code_of(error));
-    throw;
-  }
+  const std::string launchers = variable(kRunVariable);
+  const RunDirectory run = launchers.empty() ? open_run(options, config, group.size()) : RunDirectory::open(launchers);
+  const auto body = [&] { return train_rank(own, config, data, &run, &group); };
+  return launchers.empty() ? leaving_run(options, run, body) : body();
 }
 
 // Starts the ranks, waits for them, and says what is left of the run when they fail.
@@ -317,7 +318,7 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
     const InterruptsHeld held;
     return interrupted() ? 128 + interrupted() : launch([] {}, {.num_processes = ranks});
   });
-  if (code != kOk && code < 128) message(failure_line(code));
+  if (code != kOk && code < 128) complain(failure_line(code));
   return code;
 }
 
@@ -332,10 +333,11 @@ TrainOptions with_run_resolved(TrainOptions options, bool is_rank) {
 // A rank that somebody else has started trains with all the others, whose number is not its own to choose.
 void check_launched(const TrainOptions& options, const Rendezvous& here) {
   const std::string launched = fmt::format("this is one of {} ranks, as {} says", here.size, here.source);
-  if (options.parallel == "none" || options.parallel == "dp")
+  const bool alone = options.parallel == "none" || options.parallel == "dp";
+  if (alone && here.size > 1)
     throw UsageError(
         fmt::format("--parallel {} is for one process, and {}; leave one of them out", options.parallel, launched));
-  if (options.ranks > 0 && options.ranks != here.size)
+  if (!alone && options.ranks > 0 && options.ranks != here.size)
     throw UsageError(fmt::format("--ranks is {}, and {}; leave --ranks out", options.ranks, launched));
 }
 
@@ -358,7 +360,7 @@ int train(const TrainOptions& asked) {
   const bool is_rank = !here.source.empty();
   const TrainOptions given = with_run_resolved(asked, is_rank);
   const RunConfig config = configure(given);
-  if (is_rank && here.size > 1) check_launched(given, here);
+  if (is_rank) check_launched(given, here);
   const TrainOptions options = complete(given, config.division, is_rank);
   check_parallel_options(options);
   if (options.parallel == "dp" && options.device == "cpu" && variable("RINGGRAD_CPU_DEVICES").empty())
@@ -366,7 +368,7 @@ int train(const TrainOptions& asked) {
   check_device("train", Device(options.device));
   if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);
   const int ranks = ranks_for(options, config.recipe.batch);
-  if (is_rank && options.parallel != "none") {
+  if (is_rank && options.parallel != "none" && options.parallel != "dp") {
     int code = kOk;
     const Data data(config);  // before the ranks meet: what is missing here is missing for all of them
     launch([&] { code = train_as_rank(options, config, data); },
