@@ -13,6 +13,7 @@
 #include "core/factory.h"
 #include "distributed/connect.h"
 #include "distributed/handshake.h"
+#include "distributed/init_process_group.h"
 #include "distributed/ring_process_group.h"
 #include "distributed/store.h"
 #include "tests/catch.h"
