@@ -42,8 +42,8 @@ void parse_url(const std::string& url, SupervisorOptions& job) {
   if (url.starts_with(scheme) && colon > scheme.size()) {
     const bool whole = std::from_chars(url.data() + colon + 1, end, job.port).ptr == end;
     job.host = url.substr(scheme.size(), colon - scheme.size());
-    const bool bracketed =
-        job.host.front() == '[' && job.host.back() == ']';  // an IPv6 address, which has colons itself
+    // As an IPv6 address is, which has colons itself.
+    const bool bracketed = job.host.front() == '[' && job.host.back() == ']';
     if (bracketed) job.host = job.host.substr(1, job.host.size() - 2);
     if (!whole || (!bracketed && job.host.find(':') != std::string::npos)) job.port = 0;
   }
