@@ -5,9 +5,10 @@
 //   * Shapes in brackets. "Row-wise" kernels see [N, C] contiguous; the caller has brought the dimension to the end.
 //   * Elementwise kernels: every tensor has the same shape (the caller expands: stride 0) and dtype unless said
 //     otherwise, any strides; or all are channel-blocked. An output may be the very same array as an input.
-//   * 16-bit floating types are computed and accumulated in float32 (but a pixel that windows of a pooling share gets
-//     their gradients one by one, rounded after each); float32 sums use float32 partial sums of at most a few thousand
-//     terms, combined in a fixed order that does not depend on the number of threads.
+//   * 16-bit floating types are computed and accumulated in float32 (except in pooling's backward: where windows
+//     overlap, a pixel's gradients are added one by one in the 16-bit type, rounded after each); float32 sums use
+//     float32 partial sums of at most a few thousand terms, combined in a fixed order that does not depend on the
+//     number of threads.
 //   * kVendorToo: a vendor's library may do it as well. No output is among the inputs or read, so that both may be run
 //     to see which is faster. (Not max pooling: libraries remember where the maximum was in ways of their own.)
 //   * Zero elements are fine everywhere. Callers (autograd/ops) have validated shapes and dtypes: kernels ASSERT,
