@@ -7,6 +7,7 @@
 #include "autograd/differentiable.h"
 #include "autograd/engine.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/factory.h"
 #include "core/kernels.h"
 #include "core/stream.h"

@@ -13,10 +13,10 @@
 #include <nlohmann/json.hpp>
 
 #include "autograd/ops/convert.h"
+#include "core/clock.h"
 #include "core/factory.h"
 #include "distributed/launch.h"
 #include "distributed/reduction.h"
-#include "distributed/reduction_log.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
