@@ -23,7 +23,7 @@ std::shared_ptr<ProcessGroup>& job_group = *new std::shared_ptr<ProcessGroup>();
 std::shared_ptr<ProcessGroup> make_ring(const Rendezvous& rendezvous, const InitOptions& options) {
   const StoreOptions store{rendezvous.address, rendezvous.secret, options.timeout};
   ConnectOptions connect;
-  connect.channel = options.channel;
+  connect.transport = options.transport;
   connect.secret = rendezvous.secret;
   connect.timeout = options.timeout;
   if (rendezvous.size > 1) connect.host = address_towards(rendezvous.address.host, Deadline::after(options.timeout));
@@ -78,7 +78,7 @@ std::shared_ptr<ProcessGroup> make_group(const Rendezvous& rendezvous, const Ini
 }  // namespace
 
 std::string default_backend(Device device) { return variable("RINGGRAD_BACKEND", device.is_cuda() ? "nccl" : "ring"); }
-std::string default_channel() { return variable("RINGGRAD_TRANSPORT", "auto"); }
+std::string default_transport() { return variable("RINGGRAD_TRANSPORT", "auto"); }
 std::vector<std::string> available_backends() {
   return {
       "ring",

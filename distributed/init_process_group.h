@@ -14,7 +14,7 @@
 namespace ringgrad {
 
 std::string default_backend(Device device = {});  // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
-std::string default_channel();                    // RINGGRAD_TRANSPORT, else "auto"
+std::string default_transport();                  // RINGGRAD_TRANSPORT, else "auto"
 std::vector<std::string> available_backends();    // those that this build has
 
 struct InitOptions {
@@ -25,7 +25,7 @@ struct InitOptions {
   // This rank's GPU, for the two: process_group().device() from then on. By default cuda:LOCAL_RANK; where there are
   // fewer GPUs than ranks, from cuda:0 on again.
   std::optional<Device> device = {};
-  std::string channel = default_channel();  // of the ring: "shm", "tcp"
+  std::string transport = default_transport();  // of the ring: "shm", "tcp"
   Algorithm algorithm = Algorithm::Auto;
   bool checksums = false;  // a CRC-32 with every payload: a flipped bit is an error, not a wrong sum
   std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait after it

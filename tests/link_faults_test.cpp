@@ -33,7 +33,7 @@ std::vector<std::string> errors_through(FaultProxy& proxy, int size, RingOptions
   for (int r = 0; r < size; ++r) ranks.push_back(std::make_unique<int>(r));
   return errors_of_ranks(std::move(ranks), [&](int rank) {
     ConnectOptions connect;
-    connect.channel = "tcp";
+    connect.transport = "tcp";
     connect.secret = "secret";
     connect.timeout = options.timeout;
     Connected connected = connect_ranks(rank, size, connect, [&](const std::string& value) {

@@ -48,7 +48,7 @@ void must(bool condition, const char* what) {
 
 // Runs body(group) on `size` ranks that meet and connect as processes do.
 template <class Body>
-void run_connected(int size, const std::string& channel, Body body) {
+void run_connected(int size, const std::string& transport, Body body) {
   FileDescriptor reserved = listen_tcp({"127.0.0.1", 0});
   const StoreOptions store{local_address(reserved), "secret", std::chrono::seconds(10)};
   reserved.reset();
@@ -56,7 +56,7 @@ void run_connected(int size, const std::string& channel, Body body) {
   for (int r = 0; r < size; ++r) ranks.push_back(std::make_unique<int>(r));
   const auto errors = errors_of_ranks(std::move(ranks), [&](int rank) {
     ConnectOptions connect;
-    connect.channel = channel;
+    connect.transport = transport;
     connect.secret = "secret";
     connect.timeout = std::chrono::seconds(10);
     Connected connected =
@@ -191,10 +191,10 @@ TEST_CASE("several machines do not meet at a name for this machine alone", "[ren
 }
 
 TEST_CASE("ranks connect by shared memory and by TCP", "[rendezvous][quick][threads]") {
-  const std::string channel = GENERATE("auto", "shm", "tcp");
+  const std::string transport = GENERATE("auto", "shm", "tcp");
   const int size = GENERATE(1, 2, 5);
-  run_connected(size, channel, [&](ProcessGroup& group) {
-    must(size == 1 || group.backend() == (channel == "tcp" ? "ring over tcp" : "ring over shm"), "channel");
+  run_connected(size, transport, [&](ProcessGroup& group) {
+    must(size == 1 || group.backend() == (transport == "tcp" ? "ring over tcp" : "ring over shm"), "transport");
     const Tensor x = full({1000}, group.rank() + 1);
     group.all_reduce(x).wait();
     must(x.data<float>()[999] == static_cast<float>(size * (size + 1) / 2), "sum");
@@ -202,8 +202,8 @@ TEST_CASE("ranks connect by shared memory and by TCP", "[rendezvous][quick][thre
 }
 
 TEST_CASE("groups split by color and are ordered by key", "[rendezvous][quick][threads]") {
-  const std::string channel = GENERATE("auto", "tcp");
-  run_connected(5, channel, [](ProcessGroup& group) {
+  const std::string transport = GENERATE("auto", "tcp");
+  run_connected(5, transport, [](ProcessGroup& group) {
     const int rank = group.rank();
     const auto part = group.split(rank == 4 ? -1 : rank % 2, -rank);  // {0, 2}, {1, 3}, nothing; in reverse order
     if (rank == 4)
@@ -239,7 +239,7 @@ TEST_CASE("errors of a group that was split off tell its ranks in the job", "[re
 TEST_CASE("a rank that dies while others connect is named, whatever it has left behind",
           "[rendezvous][quick][threads]") {
   ConnectOptions options;
-  options.channel = "tcp";
+  options.transport = "tcp";
   options.secret = "secret";
   std::thread two;
   const auto exchange = [&](const std::string& card) {  // rank 1 never connects, rank 2 soon dies
@@ -264,7 +264,7 @@ TEST_CASE("a rank that dies while others connect is named, whatever it has left 
   REQUIRE(contains(error, "rank 2 died"));
 }
 
-TEST_CASE("ranks told to use different channels are named", "[rendezvous][quick][threads]") {
+TEST_CASE("ranks told to use different transports are named", "[rendezvous][quick][threads]") {
   const auto exchange_of = [](const std::string& own, int rank) {
     return [=](const std::string& value) {
       // What the other rank would send, had it been given the other option.
@@ -274,7 +274,7 @@ TEST_CASE("ranks told to use different channels are named", "[rendezvous][quick]
     };
   };
   ConnectOptions options;
-  options.channel = "shm";
+  options.transport = "shm";
   try {
     (void)connect_ranks(0, 2, options, exchange_of("shm", 0));
     FAIL("connected");

@@ -297,7 +297,7 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
                     group.backend));
   if (options.bound && !Device(options.device).is_cpu())
     throw UsageError("bench allreduce: --bound times the CPU's threads; leave it out with --device " + options.device);
-  group.channel = options.transport;
+  group.transport = options.transport;
   group.algorithm = algorithm->second;
   const int code = launch([&] { measure(options); }, {.num_processes = options.ranks, .group = group});
   if (code != kOk) message(failure_line(code));
