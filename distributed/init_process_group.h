@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "distributed/process_group.h"
-#include "distributed/rendezvous.h"
+#include "distributed/rank_environment.h"
 #include "distributed/ring_options.h"
 
 namespace ringgrad {
@@ -36,7 +36,7 @@ struct InitOptions {
 // NotImplementedError for a backend that this build lacks, DeviceError for a GPU that is not there; Error when there is
 // a group already.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
-std::shared_ptr<ProcessGroup> init_process_group(const Rendezvous& rendezvous, const InitOptions& options);
+std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment, const InitOptions& options);
 
 // The job's group. Throws Error before init_process_group() and after destroy_process_group().
 ProcessGroup& process_group();

@@ -287,7 +287,7 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
   if (sizes(options).empty())
     throw UsageError(fmt::format("bench allreduce: no size from -b {} to -e {}; expected the first to be smaller",
                                  options.min_bytes, options.max_bytes));
-  const Rendezvous here = rendezvous_from_environment();
+  const RankEnvironment here = rank_environment();
   check_ranks("bench allreduce", here.source.empty() ? options.ranks : here.size, options.device, options.backend);
   InitOptions group = group_options_for(options.device, options.backend);
   if (group.backend != "ring" && (options.transport != "auto" || options.algorithm != "auto"))
