@@ -16,14 +16,6 @@
 // are as large as usual both factors are 1, and nothing is multiplied at all. Where the gradients of several passes
 // have come together (no_sync), n_r is the mean of their batches.
 //
-// Note [Not finite]
-// A gradient that is not finite must be found before the averaging: afterwards every rank has it, and none knows whose
-// it was. On the CPU each is looked at when it is ready. On a GPU looking would mean waiting for the device in every
-// hook; there a kernel goes over each bucket before it is launched, and a record in the device's memory keeps the first
-// step and position at which it found one. Every 50 steps, and before a new plan moves the positions, the ranks read
-// and compare their records: that waits for the device, and costs one small message. So the error comes late, but names
-// the first rank, parameter and step.
-//
 // Note [Several]
 // Where several wrappers of a group are parts of one loss, only the first one that backward reaches communicates while
 // backward runs, and the others after it, in the order in which they were reached. When whose buckets become complete
@@ -36,6 +28,7 @@
 
 #include "autograd/accumulate_grad.h"
 #include "distributed/comm_hook.h"
+#include "distributed/finite_check.h"
 #include "distributed/reduction_log.h"
 #include "distributed/step_exchange.h"
 
@@ -45,7 +38,7 @@ struct ReducerOptions {
   BucketCaps caps = {};
   CommHook comm_hook = {};  // undefined: plain average. The same on all ranks, which compare its type
   // Throw when a gradient is NaN or infinite, naming rank and parameter: on the CPU at once, on a GPU see
-  // Note [Not finite]. Off where a loss scale makes that normal.
+  // finite_check.h. Off where a loss scale makes that normal.
   bool check_finite = true;
   // c in Note [Weights]: how many samples a rank usually has; 0: the mean of the first step. The same on all ranks.
   double usual_samples = 0;
@@ -117,10 +110,6 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void output_reached(int64_t samples);
   void mark_ready(int parameter);
   void take_into_arena(int parameter);
-  void check_finite(int parameter);
-  void note_not_finite(const Bucket& bucket);
-  void compare_records();
-  [[noreturn]] void give_up_not_finite(int parameter, int rank, int64_t step);
   [[noreturn]] void give_up(const std::string& reason);
   void launch_ready(const Pass& pass);
   void launch(bool async);
@@ -151,6 +140,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   uint64_t identity_ = 0, layout_ = 0;        // of this reducer among others of the group; of the plan
   bool replanned_ = false;
 
+  FiniteCheck finite_check_{group_, parameters_, arenas_};
+
   // The pass under way.
   std::weak_ptr<Pass> pass_;
   Clock::time_point begun_;
@@ -163,8 +154,6 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   int passes_ = 0;                                   // which are so many
   double usual_samples_ = 0;                         // c in Note [Weights]; 0: before the first step
   bool any_samples_ = false;                         // some rank had samples in the last step
-  Tensor record_;                                    // Note [Not finite]; undefined: no gradient on a GPU
-  const Tensor found_;                               // the same of a gradient on the CPU
   bool flag_ = false, any_flag_ = false;
 
   ReductionLog log_;
