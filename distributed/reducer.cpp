@@ -200,7 +200,7 @@ void Reducer::scale(const Tensor& x, double factor) const {
   if (factor != 1) kernels::affine(x, x, factor, 0);
 }
 
-// Perhaps in the middle of backward: of what is saved in the graph, buffers for example, nothing may change.
+// May run in the middle of backward, so it must not write to anything that the graph has saved, such as buffers.
 void Reducer::learn_usual_samples() {
   if (usual_samples_ > 0) return;
   const Tensor sum = full({}, samples_, {.dtype = DType::Float64});
@@ -266,7 +266,7 @@ void Reducer::finish(bool reached) {
   log_.finished = now();
   totals_.exposed_seconds += log_.exposed();
   totals_.steps += 1;
-  stride_ = last_step_ < 0 ? 1 : step_ - last_step_;
+  step_stride_ = last_step_ < 0 ? 1 : step_ - last_step_;
   last_step_ = step_;
   if (!replanned_ || totals_.steps % FiniteCheck::kStepsBetweenComparisons == 0)
     if (const auto reason = finite_check_.compare(options_for(-1, sample_counts_))) give_up(*reason);
@@ -312,7 +312,7 @@ void Reducer::adopt_ready_order() {
 }
 
 bool Reducer::shadow() {
-  step_ += stride_;
+  step_ += step_stride_;
   samples_ = passes_ = 0;
   begin();
   for (const GradArena& arena : arenas_) fill_(arena.flat, 0);

@@ -3,9 +3,9 @@
 // Hooks tell it, in the middle of backward, which gradient is complete. When all gradients in a bucket are, and the
 // buckets before it are under way, the bucket's all-reduce is launched; it runs while backward goes on. After the last
 // node the reducer launches what is left, waits for everything, and backward() returns. (Li et al. 2020, "PyTorch
-// Distributed", section 3.2 and 4.2.)
+// Distributed", sections 3.2 and 4.2.)
 //
-// It speaks only at the end of backward and in it, never in forward. So evaluation, skipped outputs and several
+// It communicates during backward and at its end, never in forward. So evaluation, skipped outputs and several
 // forwards before one backward need no special cases, and a parameter that takes no part in the loss needs no flag: its
 // gradient is what it was, on all ranks, and its bucket is launched after the last node.
 //
@@ -16,7 +16,7 @@
 // are as large as usual both factors are 1, and nothing is multiplied at all. Where the gradients of several passes
 // have come together (no_sync), n_r is the mean of their batches.
 //
-// Note [Several]
+// Note [Several wrappers in one loss]
 // Where several wrappers of a group are parts of one loss, only the first one that backward reaches communicates while
 // backward runs, and the others after it, in the order in which they were reached. When whose buckets become complete
 // depends on which parameters a rank's loss has, and all ranks must issue the same collectives.
@@ -97,9 +97,9 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
       if (!finished) reducer->settle(*this);
     }
     const std::shared_ptr<Reducer> reducer;
-    const double samples;  // as they were before it
+    const double samples;  // samples_ and passes_ before this pass, restored if it fails
     const int passes;
-    bool leads = false;    // see Note [Several]
+    bool leads = false;    // see Note [Several wrappers in one loss]
     bool reached = false;  // an output of the module is in the graph
     bool finished = false;
   };
@@ -137,7 +137,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::vector<Bucket> buckets_;               // in the order in which they are launched
   std::vector<Tensor> views_;                 // by parameter: its gradient's place in the arena
   std::vector<std::vector<int>> buckets_of_;  // by parameter
-  uint64_t identity_ = 0, layout_ = 0;        // of this reducer among others of the group; of the plan
+  uint64_t identity_ = 0;                     // random: tells this reducer from others of the group
+  uint64_t layout_ = 0;                       // hash of the plan, compared between ranks
   bool replanned_ = false;
 
   FiniteCheck finite_check_{group_, parameters_, arenas_};
@@ -149,11 +150,12 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::vector<int> ready_order_;
 
   bool synchronizing_ = true;
-  int64_t step_ = -1, last_step_ = -1, stride_ = 1;  // stride: between the last two steps that were averaged
-  double samples_ = 0;                               // of this rank: the mean of its passes since the last averaging,
-  int passes_ = 0;                                   // which are so many
-  double usual_samples_ = 0;                         // c in Note [Weights]; 0: before the first step
-  bool any_samples_ = false;                         // some rank had samples in the last step
+  int64_t step_ = -1, last_step_ = -1;
+  int64_t step_stride_ = 1;   // between the last two steps that were averaged
+  double samples_ = 0;        // mean batch size of this rank's backward passes since the last averaging
+  int passes_ = 0;            // how many those are
+  double usual_samples_ = 0;  // c in Note [Weights]; 0: before the first step
+  bool any_samples_ = false;  // some rank had samples in the last step
   bool flag_ = false, any_flag_ = false;
 
   ReductionLog log_;
