@@ -58,7 +58,7 @@ void Tensor::set_grad(const Tensor& grad) const {
   }
   // Other gradients will be added to this one in place.
   Tensor own = grad && !grad.is_leaf() ? grad.detach() : grad;
-  if (own && (own.is_channel_blocked() || shares_places(own))) own = as_contiguous(own);
+  if (own && (own.is_channel_blocked() || has_internal_overlap(own))) own = as_contiguous(own);
   ringgrad::autograd_meta(*this).grad = own;
 }
 

@@ -3,7 +3,8 @@
 //   Tensor exp(const Tensor& x) {
 //     Tensor y = empty_like(x);
 //     kernels::exp(y, x);
-//     return differentiable("exp", {x}, y, [y = save(y)](const Tensor& dy) -> Gradients { return {mul(dy, y.get())};
+//     return differentiable("exp", {x}, y, [y = save(y)](const Tensor& dy) -> Gradients {
+//       return {mul(dy, y.get())};
 //     });
 //   }
 //

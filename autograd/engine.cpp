@@ -31,8 +31,8 @@ namespace {
 bool may_overwrite(const Tensor& g) { return g.is_sole_owner() && g.flat_numel() > 0; }
 
 Tensor sum_of(Tensor a, Tensor b) {
-  if (a.is_channel_blocked() !=
-      b.is_channel_blocked()) {  // one consumer used a channel-blocked layout, the other a strided one
+  // One consumer used a channel-blocked layout, the other a strided one.
+  if (a.is_channel_blocked() != b.is_channel_blocked()) {
     Tensor converted = empty(a.shape(), a.options());
     kernels::copy(converted, b);
     b = std::move(converted);

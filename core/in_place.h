@@ -7,7 +7,7 @@ namespace ringgrad {
 
 // True when several elements lie in one place: a dimension longer than 1 with stride 0, as expand() gives. (Of strides
 // that overlap otherwise, which only as_strided() can give, nothing is said.)
-bool shares_places(const Tensor& x);
+bool has_internal_overlap(const Tensor& x);
 
 // Every write to the elements of x begins here: raises its version, so that a graph that has saved x finds out. Throws
 // Error in the name of `operation` where several elements lie in one place, of which only the last would be kept, and

@@ -5,9 +5,10 @@
 //   * Shapes in brackets. "Row-wise" kernels see [N, C] contiguous; the caller has brought the dimension to the end.
 //   * Elementwise kernels: every tensor has the same shape (the caller expands: stride 0) and dtype unless said
 //     otherwise, any strides; or all are channel-blocked. An output may be the very same array as an input.
-//   * 16-bit floating types are computed and accumulated in float32 (but a pixel that windows of a pooling share gets
-//     their gradients one by one, rounded after each); float32 sums use float32 partial sums of at most a few thousand
-//     terms, combined in a fixed order that does not depend on the number of threads.
+//   * 16-bit floating types are computed and accumulated in float32 (except in pooling's backward: where windows
+//     overlap, a pixel's gradients are added one by one in the 16-bit type, rounded after each); float32 sums use
+//     float32 partial sums of at most a few thousand terms, combined in a fixed order that does not depend on the
+//     number of threads.
 //   * kVendorToo: a vendor's library may do it as well. No output is among the inputs or read, so that both may be run
 //     to see which is faster. (Not max pooling: libraries remember where the maximum was in ways of their own.)
 //   * Zero elements are fine everywhere. Callers (autograd/ops) have validated shapes and dtypes: kernels ASSERT,
@@ -227,23 +228,23 @@ extern constinit Kernel<void(const Tensor& y, const Tensor& images, const Tensor
 // ---- optimizers, over flat arrays [n] -------------------------------------------------------------------------------
 // lr (float64 []) and step (int64 []: steps taken before this one) live on the device, so that a captured step needs
 // no host. Where lr is NaN nothing changes: a step can be skipped without asking the device. One floating dtype.
-struct SgdOptions {
+struct SgdStepOptions {
   double momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
 };
 // g = grad + weight_decay param;  buffer = step == 0 ? g : momentum buffer + (1 - dampening) g;
 // param -= lr (nesterov ? g + momentum buffer : buffer).  buffer is undefined when momentum is 0: param -= lr g.
 extern constinit Kernel<void(const Tensor& param, const Tensor& buffer, const Tensor& grad, const Tensor& lr,
-                             const Tensor& step, const SgdOptions& options)>
+                             const Tensor& step, const SgdStepOptions& options)>
     sgd_step;
-struct AdamOptions {
+struct AdamStepOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool decoupled = false;  // AdamW (Loshchilov & Hutter 2019): param -= lr weight_decay param instead of adding to g
 };
 // Adam (Kingma & Ba 2015, Algorithm 1) with t = step + 1:
 // m = β1 m + (1 - β1) g;  v = β2 v + (1 - β2) g²;  param -= lr m / (1 - β1^t) / (sqrt(v / (1 - β2^t)) + eps)
 extern constinit Kernel<void(const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
-                             const Tensor& lr, const Tensor& step, const AdamOptions& options)>
+                             const Tensor& lr, const Tensor& step, const AdamStepOptions& options)>
     adam_step;
 
 }  // namespace ringgrad::kernels

@@ -79,7 +79,7 @@ Element<T>* flat(const Tensor& x, const Tensor& param) {
 }
 
 void sgd_step_cuda(Stream stream, const Tensor& param, const Tensor& buffer, const Tensor& grad, const Tensor& lr,
-                   const Tensor& step, const kernels::SgdOptions& o) {
+                   const Tensor& step, const kernels::SgdStepOptions& o) {
   ASSERT(buffer.defined() || o.momentum == 0);
   visit_floating("sgd_step", param.dtype(), [&]<class T>() {
     using A = ComputeOf<T>;
@@ -92,7 +92,7 @@ void sgd_step_cuda(Stream stream, const Tensor& param, const Tensor& buffer, con
 }
 
 void adam_step_cuda(Stream stream, const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
-                    const Tensor& lr, const Tensor& step, const kernels::AdamOptions& o) {
+                    const Tensor& lr, const Tensor& step, const kernels::AdamStepOptions& o) {
   visit_floating("adam_step", param.dtype(), [&]<class T>() {
     using A = ComputeOf<T>;
     const Adam<A> options{static_cast<A>(o.beta1),

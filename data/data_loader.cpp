@@ -4,18 +4,12 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/factory.h"
 #include "core/kernels.h"
 #include "core/op_scope.h"
 
 namespace ringgrad {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-}  // namespace
 
 MakeBatch image_batches(ImageDataset dataset, ImageTransform transform) {
   check_dataset_invariants(dataset);
@@ -63,7 +57,7 @@ void DataLoader::load_state(const SamplerState& state) {
 DataLoader::Iterator DataLoader::begin() { return Iterator(*this); }
 
 DataLoader::Iterator::Iterator(DataLoader& loader) : loader_(&loader) {
-  const auto begun = Clock::now();
+  const auto begun = std::chrono::steady_clock::now();
   const auto& options = loader.options_;
   pass_ = std::make_shared<Pass>(*loader.sampler_, options.batch_size, options.drop_last);
   loader.untouched_ = loader.sampler_->state();
@@ -80,7 +74,7 @@ DataLoader::Iterator::Iterator(DataLoader& loader) : loader_(&loader) {
 }
 
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
-  const auto begun = Clock::now();
+  const auto begun = std::chrono::steady_clock::now();
   advance();
   loader_->waited_seconds_ += seconds_since(begun);
   return *this;

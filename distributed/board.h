@@ -32,8 +32,8 @@ struct Board {
   std::atomic<uint64_t> segment;      // where its data lies: in this shared segment (0: in none),
   std::atomic<uint64_t> offset;       // from this byte on
 
-  alignas(
-      64) std::atomic<uint64_t> arrived;  // how many further meeting points the owner has reached, over all collectives
+  // How many further meeting points the owner has reached, over all collectives.
+  alignas(64) std::atomic<uint64_t> arrived;
 
   alignas(64) std::array<std::atomic<uint64_t>, kFrameBytes / 8> frame;  // to tell how two fingerprints differ
 };

@@ -22,18 +22,18 @@ constexpr std::chrono::milliseconds kLookAround{50};  // how often those who wai
 // How to reach a rank. Its fields travel as lines, which none of them contains.
 struct Card {
   uint64_t machine = 0;
-  std::string channel;     // what the rank was told to use
+  std::string transport;   // what the rank was told to use
   std::string local_name;  // of its Unix socket
   Address address;
   uint64_t job = 0;  // rank 0's counts
 
   std::string print() const {
-    return str(machine, '\n', channel, '\n', local_name, '\n', address.host, '\n', address.port, '\n', job);
+    return str(machine, '\n', transport, '\n', local_name, '\n', address.host, '\n', address.port, '\n', job);
   }
   static Card parse(const std::string& text, int rank) {
     Card card;
     std::istringstream in(text);
-    in >> card.machine >> card.channel >> card.local_name >> card.address.host >> card.address.port >> card.job;
+    in >> card.machine >> card.transport >> card.local_name >> card.address.host >> card.address.port >> card.job;
     CHECK_AS(DistributedError, !in.fail(), "rendezvous: rank ", rank, " sent a damaged address");
     return card;
   }
@@ -55,11 +55,11 @@ class Connector {
       : rank_(rank), size_(size), options_(options), links_(size) {}
 
   Connected run(const Exchange& exchange) {
-    Card own{machine_id(), options_.channel, "ringgrad-" + new_secret().substr(0, 32), {options_.host, 0}, 0};
+    Card own{machine_id(), options_.transport, "ringgrad-" + new_secret().substr(0, 32), {options_.host, 0}, 0};
     own.job = std::stoull(new_secret().substr(0, 15), nullptr, 16);
     std::vector<FileDescriptor> listeners;
-    if (size_ > 1 && options_.channel != "tcp") listeners.push_back(listen_local(own.local_name));
-    if (size_ > 1 && options_.channel != "shm") {
+    if (size_ > 1 && options_.transport != "tcp") listeners.push_back(listen_local(own.local_name));
+    if (size_ > 1 && options_.transport != "shm") {
       listeners.push_back(listen_tcp(own.address));
       own.address.port = local_address(listeners.back()).port;
     }
@@ -79,15 +79,15 @@ class Connector {
   void read_cards(const std::vector<std::string>& texts) {
     for (int r = 0; r < size_; ++r) cards_.push_back(Card::parse(texts[r], r));
     for (int r = 0; r < size_; ++r) {
-      CHECK_AS(OutOfStepError, cards_[r].channel == options_.channel, "transport: rank ", rank_, " was told to use ",
-               options_.channel, ", rank ", r, " ", cards_[r].channel);
-      CHECK_AS(DistributedError, options_.channel != "shm" || shares_memory(r),
+      CHECK_AS(OutOfStepError, cards_[r].transport == options_.transport, "transport: rank ", rank_,
+               " was told to use ", options_.transport, ", rank ", r, " ", cards_[r].transport);
+      CHECK_AS(DistributedError, options_.transport != "shm" || shares_memory(r),
                "transport: shm was asked for, but ranks ", rank_, " and ", r, " do not share a machine");
     }
   }
 
   bool shares_memory(int peer) const {
-    return options_.channel != "tcp" && cards_[peer].machine == cards_[rank_].machine;
+    return options_.transport != "tcp" && cards_[peer].machine == cards_[rank_].machine;
   }
 
   int ranks_here() const {
@@ -167,8 +167,8 @@ class Connector {
 }  // namespace
 
 Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange) {
-  const bool known = options.channel == "auto" || options.channel == "shm" || options.channel == "tcp";
-  CHECK_AS(EnvironmentError, known, "transport: '", options.channel, "', expected auto, shm or tcp");
+  const bool known = options.transport == "auto" || options.transport == "shm" || options.transport == "tcp";
+  CHECK_AS(EnvironmentError, known, "transport: '", options.transport, "', expected auto, shm or tcp");
   return Connector(rank, size, options).run(exchange);
 }
 

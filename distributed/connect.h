@@ -12,7 +12,7 @@
 namespace ringgrad {
 
 struct ConnectOptions {
-  std::string channel = "auto";    // "shm", "tcp"; auto: shm between ranks of one machine, else tcp
+  std::string transport = "auto";  // "shm", "tcp"; auto: shm between ranks of one machine, else tcp
   std::string host = "127.0.0.1";  // this rank's own address, on which others reach it
   std::string secret;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);

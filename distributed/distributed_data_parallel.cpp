@@ -71,7 +71,6 @@ Tensor DistributedDataParallel::forward(const Tensor& x) {
           " was frozen when the module was wrapped, and requires a gradient now, which nobody would average; wrap the "
           "module anew");
   set_phase(Phase::Forward);
-  if (reducer_->synchronizing() && is_training()) reducer_->set_step(reducer_->step() + 1);
   return reducer_->watch(module_.forward(x), x.size(0));
 }
 

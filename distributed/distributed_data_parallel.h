@@ -60,8 +60,9 @@ class DistributedDataParallel : public nn::Module {
   // unless they are the same bit for bit on all ranks.
   uint64_t check_identical() const;
 
-  // What this rank calls the next step in messages; every rank must use the same number. By default steps count up.
-  void set_step(int64_t step) { reducer_->set_step(step - 1); }
+  // What this rank calls the next step in messages; every rank must use the same number. By default those that
+  // are averaged count up, from 0 on.
+  void set_step(int64_t step) { reducer_->set_next_step(step); }
   // A flag that travels with the next backward: afterwards flag() is true on all ranks where it was set on any. So all
   // ranks can stop after the same step.
   void set_flag(bool flag) { reducer_->set_flag(flag); }

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "core/clock.h"
+
 namespace ringgrad {
 namespace {
 
@@ -50,7 +52,7 @@ std::string place(const RankStatus& status) {
 std::string words(const RankStatus& status) { return status.failed_at != 0 ? status.text : ""; }
 
 std::string describe_cause(const RankEnd& end, const RankStatus& status) {
-  const double seconds = std::chrono::duration<double>(end.ended - end.started).count();
+  const double seconds = seconds_between(end.started, end.ended);
   std::string text = fmt::format("[rank {}] ", end.rank);
   if (killed(end)) {
     const int signal = WTERMSIG(end.wait_status);
@@ -111,8 +113,7 @@ JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status,
                                  words(other));
   }
   if (ends.size() > 1)
-    result.report += fmt::format("stopped all {} ranks in {:.1f} s\n", ends.size(),
-                                 std::chrono::duration<double>(now - first.ended).count());
+    result.report += fmt::format("stopped all {} ranks in {:.1f} s\n", ends.size(), seconds_between(first.ended, now));
   return result;
 }
 

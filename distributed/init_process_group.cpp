@@ -10,8 +10,8 @@
 #include "distributed/lifeline.h"
 #include "distributed/mpi_process_group.h"
 #include "distributed/nccl_process_group.h"
+#include "distributed/rendezvous.h"
 #include "distributed/ring_process_group.h"
-#include "distributed/store.h"
 
 namespace ringgrad {
 namespace {
@@ -20,18 +20,18 @@ std::mutex mutex;
 // Never destroyed: a program that ends without destroy_process_group() leaves without a goodbye.
 std::shared_ptr<ProcessGroup>& job_group = *new std::shared_ptr<ProcessGroup>();
 
-std::shared_ptr<ProcessGroup> make_ring(const Rendezvous& rendezvous, const InitOptions& options) {
-  CHECK_AS(EnvironmentError, rendezvous.size == 1 || !rendezvous.address.host.empty(), "rendezvous: the job's ",
-           rendezvous.size,
+std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment, const InitOptions& options) {
+  CHECK_AS(EnvironmentError, environment.size == 1 || !environment.address.host.empty(), "rendezvous: the job's ",
+           environment.size,
            " ranks are on several machines; set MASTER_ADDR to an address of rank 0's machine, on all of them");
-  const StoreOptions store{rendezvous.address, rendezvous.secret, options.timeout};
+  const RendezvousOptions rendezvous{environment.address, environment.secret, options.timeout};
   ConnectOptions connect;
-  connect.channel = options.channel;
-  connect.secret = rendezvous.secret;
+  connect.transport = options.transport;
+  connect.secret = environment.secret;
   connect.timeout = options.timeout;
-  if (rendezvous.size > 1) connect.host = address_towards(rendezvous.address.host, Deadline::after(options.timeout));
-  Connected connected = connect_ranks(rendezvous.rank, rendezvous.size, connect, [&](const std::string& value) {
-    return meet(rendezvous.rank, rendezvous.size, value, store);
+  if (environment.size > 1) connect.host = address_towards(environment.address.host, Deadline::after(options.timeout));
+  Connected connected = connect_ranks(environment.rank, environment.size, connect, [&](const std::string& value) {
+    return meet(environment.rank, environment.size, value, rendezvous);
   });
   RingOptions ring;
   ring.algorithm = options.algorithm;
@@ -42,46 +42,47 @@ std::shared_ptr<ProcessGroup> make_ring(const Rendezvous& rendezvous, const Init
   return std::make_shared<RingProcessGroup>(std::move(connected.transport), ring);
 }
 
-std::shared_ptr<ProcessGroup> make_mpi([[maybe_unused]] const Rendezvous& rendezvous,
+std::shared_ptr<ProcessGroup> make_mpi([[maybe_unused]] const RankEnvironment& environment,
                                        [[maybe_unused]] const InitOptions& options) {
 #ifdef RINGGRAD_MPI
   auto group = mpi_process_group(options.timeout);
-  CHECK_AS(OutOfStepError, group->size() == rendezvous.size && group->rank() == rendezvous.rank, "mpi: this is rank ",
-           group->rank(), " of ", group->size(), " to MPI, and rank ", rendezvous.rank, " of ", rendezvous.size, " to ",
-           rendezvous.source, "; start the ranks with the mpirun of the MPI library in use");
+  CHECK_AS(OutOfStepError, group->size() == environment.size && group->rank() == environment.rank, "mpi: this is rank ",
+           group->rank(), " of ", group->size(), " to MPI, and rank ", environment.rank, " of ", environment.size,
+           " to ", environment.source, "; start the ranks with the mpirun of the MPI library in use");
   return group;
 #else
   throw NotImplementedError("init_process_group: this build has no backend mpi; configure with -DRINGGRAD_MPI=ON");
 #endif
 }
 
-std::shared_ptr<ProcessGroup> make_nccl([[maybe_unused]] const Rendezvous& rendezvous, const InitOptions& options) {
+std::shared_ptr<ProcessGroup> make_nccl([[maybe_unused]] const RankEnvironment& environment,
+                                        const InitOptions& options) {
 #ifdef RINGGRAD_NCCL
   const int devices = std::max(1, device_count(DeviceType::CUDA));
-  const Device device = options.device.value_or(Device(DeviceType::CUDA, rendezvous.local_rank % devices));
+  const Device device = options.device.value_or(Device(DeviceType::CUDA, environment.local_rank % devices));
   check_device("init_process_group", device);
   NcclOptions nccl;
   if (options.backend == "nccl-ring") nccl.all_reduce = NcclAllReduce::Ring;
   nccl.timeout = options.timeout;
-  return std::make_shared<NcclProcessGroup>(make_ring(rendezvous, options), device, nccl);
+  return std::make_shared<NcclProcessGroup>(make_ring(environment, options), device, nccl);
 #else
   throw NotImplementedError(str("init_process_group: this build has no backend ", options.backend,
                                 "; configure with -DRINGGRAD_CUDA=toolkit where NCCL is installed"));
 #endif
 }
 
-std::shared_ptr<ProcessGroup> make_group(const Rendezvous& rendezvous, const InitOptions& options) {
-  if (options.backend == "mpi") return make_mpi(rendezvous, options);
-  if (options.backend == "nccl" || options.backend == "nccl-ring") return make_nccl(rendezvous, options);
+std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment, const InitOptions& options) {
+  if (options.backend == "mpi") return make_mpi(environment, options);
+  if (options.backend == "nccl" || options.backend == "nccl-ring") return make_nccl(environment, options);
   CHECK_AS(EnvironmentError, options.backend == "ring", "init_process_group: no backend '", options.backend,
            "'; ring, mpi, nccl or nccl-ring");
-  return make_ring(rendezvous, options);
+  return make_ring(environment, options);
 }
 
 }  // namespace
 
 std::string default_backend(Device device) { return variable("RINGGRAD_BACKEND", device.is_cuda() ? "nccl" : "ring"); }
-std::string default_channel() { return variable("RINGGRAD_TRANSPORT", "auto"); }
+std::string default_transport() { return variable("RINGGRAD_TRANSPORT", "auto"); }
 std::vector<std::string> available_backends() {
   return {
       "ring",
@@ -96,15 +97,15 @@ std::vector<std::string> available_backends() {
 }
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
-  return init_process_group(rendezvous_from_environment(), options);
+  return init_process_group(rank_environment(), options);
 }
 
-std::shared_ptr<ProcessGroup> init_process_group(const Rendezvous& rendezvous, const InitOptions& options) {
+std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment, const InitOptions& options) {
   CHECK(!is_process_group_initialized(), "init_process_group: the job has a process group already");
   hold_on_to_lifeline();
   raise_descriptor_limit();
   set_phase(Phase::Rendezvous);
-  auto group = make_group(rendezvous, options);
+  auto group = make_group(environment, options);
   set_phase(Phase::Setup);
   std::lock_guard lock(mutex);
   job_group = group;

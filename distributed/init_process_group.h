@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "distributed/process_group.h"
-#include "distributed/rendezvous.h"
+#include "distributed/rank_environment.h"
 #include "distributed/ring_options.h"
 
 namespace ringgrad {
 
 std::string default_backend(Device device = {});  // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
-std::string default_channel();                    // RINGGRAD_TRANSPORT, else "auto"
+std::string default_transport();                  // RINGGRAD_TRANSPORT, else "auto"
 std::vector<std::string> available_backends();    // those that this build has
 
 struct InitOptions {
@@ -25,7 +25,7 @@ struct InitOptions {
   // This rank's GPU, for the two: process_group().device() from then on. By default cuda:LOCAL_RANK; where there are
   // fewer GPUs than ranks, from cuda:0 on again.
   std::optional<Device> device = {};
-  std::string channel = default_channel();  // of the ring: "shm", "tcp"
+  std::string transport = default_transport();  // of the ring: "shm", "tcp"
   Algorithm algorithm = Algorithm::Auto;
   bool checksums = false;  // a CRC-32 with every payload: a flipped bit is an error, not a wrong sum
   std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait after it
@@ -37,7 +37,7 @@ struct InitOptions {
 // NotImplementedError for a backend that this build lacks, DeviceError for a GPU that is not there; Error when there is
 // a group already.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
-std::shared_ptr<ProcessGroup> init_process_group(const Rendezvous& rendezvous, const InitOptions& options);
+std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment, const InitOptions& options);
 
 // The job's group. Throws Error before init_process_group() and after destroy_process_group().
 ProcessGroup& process_group();

@@ -11,14 +11,14 @@
 namespace ringgrad {
 namespace {
 
-void run_rank(const std::function<void()>& main_function, const Rendezvous& rendezvous, const InitOptions& group) {
+void run_rank(const std::function<void()>& main_function, const RankEnvironment& here, const InitOptions& group) {
   try {
-    init_process_group(rendezvous, group);
+    init_process_group(here, group);
     main_function();
     set_phase(Phase::Finished);
   } catch (const std::exception& error) {
     report_failure(failure_of(std::current_exception()), is_noticed(error));
-    if (is_process_group_initialized()) process_group().abort(str("rank ", rendezvous.rank, " failed: ", error.what()));
+    if (is_process_group_initialized()) process_group().abort(str("rank ", here.rank, " failed: ", error.what()));
     destroy_process_group();
     throw;
   }
@@ -42,8 +42,8 @@ void parse_url(const std::string& url, SupervisorOptions& job) {
   if (url.starts_with(scheme) && colon > scheme.size()) {
     const bool whole = std::from_chars(url.data() + colon + 1, end, job.port).ptr == end;
     job.host = url.substr(scheme.size(), colon - scheme.size());
-    const bool bracketed =
-        job.host.front() == '[' && job.host.back() == ']';  // an IPv6 address, which has colons itself
+    // As an IPv6 address is, which has colons itself.
+    const bool bracketed = job.host.front() == '[' && job.host.back() == ']';
     if (bracketed) job.host = job.host.substr(1, job.host.size() - 2);
     if (!whole || (!bracketed && job.host.find(':') != std::string::npos)) job.port = 0;
   }
@@ -54,7 +54,7 @@ void parse_url(const std::string& url, SupervisorOptions& job) {
 }  // namespace
 
 int launch(const std::function<void()>& main_function, const LaunchOptions& options) {
-  const Rendezvous here = rendezvous_from_environment();
+  const RankEnvironment here = rank_environment();
   if (!here.source.empty() || options.num_processes * options.num_machines == 1) {
     run_rank(main_function, here, options.group);
     return 0;

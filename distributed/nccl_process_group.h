@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "distributed/process_group.h"
-#include "distributed/rendezvous.h"
+#include "distributed/rank_environment.h"
 
 struct ncclComm;
 

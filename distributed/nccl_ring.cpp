@@ -8,23 +8,14 @@
 #include "cuda_kernels/runtime/combine.h"
 #include "cuda_kernels/runtime/event.h"
 #include "cuda_kernels/runtime/stream.h"
+#include "distributed/ring_chunks.h"
 
 namespace ringgrad {
 namespace {
 
-struct Range {
-  int64_t begin, end;  // in elements
-  int64_t count() const { return end - begin; }
-};
-
-// Part i of n of a range, for any i: the ring is a circle.
-Range part_of(Range whole, int64_t n, int64_t i) {
-  i = (i % n + n) % n;
-  const int64_t each = whole.count() / n, left = whole.count() % n;
-  return {whole.begin + each * i + left * i / n, whole.begin + each * (i + 1) + left * (i + 1) / n};
+Tensor slice(const Tensor& x, Range r) {
+  return x.as_strided({static_cast<int64_t>(r.count())}, {1}, x.storage_offset() + static_cast<int64_t>(r.begin));
 }
-
-Tensor slice(const Tensor& x, Range r) { return x.as_strided({r.count()}, {1}, x.storage_offset() + r.begin); }
 
 // n elements of a dtype in a working buffer; `begin` counts in the buffer's own elements, which are as large or larger.
 Tensor buffer_part(const Tensor& buffer, int64_t begin, int64_t n, DType dtype) {
@@ -60,8 +51,8 @@ std::vector<Tensor> nccl_ring_all_reduce(NcclCommunicator& communicator, Stream 
   if (size == 1 || x.numel() == 0) return {};
   const Stream stream = communicator.stream();
   const DType partial_dtype = cuda::partial_dtype(x.dtype());
-  const Range all{0, x.numel()};
-  const int64_t chunk = part_of(all, size, size - 1).count();  // the largest one
+  const Range all{0, static_cast<size_t>(x.numel())};
+  const auto chunk = static_cast<int64_t>(chunk_of(all, size, size - 1).count());  // the largest one
   const int64_t segment = std::clamp<int64_t>(static_cast<int64_t>(segment_bytes / itemsize(partial_dtype)), 1, chunk);
   const int64_t segments = (chunk + segment - 1) / segment;
   const Tensor incoming = empty({segments * segment}, {partial_dtype, x.device()}), partial = empty_like(incoming);
@@ -71,7 +62,7 @@ std::vector<Tensor> nccl_ring_all_reduce(NcclCommunicator& communicator, Stream 
   for (int step = 0; step < 2 * (size - 1); ++step) {
     const bool reducing = step <= last_reducing;
     for (int64_t s = 0; s < segments; ++s) {
-      const auto items = [&](int c) { return slice(x, part_of(part_of(all, size, c), segments, s)); };
+      const auto items = [&](int c) { return slice(x, chunk_of(chunk_of(all, size, c), segments, s)); };
       const Tensor own = items(rank - step - 1), before = items(rank - step);
       const auto part = [&](const Tensor& buffer, const Tensor& like, DType dtype) {
         return buffer_part(buffer, s * segment, like.numel(), dtype);

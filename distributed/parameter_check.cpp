@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/factory.h"
+#include "distributed/all_gather_values.h"
 
 namespace ringgrad {
 namespace {
@@ -21,13 +22,6 @@ uint64_t hash_of(const std::string& text) { return ringgrad::hash_of(text.data()
 [[noreturn]] void disagree(ProcessGroup& group, const std::string& text) {
   group.abort(text, FailureKind::OutOfStep);
   throw OutOfStepError(text);
-}
-
-// Every rank's numbers, by rank: [ranks · n].
-std::vector<int64_t> all_numbers(ProcessGroup& group, const std::vector<int64_t>& own) {
-  const Tensor all = empty({group.size() * static_cast<int64_t>(own.size())}, {.dtype = DType::Int64});
-  group.all_gather(all, tensor(own)).wait();
-  return to_vector<int64_t>(all);
 }
 
 // Every rank learns rank `root`'s text.
@@ -60,7 +54,7 @@ uint64_t hash_of(const void* data, size_t bytes) {
 void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines) {
   std::string all;
   for (const std::string& line : lines) all += line + "\n";
-  const auto hashes = all_numbers(group, {static_cast<int64_t>(hash_of(all))});
+  const auto hashes = all_gather_values<int64_t>(group, {static_cast<int64_t>(hash_of(all))});
   const auto differs = std::find_if(hashes.begin(), hashes.end(), [&](int64_t hash) { return hash != hashes[0]; });
   if (differs == hashes.end()) return;
 
@@ -93,7 +87,7 @@ uint64_t check_identical_values(ProcessGroup& group, const char* what, const Nam
     own.push_back(
         static_cast<int64_t>(ringgrad::hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()))));
   }
-  const auto hashes = all_numbers(group, own);
+  const auto hashes = all_gather_values(group, own);
   for (size_t i = 0; i < own.size(); ++i) {
     std::string ranks;
     for (int r = 1; r < group.size(); ++r)

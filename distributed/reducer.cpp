@@ -1,5 +1,6 @@
 #include "distributed/reducer.h"
 
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <random>
@@ -7,6 +8,7 @@
 #include "autograd/differentiable.h"
 #include "autograd/engine.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/factory.h"
 #include "core/kernels.h"
 #include "core/stream.h"
@@ -17,11 +19,6 @@ namespace ringgrad {
 namespace {
 
 constexpr size_t kNamesShown = 4;
-
-// Note [Not finite]: a record is step · 2^kPositionBits + the position among all gradients; kAllFinite: none.
-constexpr int64_t kRecordSteps = 50;
-constexpr int kPositionBits = 36;
-constexpr int64_t kAllFinite = int64_t{1} << 62;
 
 // "fc.weight layer4.1.bn2.bias … conv1.weight (62 parameters)"
 std::string names_of(const NamedParameters& parameters, const std::vector<int>& listed) {
@@ -43,8 +40,7 @@ Reducer::Reducer(ProcessGroup& group, NamedParameters parameters, std::vector<Te
       lay_out_(std::move(lay_out)),
       options_(std::move(options)),
       exchange_(group, std::move(buffers)),
-      usual_samples_(options_.usual_samples),
-      found_(tensor<int64_t>({kAllFinite})) {
+      usual_samples_(options_.usual_samples) {
   // Two reducers of one group may have the same layout; a random number keeps their buckets apart.
   const Tensor identity = tensor<int64_t>({static_cast<int64_t>(std::random_device()())});
   group_.broadcast(identity, 0).wait();
@@ -130,6 +126,7 @@ void Reducer::settle(const Pass& pass) {
 
 void Reducer::begin() {
   begun_ = Clock::now();
+  ++step_;
   next_ = 0;
   ready_order_.clear();
   log_.step = step_;
@@ -159,7 +156,8 @@ void Reducer::mark_ready(int parameter) {
   if (!synchronizing_) return;
   const auto pass = join_pass();
   take_into_arena(parameter);
-  check_finite(parameter);
+  if (options_.check_finite)
+    if (const auto reason = finite_check_.look(parameter, views_[parameter], step_)) give_up(*reason);
   ready_order_.push_back(parameter);
   for (const int b : buckets_of_[parameter])
     if (--buckets_[b].pending == 0) log_.buckets[b].ready = now();
@@ -187,45 +185,6 @@ void Reducer::take_into_arena(int parameter) {
   tensor.set_grad(view);
 }
 
-void Reducer::check_finite(int parameter) {
-  if (!options_.check_finite || !views_[parameter].device().is_cpu()) return;
-  kernels::find_not_finite(found_, views_[parameter], 0);
-  if (found_.item<int64_t>() < kAllFinite) give_up_not_finite(parameter, group_.rank(), step_);
-}
-
-void Reducer::note_not_finite(const Bucket& bucket) {
-  if (!options_.check_finite || bucket.flat.device().is_cpu()) return;
-  if (!record_)
-    record_ = full({1}, static_cast<double>(kAllFinite), {.dtype = DType::Int64, .device = bucket.flat.device()});
-  int64_t position = bucket.range.begin;
-  for (int a = 0; a < bucket.range.arena; ++a) position += arenas_[a].flat.numel();
-  kernels::find_not_finite(record_, bucket.flat, (std::max<int64_t>(step_, 0) << kPositionBits) + position);
-}
-
-// Collective.
-void Reducer::compare_records() {
-  if (!record_) return;
-  const Tensor own = empty({1}, {.dtype = DType::Int64}), all = empty({group_.size()}, {.dtype = DType::Int64});
-  copy_(own, record_);
-  group_.all_gather(all, own, options_for(-1, sample_counts_)).wait();
-  const auto records = to_vector<int64_t>(all);
-  const auto step_of = [&](int64_t record) { return record >> kPositionBits; };
-  const auto first =
-      std::min_element(records.begin(), records.end(), [&](int64_t a, int64_t b) { return step_of(a) < step_of(b); });
-  if (*first == kAllFinite) return;
-  int64_t position = *first & ((int64_t{1} << kPositionBits) - 1);
-  size_t a = 0;
-  while (position >= arenas_[a].flat.numel()) position -= arenas_[a++].flat.numel();
-  const auto next = std::upper_bound(arenas_[a].offsets.begin(), arenas_[a].offsets.end(), position);
-  give_up_not_finite(arenas_[a].parameters[static_cast<size_t>(next - arenas_[a].offsets.begin()) - 1],
-                     static_cast<int>(first - records.begin()), step_of(*first));
-}
-
-void Reducer::give_up_not_finite(int parameter, int rank, int64_t step) {
-  give_up(str("the gradient of ", parameters_[parameter].first, " is not finite on rank ", rank, " in step ", step,
-              "; the loss diverged (a smaller learning rate or gradient clipping helps), or a batch has a NaN"));
-}
-
 // Ends the step on all ranks: the others wait for this one's buckets, and learn the reason at once.
 void Reducer::give_up(const std::string& reason) {
   group_.abort(reason, FailureKind::Failed);
@@ -242,7 +201,7 @@ void Reducer::scale(const Tensor& x, double factor) const {
   if (factor != 1) kernels::affine(x, x, factor, 0);
 }
 
-// Perhaps in the middle of backward: of what is saved in the graph, buffers for example, nothing may change.
+// May run in the middle of backward, so it must not write to anything that the graph has saved, such as buffers.
 void Reducer::learn_usual_samples() {
   if (usual_samples_ > 0) return;
   const Tensor sum = full({}, samples_, {.dtype = DType::Float64});
@@ -264,7 +223,7 @@ void Reducer::launch(bool async) {
   Bucket& bucket = buckets_[next_];
   BucketLog& log = log_.buckets[next_];
   ++next_;
-  note_not_finite(bucket);
+  if (options_.check_finite) finite_check_.look_later(bucket.range, bucket.flat, step_);
   scale(bucket.flat, samples_ / usual_samples_);
   CollectiveOptions options = options_for(index, bucket.names);
   options.async = async;
@@ -308,9 +267,8 @@ void Reducer::finish(bool reached) {
   log_.finished = now();
   totals_.exposed_seconds += log_.exposed();
   totals_.steps += 1;
-  stride_ = last_step_ < 0 ? 1 : step_ - last_step_;
-  last_step_ = step_;
-  if (!replanned_ || totals_.steps % kRecordSteps == 0) compare_records();
+  if (!replanned_ || totals_.steps % FiniteCheck::kStepsBetweenComparisons == 0)
+    if (const auto reason = finite_check_.compare(options_for(-1, sample_counts_))) give_up(*reason);
   if (!std::exchange(replanned_, true)) adopt_ready_order();
 }
 
@@ -353,7 +311,6 @@ void Reducer::adopt_ready_order() {
 }
 
 bool Reducer::shadow() {
-  step_ += stride_;
   samples_ = passes_ = 0;
   begin();
   for (const GradArena& arena : arenas_) fill_(arena.flat, 0);

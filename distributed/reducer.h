@@ -3,9 +3,9 @@
 // Hooks tell it, in the middle of backward, which gradient is complete. When all gradients in a bucket are, and the
 // buckets before it are under way, the bucket's all-reduce is launched; it runs while backward goes on. After the last
 // node the reducer launches what is left, waits for everything, and backward() returns. (Li et al. 2020, "PyTorch
-// Distributed", section 3.2 and 4.2.)
+// Distributed", sections 3.2 and 4.2.)
 //
-// It speaks only at the end of backward and in it, never in forward. So evaluation, skipped outputs and several
+// It communicates during backward and at its end, never in forward. So evaluation, skipped outputs and several
 // forwards before one backward need no special cases, and a parameter that takes no part in the loss needs no flag: its
 // gradient is what it was, on all ranks, and its bucket is launched after the last node.
 //
@@ -16,15 +16,7 @@
 // are as large as usual both factors are 1, and nothing is multiplied at all. Where the gradients of several passes
 // have come together (no_sync), n_r is the mean of their batches.
 //
-// Note [Not finite]
-// A gradient that is not finite must be found before the averaging: afterwards every rank has it, and none knows whose
-// it was. On the CPU each is looked at when it is ready. On a GPU looking would mean waiting for the device in every
-// hook; there a kernel goes over each bucket before it is launched, and a record in the device's memory keeps the first
-// step and position at which it found one. Every 50 steps, and before a new plan moves the positions, the ranks read
-// and compare their records: that waits for the device, and costs one small message. So the error comes late, but names
-// the first rank, parameter and step.
-//
-// Note [Several]
+// Note [Several wrappers in one loss]
 // Where several wrappers of a group are parts of one loss, only the first one that backward reaches communicates while
 // backward runs, and the others after it, in the order in which they were reached. When whose buckets become complete
 // depends on which parameters a rank's loss has, and all ranks must issue the same collectives.
@@ -36,6 +28,7 @@
 
 #include "autograd/accumulate_grad.h"
 #include "distributed/comm_hook.h"
+#include "distributed/finite_check.h"
 #include "distributed/reduction_log.h"
 #include "distributed/step_exchange.h"
 
@@ -45,7 +38,7 @@ struct ReducerOptions {
   BucketCaps caps = {};
   CommHook comm_hook = {};  // undefined: plain average. The same on all ranks, which compare its type
   // Throw when a gradient is NaN or infinite, naming rank and parameter: on the CPU at once, on a GPU see
-  // Note [Not finite]. Off where a loss scale makes that normal.
+  // finite_check.h. Off where a loss scale makes that normal.
   bool check_finite = true;
   // c in Note [Weights]: how many samples a rank usually has; 0: the mean of the first step. The same on all ranks.
   double usual_samples = 0;
@@ -74,8 +67,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   bool synchronizing() const { return synchronizing_; }
   void set_synchronizing(bool on) { synchronizing_ = on; }
-  void set_step(int64_t step) { step_ = step; }
-  int64_t step() const { return step_; }
+  void set_next_step(int64_t step) { step_ = step - 1; }
 
   // Before backward: a flag to tell the others. After it: whether any rank had set it. For stopping at the same step.
   void set_flag(bool flag) { flag_ = flag; }
@@ -104,9 +96,9 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
       if (!finished) reducer->settle(*this);
     }
     const std::shared_ptr<Reducer> reducer;
-    const double samples;  // as they were before it
+    const double samples;  // samples_ and passes_ before this pass, restored if it fails
     const int passes;
-    bool leads = false;    // see Note [Several]
+    bool leads = false;    // see Note [Several wrappers in one loss]
     bool reached = false;  // an output of the module is in the graph
     bool finished = false;
   };
@@ -117,10 +109,6 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void output_reached(int64_t samples);
   void mark_ready(int parameter);
   void take_into_arena(int parameter);
-  void check_finite(int parameter);
-  void note_not_finite(const Bucket& bucket);
-  void compare_records();
-  [[noreturn]] void give_up_not_finite(int parameter, int rank, int64_t step);
   [[noreturn]] void give_up(const std::string& reason);
   void launch_ready(const Pass& pass);
   void launch(bool async);
@@ -148,8 +136,11 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::vector<Bucket> buckets_;               // in the order in which they are launched
   std::vector<Tensor> views_;                 // by parameter: its gradient's place in the arena
   std::vector<std::vector<int>> buckets_of_;  // by parameter
-  uint64_t identity_ = 0, layout_ = 0;        // of this reducer among others of the group; of the plan
+  uint64_t identity_ = 0;                     // random: tells this reducer from others of the group
+  uint64_t layout_ = 0;                       // hash of the plan, compared between ranks
   bool replanned_ = false;
+
+  FiniteCheck finite_check_{group_, parameters_, arenas_};
 
   // The pass under way.
   std::weak_ptr<Pass> pass_;
@@ -158,13 +149,11 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::vector<int> ready_order_;
 
   bool synchronizing_ = true;
-  int64_t step_ = -1, last_step_ = -1, stride_ = 1;  // stride: between the last two steps that were averaged
-  double samples_ = 0;                               // of this rank: the mean of its passes since the last averaging,
-  int passes_ = 0;                                   // which are so many
-  double usual_samples_ = 0;                         // c in Note [Weights]; 0: before the first step
-  bool any_samples_ = false;                         // some rank had samples in the last step
-  Tensor record_;                                    // Note [Not finite]; undefined: no gradient on a GPU
-  const Tensor found_;                               // the same of a gradient on the CPU
+  int64_t step_ = -1;         // that is averaged, or was last
+  double samples_ = 0;        // mean batch size of this rank's backward passes since the last averaging
+  int passes_ = 0;            // how many those are
+  double usual_samples_ = 0;  // c in Note [Weights]; 0: before the first step
+  bool any_samples_ = false;  // some rank had samples in the last step
   bool flag_ = false, any_flag_ = false;
 
   ReductionLog log_;

@@ -1,7 +1,6 @@
 // What the averaging of gradients cost, and when each bucket was ready, launched and complete on this rank.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -34,12 +33,5 @@ struct ReductionTotals {
   double exposed_seconds = 0;
   int64_t plans = 0;  // 2 where the observed order differed from the expected one
 };
-
-inline double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
-inline double seconds_since(std::chrono::steady_clock::time_point from) {
-  return seconds_between(from, std::chrono::steady_clock::now());
-}
 
 }  // namespace ringgrad

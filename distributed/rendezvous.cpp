@@ -1,152 +1,205 @@
 #include "distributed/rendezvous.h"
 
-#include <sys/stat.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <optional>
 
 #include "core/check.h"
 #include "core/environment.h"
+#include "distributed/failure.h"
+#include "distributed/gate.h"
 
 namespace ringgrad {
 namespace {
 
-constexpr const char* kStepTasks = "SLURM_STEP_NUM_TASKS";
+constexpr size_t kMaxValue = 512;
+constexpr uint32_t kMaxReply = 64 << 20;
+constexpr std::chrono::milliseconds kLookAround{100};  // how often rank 0 looks whether those who wait still live
+constexpr std::chrono::seconds kGrace{1};  // rank 0's word on who is missing comes before a rank's own deadline
 
-struct Starter {
-  const char *rank, *size, *local_rank, *local_size;
+// A reply: this header, then a failure's text or, for each rank, the length of its value (4 bytes) and the value.
+struct ReplyHeader {
+  uint32_t failed;  // 0, or 1 + FailureKind
+  uint32_t bytes;
 };
-constexpr Starter kStarters[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"SLURM_PROCID", kStepTasks, "SLURM_LOCALID", nullptr},
-};
-// What one job's ranks have in common, and other jobs on the machine have not.
-constexpr const char* kJobIds[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID"};
 
-std::optional<int> number(const Environment& environment, const char* name) {
-  const char* text = name == nullptr ? nullptr : environment(name);
-  if (text == nullptr || *text == '\0') return {};
-  int value = -1;
-  const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
-  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && value >= 0, "rendezvous: ", name, "='", text,
-           "', expected a number of at least 0");
-  return value;
+std::string who() {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return str("process ", getpid(), " on ", host);
 }
 
-std::string text(const Environment& environment, const char* name) {
-  const char* value = environment(name);
-  return value == nullptr ? "" : value;
-}
-
-uint16_t derived_port(const Environment& environment) {
-  for (const char* name : kJobIds) {
-    const std::string id = text(environment, name);
-    uint32_t hash = 2166136261;  // FNV-1a: the same on every machine
-    for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
-    if (!id.empty()) return static_cast<uint16_t>(20'000 + hash % 10'000);
+std::string reply_text(const std::vector<std::string>& values) {
+  std::string text;
+  for (const std::string& value : values) {
+    const auto length = static_cast<uint32_t>(value.size());
+    text.append(reinterpret_cast<const char*>(&length), sizeof length);
+    text += value;
   }
-  return 29'500;  // torchrun's
+  return text;
 }
 
-std::string secret_from(const Environment& environment) {
-  const std::string file = text(environment, "RINGGRAD_SECRET_FILE");
-  if (file.empty()) return text(environment, "RINGGRAD_SECRET");
-  struct stat status {};
-  CHECK_AS(EnvironmentError, stat(file.c_str(), &status) == 0, "RINGGRAD_SECRET_FILE: ", file, ": ",
-           std::strerror(errno));
-  CHECK_AS(EnvironmentError, (status.st_mode & 077) == 0, "RINGGRAD_SECRET_FILE: others than its owner can read ", file,
-           "; chmod 600 it, and use a new secret");
-  std::string secret;
-  std::getline(std::ifstream(file), secret);
-  CHECK_AS(EnvironmentError, !secret.empty(), "RINGGRAD_SECRET_FILE: ", file, " is empty");
-  return secret;
+std::vector<std::string> parse_values(const std::string& text, int size) {
+  std::vector<std::string> values;
+  size_t at = 0;
+  while (at + sizeof(uint32_t) <= text.size()) {
+    uint32_t length;
+    std::memcpy(&length, text.data() + at, sizeof length);
+    at += sizeof length;
+    if (length > text.size() - at) break;
+    values.push_back(text.substr(at, length));
+    at += length;
+  }
+  CHECK_AS(DistributedError, at == text.size() && values.size() == static_cast<size_t>(size),
+           "rendezvous: rank 0 sent a damaged answer");
+  return values;
 }
 
-Address address_from(const Environment& environment, const Rendezvous& r, bool step) {
-  Address address{text(environment, "MASTER_ADDR"), 0};
-  if (address.host.empty() && r.size == r.local_size) address.host = "127.0.0.1";
-  if (address.host.empty() && step) address.host = first_host(text(environment, "SLURM_STEP_NODELIST"));
-  const auto port = number(environment, "MASTER_PORT");
-  CHECK_AS(EnvironmentError, !port || (*port > 0 && *port < 65'535), "rendezvous: MASTER_PORT=", *port,
-           ", expected 1 to 65534");
-  address.port = port ? static_cast<uint16_t>(*port) : derived_port(environment);
-  if (text(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True") ++address.port;
-  return address;
+void reply(const FileDescriptor& socket, uint32_t failed, const std::string& text, const std::string& peer) {
+  const ReplyHeader header{failed, static_cast<uint32_t>(text.size())};
+  std::string message(reinterpret_cast<const char*>(&header), sizeof header);
+  message += text;
+  write_all(socket, std::as_bytes(std::span(message)), Deadline::after(kGrace), peer.c_str());
+}
+
+void refuse(const FileDescriptor& socket, const Failure& failure) {
+  try {
+    reply(socket, 1 + static_cast<uint32_t>(failure.kind), failure.text, "a rank at the rendezvous");
+  } catch (const DistributedError&) {  // it has gone: nobody to tell
+  }
+}
+
+// Rank 0.
+class Host {
+ public:
+  Host(int size, const std::string& value, const RendezvousOptions& options)
+      : size_(size), deadline_(Deadline::after(options.timeout)), options_(options), places_(size) {
+    places_[0] = Place{{}, who(), value};
+  }
+
+  std::vector<std::string> run() {
+    std::vector<FileDescriptor> listeners;
+    listeners.push_back(listen_tcp(options_.address));
+    Gate gate(std::move(listeners), options_.secret, size_);
+    try {
+      while (joined_ < size_) {
+        if (auto guest = gate.next(Deadline::after(kLookAround)))
+          admit(std::move(*guest));
+        else if (deadline_.passed())
+          throw_failure({FailureKind::TimedOut, missing()});
+        check_alive();
+      }
+      return answer();
+    } catch (...) {
+      const Failure failure = failure_of(std::current_exception());
+      for (int r = 1; r < size_; ++r)
+        if (places_[r]) refuse(places_[r]->socket, failure);
+      throw;
+    }
+  }
+
+ private:
+  struct Place {
+    FileDescriptor socket;
+    std::string who, value;
+  };
+
+  std::vector<std::string> answer() {
+    std::vector<std::string> values;
+    for (const auto& place : places_) values.push_back(place->value);
+    const std::string text = reply_text(values);
+    for (int r = 1; r < size_; ++r)
+      reply(places_[r]->socket, 0, text, str("rank ", r, " (", places_[r]->who, ") at the rendezvous"));
+    return values;
+  }
+
+  void admit(Guest guest) {
+    const int rank = guest.claims.rank;
+    const size_t end_of_who = guest.claims.value.find('\n');
+    Place place{std::move(guest.socket), guest.claims.value.substr(0, end_of_who), ""};
+    if (end_of_who != std::string::npos) place.value = guest.claims.value.substr(end_of_who + 1);
+    if (guest.claims.size != size_) {
+      const Failure failure{FailureKind::OutOfStep,
+                            str("rendezvous: rank ", rank, " (", place.who, ") belongs to a job of ", guest.claims.size,
+                                " ranks, rank 0 (", places_[0]->who, ") to one of ", size_)};
+      refuse(place.socket, failure);
+      throw_failure(failure);
+    }
+    if (rank < 0 || rank >= size_ || places_[rank]) {
+      const bool twice = rank >= 0 && rank < size_;
+      if (twice) twice_ += str("; rank ", rank, " came twice (", places_[rank]->who, " and ", place.who, ")");
+      refuse(place.socket,
+             {FailureKind::Died, twice ? str("rendezvous: rank ", rank, " has joined already: ", places_[rank]->who)
+                                       : str("rendezvous: rank ", rank, " does not exist in a job of ", size_)});
+      return;
+    }
+    places_[rank] = std::move(place);
+    ++joined_;
+  }
+
+  void check_alive() const {
+    for (int r = 1; r < size_; ++r) {
+      char byte;
+      const bool gone = places_[r] && recv(places_[r]->socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+      CHECK_AS(DistributedError, !gone, "rendezvous: rank ", r, " (", places_[r]->who, ") died before all had joined");
+    }
+  }
+
+  std::string missing() const {
+    std::string ranks;
+    int count = 0;
+    for (int r = 0; r < size_; ++r)
+      if (!places_[r]) ranks += str(count++ == 0 ? " " : ", ", r);
+    return str("rendezvous at ", to_string(options_.address), ": ", count == 1 ? "rank" : "ranks", ranks, " of ", size_,
+               count == 1 ? " has" : " have", " not joined within ",
+               std::chrono::duration<double>(options_.timeout).count(), " s", twice_);
+  }
+
+  const int size_;
+  const Deadline deadline_;
+  const RendezvousOptions& options_;
+  std::vector<std::optional<Place>> places_;  // by rank
+  int joined_ = 1;
+  std::string twice_;
+};
+
+std::vector<std::string> join(int rank, int size, const std::string& value, const RendezvousOptions& options) {
+  const auto deadline = Deadline::after(options.timeout);
+  const std::string host = str("rank 0 at ", to_string(options.address));
+  const FileDescriptor socket = [&] {
+    try {
+      return connect_tcp(options.address, deadline);
+    } catch (const TimeoutError& error) {
+      throw TimeoutError(str("rendezvous: rank 0 has not come: ", error.what()));
+    }
+  }();
+  introduce(socket, {ConnectionPurpose::Rendezvous, rank, size, who() + '\n' + value}, options.secret, deadline,
+            host.c_str());
+  const auto last = Deadline::after(options.timeout + kGrace);
+  ReplyHeader header;
+  read_all(socket, std::as_writable_bytes(std::span(&header, 1)), last, host.c_str());
+  CHECK_AS(DistributedError,
+           header.bytes <= kMaxReply && header.failed <= 1 + static_cast<uint32_t>(FailureKind::Failed),
+           "rendezvous: ", host, " sent a damaged answer");
+  std::string text(header.bytes, '\0');
+  read_all(socket, std::as_writable_bytes(std::span(text)), last, host.c_str());
+  if (header.failed != 0) throw_failure({static_cast<FailureKind>(header.failed - 1), text});
+  return parse_values(text, size);
 }
 
 }  // namespace
 
-std::string first_host(const std::string& node_list) {
-  const size_t bracket = node_list.find('['), comma = node_list.find(',');
-  if (bracket == std::string::npos || comma < bracket) return node_list.substr(0, comma);
-  const size_t end = node_list.find_first_of(",-]", bracket);
-  return node_list.substr(0, bracket) + node_list.substr(bracket + 1, end - bracket - 1);
-}
-
-Rendezvous rendezvous_from(const Environment& environment) {
-  Rendezvous r;
-  bool step = false;
-  for (const Starter& starter : kStarters) {
-    const auto rank = number(environment, starter.rank);
-    if (!rank || (starter.size == kStepTasks && !number(environment, kStepTasks))) continue;
-    const auto size = number(environment, starter.size);
-    CHECK_AS(EnvironmentError, size, "rendezvous: ", starter.rank, " is set, but ", starter.size, " is not");
-    CHECK_AS(EnvironmentError, *size > 0, "rendezvous: ", starter.size, "=", *size, ", expected at least 1");
-    CHECK_AS(EnvironmentError, *rank < *size, "rendezvous: ", starter.rank, "=", *rank, " does not exist with ",
-             starter.size, "=", *size);
-    r.source = starter.rank;
-    r.rank = *rank;
-    r.size = *size;
-    // Who does not tell has all ranks here, or they are the tasks of a Slurm step (srun --mpi=pmi2 sets PMI_RANK). An
-    // mpirun, which starts its daemons as tasks of a step, does tell.
-    const auto local_size = number(environment, starter.local_size);
-    step = !local_size && number(environment, kStepTasks) == size;
-    const int nodes = step ? std::max(1, number(environment, "SLURM_STEP_NUM_NODES").value_or(1)) : 1;
-    const int local_rank = step ? number(environment, "SLURM_LOCALID").value_or(*rank) : *rank;
-    r.local_rank = number(environment, starter.local_rank).value_or(local_rank);
-    r.local_size = local_size.value_or((*size + nodes - 1) / nodes);
-    CHECK_AS(EnvironmentError,
-             1 <= r.local_size && r.local_size <= r.size && (!local_size || r.local_rank < r.local_size),
-             "rendezvous: rank ", r.local_rank, " of ", r.local_size, " on this machine, of ", r.size,
-             " in all, does not exist; see ", starter.local_rank, " and ", starter.local_size);
-    break;
-  }
-  if (r.size == 1) return r;
-  r.secret = secret_from(environment);
-  r.address = address_from(environment, r, step);
-  return r;
-}
-
-std::chrono::milliseconds default_timeout() {
-  const std::string text = variable("RINGGRAD_TIMEOUT", "60");
-  double seconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && seconds > 0 && seconds < 1e6,
-           "RINGGRAD_TIMEOUT is '", text, "', expected seconds");
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000) + 1);
-}
-
-Rendezvous rendezvous_from_environment() {
-  Rendezvous r = rendezvous_from([](const char* name) { return std::getenv(name); });
-  if (r.local_size != r.size && !r.address.host.empty()) check_reachable(r.address.host);
-  return r;
-}
-
-void check_reachable(const std::string& host) {
-  bool loopback = false;
-  try {
-    loopback = host != "localhost" && !is_numeric(host) && is_loopback(host);
-  } catch (const Error&) {  // the name is not known yet
-  }
-  CHECK_AS(EnvironmentError, !loopback, "rendezvous: on this machine '", host,
-           "' is a loopback address (see /etc/hosts), where no other machine reaches it; give MASTER_ADDR or "
-           "--master-addr one of the addresses that `hostname -I` prints");
+std::vector<std::string> meet(int rank, int size, const std::string& value, const RendezvousOptions& options) {
+  CHECK(size >= 1 && rank >= 0 && rank < size, "rendezvous: rank ", rank, " of ", size, " ranks does not exist");
+  ASSERT(value.size() <= kMaxValue);
+  if (size == 1) return {value};
+  CHECK_AS(EnvironmentError, !options.secret.empty() || is_loopback(options.address.host),
+           "rendezvous: ", to_string(options.address),
+           " can be reached from other machines, so the job needs a secret. Set "
+           "RINGGRAD_SECRET, or RINGGRAD_SECRET_FILE to a file that only you can read, on all machines");
+  return rank == 0 ? Host(size, value, options).run() : join(rank, size, value, options);
 }
 
 }  // namespace ringgrad

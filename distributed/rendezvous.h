@@ -1,49 +1,28 @@
-// Which rank of which job is this process? Whoever started it has said so in the environment.
+// The rendezvous: where the ranks of a job meet, once, at MASTER_ADDR:MASTER_PORT.
 //
-// In this order, the first whose rank is set counts:
-//   torchrun, ringgrad launch   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
-//   mpirun (Open MPI)           OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}
-//   mpirun (MPICH, Intel MPI)   PMI_{RANK,SIZE} MPI_LOCAL{RANKID,NRANKS}
-//   srun (Slurm)                SLURM_{PROCID,STEP_NUM_TASKS,LOCALID}
-// Nothing set: one rank, which meets nobody; as in a batch script of Slurm, which has a SLURM_PROCID but is no step.
-// MPI is never linked for this.
+// Every rank brings a value and takes all ranks' values away. That is all a job needs to begin, and because everybody
+// says who he is, rank 0 can tell who is missing, and who came twice. (A general key-value store can do neither.) It
+// listens on the given address only, admits nobody without the job's secret, and is gone as soon as all have met.
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "distributed/socket.h"
 
 namespace ringgrad {
 
-struct Rendezvous {
-  int rank = 0, size = 1;
-  int local_rank = 0, local_size = 1;  // among the ranks of this machine
-  Address address;                     // where the ranks meet, on rank 0's machine; the host is "" where nobody says
-  std::string secret;                  // RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds
-  std::string source;                  // "RANK", "OMPI_COMM_WORLD_RANK", …; empty: nothing was set
+struct RendezvousOptions {
+  Address address;     // rank 0 listens here, all others connect to it
+  std::string secret;  // may be empty on a loopback address only
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
 };
 
-// How long ranks wait for each other unless told otherwise: RINGGRAD_TIMEOUT seconds, else 60. Throws EnvironmentError
-// for a value that makes no sense.
-std::chrono::milliseconds default_timeout();
-
-using Environment = std::function<const char*(const char* name)>;  // getenv
-
-// Throws EnvironmentError for values that make no sense, and for a secret file that others can read.
-//
-// MASTER_ADDR defaults to loopback when all ranks are on this machine, and to a Slurm step's first node; MASTER_PORT to
-// a number derived from the starter's job id. Under torchrun, whose own store may occupy MASTER_PORT, it is the port
-// after it.
-Rendezvous rendezvous_from(const Environment& environment);
-Rendezvous rendezvous_from_environment();
-
-// Throws EnvironmentError when `host`, where ranks of several machines are to meet, is a name that leads back to this
-// machine alone: Debian gives a machine's own name the address 127.0.1.1. "localhost" and numbers are taken as meant.
-void check_reachable(const std::string& host);
-
-// The first host of a Slurm node list: "node[03-05,9],gpu1" -> "node03".
-std::string first_host(const std::string& node_list);
+// Collective over the job's ranks: returns all ranks' values, by rank. A value has at most 512 bytes.
+// Throws TimeoutError naming the missing ranks; DistributedError for a port that is taken and a rank that came twice
+// (on the later one); EnvironmentError for an address that is not this machine's or unknown, or no loopback without a
+// secret; OutOfStepError when ranks differ in `size`.
+std::vector<std::string> meet(int rank, int size, const std::string& value, const RendezvousOptions& options);
 
 }  // namespace ringgrad

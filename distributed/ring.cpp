@@ -4,6 +4,8 @@
 #include <cstring>
 #include <memory>
 
+#include "distributed/ring_chunks.h"
+
 namespace ringgrad {
 namespace {
 
@@ -12,17 +14,6 @@ struct Neighbours {
   explicit Neighbours(const Messenger& m)
       : left((m.rank() + m.size() - 1) % m.size()), right((m.rank() + 1) % m.size()) {}
 };
-
-struct Range {
-  size_t begin, end;  // in elements
-  size_t count() const { return end - begin; }
-};
-
-// Chunk i of `size`, for any i: the ring is a circle.
-Range chunk_of(size_t count, int size, int i) {
-  const size_t c = static_cast<size_t>((i % size + size) % size), n = static_cast<size_t>(size);
-  return {count / n * c + count % n * c / n, count / n * (c + 1) + count % n * (c + 1) / n};
-}
 
 template <class Body>
 void for_each_segment(Range chunk, size_t segment, Body body) {
@@ -58,18 +49,19 @@ void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFun
   const int size = messages.size(), rank = messages.rank(), last_reducing = size - 2, last = 2 * (size - 1) - 1;
   if (size == 1) return;
   const auto [left, right] = Neighbours(messages);
+  const Range all{0, count};
   const Items items{static_cast<std::byte*>(x), reduction.item_bytes};
   // Partial results lie where their elements lie; wide ones of 16-bit elements in an array of their own.
   const bool widens = reduction.wide_bytes != reduction.item_bytes && size > 2;
   const Buffer wide_memory = widens ? buffer(count * reduction.wide_bytes) : nullptr;
   const Items partial = widens ? Items{wide_memory.get(), reduction.wide_bytes} : items;
 
-  const size_t segment = segment_items(segment_bytes, reduction, chunk_of(count, size, size - 1).count());
+  const size_t segment = segment_items(segment_bytes, reduction, chunk_of(all, size, size - 1).count());
   const Buffer incoming = buffer(segment * reduction.wide_bytes), sum = buffer(segment * reduction.wide_bytes);
 
-  for_each_segment(chunk_of(count, size, rank), segment, [&](Range s) { messages.send(right, items.part(s)); });
+  for_each_segment(chunk_of(all, size, rank), segment, [&](Range s) { messages.send(right, items.part(s)); });
   for (int step = 0; step <= last; ++step) {
-    for_each_segment(chunk_of(count, size, rank - step - 1), segment, [&](Range s) {
+    for_each_segment(chunk_of(all, size, rank - step - 1), segment, [&](Range s) {
       if (step > last_reducing) {
         messages.recv(left, items.part(s));
       } else {
@@ -103,7 +95,7 @@ void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t cou
   const Buffer memory[2] = {buffer(count * reduction.wide_bytes), buffer(count * reduction.wide_bytes)};
   Transfer sent[2];
 
-  const auto part = [&](int i) { return static_cast<size_t>((i % size + size) % size) * count; };
+  const auto part = [&](int i) { return wrapped(i, size) * count; };
   for_each_segment({0, count}, segment, [&](Range s) {
     messages.send(right, items.part({part(rank - 1) + s.begin, part(rank - 1) + s.end}));
   });
@@ -127,9 +119,7 @@ void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t cou
 void ring_all_gather(Messenger& messages, std::span<std::byte> y, std::span<const std::byte> x, size_t segment_bytes) {
   const int size = messages.size(), rank = messages.rank();
   const auto [left, right] = Neighbours(messages);
-  const auto chunk = [&](int i) {
-    return y.subspan(static_cast<size_t>((i % size + size) % size) * x.size(), x.size());
-  };
+  const auto chunk = [&](int i) { return y.subspan(wrapped(i, size) * x.size(), x.size()); };
   if (!x.empty()) std::memmove(chunk(rank).data(), x.data(), x.size());
   const auto segments = [&](int i, auto body) {
     const auto whole = chunk(i);

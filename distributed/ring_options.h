@@ -10,7 +10,8 @@
 
 namespace ringgrad {
 
-// The ladder of all-reduce, each rung faster than the one before (`ringgrad bench allreduce` measures them).
+// The algorithms of all-reduce, from the simplest on; which is fastest depends on the size (`ringgrad bench allreduce`
+// measures them).
 enum class Algorithm : uint8_t {
   Auto,             // SharedMemory where all ranks share memory, else Exchange for a few kilobytes, else SegmentedRing
   GatherBroadcast,  // everything through rank 0

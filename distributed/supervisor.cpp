@@ -18,8 +18,8 @@
 #include "distributed/handshake.h"
 #include "distributed/job_status.h"
 #include "distributed/lifeline.h"
+#include "distributed/rank_environment.h"
 #include "distributed/rank_output.h"
-#include "distributed/rendezvous.h"
 #include "distributed/socket.h"
 
 namespace ringgrad {

@@ -35,9 +35,9 @@ struct SupervisorOptions {
 // after a signal its reader is not waited for, so whoever has something to say at the end leaves it to last_words. A
 // rank that is stopped, or has waited for others for 5 s, is noted on stderr.
 //
-// Ranks get torchrun's environment (rendezvous.h), and one share of the cores each (RINGGRAD_THREADS, OMP_NUM_THREADS)
-// unless that is set. Throws AddressInUseError when the port is taken, IoError when the program cannot be executed,
-// and Error for options that make no sense.
+// Ranks get torchrun's environment (rank_environment.h), and one share of the cores each (RINGGRAD_THREADS,
+// OMP_NUM_THREADS) unless that is set. Throws AddressInUseError when the port is taken, IoError when the program cannot
+// be executed, and Error for options that make no sense.
 JobResult supervise(const SupervisorOptions& options);
 
 }  // namespace ringgrad

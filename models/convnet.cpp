@@ -11,8 +11,7 @@ constexpr int64_t kChannels1 = 16, kChannels2 = 32;
 
 ConvNetOptions checked(ConvNetOptions options) {
   CHECK(options.image_size >= 4, "ConvNet: images of ", options.image_size,
-        " pixels, expected at least 4: it halves "
-        "them twice");
+        " pixels, expected at least 4: it halves them twice");
   return options;
 }
 

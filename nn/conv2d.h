@@ -6,6 +6,7 @@
 
 namespace ringgrad::nn {
 
+// geometry.h's fields, and bias: designated initialisers cannot name a base's fields.
 struct Conv2dOptions {
   Pair stride = 1;
   Pair padding = 0;

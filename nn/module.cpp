@@ -30,8 +30,7 @@ void check_defined(const std::string& name, const Tensor& value) {
 
 Tensor Module::forward(const Tensor&) {
   throw NotImplementedError(
-      "module: forward(x) is not implemented by this type; override it, or call the module's own "
-      "forward");
+      "module: forward(x) is not implemented by this type; override it, or call the module's own forward");
 }
 
 void Module::train(bool on) {

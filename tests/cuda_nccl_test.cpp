@@ -102,7 +102,7 @@ TEST_CASE("nccl: a barrier waits for what the devices have been given", "[quick]
 TEST_CASE("nccl: init_process_group makes the group of this rank's device", "[quick][cuda][threads]") {
   if (!enough_devices(3)) return;
   const std::string backend = GENERATE("nccl", "nccl-ring");
-  Rendezvous alone;
+  RankEnvironment alone;
   alone.local_rank = device_count(DeviceType::CUDA) + 1;  // the second time round
   const Device wanted = GENERATE(Device("cuda:1"), Device("cuda:2"));
   InitOptions options;

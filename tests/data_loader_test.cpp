@@ -4,6 +4,7 @@
 #include <memory>
 #include <thread>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/factory.h"
 #include "core/kernels.h"
@@ -231,9 +232,6 @@ TEST_CASE("data_loader: a batch that is kept is not overwritten", "[quick][threa
 
 TEST_CASE("data_loader: it counts the time waited for batches, and no other", "[quick][threads]") {
   using Clock = std::chrono::steady_clock;
-  const auto seconds_since = [](Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  };
   const int workers = GENERATE(0, 1);
   const auto nap = std::chrono::milliseconds(3);
   double made = 0, used = 0;  // by one thread each

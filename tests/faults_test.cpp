@@ -64,7 +64,7 @@ void train(const Accident& accident) {
     accident.may_happen("rendezvous");
   }
   InitOptions options;
-  options.channel = variable("TEST_CHANNEL");
+  options.transport = variable("TEST_TRANSPORT");
   init_process_group(options);
   ProcessGroup& group = process_group();
 
@@ -147,11 +147,11 @@ std::vector<pid_t> pids_of(const Directory& directory) {
   return pids;
 }
 
-JobResult run(const std::string& kind, const std::string& place, int culprit, int ranks, const std::string& channel,
+JobResult run(const std::string& kind, const std::string& place, int culprit, int ranks, const std::string& transport,
               const Directory& directory, const char* timeout = "20") {
   setenv("TEST_PLACE", place.c_str(), 1);
   setenv("TEST_CULPRIT", std::to_string(culprit).c_str(), 1);
-  setenv("TEST_CHANNEL", channel.c_str(), 1);
+  setenv("TEST_TRANSPORT", transport.c_str(), 1);
   setenv("RINGGRAD_TIMEOUT", timeout, 1);
   const JobResult result = supervise(job(kind, ranks, directory));
   REQUIRE(pids_of(directory).empty());
@@ -190,7 +190,7 @@ class LooseRanks {
       options.environment = {{"TEST_SCENARIO", kind},
                              {"TEST_PLACE", place},
                              {"TEST_CULPRIT", std::to_string(culprit)},
-                             {"TEST_CHANNEL", "tcp"},
+                             {"TEST_TRANSPORT", "tcp"},
                              {"TEST_DIRECTORY", directory.path},
                              {"RANK", std::to_string(r)},
                              {"WORLD_SIZE", std::to_string(size)},
@@ -228,13 +228,13 @@ TEST_CASE("a rank of a job", "[.]") {
 
 TEST_CASE("a rank that is killed, in ten phases", "[faults]") {
   const Directory directory;
-  const std::string channel = GENERATE("shm", "tcp");
+  const std::string transport = GENERATE("shm", "tcp");
   const int ranks = GENERATE(2, 4);
   const bool first = GENERATE(true, false);
   const int culprit = first ? 0 : ranks - 1;
   for (const std::string place : kPlaces) {
-    const JobResult outcome = run("killed", place, culprit, ranks, channel, directory);
-    CAPTURE(place, outcome.report, channel);
+    const JobResult outcome = run("killed", place, culprit, ranks, transport, directory);
+    CAPTURE(place, outcome.report, transport);
     REQUIRE(outcome.exit_code == 5);
     const std::string who =
         "[rank " + std::to_string(culprit) + "] was killed by signal 9 (Killed) in " + phase_of(place);
@@ -271,8 +271,8 @@ TEST_CASE("a rank may call exit() with collectives under way", "[faults]") {
 
 TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and may go on before", "[faults]") {
   const Directory directory;
-  const std::string channel = GENERATE("shm", "tcp");
-  const JobResult outcome = run("stops", "backward", 1, 3, channel, directory, "0.7");
+  const std::string transport = GENERATE("shm", "tcp");
+  const JobResult outcome = run("stops", "backward", 1, 3, transport, directory, "0.7");
   CAPTURE(outcome.report);
   REQUIRE(outcome.exit_code == 6);
   REQUIRE(contains(outcome.report, "rank 1 does not answer: it is stopped"));
@@ -283,7 +283,7 @@ TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and m
       for (const pid_t pid : pids_of(directory)) kill(pid, SIGCONT);
     }
   });
-  const JobResult good = run("stops", "backward", 1, 3, channel, directory, "10");
+  const JobResult good = run("stops", "backward", 1, 3, transport, directory, "10");
   goes_on.request_stop();
   CAPTURE(good.report);
   REQUIRE(good.exit_code == 0);
@@ -327,8 +327,8 @@ TEST_CASE("a rank that never comes is named", "[faults]") {
 
 TEST_CASE("a rank that skips a step is out of step, and both sides are named", "[faults]") {
   const Directory directory;
-  const std::string channel = GENERATE("shm", "tcp");
-  const JobResult outcome = run("skips", "backward", 1, 2, channel, directory);
+  const std::string transport = GENERATE("shm", "tcp");
+  const JobResult outcome = run("skips", "backward", 1, 2, transport, directory);
   CAPTURE(outcome.report);
   REQUIRE(outcome.exit_code == 6);
   REQUIRE(contains(outcome.report, "ranks are out of step"));
@@ -339,7 +339,7 @@ TEST_CASE("a rank that skips a step is out of step, and both sides are named", "
 TEST_CASE("strangers at the port neither join nor hold up a job", "[faults]") {
   const Directory directory;
   SupervisorOptions options = job("", 3, directory);
-  setenv("TEST_CHANNEL", "tcp", 1);
+  setenv("TEST_TRANSPORT", "tcp", 1);
   setenv("RINGGRAD_TIMEOUT", "20", 1);
   {
     const FileDescriptor free_port = bind_tcp({"127.0.0.1", 0});

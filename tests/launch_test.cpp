@@ -42,7 +42,7 @@ void connected(const std::string& scenario) {
     });
   };
   InitOptions options;
-  options.channel = contains(scenario, "tcp") ? "tcp" : "auto";
+  options.transport = contains(scenario, "tcp") ? "tcp" : "auto";
   options.timeout = std::chrono::milliseconds(contains(scenario, "slow") ? 700 : 30'000);
   init_process_group(options);
   if (contains(scenario, "train")) train(20, [](int, int64_t) {});
@@ -189,8 +189,8 @@ TEST_CASE("ranks get torchrun's environment", "[launch][quick][threads]") {
 
 TEST_CASE("a rank that is killed is the first cause, with step and bucket", "[launch][quick][threads]") {
   const Directory directory;
-  const std::string channel = GENERATE("", " tcp");
-  const JobResult result = supervise(job("killed" + channel, 3, directory));
+  const std::string transport = GENERATE("", " tcp");
+  const JobResult result = supervise(job("killed" + transport, 3, directory));
   CAPTURE(result.report);
   REQUIRE(result.exit_code == 5);
   REQUIRE(result.report.rfind("[rank 1] was killed by signal 9 (Killed) in backward, step 12, last bucket 1", 0) == 0);
@@ -225,10 +225,10 @@ TEST_CASE("a rank that ends or throws is the first cause", "[launch][quick][thre
 
 TEST_CASE("a rank that is stopped or hangs is named at the deadline", "[launch]") {
   const Directory directory;
-  const std::string channel = GENERATE("", " tcp");
+  const std::string transport = GENERATE("", " tcp");
   const bool stopped = GENERATE(true, false);
-  const JobResult result = supervise(job((stopped ? "slow stopped" : "slow hangs") + channel, 3, directory));
-  CAPTURE(result.report, channel, stopped);
+  const JobResult result = supervise(job((stopped ? "slow stopped" : "slow hangs") + transport, 3, directory));
+  CAPTURE(result.report, transport, stopped);
   REQUIRE(result.exit_code == 6);
   for (const char* other : {"/rank0.log", "/rank2.log"}) {
     const std::string log = read_file(directory.path + other);
@@ -254,8 +254,8 @@ TEST_CASE("a rank that keeps others waiting for long is named while they wait", 
 
 TEST_CASE("a rank that is out of step ends the job at once", "[launch][quick][threads]") {
   const Directory directory;
-  const std::string channel = GENERATE("", " tcp");
-  const JobResult result = supervise(job("skips" + channel, 3, directory));
+  const std::string transport = GENERATE("", " tcp");
+  const JobResult result = supervise(job("skips" + transport, 3, directory));
   CAPTURE(result.report);
   REQUIRE(result.exit_code == 6);
   REQUIRE(contains(result.report, "ranks are out of step"));

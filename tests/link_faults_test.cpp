@@ -4,8 +4,8 @@
 
 #include "core/factory.h"
 #include "distributed/connect.h"
+#include "distributed/rendezvous.h"
 #include "distributed/ring_process_group.h"
-#include "distributed/store.h"
 #include "tests/catch.h"
 #include "tests/fault_proxy.h"
 #include "tests/job.h"
@@ -28,16 +28,16 @@ std::string through(FaultProxy& proxy, const std::string& card) {
 template <class Body>
 std::vector<std::string> errors_through(FaultProxy& proxy, int size, RingOptions options, Body body) {
   FileDescriptor reserved = bind_tcp({"127.0.0.1", 0});
-  const StoreOptions store{local_address(reserved), "secret", std::chrono::seconds(10)};
+  const RendezvousOptions rendezvous{local_address(reserved), "secret", std::chrono::seconds(10)};
   std::vector<std::unique_ptr<int>> ranks;
   for (int r = 0; r < size; ++r) ranks.push_back(std::make_unique<int>(r));
   return errors_of_ranks(std::move(ranks), [&](int rank) {
     ConnectOptions connect;
-    connect.channel = "tcp";
+    connect.transport = "tcp";
     connect.secret = "secret";
     connect.timeout = options.timeout;
     Connected connected = connect_ranks(rank, size, connect, [&](const std::string& value) {
-      auto cards = meet(rank, size, value, store);
+      auto cards = meet(rank, size, value, rendezvous);
       for (int peer = 0; peer < rank; ++peer) cards[peer] = through(proxy, cards[peer]);
       return cards;
     });

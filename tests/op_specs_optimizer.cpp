@@ -23,7 +23,7 @@ void for_each_step(const Tensor& x, Step step) {
 }
 
 // Inputs: param, grad. Results: param and the momentum buffer.
-OpSpec sgd(const std::string& name, const kernels::SgdOptions& o) {
+OpSpec sgd(const std::string& name, const kernels::SgdStepOptions& o) {
   OpSpec spec;
   spec.name = name;
   spec.kernels = {"sgd_step"};
@@ -51,7 +51,7 @@ OpSpec sgd(const std::string& name, const kernels::SgdOptions& o) {
 }
 
 // Inputs: param, grad. Results: param, m and v.
-OpSpec adam(const std::string& name, const kernels::AdamOptions& o) {
+OpSpec adam(const std::string& name, const kernels::AdamStepOptions& o) {
   OpSpec spec;
   spec.name = name;
   spec.kernels = {"adam_step"};

@@ -1,291 +1,314 @@
-// Ranks from the environment of every starter, and groups that connect themselves and split.
+// The rendezvous: who is missing, who came twice, and what strangers on the port can do (nothing).
 #include "distributed/rendezvous.h"
 
-#include <sys/stat.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <sstream>
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <thread>
 
-#include "core/environment.h"
-#include "core/factory.h"
-#include "distributed/connect.h"
+#include "distributed/failure.h"
+#include "distributed/gate.h"
 #include "distributed/handshake.h"
-#include "distributed/init_process_group.h"
-#include "distributed/ring_process_group.h"
-#include "distributed/store.h"
 #include "tests/catch.h"
-#include "tests/run_ranks.h"
 
 using namespace ringgrad;
 
 namespace {
 
-using Variables = std::map<std::string, std::string>;
-
-Rendezvous from(const Variables& variables) {
-  return rendezvous_from([&](const char* name) {
-    const auto it = variables.find(name);
-    return it == variables.end() ? nullptr : it->second.c_str();
-  });
+Address free_address() {
+  const FileDescriptor listener = listen_tcp({"127.0.0.1", 0});
+  return local_address(listener);
 }
 
-std::string error_of(const Variables& variables) {
-  try {
-    from(variables);
-    return "";
-  } catch (const Error& e) {
-    return e.what();
+RendezvousOptions options_at(const Address& address, const std::string& secret, int milliseconds) {
+  RendezvousOptions options;
+  options.address = address;
+  options.secret = secret;
+  options.timeout = std::chrono::milliseconds(milliseconds);
+  return options;
+}
+
+RendezvousOptions options_for(int milliseconds = 5000) { return options_at(free_address(), "a secret", milliseconds); }
+
+struct Result {
+  std::vector<std::string> values;
+  std::string error;
+};
+
+// meet() of the given ranks, each in a thread of its own.
+std::vector<Result> meet_all(const std::vector<int>& ranks, int size, const RendezvousOptions& options) {
+  std::vector<Result> results(ranks.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        results[i].values = meet(ranks[i], size, "value " + std::to_string(ranks[i]), options);
+      } catch (const std::exception& e) {
+        results[i].error = e.what();
+      }
+    });
   }
+  for (auto& thread : threads) thread.join();
+  return results;
 }
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-void must(bool condition, const char* what) {
-  if (!condition) throw Error(what);
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+    return "";
+  } catch (const std::exception& e) {
+    return e.what();
+  }
 }
 
-// Runs body(group) on `size` ranks that meet and connect as processes do.
-template <class Body>
-void run_connected(int size, const std::string& channel, Body body) {
-  FileDescriptor reserved = listen_tcp({"127.0.0.1", 0});
-  const StoreOptions store{local_address(reserved), "secret", std::chrono::seconds(10)};
-  reserved.reset();
-  std::vector<std::unique_ptr<int>> ranks;
-  for (int r = 0; r < size; ++r) ranks.push_back(std::make_unique<int>(r));
-  const auto errors = errors_of_ranks(std::move(ranks), [&](int rank) {
-    ConnectOptions connect;
-    connect.channel = channel;
-    connect.secret = "secret";
-    connect.timeout = std::chrono::seconds(10);
-    Connected connected =
-        connect_ranks(rank, size, connect, [&](const std::string& value) { return meet(rank, size, value, store); });
-    RingOptions options;
-    options.job = connected.job;
-    options.connect = connect;
-    RingProcessGroup group(std::move(connected.transport), options);
-    body(group);
-  });
-  for (const auto& error : errors) REQUIRE(error == "");
+Deadline soon() { return Deadline::after(std::chrono::seconds(5)); }
+
+// Sends bytes to the port as a stranger would, and returns whether the connection was closed on it.
+void pour(const FileDescriptor& socket, const std::string& bytes) {
+  error_of([&] { write_all(socket, std::as_bytes(std::span(bytes)), soon(), "the store"); });
+}
+bool closed_by_peer(const FileDescriptor& socket) {
+  std::byte byte;
+  return contains(error_of([&] {
+                    read_all(socket, {&byte, 1}, Deadline::after(std::chrono::seconds(7)), "peer");
+                  }),
+                  "broke");
 }
 
 }  // namespace
 
-TEST_CASE("nothing set: one rank", "[rendezvous][quick][threads]") {
-  const Rendezvous r = from({});
-  REQUIRE(r.rank == 0);
-  REQUIRE(r.size == 1);
-  REQUIRE(r.source.empty());
-}
-
-TEST_CASE("ranks of every starter", "[rendezvous][quick][threads]") {
-  Rendezvous r = from({{"RANK", "3"},
-                       {"WORLD_SIZE", "4"},
-                       {"LOCAL_RANK", "1"},
-                       {"LOCAL_WORLD_SIZE", "2"},
-                       {"MASTER_ADDR", "10.0.0.1"},
-                       {"MASTER_PORT", "29501"},
-                       {"RINGGRAD_SECRET", "s"}});
-  REQUIRE((r.rank == 3 && r.size == 4 && r.local_rank == 1 && r.local_size == 2));
-  REQUIRE((r.address.host == "10.0.0.1" && r.address.port == 29501 && r.secret == "s" && r.source == "RANK"));
-
-  r = from({{"OMPI_COMM_WORLD_RANK", "1"},
-            {"OMPI_COMM_WORLD_SIZE", "2"},
-            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-            {"PMIX_NAMESPACE", "12345"},
-            {"SLURM_PROCID", "0"},
-            {"SLURM_NTASKS", "9"}});
-  REQUIRE((r.rank == 1 && r.size == 2 && r.source == "OMPI_COMM_WORLD_RANK"));
-  REQUIRE((r.address.host == "127.0.0.1" && r.address.port >= 20'000 && r.address.port < 30'000));
-
-  r = from({{"PMI_RANK", "0"}, {"PMI_SIZE", "3"}});
-  REQUIRE((r.rank == 0 && r.size == 3 && r.source == "PMI_RANK"));
-
-  r = from({{"SLURM_PROCID", "5"},
-            {"SLURM_STEP_NUM_TASKS", "8"},
-            {"SLURM_STEP_NUM_NODES", "2"},
-            {"SLURM_LOCALID", "1"},
-            {"SLURM_STEP_NODELIST", "node[03-04]"},
-            {"SLURM_JOB_NODELIST", "node[01-09]"},
-            {"SLURM_JOB_ID", "77"}});
-  REQUIRE((r.rank == 5 && r.size == 8 && r.local_rank == 1 && r.local_size == 4 && r.source == "SLURM_PROCID"));
-  REQUIRE(r.address.host == "node03");
-
-  r = from({{"PMI_RANK", "2"},  // srun --mpi=pmi2
-            {"PMI_SIZE", "3"},
-            {"SLURM_PROCID", "2"},
-            {"SLURM_STEP_NUM_TASKS", "3"},
-            {"SLURM_STEP_NUM_NODES", "2"},
-            {"SLURM_LOCALID", "0"},
-            {"SLURM_STEP_NODELIST", "gpu[7,9]"}});
-  REQUIRE((r.rank == 2 && r.size == 3 && r.local_rank == 0 && r.local_size == 2 && r.source == "PMI_RANK"));
-  REQUIRE(r.address.host == "gpu7");
-
-  r = from({{"SLURM_PROCID", "0"},  // one node: the ranks need no name, nor a secret
-            {"SLURM_STEP_NUM_TASKS", "2"},
-            {"SLURM_STEP_NUM_NODES", "1"},
-            {"SLURM_STEP_NODELIST", "gpu7"}});
-  REQUIRE((r.local_size == 2 && r.address.host == "127.0.0.1"));
-
-  r = from({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_NODELIST", "node[03-04]"}});  // a batch script
-  REQUIRE((r.size == 1 && r.source.empty()));
-}
-
-TEST_CASE("torchrun's own store keeps its port", "[rendezvous][quick][threads]") {
-  const Rendezvous r = from({{"RANK", "0"},
-                             {"WORLD_SIZE", "2"},
-                             {"MASTER_ADDR", "127.0.0.1"},
-                             {"MASTER_PORT", "29500"},
-                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
-  REQUIRE(r.address.port == 29501);
-}
-
-TEST_CASE("jobs of one starter get different ports", "[rendezvous][quick][threads]") {
-  const auto port = [](const char* id) {
-    return from({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"PMI_JOBID", id}}).address.port;
-  };
-  REQUIRE(port("1000") == port("1000"));
-  REQUIRE(port("1000") != port("1001"));
-}
-
-TEST_CASE("environments that make no sense are refused by name", "[rendezvous][quick][threads]") {
-  REQUIRE(contains(error_of({{"RANK", "0"}}), "RANK is set, but WORLD_SIZE is not"));
-  REQUIRE(contains(error_of({{"RANK", "two"}, {"WORLD_SIZE", "2"}}), "RANK='two'"));
-  REQUIRE(contains(error_of({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), "RANK='-1'"));
-  REQUIRE(contains(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "RANK=2 does not exist with WORLD_SIZE=2"));
-  REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}), "MASTER_PORT=70000"));
-  REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "0"}}), "LOCAL_WORLD_SIZE"));
-}
-
-TEST_CASE("ranks on several machines need an address where they meet, unless MPI connects them",
-          "[rendezvous][quick]") {
-  const Rendezvous nowhere = from({{"OMPI_COMM_WORLD_RANK", "0"},
-                                   {"OMPI_COMM_WORLD_SIZE", "4"},
-                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
-  REQUIRE(nowhere.address.host.empty());
-  REQUIRE_THROWS_AS(init_process_group(nowhere, {.backend = "ring"}), EnvironmentError);
-}
-
-TEST_CASE("the first host of a Slurm node list", "[rendezvous][quick][threads]") {
-  REQUIRE(first_host("node3") == "node3");
-  REQUIRE(first_host("a,b") == "a");
-  REQUIRE(first_host("node[03-05,9],gpu1") == "node03");
-  REQUIRE(first_host("gpu1,node[03-05]") == "gpu1");
-  REQUIRE(first_host("node[7]") == "node7");
-}
-
-TEST_CASE("a secret file is for its owner alone", "[rendezvous][quick][threads]") {
-  std::string directory = (std::filesystem::temp_directory_path() / "ringgrad-XXXXXX").string();
-  REQUIRE(mkdtemp(directory.data()) != nullptr);
-  const std::string file = directory + "/secret";
-  const Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"RINGGRAD_SECRET_FILE", file}};
-  REQUIRE(contains(error_of(variables), "No such file"));
-  std::ofstream(file) << "quiet\n";
-  chmod(file.c_str(), 0600);
-  REQUIRE(from(variables).secret == "quiet");
-  chmod(file.c_str(), 0640);
-  REQUIRE(contains(error_of(variables), "others than its owner can read"));
-  std::filesystem::remove_all(directory);
-}
-
-TEST_CASE("several machines do not meet at a name for this machine alone", "[rendezvous][quick][threads]") {
-  for (const char* meant : {"localhost", "127.0.0.1", "::1", "192.0.2.1"}) check_reachable(meant);
-  REQUIRE_THROWS_AS(check_reachable("LOCALHOST"), EnvironmentError);  // known, too, and not the word for it
-}
-
-TEST_CASE("ranks connect by shared memory and by TCP", "[rendezvous][quick][threads]") {
-  const std::string channel = GENERATE("auto", "shm", "tcp");
-  const int size = GENERATE(1, 2, 5);
-  run_connected(size, channel, [&](ProcessGroup& group) {
-    must(size == 1 || group.backend() == (channel == "tcp" ? "ring over tcp" : "shared memory"), "channel");
-    const Tensor x = full({1000}, group.rank() + 1);
-    group.all_reduce(x).wait();
-    must(x.data<float>()[999] == static_cast<float>(size * (size + 1) / 2), "sum");
-  });
-}
-
-TEST_CASE("groups split by color and are ordered by key", "[rendezvous][quick][threads]") {
-  const std::string channel = GENERATE("auto", "tcp");
-  run_connected(5, channel, [](ProcessGroup& group) {
-    const int rank = group.rank();
-    const auto part = group.split(rank == 4 ? -1 : rank % 2, -rank);  // {0, 2}, {1, 3}, nothing; in reverse order
-    if (rank == 4)
-      must(part == nullptr, "a negative color gives a group");
-    else
-      must(part->size() == 2 && part->rank() == (rank < 2 ? 1 : 0), "ranks");
-    if (part) {
-      const Tensor x = full({10}, rank);
-      part->all_reduce(x).wait();
-      must(x.data<float>()[0] == static_cast<float>(rank % 2 == 0 ? 2 : 4), "sum in the part");
-    }
-    const Tensor y = full({10}, rank);  // the parent still works
-    group.all_reduce(y).wait();
-    must(y.data<float>()[0] == 10, "sum in the whole");
-  });
-}
-
-TEST_CASE("errors of a group that was split off tell its ranks in the job", "[rendezvous][quick][threads]") {
-  run_connected(4, "auto", [](ProcessGroup& group) {
-    const auto pair = group.split(group.rank() / 2), reversed = pair->split(0, -pair->rank());
-    try {
-      reversed->barrier().wait();  // some ranks may still be in it when one gives up
-      if (group.rank() == 3) reversed->abort("of a reason");
-      reversed->barrier().wait();
-      must(group.rank() < 2, "the barrier of a group that was given up");
-    } catch (const DistributedError& error) {
-      must(group.rank() >= 2 && contains(error.what(), "of a reason; this group's ranks 0, 1 are the job's 3, 2"),
-           error.what());
-    }
-  });
-}
-
-TEST_CASE("a rank that dies while others connect is named, whatever it has left behind",
-          "[rendezvous][quick][threads]") {
-  ConnectOptions options;
-  options.channel = "tcp";
-  options.secret = "secret";
-  std::thread two;
-  const auto exchange = [&](const std::string& card) {  // rank 1 never connects, rank 2 soon dies
-    two = std::thread([card] {
-      std::string skipped;
-      Address zero;
-      std::istringstream(card) >> skipped >> skipped >> skipped >> zero.host >> zero.port;
-      const auto deadline = Deadline::after(std::chrono::seconds(10));
-      const FileDescriptor socket = connect_tcp(zero, deadline);
-      introduce(socket, {ConnectionPurpose::Control, 2, 3, ""}, "secret", deadline, "rank 0");
-      write_all(socket, std::as_bytes(std::span("a question")), deadline, "rank 0");
-    });
-    return std::vector<std::string>(3, card);
-  };
-  std::string error;
-  try {
-    (void)connect_ranks(0, 3, options, exchange);
-  } catch (const DistributedError& e) {
-    error = e.what();
+TEST_CASE("all ranks get all values", "[rendezvous][quick]") {
+  const int size = GENERATE(1, 2, 4, 7);
+  std::vector<int> ranks;
+  std::vector<std::string> expected;
+  for (int r = size - 1; r >= 0; --r) ranks.push_back(r);
+  for (int r = 0; r < size; ++r) expected.push_back("value " + std::to_string(r));
+  for (const Result& result : meet_all(ranks, size, options_for())) {
+    REQUIRE(result.error.empty());
+    REQUIRE(result.values == expected);
   }
-  two.join();
-  REQUIRE(contains(error, "rank 2 died"));
 }
 
-TEST_CASE("ranks told to use different channels are named", "[rendezvous][quick][threads]") {
-  const auto exchange_of = [](const std::string& own, int rank) {
-    return [=](const std::string& value) {
-      // What the other rank would send, had it been given the other option.
-      std::string other = value;
-      other.replace(other.find(own), own.size(), own == "shm" ? "tcp" : "shm");
-      return rank == 0 ? std::vector<std::string>{value, other} : std::vector<std::string>{other, value};
-    };
+TEST_CASE("missing ranks are named to all who came", "[rendezvous][quick]") {
+  const auto results = meet_all({0, 2}, 4, options_for(150));
+  for (const Result& result : results) {
+    CAPTURE(result.error);
+    REQUIRE(contains(result.error, "ranks 1, 3 of 4 have not joined within 0.15 s"));
+  }
+}
+
+TEST_CASE("a rank whose rank 0 never comes names the address", "[rendezvous][quick]") {
+  const auto options = options_for(50);
+  const auto results = meet_all({1}, 2, options);
+  REQUIRE(contains(results[0].error, "rank 0 has not come: nobody answers at " + to_string(options.address)));
+}
+
+TEST_CASE("a process without a file to spare is told so, and not to wait", "[rendezvous][quick]") {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  const auto options = options_for(1000);
+  setrlimit(RLIMIT_NOFILE, &none);
+  const auto results = meet_all({1}, 2, options);
+  setrlimit(RLIMIT_NOFILE, &before);
+  REQUIRE(contains(results[0].error, "Too many open files; close files, or raise the limit"));
+}
+
+TEST_CASE("a name that is not known is asked for until the deadline", "[rendezvous][quick]") {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string name(64, 'x');  // one letter too long for any name server
+  const auto results = meet_all({1}, 2, options_at({name, 29400}, "a secret", 150));
+  REQUIRE(contains(results[0].error, "cannot find host '" + name));
+  REQUIRE(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(150));
+}
+
+TEST_CASE("who comes twice is told so at once, and the job goes on", "[rendezvous][quick][threads]") {
+  const auto options = options_for();
+  std::vector<Result> results;
+  std::thread host([&] { results = meet_all({0}, 3, options); });
+  std::atomic<int> refused = 0, joined = 0;
+  std::string refusal;
+  const auto rank_one = [&] {
+    const std::string error = error_of([&] { meet(1, 3, "", options); });
+    if (error.empty()) {
+      ++joined;
+    } else {
+      refusal = error;
+      ++refused;
+    }
   };
-  ConnectOptions options;
-  options.channel = "shm";
-  try {
-    (void)connect_ranks(0, 2, options, exchange_of("shm", 0));
-    FAIL("connected");
-  } catch (const OutOfStepError& e) {
-    REQUIRE(contains(e.what(), "rank 0 was told to use shm, rank 1 tcp"));
+  std::thread twin(rank_one), other_twin(rank_one);
+  while (refused == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // nobody has to wait for that
+  meet(2, 3, "", options);
+  for (std::thread* thread : {&host, &twin, &other_twin}) thread->join();
+  REQUIRE(joined == 1);
+  REQUIRE(contains(refusal, "rank 1 has joined already: process " + std::to_string(getpid())));
+  REQUIRE(results[0].error.empty());
+}
+
+TEST_CASE("ranks that disagree on the world size are named", "[rendezvous][quick][threads]") {
+  const auto options = options_for();
+  std::string zero, one;
+  std::thread host([&] { zero = error_of([&] { meet(0, 2, "", options); }); });
+  one = error_of([&] { meet(1, 3, "", options); });
+  host.join();
+  for (const auto& error : {zero, one}) {
+    CAPTURE(error);
+    REQUIRE(contains(error, "rank 1 (process"));
+    REQUIRE(contains(error, "belongs to a job of 3 ranks, rank 0 (process"));
+    REQUIRE(contains(error, "to one of 2"));
+  }
+}
+
+TEST_CASE("a port that is taken is called so", "[rendezvous][quick]") {
+  const FileDescriptor owner = listen_tcp({"127.0.0.1", 0});
+  const RendezvousOptions options = options_at(local_address(owner), "", 100);
+  const std::string error = error_of([&] { meet(0, 2, "", options); });
+  REQUIRE(contains(error, str("(process ", getpid(), "); choose another one")));
+}
+
+TEST_CASE("an address of another machine is called so", "[rendezvous][quick]") {
+  const std::string error = error_of([&] { meet(0, 2, "", options_at({"192.0.2.1", 29400}, "a secret", 100)); });
+  REQUIRE(contains(error, "cannot listen on 192.0.2.1:29400: this machine does not have that address"));
+}
+
+TEST_CASE("an address that others can reach needs a secret", "[rendezvous][quick]") {
+  const RendezvousOptions options = options_at({"0.0.0.0", 0}, "", 50);
+  REQUIRE(contains(error_of([&] { meet(0, 2, "", options); }), "the job needs a secret"));
+  REQUIRE(contains(error_of([&] { meet(1, 2, "", options); }), "the job needs a secret"));
+}
+
+TEST_CASE("a rank that dies while others wait is named", "[rendezvous][quick][threads]") {
+  const auto options = options_for();
+  std::string error;
+  std::thread host([&] { error = error_of([&] { meet(0, 3, "", options); }); });
+  {
+    const FileDescriptor socket = connect_tcp(options.address, soon());
+    introduce(socket, {ConnectionPurpose::Rendezvous, 1, 3, "somebody\n"}, options.secret, soon(), "rank 0");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  host.join();
+  REQUIRE(contains(error, "rank 1 (somebody) died before all had joined"));
+}
+
+TEST_CASE("another secret is noticed by the client, and gives nothing away", "[rendezvous][quick][threads]") {
+  auto options = options_for(300);
+  std::string zero;
+  std::thread host([&] { zero = error_of([&] { meet(0, 2, "", options); }); });
+  auto wrong = options;
+  wrong.secret = "another secret";
+  const std::string one = error_of([&] { meet(1, 2, "", wrong); });
+  host.join();
+  REQUIRE(contains(one, "does not know this job's secret"));
+  REQUIRE(contains(zero, "rank 1 of 2 has not joined"));
+}
+
+TEST_CASE("strangers neither join nor hold up the job", "[rendezvous][quick][threads]") {
+  const auto options = options_for();
+  std::vector<Result> results;
+  std::thread host([&] { results = meet_all({0}, 2, options); });
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(connect_tcp(options.address, soon()));  // more than are kept waiting
+  const std::string http = "GET / HTTP/1.0\r\n\r\n" + std::string(200, 'x');
+  for (int i = 0; i < 50; ++i) pour(connect_tcp(options.address, soon()), http);
+  const FileDescriptor slow = connect_tcp(options.address, soon());
+  pour(slow, "R");
+  const FileDescriptor huge = connect_tcp(options.address, soon());
+  ClientHello hello{0x68534752, 1, ConnectionPurpose::Rendezvous, 0, 1, 2, 0xffffffff, {}};
+  pour(huge, std::string(reinterpret_cast<const char*>(&hello), sizeof hello));
+  REQUIRE(closed_by_peer(huge));
+
+  const auto begin = std::chrono::steady_clock::now();
+  const auto values = meet(1, 2, "mine", options);
+  REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(1));
+  host.join();
+  REQUIRE(results[0].error.empty());
+  REQUIRE(results[0].values == values);
+}
+
+TEST_CASE("a handshake cannot be replayed", "[rendezvous][quick][threads]") {
+  // Overhear a good one by sitting between client and server.
+  std::vector<FileDescriptor> listeners;
+  listeners.push_back(listen_tcp({"127.0.0.1", 0}));
+  const Address address = local_address(listeners[0]);
+  Gate gate(std::move(listeners), "a secret", 2);
+  const FileDescriptor ear = listen_tcp({"127.0.0.1", 0});
+  std::thread client([&] {
+    const FileDescriptor socket = connect_tcp(local_address(ear), soon());
+    introduce(socket, {ConnectionPurpose::Rendezvous, 1, 2, "me\n"}, "a secret", soon(), "server");
+  });
+  const FileDescriptor from_client(accept(ear.get(), nullptr, nullptr));
+  std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(ServerProof), '\0'), proof(sizeof(Mac), '\0');
+  const auto bytes = [](std::string& s) { return std::as_writable_bytes(std::span(s)); };
+  {
+    const FileDescriptor to_server = connect_tcp(address, soon());
+    read_all(from_client, bytes(hello), soon(), "client");
+    pour(to_server, hello);
+    REQUIRE(!gate.next(Deadline::after(std::chrono::milliseconds(20))));
+    read_all(to_server, bytes(challenge), soon(), "server");
+    pour(from_client, challenge);
+    read_all(from_client, bytes(proof), soon(), "client");
+    pour(to_server, proof);
+    const auto guest = gate.next(soon());
+    REQUIRE(guest);
+    REQUIRE(guest->claims.rank == 1);
+    REQUIRE(guest->claims.value == "me\n");
+  }
+  client.join();
+
+  const FileDescriptor again = connect_tcp(address, soon());
+  pour(again, hello + proof);
+  REQUIRE(!gate.next(Deadline::after(std::chrono::milliseconds(50))));
+  REQUIRE(gate.refused() == 1);
+
+  // Nor can the server's own proof be reflected, or the claims be changed.
+  hello[8] = 0;  // another rank, the proof of the first
+  const FileDescriptor changed = connect_tcp(address, soon());
+  pour(changed, hello + proof);
+  REQUIRE(!gate.next(Deadline::after(std::chrono::milliseconds(50))));
+  REQUIRE(gate.refused() == 2);
+}
+
+TEST_CASE("every flipped byte of a handshake is refused", "[rendezvous][quick][threads]") {
+  std::vector<FileDescriptor> listeners;
+  listeners.push_back(listen_local("ringgrad-test-" + new_secret()));
+  Gate gate(std::move(listeners), "a secret", 2);
+  for (size_t at = 0; at < sizeof(ClientHello) + 3 + sizeof(Mac); ++at) {
+    auto [ours, theirs] = local_socket_pair();
+    auto [ear, mouth] = local_socket_pair();
+    Doorkeeper keeper(std::move(theirs));
+    std::thread client([&, mouth = std::move(mouth)] {
+      error_of([&] { introduce(mouth, {ConnectionPurpose::Control, 1, 2, "abc"}, "a secret", soon(), "server"); });
+    });
+    std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(ServerProof), '\0'), proof(sizeof(Mac), '\0');
+    const auto bytes = [](std::string& s) { return std::as_writable_bytes(std::span(s)); };
+    read_all(ear, bytes(hello), soon(), "client");
+    std::string flipped = hello;
+    if (at < hello.size()) flipped[at] = static_cast<char>(flipped[at] ^ 0x40);
+    pour(ours, flipped);
+    auto state = keeper.advance("a secret");
+    if (state == Doorkeeper::State::Waiting && at >= hello.size()) {
+      read_all(ours, bytes(challenge), soon(), "server");
+      pour(ear, challenge);
+      read_all(ear, bytes(proof), soon(), "client");
+      proof[at - hello.size()] = static_cast<char>(proof[at - hello.size()] ^ 1);
+      pour(ours, proof);
+      state = keeper.advance("a secret");
+    } else if (state == Doorkeeper::State::Waiting) {
+      pour(ours, std::string(sizeof(Mac) + 64, 'x'));
+      state = keeper.advance("a secret");
+    }
+    ear.reset();
+    ours.reset();
+    client.join();
+    if (state == Doorkeeper::State::Waiting) state = keeper.advance("a secret");  // it asked for a longer value: gone
+    CAPTURE(at);
+    REQUIRE(state == Doorkeeper::State::Refused);
   }
 }

@@ -54,8 +54,10 @@ Tensor sum_to(const Tensor& g, const Shape& shape) {
 }
 
 Tensor strided(const Tensor& x) { return x.is_channel_blocked() ? to_layout(x, Layout::Strided) : x; }
-Tensor dense(const Tensor& x) { return contiguous(strided(x)); }
-Tensor in_layout(const Tensor& x, Layout layout) { return layout == Layout::Strided ? dense(x) : to_layout(x, layout); }
+Tensor strided_contiguous(const Tensor& x) { return contiguous(strided(x)); }
+Tensor in_layout(const Tensor& x, Layout layout) {
+  return layout == Layout::Strided ? strided_contiguous(x) : to_layout(x, layout);
+}
 Tensor like(const Tensor& dy, const Tensor& saved) {
   return dy.is_channel_blocked() == saved.is_channel_blocked() ? dy : to_layout(dy, saved.layout());
 }

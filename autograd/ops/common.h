@@ -23,11 +23,12 @@ Tensor broadcast_view(const Tensor& x, const Shape& shape);
 // The sum of g over the dimensions along which `shape` was broadcast to g's: the gradient of broadcast_view.
 Tensor sum_to(const Tensor& g, const Shape& shape);
 
-// x with strides, tracked: x itself unless it is channel-blocked.
+// These three are recorded in the graph, and return x itself where nothing changes.
+// x with strides: converted only if it is channel-blocked.
 Tensor strided(const Tensor& x);
-// x contiguous, tracked.
-Tensor dense(const Tensor& x);
-// x in this layout; contiguous where that is the strided one; tracked.
+// x with strides and contiguous.
+Tensor strided_contiguous(const Tensor& x);
+// x in this layout; contiguous where that is the strided one.
 Tensor in_layout(const Tensor& x, Layout layout);
 // dy, channel-blocked or with strides as the saved tensor with which it is combined, element by element.
 Tensor like(const Tensor& dy, const Tensor& saved);

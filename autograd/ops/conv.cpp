@@ -78,7 +78,7 @@ Tensor conv2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, const Conv2d
            ") does not fit into the input ", x_.shape(), " padded by ", options.padding.h, "×", options.padding.w);
 
   const Layout layout = kernels::conv2d_layout(x_, w_, options);
-  const Tensor x = arranged(x_, layout), w = dense(w_), b = b_ ? dense(b_) : b_;
+  const Tensor x = arranged(x_, layout), w = strided_contiguous(w_), b = b_ ? strided_contiguous(b_) : b_;
   Tensor y = empty({x.size(0), w.size(0), height, width}, {x.dtype(), x.device(), layout});
   kernels::conv2d(y, x, w, b, options);
   return differentiable("conv2d", {x, w, b}, y,
@@ -134,7 +134,7 @@ Tensor conv_transpose2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, co
   // Not channel-blocked: the bias would have to be, too.
   const Layout fastest = kernels::conv2d_layout(x_, w_, conv);
   const Layout layout = fastest == Layout::ChannelBlocked ? Layout::Strided : fastest;
-  const Tensor x = in_layout(x_, layout), w = dense(w_), b = b_ ? dense(b_) : b_;
+  const Tensor x = in_layout(x_, layout), w = strided_contiguous(w_), b = b_ ? strided_contiguous(b_) : b_;
   Tensor y = empty({x.size(0), w.size(1) * options.groups, height, width}, {x.dtype(), x.device(), layout});
   kernels::conv2d_backward_input(y, x, w, conv);
   if (b) {

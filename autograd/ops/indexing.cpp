@@ -35,7 +35,7 @@ Tensor index_select(const Tensor& x_, int dim, const Tensor& index_) {
   dim = normalize_dim("index_select", dim, x_.dim());
   check_dim("index_select", "the index", index_, 1);
   check_index("index_select", index_, x_.shape()[dim]);
-  const Tensor x = dense(x_), index = dense(index_);
+  const Tensor x = strided_contiguous(x_), index = strided_contiguous(index_);
   Shape shape = x.shape();
   shape[dim] = index.size(0);
   Tensor y = empty(shape, x.options());
@@ -43,7 +43,7 @@ Tensor index_select(const Tensor& x_, int dim, const Tensor& index_) {
   return differentiable("index_select", {x}, y,
                         [from = x.shape(), dim, index = save(index)](const Tensor& dy) -> Gradients {
                           Tensor dx = zeros(from, {dy.dtype(), dy.device()});
-                          kernels::index_add(around_dim(dx, dim), around_dim(dense(dy), dim), index.get());
+                          kernels::index_add(around_dim(dx, dim), around_dim(strided_contiguous(dy), dim), index.get());
                           return {dx};
                         });
 }
@@ -57,12 +57,12 @@ Tensor gather(const Tensor& x_, int dim, const Tensor& index_) {
   CHECK_AS(ShapeError, fits, "gather: the tensor has shape ", x_.shape(), ", the index ", index_.shape(),
            ", expected equal sizes in all dimensions but ", dim);
   check_index("gather", index_, x_.shape()[dim]);
-  const Tensor x = dense(x_), index = dense(index_);
+  const Tensor x = strided_contiguous(x_), index = strided_contiguous(index_);
   Tensor y = empty(index.shape(), x.options());
   kernels::gather(around_dim(y, dim), around_dim(x, dim), around_dim(index, dim));
   return differentiable("gather", {x}, y, [from = x.shape(), dim, index = save(index)](const Tensor& dy) -> Gradients {
     Tensor dx = zeros(from, {dy.dtype(), dy.device()});
-    kernels::scatter_add(around_dim(dx, dim), around_dim(dense(dy), dim), around_dim(index.get(), dim));
+    kernels::scatter_add(around_dim(dx, dim), around_dim(strided_contiguous(dy), dim), around_dim(index.get(), dim));
     return {dx};
   });
 }
@@ -71,7 +71,7 @@ Tensor one_hot(const Tensor& index_, int64_t num_classes, DType dtype) {
   OpScope scope("one_hot");
   CHECK(num_classes >= 1, "one_hot: the number of classes is ", num_classes, ", expected at least 1");
   check_index("one_hot", index_, num_classes);
-  const Tensor index = dense(index_);
+  const Tensor index = strided_contiguous(index_);
   Shape shape = index.shape();
   shape.push_back(num_classes);
   Tensor y = zeros(shape, {dtype, index.device()});

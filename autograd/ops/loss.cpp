@@ -67,14 +67,15 @@ template <class LossOfRows>
 Tensor over_rows(const char* operation, const Tensor& x, const Tensor& target, const ClassLossOptions& options,
                  LossOfRows&& loss_of_rows) {
   check_class_loss(operation, x, target, options);
-  const Tensor flat = dense(reshape(target.detach(), {target.numel()}));
+  const Tensor flat = strided_contiguous(reshape(target.detach(), {target.numel()}));
   check_targets(operation, flat, x.size(1), options.ignore_index);
-  const Tensor weight = options.weight ? dense(to(options.weight.detach(), accumulator_dtype(x.dtype()))) : Tensor();
-  if (x.dim() == 2) return loss_of_rows(dense(x), flat, weight);
+  const Tensor weight =
+      options.weight ? strided_contiguous(to(options.weight.detach(), accumulator_dtype(x.dtype()))) : Tensor();
+  if (x.dim() == 2) return loss_of_rows(strided_contiguous(x), flat, weight);
   std::vector<int> channels_to_end = {0};
   for (int d = 2; d < x.dim(); ++d) channels_to_end.push_back(d);
   channels_to_end.push_back(1);
-  const Tensor rows = dense(reshape(permute(x, channels_to_end), {target.numel(), x.size(1)}));
+  const Tensor rows = strided_contiguous(reshape(permute(x, channels_to_end), {target.numel(), x.size(1)}));
   const Tensor loss = loss_of_rows(rows, flat, weight);
   return options.reduction == Reduction::None ? reshape(loss, target.shape()) : loss;
 }

@@ -78,7 +78,7 @@ Tensor linear(const Tensor& x, const Tensor& w_, const Tensor& b) {
     return reshape(linear(x.dim() == 1 ? unsqueeze(x, 0) : flatten(x, 0, -2), w_, b), shape);
   }
   const Tensor rows = strided(x), w = strided(to(w_, x.dtype()));
-  const Tensor bias = b ? dense(to(b, x.dtype())) : b;
+  const Tensor bias = b ? strided_contiguous(to(b, x.dtype())) : b;
   return differentiable("linear", {rows, w, bias}, product(rows, swapped(w), bias),
                         [x = save_if(wants_grad(w), rows), w = save_if(wants_grad(rows), w),
                          bias = wants_grad(bias)](const Tensor& dy_) -> Gradients {

@@ -67,8 +67,8 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
   const Tensor x = in_layout(x_, kernels::batch_norm_layout(x_));
-  const Tensor weight = weight_ ? dense(to(weight_, per_channel)) : weight_;
-  const Tensor bias = bias_ ? dense(to(bias_, per_channel)) : bias_;
+  const Tensor weight = weight_ ? strided_contiguous(to(weight_, per_channel)) : weight_;
+  const Tensor bias = bias_ ? strided_contiguous(to(bias_, per_channel)) : bias_;
   const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
 
   Tensor mean, var;
@@ -82,8 +82,8 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
     update_running("batch_norm", running_mean, mean, options.momentum, 1);
     update_running("batch_norm", running_var, var, options.momentum, n / (n - 1));  // unbiased
   } else {
-    mean = dense(running_mean);
-    var = dense(running_var);
+    mean = strided_contiguous(running_mean);
+    var = strided_contiguous(running_var);
     kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
   }
 
@@ -131,9 +131,9 @@ Tensor layer_norm(const Tensor& x_, const Shape& normalized_shape, const Tensor&
     return t.as_strided(matrix, contiguous_strides(matrix), t.storage_offset());
   };
   const DType per_column = accumulator_dtype(x_.dtype());
-  const Tensor x = dense(x_);
-  const Tensor weight = weight_ ? dense(to(weight_, per_column)) : weight_;
-  const Tensor bias = bias_ ? dense(to(bias_, per_column)) : bias_;
+  const Tensor x = strided_contiguous(x_);
+  const Tensor weight = weight_ ? strided_contiguous(to(weight_, per_column)) : weight_;
+  const Tensor bias = bias_ ? strided_contiguous(to(bias_, per_column)) : bias_;
   Tensor y = empty_like(x), mean = empty({matrix[0]}, {per_column, x.device()});
   Tensor rstd = empty_like(mean);
   kernels::layer_norm(rows(y), mean, rstd, rows(x), row(weight), row(bias), eps);
@@ -144,8 +144,8 @@ Tensor layer_norm(const Tensor& x_, const Shape& normalized_shape, const Tensor&
         Tensor dx = empty_like(x.get());
         Tensor dweight = wants_weight ? empty(normalized_shape, mean.get().options()) : Tensor();
         Tensor dbias = wants_bias ? empty(normalized_shape, mean.get().options()) : Tensor();
-        kernels::layer_norm_backward(rows(dx), row(dweight), row(dbias), rows(dense(dy)), rows(x.get()), mean.get(),
-                                     rstd.get(), row(weight.get()));
+        kernels::layer_norm_backward(rows(dx), row(dweight), row(dbias), rows(strided_contiguous(dy)), rows(x.get()),
+                                     mean.get(), rstd.get(), row(weight.get()));
         return {dx, dweight, dbias};
       });
 }

@@ -66,7 +66,7 @@ ValuesAndIndices extreme(const char* name, const Extreme& kernel, const Tensor& 
   if (x_.dim() == 0) return extreme(name, kernel, reshape(x_, {1}), 0, false);
   CHECK_AS(IndexError, x_.shape()[dim] > 0, name, ": dimension ", dim, " of shape ", x_.shape(),
            " is empty, expected at least one element");
-  const Tensor x = dense(x_);
+  const Tensor x = strided_contiguous(x_);
   Shape kept = x.shape(), shape = x.shape();
   kept[dim] = 1;
   shape.erase(dim);
@@ -81,7 +81,7 @@ ValuesAndIndices extreme(const char* name, const Extreme& kernel, const Tensor& 
   const Tensor y = values.as_strided(shape, contiguous_strides(shape), 0);
   const auto backward = [from = x.shape(), kept, dim, indices = save(indices)](const Tensor& dy) -> Gradients {
     Tensor dx = zeros(from, {dy.dtype(), dy.device()});
-    const Tensor g = dense(reshape(dy, kept));
+    const Tensor g = strided_contiguous(reshape(dy, kept));
     kernels::scatter_add(around_dim(dx, dim), around_dim(g, dim), around_dim(indices.get(), dim));
     return {dx};
   };

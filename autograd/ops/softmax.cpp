@@ -22,12 +22,12 @@ Tensor over_rows(const char* name, const Tensor& x_, int dim, const Forward& for
   dim = normalize_dim(name, dim, x_.dim());
   if (dim != x_.dim() - 1)  // the kernels see rows: bring the dimension to the end and back
     return transpose(over_rows(name, transpose(x_, dim, -1), -1, forward, backward), dim, -1);
-  const Tensor x = dense(x_);
+  const Tensor x = strided_contiguous(x_);
   Tensor y = empty_like(x);
   if (x.numel() > 0) forward(rows(y), rows(x));
   return differentiable(name, {x}, y, [&backward, y = save(y)](const Tensor& dy) -> Gradients {
     Tensor dx = empty_like(y.get());
-    if (dx.numel() > 0) backward(rows(dx), rows(dense(dy)), rows(y.get()));
+    if (dx.numel() > 0) backward(rows(dx), rows(strided_contiguous(dy)), rows(y.get()));
     return {dx};
   });
 }

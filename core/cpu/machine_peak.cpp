@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/clock.h"
 #include "core/cpu/conv/product.h"
 #include "core/cpu/workspace.h"
 #include "core/parallel.h"
@@ -19,7 +20,7 @@ double least_seconds(int runs, Body&& body) {
   for (int i = 0; i < runs; ++i) {
     const auto start = std::chrono::steady_clock::now();
     body();
-    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    least = std::min(least, seconds_since(start));
   }
   return least;
 }

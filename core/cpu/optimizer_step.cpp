@@ -28,7 +28,7 @@ void descend(T* p, const T* g, int64_t begin, int64_t end, A rate, A decay, Upda
 }
 
 void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, const Tensor& grad, const Tensor& lr,
-                  const Tensor& step, const kernels::SgdOptions& o) {
+                  const Tensor& step, const kernels::SgdStepOptions& o) {
   ASSERT(buffer.defined() || o.momentum == 0);
   if (std::isnan(*lr.data<double>())) return;
   visit_floating("sgd_step", param.dtype(), [&]<class T>() {
@@ -88,7 +88,7 @@ void adam_range(T* p, T* m, T* v, const T* g, int64_t begin, int64_t end, AdamFa
 }
 
 void adam_step_cpu(Stream stream, const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
-                   const Tensor& lr, const Tensor& step, const kernels::AdamOptions& o) {
+                   const Tensor& lr, const Tensor& step, const kernels::AdamStepOptions& o) {
   if (std::isnan(*lr.data<double>())) return;
   visit_floating("adam_step", param.dtype(), [&]<class T>() {
     using A = Accumulator<T>;

@@ -13,10 +13,10 @@
 #include <nlohmann/json.hpp>
 
 #include "autograd/ops/convert.h"
+#include "core/clock.h"
 #include "core/factory.h"
 #include "distributed/launch.h"
 #include "distributed/reduction.h"
-#include "distributed/reduction_log.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"
@@ -292,7 +292,7 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
     throw UsageError(fmt::format(
         "bench allreduce: no size from -b {} to -e {}; expected the first to be smaller, and without -b at least 1K",
         options.min_bytes, options.max_bytes));
-  const Rendezvous here = rendezvous_from_environment();
+  const RankEnvironment here = rank_environment();
   check_ranks("bench allreduce", here.source.empty() ? options.ranks : here.size, options.device, options.backend);
   InitOptions group = group_options_for(options.device, options.backend);
   if (group.backend != "ring" && (options.transport != "auto" || options.algorithm != "auto"))
@@ -302,7 +302,7 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
                     group.backend));
   if (options.bound && !Device(options.device).is_cpu())
     throw UsageError("bench allreduce: --bound times the CPU's threads; leave it out with --device " + options.device);
-  group.channel = options.transport;
+  group.transport = options.transport;
   group.algorithm = algorithm->second;
   const int code = launch([&] { measure(options); }, {.num_processes = options.ranks, .group = group});
   if (code != kOk && code < 128) complain(failure_line(code));

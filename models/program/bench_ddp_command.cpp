@@ -71,7 +71,7 @@ int run_row(const BenchDdpOptions& options) {
   if (!options.row.starts_with("ddp"))
     group.backend = "ring";  // of one process
   else if (first.is_cuda())  // the same devices as DataParallel's
-    group.device = Device(first.type, first.index + rendezvous_from_environment().local_rank);
+    group.device = Device(first.type, first.index + rank_environment().local_rank);
   return launch(
       [&] {
         const std::string path = variable(kFileVariable);

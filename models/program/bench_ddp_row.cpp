@@ -6,6 +6,7 @@
 
 #include "core/allocator.h"
 #include "core/factory.h"
+#include "distributed/all_gather_values.h"
 #include "models/program/ddp_workload.h"
 #include "models/program/quantile.h"
 #include "nn/safetensors.h"
@@ -20,9 +21,7 @@ std::vector<int64_t> peak_memory(const Workload& work, bool shared_gradients, Pr
   std::vector<int64_t> own;
   for (const Device device : work.devices())
     own.push_back(memory_stats(device).peak_bytes + (shared_gradients && device.is_cpu() ? work.gradient_bytes() : 0));
-  const Tensor all = empty({group.size() * static_cast<int64_t>(own.size())}, {.dtype = DType::Int64});
-  group.all_gather(all, tensor(own)).wait();
-  return to_vector<int64_t>(all);
+  return all_gather_values(group, own);
 }
 
 // DDP: each of n ranks reads (n - 1) / n of the gradients of others and writes as much to them. DP: parameters, buffers

@@ -5,7 +5,7 @@
 #include <regex>
 
 #include "core/error.h"
-#include "distributed/rendezvous.h"
+#include "distributed/rank_environment.h"
 #include "models/program/commands.h"
 #include "models/program/console.h"
 #include "models/program/exit_code.h"

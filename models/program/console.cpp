@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/clock.h"
 #include "core/environment.h"
 
 namespace ringgrad::program {
@@ -92,10 +93,10 @@ Progress::Progress(std::string label, int64_t total) : label_(std::move(label)),
 
 void Progress::update(int64_t done, const std::function<std::string()>& detail) {
   const auto now = Clock::now();
-  const double since = std::chrono::duration<double>(now - drawn_).count();
+  const double since = seconds_between(drawn_, now);
   if (options.quiet || since < (fancy() ? kRedrawSeconds : kPlainSeconds)) return;
   drawn_ = now;
-  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  const double elapsed = seconds_between(start_, now);
   const double left = done > 0 ? elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) : 0;
   const auto text = fmt::format("{}/{}  {}  {} left", done, total_, detail(), human_time(left));
   if (!fancy()) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autograd/ops.h"
+#include "core/clock.h"
 #include "core/factory.h"
 #include "core/random.h"
 #include "models/registry.h"

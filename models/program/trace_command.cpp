@@ -106,7 +106,7 @@ void trace_step(const TraceOptions& options, ProcessGroup& group) {
 
 int trace(const TraceOptions& options) {
   check_model(options.model);
-  const Rendezvous here = rendezvous_from_environment();
+  const RankEnvironment here = rank_environment();
   const bool is_rank = !here.source.empty();
   const int ranks = is_rank ? here.size : options.ranks;
   if (ranks < 2) throw UsageError("trace: one rank has nobody to average gradients with; --ranks 2 or more");

@@ -331,7 +331,7 @@ TrainOptions with_run_resolved(TrainOptions options, bool is_rank) {
 }
 
 // A rank that somebody else has started trains with all the others, whose number is not its own to choose.
-void check_launched(const TrainOptions& options, const Rendezvous& here) {
+void check_launched(const TrainOptions& options, const RankEnvironment& here) {
   const std::string launched = fmt::format("this is one of {} ranks, as {} says", here.size, here.source);
   const bool alone = options.parallel == "none" || options.parallel == "dp";
   if (alone && here.size > 1)
@@ -354,7 +354,7 @@ void share_cores(int ranks_here) {
 }  // namespace
 
 int train(const TrainOptions& asked) {
-  const Rendezvous here = rendezvous_from_environment();
+  const RankEnvironment here = rank_environment();
   share_cores(here.local_size);
   check_resume(asked);
   const bool is_rank = !here.source.empty();

@@ -9,6 +9,7 @@
 #include "core/factory.h"
 #include "core/kernels.h"
 #include "data/sampler.h"
+#include "distributed/all_gather_values.h"
 #include "distributed/job_status.h"
 #include "distributed/sync_batch_norm.h"
 #include "models/program/interrupt.h"
@@ -43,15 +44,6 @@ std::shared_ptr<Sampler> make_sampler(int64_t images, uint64_t seed, const Proce
   if (!group) return std::make_shared<RandomSampler>(images, seed);
   const DistributedSamplerOptions options{.seed = seed, .pad = false};
   return std::make_shared<DistributedSampler>(images, group->size(), group->rank(), options);
-}
-
-// Every rank's numbers, in the order of ranks; without a group just these.
-template <class T>
-std::vector<T> of_all_ranks(ProcessGroup* group, const std::vector<T>& own) {
-  if (!group) return own;
-  const Tensor all = empty({group->size() * static_cast<int64_t>(own.size())}, {.dtype = dtype_of<T>});
-  group->all_gather(all, tensor(own)).wait();
-  return to_vector<T>(all);
 }
 
 }  // namespace
@@ -174,7 +166,10 @@ double Training::own_mean_loss() const {
 }
 
 // Sums of the ranks stay apart, so that a resumed run adds up the same numbers in the same order.
-std::vector<double> Training::loss_sums() const { return of_all_ranks<double>(group_, {loss_sum_.item<double>()}); }
+std::vector<double> Training::loss_sums() const {
+  const std::vector<double> own{loss_sum_.item<double>()};
+  return group_ ? all_gather_values(*group_, own) : own;
+}
 
 double Training::mean_loss() const {
   const auto sums = loss_sums();
@@ -183,7 +178,8 @@ double Training::mean_loss() const {
 
 ShardDigest Training::used_images() const {
   const auto bits = [](uint64_t x) { return static_cast<int64_t>(x); };
-  const auto all = of_all_ranks<int64_t>(group_, {bits(digest_.low), bits(digest_.high)});
+  const std::vector<int64_t> own{bits(digest_.low), bits(digest_.high)};
+  const auto all = group_ ? all_gather_values(*group_, own) : own;
   ShardDigest sum;
   for (size_t i = 0; i < all.size(); i += 2) sum += {static_cast<uint64_t>(all[i]), static_cast<uint64_t>(all[i + 1])};
   return sum;

@@ -26,7 +26,7 @@ class Adam : public Optimizer {
   void update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) override;
 
  private:
-  std::vector<kernels::AdamOptions> options_;
+  std::vector<kernels::AdamStepOptions> options_;
 };
 
 class AdamW : public Adam {

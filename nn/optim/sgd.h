@@ -23,7 +23,7 @@ class SGD : public Optimizer {
   void update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) override;
 
  private:
-  std::vector<kernels::SgdOptions> options_;
+  std::vector<kernels::SgdStepOptions> options_;
 };
 
 }  // namespace ringgrad::optim

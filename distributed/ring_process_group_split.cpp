@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "core/factory.h"
+#include "distributed/all_gather_values.h"
 #include "distributed/ring_process_group.h"
 
 namespace ringgrad {
@@ -29,13 +30,11 @@ std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string
 }  // namespace
 
 std::shared_ptr<ProcessGroup> RingProcessGroup::split(int color, int key) {
-  const Tensor wish = tensor<int64_t>({color, key}), wishes = empty({size(), 2}, {.dtype = DType::Int64});
-  all_gather(wishes, wish).wait();
-  const auto* of = wishes.data<int64_t>();
+  const auto wishes = all_gather_values<int64_t>(*this, {color, key});
   std::vector<int> members;  // ranks of this group, by their rank in the new one
   for (int r = 0; r < size(); ++r)
-    if (of[2 * r] == color && color >= 0) members.push_back(r);
-  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return of[2 * a + 1] < of[2 * b + 1]; });
+    if (wishes[2 * r] == color && color >= 0) members.push_back(r);
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return wishes[2 * a + 1] < wishes[2 * b + 1]; });
 
   // All ranks of this group exchange addresses, also those that join no group or another one.
   const auto exchange = [&](const std::string& value) {

@@ -1,0 +1,291 @@
+// Ranks from the environment of every starter, and groups that connect themselves and split.
+#include "distributed/rank_environment.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "core/environment.h"
+#include "core/factory.h"
+#include "distributed/connect.h"
+#include "distributed/handshake.h"
+#include "distributed/init_process_group.h"
+#include "distributed/rendezvous.h"
+#include "distributed/ring_process_group.h"
+#include "tests/catch.h"
+#include "tests/run_ranks.h"
+
+using namespace ringgrad;
+
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+RankEnvironment from(const Variables& variables) {
+  return rank_environment_from([&](const char* name) {
+    const auto it = variables.find(name);
+    return it == variables.end() ? nullptr : it->second.c_str();
+  });
+}
+
+std::string error_of(const Variables& variables) {
+  try {
+    from(variables);
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+void must(bool condition, const char* what) {
+  if (!condition) throw Error(what);
+}
+
+// Runs body(group) on `size` ranks that meet and connect as processes do.
+template <class Body>
+void run_connected(int size, const std::string& transport, Body body) {
+  FileDescriptor reserved = listen_tcp({"127.0.0.1", 0});
+  const RendezvousOptions rendezvous{local_address(reserved), "secret", std::chrono::seconds(10)};
+  reserved.reset();
+  std::vector<std::unique_ptr<int>> ranks;
+  for (int r = 0; r < size; ++r) ranks.push_back(std::make_unique<int>(r));
+  const auto errors = errors_of_ranks(std::move(ranks), [&](int rank) {
+    ConnectOptions connect;
+    connect.transport = transport;
+    connect.secret = "secret";
+    connect.timeout = std::chrono::seconds(10);
+    Connected connected = connect_ranks(rank, size, connect,
+                                        [&](const std::string& value) { return meet(rank, size, value, rendezvous); });
+    RingOptions options;
+    options.job = connected.job;
+    options.connect = connect;
+    RingProcessGroup group(std::move(connected.transport), options);
+    body(group);
+  });
+  for (const auto& error : errors) REQUIRE(error == "");
+}
+
+}  // namespace
+
+TEST_CASE("nothing set: one rank", "[rank_environment][quick][threads]") {
+  const RankEnvironment r = from({});
+  REQUIRE(r.rank == 0);
+  REQUIRE(r.size == 1);
+  REQUIRE(r.source.empty());
+}
+
+TEST_CASE("ranks of every starter", "[rank_environment][quick][threads]") {
+  RankEnvironment r = from({{"RANK", "3"},
+                            {"WORLD_SIZE", "4"},
+                            {"LOCAL_RANK", "1"},
+                            {"LOCAL_WORLD_SIZE", "2"},
+                            {"MASTER_ADDR", "10.0.0.1"},
+                            {"MASTER_PORT", "29501"},
+                            {"RINGGRAD_SECRET", "s"}});
+  REQUIRE((r.rank == 3 && r.size == 4 && r.local_rank == 1 && r.local_size == 2));
+  REQUIRE((r.address.host == "10.0.0.1" && r.address.port == 29501 && r.secret == "s" && r.source == "RANK"));
+
+  r = from({{"OMPI_COMM_WORLD_RANK", "1"},
+            {"OMPI_COMM_WORLD_SIZE", "2"},
+            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+            {"PMIX_NAMESPACE", "12345"},
+            {"SLURM_PROCID", "0"},
+            {"SLURM_NTASKS", "9"}});
+  REQUIRE((r.rank == 1 && r.size == 2 && r.source == "OMPI_COMM_WORLD_RANK"));
+  REQUIRE((r.address.host == "127.0.0.1" && r.address.port >= 20'000 && r.address.port < 30'000));
+
+  r = from({{"PMI_RANK", "0"}, {"PMI_SIZE", "3"}});
+  REQUIRE((r.rank == 0 && r.size == 3 && r.source == "PMI_RANK"));
+
+  r = from({{"SLURM_PROCID", "5"},
+            {"SLURM_STEP_NUM_TASKS", "8"},
+            {"SLURM_STEP_NUM_NODES", "2"},
+            {"SLURM_LOCALID", "1"},
+            {"SLURM_STEP_NODELIST", "node[03-04]"},
+            {"SLURM_JOB_NODELIST", "node[01-09]"},
+            {"SLURM_JOB_ID", "77"}});
+  REQUIRE((r.rank == 5 && r.size == 8 && r.local_rank == 1 && r.local_size == 4 && r.source == "SLURM_PROCID"));
+  REQUIRE(r.address.host == "node03");
+
+  r = from({{"PMI_RANK", "2"},  // srun --mpi=pmi2
+            {"PMI_SIZE", "3"},
+            {"SLURM_PROCID", "2"},
+            {"SLURM_STEP_NUM_TASKS", "3"},
+            {"SLURM_STEP_NUM_NODES", "2"},
+            {"SLURM_LOCALID", "0"},
+            {"SLURM_STEP_NODELIST", "gpu[7,9]"}});
+  REQUIRE((r.rank == 2 && r.size == 3 && r.local_rank == 0 && r.local_size == 2 && r.source == "PMI_RANK"));
+  REQUIRE(r.address.host == "gpu7");
+
+  r = from({{"SLURM_PROCID", "0"},  // one node: the ranks need no name, nor a secret
+            {"SLURM_STEP_NUM_TASKS", "2"},
+            {"SLURM_STEP_NUM_NODES", "1"},
+            {"SLURM_STEP_NODELIST", "gpu7"}});
+  REQUIRE((r.local_size == 2 && r.address.host == "127.0.0.1"));
+
+  r = from({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_NODELIST", "node[03-04]"}});  // a batch script
+  REQUIRE((r.size == 1 && r.source.empty()));
+}
+
+TEST_CASE("torchrun's own store keeps its port", "[rank_environment][quick][threads]") {
+  const RankEnvironment r = from({{"RANK", "0"},
+                                  {"WORLD_SIZE", "2"},
+                                  {"MASTER_ADDR", "127.0.0.1"},
+                                  {"MASTER_PORT", "29500"},
+                                  {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  REQUIRE(r.address.port == 29501);
+}
+
+TEST_CASE("jobs of one starter get different ports", "[rank_environment][quick][threads]") {
+  const auto port = [](const char* id) {
+    return from({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"PMI_JOBID", id}}).address.port;
+  };
+  REQUIRE(port("1000") == port("1000"));
+  REQUIRE(port("1000") != port("1001"));
+}
+
+TEST_CASE("environments that make no sense are refused by name", "[rank_environment][quick][threads]") {
+  REQUIRE(contains(error_of({{"RANK", "0"}}), "RANK is set, but WORLD_SIZE is not"));
+  REQUIRE(contains(error_of({{"RANK", "two"}, {"WORLD_SIZE", "2"}}), "RANK='two'"));
+  REQUIRE(contains(error_of({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), "RANK='-1'"));
+  REQUIRE(contains(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "RANK=2 does not exist with WORLD_SIZE=2"));
+  REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}), "MASTER_PORT=70000"));
+  REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "0"}}), "LOCAL_WORLD_SIZE"));
+}
+
+TEST_CASE("ranks on several machines need an address where they meet, unless MPI connects them",
+          "[rank_environment][quick]") {
+  const RankEnvironment nowhere = from({{"OMPI_COMM_WORLD_RANK", "0"},
+                                        {"OMPI_COMM_WORLD_SIZE", "4"},
+                                        {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  REQUIRE(nowhere.address.host.empty());
+  REQUIRE_THROWS_AS(init_process_group(nowhere, {.backend = "ring"}), EnvironmentError);
+}
+
+TEST_CASE("the first host of a Slurm node list", "[rank_environment][quick][threads]") {
+  REQUIRE(first_host("node3") == "node3");
+  REQUIRE(first_host("a,b") == "a");
+  REQUIRE(first_host("node[03-05,9],gpu1") == "node03");
+  REQUIRE(first_host("gpu1,node[03-05]") == "gpu1");
+  REQUIRE(first_host("node[7]") == "node7");
+}
+
+TEST_CASE("a secret file is for its owner alone", "[rank_environment][quick][threads]") {
+  std::string directory = (std::filesystem::temp_directory_path() / "ringgrad-XXXXXX").string();
+  REQUIRE(mkdtemp(directory.data()) != nullptr);
+  const std::string file = directory + "/secret";
+  const Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"RINGGRAD_SECRET_FILE", file}};
+  REQUIRE(contains(error_of(variables), "No such file"));
+  std::ofstream(file) << "quiet\n";
+  chmod(file.c_str(), 0600);
+  REQUIRE(from(variables).secret == "quiet");
+  chmod(file.c_str(), 0640);
+  REQUIRE(contains(error_of(variables), "others than its owner can read"));
+  std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("several machines do not meet at a name for this machine alone", "[rank_environment][quick][threads]") {
+  for (const char* meant : {"localhost", "127.0.0.1", "::1", "192.0.2.1"}) check_reachable(meant);
+  REQUIRE_THROWS_AS(check_reachable("LOCALHOST"), EnvironmentError);  // known, too, and not the word for it
+}
+
+TEST_CASE("ranks connect by shared memory and by TCP", "[rank_environment][quick][threads]") {
+  const std::string transport = GENERATE("auto", "shm", "tcp");
+  const int size = GENERATE(1, 2, 5);
+  run_connected(size, transport, [&](ProcessGroup& group) {
+    must(size == 1 || group.backend() == (transport == "tcp" ? "ring over tcp" : "shared memory"), "transport");
+    const Tensor x = full({1000}, group.rank() + 1);
+    group.all_reduce(x).wait();
+    must(x.data<float>()[999] == static_cast<float>(size * (size + 1) / 2), "sum");
+  });
+}
+
+TEST_CASE("groups split by color and are ordered by key", "[rank_environment][quick][threads]") {
+  const std::string transport = GENERATE("auto", "tcp");
+  run_connected(5, transport, [](ProcessGroup& group) {
+    const int rank = group.rank();
+    const auto part = group.split(rank == 4 ? -1 : rank % 2, -rank);  // {0, 2}, {1, 3}, nothing; in reverse order
+    if (rank == 4)
+      must(part == nullptr, "a negative color gives a group");
+    else
+      must(part->size() == 2 && part->rank() == (rank < 2 ? 1 : 0), "ranks");
+    if (part) {
+      const Tensor x = full({10}, rank);
+      part->all_reduce(x).wait();
+      must(x.data<float>()[0] == static_cast<float>(rank % 2 == 0 ? 2 : 4), "sum in the part");
+    }
+    const Tensor y = full({10}, rank);  // the parent still works
+    group.all_reduce(y).wait();
+    must(y.data<float>()[0] == 10, "sum in the whole");
+  });
+}
+
+TEST_CASE("errors of a group that was split off tell its ranks in the job", "[rank_environment][quick][threads]") {
+  run_connected(4, "auto", [](ProcessGroup& group) {
+    const auto pair = group.split(group.rank() / 2), reversed = pair->split(0, -pair->rank());
+    try {
+      reversed->barrier().wait();  // some ranks may still be in it when one gives up
+      if (group.rank() == 3) reversed->abort("of a reason");
+      reversed->barrier().wait();
+      must(group.rank() < 2, "the barrier of a group that was given up");
+    } catch (const DistributedError& error) {
+      must(group.rank() >= 2 && contains(error.what(), "of a reason; this group's ranks 0, 1 are the job's 3, 2"),
+           error.what());
+    }
+  });
+}
+
+TEST_CASE("a rank that dies while others connect is named, whatever it has left behind",
+          "[rank_environment][quick][threads]") {
+  ConnectOptions options;
+  options.transport = "tcp";
+  options.secret = "secret";
+  std::thread two;
+  const auto exchange = [&](const std::string& card) {  // rank 1 never connects, rank 2 soon dies
+    two = std::thread([card] {
+      std::string skipped;
+      Address zero;
+      std::istringstream(card) >> skipped >> skipped >> skipped >> zero.host >> zero.port;
+      const auto deadline = Deadline::after(std::chrono::seconds(10));
+      const FileDescriptor socket = connect_tcp(zero, deadline);
+      introduce(socket, {ConnectionPurpose::Control, 2, 3, ""}, "secret", deadline, "rank 0");
+      write_all(socket, std::as_bytes(std::span("a question")), deadline, "rank 0");
+    });
+    return std::vector<std::string>(3, card);
+  };
+  std::string error;
+  try {
+    (void)connect_ranks(0, 3, options, exchange);
+  } catch (const DistributedError& e) {
+    error = e.what();
+  }
+  two.join();
+  REQUIRE(contains(error, "rank 2 died"));
+}
+
+TEST_CASE("ranks told to use different transports are named", "[rank_environment][quick][threads]") {
+  const auto exchange_of = [](const std::string& own, int rank) {
+    return [=](const std::string& value) {
+      // What the other rank would send, had it been given the other option.
+      std::string other = value;
+      other.replace(other.find(own), own.size(), own == "shm" ? "tcp" : "shm");
+      return rank == 0 ? std::vector<std::string>{value, other} : std::vector<std::string>{other, value};
+    };
+  };
+  ConnectOptions options;
+  options.transport = "shm";
+  try {
+    (void)connect_ranks(0, 2, options, exchange_of("shm", 0));
+    FAIL("connected");
+  } catch (const OutOfStepError& e) {
+    REQUIRE(contains(e.what(), "rank 0 was told to use shm, rank 1 tcp"));
+  }
+}
