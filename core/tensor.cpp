@@ -15,8 +15,8 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strid
     : impl_(std::make_shared<Impl>(Impl{std::move(storage), nullptr, offset, shape, strides, dtype, channel_blocked})) {
 }
 
-int64_t Tensor::size(int d) const { return impl_->shape[normalize_dim("size", d, dim())]; }
-int64_t Tensor::stride(int d) const { return impl_->strides[normalize_dim("stride", d, dim())]; }
+int64_t Tensor::size(int d) const { return impl("size").shape[normalize_dim("size", d, dim())]; }
+int64_t Tensor::stride(int d) const { return impl("stride").strides[normalize_dim("stride", d, dim())]; }
 
 Layout Tensor::layout() const {
   if (is_channel_blocked()) return Layout::ChannelBlocked;
@@ -59,6 +59,7 @@ int64_t Tensor::flat_numel() const {
 }
 
 Tensor Tensor::detach() const {
+  impl("detach");
   return Tensor(storage(), shape(), strides(), storage_offset(), dtype(), is_channel_blocked());
 }
 
@@ -68,6 +69,8 @@ Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, int64_t of
 }
 
 void Tensor::set_data(const Tensor& other) const {
+  impl("set_data");
+  CHECK(other.defined(), "set_data: the new data is an undefined tensor, expected one with elements");
   CHECK_AS(ShapeError, other.shape() == shape(), "set_data: the new data has shape ", other.shape(),
            ", the tensor has ", shape(), ", expected equal shapes");
   impl_->dtype = other.impl_->dtype;
@@ -77,12 +80,18 @@ void Tensor::set_data(const Tensor& other) const {
   impl_->channel_blocked = other.impl_->channel_blocked;
 }
 
+void Tensor::throw_undefined(const char* asked) {
+  throw Error(str(asked, ": asked of an undefined tensor, expected one with elements; a gradient is undefined until ",
+                  "backward() has reached its leaf"));
+}
+
 void Tensor::throw_wrong_dtype(DType wanted) const {
   throw DTypeError(str("data: the tensor has dtype ", dtype(), ", and its elements were asked for as ", wanted));
 }
 
 template <class T>
 T Tensor::item() const {
+  impl("item");
   CHECK_AS(ShapeError, numel() == 1, "item: the tensor has shape ", shape(), ", expected one element");
   return to_vector<T>(*this)[0];
 }
