@@ -73,6 +73,13 @@ void Tensor::set_data(const Tensor& other) const {
   CHECK(other.defined(), "set_data: the new data is an undefined tensor, expected one with elements");
   CHECK_AS(ShapeError, other.shape() == shape(), "set_data: the new data has shape ", other.shape(),
            ", the tensor has ", shape(), ", expected equal shapes");
+  const Tensor grad = this->grad();
+  CHECK_AS(DTypeError, !grad || grad.dtype() == other.dtype(), "set_data: the new data has dtype ", other.dtype(),
+           ", the tensor's gradient ", grad.dtype(), ", expected equal dtypes; clear it first with set_grad({})");
+  CHECK_AS(DeviceError, !grad || grad.device() == other.device(), "set_data: the new data is on ", other.device(),
+           ", the tensor's gradient on ", grad.device(), ", expected one device; clear it first with set_grad({})");
+  CHECK_AS(DTypeError, !requires_grad() || is_floating(other.dtype()), "set_data: the new data has dtype ",
+           other.dtype(), ", and the tensor requires a gradient, expected a floating dtype");
   impl_->dtype = other.impl_->dtype;
   impl_->storage = other.impl_->storage;
   impl_->strides = other.impl_->strides;

@@ -96,8 +96,9 @@ class Tensor {
   // Same storage seen through other sizes; no history. REQUIRES: as the constructor.
   Tensor as_strided(const Shape& shape, const Strides& strides, int64_t offset) const;
   // Makes every handle of this tensor name `other`'s array from now on; the shape must agree, dtype and device may
-  // change. The tensor keeps its own history and gradient. Used to move and convert parameters, and to lay them into
-  // an arena.
+  // change, except that a gradient stays valid: the tensor keeps its own, which must have that dtype and device (clear
+  // it before, give it back after), and one that requires a gradient stays floating. Its history stays, too. Used to
+  // move and convert parameters, and to lay them into an arena.
   void set_data(const Tensor& other) const;
 
   // -- autograd; defined in autograd/autograd_meta.cpp and engine.cpp ---------------------------------------------

@@ -124,6 +124,21 @@ TEST_CASE("set_data moves every handle to another array and keeps the shape", "[
   require_error<ShapeError>("set_data: the new data has shape [5], the tensor has [2, 2]", [&] { x.set_data(arena); });
 }
 
+TEST_CASE("set_data keeps a gradient valid", "[tensor][quick]") {
+  const Tensor x = zeros({2}), whole = tensor<int64_t>({1, 2}), wide = ones({2}, {.dtype = DType::Float64});
+  x.set_requires_grad();
+  require_error<DTypeError>("set_data: the new data has dtype int64, and the tensor requires a gradient",
+                            [&] { x.set_data(whole); });
+  x.set_grad(ones({2}));
+  require_error<DTypeError>("set_data: the new data has dtype float64, the tensor's gradient float32",
+                            [&] { x.set_data(wide); });
+  CHECK(x.dtype() == DType::Float32);
+  x.set_data(ones({2}));
+  x.set_grad({});
+  x.set_data(wide);
+  CHECK(x.dtype() == DType::Float64);
+}
+
 TEST_CASE("an undefined tensor says so whatever it is asked for", "[tensor][quick]") {
   const Tensor none, x = Tensor(zeros({2})).set_requires_grad();
   require_error<Error>("to_vector: the source is an undefined tensor", [&] { to_vector<float>(x.grad()); });
