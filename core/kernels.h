@@ -139,7 +139,8 @@ extern constinit Kernel<void(const Tensor& sum_dy, const Tensor& sum_dy_xhat, co
                              const Tensor& y, const Tensor& mean, const Tensor& var, double eps)>
     batch_norm_backward_reduce;
 // dx = weight / sqrt(var + eps) · (g - sum_dy / count - xhat sum_dy_xhat / count);  dresidual = g where defined.
-// With count = infinity: the gradient where mean and var are constants (evaluation mode).
+// With count = infinity: the gradient where mean and var are constants (evaluation mode), which is made of g alone,
+// whatever the sums and x are (0 inf is not 0).
 extern constinit Kernel<void(const Tensor& dx, const Tensor& dresidual, const Tensor& dy, const Tensor& x,
                              const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& weight,
                              const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps, double count)>

@@ -2,6 +2,9 @@
 // index outside of its dimension (a GPU cannot throw), and with numbers that are large against their deviation.
 #include "core/kernels.h"
 
+#include <cmath>
+#include <limits>
+
 #include "autograd/ops/convert.h"
 #include "core/factory.h"
 #include "tests/catch.h"
@@ -80,6 +83,32 @@ TEST_CASE("the loss of a class survives a large number that all logits have in c
       CHECK(difference(loss, {std::log(sum)}, {DType::Float32, 3}) == "");
       CHECK(difference(dx, {1 / sum - 1, e / sum, 1 / e / sum}, {DType::Float32, 3}) == "");
     }
+}
+
+TEST_CASE("batch norm in evaluation: what is not finite stays where it is", "[quick][cuda]") {
+  for (const Device device : devices())
+    for (const DType dtype : {DType::Float32, DType::Float64})
+      for (const Layout layout : {Layout::Strided, Layout::ChannelBlocked}) {
+        if (layout == Layout::ChannelBlocked && (dtype == DType::Float64 || !device.is_cpu())) continue;
+        INFO(device << ' ' << dtype << ' ' << name(layout));
+        const auto gradient = [&](const std::vector<double>& values, const std::vector<double>& dy) {
+          const auto images = [&](const std::vector<double>& of) {
+            const Tensor y = empty({4, 1, 1, 1}, {dtype, device, layout});
+            copy_(y, to(tensor(of, {4, 1, 1, 1}), device));
+            return y;
+          };
+          const auto channel = [&](double value) { return full({1}, value, {dtype, device}); };
+          const Tensor x = images(values), dx = empty_like(x), sum = channel(0), sum_xhat = channel(0);
+          kernels::batch_norm_backward_reduce(sum, sum_xhat, images(dy), x, {}, channel(1), channel(4), 0);
+          kernels::batch_norm_backward_apply(dx, {}, images(dy), x, {}, channel(1), channel(4), channel(6), sum,
+                                             sum_xhat, 0, INFINITY);
+          return to_vector<double>(dx);
+        };
+        CHECK(gradient({INFINITY, 2, 3, NAN}, {1, 1, 2, 1}) == Values{3, 3, 6, 3});
+        const Values spoilt = gradient({1, 2, 3, 4}, {NAN, 1, INFINITY, 2});
+        CHECK(std::isnan(spoilt[0]));
+        CHECK(Values(spoilt.begin() + 1, spoilt.end()) == Values{3, INFINITY, 6});
+      }
 }
 
 TEST_CASE("the variance of a channel survives a large mean", "[quick][cuda]") {
