@@ -37,7 +37,7 @@ extern constinit Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)>
 extern constinit Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)> mul;
 extern constinit Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)> div;
 extern constinit Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)> maximum;  // NaN wins
-// da = dy where a > b, dy/2 where equal, else 0; db the other way round.
+// da = 0 where a < b, dy/2 where equal, else (a > b, or one of them is NaN) dy; db the other way round.
 extern constinit Kernel<void(const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b)>
     maximum_backward;
 extern constinit Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)> equal;  // y bool: a == b

@@ -43,6 +43,10 @@ TEST_CASE("at a tie of two operands each receives half", "[kinks][quick]") {
   CHECK(gradient_of([&](const Tensor& a) { return maximum(a, b); }, {1, 3, 2}) == Values{0.5, 2, 0});
   CHECK(gradient_of([&](const Tensor& a) { return maximum(b, a); }, {1, 3, 2}) == Values{0.5, 2, 0});
   CHECK(gradient_of([](const Tensor& a) { return maximum(a, a); }, {1, 3, 2}) == Values{1, 2, 3});
+  // As in PyTorch, where one is NaN both receive all of it.
+  CHECK(gradient_of([&](const Tensor& a) { return maximum(a, b); }, {NAN, 3, NAN}) == Values{1, 2, 3});
+  const Tensor nan = tensor<float>({NAN, NAN});
+  CHECK(gradient_of([&](const Tensor& a) { return maximum(a, nan); }, {1, NAN}) == Values{1, 2});
 }
 
 TEST_CASE("the first of several equal extremes receives everything", "[kinks][quick]") {
