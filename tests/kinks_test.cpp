@@ -80,6 +80,13 @@ TEST_CASE("the variance of 16-bit numbers is summed in float32", "[kinks][quick]
   CHECK(wide.item<float>() == 10104);  // 1e6 / 99, rounded; the sum is beyond float16
 }
 
+TEST_CASE("a number times 0 keeps its sign", "[kinks][quick]") {
+  const Tensor zero = tensor<float>({0, -0.0f});
+  CHECK(std::signbit(neg(zero).data<float>()[0]));
+  CHECK(!std::signbit(neg(zero).data<float>()[1]));
+  CHECK(std::signbit(mul(zero, 3).data<float>()[1]));
+}
+
 TEST_CASE("negative numbers wrap in uint8", "[kinks][quick]") {
   const Tensor one = tensor<uint8_t>({1});
   CHECK(to_vector<uint8_t>(neg(one)) == std::vector<uint8_t>{255});

@@ -118,7 +118,7 @@ Tensor mul(const Tensor& x, double c) {
   OpScope scope("mul");
   check_scalar("mul", x, c);
   Tensor y = empty_like(x);
-  kernels::affine(y, x, c, 0);
+  kernels::affine(y, x, c, -0.0);  // 0 would make a sum of +0 out of a product of -0
   return differentiable("mul", {x}, y, [c](const Tensor& dy) -> Gradients { return {mul(dy, c)}; });
 }
 
