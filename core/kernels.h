@@ -7,7 +7,9 @@
 //     otherwise, any strides; or all are channel-blocked. An output may be the very same array as an input.
 //   * 16-bit floating types are computed and accumulated in float32 (but a pixel that windows of a pooling share gets
 //     their gradients one by one, rounded after each); float32 sums use float32 partial sums of at most a few thousand
-//     terms, combined in a fixed order that does not depend on the number of threads.
+//     terms, combined in a fixed order that does not depend on the number of threads. (Products of matrices and
+//     convolutions combine theirs in float32 again, and on some devices add all terms of an output one by one, as
+//     index_add and scatter_add do.)
 //   * kVendorToo: a vendor's library may do it as well. No output is among the inputs or read, so that both may be run
 //     to see which is faster. (Not max pooling: libraries remember where the maximum was in ways of their own.)
 //   * Zero elements are fine everywhere. Callers (autograd/ops) have validated shapes and dtypes: kernels ASSERT,

@@ -111,6 +111,22 @@ TEST_CASE("batch norm in evaluation: what is not finite stays where it is", "[qu
       }
 }
 
+TEST_CASE("the mean of a large image is as exact as its pixels", "[quick][cuda]") {
+  const int64_t size = 1024;
+  for (const Device device : devices())
+    for (const Layout layout : {Layout::Strided, Layout::ChannelBlocked}) {
+      if (layout == Layout::ChannelBlocked && !device.is_cpu()) continue;
+      INFO(device << ' ' << name(layout));
+      const Tensor x = empty({1, 1, size, size}, {.device = device, .layout = layout});
+      copy_(x, full({1, 1, size, size}, 0.1, {.device = device}));
+      const Tensor y = empty({1, 1, 1, 1}, {.device = device, .layout = layout});
+      kernels::adaptive_avg_pool2d(y, x);
+      CHECK(std::abs(y.item<float>() / 0.1f - 1) < 1e-4f);
+      kernels::avg_pool2d(y, x, {.kernel = size});
+      CHECK(std::abs(y.item<float>() / 0.1f - 1) < 1e-4f);
+    }
+}
+
 TEST_CASE("the variance of a channel survives a large mean", "[quick][cuda]") {
   // A mean of 10^4 deviations: Σx² - (Σx)²/n would have no correct digit left in float32.
   std::vector<float> numbers(2 * 14400);
