@@ -85,6 +85,26 @@ TEST_CASE("the loss of a class survives a large number that all logits have in c
     }
 }
 
+TEST_CASE("sums of integers wrap", "[quick][cuda]") {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const Device device : devices()) {
+    INFO(device);
+    const Tensor x = to(tensor<int64_t>({kMost, 2, 5000}), device), y = empty({1}, {DType::Int64, device});
+    kernels::sum(y, x, 1);
+    CHECK(y.item<int64_t>() == std::numeric_limits<int64_t>::min() + 5001);
+    const Tensor many = to(full({5000, 3}, 0x1p62, {.dtype = DType::Int64}), device);
+    const Tensor columns = empty({1, 3}, {DType::Int64, device});
+    kernels::sum(columns, many, 1);
+    CHECK(to_vector<int64_t>(columns) == std::vector<int64_t>(3, 0));
+    const Tensor place = zeros({1, 1, 1}, {DType::Int64, device});
+    kernels::index_add(place, x.as_strided({1, 3, 1}, {3, 1, 1}, 0), to(tensor<int64_t>({0, 0, 0}), device));
+    CHECK(place.item<int64_t>() == std::numeric_limits<int64_t>::min() + 5001);
+    const Tensor negative = to(tensor<int32_t>({-7, 2}), device), total = empty({1}, {DType::Int32, device});
+    kernels::sum(total, negative, 2);
+    CHECK(total.item<int32_t>() == -10);
+  }
+}
+
 TEST_CASE("batch norm in evaluation: what is not finite stays where it is", "[quick][cuda]") {
   for (const Device device : devices())
     for (const DType dtype : {DType::Float32, DType::Float64})
