@@ -1,6 +1,8 @@
 // The autograd members of Tensor that need AutogradMeta to be complete.
 #include "autograd/autograd_meta.h"
 
+#include <mutex>
+
 #include "autograd/accumulate_grad.h"
 #include "core/check.h"
 #include "core/factory.h"
@@ -18,6 +20,8 @@ Edge gradient_edge(const Tensor& tensor) {
   if (!meta) return {};
   if (meta->grad_fn) return {meta->grad_fn, meta->output};
   if (!meta->requires_grad) return {};
+  static std::mutex mutex;  // operations of several threads may use one leaf
+  std::lock_guard lock(mutex);
   auto node = meta->accumulator.lock();
   const auto fits = [&](const OutputInfo& output) {  // or the leaf was converted or moved since
     return output.dtype == tensor.dtype() && output.device == tensor.device();

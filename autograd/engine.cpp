@@ -166,8 +166,9 @@ Gradients BackwardPass::run_node(Node& node) {
   const std::vector<Tensor> grad_outputs = std::move(node.progress.grad_outputs);
   if (std::none_of(grad_outputs.begin(), grad_outputs.end(), [](const Tensor& g) { return g.defined(); })) return {};
   OpScope scope(node.name);
-  CHECK(node.backward != nullptr, "backward: the graph was already used by an earlier backward(), which freed what ",
-        node.name, " had saved; compute the loss again, or add the losses and call backward once");
+  CHECK(node.backward != nullptr, "backward: the graph of ", node.name,
+        " was freed by an earlier backward(), expected one that no backward has used; compute the loss again, or add "
+        "the losses and call backward once");
   Gradients grads = node.backward(grad_outputs);
   if (node.next.empty()) return {};  // a leaf: its closure stays, for the next graph
   node.backward = nullptr;           // frees the saved tensors now

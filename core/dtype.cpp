@@ -24,6 +24,8 @@ size_t itemsize(DType dtype) {
   return 0;
 }
 
+DType accumulator_dtype(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
+
 const char* name(DType dtype) {
   switch (dtype) {
     case DType::Float32:

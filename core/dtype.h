@@ -16,6 +16,8 @@ enum class DType : uint8_t { Float32, Float64, BFloat16, Float16, Int64, Int32, 
 size_t itemsize(DType dtype);   // bytes of one element
 const char* name(DType dtype);  // "float32"
 bool is_floating(DType dtype);  // float32, float64, bfloat16, float16
+// The dtype in which 16-bit floats are summed and per-channel values are kept: float32, or float64 for float64.
+DType accumulator_dtype(DType dtype);
 // Whether a number, without its fraction, can become an element: floating dtypes take any, as does bool, integers those
 // of their range; a negative one wraps in uint8.
 bool holds(DType dtype, double number);

@@ -27,7 +27,8 @@ void fill(const Tensor& x, double value) {
 }
 
 void check_defined(const char* operation, const char* what, const Tensor& x) {
-  CHECK(x.defined(), operation, ": the ", what, " is an undefined tensor, expected one with elements");
+  CHECK(x.defined(), operation, ": the ", what, " is an undefined tensor, expected one with elements; a gradient is ",
+        "undefined until backward() has reached its leaf");
 }
 
 void check_value(const char* operation, DType dtype, double value) {
@@ -64,11 +65,15 @@ Tensor empty(const Shape& shape, TensorOptions options) {
 }
 
 Tensor empty_like(const Tensor& x, DType dtype) {
+  check_defined("empty_like", "model", x);
   if (x.is_channel_blocked() || x.is_contiguous() || x.flat_numel() == 0)
     return empty(x.shape(), {dtype, x.device(), x.layout()});
   return allocate(x.shape(), x.strides(), x.numel(), dtype, x.device());
 }
-Tensor empty_like(const Tensor& x) { return empty_like(x, x.dtype()); }
+Tensor empty_like(const Tensor& x) {
+  check_defined("empty_like", "model", x);
+  return empty_like(x, x.dtype());
+}
 
 Tensor full(const Shape& shape, double value, TensorOptions options) {
   check_value("full", options.dtype, value);
@@ -81,11 +86,13 @@ Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1, o
 Tensor scalar(double value, TensorOptions options) { return full({}, value, options); }
 
 Tensor zeros_like(const Tensor& x) {
+  check_defined("zeros_like", "model", x);
   Tensor y = empty_like(x);
   fill(y, 0);
   return y;
 }
 Tensor ones_like(const Tensor& x) {
+  check_defined("ones_like", "model", x);
   Tensor y = empty_like(x);
   fill(y, 1);
   return y;
@@ -115,6 +122,7 @@ Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device) {
 
 template <class T>
 std::vector<T> to_vector(const Tensor& x) {
+  check_defined("to_vector", "source", x);
   Tensor host = empty(x.shape(), {.dtype = dtype_of<T>});
   copy_(host, x);
   return std::vector<T>(host.data<T>(), host.data<T>() + host.numel());

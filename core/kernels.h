@@ -8,7 +8,8 @@
 //   * 16-bit floating types are computed and accumulated in float32 (except in pooling's backward: where windows
 //     overlap, a pixel's gradients are added one by one in the 16-bit type, rounded after each); float32 sums use
 //     float32 partial sums of at most a few thousand terms, combined in a fixed order that does not depend on the
-//     number of threads.
+//     number of threads. (Products of matrices and convolutions combine theirs in float32 again, and on some devices
+//     add all terms of an output one by one, as index_add and scatter_add do.)
 //   * kVendorToo: a vendor's library may do it as well. No output is among the inputs or read, so that both may be run
 //     to see which is faster. (Not max pooling: libraries remember where the maximum was in ways of their own.)
 //   * Zero elements are fine everywhere. Callers (autograd/ops) have validated shapes and dtypes: kernels ASSERT,
@@ -38,7 +39,7 @@ extern constinit Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)>
 extern constinit Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)> mul;
 extern constinit Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)> div;
 extern constinit Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)> maximum;  // NaN wins
-// da = dy where a > b, dy/2 where equal, else 0; db the other way round.
+// da = 0 where a < b, dy/2 where equal, else (a > b, or one of them is NaN) dy; db the other way round.
 extern constinit Kernel<void(const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b)>
     maximum_backward;
 extern constinit Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)> equal;  // y bool: a == b
@@ -140,7 +141,8 @@ extern constinit Kernel<void(const Tensor& sum_dy, const Tensor& sum_dy_xhat, co
                              const Tensor& y, const Tensor& mean, const Tensor& var, double eps)>
     batch_norm_backward_reduce;
 // dx = weight / sqrt(var + eps) · (g - sum_dy / count - xhat sum_dy_xhat / count);  dresidual = g where defined.
-// With count = infinity: the gradient where mean and var are constants (evaluation mode).
+// With count = infinity: the gradient where mean and var are constants (evaluation mode), which is made of g alone,
+// whatever the sums and x are (0 inf is not 0).
 extern constinit Kernel<void(const Tensor& dx, const Tensor& dresidual, const Tensor& dy, const Tensor& x,
                              const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& weight,
                              const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps, double count)>

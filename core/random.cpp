@@ -1,9 +1,11 @@
 #include "core/random.h"
 
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "core/check.h"
 #include "core/factory.h"
 #include "core/in_place.h"
 #include "core/kernels.h"
@@ -62,10 +64,14 @@ void manual_seed(uint64_t seed) {
 }
 
 void uniform_(const Tensor& x, double low, double high) {
+  CHECK(std::isfinite(low) && std::isfinite(high) && low <= high, "uniform_: the bounds are ", low, " and ", high,
+        ", expected finite numbers, the lower one first");
   draw_into("uniform_", x, [=](const Tensor& y, const Tensor& state) { kernels::uniform(y, state, low, high); });
 }
 
 void normal_(const Tensor& x, double mean, double std) {
+  CHECK(std::isfinite(mean) && std::isfinite(std) && std >= 0, "normal_: the mean is ", mean, " and the deviation ",
+        std, ", expected finite numbers and a deviation of at least 0");
   // Box and Muller (1958) turn two uniform numbers into two normal ones: as many offsets as for uniform.
   draw_into("normal_", x, [=](const Tensor& y, const Tensor& state) { kernels::normal(y, state, mean, std); });
 }

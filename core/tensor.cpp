@@ -15,8 +15,8 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strid
     : impl_(std::make_shared<Impl>(Impl{std::move(storage), nullptr, offset, shape, strides, dtype, channel_blocked})) {
 }
 
-int64_t Tensor::size(int d) const { return impl_->shape[normalize_dim("size", d, dim())]; }
-int64_t Tensor::stride(int d) const { return impl_->strides[normalize_dim("stride", d, dim())]; }
+int64_t Tensor::size(int d) const { return impl("size").shape[normalize_dim("size", d, dim())]; }
+int64_t Tensor::stride(int d) const { return impl("stride").strides[normalize_dim("stride", d, dim())]; }
 
 Layout Tensor::layout() const {
   if (is_channel_blocked()) return Layout::ChannelBlocked;
@@ -59,6 +59,7 @@ int64_t Tensor::flat_numel() const {
 }
 
 Tensor Tensor::detach() const {
+  impl("detach");
   return Tensor(storage(), shape(), strides(), storage_offset(), dtype(), is_channel_blocked());
 }
 
@@ -68,13 +69,27 @@ Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, int64_t of
 }
 
 void Tensor::set_data(const Tensor& other) const {
+  impl("set_data");
+  CHECK(other.defined(), "set_data: the new data is an undefined tensor, expected one with elements");
   CHECK_AS(ShapeError, other.shape() == shape(), "set_data: the new data has shape ", other.shape(),
            ", the tensor has ", shape(), ", expected equal shapes");
+  const Tensor grad = this->grad();
+  CHECK_AS(DTypeError, !grad || grad.dtype() == other.dtype(), "set_data: the new data has dtype ", other.dtype(),
+           ", the tensor's gradient ", grad.dtype(), ", expected equal dtypes; clear it first with set_grad({})");
+  CHECK_AS(DeviceError, !grad || grad.device() == other.device(), "set_data: the new data is on ", other.device(),
+           ", the tensor's gradient on ", grad.device(), ", expected one device; clear it first with set_grad({})");
+  CHECK_AS(DTypeError, !requires_grad() || is_floating(other.dtype()), "set_data: the new data has dtype ",
+           other.dtype(), ", and the tensor requires a gradient, expected a floating dtype");
   impl_->dtype = other.impl_->dtype;
   impl_->storage = other.impl_->storage;
   impl_->strides = other.impl_->strides;
   impl_->offset = other.impl_->offset;
   impl_->channel_blocked = other.impl_->channel_blocked;
+}
+
+void Tensor::throw_undefined(const char* asked) {
+  throw Error(str(asked, ": asked of an undefined tensor, expected one with elements; a gradient is undefined until ",
+                  "backward() has reached its leaf"));
 }
 
 void Tensor::throw_wrong_dtype(DType wanted) const {
@@ -83,6 +98,7 @@ void Tensor::throw_wrong_dtype(DType wanted) const {
 
 template <class T>
 T Tensor::item() const {
+  impl("item");
   CHECK_AS(ShapeError, numel() == 1, "item: the tensor has shape ", shape(), ", expected one element");
   return to_vector<T>(*this)[0];
 }

@@ -5,6 +5,9 @@
 // autograd/ops/. The members under "autograd" are declared here, because that is where people look for them, and
 // defined in autograd/, which alone knows what AutogradMeta is.
 //
+// An undefined tensor (Tensor(), the gradient of a leaf before backward) names no array: asking it for more than
+// whether it is defined throws Error.
+//
 // Thread-safety: like std::shared_ptr and the array behind it. Different handles may be used by different threads;
 // writing to elements that another thread reads needs synchronisation.
 #pragma once
@@ -46,17 +49,17 @@ class Tensor {
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const { return defined(); }
 
-  const Shape& shape() const { return impl_->shape; }  // the logical shape, NCHW for images in every layout
-  int64_t size(int d) const;                           // d may be negative
-  int dim() const { return impl_->shape.dim(); }
-  int64_t numel() const { return impl_->shape.numel(); }
-  const Strides& strides() const { return impl_->strides; }  // meaningless when channel-blocked
+  const Shape& shape() const { return impl("shape").shape; }  // the logical shape, NCHW for images in every layout
+  int64_t size(int d) const;                                  // d may be negative
+  int dim() const { return impl("dim").shape.dim(); }
+  int64_t numel() const { return impl("numel").shape.numel(); }
+  const Strides& strides() const { return impl("strides").strides; }  // meaningless when channel-blocked
   int64_t stride(int d) const;
-  DType dtype() const { return impl_->dtype; }
-  Device device() const { return impl_->storage->device(); }
+  DType dtype() const { return impl("dtype").dtype; }
+  Device device() const { return impl("device").storage->device(); }
   // ChannelsLast is what the strides say; images that are contiguous, too (one channel, or one pixel), are Strided.
   Layout layout() const;
-  bool is_channel_blocked() const { return impl_->channel_blocked; }
+  bool is_channel_blocked() const { return impl("layout").channel_blocked; }
   TensorOptions options() const { return {dtype(), device(), layout()}; }
 
   bool is_contiguous() const;     // strided, row-major, without gaps
@@ -69,19 +72,20 @@ class Tensor {
   // The first element. Throws DTypeError when T is not the tensor's dtype. On CUDA it is a device address.
   template <class T>
   T* data() const {
-    if (impl_->dtype != dtype_of<T>) throw_wrong_dtype(dtype_of<T>);
+    if (impl("data").dtype != dtype_of<T>) throw_wrong_dtype(dtype_of<T>);
     return static_cast<T*>(raw_data());
   }
   void* raw_data() const {
-    return static_cast<char*>(impl_->storage->data()) + impl_->offset * static_cast<int64_t>(itemsize(impl_->dtype));
+    const Impl& x = impl("data");
+    return static_cast<char*>(x.storage->data()) + x.offset * static_cast<int64_t>(itemsize(x.dtype));
   }
 
   // The value of a tensor with one element, converted to T; waits for the device. Throws ShapeError otherwise.
   template <class T>
   T item() const;
 
-  const std::shared_ptr<Storage>& storage() const { return impl_->storage; }
-  int64_t storage_offset() const { return impl_->offset; }  // in elements
+  const std::shared_ptr<Storage>& storage() const { return impl("storage").storage; }
+  int64_t storage_offset() const { return impl("storage_offset").offset; }  // in elements
   // True when nobody else can see these elements: no other handle, no view. Then they may be overwritten.
   bool is_sole_owner() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }  // two handles of one tensor
@@ -92,8 +96,9 @@ class Tensor {
   // Same storage seen through other sizes; no history. REQUIRES: as the constructor.
   Tensor as_strided(const Shape& shape, const Strides& strides, int64_t offset) const;
   // Makes every handle of this tensor name `other`'s array from now on; the shape must agree, dtype and device may
-  // change. The tensor keeps its own history and gradient. Used to move and convert parameters, and to lay them into
-  // an arena.
+  // change, except that a gradient stays valid: the tensor keeps its own, which must have that dtype and device (clear
+  // it before, give it back after), and one that requires a gradient stays floating. Its history stays, too. Used to
+  // move and convert parameters, and to lay them into an arena.
   void set_data(const Tensor& other) const;
 
   // -- autograd; defined in autograd/autograd_meta.cpp and engine.cpp ---------------------------------------------
@@ -104,8 +109,8 @@ class Tensor {
   void set_grad(const Tensor& grad) const;  // shape, dtype and device must be the tensor's; undefined clears it
   // Accumulates d(this)/d(leaf) into the grad of every leaf. Without argument this must have one element.
   void backward(const Tensor& grad_output = {}) const;
-  const std::shared_ptr<AutogradMeta>& autograd_meta() const { return impl_->autograd; }
-  void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const { impl_->autograd = std::move(meta); }
+  const std::shared_ptr<AutogradMeta>& autograd_meta() const { return impl("autograd").autograd; }
+  void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const { impl("autograd").autograd = std::move(meta); }
 
  private:
   struct Impl {
@@ -117,6 +122,13 @@ class Tensor {
     DType dtype;
     bool channel_blocked;
   };
+  // What the tensor consists of, for the member `asked`. Throws Error where the tensor is undefined.
+  Impl& impl(const char* asked) const {
+    if (!impl_) [[unlikely]]
+      throw_undefined(asked);
+    return *impl_;
+  }
+  [[noreturn]] static void throw_undefined(const char* asked);
   [[noreturn]] void throw_wrong_dtype(DType wanted) const;
 
   std::shared_ptr<Impl> impl_;

@@ -153,13 +153,14 @@ struct BackwardTerms {
   const A *mean, *var, *weight, *sum_dy, *sum_dy_xhat;
   A eps, share;  // share = 1 / count
 
-  // dx = scale (g - mean_g - (x - mean) slope)
+  // dx = scale (g - mean_g - (x - mean) slope), where slope = 0 without (x - mean), which may be infinite
   struct Line {
     A mean, scale, mean_g, slope;
   };
   __device__ __forceinline__ Line line(int64_t c) const {
-    const A rstd = 1 / std::sqrt(var[c] + eps);
-    return {mean[c], (weight ? weight[c] : A(1)) * rstd, sum_dy[c] * share, sum_dy_xhat[c] * share * rstd};
+    const A rstd = 1 / std::sqrt(var[c] + eps), scale = (weight ? weight[c] : A(1)) * rstd;
+    if (share == 0) return {mean[c], scale, A(0), A(0)};
+    return {mean[c], scale, sum_dy[c] * share, sum_dy_xhat[c] * share * rstd};
   }
 };
 
@@ -177,7 +178,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int k = 0; k < kSize; ++k) {
       const auto& line = lines.of[k];
       const A g = through_relu(grad.element[k], y ? out.element : nullptr, k);
-      to_x.element[k] = narrow<T>(line.scale * (g - line.mean_g - (widen(in.element[k]) - line.mean) * line.slope));
+      const A apart = line.slope == 0 ? A(0) : widen(in.element[k]) - line.mean;
+      to_x.element[k] = narrow<T>(line.scale * (g - line.mean_g - apart * line.slope));
       to_residual.element[k] = narrow<T>(g);
     }
     store_vector<kSize>(dx, v, to_x);

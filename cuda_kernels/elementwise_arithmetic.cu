@@ -51,7 +51,7 @@ struct Maximum {
 // The share of dy that goes to `mine`.
 template <class A>
 struct MaximumBackward {
-  __device__ A operator()(A dy, A mine, A other) const { return mine > other ? dy : mine == other ? dy / 2 : A(0); }
+  __device__ A operator()(A dy, A mine, A other) const { return mine < other ? A(0) : mine == other ? dy / 2 : dy; }
 };
 template <class A>
 struct Equal {

@@ -6,6 +6,7 @@
 #include "core/factory.h"
 #include "core/kernels.h"
 #include "cuda_kernels/common/device_types.cuh"
+#include "cuda_kernels/common/reduce.cuh"
 #include "cuda_kernels/common/strided_index.cuh"
 #include "cuda_kernels/launch.h"
 
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(kThreads) add_kernel(Indexed s, A* dx, const T
     const int64_t o = column / s.I, i = column % s.I;
     for (int64_t j = 0; j < s.M; ++j) {
       const int64_t to = s.place(o, j, i);
-      if (to >= 0) dx[to] += static_cast<A>(widen(dy[(o * s.M + j) * s.I + i]));
+      if (to >= 0) dx[to] = Sum{}(dx[to], static_cast<A>(widen(dy[(o * s.M + j) * s.I + i])));
     }
   }
 }

@@ -96,6 +96,18 @@ __device__ __forceinline__ int64_t divisor(Window rows, Window columns, Range hs
   return count_padding ? rows.size * columns.size : (hs.last - hs.first) * (ws.last - ws.first);
 }
 
+// Of one window, row by row: one chain of additions would be too long.
+template <class T>
+__device__ __forceinline__ Compute<T> window_sum(Image x_shape, int64_t n, int64_t c, Range hs, Range ws, const T* x) {
+  Compute<T> total = 0;
+  for (int64_t h = hs.first; h < hs.last; ++h) {
+    Compute<T> row = 0;
+    for (int64_t w = ws.first; w < ws.last; ++w) row += widen(x[x_shape.at(n, c, h, w)]);
+    total += row;
+  }
+  return total;
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     avg_pool2d_kernel(Image y_shape, Image x_shape, Window rows, Window columns, bool count_padding, T* y, const T* x) {
@@ -103,9 +115,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = thread_number(); i < y_shape.numel(); i += thread_count()) {
     const auto [n, c, p, q] = y_shape.place(i);
     const Range hs = rows.pixels(p, x_shape.H), ws = columns.pixels(q, x_shape.W);
-    A total = 0;
-    for (int64_t h = hs.first; h < hs.last; ++h)
-      for (int64_t w = ws.first; w < ws.last; ++w) total += widen(x[x_shape.at(n, c, h, w)]);
+    const A total = window_sum(x_shape, n, c, hs, ws, x);
     y[i] = narrow<T>(total / static_cast<A>(divisor(rows, columns, hs, ws, count_padding)));
   }
 }
@@ -138,9 +148,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = thread_number(); i < y_shape.numel(); i += thread_count()) {
     const auto [n, c, p, q] = y_shape.place(i);
     const Range hs = rows.pixels(p), ws = columns.pixels(q);
-    A total = 0;
-    for (int64_t h = hs.first; h < hs.last; ++h)
-      for (int64_t w = ws.first; w < ws.last; ++w) total += widen(x[x_shape.at(n, c, h, w)]);
+    const A total = window_sum(x_shape, n, c, hs, ws, x);
     y[i] = narrow<T>(total / static_cast<A>((hs.last - hs.first) * (ws.last - ws.first)));
   }
 }

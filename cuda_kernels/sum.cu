@@ -60,11 +60,11 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(SumShape shape, StridedIn
   P total = 0;
   if (output < shape.outputs)
     for (int64_t term = first + lane; term < last; term += kLanes)
-      total += f(static_cast<P>(widen(x[at.of[1] + terms.offsets(term).of[0]])));
+      total = Sum{}(total, f(static_cast<P>(widen(x[at.of[1] + terms.offsets(term).of[0]]))));
   totals[threadIdx.x] = total;
   for (int half = kLanes / 2; half > 0; half /= 2) {
     __syncthreads();
-    if (lane < half) totals[threadIdx.x] += totals[threadIdx.x + half * kNextLane];
+    if (lane < half) totals[threadIdx.x] = Sum{}(totals[threadIdx.x], totals[threadIdx.x + half * kNextLane]);
   }
   if (lane != 0 || output >= shape.outputs) return;
   if (partials)
@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(kThreads)
   using Wide = std::conditional_t<std::is_integral_v<P>, int64_t, double>;
   const int64_t output = blockIdx.x;
   Wide total = 0;
-  for (int64_t s = threadIdx.x; s < shape.segments; s += kThreads) total += partials[output * shape.segments + s];
+  for (int64_t s = threadIdx.x; s < shape.segments; s += kThreads)
+    total = Sum{}(total, static_cast<Wide>(partials[output * shape.segments + s]));
   total = block_reduce(total, Sum{}, Wide(0));
   if (threadIdx.x == 0)
     y[outputs.offsets(output).of[0]] =

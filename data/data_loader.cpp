@@ -61,6 +61,7 @@ DataLoader::Iterator::Iterator(DataLoader& loader) : loader_(&loader) {
   const auto& options = loader.options_;
   pass_ = std::make_shared<Pass>(*loader.sampler_, options.batch_size, options.drop_last);
   loader.untouched_ = loader.sampler_->state();
+  loader.state_ = pass_->state_after(0);
   auto make = [make_batch = loader.make_batch_, pass = pass_](int64_t k) {
     const std::span<const int64_t> mine = pass->batch(k);
     Batch batch = make_batch(mine, pass->epoch());
@@ -82,8 +83,8 @@ DataLoader::Iterator& DataLoader::Iterator::operator++() {
 
 void DataLoader::Iterator::advance() {
   batch_ = {};  // first give its memory back, if nobody else kept it: the batch being made may use it
-  if (delivered_ < pass_->batches()) batch_ = prefetcher_->next();
-  ++delivered_;
+  const int64_t k = delivered_++;  // one that cannot be made counts, too: after it comes the next
+  if (k < pass_->batches()) batch_ = prefetcher_->next();
   loader_->state_ = pass_->state_after(delivered_);
 }
 

@@ -44,16 +44,17 @@ class DataLoader {
   DataLoader(ImageDataset dataset, std::shared_ptr<Sampler> sampler, DataLoaderOptions options = {});
 
   class Iterator;
-  // Starts the sampler's next pass. What making a batch threw is rethrown when the iteration arrives at it. Leaving the
-  // loop early ends the pass. REQUIRES: the loader outlives the iterator; both are used by one thread.
+  // Starts the sampler's next pass. What making a batch threw is rethrown when the iteration arrives at it; the next
+  // step takes the batch behind it. Leaving the loop early ends the pass. REQUIRES: the loader outlives the iterator;
+  // both are used by one thread.
   Iterator begin();
   std::default_sentinel_t end() const { return {}; }
 
   int64_t size() const;  // batches in a whole epoch
 
   // Where training goes on after the batches handed out so far, whatever was prefetched; after the last one of a pass,
-  // at the beginning of the next. load_state() there continues with exactly the batches that would have followed.
-  // An epoch that the sampler has been given since the pass began counts instead.
+  // at the beginning of the next; after one that threw, at that one. load_state() there continues with exactly the
+  // batches that would have followed. An epoch that the sampler has been given since the pass began counts instead.
   SamplerState state() const { return sampler_->state() == untouched_ ? state_ : sampler_->state(); }
   void load_state(const SamplerState& state);
 
@@ -88,7 +89,7 @@ class DataLoader::Iterator {
 
   DataLoader* loader_;
   std::shared_ptr<const Pass> pass_;
-  int64_t delivered_ = 0;
+  int64_t delivered_ = 0;  // or asked for in vain
   std::unique_ptr<Prefetcher> prefetcher_;
   Batch batch_;
 };

@@ -42,6 +42,7 @@ ResidentBatches::ResidentBatches(const ImageDataset& dataset, std::shared_ptr<Sa
 
 void ResidentBatches::start_pass() {
   pass_.emplace(*sampler_, batch_size_);
+  untouched_ = sampler_->state();
   batch_ = 0;
   for (const int64_t index : pass_->indices())
     CHECK_AS(IndexError, index >= 0 && index < images_.size(0), kName, ": the sampler gave index ", index,
@@ -73,7 +74,9 @@ Batch ResidentBatches::current() {
   return batch;
 }
 
-SamplerState ResidentBatches::state() const { return pass_ ? pass_->state_after(batch_ + 1) : sampler_->state(); }
+SamplerState ResidentBatches::state() const {
+  return pass_ && sampler_->state() == untouched_ ? pass_->state_after(batch_ + 1) : sampler_->state();
+}
 
 void ResidentBatches::load_state(const SamplerState& state) {
   sampler_->load_state(state);

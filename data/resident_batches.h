@@ -49,7 +49,8 @@ class ResidentBatches final : public BatchSource {
   Tensor positions_;        // int64 [batch_size]: where in order_ the current batch's samples stand
   Tensor epoch_;            // int64 []
   std::optional<Pass> pass_;
-  int64_t batch_ = 0;  // the current one
+  SamplerState untouched_;  // the sampler's, unless somebody has set it since the pass began
+  int64_t batch_ = 0;       // the current one
 };
 
 }  // namespace ringgrad

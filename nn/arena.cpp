@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "core/check.h"
 #include "core/factory.h"
 
 namespace ringgrad::nn {
@@ -23,6 +24,29 @@ bool follows(const Tensor& previous, const Tensor& next) {
     return a.shares_memory_with(b) && b.storage_offset() == a.storage_offset() + padded(previous.numel());
   };
   return previous.dtype() == next.dtype() && adjacent(previous, next) && adjacent(previous.grad(), next.grad());
+}
+
+// Of two parameters with elements in common, one would be left alone with a copy. Where one has gaps, nobody looks.
+void check_no_overlap(const std::vector<Tensor>& parameters) {
+  struct Place {
+    const char *begin, *end;
+    const Tensor* parameter;
+  };
+  std::vector<Place> places;
+  for (const Tensor& p : parameters) {
+    const auto* begin = static_cast<const char*>(p.raw_data());
+    const int64_t bytes = p.flat_numel() * static_cast<int64_t>(itemsize(p.dtype()));
+    if (bytes > 0) places.push_back({begin, begin + bytes, &p});
+  }
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < places.size(); ++i) {
+    const Place &a = places[i - 1], &b = places[i];
+    CHECK(b.begin >= a.end || a.parameter->is_same(*b.parameter), "flatten_parameters: parameters ",
+          a.parameter - parameters.data(), " of shape ", a.parameter->shape(), " and ", b.parameter - parameters.data(),
+          " of shape ", b.parameter->shape(),
+          " are different tensors in the same memory, expected memory of its own for each: in the arena they would no "
+          "longer change together; register the same tensor in both modules");
+  }
 }
 
 }  // namespace
@@ -63,6 +87,7 @@ std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters) {
 }
 
 void flatten_parameters(const std::vector<Tensor>& parameters, const AllocateGrads& allocate) {
+  check_no_overlap(parameters);
   using Kind = std::pair<DType, std::pair<DeviceType, int>>;
   std::map<Kind, std::vector<Tensor>> kinds;
   for (auto p = parameters.rbegin(); p != parameters.rend(); ++p)

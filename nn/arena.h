@@ -26,7 +26,8 @@ struct ArenaRange {
 inline constexpr int64_t kArenaAlignment = 16;
 
 // Lays the parameters into an arena in the reverse of the given order, one per dtype and device, moving values and
-// existing gradients; every handle of a parameter follows. `allocate` makes the zeroed flat array for the gradients
+// existing gradients; every handle of a parameter follows. Throws Error where two parameters overlap in memory: they
+// would be independent afterwards. `allocate` makes the zeroed flat array for the gradients
 // (shared memory, say). Without it that is zeros(), and where arena_ranges() already gives one range per dtype and
 // device nothing is done.
 using AllocateGrads = std::function<Tensor(int64_t numel, TensorOptions options)>;

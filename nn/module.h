@@ -53,7 +53,8 @@ class Module {
   void to(DType dtype);
   void zero_grad();
 
-  // Parameters and buffers by name, without history, sharing memory with the module; torchvision's names.
+  // Parameters and buffers by name, without history, sharing memory with the module; torchvision's names. They share it
+  // until the parameters move, as to() and the constructors of optimizers and DistributedDataParallel make them do.
   NamedTensors state_dict() const;
   // Copies values into the module by name; see copy_by_name() for what is accepted, refused and reported.
   LoadReport load_state_dict(const NamedTensors& state, bool strict = true);

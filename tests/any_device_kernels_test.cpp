@@ -2,6 +2,9 @@
 // index outside of its dimension (a GPU cannot throw), and with numbers that are large against their deviation.
 #include "core/kernels.h"
 
+#include <cmath>
+#include <limits>
+
 #include "autograd/ops/convert.h"
 #include "core/factory.h"
 #include "tests/catch.h"
@@ -79,6 +82,68 @@ TEST_CASE("the loss of a class survives a large number that all logits have in c
       const double e = std::exp(1), sum = 1 + e + 1 / e;
       CHECK(difference(loss, {std::log(sum)}, {DType::Float32, 3}) == "");
       CHECK(difference(dx, {1 / sum - 1, e / sum, 1 / e / sum}, {DType::Float32, 3}) == "");
+    }
+}
+
+TEST_CASE("sums of integers wrap", "[quick][cuda]") {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const Device device : devices()) {
+    INFO(device);
+    const Tensor x = to(tensor<int64_t>({kMost, 2, 5000}), device), y = empty({1}, {DType::Int64, device});
+    kernels::sum(y, x, 1);
+    CHECK(y.item<int64_t>() == std::numeric_limits<int64_t>::min() + 5001);
+    const Tensor many = to(full({5000, 3}, 0x1p62, {.dtype = DType::Int64}), device);
+    const Tensor columns = empty({1, 3}, {DType::Int64, device});
+    kernels::sum(columns, many, 1);
+    CHECK(to_vector<int64_t>(columns) == std::vector<int64_t>(3, 0));
+    const Tensor place = zeros({1, 1, 1}, {DType::Int64, device});
+    kernels::index_add(place, x.as_strided({1, 3, 1}, {3, 1, 1}, 0), to(tensor<int64_t>({0, 0, 0}), device));
+    CHECK(place.item<int64_t>() == std::numeric_limits<int64_t>::min() + 5001);
+    const Tensor negative = to(tensor<int32_t>({-7, 2}), device), total = empty({1}, {DType::Int32, device});
+    kernels::sum(total, negative, 2);
+    CHECK(total.item<int32_t>() == -10);
+  }
+}
+
+TEST_CASE("batch norm in evaluation: what is not finite stays where it is", "[quick][cuda]") {
+  for (const Device device : devices())
+    for (const DType dtype : {DType::Float32, DType::Float64})
+      for (const Layout layout : {Layout::Strided, Layout::ChannelBlocked}) {
+        if (layout == Layout::ChannelBlocked && (dtype == DType::Float64 || !device.is_cpu())) continue;
+        INFO(device << ' ' << dtype << ' ' << name(layout));
+        const auto gradient = [&](const std::vector<double>& values, const std::vector<double>& dy) {
+          const auto images = [&](const std::vector<double>& of) {
+            const Tensor y = empty({4, 1, 1, 1}, {dtype, device, layout});
+            copy_(y, to(tensor(of, {4, 1, 1, 1}), device));
+            return y;
+          };
+          const auto channel = [&](double value) { return full({1}, value, {dtype, device}); };
+          const Tensor x = images(values), dx = empty_like(x), sum = channel(0), sum_xhat = channel(0);
+          kernels::batch_norm_backward_reduce(sum, sum_xhat, images(dy), x, {}, channel(1), channel(4), 0);
+          kernels::batch_norm_backward_apply(dx, {}, images(dy), x, {}, channel(1), channel(4), channel(6), sum,
+                                             sum_xhat, 0, INFINITY);
+          return to_vector<double>(dx);
+        };
+        CHECK(gradient({INFINITY, 2, 3, NAN}, {1, 1, 2, 1}) == Values{3, 3, 6, 3});
+        const Values spoilt = gradient({1, 2, 3, 4}, {NAN, 1, INFINITY, 2});
+        CHECK(std::isnan(spoilt[0]));
+        CHECK(Values(spoilt.begin() + 1, spoilt.end()) == Values{3, INFINITY, 6});
+      }
+}
+
+TEST_CASE("the mean of a large image is as exact as its pixels", "[quick][cuda]") {
+  const int64_t size = 1024;
+  for (const Device device : devices())
+    for (const Layout layout : {Layout::Strided, Layout::ChannelBlocked}) {
+      if (layout == Layout::ChannelBlocked && !device.is_cpu()) continue;
+      INFO(device << ' ' << name(layout));
+      const Tensor x = empty({1, 1, size, size}, {.device = device, .layout = layout});
+      copy_(x, full({1, 1, size, size}, 0.1, {.device = device}));
+      const Tensor y = empty({1, 1, 1, 1}, {.device = device, .layout = layout});
+      kernels::adaptive_avg_pool2d(y, x);
+      CHECK(std::abs(y.item<float>() / 0.1f - 1) < 1e-4f);
+      kernels::avg_pool2d(y, x, {.kernel = size});
+      CHECK(std::abs(y.item<float>() / 0.1f - 1) < 1e-4f);
     }
 }
 

@@ -3,12 +3,15 @@
 
 #include "autograd/ops/arithmetic.h"
 #include "autograd/ops/reduce.h"
+#include "core/error.h"
 #include "core/factory.h"
 #include "tests/catch.h"
+#include "tests/test_util.h"
 
 using namespace ringgrad;
 using nn::arena_ranges;
 using nn::flatten_parameters;
+using test::require_error;
 
 namespace {
 
@@ -71,6 +74,19 @@ TEST_CASE("one arena per dtype", "[quick]") {
     const bool is_double = range.values.dtype() == DType::Float64;
     REQUIRE(range.parameters == (is_double ? std::vector<int>{1} : std::vector<int>{2, 0}));
   }
+}
+
+TEST_CASE("different parameters in one memory are refused", "[quick]") {
+  const Tensor a = leaf({2, 3}, 0), b = leaf({3}, 10), tied = leaf({2, 3}, 20);
+  tied.set_data(a);
+  require_error<Error>("flatten_parameters: parameters ", [&] { flatten_parameters({a, b, tied}); });
+  require_error<Error>("register the same tensor in both modules", [&] { flatten_parameters({tied, a}); });
+  CHECK(a.shares_memory_with(tied));
+  tied.set_data(zeros({2, 3}));
+  flatten_parameters({a, b, tied});
+  const Tensor overlaps = leaf({3}, 0);  // partly
+  overlaps.set_data(a.as_strided({3}, {1}, a.storage_offset() + 4));
+  require_error<Error>("are different tensors in the same memory", [&] { flatten_parameters({a, overlaps}); });
 }
 
 TEST_CASE("backward writes into the arena", "[quick]") {

@@ -1,6 +1,8 @@
 // Random numbers on the CPU: the published vectors of Philox, and the moments. The rows of tests/op_specs_random.cpp
 // compare every number with the definition.
 #include "core/random.h"
+
+#include "core/error.h"
 #include "tests/cpu_kernels.h"
 
 using namespace ringgrad;
@@ -43,6 +45,19 @@ TEST_CASE("random numbers fill a tensor in row-major order, whatever its strides
     draw(transposed, 0, 1);
     REQUIRE(values(as_contiguous(transposed)) == values(plain));
   }
+}
+
+TEST_CASE("bounds and deviations that make no sense are refused", "[quick][cpu]") {
+  const Tensor x = empty({2});
+  require_error<Error>("uniform_: the bounds are 1 and 0, expected finite numbers", [&] { uniform_(x, 1, 0); });
+  require_error<Error>("uniform_: the bounds are 0 and inf", [&] { uniform_(x, 0, INFINITY); });
+  require_error<Error>("uniform_: the bounds are nan and 1", [&] { uniform_(x, NAN, 1); });
+  require_error<Error>("normal_: the mean is 0 and the deviation -1", [&] { normal_(x, 0, -1); });
+  require_error<Error>("normal_: the mean is inf and the deviation 1", [&] { normal_(x, INFINITY, 1); });
+  uniform_(x, 3, 3);
+  REQUIRE(values(x) == std::vector<double>{3, 3});
+  normal_(x, 4, 0);
+  REQUIRE(values(x) == std::vector<double>{4, 4});
 }
 
 TEST_CASE("uniform, normal and dropout have the moments they should", "[quick][cpu]") {

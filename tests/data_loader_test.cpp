@@ -198,6 +198,34 @@ TEST_CASE("data_loader: what a worker throws arrives at its batch, and those bef
   }
 }
 
+TEST_CASE("data_loader: behind a batch that could not be made the pass goes on", "[quick][threads]") {
+  const int workers = GENERATE(0, 2);
+  const MakeBatch make = [](std::span<const int64_t> indices, int64_t epoch) -> Batch {
+    if ((epoch == 0 && indices[0] == 1) || (epoch == 1 && indices[0] == 0)) throw DataError("a sample is damaged");
+    return {};
+  };
+  DataLoader loader(make, std::make_shared<SequentialSampler>(4), {.batch_size = 1, .num_workers = workers});
+  std::vector<int64_t> indices;
+  std::vector<SamplerState> states;
+  auto batch = loader.begin();
+  while (batch != loader.end()) {
+    if (!batch->indices.empty()) indices.push_back(batch->indices[0]);
+    states.push_back(loader.state());
+    try {
+      ++batch;
+    } catch (const DataError&) {
+    }
+  }
+  REQUIRE(indices == std::vector<int64_t>{0, 2, 3});
+  REQUIRE(states == std::vector<SamplerState>{{0, 0, 1}, {0, 0, 1}, {0, 0, 3}, {0, 1, 0}});
+
+  loader.load_state({0, 0, 2});
+  loader.begin();  // and no further
+  REQUIRE(loader.state() == SamplerState{0, 0, 3});
+  REQUIRE_THROWS_AS(loader.begin(), DataError);
+  REQUIRE(loader.state() == SamplerState{0, 1, 0});
+}
+
 TEST_CASE("data_loader: leaving a pass early stops its workers and the next one starts afresh", "[quick][threads]") {
   const int workers = GENERATE(1, 3);
   std::atomic<int> active{0}, made{0};

@@ -102,6 +102,17 @@ TEST_CASE("resident: ranks share out the images as with loaders, from any state 
     }
 }
 
+TEST_CASE("resident: an epoch that the sampler is given shows in the state", "[quick]") {
+  const std::shared_ptr<Sampler> given = sampler(23);
+  ResidentBatches resident(like_mnist(), given, 8, kGrey, {});
+  resident.start_pass();
+  REQUIRE(resident.state() == SamplerState{5, 0, 8});
+  given->set_epoch(7);
+  REQUIRE(resident.state() == SamplerState{5, 7, 0});
+  resident.start_pass();
+  REQUIRE(resident.state() == SamplerState{5, 7, 8});
+}
+
 TEST_CASE("resident: mistakes are errors", "[quick]") {
   ResidentBatches too_many(like_mnist(), sampler(24), 8, kGrey, {});
   REQUIRE_THROWS_AS(too_many.start_pass(), IndexError);

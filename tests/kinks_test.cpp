@@ -43,6 +43,10 @@ TEST_CASE("at a tie of two operands each receives half", "[kinks][quick]") {
   CHECK(gradient_of([&](const Tensor& a) { return maximum(a, b); }, {1, 3, 2}) == Values{0.5, 2, 0});
   CHECK(gradient_of([&](const Tensor& a) { return maximum(b, a); }, {1, 3, 2}) == Values{0.5, 2, 0});
   CHECK(gradient_of([](const Tensor& a) { return maximum(a, a); }, {1, 3, 2}) == Values{1, 2, 3});
+  // As in PyTorch, where one is NaN both receive all of it.
+  CHECK(gradient_of([&](const Tensor& a) { return maximum(a, b); }, {NAN, 3, NAN}) == Values{1, 2, 3});
+  const Tensor nan = tensor<float>({NAN, NAN});
+  CHECK(gradient_of([&](const Tensor& a) { return maximum(a, nan); }, {1, NAN}) == Values{1, 2});
 }
 
 TEST_CASE("the first of several equal extremes receives everything", "[kinks][quick]") {
@@ -74,6 +78,13 @@ TEST_CASE("the variance of 16-bit numbers is summed in float32", "[kinks][quick]
   const Tensor wide = var(to(tensor(swings), DType::Float16));
   CHECK(wide.dtype() == DType::Float16);
   CHECK(wide.item<float>() == 10104);  // 1e6 / 99, rounded; the sum is beyond float16
+}
+
+TEST_CASE("a number times 0 keeps its sign", "[kinks][quick]") {
+  const Tensor zero = tensor<float>({0, -0.0f});
+  CHECK(std::signbit(neg(zero).data<float>()[0]));
+  CHECK(!std::signbit(neg(zero).data<float>()[1]));
+  CHECK(std::signbit(mul(zero, 3).data<float>()[1]));
 }
 
 TEST_CASE("negative numbers wrap in uint8", "[kinks][quick]") {

@@ -72,6 +72,13 @@ TEST_CASE("an infinite slope does not reach the padding of channel-blocked memor
   for (const float slope : to_vector<float>(x.grad())) CHECK((slope == 1 || slope == INFINITY));
 }
 
+TEST_CASE("an infinite factor does not reach the padding of channel-blocked memory", "[quick][layout]") {
+  const Tensor x = to_layout(ones({1, 3, 2, 2}), Layout::ChannelBlocked);
+  for (const Tensor& y : {mul(x, INFINITY), div(x, 0.0), mul(x, 1e300), leaky_relu(x, 1e300)})
+    CHECK(!y.is_channel_blocked());
+  CHECK(mul(x, 2).is_channel_blocked());
+}
+
 TEST_CASE("16-bit images and float32 parameters", "[quick][layout]") {
   for (const DType dtype : {DType::BFloat16, DType::Float16}) {
     const Tensor x = random({2, 16, 6, 6}, dtype).set_requires_grad();

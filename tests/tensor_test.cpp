@@ -124,6 +124,37 @@ TEST_CASE("set_data moves every handle to another array and keeps the shape", "[
   require_error<ShapeError>("set_data: the new data has shape [5], the tensor has [2, 2]", [&] { x.set_data(arena); });
 }
 
+TEST_CASE("set_data keeps a gradient valid", "[tensor][quick]") {
+  const Tensor x = zeros({2}), whole = tensor<int64_t>({1, 2}), wide = ones({2}, {.dtype = DType::Float64});
+  x.set_requires_grad();
+  require_error<DTypeError>("set_data: the new data has dtype int64, and the tensor requires a gradient",
+                            [&] { x.set_data(whole); });
+  x.set_grad(ones({2}));
+  require_error<DTypeError>("set_data: the new data has dtype float64, the tensor's gradient float32",
+                            [&] { x.set_data(wide); });
+  CHECK(x.dtype() == DType::Float32);
+  x.set_data(ones({2}));
+  x.set_grad({});
+  x.set_data(wide);
+  CHECK(x.dtype() == DType::Float64);
+}
+
+TEST_CASE("an undefined tensor says so whatever it is asked for", "[tensor][quick]") {
+  const Tensor none, x = Tensor(zeros({2})).set_requires_grad();
+  require_error<Error>("to_vector: the source is an undefined tensor", [&] { to_vector<float>(x.grad()); });
+  require_error<Error>("a gradient is undefined until backward() has reached its leaf",
+                       [&] { x.grad().item<float>(); });
+  require_error<Error>("item: asked of an undefined tensor", [&] { none.item<float>(); });
+  require_error<Error>("dim: asked of an undefined tensor", [&] { none.dim(); });
+  require_error<Error>("size: asked of an undefined tensor", [&] { none.size(0); });
+  require_error<Error>("data: asked of an undefined tensor", [&] { none.data<float>(); });
+  require_error<Error>("detach: asked of an undefined tensor", [&] { none.detach(); });
+  require_error<Error>("asked of an undefined tensor", [&] { none.requires_grad(); });
+  require_error<Error>("zeros_like: the model is an undefined tensor", [&] { zeros_like(none); });
+  require_error<Error>("set_data: asked of an undefined tensor", [&] { none.set_data(x); });
+  require_error<Error>("set_data: the new data is an undefined tensor", [&] { x.set_data(none); });
+}
+
 TEST_CASE("in-place writes raise the version that all views share", "[tensor][quick]") {
   const Tensor x = zeros({4}), view = x.as_strided({2}, {1}, 0);
   const uint32_t before = x.storage()->version();

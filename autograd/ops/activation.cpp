@@ -10,7 +10,8 @@ Tensor relu(const Tensor& x) {
   return elementwise("relu", x, Takes::AnyLayout, Saves::Output, kernels::relu, kernels::relu_backward);
 }
 Tensor leaky_relu(const Tensor& x, double slope) {
-  const Takes takes = std::isfinite(slope) ? Takes::AnyLayout : Takes::Strided;  // 0 · inf is no zero
+  const bool finite = std::isfinite(static_cast<float>(slope));
+  const Takes takes = finite ? Takes::AnyLayout : Takes::Strided;  // 0 · inf is no zero
   return elementwise("leaky_relu", x, takes, Saves::Input, kernels::leaky_relu, kernels::leaky_relu_backward, slope);
 }
 Tensor sigmoid(const Tensor& x) {  // 1/2 at 0

@@ -114,11 +114,12 @@ Tensor add(const Tensor& x_, double c) {
   return differentiable("add", {x}, y, [](const Tensor& dy) -> Gradients { return {dy}; });
 }
 
-Tensor mul(const Tensor& x, double c) {
+Tensor mul(const Tensor& x_, double c) {
   OpScope scope("mul");
-  check_scalar("mul", x, c);
+  check_scalar("mul", x_, c);
+  const Tensor x = std::isfinite(static_cast<float>(c)) ? x_ : strided(x_);  // 0 · inf is no zero for the padding
   Tensor y = empty_like(x);
-  kernels::affine(y, x, c, 0);
+  kernels::affine(y, x, c, -0.0);  // 0 would make a sum of +0 out of a product of -0
   return differentiable("mul", {x}, y, [c](const Tensor& dy) -> Gradients { return {mul(dy, c)}; });
 }
 

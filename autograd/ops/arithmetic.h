@@ -17,7 +17,7 @@ Tensor add(const Tensor& x, double c);  // with an integer tensor c is whole, el
 Tensor mul(const Tensor& x, double c);
 Tensor div(const Tensor& x, double c);  // floating; on the CPU rounded once in float32 and float64; else x · (1/c)
 Tensor neg(const Tensor& x);
-Tensor maximum(const Tensor& a, const Tensor& b);  // at a tie each receives half the gradient; NaN wins
+Tensor maximum(const Tensor& a, const Tensor& b);  // NaN wins; at a tie each receives half the gradient, at NaN all
 Tensor equal(const Tensor& a, const Tensor& b);    // bool, without gradient
 
 Tensor pow(const Tensor& x, double exponent);

@@ -62,8 +62,6 @@ Tensor like(const Tensor& dy, const Tensor& saved) {
   return dy.is_channel_blocked() == saved.is_channel_blocked() ? dy : to_layout(dy, saved.layout());
 }
 
-DType accumulator_dtype(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
-
 Tensor around_dim(const Tensor& x, int d) {
   ASSERT(x.is_contiguous());
   int64_t outer = 1, inner = 1;

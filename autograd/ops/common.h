@@ -33,9 +33,6 @@ Tensor in_layout(const Tensor& x, Layout layout);
 // dy, channel-blocked or with strides as the saved tensor with which it is combined, element by element.
 Tensor like(const Tensor& dy, const Tensor& saved);
 
-// The dtype in which 16-bit floats are summed and per-channel values are kept: float32, or float64 for float64.
-DType accumulator_dtype(DType dtype);
-
 // [O, N, I]: the dimensions before d, d itself, and those after it. REQUIRES: x contiguous.
 Tensor around_dim(const Tensor& x, int d);
 

@@ -39,12 +39,12 @@ void adaptive_avg_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& x) {
       const bool whole = columns.end - columns.begin == width;
       const int64_t runs = whole ? 1 : rows.end - rows.begin;
       const int64_t n = whole ? (rows.end - rows.begin) * width : columns.end - columns.begin;
-      A total = 0;
+      WideSum<A> total = 0;
       for (int64_t r = 0; r < runs; ++r) {
         const T* const run = from + plane + (rows.begin + r) * width + columns.begin;
         total += sum_lanes<A>(n, [run](int64_t i) { return static_cast<A>(run[i]); });
       }
-      to[at] = static_cast<T>(total / static_cast<A>(runs * n));
+      to[at] = static_cast<T>(total / static_cast<WideSum<A>>(runs * n));
     });
   });
 }

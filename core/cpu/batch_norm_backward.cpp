@@ -82,6 +82,7 @@ void batch_norm_backward_apply_cpu(Stream stream, const Tensor& dx, const Tensor
       const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[i]) + eps);
       const double scale = (weight.defined() ? static_cast<double>(weight.data<A>()[i]) : 1.0) * rstd;
       a[i] = static_cast<A>(scale);
+      if (std::isinf(count)) continue;
       b[i] = static_cast<A>(-scale * rstd * sum_dy_xhat.data<A>()[i] / count);
       c[i] = static_cast<A>(-scale * sum_dy.data<A>()[i] / count);
     }

@@ -115,7 +115,7 @@ void gradient_sums(int64_t n, const T* dy, const T* x, const T* y, const A* mean
   }
 }
 
-// dx = a g + b (x - mean) + c;  dresidual = g
+// dx = a g + b (x - mean) + c, where b = 0 without (x - mean), which may be infinite;  dresidual = g
 template <class T, int kWidth, bool kRelu, bool kResidual, class A = Accumulator<T>>
 void gradient_piece(int64_t n, T* dx, T* dresidual, const T* dy, const T* x, const T* y, const A* mean, const A* a,
                     const A* b, const A* c) {
@@ -124,14 +124,16 @@ void gradient_piece(int64_t n, T* dx, T* dresidual, const T* dy, const T* x, con
       const Vector m = load(mean + lane), a_ = load(a + lane), b_ = load(b + lane), c_ = load(c + lane);
       for (int64_t i = lane; i < n; i += kWidth) {
         const Vector g = gradient_vector<kRelu>(dy, y, i);
-        store(dx + i, a_ * g + b_ * (load(x + i) - m) + c_);
+        const Vector apart = b_ == 0 ? Vector{} : load(x + i) - m;
+        store(dx + i, a_ * g + b_ * apart + c_);
         if constexpr (kResidual) store(dresidual + i, g);
       }
     }
   } else {
     const PerLane<kWidth, A> m(mean), a_(a), b_(b), c_(c);
     for_each_element<kWidth>(n, [=](int64_t i, int w) {
-      dx[i] = static_cast<T>(a_[w] * gradient<kRelu, A>(dy, y, i) + b_[w] * (static_cast<A>(x[i]) - m[w]) + c_[w]);
+      const A apart = b_[w] == 0 ? A{0} : static_cast<A>(x[i]) - m[w];
+      dx[i] = static_cast<T>(a_[w] * gradient<kRelu, A>(dy, y, i) + b_[w] * apart + c_[w]);
     });
     // A second loop over what is in the first-level cache by now: g++ vectorises loops with one store.
     if constexpr (kResidual)

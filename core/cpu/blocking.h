@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 namespace ringgrad::cpu {
 
@@ -19,21 +20,34 @@ inline int64_t grain(int64_t elements) { return std::max<int64_t>(1, kUnitElemen
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// term(0) + … + term(n - 1) in A.
+// term(first) + … + term(last - 1) in A.
 template <class A, class Term>
-A sum_lanes(int64_t n, Term&& term) {
+A sum_segment(int64_t first, int64_t last, Term&& term) {
   A total = 0;
-  int64_t i = 0;
-  if (n >= kLanes) {
+  int64_t i = first;
+  if (last - first >= kLanes) {
     A lanes[kLanes] = {};
-    for (; i + kLanes <= n; i += kLanes)
+    for (; i + kLanes <= last; i += kLanes)
       for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
     for (int width = kLanes / 2; width > 0; width /= 2)
       for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
     total = lanes[0];
   }
-  for (; i < n; ++i) total += term(i);  // the rest, at most 15
+  for (; i < last; ++i) total += term(i);  // the rest, at most 15
   return total;
+}
+
+// What partial sums of type A are added in.
+template <class A>
+using WideSum = std::conditional_t<std::is_floating_point_v<A>, double, A>;
+
+// term(0) + … + term(n - 1): segments of kMaxTerms in A, which are added as WideSum<A>.
+template <class A, class Term>
+A sum_lanes(int64_t n, Term&& term) {
+  WideSum<A> total = 0;
+  for (int64_t first = 0; first < n; first += kMaxTerms)
+    total += sum_segment<A>(first, std::min(n, first + kMaxTerms), term);
+  return static_cast<A>(total);
 }
 
 // Loops over lanes that compare need more than 16 of them: g++ unrolls up to 16 iterations into branches, and turns

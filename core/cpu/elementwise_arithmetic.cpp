@@ -72,7 +72,7 @@ void maximum_backward_cpu(Stream stream, const Tensor& da, const Tensor& db, con
                           const Tensor& b) {
   visit_floating("maximum", dy.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const auto share = [](A g, A mine, A other) -> A { return mine > other ? g : mine == other ? g / 2 : A{0}; };
+    const auto share = [](A g, A mine, A other) -> A { return mine < other ? A{0} : mine == other ? g / 2 : g; };
     map<T>(stream, da, share, dy, a, b);
     map<T>(stream, db, share, dy, b, a);
   });

@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "core/cpu/blocking.h"
 #include "core/cpu/widen.h"
+#include "core/number.h"
 #include "core/parallel.h"
 
 namespace ringgrad::cpu {
@@ -62,6 +63,7 @@ void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy,
   constexpr int64_t kColumns = 64;  // at least a cache line, so that units do not share one
   const int64_t tiles = ceil_div(s.inner, kColumns);
   visit_dtype(name, dx.dtype(), [&]<class T>() {
+    using A = Wrapping<Accumulator<T>>;
     T* const to = dx.data<T>();
     const T* const from = dy.data<T>();
     parallel_for(stream, s.outer * tiles, grain(s.m * std::min(s.inner, kColumns)), [&](int64_t begin, int64_t end) {
@@ -72,8 +74,7 @@ void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy,
             const int64_t target = place(o, j, i);
             if (!s.holds(target)) continue;
             T& sum = to[(o * s.n + target) * s.inner + i];
-            sum = static_cast<T>(static_cast<Accumulator<T>>(sum) +
-                                 static_cast<Accumulator<T>>(from[(o * s.m + j) * s.inner + i]));
+            sum = static_cast<T>(static_cast<A>(sum) + static_cast<A>(from[(o * s.m + j) * s.inner + i]));
           }
       }
     });

@@ -129,16 +129,17 @@ void avg_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Pool2
   visit_wide("avg_pool2d", x.dtype(), [&]<class T>() {
     for_planes(stream, shape, [&](int64_t begin, int64_t end) {
       const Workspace<T> seen(stream, outputs), scale(stream, outputs);
+      const Workspace<double> sum(stream, outputs);
       window_scales(shape, options.count_padding, scale.data());
       for (int64_t plane = begin; plane < end; ++plane) {
-        T* const sum = y.data<T>() + plane * outputs;
-        std::fill_n(sum, outputs, T{0});
+        T* const to = y.data<T>() + plane * outputs;
+        std::fill_n(sum.data(), outputs, 0.0);
         for (int64_t tap = 0; tap < shape.r * shape.s; ++tap) {
           unfold_plane(shape, tap / shape.s, tap % shape.s, 0, shape.p, seen.data(),
                        x.data<T>() + plane * shape.h * shape.w);
           for (int64_t i = 0; i < outputs; ++i) sum[i] += seen[i];
         }
-        for (int64_t i = 0; i < outputs; ++i) sum[i] *= scale[i];
+        for (int64_t i = 0; i < outputs; ++i) to[i] = static_cast<T>(sum[i] * scale[i]);
       }
     });
   });

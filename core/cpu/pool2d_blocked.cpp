@@ -89,7 +89,11 @@ void average(Stream stream, const Tensor& y, const Tensor& x, const Axis& rows, 
       stream, x, y, rows, columns, [](int64_t, int64_t) {},
       [=, width = x.shape()[3]](int64_t plane, int64_t at, Range r, Range c) {
         Vector sum{};
-        for_each_pixel(r, c, width, [&](int64_t, int64_t offset) { sum += load(from + plane + offset); });
+        for (int64_t h = r.begin; h < r.end; ++h) {  // row by row: one chain of additions would be too long
+          Vector row{};
+          for_each_pixel({h, h + 1}, c, width, [&](int64_t, int64_t offset) { row += load(from + plane + offset); });
+          sum += row;
+        }
         store(to + at, sum * scale(r, c));
       });
 }

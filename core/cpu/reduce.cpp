@@ -13,6 +13,7 @@
 #include "core/cpu/workspace.h"
 #include "core/factory.h"
 #include "core/kernels.h"
+#include "core/number.h"
 #include "core/parallel.h"
 
 namespace ringgrad::cpu {
@@ -89,9 +90,11 @@ SumPlan plan_sum(const Tensor& y, const Tensor& x) {
 }
 
 template <class T>
-using Term = std::conditional_t<std::is_integral_v<T>, int64_t, Accumulator<T>>;
+using Term = Wrapping<std::conditional_t<std::is_integral_v<T>, int64_t, Accumulator<T>>>;
 template <class T>
-using Total = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+using Total = WideSum<Term<T>>;
+template <class T>
+using Scaled = std::conditional_t<std::is_integral_v<T>, int64_t, double>;  // a total with its sign
 
 // The innermost loop in tiles of this many columns, whose running sums stay in the first-level cache.
 constexpr int64_t kColumns = 512;
@@ -110,7 +113,8 @@ void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t s
     for (int64_t j = 0; j < std::min(width, columns - first); ++j) {
       Total<T> total = 0;
       for (int64_t s = 0; s < segments; ++s) total += partial[s * width + j];
-      to[j * plan.inner.y_stride] = static_cast<T>(scale == 1 ? total : static_cast<Total<T>>(scale * total));
+      const auto sum = static_cast<Scaled<T>>(total);
+      to[j * plan.inner.y_stride] = static_cast<T>(scale == 1 ? sum : static_cast<Scaled<T>>(scale * sum));
     }
   };
   std::optional<Workspace<Total<T>>> partials;

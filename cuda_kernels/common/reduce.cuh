@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include "core/number.h"
+
 namespace ringgrad::cuda {
 
 inline constexpr unsigned kFullMask = 0xffffffffu;
@@ -12,7 +14,7 @@ inline constexpr int kWarp = 32;
 struct Sum {
   template <class A>
   __device__ __forceinline__ A operator()(A a, A b) const {
-    return a + b;
+    return static_cast<A>(Wrapping<A>(a) + Wrapping<A>(b));
   }
 };
 // The larger one; NaN wins.

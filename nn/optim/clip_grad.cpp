@@ -28,7 +28,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   for (const nn::ArenaRange& range : ranges) {
     CHECK_AS(DeviceError, range.grads.device() == device, "clip_grad_norm_: gradients on ", device, " and ",
              range.grads.device(), ", expected one device");
-    const DType dtype = range.grads.dtype() == DType::Float64 ? DType::Float64 : DType::Float32;
+    const DType dtype = accumulator_dtype(range.grads.dtype());
     const Tensor squares = empty({}, {dtype, device});
     kernels::sum_squares(squares, range.grads);
     if (dtype == DType::Float64) total = to(total, dtype);

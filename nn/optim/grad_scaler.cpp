@@ -37,7 +37,7 @@ GradScaler::GradScaler(Device device, GradScalerOptions options)
 
 Tensor GradScaler::scale(const Tensor& loss) const {
   CHECK(loss.defined(), "GradScaler: the loss is an undefined tensor, expected one with elements");
-  const DType wide = loss.dtype() == DType::Float64 ? DType::Float64 : DType::Float32;
+  const DType wide = accumulator_dtype(loss.dtype());
   return mul(to(loss, wide), to(scale_, wide));
 }
 
@@ -50,7 +50,7 @@ void GradScaler::unscale(Optimizer& optimizer) {
   kernels::div(inverse, scalar64(1, scale_.device()), scale_);
   for (const Tensor& grads : optimizer.flat_grads()) {
     // In float16 the inverse of a large scale would be 0.
-    const DType wide = grads.dtype() == DType::Float64 ? DType::Float64 : DType::Float32;
+    const DType wide = accumulator_dtype(grads.dtype());
     begin_write("GradScaler", grads);
     const Tensor divided = to(grads, wide);  // the gradients themselves where they are wide
     kernels::mul(divided, divided, spread(to(inverse, wide), divided.numel()));

@@ -4,6 +4,9 @@
 // Learning rates and the number of steps live on the parameters' device, so that a step that was captured in a CUDA
 // graph follows a schedule without being captured anew.
 //
+// The constructor moves the parameters into an arena, if they do not lie in one. Handles follow; a state_dict(), a view
+// or a detach()ed tensor taken before no longer shares memory with them. (DistributedDataParallel does the same.)
+//
 // Parameters may move afterwards, to another arena, device or dtype: their state follows. But Module::to gives each a
 // place of its own, so that a step becomes one kernel per parameter: move the model first.
 #pragma once

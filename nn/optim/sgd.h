@@ -1,5 +1,6 @@
 // Stochastic gradient descent with momentum (Polyak 1964; Sutskever et al. 2013 for Nesterov's), as PyTorch defines it:
-// the learning rate multiplies the momentum buffer, not what enters it.
+// the learning rate multiplies the momentum buffer, not what enters it. Dampening begins with the optimizer's second
+// step, for a parameter that is first reached later, too (PyTorch: with each parameter's second gradient).
 #pragma once
 
 #include "core/kernels.h"

@@ -3,6 +3,7 @@
 
 #include "core/cpu/onednn/primitive.h"
 #include "core/cpu/widen.h"
+#include "core/in_place.h"
 #include "core/kernels.h"
 
 namespace ringgrad::onednn {
@@ -14,16 +15,10 @@ Tensor operand(const Tensor& x) {
   return x.as_strided({1, x.size(1), x.size(2)}, x.strides(), x.storage_offset());
 }
 
-bool repeats_elements(const Tensor& x) {
-  for (int d = 0; d < x.dim(); ++d)
-    if (x.size(d) > 1 && x.strides()[d] == 0) return true;
-  return false;
-}
-
 bool matmul_onednn(Stream stream, const Tensor& c, const Tensor& a_, const Tensor& b_, const Tensor& bias_) {
   const Tensor a = operand(a_), b = operand(b_);
   if (a.size(0) < c.size(0) && b.size(0) < c.size(0)) return false;  // both repeat, which it refuses
-  if (!supports(c) || a.numel() == 0 || repeats_elements(a) || repeats_elements(b)) return false;
+  if (!supports(c) || a.numel() == 0 || has_internal_overlap(a) || has_internal_overlap(b)) return false;
   Tensor bias = cpu::in_dtype(bias_, DType::Float32);
   if (bias) bias = bias.as_strided({1, 1, c.size(2)}, {c.size(2), c.size(2), bias.strides()[0]}, bias.storage_offset());
   const auto primitive = find(stream, call_signature("matmul", c, a, b, bias), [&]() -> Primitive {

@@ -17,12 +17,20 @@
 namespace ringgrad::onednn {
 namespace {
 
-// For this thread: primitives are made for a number of threads, and run with as many.
-void use_threads([[maybe_unused]] Stream stream) {
+// While it lives, OpenMP gives this thread as many threads as the stream has: primitives are made for a number of
+// threads, and run with as many.
+class Threads {
+ public:
 #if DNNL_CPU_RUNTIME == DNNL_RUNTIME_OMP
-  omp_set_num_threads(thread_count(stream));
+  explicit Threads(Stream stream) : before_(omp_get_max_threads()) { omp_set_num_threads(thread_count(stream)); }
+  ~Threads() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+#else
+  explicit Threads(Stream) {}
 #endif
-}
+};
 
 const bool named = add_vendor_library(
     DeviceType::CPU, str("oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, ".", DNNL_VERSION_PATCH));
@@ -58,22 +66,19 @@ std::shared_ptr<const Primitive> find(Stream stream, const std::string& call, co
   const std::string key =
       str(call, " threads ", thread_count(stream), " convolution ", static_cast<int>(conv_algorithm()));
   std::lock_guard lock(mutex);
-  const auto [at, is_new] = made->try_emplace(key);
-  if (!is_new) return at->second;
-  use_threads(stream);
+  if (const auto at = made->find(key); at != made->end()) return at->second;
+  const Threads threads(stream);
+  std::shared_ptr<const Primitive> primitive;  // null: oneDNN has none, which is remembered, too
   try {
-    at->second = std::make_shared<Primitive>(make());
+    primitive = std::make_shared<Primitive>(make());
   } catch (const dnnl::error& error) {
-    if (error.status != dnnl_unimplemented) {
-      made->erase(at);
-      throw Error(str(call, ": oneDNN says ", error.what()));
-    }
+    if (error.status != dnnl_unimplemented) throw Error(str(call, ": oneDNN says ", error.what()));
   }
-  return at->second;
+  return made->emplace(key, primitive).first->second;
 }
 
 void execute(Stream stream, const Primitive& primitive, Arguments arguments) {
-  use_threads(stream);
+  const Threads threads(stream);
   dnnl::stream queue(engine());
   const cpu::Workspace<char> scratch(stream, static_cast<int64_t>(primitive.scratch.get_size()));
   arguments.insert({DNNL_ARG_SCRATCHPAD, memory(primitive.scratch, engine(), scratch.data())});
@@ -86,7 +91,7 @@ void execute(Stream stream, const Primitive& primitive, Arguments arguments) {
 }
 
 void reorder(Stream stream, memory from, memory to) {
-  use_threads(stream);
+  const Threads threads(stream);
   dnnl::stream queue(engine());
   dnnl::reorder(from, to).execute(queue, from, to);
   queue.wait();
