@@ -71,6 +71,8 @@ Tensor DistributedDataParallel::forward(const Tensor& x) {
           " was frozen when the module was wrapped, and requires a gradient now, which nobody would average; wrap the "
           "module anew");
   set_phase(Phase::Forward);
+  // Forwards are counted, not backwards: a rank that leaves out a backward is out of step from then on, and found out.
+  if (reducer_->synchronizing() && is_training()) reducer_->set_step(reducer_->step() + 1);
   return reducer_->watch(module_.forward(x), x.size(0));
 }
 

@@ -53,16 +53,16 @@ class DistributedDataParallel : public nn::Module {
   //   for (batch : loader) { …; optimizer.step(); }
   //   while (ddp.shadow_step()) optimizer.step();
   // Takes part in one step of the others, as a rank without samples: the gradients become theirs. False, on all ranks
-  // at the same time, when nobody has data left.
+  // at the same time, when nobody has data left. Every step must take as many forwards in training mode, at least one.
   bool shadow_step() { return reducer_->shadow(); }
 
   // Collective. A hash of all parameters and buffers. Throws OutOfStepError naming the first that differs and where,
   // unless they are the same bit for bit on all ranks.
   uint64_t check_identical() const;
 
-  // What this rank calls the next step in messages; every rank must use the same number. By default those that
-  // are averaged count up, from 0 on.
-  void set_step(int64_t step) { reducer_->set_next_step(step); }
+  // What this rank calls the next step in messages; every rank must use the same number. By default forwards in
+  // training mode count up, from 0 on.
+  void set_step(int64_t step) { reducer_->set_step(step - 1); }
   // A flag that travels with the next backward: afterwards flag() is true on all ranks where it was set on any. So all
   // ranks can stop after the same step.
   void set_flag(bool flag) { reducer_->set_flag(flag); }

@@ -126,7 +126,6 @@ void Reducer::settle(const Pass& pass) {
 
 void Reducer::begin() {
   begun_ = Clock::now();
-  ++step_;
   next_ = 0;
   ready_order_.clear();
   log_.step = step_;
@@ -267,6 +266,8 @@ void Reducer::finish(bool reached) {
   log_.finished = now();
   totals_.exposed_seconds += log_.exposed();
   totals_.steps += 1;
+  step_stride_ = last_step_ < 0 ? 1 : step_ - last_step_;
+  last_step_ = step_;
   if (!replanned_ || totals_.steps % FiniteCheck::kStepsBetweenComparisons == 0)
     if (const auto reason = finite_check_.compare(options_for(-1, sample_counts_))) give_up(*reason);
   if (!std::exchange(replanned_, true)) adopt_ready_order();
@@ -311,6 +312,7 @@ void Reducer::adopt_ready_order() {
 }
 
 bool Reducer::shadow() {
+  step_ += step_stride_;
   samples_ = passes_ = 0;
   begin();
   for (const GradArena& arena : arenas_) fill_(arena.flat, 0);

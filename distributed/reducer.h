@@ -67,7 +67,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   bool synchronizing() const { return synchronizing_; }
   void set_synchronizing(bool on) { synchronizing_ = on; }
-  void set_next_step(int64_t step) { step_ = step - 1; }
+  void set_step(int64_t step) { step_ = step; }
+  int64_t step() const { return step_; }
 
   // Before backward: a flag to tell the others. After it: whether any rank had set it. For stopping at the same step.
   void set_flag(bool flag) { flag_ = flag; }
@@ -149,7 +150,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::vector<int> ready_order_;
 
   bool synchronizing_ = true;
-  int64_t step_ = -1;         // that is averaged, or was last
+  int64_t step_ = -1, last_step_ = -1;
+  int64_t step_stride_ = 1;   // between the last two steps that were averaged
   double samples_ = 0;        // mean batch size of this rank's backward passes since the last averaging
   int passes_ = 0;            // how many those are
   double usual_samples_ = 0;  // c in Note [Weights]; 0: before the first step

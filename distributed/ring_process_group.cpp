@@ -48,7 +48,7 @@ RingProcessGroup::~RingProcessGroup() {
 }
 
 std::string RingProcessGroup::backend() const {
-  if (shared_) return "shared memory";
+  if (shared_ && size() > 1) return "shared memory";
   std::string channels;
   for (int r = 0; r < size(); ++r) {
     if (r == rank()) continue;
