@@ -108,6 +108,7 @@ DataParallel::DataParallel(nn::Module& module, const MakeReplica& make_replica, 
 void DataParallel::replicate(size_t replicas) {
   const auto copies = broadcast(module_.parameters(), std::span(devices_).first(replicas));
   const auto buffers = module_.buffers();
+  const auto modules = module_.named_modules();
   for (size_t r = 0; r < replicas; ++r) {
     const auto parameters = replicas_[r]->parameters(), own_buffers = replicas_[r]->buffers();
     for (size_t i = 0; i < parameters.size(); ++i) become(parameters[i], copies[r * parameters.size() + i]);
@@ -117,7 +118,7 @@ void DataParallel::replicate(size_t replicas) {
       else
         copy_(own_buffers[i], buffers[i]);
     }
-    const auto modules = module_.named_modules(), own_modules = replicas_[r]->named_modules();
+    const auto own_modules = replicas_[r]->named_modules();
     for (size_t i = 0; i < modules.size(); ++i) own_modules[i].second->set_training(modules[i].second->is_training());
   }
 }
