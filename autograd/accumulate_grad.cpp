@@ -1,10 +1,10 @@
-#include "autograd/accumulate_grad.h"
+#include "ringgrad/autograd/accumulate_grad.h"
 
-#include "autograd/autograd_meta.h"
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/in_place.h"
-#include "core/kernels.h"
+#include "ringgrad/autograd/autograd_meta.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/in_place.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {

@@ -1,12 +1,12 @@
 // The autograd members of Tensor that need AutogradMeta to be complete.
-#include "autograd/autograd_meta.h"
+#include "ringgrad/autograd/autograd_meta.h"
 
 #include <mutex>
 
-#include "autograd/accumulate_grad.h"
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/in_place.h"
+#include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/in_place.h"
 
 namespace ringgrad {
 

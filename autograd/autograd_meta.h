@@ -5,7 +5,7 @@
 #include <map>
 #include <memory>
 
-#include "autograd/node.h"
+#include "ringgrad/autograd/node.h"
 
 namespace ringgrad {
 

@@ -1,4 +1,4 @@
-#include "autograd/differentiable.h"
+#include "ringgrad/autograd/differentiable.h"
 
 namespace ringgrad {
 

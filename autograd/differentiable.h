@@ -15,9 +15,9 @@
 #include <initializer_list>
 #include <utility>
 
-#include "autograd/autograd_meta.h"
-#include "autograd/grad_mode.h"
-#include "autograd/saved_tensor.h"
+#include "ringgrad/autograd/autograd_meta.h"
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/saved_tensor.h"
 
 namespace ringgrad {
 

@@ -5,7 +5,7 @@
 // leaf's hook fires the moment its gradient is complete (that is what lets communication overlap with the rest of
 // backward). Each device of the graph has one thread: the caller's for the root's device, workers for the others, so
 // the replicas of DataParallel run in parallel. Everything is iterative: graphs may be a million nodes deep.
-#include "autograd/engine.h"
+#include "ringgrad/autograd/engine.h"
 
 #include <algorithm>
 #include <atomic>
@@ -13,12 +13,12 @@
 #include <mutex>
 #include <thread>
 
-#include "autograd/autograd_meta.h"
-#include "autograd/grad_mode.h"
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "core/op_scope.h"
+#include "ringgrad/autograd/autograd_meta.h"
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

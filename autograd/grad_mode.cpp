@@ -1,4 +1,4 @@
-#include "autograd/grad_mode.h"
+#include "ringgrad/autograd/grad_mode.h"
 
 namespace ringgrad {
 namespace {

@@ -1,13 +1,13 @@
-#include "autograd/gradcheck.h"
+#include "ringgrad/autograd/gradcheck.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/autograd_meta.h"
-#include "autograd/grad_mode.h"
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/random.h"
+#include "ringgrad/autograd/autograd_meta.h"
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
 
 namespace ringgrad {
 namespace {

@@ -1,12 +1,12 @@
-#include "autograd/graph_print.h"
+#include "ringgrad/autograd/graph_print.h"
 
 #include <algorithm>
 #include <ostream>
 #include <unordered_map>
 #include <vector>
 
-#include "autograd/autograd_meta.h"
-#include "core/check.h"
+#include "ringgrad/autograd/autograd_meta.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 namespace {

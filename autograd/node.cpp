@@ -1,4 +1,4 @@
-#include "autograd/node.h"
+#include "ringgrad/autograd/node.h"
 
 #include <atomic>
 

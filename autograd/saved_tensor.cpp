@@ -1,7 +1,7 @@
-#include "autograd/saved_tensor.h"
+#include "ringgrad/autograd/saved_tensor.h"
 
-#include "core/check.h"
-#include "core/op_scope.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/op_scope.h"
 
 namespace ringgrad {
 

@@ -2,7 +2,7 @@
 // modified it in place since.
 #pragma once
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

@@ -18,9 +18,9 @@
 
 #include <fmt/core.h>
 
-#include "core/cpu/conv/conv2d.h"
-#include "core/cpu/thread_pool.h"
-#include "core/cpu/workspace.h"
+#include "ringgrad/core/cpu/conv/conv2d.h"
+#include "ringgrad/core/cpu/thread_pool.h"
+#include "ringgrad/core/cpu/workspace.h"
 
 using namespace ringgrad;
 using namespace ringgrad::conv;

@@ -10,14 +10,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/device_backend.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "core/random.h"
-#include "cuda_kernels/conv2d_ladder.h"
-#include "cuda_kernels/matmul_ladder.h"
-#include "cuda_kernels/runtime/event.h"
+#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/cuda_kernels/conv2d_ladder.h"
+#include "ringgrad/cuda_kernels/matmul_ladder.h"
+#include "ringgrad/cuda_kernels/runtime/event.h"
 
 using namespace ringgrad;
 

@@ -1,4 +1,4 @@
-#include "core/device.h"
+#include "ringgrad/core/device.h"
 
 #include <array>
 #include <charconv>
@@ -7,9 +7,9 @@
 
 #include <sched.h>
 
-#include "core/check.h"
-#include "core/device_backend.h"
-#include "core/environment.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/device/device_backend.h"
 
 namespace ringgrad {
 namespace {

@@ -1,8 +1,8 @@
-#include "core/dtype.h"
+#include "ringgrad/core/dtype.h"
 
 #include <ostream>
 
-#include "core/error.h"
+#include "ringgrad/core/error.h"
 
 namespace ringgrad {
 

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/half.h"
+#include "ringgrad/core/half.h"
 
 namespace ringgrad {
 

@@ -2,7 +2,7 @@
 // `operation: what is wrong, the values, what was expected`. Nothing in the library exits, and it prints warnings at
 // most.
 //
-// The macros CHECK and ASSERT live in core/check.h, which no header includes, so that a program
+// The macros CHECK and ASSERT live in core/base/check.h, which no header includes, so that a program
 // using the library keeps its own macros of that name.
 #pragma once
 

@@ -1,11 +1,11 @@
-#include "core/factory.h"
+#include "ringgrad/core/factory.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "core/check.h"
-#include "core/in_place.h"
-#include "core/kernels.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/in_place.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {

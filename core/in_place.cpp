@@ -1,6 +1,6 @@
-#include "core/in_place.h"
+#include "ringgrad/core/in_place.h"
 
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 

@@ -1,7 +1,7 @@
 // Writing to a tensor that exists already, instead of making a new one.
 #pragma once
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

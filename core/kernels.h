@@ -17,9 +17,9 @@
 //   * Gradients are written dy, dx, dw, db; dx means d(loss)/dx. Optional tensors may be undefined.
 #pragma once
 
-#include "core/augmentation.h"
-#include "core/geometry.h"
-#include "core/kernel.h"
+#include "ringgrad/core/kernels/augmentation.h"
+#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/core/kernels/kernel.h"
 
 namespace ringgrad::kernels {
 

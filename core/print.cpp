@@ -1,9 +1,9 @@
 #include <iomanip>
 #include <ostream>
 
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/tensor.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 namespace {

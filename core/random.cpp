@@ -1,14 +1,14 @@
-#include "core/random.h"
+#include "ringgrad/core/random.h"
 
 #include <cmath>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/in_place.h"
-#include "core/kernels.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/in_place.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "core/half.h"
-#include "core/host_device.h"
-#include "core/tensor.h"
+#include "ringgrad/core/base/host_device.h"
+#include "ringgrad/core/half.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

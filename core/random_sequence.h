@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/random.h"
+#include "ringgrad/core/random.h"
 
 namespace ringgrad {
 

@@ -1,9 +1,9 @@
-#include "core/shape.h"
+#include "ringgrad/core/shape.h"
 
 #include <algorithm>
 #include <ostream>
 
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 

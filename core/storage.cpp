@@ -1,6 +1,6 @@
-#include "core/storage.h"
+#include "ringgrad/core/storage.h"
 
-#include "core/allocator.h"
+#include "ringgrad/core/device/allocator.h"
 
 namespace ringgrad {
 

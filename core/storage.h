@@ -7,7 +7,7 @@
 #include <functional>
 #include <memory>
 
-#include "core/stream.h"
+#include "ringgrad/core/stream.h"
 
 namespace ringgrad {
 

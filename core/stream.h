@@ -2,7 +2,7 @@
 // On CUDA the handle is a cudaStream_t; on the CPU it is the logical device's ThreadPool and work runs at once.
 #pragma once
 
-#include "core/device.h"
+#include "ringgrad/core/device.h"
 
 namespace ringgrad {
 

@@ -1,7 +1,7 @@
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
-#include "core/check.h"
-#include "core/factory.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
 
 namespace ringgrad {
 

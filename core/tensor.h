@@ -15,10 +15,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/device.h"
-#include "core/dtype.h"
-#include "core/shape.h"
-#include "core/storage.h"
+#include "ringgrad/core/device.h"
+#include "ringgrad/core/dtype.h"
+#include "ringgrad/core/shape.h"
+#include "ringgrad/core/storage.h"
 
 namespace ringgrad {
 

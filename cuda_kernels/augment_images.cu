@@ -3,10 +3,10 @@
 // Mapping: one block per image. Its threads walk over the output, so that writes are coalesced, and the reads of a row,
 // too, mirrored or not. Each thread draws what is done to the image for itself: three Philox blocks instead of a
 // barrier.
-#include "core/check.h"
-#include "core/kernels.h"
-#include "cuda_kernels/common/device_types.cuh"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 namespace {

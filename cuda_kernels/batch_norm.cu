@@ -5,11 +5,11 @@
 // other steps are one pass over memory. A thread handles 16 bytes of neighbouring elements at a time.
 #include <cmath>
 
-#include "core/batch_norm_steps.h"
-#include "core/check.h"
-#include "cuda_kernels/common/channels.cuh"
-#include "cuda_kernels/common/strided_index.cuh"
-#include "cuda_kernels/common/vector_io.cuh"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels/batch_norm_steps.h"
+#include "ringgrad/cuda_kernels/common/channels.cuh"
+#include "ringgrad/cuda_kernels/common/strided_index.cuh"
+#include "ringgrad/cuda_kernels/common/vector_io.cuh"
 
 namespace ringgrad::cuda {
 namespace {

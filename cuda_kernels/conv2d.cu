@@ -5,18 +5,18 @@
 //   implicit GEMM  a matrix product whose operands are addressed, not built (common/conv_operands.cuh), on CUDA cores
 //   tensor cores   the same product for the 16-bit types
 //
-// Images come as NHWC (core/image_layout.cpp), and those of a first layer as they are: none are copied here. Weights
-// lie in their arena as KCRS, as in checkpoints and in PyTorch: y and dx each make a copy of them as KRSC. For
+// Images come as NHWC (core/kernels/image_layout.cpp), and those of a first layer as they are: none are copied here.
+// Weights lie in their arena as KCRS, as in checkpoints and in PyTorch: y and dx each make a copy of them as KRSC. For
 // ResNet-18 in bfloat16 that moves 45 MB each time, as much as two samples' images do in a step, and lets parameters
 // have float32 where images have 16 bits.
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "cuda_kernels/common/conv_operands.cuh"
-#include "cuda_kernels/common/simt_gemm.cuh"
-#include "cuda_kernels/common/strided_index.cuh"
-#include "cuda_kernels/conv2d_ladder.h"
-#include "cuda_kernels/conv2d_tensor_cores.cuh"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/conv_operands.cuh"
+#include "ringgrad/cuda_kernels/common/simt_gemm.cuh"
+#include "ringgrad/cuda_kernels/common/strided_index.cuh"
+#include "ringgrad/cuda_kernels/conv2d_ladder.h"
+#include "ringgrad/cuda_kernels/conv2d_tensor_cores.cuh"
 
 namespace ringgrad::cuda {
 namespace {

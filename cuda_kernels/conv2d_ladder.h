@@ -2,8 +2,8 @@
 // kernels::conv2d and its gradients pick the highest that applies.
 #pragma once
 
-#include "core/geometry.h"
-#include "core/tensor.h"
+#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cuda {
 

@@ -1,4 +1,4 @@
-#include "cuda_kernels/conv2d_tensor_cores.cuh"
+#include "ringgrad/cuda_kernels/conv2d_tensor_cores.cuh"
 
 namespace ringgrad::cuda {
 

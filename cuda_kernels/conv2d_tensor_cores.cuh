@@ -1,8 +1,8 @@
 // The products of conv2d.cu on tensor cores, compiled in conv2d_tensor_cores.cu: they take as long as all the rest.
 #pragma once
 
-#include "cuda_kernels/common/conv_operands.cuh"
-#include "cuda_kernels/common/tensor_core_gemm.cuh"
+#include "ringgrad/cuda_kernels/common/conv_operands.cuh"
+#include "ringgrad/cuda_kernels/common/tensor_core_gemm.cuh"
 
 namespace ringgrad::cuda {
 

@@ -1,12 +1,12 @@
 // Copies: between dtypes, strides and layouts on one device, between devices, and from and to the host.
 //
 // Mapping: dense tensors of one dtype are the copy engine's work; other copies are maps of the elements.
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "cuda_kernels/common/map.cuh"
-#include "cuda_kernels/runtime/event.h"
-#include "cuda_kernels/runtime/graph.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/map.cuh"
+#include "ringgrad/cuda_kernels/runtime/event.h"
+#include "ringgrad/cuda_kernels/runtime/graph.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -2,11 +2,11 @@
 //
 // Mapping: one team of threads per row (common/rows.cuh). log Σ e^x and its maximum are found in one pass ("online
 // softmax", Milakov & Gimelshein 2018), so that the row is read twice instead of three times.
-#include "core/kernels.h"
-#include "cuda_kernels/common/device_types.cuh"
-#include "cuda_kernels/common/map.cuh"
-#include "cuda_kernels/common/math.cuh"
-#include "cuda_kernels/common/rows.cuh"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/map.cuh"
+#include "ringgrad/cuda_kernels/common/math.cuh"
+#include "ringgrad/cuda_kernels/common/rows.cuh"
 
 namespace ringgrad::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Elementwise arithmetic, for every dtype but bool. One functor each; common/map.cuh maps elements to threads.
-#include "core/kernels.h"
-#include "core/number.h"
-#include "cuda_kernels/common/map.cuh"
+#include "ringgrad/core/base/number.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/map.cuh"
 
 namespace ringgrad::cuda {
 namespace {

@@ -2,8 +2,8 @@
 // to threads.
 #include <cmath>
 
-#include "core/kernels.h"
-#include "cuda_kernels/common/map.cuh"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/map.cuh"
 
 namespace ringgrad::cuda {
 namespace {

@@ -2,11 +2,11 @@
 //
 // Mapping: a thread looks at one element and goes on in strides of the whole grid, up to the first it finds. Nearly
 // always nobody finds one, so the one atomic minimum costs nothing.
-#include "core/check.h"
-#include "core/kernels.h"
-#include "cuda_kernels/common/device_types.cuh"
-#include "cuda_kernels/common/strided_index.cuh"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/strided_index.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <cuda_runtime.h>
 
-#include "cuda_kernels/runtime/check.h"
-#include "cuda_kernels/runtime/device_guard.h"
-#include "cuda_kernels/runtime/stream.h"
+#include "ringgrad/cuda_kernels/runtime/check.h"
+#include "ringgrad/cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 
 namespace ringgrad::cuda {
 

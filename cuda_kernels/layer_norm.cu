@@ -4,10 +4,10 @@
 // neighbouring columns, a warp's lanes are the columns, and the warps share the rows.
 #include <cmath>
 
-#include "core/check.h"
-#include "core/kernels.h"
-#include "cuda_kernels/common/device_types.cuh"
-#include "cuda_kernels/common/rows.cuh"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/rows.cuh"
 
 namespace ringgrad::cuda {
 namespace {

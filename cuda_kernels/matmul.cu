@@ -2,14 +2,14 @@
 // "How to Optimize a CUDA Matmul Kernel", 2022). matmul_tensor_cores.cu has its last step, for the 16-bit types.
 //
 // Mapping, in all of them: a block computes one tile of c of one batch, and the K dimension is a loop.
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "cuda_kernels/common/gemm.cuh"
-#include "cuda_kernels/common/vector_io.cuh"
-#include "cuda_kernels/launch.h"
-#include "cuda_kernels/matmul_ladder.h"
-#include "cuda_kernels/matmul_tensor_cores.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/gemm.cuh"
+#include "ringgrad/cuda_kernels/common/vector_io.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
+#include "ringgrad/cuda_kernels/matmul_ladder.h"
+#include "ringgrad/cuda_kernels/matmul_tensor_cores.h"
 
 namespace ringgrad::cuda {
 namespace {

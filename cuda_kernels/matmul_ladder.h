@@ -2,7 +2,7 @@
 // kernels::matmul picks the highest that applies.
 #pragma once
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cuda {
 

@@ -1,9 +1,9 @@
 // c[b] = a[b] · b[b] + bias in float16 or bfloat16 on tensor cores: the last step of the ladder in matmul.cu. How it
 // works is in common/tensor_core_gemm.cuh, which convolutions use too.
-#include "cuda_kernels/matmul_tensor_cores.h"
+#include "ringgrad/cuda_kernels/matmul_tensor_cores.h"
 
-#include "core/check.h"
-#include "cuda_kernels/common/tensor_core_gemm.cuh"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/cuda_kernels/common/tensor_core_gemm.cuh"
 
 namespace ringgrad::cuda {
 namespace {

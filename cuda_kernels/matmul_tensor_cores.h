@@ -1,7 +1,7 @@
 // The last step of the ladder in matmul.cu: 16-bit matrices on tensor cores.
 #pragma once
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cuda {
 

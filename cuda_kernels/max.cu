@@ -2,12 +2,12 @@
 //
 // Mapping: where I is 1, a team of threads per row (common/rows.cuh); else a thread per output, so that neighbouring
 // threads read neighbouring elements of each of the N planes.
-#include "core/check.h"
-#include "core/kernels.h"
-#include "cuda_kernels/common/device_types.cuh"
-#include "cuda_kernels/common/math.cuh"
-#include "cuda_kernels/common/rows.cuh"
-#include "cuda_kernels/common/strided_index.cuh"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/math.cuh"
+#include "ringgrad/cuda_kernels/common/rows.cuh"
+#include "ringgrad/cuda_kernels/common/strided_index.cuh"
 
 namespace ringgrad::cuda {
 namespace {

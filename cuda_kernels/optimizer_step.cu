@@ -4,11 +4,11 @@
 // device, so that a captured graph follows a schedule.
 #include <cmath>
 
-#include "core/check.h"
-#include "core/kernels.h"
-#include "cuda_kernels/common/device_types.cuh"
-#include "cuda_kernels/common/strided_index.cuh"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/strided_index.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -2,13 +2,13 @@
 //
 // Mapping: one thread per element of the output: of y forward, of dx backward. Backward a thread adds up what the
 // windows that cover its pixel send back, so that no atomics are needed and sums are the same at each run.
-#include "core/check.h"
-#include "core/geometry.h"
-#include "core/kernels.h"
-#include "cuda_kernels/common/image.cuh"
-#include "cuda_kernels/common/math.cuh"
-#include "cuda_kernels/common/strided_index.cuh"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/cuda_kernels/common/image.cuh"
+#include "ringgrad/cuda_kernels/common/math.cuh"
+#include "ringgrad/cuda_kernels/common/strided_index.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -1,15 +1,15 @@
 // Random numbers: the stream that core/random.h defines, the same on the CPU and here, whatever the grid.
 //
 // Mapping: one thread per Philox block, that is, per four consecutive elements.
-#include "core/random.h"
+#include "ringgrad/core/random.h"
 
 #include <cmath>
 
-#include "core/check.h"
-#include "core/kernels.h"
-#include "cuda_kernels/common/device_types.cuh"
-#include "cuda_kernels/common/strided_index.cuh"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/strided_index.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -2,10 +2,10 @@
 //
 // Mapping: one team of threads per row (common/rows.cuh), whose members stride over the columns. Three passes over the
 // row: its maximum, the sum of e^(x - max), the result. After the first pass the row is in the cache.
-#include "core/kernels.h"
-#include "cuda_kernels/common/device_types.cuh"
-#include "cuda_kernels/common/math.cuh"
-#include "cuda_kernels/common/rows.cuh"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/math.cuh"
+#include "ringgrad/cuda_kernels/common/rows.cuh"
 
 namespace ringgrad::cuda {
 namespace {

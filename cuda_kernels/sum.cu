@@ -7,13 +7,13 @@
 //   short rows  the same with a warp for each output: 8 outputs × 32 lanes
 //   columns     the fastest dimension is kept: 32 outputs × 8 lanes, so that a warp reads neighbouring outputs
 // A second launch adds the segments. Segments depend on the shape alone, so results do not depend on the device.
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "cuda_kernels/common/device_types.cuh"
-#include "cuda_kernels/common/reduce.cuh"
-#include "cuda_kernels/common/strided_index.cuh"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/reduce.cuh"
+#include "ringgrad/cuda_kernels/common/strided_index.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "data/batch.h"
-#include "data/sampler.h"
+#include "ringgrad/data/batch.h"
+#include "ringgrad/data/sampler.h"
 
 namespace ringgrad {
 

@@ -1,13 +1,13 @@
-#include "data/data_loader.h"
+#include "ringgrad/data/data_loader.h"
 
 #include <chrono>
 #include <utility>
 
-#include "core/check.h"
-#include "core/clock.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "core/op_scope.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/clock.h"
+#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 

@@ -13,12 +13,12 @@
 #include <memory>
 #include <span>
 
-#include "data/batch.h"
-#include "data/image_dataset.h"
-#include "data/pass.h"
-#include "data/prefetcher.h"
-#include "data/sampler.h"
-#include "data/transform.h"
+#include "ringgrad/data/batch.h"
+#include "ringgrad/data/image_dataset.h"
+#include "ringgrad/data/loading/pass.h"
+#include "ringgrad/data/loading/prefetcher.h"
+#include "ringgrad/data/sampler.h"
+#include "ringgrad/data/transform.h"
 
 namespace ringgrad {
 

@@ -1,6 +1,6 @@
-#include "data/image_dataset.h"
+#include "ringgrad/data/image_dataset.h"
 
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 

@@ -1,16 +1,16 @@
-#include "data/registry.h"
+#include "ringgrad/data/registry.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "core/atomic_file.h"
-#include "core/check.h"
-#include "core/environment.h"
-#include "core/sha256.h"
-#include "data/byte_reader.h"
-#include "data/cifar.h"
-#include "data/idx.h"
+#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/sha256.h"
+#include "ringgrad/data/datasets/byte_reader.h"
+#include "ringgrad/data/datasets/cifar.h"
+#include "ringgrad/data/datasets/idx.h"
 
 namespace ringgrad {
 namespace fs = std::filesystem;

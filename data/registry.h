@@ -1,6 +1,6 @@
 // Data sets by name: finding, loading, making, downloading and checking them below a data directory.
 //
-// A data set lies in DIRECTORY/NAME, or where other programs put it (data/catalog.h lists those places).
+// A data set lies in DIRECTORY/NAME, or where other programs put it (data/datasets/catalog.h lists those places).
 #pragma once
 
 #include <filesystem>
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "data/catalog.h"
-#include "data/download.h"
-#include "data/image_dataset.h"
+#include "ringgrad/data/datasets/catalog.h"
+#include "ringgrad/data/datasets/download.h"
+#include "ringgrad/data/image_dataset.h"
 
 namespace ringgrad {
 

@@ -1,9 +1,9 @@
-#include "data/resident_batches.h"
+#include "ringgrad/data/resident_batches.h"
 
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "core/op_scope.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {

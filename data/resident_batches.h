@@ -9,10 +9,10 @@
 #include <memory>
 #include <optional>
 
-#include "data/batch_source.h"
-#include "data/image_dataset.h"
-#include "data/pass.h"
-#include "data/transform.h"
+#include "ringgrad/data/batch_source.h"
+#include "ringgrad/data/image_dataset.h"
+#include "ringgrad/data/loading/pass.h"
+#include "ringgrad/data/transform.h"
 
 namespace ringgrad {
 

@@ -1,11 +1,11 @@
-#include "data/sampler.h"
+#include "ringgrad/data/sampler.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "core/check.h"
-#include "core/random_sequence.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/random_sequence.h"
 
 namespace ringgrad {
 

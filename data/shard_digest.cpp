@@ -1,6 +1,6 @@
-#include "data/shard_digest.h"
+#include "ringgrad/data/shard_digest.h"
 
-#include "core/random.h"
+#include "ringgrad/core/random.h"
 
 namespace ringgrad {
 

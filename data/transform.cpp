@@ -1,9 +1,9 @@
-#include "data/transform.h"
+#include "ringgrad/data/transform.h"
 
 #include <cmath>
 
-#include "core/check.h"
-#include "core/factory.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
 
 namespace ringgrad {
 namespace {

@@ -1,11 +1,11 @@
-// What is done to the images of a data set on their way into a batch: augmentation (core/augmentation.h), then
+// What is done to the images of a data set on their way into a batch: augmentation (core/kernels/augmentation.h), then
 // normalisation. kernels::augment_images does both in one pass.
 #pragma once
 
 #include <vector>
 
-#include "core/augmentation.h"
-#include "core/tensor.h"
+#include "ringgrad/core/kernels/augmentation.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

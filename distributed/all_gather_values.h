@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "core/factory.h"
-#include "distributed/process_group.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
 

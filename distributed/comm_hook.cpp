@@ -1,8 +1,8 @@
-#include "distributed/comm_hook.h"
+#include "ringgrad/distributed/comm_hook.h"
 
 #include <utility>
 
-#include "core/factory.h"
+#include "ringgrad/core/factory.h"
 
 namespace ringgrad {
 namespace {

@@ -4,8 +4,8 @@
 #include <functional>
 #include <memory>
 
-#include "distributed/bucket_plan.h"
-#include "distributed/process_group.h"
+#include "ringgrad/distributed/ddp/bucket_plan.h"
+#include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
 

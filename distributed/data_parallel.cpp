@@ -1,16 +1,16 @@
-#include "distributed/data_parallel.h"
+#include "ringgrad/distributed/data_parallel.h"
 
 #include <algorithm>
 #include <optional>
 #include <system_error>
 #include <thread>
 
-#include "autograd/differentiable.h"
-#include "autograd/ops/convert.h"
-#include "autograd/ops/view.h"
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/kernels.h"
+#include "ringgrad/autograd/differentiable.h"
+#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {

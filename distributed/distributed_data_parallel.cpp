@@ -1,13 +1,13 @@
-#include "distributed/distributed_data_parallel.h"
+#include "ringgrad/distributed/distributed_data_parallel.h"
 
 #include <algorithm>
 
-#include "autograd/grad_mode.h"
-#include "core/check.h"
-#include "core/factory.h"
-#include "distributed/job_status.h"
-#include "distributed/parameter_check.h"
-#include "nn/arena.h"
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/nn/arena.h"
 
 namespace ringgrad {
 namespace {

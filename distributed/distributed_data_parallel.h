@@ -23,8 +23,8 @@
 
 #include <memory>
 
-#include "distributed/reducer.h"
-#include "nn/module.h"
+#include "ringgrad/distributed/ddp/reducer.h"
+#include "ringgrad/nn/module.h"
 
 namespace ringgrad {
 

@@ -1,8 +1,8 @@
-#include "distributed/failure.h"
+#include "ringgrad/distributed/failure.h"
 
 #include <system_error>
 
-#include "distributed/socket.h"
+#include "ringgrad/distributed/os/socket.h"
 
 namespace ringgrad {
 

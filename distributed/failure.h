@@ -6,7 +6,7 @@
 #include <exception>
 #include <string>
 
-#include "core/error.h"
+#include "ringgrad/core/error.h"
 
 namespace ringgrad {
 

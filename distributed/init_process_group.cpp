@@ -1,17 +1,17 @@
-#include "distributed/init_process_group.h"
+#include "ringgrad/distributed/init_process_group.h"
 
 #include <algorithm>
 #include <mutex>
 
-#include "core/check.h"
-#include "core/environment.h"
-#include "distributed/connect.h"
-#include "distributed/job_status.h"
-#include "distributed/lifeline.h"
-#include "distributed/mpi_process_group.h"
-#include "distributed/nccl_process_group.h"
-#include "distributed/rendezvous.h"
-#include "distributed/ring_process_group.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/os/lifeline.h"
+#include "ringgrad/distributed/process_groups/mpi_process_group.h"
+#include "ringgrad/distributed/process_groups/nccl_process_group.h"
+#include "ringgrad/distributed/process_groups/ring_process_group.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
+#include "ringgrad/distributed/rendezvous/rendezvous.h"
 
 namespace ringgrad {
 namespace {

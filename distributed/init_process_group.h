@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "distributed/process_group.h"
-#include "distributed/rank_environment.h"
-#include "distributed/ring_options.h"
+#include "ringgrad/distributed/collectives/ring_options.h"
+#include "ringgrad/distributed/job/rank_environment.h"
+#include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
 

@@ -1,12 +1,12 @@
-#include "distributed/launch.h"
+#include "ringgrad/distributed/launch.h"
 
 #include <charconv>
 #include <fstream>
 
-#include "core/check.h"
-#include "distributed/init_process_group.h"
-#include "distributed/job_status.h"
-#include "distributed/supervisor.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/init_process_group.h"
+#include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/launcher/supervisor.h"
 
 namespace ringgrad {
 namespace {

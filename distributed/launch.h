@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "distributed/init_process_group.h"
+#include "ringgrad/distributed/init_process_group.h"
 
 namespace ringgrad {
 

@@ -1,7 +1,7 @@
-#include "distributed/process_group.h"
+#include "ringgrad/distributed/process_group.h"
 
-#include "core/check.h"
-#include "core/in_place.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/in_place.h"
 
 namespace ringgrad {
 namespace {

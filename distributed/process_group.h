@@ -18,10 +18,10 @@
 #include <memory>
 #include <string>
 
-#include "core/tensor.h"
-#include "distributed/failure.h"
-#include "distributed/frame.h"
-#include "distributed/work.h"
+#include "ringgrad/core/tensor.h"
+#include "ringgrad/distributed/failure.h"
+#include "ringgrad/distributed/transport/frame.h"
+#include "ringgrad/distributed/work.h"
 
 namespace ringgrad {
 

@@ -1,12 +1,12 @@
-#include "distributed/sync_batch_norm.h"
+#include "ringgrad/distributed/sync_batch_norm.h"
 
-#include "autograd/ops/common.h"
-#include "autograd/ops/convert.h"
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "core/op_scope.h"
-#include "nn/batch_norm2d.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/nn/batch_norm2d.h"
 
 namespace ringgrad {
 namespace {

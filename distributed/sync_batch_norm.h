@@ -1,9 +1,9 @@
 // Batch normalisation over the samples of all ranks, as if one rank had them all.
 #pragma once
 
-#include "autograd/ops/norm.h"
-#include "distributed/process_group.h"
-#include "nn/module.h"
+#include "ringgrad/autograd/ops/norm.h"
+#include "ringgrad/distributed/process_group.h"
+#include "ringgrad/nn/module.h"
 
 namespace ringgrad {
 

@@ -1,8 +1,8 @@
-#include "models/convnet.h"
+#include "ringgrad/models/convnet.h"
 
-#include "autograd/ops/pool.h"
-#include "autograd/ops/view.h"
-#include "core/check.h"
+#include "ringgrad/autograd/ops/pool.h"
+#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad::models {
 namespace {

@@ -2,9 +2,9 @@
 // 28×28 images of one channel.
 #pragma once
 
-#include "nn/batch_norm2d.h"
-#include "nn/conv2d.h"
-#include "nn/linear.h"
+#include "ringgrad/nn/batch_norm2d.h"
+#include "ringgrad/nn/conv2d.h"
+#include "ringgrad/nn/linear.h"
 
 namespace ringgrad::models {
 

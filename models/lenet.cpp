@@ -1,9 +1,9 @@
-#include "models/lenet.h"
+#include "ringgrad/models/lenet.h"
 
-#include "autograd/ops/activation.h"
-#include "autograd/ops/pool.h"
-#include "autograd/ops/view.h"
-#include "core/check.h"
+#include "ringgrad/autograd/ops/activation.h"
+#include "ringgrad/autograd/ops/pool.h"
+#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad::models {
 namespace {

@@ -2,8 +2,8 @@
 // parameters for 28×28 images of one channel.
 #pragma once
 
-#include "nn/conv2d.h"
-#include "nn/linear.h"
+#include "ringgrad/nn/conv2d.h"
+#include "ringgrad/nn/linear.h"
 
 namespace ringgrad::models {
 

@@ -1,12 +1,12 @@
-#include "models/registry.h"
+#include "ringgrad/models/registry.h"
 
 #include <functional>
 
-#include "core/error.h"
-#include "models/convnet.h"
-#include "models/lenet.h"
-#include "models/resnet.h"
-#include "models/resnet_cifar.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/models/convnet.h"
+#include "ringgrad/models/lenet.h"
+#include "ringgrad/models/resnet.h"
+#include "ringgrad/models/resnet_cifar.h"
 
 namespace ringgrad::models {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/module.h"
+#include "ringgrad/nn/module.h"
 
 namespace ringgrad::models {
 

@@ -1,9 +1,9 @@
-#include "models/residual_block.h"
+#include "ringgrad/models/residual_block.h"
 
-#include "autograd/ops/pool.h"
-#include "autograd/ops/view.h"
-#include "core/check.h"
-#include "nn/init.h"
+#include "ringgrad/autograd/ops/pool.h"
+#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/nn/init.h"
 
 namespace ringgrad::models {
 namespace {

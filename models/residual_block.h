@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "nn/batch_norm2d.h"
-#include "nn/conv2d.h"
-#include "nn/sequential.h"
+#include "ringgrad/nn/batch_norm2d.h"
+#include "ringgrad/nn/conv2d.h"
+#include "ringgrad/nn/sequential.h"
 
 namespace ringgrad::models {
 

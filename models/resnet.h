@@ -11,8 +11,8 @@
 // -18 and -34 are made of BasicBlocks, the others of Bottlenecks, whose outputs have four times as many channels.
 #pragma once
 
-#include "models/residual_block.h"
-#include "nn/linear.h"
+#include "ringgrad/models/residual_block.h"
+#include "ringgrad/nn/linear.h"
 
 namespace ringgrad::models {
 

@@ -5,8 +5,8 @@
 //   channels 16         32       64
 #pragma once
 
-#include "models/residual_block.h"
-#include "nn/linear.h"
+#include "ringgrad/models/residual_block.h"
+#include "ringgrad/nn/linear.h"
 
 namespace ringgrad::models {
 

@@ -1,8 +1,8 @@
 // Nonlinearities as modules, for Sequential; elsewhere the functions of autograd/ops/activation.h are shorter.
 #pragma once
 
-#include "autograd/ops/activation.h"
-#include "nn/module.h"
+#include "ringgrad/autograd/ops/activation.h"
+#include "ringgrad/nn/module.h"
 
 namespace ringgrad::nn {
 

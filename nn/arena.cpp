@@ -1,11 +1,11 @@
-#include "nn/arena.h"
+#include "ringgrad/nn/arena.h"
 
 #include <algorithm>
 #include <map>
 #include <tuple>
 
-#include "core/check.h"
-#include "core/factory.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
 
 namespace ringgrad::nn {
 namespace {

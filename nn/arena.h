@@ -11,7 +11,7 @@
 #include <functional>
 #include <vector>
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::nn {
 

@@ -1,9 +1,9 @@
-#include "nn/batch_norm2d.h"
+#include "ringgrad/nn/batch_norm2d.h"
 
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/in_place.h"
-#include "core/kernels.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/in_place.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::nn {
 

@@ -2,8 +2,8 @@
 
 #include <functional>
 
-#include "autograd/ops/norm.h"
-#include "nn/module.h"
+#include "ringgrad/autograd/ops/norm.h"
+#include "ringgrad/nn/module.h"
 
 namespace ringgrad::nn {
 

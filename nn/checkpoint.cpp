@@ -1,10 +1,10 @@
-#include "nn/checkpoint.h"
+#include "ringgrad/nn/checkpoint.h"
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/random.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
 
 namespace ringgrad::nn {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <optional>
 
-#include "nn/module.h"
-#include "nn/safetensors.h"
+#include "ringgrad/nn/module.h"
+#include "ringgrad/nn/safetensors.h"
 
 namespace ringgrad::nn {
 

@@ -1,8 +1,8 @@
-#include "nn/conv2d.h"
+#include "ringgrad/nn/conv2d.h"
 
-#include "core/check.h"
-#include "core/factory.h"
-#include "nn/init.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/nn/init.h"
 
 namespace ringgrad::nn {
 namespace {

@@ -1,8 +1,8 @@
 // Convolution layers: the operations of autograd/ops/conv.h with parameters of their own.
 #pragma once
 
-#include "autograd/ops/conv.h"
-#include "nn/module.h"
+#include "ringgrad/autograd/ops/conv.h"
+#include "ringgrad/nn/module.h"
 
 namespace ringgrad::nn {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "autograd/ops/dropout.h"
-#include "nn/module.h"
+#include "ringgrad/autograd/ops/dropout.h"
+#include "ringgrad/nn/module.h"
 
 namespace ringgrad::nn {
 

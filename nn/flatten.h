@@ -1,8 +1,8 @@
 // Modules that change no value.
 #pragma once
 
-#include "autograd/ops/view.h"
-#include "nn/module.h"
+#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/nn/module.h"
 
 namespace ringgrad::nn {
 

@@ -1,9 +1,9 @@
-#include "nn/init.h"
+#include "ringgrad/nn/init.h"
 
 #include <cmath>
 
-#include "core/check.h"
-#include "core/random.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/random.h"
 
 namespace ringgrad::nn::init {
 namespace {

@@ -2,7 +2,7 @@
 // model, and write in place without history.
 #pragma once
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::nn::init {
 

@@ -1,4 +1,4 @@
-#include "nn/input_file.h"
+#include "ringgrad/nn/input_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad::nn {
 

@@ -1,7 +1,7 @@
-#include "nn/layer_norm.h"
+#include "ringgrad/nn/layer_norm.h"
 
-#include "autograd/ops/norm.h"
-#include "core/factory.h"
+#include "ringgrad/autograd/ops/norm.h"
+#include "ringgrad/core/factory.h"
 
 namespace ringgrad::nn {
 

@@ -1,9 +1,9 @@
-#include "nn/linear.h"
+#include "ringgrad/nn/linear.h"
 
-#include "autograd/ops/matmul.h"
-#include "core/check.h"
-#include "core/factory.h"
-#include "nn/init.h"
+#include "ringgrad/autograd/ops/matmul.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/nn/init.h"
 
 namespace ringgrad::nn {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nn/module.h"
+#include "ringgrad/nn/module.h"
 
 namespace ringgrad::nn {
 

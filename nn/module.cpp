@@ -1,9 +1,9 @@
-#include "nn/module.h"
+#include "ringgrad/nn/module.h"
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/factory.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
 
 namespace ringgrad::nn {
 namespace {

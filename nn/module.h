@@ -14,7 +14,7 @@
 // Parameters are Tensors: handles that optimizers and wrappers may keep. Not thread-safe.
 #pragma once
 
-#include "nn/named_tensors.h"
+#include "ringgrad/nn/named_tensors.h"
 
 namespace ringgrad::nn {
 

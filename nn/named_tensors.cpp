@@ -1,10 +1,10 @@
-#include "nn/named_tensors.h"
+#include "ringgrad/nn/named_tensors.h"
 
 #include <algorithm>
 #include <map>
 
-#include "core/check.h"
-#include "core/factory.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
 
 namespace ringgrad::nn {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::nn {
 

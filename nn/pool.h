@@ -1,8 +1,8 @@
 // Pooling as modules: MaxPool2d pool{{.kernel = 3, .stride = 2, .padding = 1}}, or just MaxPool2d pool{2}.
 #pragma once
 
-#include "autograd/ops/pool.h"
-#include "nn/module.h"
+#include "ringgrad/autograd/ops/pool.h"
+#include "ringgrad/nn/module.h"
 
 namespace ringgrad::nn {
 

@@ -1,4 +1,4 @@
-#include "nn/safetensors.h"
+#include "ringgrad/nn/safetensors.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -7,11 +7,11 @@
 #include <span>
 #include <tuple>
 
-#include "core/atomic_file.h"
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/sha256.h"
-#include "nn/safetensors_header.h"
+#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/sha256.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/nn/safetensors_header.h"
 
 namespace ringgrad::nn {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "nn/named_tensors.h"
+#include "ringgrad/nn/named_tensors.h"
 
 namespace ringgrad::nn {
 
@@ -22,8 +22,8 @@ struct SafetensorsFile {
 // not aligned are copied.
 SafetensorsFile load_safetensors(const std::filesystem::path& path);
 
-// Atomically (core/atomic_file.h): throws IoError, and then an older file of that name stays as it was. Any dtypes,
-// devices and layouts. Names are unique; keys of the metadata do not begin with "sha256".
+// Atomically (core/base/atomic_file.h): throws IoError, and then an older file of that name stays as it was. Any
+// dtypes, devices and layouts. Names are unique; keys of the metadata do not begin with "sha256".
 void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 

@@ -1,12 +1,12 @@
-#include "nn/safetensors_header.h"
+#include "ringgrad/nn/safetensors_header.h"
 
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/check.h"
-#include "core/sha256.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/sha256.h"
 
 namespace ringgrad::nn {
 namespace {

@@ -1,6 +1,6 @@
-#include "nn/sequential.h"
+#include "ringgrad/nn/sequential.h"
 
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad::nn {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "nn/module.h"
+#include "ringgrad/nn/module.h"
 
 namespace ringgrad::nn {
 

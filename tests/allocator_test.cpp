@@ -1,4 +1,4 @@
-#include "core/allocator.h"
+#include "ringgrad/core/device/allocator.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -8,15 +8,15 @@
 #include <cstring>
 #include <thread>
 
-#include "autograd/ops/activation.h"
-#include "autograd/ops/arithmetic.h"
-#include "autograd/ops/reduce.h"
-#include "core/address_sanitizer.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "core/op_scope.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/ops/activation.h"
+#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/autograd/ops/reduce.h"
+#include "ringgrad/core/base/address_sanitizer.h"
+#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

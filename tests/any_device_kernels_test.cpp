@@ -1,14 +1,14 @@
 // What kernels do, on every device there is, where operations that check their arguments cannot bring them: with an
 // index outside of its dimension (a GPU cannot throw), and with numbers that are large against their deviation.
-#include "core/kernels.h"
+#include "ringgrad/core/kernels.h"
 
 #include <cmath>
 #include <limits>
 
-#include "autograd/ops/convert.h"
-#include "core/factory.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -12,53 +12,54 @@ GOOD = {
     ".gitignore": "/build*/\n*.log\n",
     "CMakeLists.txt": "ringgrad_folder(core)\nringgrad_folder(nn)\nringgrad_folder(distributed)\n",
     "README.md": "# small\n",
-    "build/junk.h": '#include "nowhere.h"\n',  # ignored by git, so by the rules
+    "build/junk.h": '#include "ringgrad/nowhere.h"\n',  # ignored by git, so by the rules
     "core/tensor.h": "#pragma once\n",
-    "core/check.h": "#pragma once\n",
+    "core/base/check.h": "#pragma once\n",
     "core/kernels.h": "// add\nextern constinit Kernel<void(const Tensor& y,\n                 const Tensor& x)> add;\n"
     "extern constinit Kernel<void(const Tensor&)> exp;\nextern constinit Kernel<void()> exp_backward;\n",
-    "core/cpu/add.cpp": '#include <Eigen/Core>\n#include "core/check.h"\n'
+    "core/cpu/add.cpp": '#include <Eigen/Core>\n#include "ringgrad/core/base/check.h"\n'
     "REGISTER_KERNEL(add, DeviceType::CPU, Provider::Native, add_cpu);\n",
     "core/cpu/exp.cpp": "#define UNARY(NAME, F) \\\n  REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Native, F);\n"
     "UNARY(exp, f)\nUNARY(exp_backward, g)\n",
     "cuda_kernels/runtime/stream.h": "#include <cuda_runtime.h>\ncudaStream_t of(int);\n",
-    "cuda_kernels/add.cu": '#include "cuda_kernels/tile.cuh"\n__global__ void add_kernel() {}\n',
+    "cuda_kernels/add.cu": '#include "ringgrad/cuda_kernels/tile.cuh"\n__global__ void add_kernel() {}\n',
     "cuda_kernels/tile.cuh": "__device__ inline int tile() { return 1; }\n",
-    "nn/module.h": '#include "core/tensor.h"\n',
-    "nn/module.cpp": '#include "nn/module.h"\n// Eigen::Map here is prose, and #include "nn/none.h" too\n',
-    "distributed/data_parallel.cpp": '#include "nn/module.h"\n',
-    "distributed/nccl_process_group.cpp": '#include <nccl.h>\n#include "cuda_kernels/runtime/stream.h"\n',
-    "tests/op_specs.cpp": '#include "nn/module.h"\nrow({.name = "add", .kernels = {"add"}});\n'
+    "nn/module.h": '#include "ringgrad/core/tensor.h"\n',
+    "nn/module.cpp": '#include "ringgrad/nn/module.h"\n// Eigen::Map here is prose, and #include "ringgrad/nn/none.h" too\n',
+    "distributed/data_parallel.cpp": '#include "ringgrad/nn/module.h"\n',
+    "distributed/process_groups/nccl_process_group.cpp": '#include <nccl.h>\n#include "ringgrad/cuda_kernels/runtime/stream.h"\n',
+    "tests/op_specs.cpp": '#include "ringgrad/nn/module.h"\nrow({.name = "add", .kernels = {"add"}});\n'
     'row.kernels = {op, op + "_backward"};\nrow(op = "exp");\n',
 }
 
 SPECS = GOOD["tests/op_specs.cpp"]
 NATIVE_EXP = "REGISTER_KERNEL(exp, DeviceType::CPU, Provider::Native, f);\n"
-LONG_ARROW = '#include "cuda_kernels/runtime/stream.h"\n'
+LONG_ARROW = '#include "ringgrad/cuda_kernels/runtime/stream.h"\n'
 
 # rule, the file that breaks it and its text, the line that must be reported (and the file, where it is another one)
 MUTANTS = [
-    ("layers", "core/tensor.h", '#include "nn/module.h"\n', 1),
-    ("layers", "distributed/ring.cpp", '#include "core/tensor.h"\n#include "nn/module.h"\n', 2),
-    ("layers", "distributed/ring.cpp", LONG_ARROW, 1),
+    ("layers", "core/tensor.h", '#include "ringgrad/nn/module.h"\n', 1),
+    ("layers", "distributed/collectives/ring.cpp", '#include "ringgrad/core/tensor.h"\n#include "ringgrad/nn/module.h"\n', 2),
+    ("layers", "distributed/collectives/ring.cpp", LONG_ARROW, 1),
     ("layers", "distributed/data_parallel.cpp", LONG_ARROW, 1),
-    ("layers", "nn/module.cpp", '#include "tests/op_specs.cpp"\n', 1),
+    ("layers", "nn/module.cpp", '#include "ringgrad/tests/op_specs.cpp"\n', 1),
     ("roots", "nn/module.cpp", '#include "module.h"\n', 1),
-    ("roots", "nn/module.cpp", "\n#include <nn/module.h>\n", 2),
+    ("roots", "nn/module.cpp", '#include "core/tensor.h"\n', 1),
+    ("roots", "nn/module.cpp", "\n#include <ringgrad/nn/module.h>\n", 2),
     ("roots", "nn/module.cpp", '#include "../core/tensor.h"\n', 1),
-    ("roots", "nn/module.cpp", '#include "nn/gone.h"\n', 1),
+    ("roots", "nn/module.cpp", '#include "ringgrad/nn/gone.h"\n', 1),
     ("vendors", "nn/module.cpp", "#include <Eigen/Core>\n", 1),
     ("vendors", "core/cpu/gemm.h", "#include <oneapi/dnnl/dnnl.hpp>\n", 1),
     ("vendors", "core/tensor.h", "#include <cuda_runtime.h>\n", 1),
-    ("vendors", "distributed/ring.cpp", "#include <nccl.h>\n", 1),
+    ("vendors", "distributed/collectives/ring.cpp", "#include <nccl.h>\n", 1),
     ("vendors", "core/tensor.h", "#pragma once\nstruct Tensor { Eigen::MatrixXf m; };\n", 2),
     ("vendors", "nn/module.h", "void run(cudaStream_t);\n", 1),
-    ("device_code", "tests/tile_test.cpp", '#include "cuda_kernels/tile.cuh"\n', 1),
+    ("device_code", "tests/tile_test.cpp", '#include "ringgrad/cuda_kernels/tile.cuh"\n', 1),
     ("device_code", "cuda_kernels/launch.h", "\n__global__ void launch();\n", 2),
     ("device_code", "core/add.cu", "// nothing\n", 1),
     ("lines", "tests/long.py", "pass\n" * 401, 401),
     ("lines", "core/long.cpp", "\n" * 401, 401),
-    ("macros", "nn/module.h", '#pragma once\n#include "core/check.h"\n', 2),
+    ("macros", "nn/module.h", '#pragma once\n#include "ringgrad/core/base/check.h"\n', 2),
     ("top_level", "docs/map.md", "# map\n", 1, "docs"),
     ("top_level", "notes.txt", "\n", 1),
     ("objects", "CMakeLists.txt", "ringgrad_folder(core)\nringgrad_folder(nn)\n", 1),

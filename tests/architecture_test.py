@@ -19,11 +19,11 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True  # tests leave nothing behind
 
-from source_tree import Tree, each_line, without_comments
+from source_tree import ANGLED, OURS, Tree, each_line, without_comments
 
 MAX_LINES = 400
 TOP_LEVEL = set(
-    "CMakeLists.txt CMakePresets.json README.md go "
+    "CMakeLists.txt CMakePresets.json README.md CONTRIBUTING.md LICENSE go "
     "core autograd cuda_kernels nn distributed data models tests bench".split()
 )
 
@@ -45,7 +45,7 @@ CUDA_VENDOR_INCLUDE = re.compile(
     r"^(cuda|cublas|cudnn|cufft|curand|cusparse|cusolver|nccl|nvtx|nvml|nvrtc|nvToolsExt|mma\.h|cooperative_groups"
     r"|device_launch_parameters|cub/|thrust/|cutlass/|cute/)"
 )
-NCCL_FILE = re.compile(r"^distributed/nccl_\w+\.cpp$")
+NCCL_FILE = re.compile(r"^distributed/process_groups/nccl_\w+\.cpp$")
 VENDOR_NAME = re.compile(
     r"\b(Eigen::|dnnl::|dnnl_\w+|(cuda|cublas|cublasLt|cudnn|nccl)[A-Z]\w*_t\b|CU(stream|event)\b)"
 )
@@ -97,25 +97,22 @@ def layers(tree):
 
 
 def roots(tree):
-    """Project headers are included as "folder/name.h", and what is so included exists."""
+    """Project headers are included as "ringgrad/folder/name.h", and what is so included exists."""
     breaches = []
     seen = 0
     for source in tree.cpp:
         here = os.path.dirname(source.path)
-        for line, path, quoted in source.includes:
+        for line, path, form in source.includes:
             seen += 1
             beside = os.path.normpath(os.path.join(here, path)).replace(os.sep, "/")
-            if not quoted and path in tree.paths:
-                breaches.append(
-                    Breach(source.path, line, f"<{path}> is a file of this project", f'write #include "{path}"')
-                )
-            elif quoted and path not in tree.paths:
-                mend = (
-                    f'write #include "{beside}"'
-                    if beside in tree.paths
-                    else "use <…> for other libraries; else create the file"
-                )
-                breaches.append(Breach(source.path, line, f'"{path}" is not a path from the root', mend))
+            ours = next((p for p in (path, beside) if p in tree.paths), None)
+            if form == ANGLED:
+                right = path not in tree.paths
+            else:
+                right = form == OURS and path in tree.paths
+            if not right:
+                mend = f'write #include "ringgrad/{ours}"' if ours else "use <…> for other libraries; else create the file"
+                breaches.append(Breach(source.path, line, f"{path} is not included as \"ringgrad/…\" from the root", mend))
     return seen, breaches
 
 
@@ -127,7 +124,7 @@ def vendors(tree):
         in_onednn = source.path.startswith("core/cpu/onednn/")
         on_cpu = in_onednn or (source.path.startswith("core/cpu/") and source.suffix == ".cpp")
         on_cuda = source.folder == "cuda_kernels" or NCCL_FILE.match(source.path)
-        for line, path, quoted in source.includes:
+        for line, path, form in source.includes:
             if CPU_VENDOR_INCLUDE.match(path) and not on_cpu:
                 breaches.append(
                     Breach(
@@ -137,7 +134,7 @@ def vendors(tree):
                         "call a kernel of core/kernels.h; in a header, hide the type behind a pointer",
                     )
                 )
-            if not quoted and CUDA_VENDOR_INCLUDE.match(path) and not on_cuda:
+            if form == ANGLED and CUDA_VENDOR_INCLUDE.match(path) and not on_cuda:
                 breaches.append(
                     Breach(
                         source.path,
@@ -200,11 +197,11 @@ def lines(tree):
 def macros(tree):
     """CHECK and ASSERT are common names: no header brings them into a user's program."""
     breaches = [
-        Breach(s.path, line, "a header includes core/check.h", "throw from the .cpp, or throw the typed error by hand")
+        Breach(s.path, line, "a header includes core/base/check.h", "throw from the .cpp, or throw the typed error by hand")
         for s in tree.cpp
         if s.is_header
         for line, path, _ in s.includes
-        if path == "core/check.h"
+        if path == "core/base/check.h"
     ]
     return sum(s.is_header for s in tree.cpp), breaches
 

@@ -1,12 +1,12 @@
 // Parameters in flat arenas: where they lie, that handles follow, and what counts as one range.
-#include "nn/arena.h"
+#include "ringgrad/nn/arena.h"
 
-#include "autograd/ops/arithmetic.h"
-#include "autograd/ops/reduce.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/autograd/ops/reduce.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using nn::arena_ranges;

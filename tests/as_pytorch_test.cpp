@@ -1,14 +1,14 @@
 // Odd programs that PyTorch accepts or refuses, and what it gives for them (2.15, on the CPU).
 #include <cmath>
 
-#include "autograd/ops.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "core/random.h"
-#include "nn/linear.h"
-#include "nn/optim/sgd.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/nn/linear.h"
+#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -8,13 +8,13 @@
 #include <fstream>
 #include <thread>
 
-#include "core/autotune.h"
-#include "core/device_backend.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "core/kernel.h"
-#include "tests/catch.h"
-#include "tests/cuda_util.h"
+#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/autotune.h"
+#include "ringgrad/core/kernels/kernel.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/cuda_util.h"
 
 using namespace ringgrad;
 

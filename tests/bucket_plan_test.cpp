@@ -1,12 +1,12 @@
 // Buckets: ranges that cover every gradient once, within their caps, in the order of readiness.
-#include "distributed/bucket_plan.h"
+#include "ringgrad/distributed/ddp/bucket_plan.h"
 
 #include <algorithm>
 
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

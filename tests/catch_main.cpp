@@ -1,12 +1,12 @@
 // Every test program's main. ctest says of which cases it is that they need a GPU: where there is none, they are
 // skipped.
 #define CATCH_CONFIG_RUNNER
-#include "tests/catch.h"
+#include "ringgrad/tests/catch.h"
 
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/device.h"
+#include "ringgrad/core/device.h"
 
 int main(int argc, char** argv) {
   if (std::getenv("RINGGRAD_TESTS_NEED_GPU") && ringgrad::device_count(ringgrad::DeviceType::CUDA) == 0) {

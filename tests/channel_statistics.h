@@ -1,10 +1,10 @@
-// How the constants for normalisation in data/catalog.cpp were computed.
+// How the constants for normalisation in data/datasets/catalog.cpp were computed.
 #pragma once
 
 #include <cmath>
 #include <vector>
 
-#include "data/image_dataset.h"
+#include "ringgrad/data/image_dataset.h"
 
 namespace ringgrad::test {
 

@@ -7,14 +7,14 @@
 #include <cstring>
 #include <set>
 
-#include "core/atomic_file.h"
-#include "core/factory.h"
-#include "core/random.h"
-#include "core/sha256.h"
-#include "nn/checkpoint.h"
-#include "nn/safetensors_header.h"
-#include "tests/catch.h"
-#include "tests/data_files.h"
+#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/sha256.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/nn/safetensors_header.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/data_files.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

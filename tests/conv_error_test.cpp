@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "autograd/ops.h"
-#include "core/conv_algorithm.h"
-#include "core/factory.h"
-#include "core/random.h"
-#include "tests/catch.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/conv_algorithm.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

@@ -9,12 +9,12 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/allocator.h"
-#include "core/cpu/conv/conv2d.h"
-#include "core/cpu/conv/layout.h"
-#include "core/cpu/thread_pool.h"
-#include "core/error.h"
-#include "tests/catch.h"
+#include "ringgrad/core/cpu/conv/conv2d.h"
+#include "ringgrad/core/cpu/conv/layout.h"
+#include "ringgrad/core/cpu/thread_pool.h"
+#include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 using namespace ringgrad::conv;

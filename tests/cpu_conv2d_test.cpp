@@ -1,5 +1,5 @@
 // Convolutions on the CPU and their gradients against the sums that define them, in double.
-#include "tests/cpu_kernels.h"
+#include "ringgrad/tests/cpu_kernels.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -6,11 +6,11 @@
 #include <cstring>
 #include <vector>
 
-#include "core/cpu/thread_pool.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/core/cpu/thread_pool.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 namespace ringgrad::test {
 

@@ -2,8 +2,8 @@
 // tiles, and sums that a simpler kernel would get wrong.
 #include <limits>
 
-#include "core/cpu/vector_math.h"
-#include "tests/cpu_kernels.h"
+#include "ringgrad/core/cpu/vector_math.h"
+#include "ringgrad/tests/cpu_kernels.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

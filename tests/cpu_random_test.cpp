@@ -1,9 +1,9 @@
 // Random numbers on the CPU: the published vectors of Philox, and the moments. The rows of tests/op_specs_random.cpp
 // compare every number with the definition.
-#include "core/random.h"
+#include "ringgrad/core/random.h"
 
-#include "core/error.h"
-#include "tests/cpu_kernels.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/tests/cpu_kernels.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,14 +1,14 @@
 // Training whose steps are recorded after the first ones, on a data set that lies on the device: the bits of steps that
 // are queued one operation after the other, over epochs and short last batches; and what cannot be recorded is refused.
-#include "autograd/ops.h"
-#include "core/captured_step.h"
-#include "core/device_backend.h"
-#include "core/factory.h"
-#include "core/random.h"
-#include "data/resident_batches.h"
-#include "nn/nn.h"
-#include "tests/catch.h"
-#include "tests/cuda_util.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/device/captured_step.h"
+#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/data/resident_batches.h"
+#include "ringgrad/nn/nn.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/cuda_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,6 +1,6 @@
 // The CUDA convolutions, each step and each gradient, against the CPU's in double.
-#include "cuda_kernels/conv2d_ladder.h"
-#include "tests/cuda_kernels.h"
+#include "ringgrad/cuda_kernels/conv2d_ladder.h"
+#include "ringgrad/tests/cuda_kernels.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,10 +1,10 @@
 // DataParallel on CUDA devices: scatter, replicate, parallel apply, gather and the reduction of gradients,
 // under orders of streams that a wait left out would not survive.
-#include "distributed/data_parallel.h"
-#include "tests/catch.h"
-#include "tests/cuda_util.h"
-#include "tests/ddp_ranks.h"
-#include "tests/test_util.h"
+#include "ringgrad/distributed/data_parallel.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/cuda_util.h"
+#include "ringgrad/tests/ddp_ranks.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

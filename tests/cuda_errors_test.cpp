@@ -1,10 +1,10 @@
 // What goes wrong on CUDA devices before a kernel runs: memory that there is not, devices that there are not, tensors
 // that lie in different places.
-#include "autograd/ops.h"
-#include "core/allocator.h"
-#include "core/factory.h"
-#include "tests/cuda_util.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/cuda_util.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

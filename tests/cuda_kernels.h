@@ -1,8 +1,8 @@
 // What the tests of the CUDA kernels share: tensors on the device, and their like in double on the host.
 #pragma once
 
-#include "tests/cpu_kernels.h"
-#include "tests/cuda_util.h"
+#include "ringgrad/tests/cpu_kernels.h"
+#include "ringgrad/tests/cuda_util.h"
 
 namespace ringgrad::test {
 

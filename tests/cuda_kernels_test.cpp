@@ -1,7 +1,7 @@
 // What the rows of tests/op_specs*.cpp do not reach of the CUDA kernels.
-#include "tests/cuda_kernels.h"
+#include "ringgrad/tests/cuda_kernels.h"
 
-#include "core/kernel.h"
+#include "ringgrad/core/kernels/kernel.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -2,15 +2,15 @@
 // is reordered, forward or backward. Networks compute with that what they compute on the CPU.
 #include <functional>
 
-#include "autograd/ops.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "core/random.h"
-#include "models/convnet.h"
-#include "models/resnet_cifar.h"
-#include "nn/nn.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/models/convnet.h"
+#include "ringgrad/models/resnet_cifar.h"
+#include "ringgrad/nn/nn.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,6 +1,6 @@
 // Every step of the CUDA matrix product's ladder, against the CPU's in double.
-#include "cuda_kernels/matmul_ladder.h"
-#include "tests/cuda_kernels.h"
+#include "ringgrad/cuda_kernels/matmul_ladder.h"
+#include "ringgrad/tests/cuda_kernels.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

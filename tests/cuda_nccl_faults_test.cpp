@@ -2,8 +2,8 @@
 #include <atomic>
 #include <cmath>
 
-#include "tests/catch.h"
-#include "tests/nccl_ranks.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/nccl_ranks.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

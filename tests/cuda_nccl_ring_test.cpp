@@ -1,10 +1,10 @@
 // Our ring over ncclSend and ncclRecv against ncclAllReduce, plain loops in double, and the ring on the CPU.
 #include <cmath>
 
-#include "core/random.h"
-#include "cuda_kernels/runtime/graph.h"
-#include "tests/catch.h"
-#include "tests/nccl_ranks.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/cuda_kernels/runtime/graph.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/nccl_ranks.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,10 +1,10 @@
 // The NCCL process group, a thread and a device for each rank: collectives, no capture, memory.
-#include "cuda_kernels/runtime/event.h"
-#include "cuda_kernels/runtime/graph.h"
-#include "distributed/init_process_group.h"
-#include "tests/catch.h"
-#include "tests/nccl_ranks.h"
-#include "tests/test_util.h"
+#include "ringgrad/cuda_kernels/runtime/event.h"
+#include "ringgrad/cuda_kernels/runtime/graph.h"
+#include "ringgrad/distributed/init_process_group.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/nccl_ranks.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

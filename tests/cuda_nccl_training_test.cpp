@@ -3,12 +3,12 @@
 #include <cmath>
 #include <optional>
 
-#include "distributed/sync_batch_norm.h"
-#include "nn/optim/grad_scaler.h"
-#include "nn/optim/master_weights.h"
-#include "tests/catch.h"
-#include "tests/nccl_ranks.h"
-#include "tests/test_util.h"
+#include "ringgrad/distributed/sync_batch_norm.h"
+#include "ringgrad/nn/optim/grad_scaler.h"
+#include "ringgrad/nn/optim/master_weights.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/nccl_ranks.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -4,15 +4,15 @@
 
 #include <unistd.h>
 
-#include "autograd/ops.h"
-#include "core/factory.h"
-#include "core/random.h"
-#include "cuda_kernels/runtime/graph.h"
-#include "nn/checkpoint.h"
-#include "nn/nn.h"
-#include "tests/catch.h"
-#include "tests/cuda_util.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/cuda_kernels/runtime/graph.h"
+#include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/nn/nn.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/cuda_util.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -4,11 +4,11 @@
 
 #include <string>
 
-#include "core/device.h"
-#include "core/error.h"
-#include "tests/catch.h"
+#include "ringgrad/core/device.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/tests/catch.h"
 #ifdef RINGGRAD_CUDA_EMULATED
-#include "cuda_kernels/emulator/config.h"
+#include "ringgrad/cuda_kernels/emulator/config.h"
 #endif
 
 namespace ringgrad::test {

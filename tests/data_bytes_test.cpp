@@ -5,12 +5,12 @@
 
 #include <csignal>
 
-#include "core/atomic_file.h"
-#include "core/sha256.h"
-#include "data/byte_reader.h"
-#include "data/tar.h"
-#include "tests/catch.h"
-#include "tests/data_files.h"
+#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/sha256.h"
+#include "ringgrad/data/datasets/byte_reader.h"
+#include "ringgrad/data/datasets/tar.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/data_files.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

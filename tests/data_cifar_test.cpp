@@ -1,11 +1,11 @@
 // CIFAR's binary files: what is written is read back; whatever is wrong with a file is an error that names it.
 #include <cstdlib>
 
-#include "core/allocator.h"
-#include "core/factory.h"
-#include "data/cifar.h"
-#include "tests/catch.h"
-#include "tests/data_files.h"
+#include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/data/datasets/cifar.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/data_files.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

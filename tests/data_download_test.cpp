@@ -5,12 +5,12 @@
 #include <functional>
 #include <thread>
 
-#include "core/sha256.h"
-#include "data/download.h"
-#include "data/registry.h"
-#include "tests/catch.h"
-#include "tests/data_files.h"
-#include "tests/loopback_server.h"
+#include "ringgrad/core/base/sha256.h"
+#include "ringgrad/data/datasets/download.h"
+#include "ringgrad/data/registry.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/data_files.h"
+#include "ringgrad/tests/loopback_server.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
+#include "ringgrad/core/error.h"
 
 namespace ringgrad::test {
 

@@ -3,17 +3,17 @@
 #include <cmath>
 #include <set>
 
-#include "core/factory.h"
-#include "core/sha256.h"
-#include "data/catalog.h"
-#include "data/digits.h"
-#include "data/image_dataset.h"
-#include "data/registry.h"
-#include "data/shapes.h"
-#include "data/strokes.h"
-#include "tests/catch.h"
-#include "tests/channel_statistics.h"
-#include "tests/data_files.h"
+#include "ringgrad/core/base/sha256.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/data/datasets/catalog.h"
+#include "ringgrad/data/image_dataset.h"
+#include "ringgrad/data/registry.h"
+#include "ringgrad/data/synthetic/digits.h"
+#include "ringgrad/data/synthetic/shapes.h"
+#include "ringgrad/data/synthetic/strokes.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/channel_statistics.h"
+#include "ringgrad/tests/data_files.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "core/allocator.h"
-#include "core/factory.h"
-#include "data/byte_reader.h"
-#include "data/idx.h"
-#include "tests/catch.h"
-#include "tests/data_files.h"
+#include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/data/datasets/byte_reader.h"
+#include "ringgrad/data/datasets/idx.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/data_files.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -4,13 +4,13 @@
 #include <memory>
 #include <thread>
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "data/data_loader.h"
-#include "data/shard_digest.h"
-#include "tests/catch.h"
+#include "ringgrad/core/base/clock.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/data/data_loader.h"
+#include "ringgrad/data/shard_digest.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

@@ -1,12 +1,12 @@
 // DataParallel on two and three logical CPU devices. A program of its own: their number is read once.
-#include "distributed/data_parallel.h"
+#include "ringgrad/distributed/data_parallel.h"
 
 #include <cstdlib>
 
-#include "core/allocator.h"
-#include "tests/catch.h"
-#include "tests/ddp_ranks.h"
-#include "tests/test_util.h"
+#include "ringgrad/core/device/allocator.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/ddp_ranks.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

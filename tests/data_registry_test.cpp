@@ -6,15 +6,15 @@
 #include <set>
 #include <thread>
 
-#include "core/factory.h"
-#include "core/sha256.h"
-#include "data/cifar.h"
-#include "data/idx.h"
-#include "data/registry.h"
-#include "tests/catch.h"
-#include "tests/channel_statistics.h"
-#include "tests/data_files.h"
-#include "tests/loopback_server.h"
+#include "ringgrad/core/base/sha256.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/data/datasets/cifar.h"
+#include "ringgrad/data/datasets/idx.h"
+#include "ringgrad/data/registry.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/channel_statistics.h"
+#include "ringgrad/tests/data_files.h"
+#include "ringgrad/tests/loopback_server.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,10 +1,10 @@
 // Batches that a device makes of a data set in its own memory are those of the loader, bit for bit: any transform, any
 // rank, in the middle of an epoch, up to the short last batch.
-#include "core/error.h"
-#include "core/factory.h"
-#include "data/data_loader.h"
-#include "data/resident_batches.h"
-#include "tests/catch.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/data/data_loader.h"
+#include "ringgrad/data/resident_batches.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

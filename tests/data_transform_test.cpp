@@ -3,9 +3,9 @@
 #include <cmath>
 #include <map>
 
-#include "core/error.h"
-#include "data/transform.h"
-#include "tests/catch.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/data/transform.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

@@ -2,8 +2,8 @@
 // the middle of backward; integers are rank 0's.
 #include <cmath>
 
-#include "tests/catch.h"
-#include "tests/ddp_ranks.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/ddp_ranks.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

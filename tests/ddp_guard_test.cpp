@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "tests/catch.h"
-#include "tests/ddp_ranks.h"
-#include "tests/test_util.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/ddp_ranks.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,6 +1,6 @@
 // The order in which gradients become ready decides which of them travel together, and so how sums round.
-#include "tests/catch.h"
-#include "tests/ddp_ranks.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/ddp_ranks.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -4,14 +4,14 @@
 #include <cmath>
 #include <mutex>
 
-#include "autograd/grad_mode.h"
-#include "autograd/ops.h"
-#include "core/factory.h"
-#include "core/random.h"
-#include "distributed/distributed_data_parallel.h"
-#include "nn/nn.h"
-#include "nn/optim/sgd.h"
-#include "tests/ring_groups.h"
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/nn/nn.h"
+#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/tests/ring_groups.h"
 
 namespace ringgrad::test {
 

@@ -1,7 +1,7 @@
 // DistributedDataParallel computes what one rank would: the same global batches give the same parameters, whatever the
 // number of ranks, the buckets, the transport, and the sizes of the ranks' parts.
-#include "tests/catch.h"
-#include "tests/ddp_ranks.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/ddp_ranks.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,6 +1,6 @@
 // Small kernels, right and wrong ones, for emulator_block_test.cpp, which includes this file.
-#include "cuda_kernels/emulator/include/cuda_pipeline.h"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/cuda_kernels/emulator/include/cuda_pipeline.h"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace {
 

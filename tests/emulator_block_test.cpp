@@ -2,10 +2,10 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda_kernels/emulator/config.h"
-#include "tests/catch.h"
-#include "tests/emulator_block_kernels.cu"
-#include "tests/emulator_util.h"
+#include "ringgrad/cuda_kernels/emulator/config.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/emulator_block_kernels.cu"
+#include "ringgrad/tests/emulator_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,6 +1,6 @@
 // Kernels with one mistake each, and their right forms, for emulator_check_test.cpp, which includes this file.
-#include "cuda_kernels/emulator/include/cuda_pipeline.h"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/cuda_kernels/emulator/include/cuda_pipeline.h"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace {
 

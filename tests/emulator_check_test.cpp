@@ -1,9 +1,9 @@
 // The memory checker and the race checker of the emulator. Their code is in this program where it is not in all of
 // them.
-#include "cuda_kernels/emulator/observer.h"
-#include "tests/catch.h"
-#include "tests/emulator_check_kernels.cu"
-#include "tests/emulator_util.h"
+#include "ringgrad/cuda_kernels/emulator/observer.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/emulator_check_kernels.cu"
+#include "ringgrad/tests/emulator_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

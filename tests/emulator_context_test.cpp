@@ -1,12 +1,12 @@
 // A program of its own, because a context lives as long as its process.
-#include "autograd/ops.h"
-#include "core/captured_step.h"
-#include "cuda_kernels/emulator/runtime.h"
-#include "distributed/distributed_data_parallel.h"
-#include "nn/linear.h"
-#include "nn/optim/sgd.h"
-#include "tests/catch.h"
-#include "tests/nccl_ranks.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/device/captured_step.h"
+#include "ringgrad/cuda_kernels/emulator/runtime.h"
+#include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/nn/linear.h"
+#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/nccl_ranks.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

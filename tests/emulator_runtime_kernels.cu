@@ -1,5 +1,5 @@
 // Kernels for emulator_runtime_test.cpp, which includes this file.
-#include "cuda_kernels/launch.h"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace {
 

@@ -2,14 +2,14 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/allocator.h"
-#include "core/factory.h"
-#include "cuda_kernels/emulator/config.h"
-#include "cuda_kernels/runtime/event.h"
-#include "cuda_kernels/runtime/graph.h"
-#include "tests/catch.h"
-#include "tests/emulator_runtime_kernels.cu"
-#include "tests/emulator_util.h"
+#include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/cuda_kernels/emulator/config.h"
+#include "ringgrad/cuda_kernels/runtime/event.h"
+#include "ringgrad/cuda_kernels/runtime/graph.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/emulator_runtime_kernels.cu"
+#include "ringgrad/tests/emulator_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

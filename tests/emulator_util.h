@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "cuda_kernels/launch.h"
-#include "tests/cuda_util.h"
+#include "ringgrad/cuda_kernels/launch.h"
+#include "ringgrad/tests/cuda_util.h"
 
 namespace ringgrad::test {
 

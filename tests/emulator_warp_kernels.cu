@@ -1,7 +1,7 @@
 // Warp intrinsics, right and wrong, for emulator_warp_test.cpp, which includes this file.
-#include "cuda_kernels/emulator/include/cuda_bf16.h"
-#include "cuda_kernels/emulator/include/cuda_fp16.h"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/cuda_kernels/emulator/include/cuda_bf16.h"
+#include "ringgrad/cuda_kernels/emulator/include/cuda_fp16.h"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace {
 

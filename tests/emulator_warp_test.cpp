@@ -2,10 +2,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "cuda_kernels/emulator/config.h"
-#include "tests/catch.h"
-#include "tests/emulator_util.h"
-#include "tests/emulator_warp_kernels.cu"
+#include "ringgrad/cuda_kernels/emulator/config.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/emulator_util.h"
+#include "ringgrad/tests/emulator_warp_kernels.cu"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

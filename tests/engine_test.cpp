@@ -1,17 +1,17 @@
 // The traps of a tape: who owns a gradient, deep graphs, errors in the middle, and order.
-#include "autograd/engine.h"
+#include "ringgrad/autograd/engine.h"
 
 #include <atomic>
 #include <numeric>
 #include <thread>
 
-#include "autograd/accumulate_grad.h"
-#include "autograd/differentiable.h"
-#include "autograd/ops.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/autograd/differentiable.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

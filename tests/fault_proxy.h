@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "distributed/handshake.h"
-#include "distributed/socket.h"
+#include "ringgrad/distributed/os/socket.h"
+#include "ringgrad/distributed/rendezvous/handshake.h"
 
 namespace ringgrad {
 

@@ -6,12 +6,12 @@
 #include <iostream>
 #include <set>
 
-#include "core/factory.h"
-#include "distributed/first_cause.h"
-#include "distributed/init_process_group.h"
-#include "distributed/socket.h"
-#include "tests/catch.h"
-#include "tests/job.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/init_process_group.h"
+#include "ringgrad/distributed/launcher/first_cause.h"
+#include "ringgrad/distributed/os/socket.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/job.h"
 
 using namespace ringgrad;
 

@@ -1,10 +1,10 @@
 // Message headers: what is refused, and who is named.
-#include "distributed/frame.h"
+#include "ringgrad/distributed/transport/frame.h"
 
 #include <random>
 
-#include "distributed/failure.h"
-#include "tests/catch.h"
+#include "ringgrad/distributed/failure.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/factory.h"
-#include "tests/catch.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
 
 namespace ringgrad::test {
 

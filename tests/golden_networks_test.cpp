@@ -3,8 +3,8 @@
 #include <cmath>
 #include <map>
 
-#include "tests/golden.h"
-#include "tests/parity.h"
+#include "ringgrad/tests/golden.h"
+#include "ringgrad/tests/parity.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -2,12 +2,12 @@
 #include <functional>
 #include <map>
 
-#include "autograd/ops.h"
-#include "nn/optim/adam.h"
-#include "nn/optim/clip_grad.h"
-#include "nn/optim/lr_scheduler.h"
-#include "nn/optim/sgd.h"
-#include "tests/golden.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/nn/optim/adam.h"
+#include "ringgrad/nn/optim/clip_grad.h"
+#include "ringgrad/nn/optim/lr_scheduler.h"
+#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/tests/golden.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

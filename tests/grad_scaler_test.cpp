@@ -1,19 +1,19 @@
 // Dynamic loss scaling: the rule, steps that are skipped, and what survives a checkpoint; on the CPU and on CUDA, where
 // a whole step with it can be captured.
-#include "nn/optim/grad_scaler.h"
+#include "ringgrad/nn/optim/grad_scaler.h"
 
 #include <cmath>
 
-#include "autograd/ops.h"
-#include "core/device_backend.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "nn/linear.h"
-#include "nn/optim/adam.h"
-#include "nn/optim/sgd.h"
-#include "tests/catch.h"
-#include "tests/cuda_util.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/nn/linear.h"
+#include "ringgrad/nn/optim/adam.h"
+#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/cuda_util.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

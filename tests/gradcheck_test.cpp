@@ -1,12 +1,12 @@
 // A checker that cannot fail proves nothing: wrong backwards of several kinds must be found, and named.
-#include "autograd/gradcheck.h"
+#include "ringgrad/autograd/gradcheck.h"
 
-#include "autograd/differentiable.h"
-#include "autograd/ops.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/differentiable.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/shape.h"
+#include "ringgrad/core/shape.h"
 
 namespace ringgrad::test {
 

@@ -1,8 +1,8 @@
 // The hashed weights of tests/hashed_weights.h equal those of tests/golden/hashed.py, bit for bit. The values below
 // were printed by the latter.
-#include "tests/hashed_weights.h"
+#include "ringgrad/tests/hashed_weights.h"
 
-#include "tests/catch.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,14 +1,14 @@
 // Post-accumulate-grad hooks and final callbacks: what data parallelism is built on.
 #include <memory>
 
-#include "autograd/accumulate_grad.h"
-#include "autograd/engine.h"
-#include "autograd/ops/arithmetic.h"
-#include "autograd/ops/reduce.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/autograd/ops/reduce.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

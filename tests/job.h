@@ -12,10 +12,10 @@
 #include <string>
 #include <thread>
 
-#include "core/environment.h"
-#include "distributed/child_process.h"
-#include "distributed/supervisor.h"
-#include "tests/catch.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/distributed/launcher/supervisor.h"
+#include "ringgrad/distributed/os/child_process.h"
+#include "ringgrad/tests/catch.h"
 
 namespace ringgrad {
 

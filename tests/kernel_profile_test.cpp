@@ -3,11 +3,11 @@
 #include <string>
 #include <thread>
 
-#include "autograd/ops.h"
-#include "core/factory.h"
-#include "core/kernel_profile.h"
-#include "core/kernels.h"
-#include "tests/catch.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/kernel_profile.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
-#include "autograd/ops.h"
-#include "core/factory.h"
-#include "tests/catch.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

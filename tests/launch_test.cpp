@@ -1,5 +1,5 @@
 // Jobs of real processes: this program starts itself again as the ranks, which then do what a scenario says.
-#include "distributed/launch.h"
+#include "ringgrad/distributed/launch.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -7,13 +7,13 @@
 #include <iostream>
 #include <thread>
 
-#include "core/factory.h"
-#include "distributed/child_process.h"
-#include "distributed/first_cause.h"
-#include "distributed/init_process_group.h"
-#include "distributed/supervisor.h"
-#include "tests/catch.h"
-#include "tests/job.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/init_process_group.h"
+#include "ringgrad/distributed/launcher/first_cause.h"
+#include "ringgrad/distributed/launcher/supervisor.h"
+#include "ringgrad/distributed/os/child_process.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/job.h"
 
 using namespace ringgrad;
 

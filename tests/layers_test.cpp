@@ -2,12 +2,12 @@
 #include <cmath>
 #include <memory>
 
-#include "autograd/ops.h"
-#include "core/factory.h"
-#include "core/random.h"
-#include "nn/nn.h"
-#include "tests/catch.h"
-#include "tests/data_files.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/nn/nn.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/data_files.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

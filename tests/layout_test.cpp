@@ -2,12 +2,12 @@
 #include <cmath>
 #include <limits>
 
-#include "autograd/ops.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "core/random.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

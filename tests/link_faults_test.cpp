@@ -2,14 +2,14 @@
 // rank behind it; or in the right result.
 #include <random>
 
-#include "core/factory.h"
-#include "distributed/connect.h"
-#include "distributed/rendezvous.h"
-#include "distributed/ring_process_group.h"
-#include "tests/catch.h"
-#include "tests/fault_proxy.h"
-#include "tests/job.h"
-#include "tests/run_ranks.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/process_groups/ring_process_group.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
+#include "ringgrad/distributed/rendezvous/rendezvous.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/fault_proxy.h"
+#include "ringgrad/tests/job.h"
+#include "ringgrad/tests/run_ranks.h"
 
 using namespace ringgrad;
 

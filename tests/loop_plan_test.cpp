@@ -1,10 +1,10 @@
 // The plan must visit every element once and keep the operands together, whatever their strides; and merge what it can.
-#include "core/loop_plan.h"
+#include "ringgrad/core/kernels/loop_plan.h"
 
 #include <set>
 
-#include "core/factory.h"
-#include "tests/catch.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

@@ -1,10 +1,10 @@
 // Training 16-bit parameters through float32 copies.
-#include "nn/optim/master_weights.h"
+#include "ringgrad/nn/optim/master_weights.h"
 
-#include "autograd/ops.h"
-#include "core/factory.h"
-#include "nn/optim/sgd.h"
-#include "tests/catch.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

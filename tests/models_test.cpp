@@ -3,18 +3,18 @@
 #include <cmath>
 #include <map>
 
-#include "autograd/grad_mode.h"
-#include "autograd/ops/loss.h"
-#include "core/factory.h"
-#include "core/random.h"
-#include "models/convnet.h"
-#include "models/lenet.h"
-#include "models/registry.h"
-#include "models/resnet.h"
-#include "models/resnet_cifar.h"
-#include "nn/optim/sgd.h"
-#include "tests/catch.h"
-#include "tests/data_files.h"
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/ops/loss.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/models/convnet.h"
+#include "ringgrad/models/lenet.h"
+#include "ringgrad/models/registry.h"
+#include "ringgrad/models/resnet.h"
+#include "ringgrad/models/resnet_cifar.h"
+#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/data_files.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

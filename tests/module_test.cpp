@@ -1,13 +1,13 @@
 // Modules: names, state, moving and converting.
-#include "nn/module.h"
+#include "ringgrad/nn/module.h"
 
-#include "autograd/ops/arithmetic.h"
-#include "autograd/ops/reduce.h"
-#include "core/factory.h"
-#include "nn/batch_norm2d.h"
-#include "nn/sequential.h"
-#include "tests/catch.h"
-#include "tests/data_files.h"
+#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/autograd/ops/reduce.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/nn/batch_norm2d.h"
+#include "ringgrad/nn/sequential.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/data_files.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

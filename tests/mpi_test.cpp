@@ -1,7 +1,7 @@
 // The process group over MPI, on as many ranks as mpirun has started: ctest runs it on four of them, and on one.
-#include "distributed/init_process_group.h"
-#include "tests/catch.h"
-#include "tests/ddp_ranks.h"
+#include "ringgrad/distributed/init_process_group.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/ddp_ranks.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,9 +1,9 @@
 // Ranks of an NCCL process group, a thread and a device for each.
 #pragma once
 
-#include "distributed/nccl_process_group.h"
-#include "tests/cuda_util.h"
-#include "tests/ddp_ranks.h"
+#include "ringgrad/distributed/process_groups/nccl_process_group.h"
+#include "ringgrad/tests/cuda_util.h"
+#include "ringgrad/tests/ddp_ranks.h"
 
 namespace ringgrad::test {
 

@@ -1,10 +1,10 @@
-#include "tests/op_spec.h"
+#include "ringgrad/tests/op_spec.h"
 
 #include <algorithm>
 #include <numeric>
 #include <random>
 
-#include "core/factory.h"
+#include "ringgrad/core/factory.h"
 
 namespace ringgrad::test {
 namespace {

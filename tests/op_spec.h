@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/kernel.h"
-#include "core/tensor.h"
-#include "tests/test_util.h"
+#include "ringgrad/core/kernels/kernel.h"
+#include "ringgrad/core/tensor.h"
+#include "ringgrad/tests/test_util.h"
 
 namespace ringgrad::test {
 

@@ -1,9 +1,9 @@
 // Rows for the elementwise arithmetic, with broadcasting and with integers.
-#include "autograd/ops/arithmetic.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "tests/op_spec.h"
+#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 namespace {

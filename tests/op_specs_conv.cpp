@@ -1,8 +1,8 @@
 // Rows for convolutions: every option against the seven nested loops of the definition.
-#include "autograd/ops/conv.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/op_spec.h"
+#include "ringgrad/autograd/ops/conv.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 namespace {

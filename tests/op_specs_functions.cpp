@@ -1,9 +1,9 @@
 // Rows for the elementwise functions and the nonlinearities.
-#include "autograd/ops/activation.h"
-#include "autograd/ops/arithmetic.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/op_spec.h"
+#include "ringgrad/autograd/ops/activation.h"
+#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 namespace {

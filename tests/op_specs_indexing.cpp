@@ -1,8 +1,8 @@
 // Rows for picking elements by index.
-#include "autograd/ops/indexing.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/op_spec.h"
+#include "ringgrad/autograd/ops/indexing.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 namespace {

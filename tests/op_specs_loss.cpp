@@ -1,9 +1,9 @@
 // Rows for the losses.
-#include "autograd/ops/loss.h"
-#include "autograd/ops/softmax.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/op_spec.h"
+#include "ringgrad/autograd/ops/loss.h"
+#include "ringgrad/autograd/ops/softmax.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 namespace {

@@ -1,9 +1,9 @@
 // Rows for matrix products.
-#include "autograd/ops/matmul.h"
-#include "autograd/ops/view.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/op_spec.h"
+#include "ringgrad/autograd/ops/matmul.h"
+#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 namespace {

@@ -1,7 +1,7 @@
 // Rows for the kernels that fill, copy and convert, which every operation stands on.
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "tests/op_spec.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 namespace {

@@ -1,7 +1,7 @@
 // Rows for the optimizer steps over flat arrays: several steps in a row, so that the state matters.
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "tests/op_spec.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 namespace {

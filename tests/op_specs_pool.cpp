@@ -1,8 +1,8 @@
 // Rows for pooling.
-#include "autograd/ops/pool.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/op_spec.h"
+#include "ringgrad/autograd/ops/pool.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 namespace {

@@ -1,11 +1,11 @@
 // Rows for random numbers, against a Philox of our own; cpu_random_test has the published vectors.
 #include <array>
 
-#include "autograd/ops/dropout.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "tests/op_spec.h"
+#include "ringgrad/autograd/ops/dropout.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 namespace {

@@ -2,13 +2,13 @@
 #include <cmath>
 #include <map>
 
-#include "autograd/ops/reduce.h"
-#include "autograd/ops/softmax.h"
-#include "autograd/ops/view.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "tests/op_spec.h"
+#include "ringgrad/autograd/ops/reduce.h"
+#include "ringgrad/autograd/ops/softmax.h"
+#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 namespace {

@@ -1,9 +1,9 @@
 // Rows for the operations that show, join or convert the same elements.
-#include "autograd/ops/convert.h"
-#include "autograd/ops/view.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/op_spec.h"
+#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 namespace {

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <set>
 
-#include "autograd/differentiable.h"
-#include "autograd/gradcheck.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/catch.h"
-#include "tests/op_spec.h"
+#include "ringgrad/autograd/differentiable.h"
+#include "ringgrad/autograd/gradcheck.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/op_spec.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

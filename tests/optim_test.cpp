@@ -3,17 +3,17 @@
 #include <cmath>
 #include <type_traits>
 
-#include "autograd/ops/arithmetic.h"
-#include "autograd/ops/reduce.h"
-#include "core/factory.h"
-#include "core/random.h"
-#include "nn/checkpoint.h"
-#include "nn/linear.h"
-#include "nn/optim/adam.h"
-#include "nn/optim/clip_grad.h"
-#include "nn/optim/sgd.h"
-#include "tests/catch.h"
-#include "tests/data_files.h"
+#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/autograd/ops/reduce.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/nn/linear.h"
+#include "ringgrad/nn/optim/adam.h"
+#include "ringgrad/nn/optim/clip_grad.h"
+#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/data_files.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

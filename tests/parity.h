@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "autograd/ops.h"
-#include "core/factory.h"
-#include "models/registry.h"
-#include "nn/optim/sgd.h"
-#include "tests/hashed_weights.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/models/registry.h"
+#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/tests/hashed_weights.h"
 
 namespace ringgrad::test {
 

@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <exception>
 
-#include "autograd/grad_mode.h"
-#include "nn/checkpoint.h"
-#include "tests/parity.h"
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/tests/parity.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

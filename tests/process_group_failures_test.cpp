@@ -1,10 +1,10 @@
 // What a failure does to a group of ranks, and who is named.
 #include <atomic>
 
-#include "core/factory.h"
-#include "distributed/ring_process_group.h"
-#include "tests/catch.h"
-#include "tests/ring_groups.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/process_groups/ring_process_group.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/ring_groups.h"
 
 using namespace ringgrad;
 

@@ -1,14 +1,14 @@
 // The collectives on tensors, through every algorithm; order and asynchrony.
-#include "distributed/ring_process_group.h"
+#include "ringgrad/distributed/process_groups/ring_process_group.h"
 
 #include <array>
 #include <cstring>
 #include <filesystem>
 
-#include "autograd/ops.h"
-#include "core/factory.h"
-#include "tests/catch.h"
-#include "tests/ring_groups.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/ring_groups.h"
 
 using namespace ringgrad;
 

@@ -1,5 +1,5 @@
 // Ranks from the environment of every starter, and groups that connect themselves and split.
-#include "distributed/rank_environment.h"
+#include "ringgrad/distributed/job/rank_environment.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,15 +9,15 @@
 #include <map>
 #include <sstream>
 
-#include "core/environment.h"
-#include "core/factory.h"
-#include "distributed/connect.h"
-#include "distributed/handshake.h"
-#include "distributed/init_process_group.h"
-#include "distributed/rendezvous.h"
-#include "distributed/ring_process_group.h"
-#include "tests/catch.h"
-#include "tests/run_ranks.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/init_process_group.h"
+#include "ringgrad/distributed/process_groups/ring_process_group.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
+#include "ringgrad/distributed/rendezvous/handshake.h"
+#include "ringgrad/distributed/rendezvous/rendezvous.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/run_ranks.h"
 
 using namespace ringgrad;
 

@@ -1,5 +1,5 @@
 // The rendezvous: who is missing, who came twice, and what strangers on the port can do (nothing).
-#include "distributed/rendezvous.h"
+#include "ringgrad/distributed/rendezvous/rendezvous.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -10,10 +10,10 @@
 #include <functional>
 #include <thread>
 
-#include "distributed/failure.h"
-#include "distributed/gate.h"
-#include "distributed/handshake.h"
-#include "tests/catch.h"
+#include "ringgrad/distributed/failure.h"
+#include "ringgrad/distributed/rendezvous/gate.h"
+#include "ringgrad/distributed/rendezvous/handshake.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

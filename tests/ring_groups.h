@@ -1,8 +1,8 @@
 // Process groups of ranks that are threads of the test.
 #pragma once
 
-#include "distributed/ring_process_group.h"
-#include "tests/run_ranks.h"
+#include "ringgrad/distributed/process_groups/ring_process_group.h"
+#include "ringgrad/tests/run_ranks.h"
 
 namespace ringgrad {
 

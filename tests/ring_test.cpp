@@ -1,6 +1,6 @@
 // Collectives against sums done here: channel × ranks × count × dtype × reduction × algorithm. The elements are small
 // integers, so that every dtype and every order of summation gives the exact result.
-#include "distributed/ring.h"
+#include "ringgrad/distributed/collectives/ring.h"
 
 #include <atomic>
 #include <cmath>
@@ -8,9 +8,9 @@
 #include <limits>
 #include <numeric>
 
-#include "distributed/collectives.h"
-#include "tests/catch.h"
-#include "tests/run_ranks.h"
+#include "ringgrad/distributed/collectives/collectives.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/run_ranks.h"
 
 using namespace ringgrad;
 

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "distributed/socket.h"
-#include "distributed/transport.h"
+#include "ringgrad/distributed/os/socket.h"
+#include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {
 

@@ -4,10 +4,10 @@
 #include <numeric>
 #include <set>
 
-#include "core/error.h"
-#include "data/sampler.h"
-#include "data/shard_digest.h"
-#include "tests/catch.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/data/sampler.h"
+#include "ringgrad/data/shard_digest.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

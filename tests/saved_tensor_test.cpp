@@ -1,10 +1,10 @@
-#include "autograd/saved_tensor.h"
+#include "ringgrad/autograd/saved_tensor.h"
 
-#include "autograd/ops.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

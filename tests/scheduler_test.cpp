@@ -1,13 +1,13 @@
 // Learning rate schedules, and the scheduler that gives them to an optimizer.
-#include "nn/optim/lr_scheduler.h"
+#include "ringgrad/nn/optim/lr_scheduler.h"
 
 #include <cmath>
 #include <functional>
 
-#include "core/error.h"
-#include "core/factory.h"
-#include "nn/optim/sgd.h"
-#include "tests/catch.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

@@ -1,12 +1,12 @@
-#include "core/shape.h"
+#include "ringgrad/core/shape.h"
 
 #include <sstream>
 
-#include "core/device.h"
-#include "core/dtype.h"
-#include "core/error.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/core/device.h"
+#include "ringgrad/core/dtype.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -9,14 +9,15 @@ from pathlib import Path
 CODE_SUFFIXES = {".h", ".cuh", ".cpp", ".cu", ".py", ".sh", ".cmake"}
 CPP_SUFFIXES = {".h", ".cuh", ".cpp", ".cu"}
 HEADER_SUFFIXES = {".h", ".cuh"}
-INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(ringgrad/)?([^"]+)"|<(ringgrad/)?([^>]+)>)')
+INCLUDE_FORMS = OURS, QUOTED, ANGLED = '"ringgrad/…"', '"…"', "<…>"  # the path is what stands for the dots
 
 
 @dataclass
 class Source:
     path: str  # from the root, with forward slashes
     text: str
-    includes: list = field(default_factory=list)  # (line number, path, quoted?)
+    includes: list = field(default_factory=list)  # (line number, path, in which form: see INCLUDE_FORMS)
 
     @property
     def folder(self):
@@ -72,7 +73,8 @@ class Tree:
         if source.suffix in CPP_SUFFIXES:
             for number, line in enumerate(without_comments(source.text).splitlines(), 1):
                 if match := INCLUDE.match(line):
-                    source.includes.append((number, match[1] or match[2], match[1] is not None))
+                    form = OURS if match[1] else QUOTED if match[2] else ANGLED
+                    source.includes.append((number, match[2] or match[4], form))
         return source
 
 

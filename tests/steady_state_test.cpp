@@ -1,11 +1,11 @@
 // A training step in its steady state asks the system for nothing: the caching allocator has every block it wants.
-#include "autograd/ops.h"
-#include "core/allocator.h"
-#include "core/factory.h"
-#include "core/random.h"
-#include "models/registry.h"
-#include "nn/optim/sgd.h"
-#include "tests/catch.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/models/registry.h"
+#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

@@ -1,10 +1,10 @@
 // SyncBatchNorm: several ranks normalise, and train, as one rank that has all their samples.
-#include "distributed/sync_batch_norm.h"
+#include "ringgrad/distributed/sync_batch_norm.h"
 
-#include "models/resnet_cifar.h"
-#include "tests/catch.h"
-#include "tests/ddp_ranks.h"
-#include "tests/test_util.h"
+#include "ringgrad/models/resnet_cifar.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/ddp_ranks.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

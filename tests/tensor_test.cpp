@@ -1,13 +1,13 @@
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 #include <sstream>
 
-#include "core/allocator.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "core/random.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,12 +1,12 @@
-#include "tests/test_util.h"
+#include "ringgrad/tests/test_util.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
 
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/catch.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
 
 namespace ringgrad::test {
 

@@ -6,7 +6,7 @@
 #include <typeinfo>
 #include <vector>
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::test {
 

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <numeric>
 
-#include "distributed/byte_queue.h"
-#include "tests/catch.h"
-#include "tests/run_ranks.h"
+#include "ringgrad/distributed/transport/byte_queue.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/run_ranks.h"
 
 using namespace ringgrad;
 

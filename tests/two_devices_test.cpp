@@ -3,15 +3,15 @@
 #include <set>
 #include <thread>
 
-#include "autograd/accumulate_grad.h"
-#include "autograd/differentiable.h"
-#include "autograd/engine.h"
-#include "autograd/ops.h"
-#include "core/allocator.h"
-#include "core/error.h"
-#include "core/factory.h"
-#include "tests/catch.h"
-#include "tests/test_util.h"
+#include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/autograd/differentiable.h"
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;

@@ -1,8 +1,8 @@
 // What stands between our kernels and NVIDIA's libraries and needs none of them.
-#include "core/factory.h"
-#include "cuda_kernels/vendor/by_columns.h"
-#include "cuda_kernels/vendor/thread_handles.h"
-#include "tests/catch.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/cuda_kernels/vendor/by_columns.h"
+#include "ringgrad/cuda_kernels/vendor/thread_handles.h"
+#include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
 

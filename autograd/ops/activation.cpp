@@ -1,8 +1,8 @@
-#include "autograd/ops/activation.h"
+#include "ringgrad/autograd/ops/activation.h"
 
 #include <cmath>
 
-#include "autograd/ops/common.h"
+#include "ringgrad/autograd/ops/common.h"
 
 namespace ringgrad {
 

@@ -1,7 +1,7 @@
 // Nonlinearities, elementwise. Any shape; floating dtypes; layouts and strides are kept where zero maps to zero.
 #pragma once
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

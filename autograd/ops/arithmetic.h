@@ -5,7 +5,7 @@
 // where shapes cannot be broadcast, DTypeError, DeviceError.
 #pragma once
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

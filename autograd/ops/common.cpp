@@ -1,7 +1,7 @@
-#include "autograd/ops/common.h"
+#include "ringgrad/autograd/ops/common.h"
 
-#include "autograd/ops/convert.h"
-#include "core/check.h"
+#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 

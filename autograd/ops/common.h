@@ -2,10 +2,10 @@
 // broadcasting needs, and the shape of every elementwise function. For autograd/ops and SyncBatchNorm.
 #pragma once
 
-#include "autograd/differentiable.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "core/op_scope.h"
+#include "ringgrad/autograd/differentiable.h"
+#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 

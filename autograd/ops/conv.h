@@ -2,11 +2,11 @@
 // dtype, or stay float32 where that has 16 bits. The result is in the layout in which its device convolves fastest.
 //
 // Winograd's algorithms carry a NaN or an infinity to all outputs of its tile, which are more than those that see the
-// pixel; where that matters, choose ConvAlgorithm::Direct (core/conv_algorithm.h).
+// pixel; where that matters, choose ConvAlgorithm::Direct (core/kernels/conv_algorithm.h).
 #pragma once
 
-#include "core/geometry.h"
-#include "core/tensor.h"
+#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

@@ -1,7 +1,7 @@
 // The same values in another dtype, on another device, or in another order in memory.
 #pragma once
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

@@ -1,7 +1,7 @@
-#include "autograd/ops/dropout.h"
+#include "ringgrad/autograd/ops/dropout.h"
 
-#include "autograd/ops/common.h"
-#include "core/check.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/random.h"
-#include "core/tensor.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

@@ -1,8 +1,8 @@
-#include "autograd/ops/indexing.h"
+#include "ringgrad/autograd/ops/indexing.h"
 
-#include "autograd/ops/common.h"
-#include "autograd/ops/convert.h"
-#include "core/check.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 namespace {

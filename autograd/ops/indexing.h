@@ -1,7 +1,7 @@
 // Picking elements by index. Indices are int64; a value outside its range throws IndexError (for tensors on the CPU).
 #pragma once
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

@@ -2,7 +2,7 @@
 // them). None: one value per element, or per row.
 #pragma once
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

@@ -1,9 +1,9 @@
-#include "autograd/ops/matmul.h"
+#include "ringgrad/autograd/ops/matmul.h"
 
-#include "autograd/ops/common.h"
-#include "autograd/ops/convert.h"
-#include "autograd/ops/view.h"
-#include "core/check.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 namespace {

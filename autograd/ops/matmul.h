@@ -1,7 +1,7 @@
 // Matrix products.
 #pragma once
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

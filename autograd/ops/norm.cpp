@@ -1,11 +1,11 @@
-#include "autograd/ops/norm.h"
+#include "ringgrad/autograd/ops/norm.h"
 
 #include <cmath>
 
-#include "autograd/ops/common.h"
-#include "autograd/ops/convert.h"
-#include "core/check.h"
-#include "core/in_place.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/in_place.h"
 
 namespace ringgrad {
 namespace {

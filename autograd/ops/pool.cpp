@@ -1,9 +1,9 @@
-#include "autograd/ops/pool.h"
+#include "ringgrad/autograd/ops/pool.h"
 
 #include <cstdint>
 
-#include "autograd/ops/common.h"
-#include "core/check.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 namespace {

@@ -1,8 +1,8 @@
 // Pooling of images, [N, C, H, W] → [N, C, P, Q].
 #pragma once
 
-#include "core/geometry.h"
-#include "core/tensor.h"
+#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

@@ -1,13 +1,13 @@
-#include "autograd/ops/reduce.h"
+#include "ringgrad/autograd/ops/reduce.h"
 
 #include <algorithm>
 #include <array>
 
-#include "autograd/ops/arithmetic.h"
-#include "autograd/ops/common.h"
-#include "autograd/ops/convert.h"
-#include "autograd/ops/view.h"
-#include "core/check.h"
+#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 namespace {

@@ -1,7 +1,7 @@
-#include "autograd/ops/softmax.h"
+#include "ringgrad/autograd/ops/softmax.h"
 
-#include "autograd/ops/common.h"
-#include "autograd/ops/view.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/view.h"
 
 namespace ringgrad {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

@@ -1,12 +1,12 @@
-#include "autograd/ops/view.h"
+#include "ringgrad/autograd/ops/view.h"
 
 #include <algorithm>
 #include <limits>
 #include <optional>
 
-#include "autograd/ops/common.h"
-#include "autograd/ops/convert.h"
-#include "core/check.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 namespace {

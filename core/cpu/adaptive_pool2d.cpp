@@ -1,10 +1,10 @@
 // Adaptive average pooling on the CPU: windows that divide a plane into P × Q parts, overlapping where it does not
 // divide evenly. P = Q = 1 is the global average at the end of a ResNet.
-#include "core/check.h"
-#include "core/cpu/blocking.h"
-#include "core/cpu/pool2d_blocked.h"
-#include "core/cpu/widen.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/pool2d_blocked.h"
+#include "ringgrad/core/cpu/widen.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
 namespace {

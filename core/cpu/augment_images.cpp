@@ -1,8 +1,8 @@
 // Batches of augmented images on the CPU: gather, crop, flip, normalisation and cutout in one pass over the bytes.
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/kernels.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -1,10 +1,10 @@
 // Batch normalisation on the CPU, forward: statistics, then one pass that normalises, adds and rectifies.
-#include "core/cpu/batch_norm_pieces.h"
+#include "ringgrad/core/cpu/batch_norm_pieces.h"
 
 #include <cmath>
 
-#include "core/batch_norm_steps.h"
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels/batch_norm_steps.h"
 
 namespace ringgrad::cpu {
 namespace {

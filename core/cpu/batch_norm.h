@@ -2,10 +2,10 @@
 // read memory once and do not depend on the number of threads. Private to core/cpu.
 #pragma once
 
-#include "core/cpu/blocking.h"
-#include "core/cpu/workspace.h"
-#include "core/parallel.h"
-#include "core/tensor.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cpu {
 

@@ -1,9 +1,9 @@
 // Batch normalisation on the CPU, backward: two sums per channel, then one pass that writes dx.
 #include <cmath>
 
-#include "core/check.h"
-#include "core/cpu/batch_norm_pieces.h"
-#include "core/kernels.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/batch_norm_pieces.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

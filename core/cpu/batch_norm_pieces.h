@@ -5,8 +5,8 @@
 // Per-channel arguments point to the piece's first channel. Results depend on n alone.
 #pragma once
 
-#include "core/cpu/batch_norm.h"
-#include "core/cpu/conv/vector.h"
+#include "ringgrad/core/cpu/batch_norm.h"
+#include "ringgrad/core/cpu/conv/vector.h"
 
 namespace ringgrad::cpu {
 

@@ -1,12 +1,12 @@
 // Convolution on the CPU. Channel-blocked images go to core/cpu/conv/, whose Winograd and direct kernels are the fast
 // ones; strided images to im2col, which takes everything.
-#include "core/cpu/conv/conv2d.h"
+#include "ringgrad/core/cpu/conv/conv2d.h"
 #include <atomic>
 
-#include "core/check.h"
-#include "core/conv_algorithm.h"
-#include "core/cpu/conv2d_im2col.h"
-#include "core/cpu/widen.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/conv2d_im2col.h"
+#include "ringgrad/core/cpu/widen.h"
+#include "ringgrad/core/kernels/conv_algorithm.h"
 
 namespace ringgrad {
 namespace {

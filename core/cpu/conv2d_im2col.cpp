@@ -1,11 +1,11 @@
-#include "core/cpu/conv2d_im2col.h"
+#include "ringgrad/core/cpu/conv2d_im2col.h"
 
-#include "core/check.h"
-#include "core/cpu/gemm.h"
-#include "core/cpu/im2col.h"
-#include "core/cpu/widen.h"
-#include "core/cpu/workspace.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/gemm.h"
+#include "ringgrad/core/cpu/im2col.h"
+#include "ringgrad/core/cpu/widen.h"
+#include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
 namespace {

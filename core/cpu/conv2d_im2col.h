@@ -3,8 +3,8 @@
 // dilation and group. Arguments as for the kernels of these names in core/kernels.h. Private to core/cpu.
 #pragma once
 
-#include "core/geometry.h"
-#include "core/tensor.h"
+#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cpu {
 

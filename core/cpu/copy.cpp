@@ -1,12 +1,12 @@
 // Copies on the CPU: between dtypes, strides, logical devices, and to and from the channel-blocked layout.
 #include <cstring>
 
-#include "core/check.h"
-#include "core/cpu/conv/layout.h"
-#include "core/cpu/elementwise.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "core/number.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/number.h"
+#include "ringgrad/core/cpu/conv/layout.h"
+#include "ringgrad/core/cpu/elementwise.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/cpu/thread_pool.h"
-#include "core/device_backend.h"
-#include "core/environment.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/cpu/thread_pool.h"
+#include "ringgrad/core/device/device_backend.h"
 
 namespace ringgrad {
 namespace {

@@ -1,12 +1,12 @@
 // Cross entropy of logits, and negative log likelihood of log-probabilities, on the CPU.
 #include <limits>
 
-#include "core/check.h"
-#include "core/cpu/blocking.h"
-#include "core/cpu/vector_math.h"
-#include "core/cpu/widen.h"
-#include "core/cpu/workspace.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/vector_math.h"
+#include "ringgrad/core/cpu/widen.h"
+#include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
 namespace {

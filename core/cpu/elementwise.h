@@ -2,8 +2,8 @@
 // Private to core/cpu. A kernel is then one line: map<T>(stream, y, [](auto x) { return std::exp(x); }, x).
 #pragma once
 
-#include "core/loop_plan.h"
-#include "core/parallel.h"
+#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/kernels/loop_plan.h"
 
 namespace ringgrad::cpu {
 

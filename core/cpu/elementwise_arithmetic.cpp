@@ -1,7 +1,7 @@
 // Elementwise arithmetic on the CPU, for every dtype but bool.
-#include "core/cpu/elementwise.h"
-#include "core/kernels.h"
-#include "core/number.h"
+#include "ringgrad/core/base/number.h"
+#include "ringgrad/core/cpu/elementwise.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

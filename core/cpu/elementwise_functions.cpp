@@ -1,8 +1,8 @@
 // Elementwise functions and their derivatives on the CPU, for the floating dtypes.
 #include <cmath>
 
-#include "core/cpu/elementwise.h"
-#include "core/kernels.h"
+#include "ringgrad/core/cpu/elementwise.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -4,8 +4,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/check.h"
-#include "core/kernels.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/cpu/gemm.h"
+#include "ringgrad/core/cpu/gemm.h"
 
 // g++ 12 takes the undefined registers of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
 #pragma GCC diagnostic push
@@ -8,7 +8,7 @@
 #include <Eigen/Core>
 #pragma GCC diagnostic pop
 
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/cpu/blocking.h"
-#include "core/geometry.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/kernels/geometry.h"
 
 namespace ringgrad::cpu {
 

@@ -1,11 +1,11 @@
 // Rows and elements chosen by an index, and their adjoints, on the CPU. An index outside is skipped.
 #include <cstring>
 
-#include "core/check.h"
-#include "core/cpu/blocking.h"
-#include "core/cpu/widen.h"
-#include "core/number.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/number.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/widen.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
 namespace {

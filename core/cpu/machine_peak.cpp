@@ -1,14 +1,14 @@
-#include "core/cpu/machine_peak.h"
+#include "ringgrad/core/cpu/machine_peak.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 
-#include "core/clock.h"
-#include "core/cpu/conv/product.h"
-#include "core/cpu/workspace.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/clock.h"
+#include "ringgrad/core/cpu/conv/product.h"
+#include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -1,9 +1,9 @@
 // The matrix product on the CPU: a single-threaded GEMM on tiles of c, shared out by parallel_for.
-#include "core/check.h"
-#include "core/cpu/blocking.h"
-#include "core/cpu/gemm.h"
-#include "core/cpu/widen.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/gemm.h"
+#include "ringgrad/core/cpu/widen.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -1,8 +1,8 @@
 // The largest and the smallest element along one dimension, and where they are, on the CPU.
-#include "core/check.h"
-#include "core/cpu/blocking.h"
-#include "core/kernels.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -1,10 +1,10 @@
 // Optimizer steps over flat arrays on the CPU: one pass that reads and writes each number once.
 #include <cmath>
 
-#include "core/check.h"
-#include "core/cpu/blocking.h"
-#include "core/kernels.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -3,12 +3,12 @@
 // for 2 × 2 windows on rows of 24 than window by window, whose branches nobody can predict).
 #include <limits>
 
-#include "core/check.h"
-#include "core/cpu/im2col.h"
-#include "core/cpu/pool2d_blocked.h"
-#include "core/cpu/widen.h"
-#include "core/cpu/workspace.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/im2col.h"
+#include "ringgrad/core/cpu/pool2d_blocked.h"
+#include "ringgrad/core/cpu/widen.h"
+#include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -1,10 +1,10 @@
-#include "core/cpu/pool2d_blocked.h"
+#include "ringgrad/core/cpu/pool2d_blocked.h"
 
-#include "core/check.h"
-#include "core/cpu/blocking.h"
-#include "core/cpu/conv/vector.h"
-#include "core/kernels.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/conv/vector.h"
+#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 

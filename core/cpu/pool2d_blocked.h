@@ -3,8 +3,8 @@
 // channel-blocked. Private to core/cpu.
 #pragma once
 
-#include "core/geometry.h"
-#include "core/tensor.h"
+#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cpu {
 

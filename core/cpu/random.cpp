@@ -1,12 +1,12 @@
 // Random numbers on the CPU: the stream that core/random.h defines, in batches whose rounds run side by side.
-#include "core/random.h"
+#include "ringgrad/core/random.h"
 
 #include <cmath>
 
-#include "core/check.h"
-#include "core/cpu/blocking.h"
-#include "core/kernels.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

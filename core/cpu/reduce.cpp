@@ -8,13 +8,13 @@
 #include <array>
 #include <optional>
 
-#include "core/check.h"
-#include "core/cpu/blocking.h"
-#include "core/cpu/workspace.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "core/number.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/number.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -1,10 +1,10 @@
 // Softmax and its logarithm along rows [N, C] on the CPU. Rows are shifted by their maximum, so that nothing overflows.
-#include "core/check.h"
-#include "core/cpu/blocking.h"
-#include "core/cpu/vector_math.h"
-#include "core/cpu/workspace.h"
-#include "core/kernels.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/vector_math.h"
+#include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -1,9 +1,9 @@
-#include "core/cpu/thread_pool.h"
+#include "ringgrad/core/cpu/thread_pool.h"
 
 #include <system_error>
 
-#include "core/check.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad {
 namespace {

@@ -2,8 +2,8 @@
 // out and is rounded once. Only kernels that cannot hold their sums in registers need it.
 #pragma once
 
-#include "core/factory.h"
-#include "core/kernels.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 

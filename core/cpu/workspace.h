@@ -2,7 +2,7 @@
 // operations and no system call.
 #pragma once
 
-#include "core/allocator.h"
+#include "ringgrad/core/device/allocator.h"
 
 namespace ringgrad::cpu {
 

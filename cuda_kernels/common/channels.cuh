@@ -3,9 +3,9 @@
 
 #include <bit>
 
-#include "core/factory.h"
-#include "cuda_kernels/common/device_types.cuh"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 

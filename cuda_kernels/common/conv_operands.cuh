@@ -12,9 +12,9 @@
 // row and term say is kept as offsets in memory, which only need to be added.
 #pragma once
 
-#include "core/geometry.h"
-#include "cuda_kernels/common/divider.cuh"
-#include "cuda_kernels/common/image.cuh"
+#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/cuda_kernels/common/divider.cuh"
+#include "ringgrad/cuda_kernels/common/image.cuh"
 
 namespace ringgrad::cuda {
 

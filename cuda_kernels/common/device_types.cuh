@@ -5,8 +5,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "core/number.h"
-#include "core/tensor.h"
+#include "ringgrad/core/base/number.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cuda {
 

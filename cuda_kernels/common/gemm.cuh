@@ -10,7 +10,7 @@
 // tensor_core_gemm.cuh wants neighbours along N to be neighbours there.
 #pragma once
 
-#include "cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
 
 namespace ringgrad::cuda {
 

@@ -1,7 +1,7 @@
 // A 4-D tensor as kernels see it: logical sizes N C H W, and strides, which are those of NCHW or of NHWC memory.
 #pragma once
 
-#include "cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
 
 namespace ringgrad::cuda {
 

@@ -4,10 +4,10 @@
 // all operands are dense in the same order; else one element at a time.
 #pragma once
 
-#include "cuda_kernels/common/device_types.cuh"
-#include "cuda_kernels/common/strided_index.cuh"
-#include "cuda_kernels/common/vector_io.cuh"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/strided_index.cuh"
+#include "ringgrad/cuda_kernels/common/vector_io.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 

@@ -7,12 +7,12 @@
 //   d [16, 8]    element i: row g + 8 (i / 2), column 2 t + i % 2
 #pragma once
 
-#include "cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
 
 #ifndef __CUDACC__
 #include <cuda_pipeline.h>
 
-#include "cuda_kernels/emulator/tensor_core.h"
+#include "ringgrad/cuda_kernels/emulator/tensor_core.h"
 #endif
 
 namespace ringgrad::cuda {

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include "core/number.h"
+#include "ringgrad/core/base/number.h"
 
 namespace ringgrad::cuda {
 

@@ -6,8 +6,8 @@
 //       for (int64_t c = team.rank(); c < C; c += team.size()) …
 #pragma once
 
-#include "cuda_kernels/common/reduce.cuh"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/cuda_kernels/common/reduce.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 

@@ -4,8 +4,8 @@
 // memory. Neighbouring threads load neighbouring elements: along K, or along the long dimension.
 #pragma once
 
-#include "cuda_kernels/common/gemm.cuh"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/cuda_kernels/common/gemm.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "core/loop_plan.h"
+#include "ringgrad/core/kernels/loop_plan.h"
 
 namespace ringgrad::cuda {
 

@@ -12,12 +12,12 @@
 
 #include <cuda_pipeline.h>
 
-#include "cuda_kernels/common/dynamic_shared.cuh"
-#include "cuda_kernels/common/gemm.cuh"
-#include "cuda_kernels/common/mma.cuh"
-#include "cuda_kernels/common/reduce.cuh"
-#include "cuda_kernels/common/vector_io.cuh"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/cuda_kernels/common/dynamic_shared.cuh"
+#include "ringgrad/cuda_kernels/common/gemm.cuh"
+#include "ringgrad/cuda_kernels/common/mma.cuh"
+#include "ringgrad/cuda_kernels/common/reduce.cuh"
+#include "ringgrad/cuda_kernels/common/vector_io.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 

@@ -1,10 +1,10 @@
-#include "cuda_kernels/emulator/async_copy.h"
+#include "ringgrad/cuda_kernels/emulator/async_copy.h"
 
 #include <cstdint>
 #include <cstring>
 
-#include "core/error.h"
-#include "cuda_kernels/emulator/observer.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/observer.h"
 
 namespace ringgrad::emulator {
 

@@ -16,12 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "cuda_kernels/emulator/async_copy.h"
-#include "cuda_kernels/emulator/config.h"
-#include "cuda_kernels/emulator/fiber.h"
-#include "cuda_kernels/emulator/shared_memory.h"
-#include "cuda_kernels/emulator/site.h"
-#include "cuda_kernels/emulator/vector_types.h"
+#include "ringgrad/cuda_kernels/emulator/async_copy.h"
+#include "ringgrad/cuda_kernels/emulator/config.h"
+#include "ringgrad/cuda_kernels/emulator/fiber.h"
+#include "ringgrad/cuda_kernels/emulator/shared_memory.h"
+#include "ringgrad/cuda_kernels/emulator/site.h"
+#include "ringgrad/cuda_kernels/emulator/vector_types.h"
 
 namespace ringgrad::emulator {
 

@@ -1,11 +1,11 @@
-#include "cuda_kernels/emulator/config.h"
+#include "ringgrad/cuda_kernels/emulator/config.h"
 
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad::emulator {
 namespace {

@@ -1,8 +1,8 @@
 // Emulated copies. Direction and range are checked against the allocations, which a device would only do by luck.
 #include <cstring>
 
-#include "core/error.h"
-#include "cuda_kernels/emulator/runtime.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 using namespace ringgrad::emulator;
 

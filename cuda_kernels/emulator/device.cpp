@@ -2,10 +2,10 @@
 #include <cstdio>
 #include <cstring>
 
-#include "core/error.h"
-#include "cuda_kernels/emulator/config.h"
-#include "cuda_kernels/emulator/runtime.h"
-#include "cuda_kernels/emulator/shared_memory.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/config.h"
+#include "ringgrad/cuda_kernels/emulator/runtime.h"
+#include "ringgrad/cuda_kernels/emulator/shared_memory.h"
 
 namespace ringgrad::emulator {
 namespace {

@@ -1,6 +1,6 @@
 // Emulated events: a position in a stream's queue.
-#include "core/error.h"
-#include "cuda_kernels/emulator/runtime.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 using namespace ringgrad::emulator;
 

@@ -1,10 +1,10 @@
-#include "cuda_kernels/emulator/fiber.h"
+#include "ringgrad/cuda_kernels/emulator/fiber.h"
 
 #include <boost/context/detail/fcontext.hpp>
 
 #include <sys/mman.h>
 
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>

@@ -2,9 +2,9 @@
 // captured" is tested without one.
 #include <algorithm>
 
-#include "core/error.h"
-#include "cuda_kernels/emulator/config.h"
-#include "cuda_kernels/emulator/runtime.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/config.h"
+#include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "cuda_kernels/emulator/block.h"
-#include "cuda_kernels/emulator/vector_types.h"
+#include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/vector_types.h"
 
 #define __global__
 #define __device__

@@ -1,14 +1,14 @@
 // Emulated launches: the blocks of a grid, on the threads of the first CPU device.
-#include "cuda_kernels/emulator/launch_kernel.h"
+#include "ringgrad/cuda_kernels/emulator/launch_kernel.h"
 
 #include <cstddef>
 #include <cstring>
 
-#include "core/error.h"
-#include "core/parallel.h"
-#include "cuda_kernels/emulator/block.h"
-#include "cuda_kernels/emulator/observer.h"
-#include "cuda_kernels/emulator/runtime.h"
+#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/observer.h"
+#include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {
 namespace {

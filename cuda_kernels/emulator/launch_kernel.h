@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "cuda_kernels/emulator/runtime_api.h"
+#include "ringgrad/cuda_kernels/emulator/runtime_api.h"
 
 namespace ringgrad::emulator {
 

@@ -11,10 +11,10 @@
 #include <map>
 #include <mutex>
 
-#include "core/error.h"
-#include "cuda_kernels/emulator/include/cuda_bf16.h"
-#include "cuda_kernels/emulator/include/cuda_fp16.h"
-#include "cuda_kernels/emulator/runtime.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/include/cuda_bf16.h"
+#include "ringgrad/cuda_kernels/emulator/include/cuda_fp16.h"
+#include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace {
 

@@ -2,10 +2,10 @@
 #include <bit>
 #include <map>
 
-#include "core/check.h"
-#include "cuda_kernels/emulator/block.h"
-#include "cuda_kernels/emulator/language.h"
-#include "cuda_kernels/emulator/observer.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/language.h"
+#include "ringgrad/cuda_kernels/emulator/observer.h"
 
 namespace ringgrad::emulator {
 namespace {

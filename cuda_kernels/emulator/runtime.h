@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "cuda_kernels/emulator/runtime_api.h"
+#include "ringgrad/cuda_kernels/emulator/runtime_api.h"
 
 namespace ringgrad::emulator {
 

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "cuda_kernels/emulator/vector_types.h"
+#include "ringgrad/cuda_kernels/emulator/vector_types.h"
 
 enum cudaError_t {
   cudaSuccess = 0,

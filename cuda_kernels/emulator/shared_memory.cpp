@@ -1,10 +1,10 @@
-#include "cuda_kernels/emulator/shared_memory.h"
+#include "ringgrad/cuda_kernels/emulator/shared_memory.h"
 
 #include <cstdlib>
 #include <cstring>
 
-#include "core/address_sanitizer.h"
-#include "core/check.h"
+#include "ringgrad/core/base/address_sanitizer.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad::emulator {
 

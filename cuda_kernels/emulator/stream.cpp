@@ -1,9 +1,9 @@
 // Emulated streams: who runs which operation when.
 #include <algorithm>
 
-#include "core/error.h"
-#include "cuda_kernels/emulator/config.h"
-#include "cuda_kernels/emulator/runtime.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/config.h"
+#include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {
 

@@ -1,6 +1,6 @@
-#include "cuda_kernels/emulator/tensor_core.h"
+#include "ringgrad/cuda_kernels/emulator/tensor_core.h"
 
-#include "cuda_kernels/emulator/observer.h"
+#include "ringgrad/cuda_kernels/emulator/observer.h"
 
 namespace ringgrad::emulator {
 namespace {

@@ -2,7 +2,7 @@
 // "Warp-level matrix load instruction: ldmatrix"). Kernels reach them through common/mma.cuh.
 #pragma once
 
-#include "cuda_kernels/emulator/language.h"
+#include "ringgrad/cuda_kernels/emulator/language.h"
 
 namespace ringgrad::emulator {
 

@@ -1,8 +1,8 @@
 // What the warp intrinsics compute once all lanes of their mask are there.
 #include <bit>
 
-#include "core/error.h"
-#include "cuda_kernels/emulator/language.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/language.h"
 
 namespace ringgrad::emulator {
 

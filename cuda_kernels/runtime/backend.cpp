@@ -1,18 +1,18 @@
 // CUDA as core sees it: a count of devices, memory, a default stream each, and a way to wait.
-#include "cuda_kernels/runtime/backend.h"
+#include "ringgrad/cuda_kernels/runtime/backend.h"
 
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
-#include "core/check.h"
-#include "core/device_backend.h"
-#include "core/op_scope.h"
-#include "cuda_kernels/runtime/check.h"
-#include "cuda_kernels/runtime/device_guard.h"
-#include "cuda_kernels/runtime/graph.h"
-#include "cuda_kernels/runtime/stream.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/cuda_kernels/runtime/check.h"
+#include "ringgrad/cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/runtime/graph.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 
 namespace ringgrad::cuda {
 namespace {

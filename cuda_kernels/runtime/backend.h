@@ -1,7 +1,7 @@
-// CUDA's side of core/device_backend.h, as far as the other files of this folder need it.
+// CUDA's side of core/device/device_backend.h, as far as the other files of this folder need it.
 #pragma once
 
-#include "core/device.h"
+#include "ringgrad/core/device.h"
 
 namespace ringgrad::cuda {
 

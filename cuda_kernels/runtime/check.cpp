@@ -1,7 +1,7 @@
-#include "cuda_kernels/runtime/check.h"
+#include "ringgrad/cuda_kernels/runtime/check.h"
 
-#include "core/error.h"
-#include "core/op_scope.h"
+#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/error.h"
 
 namespace ringgrad::cuda {
 

@@ -1,11 +1,11 @@
 // Mapping: a thread handles one element and goes on in strides of the whole grid. Segments begin at any element, so
 // there are no wider loads; neighbouring threads read neighbouring elements all the same.
-#include "cuda_kernels/runtime/combine.h"
+#include "ringgrad/cuda_kernels/runtime/combine.h"
 
-#include "core/check.h"
-#include "cuda_kernels/common/device_types.cuh"
-#include "cuda_kernels/common/strided_index.cuh"
-#include "cuda_kernels/launch.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/strided_index.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 namespace {

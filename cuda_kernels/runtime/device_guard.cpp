@@ -1,11 +1,11 @@
-#include "cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/runtime/device_guard.h"
 
 #include <array>
 #include <atomic>
 #include <utility>
 
-#include "core/check.h"
-#include "cuda_kernels/runtime/check.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/cuda_kernels/runtime/check.h"
 
 namespace ringgrad::cuda {
 

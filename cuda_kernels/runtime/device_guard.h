@@ -1,7 +1,7 @@
 // The CUDA runtime's current device, which belongs to the calling thread.
 #pragma once
 
-#include "core/device.h"
+#include "ringgrad/core/device.h"
 
 namespace ringgrad::cuda {
 

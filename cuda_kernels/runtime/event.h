@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "core/stream.h"
+#include "ringgrad/core/stream.h"
 
 namespace ringgrad::cuda {
 

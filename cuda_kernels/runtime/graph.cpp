@@ -1,10 +1,10 @@
-#include "cuda_kernels/runtime/graph.h"
+#include "ringgrad/cuda_kernels/runtime/graph.h"
 
 #include <utility>
 
-#include "cuda_kernels/runtime/backend.h"
-#include "cuda_kernels/runtime/check.h"
-#include "cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/runtime/backend.h"
+#include "ringgrad/cuda_kernels/runtime/check.h"
+#include "ringgrad/cuda_kernels/runtime/device_guard.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -1,12 +1,12 @@
-// CUDA graphs behind core/device_graph.h.
+// CUDA graphs behind core/device/device_graph.h.
 #pragma once
 
 #include <functional>
 
 #include <cuda_runtime.h>
 
-#include "core/device_graph.h"
-#include "cuda_kernels/runtime/stream.h"
+#include "ringgrad/core/device/device_graph.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 
 namespace ringgrad::cuda {
 

@@ -1,11 +1,11 @@
-#include "cuda_kernels/runtime/stream.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 
 #include <map>
 #include <mutex>
 #include <vector>
 
-#include "cuda_kernels/runtime/check.h"
-#include "cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/runtime/check.h"
+#include "ringgrad/cuda_kernels/runtime/device_guard.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cuda {
 

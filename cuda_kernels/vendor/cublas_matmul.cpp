@@ -5,13 +5,13 @@
 // transpose.
 #include <cublas_v2.h>
 
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "cuda_kernels/runtime/device_guard.h"
-#include "cuda_kernels/runtime/stream.h"
-#include "cuda_kernels/vendor/by_columns.h"
-#include "cuda_kernels/vendor/thread_handles.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
+#include "ringgrad/cuda_kernels/vendor/by_columns.h"
+#include "ringgrad/cuda_kernels/vendor/thread_handles.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -1,8 +1,8 @@
 // cuDNN's average pooling, beside ours in pool2d.cu. Its max pooling finds the maximum again in backward, where our
 // contract keeps its index: there is no vendor for that one. Not yet run on a GPU.
-#include "core/kernels.h"
-#include "cuda_kernels/runtime/device_guard.h"
-#include "cuda_kernels/vendor/cudnn_call.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
 
 namespace ringgrad::cuda {
 namespace {

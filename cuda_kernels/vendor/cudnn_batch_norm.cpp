@@ -2,10 +2,10 @@
 //
 // Forward, the residual and the ReLU are fused where cuDNN can (float16, NHWC). Backward, cuDNN would want the mask
 // that it wrote then; we take it from y, so dy is rectified first, into dresidual where that is wanted.
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "cuda_kernels/runtime/device_guard.h"
-#include "cuda_kernels/vendor/cudnn_call.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -1,12 +1,12 @@
-#include "cuda_kernels/vendor/cudnn_call.h"
+#include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
 
 #include <algorithm>
 
-#include "core/error.h"
-#include "core/factory.h"
-#include "core/kernel.h"
-#include "cuda_kernels/runtime/stream.h"
-#include "cuda_kernels/vendor/thread_handles.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/kernel.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
+#include "ringgrad/cuda_kernels/vendor/thread_handles.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cudnn.h>
 
-#include "core/tensor.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cuda {
 

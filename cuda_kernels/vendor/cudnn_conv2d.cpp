@@ -6,10 +6,10 @@
 #include <map>
 #include <mutex>
 
-#include "core/factory.h"
-#include "core/kernels.h"
-#include "cuda_kernels/runtime/device_guard.h"
-#include "cuda_kernels/vendor/cudnn_call.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
 
 namespace ringgrad::cuda {
 namespace {

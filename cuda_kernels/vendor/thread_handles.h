@@ -7,8 +7,8 @@
 #include <mutex>
 #include <vector>
 
-#include "core/device_backend.h"
-#include "core/error.h"
+#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/error.h"
 
 namespace ringgrad::cuda {
 

@@ -4,12 +4,12 @@
 #include <limits>
 #include <regex>
 
-#include "core/error.h"
-#include "distributed/rank_environment.h"
-#include "models/program/commands.h"
-#include "models/program/console.h"
-#include "models/program/exit_code.h"
-#include "models/program/suggest.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/distributed/job/rank_environment.h"
+#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/console/suggest.h"
 
 namespace ringgrad::program {
 namespace {

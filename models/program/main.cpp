@@ -2,12 +2,12 @@
 #include <csignal>
 #include <iostream>
 
-#include "core/environment.h"
-#include "core/error.h"
-#include "distributed/file_descriptor.h"
-#include "distributed/job_status.h"
-#include "models/program/commands.h"
-#include "models/program/exit_code.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/os/file_descriptor.h"
+#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/console/exit_code.h"
 
 int main(int argc, char** argv) {
   using namespace ringgrad::program;

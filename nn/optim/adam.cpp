@@ -1,6 +1,6 @@
-#include "nn/optim/adam.h"
+#include "ringgrad/nn/optim/adam.h"
 
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad::optim {
 namespace {

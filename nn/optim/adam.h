@@ -1,8 +1,8 @@
 // Adam (Kingma & Ba 2015) and AdamW, which takes the weight decay out of the gradient (Loshchilov & Hutter 2019).
 #pragma once
 
-#include "core/kernels.h"
-#include "nn/optim/optimizer.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/nn/optim/optimizer.h"
 
 namespace ringgrad::optim {
 

@@ -1,13 +1,13 @@
-#include "nn/optim/clip_grad.h"
+#include "ringgrad/nn/optim/clip_grad.h"
 
-#include "autograd/grad_mode.h"
-#include "autograd/ops/arithmetic.h"
-#include "autograd/ops/convert.h"
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/in_place.h"
-#include "core/kernels.h"
-#include "nn/arena.h"
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/in_place.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/nn/arena.h"
 
 namespace ringgrad::optim {
 

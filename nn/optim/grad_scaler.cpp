@@ -1,12 +1,12 @@
-#include "nn/optim/grad_scaler.h"
+#include "ringgrad/nn/optim/grad_scaler.h"
 
-#include "autograd/grad_mode.h"
-#include "autograd/ops/arithmetic.h"
-#include "autograd/ops/convert.h"
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/in_place.h"
-#include "core/kernels.h"
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/in_place.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::optim {
 namespace {

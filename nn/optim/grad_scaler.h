@@ -12,8 +12,8 @@
 
 #include <map>
 
-#include "nn/named_tensors.h"
-#include "nn/optim/optimizer.h"
+#include "ringgrad/nn/named_tensors.h"
+#include "ringgrad/nn/optim/optimizer.h"
 
 namespace ringgrad::optim {
 

@@ -1,10 +1,10 @@
-#include "nn/optim/lr_scheduler.h"
+#include "ringgrad/nn/optim/lr_scheduler.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad::optim {
 namespace {

@@ -12,7 +12,7 @@
 #include <functional>
 #include <vector>
 
-#include "nn/optim/optimizer.h"
+#include "ringgrad/nn/optim/optimizer.h"
 
 namespace ringgrad::optim {
 

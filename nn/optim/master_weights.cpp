@@ -1,8 +1,8 @@
-#include "nn/optim/master_weights.h"
+#include "ringgrad/nn/optim/master_weights.h"
 
-#include "autograd/grad_mode.h"
-#include "core/check.h"
-#include "core/factory.h"
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
 
 namespace ringgrad::optim {
 

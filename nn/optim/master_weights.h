@@ -7,7 +7,7 @@
 //   masters.zero_grad();  loss.backward();  masters.take_gradients();  optimizer.step();  masters.publish();
 #pragma once
 
-#include "nn/named_tensors.h"
+#include "ringgrad/nn/named_tensors.h"
 
 namespace ringgrad::optim {
 

@@ -1,14 +1,14 @@
-#include "nn/optim/optimizer.h"
+#include "ringgrad/nn/optim/optimizer.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "autograd/grad_mode.h"
-#include "core/check.h"
-#include "core/factory.h"
-#include "core/in_place.h"
-#include "core/kernels.h"
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/in_place.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::optim {
 namespace {

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "nn/arena.h"
-#include "nn/named_tensors.h"
+#include "ringgrad/nn/arena.h"
+#include "ringgrad/nn/named_tensors.h"
 
 namespace ringgrad::optim {
 

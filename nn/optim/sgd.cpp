@@ -1,6 +1,6 @@
-#include "nn/optim/sgd.h"
+#include "ringgrad/nn/optim/sgd.h"
 
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad::optim {
 namespace {

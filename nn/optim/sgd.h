@@ -3,8 +3,8 @@
 // step, for a parameter that is first reached later, too (PyTorch: with each parameter's second gradient).
 #pragma once
 
-#include "core/kernels.h"
-#include "nn/optim/optimizer.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/nn/optim/optimizer.h"
 
 namespace ringgrad::optim {
 

@@ -2,12 +2,12 @@
 // that `ringgrad launch -n 4 -- ./ddp`, torchrun, mpirun or srun has started, launch() just calls train().
 #include <cstdio>
 
-#include "autograd/ops.h"
-#include "data/data_loader.h"
-#include "data/registry.h"
-#include "distributed/distributed_data_parallel.h"
-#include "distributed/launch.h"
-#include "nn/nn.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/data/data_loader.h"
+#include "ringgrad/data/registry.h"
+#include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/distributed/launch.h"
+#include "ringgrad/nn/nn.h"
 
 using namespace ringgrad;
 

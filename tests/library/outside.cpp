@@ -1,11 +1,11 @@
 // What somebody who knows libtorch would write: a network, a loss, an optimizer, two hundred steps.
 #include <cstdio>
 
-#include "autograd/ops.h"
-#include "core/factory.h"
-#include "core/random.h"
-#include "nn/linear.h"
-#include "nn/optim/sgd.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/nn/linear.h"
+#include "ringgrad/nn/optim/sgd.h"
 
 using namespace ringgrad;
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/cpu/conv/vector.h"
-#include "core/cpu/workspace.h"
+#include "ringgrad/core/cpu/conv/vector.h"
+#include "ringgrad/core/cpu/workspace.h"
 
 namespace ringgrad::conv {
 

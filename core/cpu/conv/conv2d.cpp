@@ -1,9 +1,9 @@
-#include "core/cpu/conv/conv2d.h"
+#include "ringgrad/core/cpu/conv/conv2d.h"
 
-#include "core/check.h"
-#include "core/cpu/conv/direct.h"
-#include "core/cpu/conv/transforms_stride2.h"
-#include "core/cpu/conv/winograd.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/conv/direct.h"
+#include "ringgrad/core/cpu/conv/transforms_stride2.h"
+#include "ringgrad/core/cpu/conv/winograd.h"
 
 namespace ringgrad::conv {
 namespace {

@@ -9,9 +9,9 @@
 // NotImplementedError for an algorithm that supports() denies, OutOfMemoryError.
 #pragma once
 
-#include "core/cpu/conv/geometry.h"
-#include "core/cpu/conv/product.h"
-#include "core/stream.h"
+#include "ringgrad/core/cpu/conv/geometry.h"
+#include "ringgrad/core/cpu/conv/product.h"
+#include "ringgrad/core/stream.h"
 
 namespace ringgrad::conv {
 

@@ -2,8 +2,8 @@
 // image. 1 x 1 filters, first layers with one or three channels, and what the Winograd schemes do not cover.
 #pragma once
 
-#include "core/cpu/conv/filters.h"
-#include "core/stream.h"
+#include "ringgrad/core/cpu/conv/filters.h"
+#include "ringgrad/core/stream.h"
 
 namespace ringgrad::conv {
 

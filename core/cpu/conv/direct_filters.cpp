@@ -1,10 +1,10 @@
 // Direct convolutions: which taps meet which outputs, and the filters as right matrices.
 #include <algorithm>
 
-#include "core/cpu/conv/direct.h"
-#include "core/cpu/conv/gemm.h"
-#include "core/cpu/conv/thread_workspaces.h"
-#include "core/parallel.h"
+#include "ringgrad/core/cpu/conv/direct.h"
+#include "ringgrad/core/cpu/conv/gemm.h"
+#include "ringgrad/core/cpu/conv/thread_workspaces.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
 namespace {

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "core/cpu/conv/direct.h"
-#include "core/cpu/conv/direct_window.h"
-#include "core/cpu/conv/gemm.h"
-#include "core/cpu/conv/thread_workspaces.h"
-#include "core/parallel.h"
+#include "ringgrad/core/cpu/conv/direct.h"
+#include "ringgrad/core/cpu/conv/direct_window.h"
+#include "ringgrad/core/cpu/conv/gemm.h"
+#include "ringgrad/core/cpu/conv/thread_workspaces.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
 namespace {

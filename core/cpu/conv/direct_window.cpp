@@ -1,6 +1,6 @@
-#include "core/cpu/conv/direct_window.h"
-#include "core/cpu/blocking.h"
-#include "core/cpu/conv/product.h"
+#include "ringgrad/core/cpu/conv/direct_window.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/conv/product.h"
 
 #include <algorithm>
 #include <type_traits>

@@ -2,7 +2,7 @@
 // zeros are there, and pixels between those a 1 x 1 filter of stride 2 visits are left out.
 #pragma once
 
-#include "core/cpu/conv/direct.h"
+#include "ringgrad/core/cpu/conv/direct.h"
 
 namespace ringgrad::conv {
 

@@ -1,4 +1,4 @@
-#include "core/cpu/conv/filters.h"
+#include "ringgrad/core/cpu/conv/filters.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // produces) side by side in a vector, one row for each channel it sums over.
 #pragma once
 
-#include "core/cpu/conv/vector.h"
+#include "ringgrad/core/cpu/conv/vector.h"
 
 namespace ringgrad::conv {
 

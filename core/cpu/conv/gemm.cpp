@@ -1,4 +1,4 @@
-#include "core/cpu/conv/gemm.h"
+#include "ringgrad/core/cpu/conv/gemm.h"
 
 #include <algorithm>
 

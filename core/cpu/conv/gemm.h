@@ -1,7 +1,7 @@
 // The register-blocked matrix product under every convolution of this folder.
 #pragma once
 
-#include "core/cpu/conv/product.h"
+#include "ringgrad/core/cpu/conv/product.h"
 
 namespace ringgrad::conv {
 

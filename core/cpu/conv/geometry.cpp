@@ -1,6 +1,6 @@
-#include "core/cpu/conv/geometry.h"
+#include "ringgrad/core/cpu/conv/geometry.h"
 
-#include "core/check.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad::conv {
 

@@ -1,9 +1,9 @@
-#include "core/cpu/conv/layout.h"
+#include "ringgrad/core/cpu/conv/layout.h"
 
 #include <algorithm>
 
-#include "core/cpu/conv/vector.h"
-#include "core/parallel.h"
+#include "ringgrad/core/cpu/conv/vector.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
 namespace {

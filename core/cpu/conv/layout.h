@@ -1,8 +1,8 @@
 // Between contiguous [N, C, H, W] and channel-blocked [N, ⌈C/16⌉, H, W, 16] images, float32.
 #pragma once
 
-#include "core/cpu/conv/geometry.h"
-#include "core/stream.h"
+#include "ringgrad/core/cpu/conv/geometry.h"
+#include "ringgrad/core/stream.h"
 
 namespace ringgrad::conv {
 

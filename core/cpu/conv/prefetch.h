@@ -1,7 +1,7 @@
 // Fetching the next block of an image into the second-level cache while matrix products leave the memory idle.
 #pragma once
 
-#include "core/cpu/conv/tiles.h"
+#include "ringgrad/core/cpu/conv/tiles.h"
 
 namespace ringgrad::conv {
 

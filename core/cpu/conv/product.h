@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-#include "core/cpu/conv/vector.h"
+#include "ringgrad/core/cpu/conv/vector.h"
 
 namespace ringgrad::conv {
 

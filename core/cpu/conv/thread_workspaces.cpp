@@ -1,8 +1,8 @@
-#include "core/cpu/conv/thread_workspaces.h"
+#include "ringgrad/core/cpu/conv/thread_workspaces.h"
 
 #include <new>
 
-#include "core/parallel.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
 namespace {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "core/cpu/workspace.h"
+#include "ringgrad/core/cpu/workspace.h"
 
 namespace ringgrad::conv {
 

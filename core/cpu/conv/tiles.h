@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/cpu/conv/transforms.h"
+#include "ringgrad/core/cpu/conv/transforms.h"
 
 namespace ringgrad::conv {
 

@@ -9,7 +9,7 @@
 // The points are 0, ±1/√2, ±√2, ∞: rounding errors are half of those with the usual 0, ±1, ±2, ∞, at the same cost.
 #pragma once
 
-#include "core/cpu/conv/vector.h"
+#include "ringgrad/core/cpu/conv/vector.h"
 
 namespace ringgrad::conv {
 

@@ -6,7 +6,7 @@
 // with the middle tap share its factor: factors form a square of 6 x 6 as in the schemes for stride 1.
 #pragma once
 
-#include "core/cpu/conv/transforms.h"
+#include "ringgrad/core/cpu/conv/transforms.h"
 
 namespace ringgrad::conv {
 

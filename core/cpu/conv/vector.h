@@ -9,8 +9,8 @@
 #include <immintrin.h>
 #endif
 
-#include "core/cpu/conv/geometry.h"
-#include "core/half.h"
+#include "ringgrad/core/cpu/conv/geometry.h"
+#include "ringgrad/core/half.h"
 
 namespace ringgrad::conv {
 

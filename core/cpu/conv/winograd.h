@@ -1,8 +1,8 @@
 // Winograd convolutions: the forward pass and data gradient (one routine), and the weight gradient.
 #pragma once
 
-#include "core/cpu/conv/filters.h"
-#include "core/stream.h"
+#include "ringgrad/core/cpu/conv/filters.h"
+#include "ringgrad/core/stream.h"
 
 namespace ringgrad::conv {
 

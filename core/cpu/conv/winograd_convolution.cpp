@@ -1,15 +1,15 @@
 // Forward pass and data gradient. Per block of tiles: input transform (from 6 x 6 pixels of 16 channels in registers to
 // 36 planes), 36 matrix products with the transformed filters, output transform.
-#include "core/cpu/blocking.h"
-#include "core/cpu/conv/bias.h"
-#include "core/cpu/conv/gemm.h"
-#include "core/cpu/conv/prefetch.h"
-#include "core/cpu/conv/thread_workspaces.h"
-#include "core/cpu/conv/tiles.h"
-#include "core/cpu/conv/transforms_stride2.h"
-#include "core/cpu/conv/winograd.h"
-#include "core/cpu/conv/winograd_filters.h"
-#include "core/parallel.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/conv/bias.h"
+#include "ringgrad/core/cpu/conv/gemm.h"
+#include "ringgrad/core/cpu/conv/prefetch.h"
+#include "ringgrad/core/cpu/conv/thread_workspaces.h"
+#include "ringgrad/core/cpu/conv/tiles.h"
+#include "ringgrad/core/cpu/conv/transforms_stride2.h"
+#include "ringgrad/core/cpu/conv/winograd.h"
+#include "ringgrad/core/cpu/conv/winograd_filters.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
 namespace {

@@ -1,6 +1,6 @@
-#include "core/cpu/conv/winograd_filters.h"
+#include "ringgrad/core/cpu/conv/winograd_filters.h"
 
-#include "core/cpu/conv/transforms_stride2.h"
+#include "ringgrad/core/cpu/conv/transforms_stride2.h"
 
 namespace ringgrad::conv {
 

@@ -1,8 +1,8 @@
 // Filters in the Winograd domain.
 #pragma once
 
-#include "core/cpu/conv/filters.h"
-#include "core/cpu/conv/gemm.h"
+#include "ringgrad/core/cpu/conv/filters.h"
+#include "ringgrad/core/cpu/conv/gemm.h"
 
 namespace ringgrad::conv {
 

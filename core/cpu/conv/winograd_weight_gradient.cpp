@@ -1,13 +1,13 @@
 // Weight gradient: dw = sum over tiles of Gᵀ [ (Bᵀ x B) ⊙ (A dy Aᵀ) ] G. Per block of tiles both transforms, then for
 // each of the 36 planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G once at the end.
-#include "core/cpu/blocking.h"
-#include "core/cpu/conv/gemm.h"
-#include "core/cpu/conv/prefetch.h"
-#include "core/cpu/conv/thread_workspaces.h"
-#include "core/cpu/conv/tiles.h"
-#include "core/cpu/conv/transforms_stride2.h"
-#include "core/cpu/conv/winograd.h"
-#include "core/parallel.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/conv/gemm.h"
+#include "ringgrad/core/cpu/conv/prefetch.h"
+#include "ringgrad/core/cpu/conv/thread_workspaces.h"
+#include "ringgrad/core/cpu/conv/tiles.h"
+#include "ringgrad/core/cpu/conv/transforms_stride2.h"
+#include "ringgrad/core/cpu/conv/winograd.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
 namespace {

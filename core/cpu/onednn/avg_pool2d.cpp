@@ -1,6 +1,6 @@
 // oneDNN's average pooling.
-#include "core/cpu/onednn/primitive.h"
-#include "core/kernels.h"
+#include "ringgrad/core/cpu/onednn/primitive.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::onednn {
 namespace {

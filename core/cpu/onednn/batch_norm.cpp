@@ -1,9 +1,9 @@
 // oneDNN's batch normalisation in training. Its fused ReLU serves the forward pass; the mask that it would keep for the
 // backward pass is not ours (we take it from y), so dy is rectified before that, into dresidual where that is wanted.
-#include "core/cpu/onednn/primitive.h"
-#include "core/cpu/workspace.h"
-#include "core/factory.h"
-#include "core/kernels.h"
+#include "ringgrad/core/cpu/onednn/primitive.h"
+#include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::onednn {
 namespace {

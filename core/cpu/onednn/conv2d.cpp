@@ -1,9 +1,9 @@
 // oneDNN's convolutions. Channel-blocked images are its nChw16c, so nothing is reordered but the filters.
-#include "core/conv_algorithm.h"
-#include "core/cpu/onednn/primitive.h"
-#include "core/cpu/widen.h"
-#include "core/cpu/workspace.h"
-#include "core/kernels.h"
+#include "ringgrad/core/cpu/onednn/primitive.h"
+#include "ringgrad/core/cpu/widen.h"
+#include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/conv_algorithm.h"
 
 namespace ringgrad::onednn {
 namespace {

@@ -1,10 +1,10 @@
 // oneDNN's matrix product.
 #include <algorithm>
 
-#include "core/cpu/onednn/primitive.h"
-#include "core/cpu/widen.h"
-#include "core/in_place.h"
-#include "core/kernels.h"
+#include "ringgrad/core/cpu/onednn/primitive.h"
+#include "ringgrad/core/cpu/widen.h"
+#include "ringgrad/core/in_place.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::onednn {
 namespace {

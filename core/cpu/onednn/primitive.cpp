@@ -1,4 +1,4 @@
-#include "core/cpu/onednn/primitive.h"
+#include "ringgrad/core/cpu/onednn/primitive.h"
 
 #include <map>
 #include <mutex>
@@ -7,12 +7,12 @@
 #include <omp.h>
 #endif
 
-#include "core/conv_algorithm.h"
-#include "core/cpu/workspace.h"
-#include "core/error.h"
-#include "core/kernel.h"
-#include "core/op_scope.h"
-#include "core/parallel.h"
+#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/kernels/conv_algorithm.h"
+#include "ringgrad/core/kernels/kernel.h"
 
 namespace ringgrad::onednn {
 namespace {

@@ -10,9 +10,9 @@
 
 #include <dnnl.hpp>
 
-#include "core/call_signature.h"
-#include "core/stream.h"
-#include "core/tensor.h"
+#include "ringgrad/core/kernels/call_signature.h"
+#include "ringgrad/core/stream.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::onednn {
 

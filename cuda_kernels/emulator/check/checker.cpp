@@ -1,12 +1,12 @@
-#include "cuda_kernels/emulator/check/checker.h"
+#include "ringgrad/cuda_kernels/emulator/check/checker.h"
 
 #include <algorithm>
 
-#include "core/error.h"
-#include "cuda_kernels/emulator/block.h"
-#include "cuda_kernels/emulator/check/source_line.h"
-#include "cuda_kernels/emulator/language.h"
-#include "cuda_kernels/emulator/runtime.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/check/source_line.h"
+#include "ringgrad/cuda_kernels/emulator/language.h"
+#include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {
 namespace {

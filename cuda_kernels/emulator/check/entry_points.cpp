@@ -3,8 +3,8 @@
 // address and its place in the program, reaches the observer.
 #include <cstdint>
 
-#include "cuda_kernels/emulator/block.h"
-#include "cuda_kernels/emulator/observer.h"
+#include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/observer.h"
 
 namespace {
 

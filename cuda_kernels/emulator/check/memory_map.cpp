@@ -1,10 +1,10 @@
-#include "cuda_kernels/emulator/check/memory_map.h"
+#include "ringgrad/cuda_kernels/emulator/check/memory_map.h"
 
 #include <link.h>
 #include <pthread.h>
 
-#include "cuda_kernels/emulator/block.h"
-#include "cuda_kernels/emulator/language.h"
+#include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/language.h"
 
 namespace ringgrad::emulator {
 

@@ -1,15 +1,15 @@
 // The observer of builds whose kernels report their accesses. RINGGRAD_EMU_CHECK=0 switches the checker off,
 // RINGGRAD_EMU_PROFILE=1 the profile on; it is printed to stderr at the end of the program.
-#include "cuda_kernels/emulator/observer.h"
+#include "ringgrad/cuda_kernels/emulator/observer.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
 
-#include "cuda_kernels/emulator/block.h"
-#include "cuda_kernels/emulator/check/checker.h"
-#include "cuda_kernels/emulator/check/profile.h"
+#include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/check/checker.h"
+#include "ringgrad/cuda_kernels/emulator/check/profile.h"
 
 namespace ringgrad::emulator {
 namespace {

@@ -1,12 +1,12 @@
-#include "cuda_kernels/emulator/check/profile.h"
+#include "ringgrad/cuda_kernels/emulator/check/profile.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <set>
 
-#include "cuda_kernels/emulator/block.h"
-#include "cuda_kernels/emulator/check/source_line.h"
-#include "cuda_kernels/emulator/language.h"
+#include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/check/source_line.h"
+#include "ringgrad/cuda_kernels/emulator/language.h"
 
 namespace ringgrad::emulator {
 namespace {

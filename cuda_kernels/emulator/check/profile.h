@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "cuda_kernels/emulator/check/memory_map.h"
-#include "cuda_kernels/emulator/observer.h"
+#include "ringgrad/cuda_kernels/emulator/check/memory_map.h"
+#include "ringgrad/cuda_kernels/emulator/observer.h"
 
 namespace ringgrad::emulator {
 

@@ -1,11 +1,11 @@
-#include "cuda_kernels/emulator/check/source_line.h"
+#include "ringgrad/cuda_kernels/emulator/check/source_line.h"
 
 #include <cstdio>
 #include <memory>
 
 #include <dlfcn.h>
 
-#include "core/error.h"
+#include "ringgrad/core/error.h"
 
 namespace ringgrad::emulator {
 

@@ -1,7 +1,7 @@
 // Stand-in for the CUDA toolkit's header of this name: asynchronous copies (cp.async). See emulator/async_copy.h.
 #pragma once
 
-#include "cuda_kernels/emulator/language.h"
+#include "ringgrad/cuda_kernels/emulator/language.h"
 
 [[gnu::noinline]] inline void __pipeline_memcpy_async(void* destination, const void* source, size_t bytes,
                                                       size_t zero_fill = 0, RINGGRAD_SITE) {

@@ -1,0 +1,96 @@
+#include "ringgrad/core/base/atomic_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kPart = ".part";
+
+fs::path directory_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
+
+// What the names of this machine's parts of a file begin with. A process number means nothing on another machine that
+// shares the directory.
+std::string prefix_of(const fs::path& file) {
+  char host[HOST_NAME_MAX + 1] = {};
+  ::gethostname(host, HOST_NAME_MAX);
+  return str(file.filename().string(), ".", host, ".");
+}
+
+// Errors are ignored: nothing depends on it.
+void remove_parts_of_the_dead(const fs::path& file) {
+  const std::string prefix = prefix_of(file);
+  std::error_code ignored;
+  for (fs::directory_iterator entry(directory_of(file), ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(prefix) || !name.ends_with(kPart)) continue;
+    pid_t pid = 0;
+    const char* number = name.data() + prefix.size();
+    const auto [rest, error] = std::from_chars(number, name.data() + name.size(), pid);
+    if (error != std::errc() || *rest != '.' || pid <= 0) continue;
+    std::error_code unremoved;
+    if (::kill(pid, 0) != 0 && errno == ESRCH) fs::remove(entry->path(), unremoved);
+  }
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const fs::path& file) : file_(file) {
+  static std::atomic<int> count{0};
+  remove_parts_of_the_dead(file);
+  part_ = directory_of(file) / str(prefix_of(file), ::getpid(), ".", count++, kPart);
+  descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail("cannot be created");
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(part_.c_str());
+}
+
+void AtomicFile::fail(const char* what) const {
+  const int reason = errno;
+  throw IoError(
+      str("write: ", file_.string(), " ", what, ": ", std::strerror(reason), "; what was there before is intact"));
+}
+
+void AtomicFile::write(std::span<const uint8_t> bytes) { write_at(end_, bytes); }
+
+void AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) fail(str("cannot be written at byte ", offset).c_str());
+    offset += static_cast<uint64_t>(count);
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+  end_ = std::max(end_, offset);
+}
+
+void AtomicFile::commit() {
+  if (::fdatasync(descriptor_) != 0) fail("cannot be flushed to the disk");
+  if (::rename(part_.c_str(), file_.c_str()) != 0) fail("cannot be replaced");
+  ::close(std::exchange(descriptor_, -1));
+  // The new content is in place; a directory that cannot be flushed (some file systems) does not change that.
+  const int directory = ::open(directory_of(file_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return;
+  ::fsync(directory);
+  ::close(directory);
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,26 @@
+#include "ringgrad/core/base/environment.h"
+
+#include <charconv>
+#include <cstdlib>
+
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+
+std::string variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? otherwise : value;
+}
+
+int number_from_environment(const char* name, int low, int high, int otherwise) {
+  const std::string text = variable(name);
+  if (text.empty()) return otherwise;
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  CHECK_AS(EnvironmentError,
+           error == std::errc() && end == text.data() + text.size() && number >= low && number <= high, name, " is '",
+           text, "', expected a number from ", low, " to ", high);
+  return number;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,20 @@
+// Environment variables. One that is empty counts as not set, everywhere.
+#pragma once
+
+#include <string>
+
+#include "ringgrad/core/error.h"
+
+namespace ringgrad {
+
+struct EnvironmentError : Error {  // a variable holds what it cannot; names it, and what was expected
+  using Error::Error;
+};
+
+// The variable's value, or `otherwise` where it is not set or empty.
+std::string variable(const char* name, const char* otherwise = "");
+
+// The same for a number. Throws EnvironmentError unless it is a whole number from low to high.
+int number_from_environment(const char* name, int low, int high, int otherwise);
+
+}  // namespace ringgrad

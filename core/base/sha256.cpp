@@ -1,0 +1,59 @@
+#include "ringgrad/core/base/sha256.h"
+
+#include <openssl/evp.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+
+void Sha256::Free::operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+
+Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
+  ASSERT(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
+}
+
+void Sha256::update(std::span<const uint8_t> bytes) {
+  ASSERT(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1);
+}
+
+std::string Sha256::hex() {
+  uint8_t digest[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  ASSERT(EVP_DigestFinal_ex(context_.get(), digest, &size) == 1);
+  std::string text;
+  for (unsigned i = 0; i < size; ++i) {
+    text += "0123456789abcdef"[digest[i] >> 4];
+    text += "0123456789abcdef"[digest[i] & 15];
+  }
+  return text;
+}
+
+std::string sha256_hex(std::span<const uint8_t> bytes) {
+  Sha256 sha;
+  sha.update(bytes);
+  return sha.hex();
+}
+
+std::string sha256_hex(std::string_view text) {
+  return sha256_hex({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+}
+
+std::string sha256_file(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  CHECK_AS(IoError, in, "read: ", file.string(), ": ", std::strerror(errno));
+  std::vector<char> buffer(1 << 18);
+  Sha256 sha;
+  do {
+    in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    sha.update({reinterpret_cast<const uint8_t*>(buffer.data()), static_cast<size_t>(in.gcount())});
+  } while (in);
+  CHECK_AS(IoError, !in.bad(), "read: ", file.string(), ": ", std::strerror(errno));
+  return sha.hex();
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,169 @@
+#include "ringgrad/core/device/allocator.h"
+
+#include <bit>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "ringgrad/core/base/address_sanitizer.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/device/device_backend.h"
+
+namespace ringgrad {
+namespace {
+
+// Block sizes are 64 bytes times {4,5,6,7} * 2^k / 4 …: four steps per power of two, so at most 25 % (on average
+// 10 %) is wasted, and a size class is computed without a search.
+struct SizeClass {
+  int index;
+  size_t bytes;
+};
+constexpr size_t kUnit = 64;
+constexpr int kClasses = 4 * 48;
+
+SizeClass size_class(size_t bytes) {
+  const size_t units = bytes == 0 ? 1 : (bytes + kUnit - 1) / kUnit;
+  if (units <= 4) return {static_cast<int>(units), units * kUnit};
+  const int shift = std::bit_width(units - 1) - 3;  // (units - 1) >> shift lies in [4, 8)
+  const size_t step = ((units - 1) >> shift) + 1;   // in [5, 8]
+  return {static_cast<int>(4 * shift + step), (step << shift) * kUnit};
+}
+
+// The free lists of one stream.
+struct FreeLists {
+  std::vector<void*> of_class[kClasses];
+};
+
+class DeviceAccount {
+ public:
+  explicit DeviceAccount(Device device) : device_(device), backend_(device_backend(device.type)) {}
+
+  void* allocate(Stream stream, size_t bytes) {
+    const SizeClass size = size_class(bytes);
+    CHECK_AS(OutOfMemoryError, size.index < kClasses, current_op(), ": out of memory on ", device_, ": asked for ",
+             bytes, " bytes, more than any machine has");
+    std::lock_guard lock(mutex_);
+    ++stats_.allocations;
+    auto& free = lists(stream).of_class[size.index];
+    void* data;
+    if (!free.empty()) {
+      data = free.back();
+      free.pop_back();
+    } else {
+      data = from_system(size.bytes, bytes);
+      forbid(data, size.bytes);
+    }
+    allow(data, bytes);  // and not the rest of the block
+    stats_.live_bytes += size.bytes;
+    if (stats_.live_bytes > stats_.peak_bytes) stats_.peak_bytes = stats_.live_bytes;
+    return data;
+  }
+
+  void deallocate(Stream stream, void* data, size_t bytes) {
+    const SizeClass size = size_class(bytes);
+    std::lock_guard lock(mutex_);
+    forbid(data, size.bytes);
+    lists(stream).of_class[size.index].push_back(data);
+    stats_.live_bytes -= size.bytes;
+  }
+
+  MemoryStats stats() {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+  void reset_peak() {
+    std::lock_guard lock(mutex_);
+    stats_.peak_bytes = stats_.live_bytes;
+  }
+  void empty_cache() {
+    std::lock_guard lock(mutex_);
+    release_cached();
+  }
+
+ private:
+  // What AddressSanitizer may see used. The CPU's blocks only: a device's streams use theirs after their owner is gone.
+  void forbid([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
+    if (device_.type == DeviceType::CPU) ASAN_POISON_MEMORY_REGION(data, bytes);
+  }
+  void allow([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
+    if (device_.type == DeviceType::CPU) ASAN_UNPOISON_MEMORY_REGION(data, bytes);
+  }
+
+  FreeLists& lists(Stream stream) {  // almost always the same stream as last time
+    if (stream.handle != last_handle_ || !last_) {
+      last_handle_ = stream.handle;
+      last_ = &lists_[stream.handle];
+    }
+    return *last_;
+  }
+
+  void* from_system(size_t block_bytes, size_t wanted) {
+    ++stats_.cache_misses;
+    void* data = backend_.allocate(device_.index, block_bytes);
+    if (!data) {
+      release_cached();
+      data = backend_.allocate(device_.index, block_bytes);
+    }
+    CHECK_AS(OutOfMemoryError, data != nullptr, current_op(), ": out of memory on ", device_, ": asked for ", wanted,
+             " bytes; ", stats_.live_bytes, " bytes are in live tensors (peak ", stats_.peak_bytes,
+             "), none are cached. A smaller batch, or freeing tensors first, helps");
+    stats_.reserved_bytes += block_bytes;
+    return data;
+  }
+
+  void release_cached() {
+    for (auto& [handle, lists] : lists_) {
+      synchronize({device_, handle});  // the blocks' last users may still be running
+      for (int index = 0; index < kClasses; ++index) {
+        for (void* data : lists.of_class[index]) {
+          const size_t bytes = bytes_of_class(index);
+          allow(data, bytes);
+          backend_.deallocate(device_.index, data, bytes);
+          stats_.reserved_bytes -= bytes;
+        }
+        lists.of_class[index].clear();
+      }
+    }
+  }
+
+  static size_t bytes_of_class(int index) {
+    if (index <= 4) return index * kUnit;
+    const int shift = (index - 5) / 4;
+    return (static_cast<size_t>(index - 4 * shift) << shift) * kUnit;
+  }
+
+  const Device device_;
+  DeviceBackend& backend_;
+  std::mutex mutex_;
+  std::map<void*, FreeLists> lists_;
+  void* last_handle_ = nullptr;
+  FreeLists* last_ = nullptr;
+  MemoryStats stats_;
+};
+
+constexpr int kMaxDevices = 64;
+
+DeviceAccount& account(Device device) {
+  // Never destroyed, like the backends: tensors may outlive every static object.
+  static auto* accounts = [] {
+    auto* all = new std::vector<DeviceAccount*>[kDeviceTypes];
+    for (int type = 0; type < kDeviceTypes; ++type)
+      for (int i = 0; i < device_count(static_cast<DeviceType>(type)) && i < kMaxDevices; ++i)
+        all[type].push_back(new DeviceAccount(Device(static_cast<DeviceType>(type), i)));
+    return all;
+  }();
+  auto& of_type = accounts[static_cast<int>(device.type)];
+  if (device.index < 0 || device.index >= static_cast<int>(of_type.size())) check_device("memory", device);
+  return *of_type[device.index];
+}
+
+}  // namespace
+
+void* allocate(Stream stream, size_t bytes) { return account(stream.device).allocate(stream, bytes); }
+void deallocate(Stream stream, void* data, size_t bytes) { account(stream.device).deallocate(stream, data, bytes); }
+MemoryStats memory_stats(Device device) { return account(device).stats(); }
+void reset_peak_memory(Device device) { account(device).reset_peak(); }
+void empty_cache(Device device) { account(device).empty_cache(); }
+
+}  // namespace ringgrad

@@ -1,0 +1,31 @@
+// The caching allocator: freed blocks are kept in free lists by size and handed out again, so that a training step
+// in its steady state asks the system for nothing. One account per device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ringgrad/core/stream.h"
+
+namespace ringgrad {
+
+struct MemoryStats {
+  int64_t live_bytes = 0;      // in tensors now (rounded up to the block sizes)
+  int64_t peak_bytes = 0;      // the largest live_bytes since start or reset_peak_memory
+  int64_t reserved_bytes = 0;  // taken from the system: live plus cached
+  int64_t allocations = 0;     // calls of allocate
+  int64_t cache_misses = 0;    // calls that went to the system
+};
+
+// A block of at least `bytes` for work on `stream`. A freed block is reused only on the stream it was allocated for,
+// where order makes that safe without waiting. Throws OutOfMemoryError, after giving all cached blocks back and trying
+// again, naming the current operation (core/base/op_scope.h), the bytes and what is live. Thread-safe.
+void* allocate(Stream stream, size_t bytes);
+void deallocate(Stream stream, void* data, size_t bytes);  // the same stream and bytes as at allocate
+
+MemoryStats memory_stats(Device device);
+void reset_peak_memory(Device device);
+// Gives cached blocks back to the system.
+void empty_cache(Device device);
+
+}  // namespace ringgrad

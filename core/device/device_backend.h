@@ -1,0 +1,39 @@
+// What a device type provides besides kernels: memory, streams and a count. core/cpu/cpu_backend.cpp implements it
+// for the CPU; cuda_kernels/runtime registers the one for CUDA, so that core never names CUDA.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ringgrad/core/device/device_graph.h"
+
+namespace ringgrad {
+
+class DeviceBackend {
+ public:
+  virtual ~DeviceBackend() = default;
+  virtual int count() const = 0;
+  virtual std::string why_none() const { return "none was found"; }  // where count() is 0, for people
+  virtual std::string describe(int index) const = 0;                 // for people: the model of the card, say
+  // Bytes aligned to at least 64. Returns nullptr when the device has no memory left. Thread-safe.
+  virtual void* allocate(int index, size_t bytes) = 0;
+  virtual void deallocate(int index, void* data, size_t bytes) = 0;
+  virtual size_t free_memory(int index) const = 0;  // bytes that allocate could still give, more or less
+  virtual Stream default_stream(int index) = 0;
+  virtual void synchronize(Stream stream) = 0;
+  // Records what `body` queues on the device's current stream, and runs nothing. Throws what body throws, the device's
+  // error where body waits for it, and NotImplementedError where the device type has no graphs.
+  virtual std::unique_ptr<DeviceGraph> capture(int index, const std::function<void()>& body) = 0;
+  // Whether this thread records what it queues instead of running it, so that nothing can be waited for.
+  virtual bool capturing() const { return false; }
+};
+
+// Registers the backend of a device type; called once, before main, by the file that implements it.
+void register_backend(DeviceType type, DeviceBackend* backend);
+
+// Throws DeviceError when the program was built without that device type.
+DeviceBackend& device_backend(DeviceType type);
+
+}  // namespace ringgrad

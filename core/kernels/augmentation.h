@@ -1,0 +1,45 @@
+// Random augmentation of a training image: what is drawn for it, the same on every device.
+//
+// It is a pure function of (seed, epoch, index of the image), so it does not depend on which rank, worker thread or
+// device meets the image, on the batch size, or on where training was resumed.
+#pragma once
+
+#include <cstdint>
+
+#include "ringgrad/core/random_sequence.h"
+
+namespace ringgrad {
+
+struct AugmentOptions {
+  int crop_padding = 0;  // pad by so many black pixels on each side, then crop back at a random place
+  bool flip = false;     // mirror left and right, every other time
+  int cutout = 0;        // set a square of this side, at a random place, to 0 (DeVries and Taylor 2017)
+  uint64_t seed = 0;
+};
+
+// What is done to one image: crop by (dy, dx), then mirror, then clear the rows and columns of the cut.
+struct Augmentation {
+  int dy = 0, dx = 0;
+  bool flip = false;
+  int cut_top = 0, cut_bottom = 0, cut_left = 0, cut_right = 0;
+};
+
+RINGGRAD_HOST_DEVICE inline Augmentation draw_augmentation(const AugmentOptions& o, int height, int width,
+                                                           int64_t epoch, int64_t index) {
+  Augmentation a;
+  if (o.crop_padding == 0 && !o.flip && o.cutout == 0) return a;
+  // All numbers are always drawn, so that switching one augmentation on leaves the others as they were.
+  RandomSequence random(o.seed, Purpose::Augmentation, static_cast<uint64_t>(epoch), static_cast<uint64_t>(index));
+  a.dy = random.between(-o.crop_padding, o.crop_padding);
+  a.dx = random.between(-o.crop_padding, o.crop_padding);
+  a.flip = random.between(0, 1) == 1 && o.flip;
+  // The square's centre is anywhere in the image, so it may stick out: DeVries and Taylor found that this matters.
+  const int top = random.between(0, height - 1) - o.cutout / 2, left = random.between(0, width - 1) - o.cutout / 2;
+  a.cut_top = top > 0 ? top : 0;
+  a.cut_bottom = top + o.cutout < height ? top + o.cutout : height;
+  a.cut_left = left > 0 ? left : 0;
+  a.cut_right = left + o.cutout < width ? left + o.cutout : width;
+  return a;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,167 @@
+#include "ringgrad/core/kernels/autotune.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <sstream>
+
+#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/kernels/conv_algorithm.h"
+#include "ringgrad/core/kernels/kernel.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr double kForever = std::numeric_limits<double>::infinity();
+
+struct Times {
+  double native_us, vendor_us;
+};
+
+// Microseconds of one run among `count`, everything that they queue included.
+double microseconds(Stream stream, int count, const std::function<void()>& run) {
+  synchronize(stream);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < count; ++i) run();
+  synchronize(stream);
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / count;
+}
+
+// The least of three alternating samples each, after one that warms up: what disturbs the machine only ever adds.
+// Infinity for a vendor that has no kernel for the call, or fails at it.
+Times measure(Stream stream, const std::function<void()>& native, const std::function<bool()>& vendor) {
+  constexpr double kSample = 300;               // microseconds, so that starting and waiting do not count
+  const ProviderGuard guard(Provider::Native);  // kernels inside of either are not part of this question
+  try {
+    if (!vendor()) return {0, kForever};
+    synchronize(stream);
+  } catch (const Error&) {
+    synchronize(stream);  // which throws where it is the device that fails
+    return {0, kForever};
+  }
+  native();
+  Times least{kForever, kForever};
+  const double once = microseconds(stream, 1, native);
+  const int count = static_cast<int>(std::clamp(kSample / std::max(once, 1.0), 1.0, 20.0));
+  for (int i = 0; i < 3; ++i) {
+    least.native_us = std::min(least.native_us, microseconds(stream, count, native));
+    least.vendor_us = std::min(least.vendor_us, microseconds(stream, count, [&] { vendor(); }));
+  }
+  return least;
+}
+
+// What the vendor does not do is for this process to remember and not for the file: its library may change.
+class Table {
+ public:
+  explicit Table(const std::filesystem::path& file) : file_(file) { read(); }
+
+  const Times* find(const std::string& call) const {
+    const auto found = calls_.find(call);
+    return found == calls_.end() ? nullptr : &found->second;
+  }
+  const std::map<std::string, Times>& calls() const { return calls_; }
+
+  void add(const std::string& call, Times times) {
+    read();  // what other processes have measured meanwhile
+    calls_[call] = times;
+    if (times.vendor_us == kForever) return;
+    std::ostringstream text;
+    text << kHeader << '\n';
+    for (const auto& [name, t] : calls_)
+      if (t.vendor_us < kForever) text << name << '\t' << t.native_us << '\t' << t.vendor_us << '\n';
+    const std::string bytes = text.str();
+    try {
+      std::error_code ignored;
+      std::filesystem::create_directories(file_.parent_path(), ignored);
+      AtomicFile out(file_);
+      out.write({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+      out.commit();
+    } catch (const IoError&) {  // it costs a measurement in the next process
+    }
+  }
+
+ private:
+  static constexpr const char* kHeader = "# ringgrad autotune 3: call, native us, vendor us";
+
+  // Adds what the file knows and this process does not. A line that does not parse ends it: it will be measured anew.
+  void read() {
+    std::ifstream in(file_);
+    std::string line;
+    if (!std::getline(in, line) || line != kHeader) return;
+    while (std::getline(in, line)) {
+      std::istringstream fields(line);
+      std::string call;
+      Times times;
+      if (!std::getline(fields, call, '\t') || !(fields >> times.native_us >> times.vendor_us)) break;
+      calls_.emplace(call, times);
+    }
+  }
+
+  std::filesystem::path file_;
+  std::map<std::string, Times> calls_;
+};
+
+std::mutex mutex;
+
+// One for all devices of a name. Under the mutex.
+Table& table_of(Device device) {
+  static auto* const of_device = new std::map<std::pair<DeviceType, int>, std::shared_ptr<Table>>;
+  static auto* const of_file = new std::map<std::string, std::shared_ptr<Table>>;
+  std::shared_ptr<Table>& table = (*of_device)[{device.type, device.index}];
+  if (table) return *table;
+  const std::string file = autotune_file(device);
+  std::shared_ptr<Table>& shared = (*of_file)[file];
+  if (!shared) shared = std::make_shared<Table>(file);
+  return *(table = shared);
+}
+
+// What a call's speed depends on besides its arguments.
+std::string with_settings(Stream stream, const std::string& call) {
+  if (!stream.device.is_cpu()) return call;
+  static constexpr const char* kAlgorithms[] = {"", " direct", " winograd"};
+  return call + " threads " + std::to_string(thread_count(stream)) + kAlgorithms[static_cast<int>(conv_algorithm())];
+}
+
+}  // namespace
+
+bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void()>& native,
+                      const std::function<bool()>& vendor) {
+  const std::string key = with_settings(stream, call);
+  std::lock_guard lock(mutex);  // measured under the lock: two measurements at once would disturb each other
+  Table& table = table_of(stream.device);
+  const Times* known = table.find(key);
+  if (!known) {
+    if (device_backend(stream.device.type).capturing()) return false;
+    table.add(key, measure(stream, native, vendor));
+    known = table.find(key);
+  }
+  return known->vendor_us < known->native_us;
+}
+
+std::vector<TunedCall> tuned_calls(Device device) {
+  std::lock_guard lock(mutex);
+  std::vector<TunedCall> all;
+  for (const auto& [call, times] : table_of(device).calls()) all.push_back({call, times.native_us, times.vendor_us});
+  return all;
+}
+
+std::string autotune_file(Device device) {
+  std::string file = "autotune-" + device_backend(device.type).describe(device.index) + ".tsv";
+  for (char& c : file)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-') c = '-';
+  if (const std::string own = variable("RINGGRAD_CACHE_DIR"); !own.empty()) return own + "/" + file;
+  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/ringgrad/" + file;
+  return variable("HOME", ".") + "/.cache/ringgrad/" + file;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,33 @@
+// Autotune: of a kernel's two providers, the one that was faster when this kind of device first saw such a call. The
+// kernel table asks here when Provider::Fastest is chosen.
+//
+// What was measured is kept in a text file for each processor and card, one line per call, that people can read and
+// delete: autotune-NAME.tsv in $RINGGRAD_CACHE_DIR, by default below $XDG_CACHE_HOME or ~/.cache in ringgrad/. How a
+// sum is rounded then depends on a measurement: two runs may differ in the last bit where the file was new in one of
+// them. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ringgrad/core/stream.h"
+
+namespace ringgrad {
+
+// Whether vendor() is known to be faster than native() for a call with this signature (core/kernels/call_signature.h)
+// on the stream's device. The first time both are run and timed; not while the stream is being captured, where native()
+// is the answer for what nobody has timed. vendor() returns false where its library has no kernel for the call; where
+// it throws an Error although the device still works, native() is the answer, too. A file that cannot be written is not
+// an error. REQUIRES: both overwrite the same outputs and read nothing of them, so that they may run several times.
+bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void()>& native,
+                      const std::function<bool()>& vendor);
+
+struct TunedCall {
+  std::string call;
+  double native_us, vendor_us;  // infinity: no kernel for it, or one that fails; not in the file
+};
+std::vector<TunedCall> tuned_calls(Device device);  // in order of calls
+std::string autotune_file(Device device);
+
+}  // namespace ringgrad

@@ -1,0 +1,62 @@
+#include "ringgrad/core/kernels/kernel.h"
+
+#include <atomic>
+
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+namespace {
+
+constinit const KernelBase* kernels_head = nullptr;
+std::atomic<std::optional<Provider>> of_process;
+constinit thread_local std::optional<Provider> of_thread;
+
+std::vector<std::string>& libraries(DeviceType device) {
+  static std::array<std::vector<std::string>, kDeviceTypes> all;
+  return all[static_cast<int>(device)];
+}
+
+}  // namespace
+
+const char* name(Provider provider) {
+  return provider == Provider::Native ? "native" : provider == Provider::Vendor ? "vendor" : "fastest";
+}
+
+void set_provider(std::optional<Provider> provider) { of_process = provider; }
+ProviderGuard::ProviderGuard(Provider provider) : previous_(of_thread) { of_thread = provider; }
+ProviderGuard::~ProviderGuard() { of_thread = previous_; }
+
+Provider preferred_provider(DeviceType device) {
+  if (of_thread) return *of_thread;
+  if (const std::optional<Provider> provider = of_process) return *provider;
+  return device == DeviceType::CPU ? Provider::Native : Provider::Fastest;
+}
+
+bool add_vendor_library(DeviceType device, const std::string& library) {
+  libraries(device).push_back(library);
+  return true;
+}
+const std::vector<std::string>& vendor_libraries(DeviceType device) { return libraries(device); }
+
+const KernelBase* first_kernel() { return kernels_head; }
+
+bool KernelBase::set_slot(DeviceType device, Provider provider, AnyFunction function) {
+  bool first = true;
+  for (const auto& providers : slots_)
+    for (AnyFunction filled : providers) first = first && !filled;
+  if (first) {
+    next_ = kernels_head;
+    kernels_head = this;
+  }
+  slots_[static_cast<int>(device)][static_cast<int>(provider)] = function;
+  return true;
+}
+
+KernelBase::AnyFunction KernelBase::native_slot(DeviceType device) const {
+  AnyFunction function = slot(device, Provider::Native);
+  CHECK_AS(NotImplementedError, function != nullptr, name_, ": no implementation for ", ringgrad::name(device),
+           " tensors in this build");
+  return function;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,172 @@
+// Kernel<void(Args...)>: one named primitive with a slot for each device type and provider.
+//
+// A kernel is declared in core/kernels.h, where its contract stands, and filled by REGISTER_KERNEL from the file that
+// implements it, so this layer never names CUDA or a vendor library:
+//
+//   static void exp_cpu(Stream stream, const Tensor& y, const Tensor& x) { ... }
+//   REGISTER_KERNEL(exp, DeviceType::CPU, Provider::Native, exp_cpu);
+//
+// A call names no device and no stream: kernels::exp(y, x) runs where its first tensor lives, on that device's current
+// stream, which the implementation receives as its first argument. The tables are constinit, so registration works in
+// any order before main.
+//
+// A vendor's implementation stands beside a native one and returns whether its library has a kernel for the call; where
+// it says false, the native one runs over whatever it has written. Because both may be run to see which is faster, only
+// kernels that overwrite their outputs, read nothing of them and allow no output among the inputs may have one; their
+// contracts say kVendorToo.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "ringgrad/core/kernels/autotune.h"
+#include "ringgrad/core/kernels/call_signature.h"
+#include "ringgrad/core/stream.h"
+#include "ringgrad/core/tensor.h"
+
+namespace ringgrad {
+
+enum class Provider : uint8_t {
+  Native,   // ours: readable, the definition
+  Vendor,   // oneDNN on the CPU, cuBLAS and cuDNN on CUDA
+  Fastest,  // a choice, not an implementation: of the two, the one measured to be faster (core/kernels/autotune.h)
+};
+inline constexpr int kProviders = 2;  // that implement kernels
+const char* name(Provider provider);
+
+// Which provider kernels use where there are two, on every thread; nullopt for the default, which is native on the CPU
+// and the fastest on CUDA. A setting of the process.
+void set_provider(std::optional<Provider> provider);
+
+// The same for this thread alone and the guard's lifetime.
+class ProviderGuard {
+ public:
+  explicit ProviderGuard(Provider provider);
+  ~ProviderGuard();
+  ProviderGuard(const ProviderGuard&) = delete;
+
+ private:
+  std::optional<Provider> previous_;
+};
+
+// What holds for this thread's kernels on a type of device.
+Provider preferred_provider(DeviceType device);
+
+// The libraries behind the vendor implementations of this build, for people: "oneDNN 2.6.3". The files that use one say
+// so before main.
+bool add_vendor_library(DeviceType device, const std::string& library);
+const std::vector<std::string>& vendor_libraries(DeviceType device);
+
+// The part of a kernel that does not depend on its signature: what `doctor` and the completeness test look at.
+class KernelBase {
+ public:
+  const char* name() const { return name_; }
+  bool has(DeviceType device, Provider provider) const { return slot(device, provider) != nullptr; }
+  // The next kernel that has any implementation; nullptr at the end. Start at first_kernel().
+  const KernelBase* next() const { return next_; }
+
+ protected:
+  using AnyFunction = void (*)();
+  constexpr explicit KernelBase(const char* name) : name_(name) {}
+  AnyFunction slot(DeviceType device, Provider provider) const {
+    return slots_[static_cast<int>(device)][static_cast<int>(provider)];
+  }
+  bool set_slot(DeviceType device, Provider provider, AnyFunction function);
+  // Throws NotImplementedError naming the kernel when there is none.
+  AnyFunction native_slot(DeviceType device) const;
+
+ private:
+  const char* name_;
+  const KernelBase* next_ = nullptr;
+  std::array<std::array<AnyFunction, kProviders>, kDeviceTypes> slots_{};
+};
+const KernelBase* first_kernel();
+
+// Stands between its thread and the kernels that it calls, to measure them: core/kernels/kernel_profile.h.
+class KernelObserver {
+ public:
+  virtual ~KernelObserver() = default;
+  // Calls run(), which is the kernel's implementation, once. `arguments`: the call's, in order; null where one is not a
+  // tensor, or undefined.
+  virtual void call(const KernelBase& kernel, Stream stream, std::span<const Tensor* const> arguments,
+                    const std::function<void()>& run) = 0;
+
+  static KernelObserver* current() { return current_; }  // this thread's; null: none
+  static void set_current(KernelObserver* observer) { current_ = observer; }
+
+ private:
+  static inline constinit thread_local KernelObserver* current_ = nullptr;
+};
+
+// Of a contract that a vendor's library may fill as well: Kernel<void(...), kVendorToo>.
+inline constexpr bool kVendorToo = true;
+
+template <class Signature, bool kVendor = false>
+class Kernel;
+
+template <class... Args, bool kVendor>
+class Kernel<void(Args...), kVendor> : public KernelBase {
+ public:
+  template <Provider provider>
+  using Implementation = std::conditional_t<provider == Provider::Native, void, bool> (*)(Stream, Args...);
+
+  constexpr explicit Kernel(const char* name) : KernelBase(name) {}
+
+  template <Provider provider>
+  bool set(DeviceType device, Implementation<provider> function) {
+    static_assert(provider == Provider::Native || kVendor, "the contract does not say kVendorToo");
+    return set_slot(device, provider, reinterpret_cast<AnyFunction>(function));
+  }
+
+  void operator()(std::type_identity_t<Args>... args) const {
+    const Stream stream = current_stream(device_of(args...));
+    KernelObserver* const observer = KernelObserver::current();
+    if (!observer) return run(stream, args...);
+    const Tensor* const arguments[] = {defined_tensor(args)...};
+    observer->call(*this, stream, arguments, [&] { run(stream, args...); });
+  }
+
+ private:
+  using Native = Implementation<Provider::Native>;
+  using Vendor = Implementation<Provider::Vendor>;
+
+  void run(Stream stream, std::type_identity_t<Args>... args) const {
+    const auto native = reinterpret_cast<Native>(native_slot(stream.device.type));
+    if constexpr (kVendor) {
+      const AnyFunction vendor = slot(stream.device.type, Provider::Vendor);
+      if (vendor && by_vendor(reinterpret_cast<Vendor>(vendor), native, stream, args...)) return;
+    }
+    native(stream, args...);
+  }
+
+  // Runs the vendor's implementation if that is wanted, and says whether that has done it.
+  bool by_vendor(Vendor vendor, Native native, Stream stream, std::type_identity_t<Args>... args) const {
+    const Provider wanted = preferred_provider(stream.device.type);
+    if (wanted == Provider::Native) return false;
+    if (wanted == Provider::Fastest && !vendor_is_faster(
+                                           stream, call_signature(name(), args...), [&] { native(stream, args...); },
+                                           [&] { return vendor(stream, args...); }))
+      return false;
+    return vendor(stream, args...);
+  }
+
+  static const Tensor* defined_tensor(const Tensor& tensor) { return tensor ? &tensor : nullptr; }
+  template <class T>
+  static const Tensor* defined_tensor(const T&) {
+    return nullptr;
+  }
+  template <class... Rest>
+  static Device device_of(const Tensor& first, const Rest&...) {
+    return first.device();
+  }
+};
+
+#define REGISTER_KERNEL(kernel, device, provider, function) \
+  [[maybe_unused]] static const bool function##_registered = kernels::kernel.set<provider>(device, function)
+
+}  // namespace ringgrad

@@ -1,0 +1,43 @@
+// What the kernels of a thread do, and how long they take: the kernel table's torch.profiler.
+#pragma once
+
+#include <vector>
+
+#include "ringgrad/core/kernels/kernel.h"
+
+namespace ringgrad {
+
+// The numbers are without those of the kernels that it called itself, so that sums count nothing twice.
+struct KernelCall {
+  const char* kernel;
+  DType dtype;  // of its first tensor
+  double milliseconds;
+  // Multiplications and additions by the definition, whatever the algorithm; 0 except for convolutions and matrix
+  // products.
+  double operations;
+  double bytes;  // of its tensor arguments: what must be read or written at least once
+};
+
+// Records every kernel that this thread calls while it exists. On CUDA each call then waits for its end, so kernels no
+// longer overlap with anything. REQUIRES: destroyed by its own thread, the newest first.
+class KernelProfile : private KernelObserver {
+ public:
+  KernelProfile();
+  ~KernelProfile() override;
+  KernelProfile(const KernelProfile&) = delete;
+
+  const std::vector<KernelCall>& calls() const { return calls_; }  // in the order in which they ended
+
+ private:
+  void call(const KernelBase& kernel, Stream stream, std::span<const Tensor* const> arguments,
+            const std::function<void()>& run) override;
+
+  KernelObserver* previous_;
+  struct Sum {
+    double milliseconds = 0, operations = 0, bytes = 0;
+  };
+  Sum inner_;  // of the kernels that the running one has called
+  std::vector<KernelCall> calls_;
+};
+
+}  // namespace ringgrad

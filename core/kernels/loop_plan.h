@@ -1,0 +1,34 @@
+// How to walk several strided tensors of one shape together: dimensions are ordered by the first operand's strides and
+// merged wherever every operand can walk two of them as one, so most calls end with a single loop. Shared by the CPU
+// and the CUDA kernels.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+
+#include "ringgrad/core/tensor.h"
+
+namespace ringgrad {
+
+inline constexpr int kMaxOperands = 5;
+
+struct LoopPlan {
+  int dims = 0;  // 0 when there is nothing to do; at least 1 otherwise
+  int operands = 0;
+  int64_t numel = 0;
+  std::array<int64_t, kMaxDims> sizes{};                              // outermost first
+  std::array<std::array<int64_t, kMaxDims>, kMaxOperands> strides{};  // per operand, in its elements
+
+  int64_t inner_size() const { return sizes[dims - 1]; }
+  int64_t inner_stride(int operand) const { return strides[operand][dims - 1]; }
+
+  // The offset of each operand's element number `index`, counted in the order of the loops.
+  std::array<int64_t, kMaxOperands> offsets(int64_t index) const;
+};
+
+// REQUIRES: all operands have the same shape, and either all are strided or all channel-blocked (then one flat loop
+// over the padding too).
+LoopPlan plan_loops(std::initializer_list<const Tensor*> operands);
+
+}  // namespace ringgrad

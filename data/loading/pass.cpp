@@ -1,0 +1,35 @@
+#include "ringgrad/data/loading/pass.h"
+
+#include <algorithm>
+
+namespace ringgrad {
+
+int64_t batches_of(int64_t samples, int64_t batch_size, bool drop_last) {
+  return (samples + (drop_last ? 0 : batch_size - 1)) / batch_size;
+}
+
+Pass::Pass(Sampler& sampler, int64_t batch_size, bool drop_last)
+    : start_(sampler.start_pass()),
+      indices_(sampler.indices(start_)),
+      batch_size_(batch_size),
+      batches_(batches_of(static_cast<int64_t>(indices_.size()), batch_size, drop_last)),
+      first_padding_(static_cast<int64_t>(indices_.size()) - sampler.padding(start_)),
+      num_replicas_(sampler.num_replicas()) {}
+
+std::span<const int64_t> Pass::batch(int64_t k) const {
+  if (k >= batches_) return {};
+  const auto begin = static_cast<size_t>(k * batch_size_);
+  return std::span(indices_).subspan(begin, std::min(indices_.size() - begin, static_cast<size_t>(batch_size_)));
+}
+
+int64_t Pass::padding(int64_t k) const {
+  const int64_t begin = k * batch_size_, end = begin + static_cast<int64_t>(batch(k).size());
+  return std::max<int64_t>(0, end - std::max(begin, first_padding_));
+}
+
+SamplerState Pass::state_after(int64_t batches) const {
+  if (batches >= batches_) return {start_.seed, start_.epoch + 1, 0};
+  return {start_.seed, start_.epoch, start_.position + batches * batch_size_ * num_replicas_};
+}
+
+}  // namespace ringgrad

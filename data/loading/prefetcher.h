@@ -1,0 +1,47 @@
+// Makes the batches of a pass on worker threads, a bounded number ahead, and hands them out in order.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "ringgrad/data/batch.h"
+
+namespace ringgrad {
+
+class Prefetcher {
+ public:
+  // Batch k of `count` is make(k), called on one of `workers` threads (0: in next(), on the caller's), for several k at
+  // once. At most `ahead` batches that next() has not returned yet are made or being made. REQUIRES: ahead >= 1.
+  Prefetcher(int64_t count, int workers, int ahead, std::function<Batch(int64_t k)> make);
+  // May be destroyed at any time: batches being made are finished and thrown away, the others are never begun.
+  ~Prefetcher();
+
+  // Batch 0, then 1, … What make(k) threw is rethrown here, at batch k. REQUIRES: fewer than `count` calls so far.
+  Batch next();
+
+ private:
+  struct Slot {  // of batch k, in slots_[k % slots_.size()]
+    bool ready = false;
+    Batch batch;
+    std::exception_ptr error;
+  };
+  void work(const std::stop_token& stop);
+
+  const int64_t count_;
+  const std::function<Batch(int64_t)> make_;
+
+  std::mutex mutex_;  // guards what follows, except slots that are neither ready nor to be taken: their maker's
+  std::condition_variable_any may_make_;
+  std::condition_variable may_take_;
+  std::vector<Slot> slots_;
+  int64_t next_to_make_ = 0, next_to_take_ = 0;
+
+  std::vector<std::jthread> workers_;  // last, so joined first, while what they use is alive
+};
+
+}  // namespace ringgrad

@@ -1,0 +1,148 @@
+#include "ringgrad/data/synthetic/digits.h"
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "ringgrad/core/random_sequence.h"
+#include "ringgrad/data/datasets/idx.h"
+#include "ringgrad/data/sampler.h"
+#include "ringgrad/data/synthetic/strokes.h"
+
+namespace ringgrad {
+namespace {
+
+using Stroke = std::vector<Point>;
+using Skeleton = std::vector<Stroke>;
+
+// The ways people write each digit, in a box 100 wide and 140 high. A sharp corner ends a stroke.
+const std::array<std::vector<Skeleton>, 10>& skeletons() {
+  static const std::array<std::vector<Skeleton>, 10> all = {{
+      {{{{50, 0}, {84, 18}, {95, 70}, {84, 122}, {50, 140}, {16, 122}, {5, 70}, {16, 18}, {50, 0}}},
+       {{{62, 4}, {26, 10}, {6, 66}, {20, 126}, {54, 140}, {88, 112}, {94, 50}, {74, 8}, {44, 12}}}},
+      {{{{52, 0}, {50, 70}, {48, 140}}},
+       {{{22, 34}, {54, 0}}, {{54, 0}, {53, 70}, {52, 140}}},
+       {{{26, 30}, {52, 0}}, {{52, 0}, {52, 138}}, {{22, 139}, {82, 139}}}},
+      {{{{12, 34}, {26, 8}, {54, 0}, {84, 16}, {86, 46}, {62, 84}, {10, 138}}, {{10, 138}, {52, 138}, {94, 136}}},
+       {{{14, 26}, {48, 0}, {82, 24}, {74, 66}, {42, 108}, {16, 134}, {12, 120}, {32, 114}, {62, 132}, {94, 130}}}},
+      {{{{12, 18}, {46, 0}, {82, 16}, {80, 46}, {42, 64}}, {{42, 64}, {84, 78}, {92, 112}, {56, 140}, {8, 124}}},
+       {{{14, 2}, {84, 2}}, {{84, 2}, {44, 56}}, {{44, 56}, {86, 74}, {90, 112}, {54, 140}, {8, 126}}}},
+      {{{{64, 0}, {34, 48}, {6, 94}}, {{6, 94}, {50, 94}, {96, 92}}, {{66, 50}, {66, 96}, {64, 140}}},
+       {{{18, 4}, {12, 40}, {12, 76}}, {{12, 76}, {50, 76}, {92, 72}}, {{82, 8}, {78, 74}, {72, 140}}},
+       {{{72, 0}, {38, 46}, {4, 92}}, {{4, 92}, {50, 92}, {96, 92}}, {{72, 0}, {72, 70}, {72, 140}}}},
+      {{{{86, 2}, {24, 2}}, {{24, 2}, {18, 60}}, {{18, 60}, {52, 50}, {86, 70}, {90, 108}, {58, 138}, {8, 128}}},
+       {{{20, 8}, {16, 62}}, {{16, 62}, {56, 52}, {88, 78}, {84, 118}, {50, 140}, {8, 126}}, {{20, 6}, {88, 0}}}},
+      {{{{78, 4}, {42, 24}, {14, 72}, {14, 116}, {46, 140}, {82, 124}, {84, 92}, {54, 74}, {20, 94}}},
+       {{{60, 0}, {26, 48}, {10, 100}, {32, 138}, {74, 132}, {84, 98}, {52, 82}, {14, 112}}}},
+      {{{{8, 4}, {92, 2}}, {{92, 2}, {62, 66}, {40, 140}}},
+       {{{8, 6}, {92, 4}}, {{92, 4}, {60, 70}, {44, 140}}, {{30, 72}, {82, 68}}},
+       {{{10, 30}, {12, 4}}, {{12, 4}, {92, 4}}, {{92, 4}, {58, 60}, {48, 140}}}},
+      {{{{50, 64},
+         {82, 42},
+         {80, 12},
+         {50, 0},
+         {20, 12},
+         {18, 42},
+         {50, 64},
+         {86, 92},
+         {86, 124},
+         {50, 140},
+         {14, 124},
+         {14, 92},
+         {50, 64}}},
+       {{{82, 14},
+         {46, 0},
+         {18, 26},
+         {46, 62},
+         {82, 98},
+         {72, 132},
+         {36, 138},
+         {14, 110},
+         {48, 64},
+         {82, 30},
+         {84, 12}}}},
+      {{{{84, 36}, {66, 4}, {32, 4}, {14, 36}, {30, 68}, {64, 66}, {84, 36}}, {{85, 24}, {80, 84}, {62, 140}}},
+       {{{82, 24}, {50, 0}, {16, 22}, {20, 60}, {54, 70}, {82, 40}}, {{83, 18}, {84, 82}, {80, 140}}},
+       {{{84, 34}, {64, 2}, {30, 6}, {14, 40}, {34, 68}, {66, 62}, {84, 34}},
+        {{85, 30}, {86, 90}, {68, 132}, {24, 134}}}},
+  }};
+  return all;
+}
+
+// The smooth deformation of one picture: a wave that displaces x along y and one that displaces y along x.
+struct Warp {
+  int32_t amplitude_x, amplitude_y, phase_x, phase_y, frequency_x, frequency_y;
+
+  explicit Warp(RandomSequence& random)
+      : amplitude_x(random.between(-11, 11)),
+        amplitude_y(random.between(-11, 11)),
+        phase_x(random.between(0, kTurn - 1)),
+        phase_y(random.between(0, kTurn - 1)),
+        frequency_x(random.between(200, 620)),
+        frequency_y(random.between(200, 620)) {}
+
+  // In box units times 16, relative to the box's centre.
+  Point operator()(Point p) const {
+    return {p.x + (amplitude_x * 16 * fixed_sin(phase_x + p.y * frequency_x / 16) >> 14),
+            p.y + (amplitude_y * 16 * fixed_sin(phase_y + p.x * frequency_y / 16) >> 14)};
+  }
+};
+
+Matrix2 random_affine(RandomSequence& random) {
+  const int32_t width = random.between(21000, 37000), height = random.between(27000, 37000);
+  const int32_t shear = random.between(-5400, 5400);
+  const Matrix2 scale{width, 0, 0, height}, slant{kOne, -shear, 0, kOne};
+  return Matrix2::rotation(random.between(-3500, 3500)) * (slant * scale);
+}
+
+}  // namespace
+
+void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitSide * kDigitSide> pixels) {
+  RandomSequence random(0, Purpose::Digits, number);
+  const auto& variants = skeletons()[digit];
+  const Skeleton& skeleton = variants[random.below(variants.size())];
+
+  const Warp warp(random);
+  const Matrix2 affine = random_affine(random);
+  const Point centre{27 * kPixel / 2 + random.between(-820, 820), 27 * kPixel / 2 + random.between(-660, 660)};
+  const int32_t radius = random.between(120, 330), edge = random.between(130, 190);
+
+  StrokeCanvas canvas(kDigitSide, radius + edge);
+  for (const Stroke& stroke : skeleton) {
+    Stroke wobbly = stroke;
+    for (Point& p : wobbly) p = {(p.x - 50) * 16 + random.between(-80, 80), (p.y - 70) * 16 + random.between(-80, 80)};
+    std::vector<Point> curve = spline(wobbly, 5);
+    for (Point& p : curve) {
+      const Point turned = affine * warp(p);
+      p = {turned.x + centre.x, turned.y + centre.y};
+    }
+    canvas.add(curve);
+  }
+
+  const int32_t contrast = random.between(150, 255), noise = random.between(0, 48);
+  uint64_t bits = 0;
+  for (int i = 0; i < kDigitSide * kDigitSide; ++i) {
+    if (i % 8 == 0) bits = random.next();
+    const int32_t grain = static_cast<int32_t>(bits & 255) - 128;
+    bits >>= 8;
+    pixels[i] = static_cast<uint8_t>(clamp_byte((canvas.ink(i, radius, edge) * contrast >> 8) + (grain * noise >> 7)));
+  }
+}
+
+void make_digits(const std::filesystem::path& folder) {
+  uint64_t number = 0;  // every picture of both splits has its own
+  for (const auto& [prefix, count] : {std::pair{"train", 12000}, std::pair{"t10k", 2000}}) {
+    std::vector<uint8_t> labels, pixels(static_cast<size_t>(count) * kDigitSide * kDigitSide);
+    // Equally many of each digit, in an order that no stride of a sampler falls in step with.
+    for (int64_t place : epoch_order(count, true, 0, count)) labels.push_back(static_cast<uint8_t>(place % 10));
+    uint8_t* next = pixels.data();
+    for (uint8_t label : labels) {
+      draw_digit(label, number++, std::span<uint8_t, kDigitSide * kDigitSide>(next, kDigitSide * kDigitSide));
+      next += kDigitSide * kDigitSide;
+    }
+    write_idx(folder / (std::string(prefix) + "-images-idx3-ubyte"), {count, kDigitSide, kDigitSide}, pixels);
+    write_idx(folder / (std::string(prefix) + "-labels-idx1-ubyte"), {count}, labels);
+  }
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,143 @@
+#include "ringgrad/distributed/collectives/reduction.h"
+
+#include <algorithm>
+#include <type_traits>
+
+namespace ringgrad {
+namespace {
+
+constexpr size_t kBlock = 1024;  // partial results of one block stay in the first-level cache
+
+struct Sum {
+  template <class A>
+  static A apply(A a, A b) {
+    return a + b;
+  }
+  template <class A>
+  static A finish(A sum, A) {
+    return sum;
+  }
+};
+struct Average : Sum {
+  template <class A>
+  static A finish(A sum, A scale) {
+    if constexpr (std::is_integral_v<A>)
+      return sum / scale;
+    else
+      return sum * scale;
+  }
+};
+// a is taken when it is NaN; b when it is, because no comparison with it holds.
+struct Min {
+  template <class A>
+  static A apply(A a, A b) {
+    return a < b || a != a ? a : b;
+  }
+  template <class A>
+  static A finish(A value, A) {
+    return value;
+  }
+};
+struct Max {
+  template <class A>
+  static A apply(A a, A b) {
+    return a > b || a != a ? a : b;
+  }
+  template <class A>
+  static A finish(A value, A) {
+    return value;
+  }
+};
+
+template <class A>
+A scale_for(int ranks) {
+  if constexpr (std::is_integral_v<A>)
+    return ranks;
+  else
+    return A(1) / static_cast<A>(ranks);
+}
+
+template <class T, class Op, class Incoming>
+void combine(void* wide_, const void* own_, const void* incoming_, size_t n) {
+  using A = Accumulator<T>;
+  A* wide = static_cast<A*>(wide_);
+  const T* own = static_cast<const T*>(own_);
+  const Incoming* incoming = static_cast<const Incoming*>(incoming_);
+#pragma GCC ivdep
+  for (size_t i = 0; i < n; ++i) wide[i] = Op::apply(static_cast<A>(own[i]), static_cast<A>(incoming[i]));
+}
+
+template <class T, class Op>
+void finish(void* result_, const void* wide_, size_t n, int ranks) {
+  using A = Accumulator<T>;
+  if constexpr (std::is_same_v<T, A> && !std::is_same_v<Op, Average>)
+    if (result_ == wide_) return;
+  T* result = static_cast<T*>(result_);
+  const A* wide = static_cast<const A*>(wide_);
+  const A scale = scale_for<A>(ranks);
+#pragma GCC ivdep
+  for (size_t i = 0; i < n; ++i) result[i] = static_cast<T>(Op::finish(wide[i], scale));
+}
+
+// Two ranks are the common case and worth a loop without a block of partial results.
+template <class T, class Op>
+void reduce_pair(T* x, T* y, const T* a, const T* b, size_t begin, size_t end) {
+  using A = Accumulator<T>;
+  const A scale = scale_for<A>(2);
+#pragma GCC ivdep
+  for (size_t i = begin; i < end; ++i) {
+    const T result = static_cast<T>(Op::finish(Op::apply(static_cast<A>(a[i]), static_cast<A>(b[i])), scale));
+    x[i] = result;
+    y[i] = result;
+  }
+}
+
+template <class T, class Op>
+void reduce_all(void* const* results, int num_results, const void* const* inputs, int ranks, size_t begin, size_t end) {
+  using A = Accumulator<T>;
+  const auto input = [&](int r) { return static_cast<const T*>(inputs[r]); };
+  const auto result = [&](int r) { return static_cast<T*>(results[r]); };
+  if (ranks == 2 && num_results == 2) return reduce_pair<T, Op>(result(0), result(1), input(0), input(1), begin, end);
+
+  A wide[kBlock];
+  T done[kBlock];
+  for (size_t at = begin; at < end; at += kBlock) {
+    const size_t n = std::min(kBlock, end - at);
+    for (size_t i = 0; i < n; ++i) wide[i] = static_cast<A>(input(0)[at + i]);
+    for (int r = 1; r < ranks; ++r) {
+      const T* x = input(r) + at;
+      for (size_t i = 0; i < n; ++i) wide[i] = Op::apply(wide[i], static_cast<A>(x[i]));
+    }
+    finish<T, Op>(done, wide, n, ranks);
+    for (int r = 0; r < num_results; ++r) std::copy_n(done, n, result(r) + at);
+  }
+}
+
+template <class T, class Op>
+constexpr ReduceFunctions kReduction = {sizeof(T),         sizeof(Accumulator<T>),
+                                        combine<T, Op, T>, combine<T, Op, Accumulator<T>>,
+                                        finish<T, Op>,     reduce_all<T, Op>};
+
+template <class T>
+const ReduceFunctions& for_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::Average:
+      return kReduction<T, Average>;
+    case ReduceOp::Min:
+      return kReduction<T, Min>;
+    case ReduceOp::Max:
+      return kReduction<T, Max>;
+    default:
+      return kReduction<T, Sum>;
+  }
+}
+
+}  // namespace
+
+const ReduceFunctions& reduction(const char* operation, DType dtype, ReduceOp op) {
+  if (dtype == DType::Int64) return for_op<int64_t>(op);
+  if (!is_floating(dtype)) throw_unsupported_dtype(operation, dtype, "a floating dtype or int64");
+  return visit_floating(operation, dtype, [&]<class T>() -> const ReduceFunctions& { return for_op<T>(op); });
+}
+
+}  // namespace ringgrad

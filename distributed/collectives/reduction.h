@@ -1,0 +1,39 @@
+// What a reducing collective does with elements, for one dtype and one ReduceOp.
+//
+// Functions of untyped pointers, chosen once per collective: a template of every algorithm for every dtype and
+// operation would say nothing more, and compile for minutes.
+//
+// 16-bit floats are summed in float32 and rounded once, at the end. Partial results therefore have a type of their
+// own, `wide`: float for the 16-bit types, else the dtype itself. Min and max hand NaN on, wherever it stands.
+// An average is the sum times 1/ranks (int64: the quotient, rounded towards zero).
+#pragma once
+
+#include <cstddef>
+
+#include "ringgrad/core/dtype.h"
+#include "ringgrad/distributed/transport/frame.h"
+
+namespace ringgrad {
+
+struct ReduceFunctions {
+  size_t item_bytes;  // of an element
+  size_t wide_bytes;  // of a partial result
+
+  // wide[n] = own[n] (op) incoming[n], the incoming ones being elements or partial results. `wide` may be `own` where
+  // both have the same type. Partial results are combined in a fixed order, so all of these are deterministic.
+  void (*combine_items)(void* wide, const void* own, const void* incoming, size_t n);
+  void (*combine_wide)(void* wide, const void* own, const void* incoming, size_t n);
+
+  // result[n] = what the group returns for the combination of all ranks' elements. `result` may be `wide`.
+  void (*finish)(void* result, const void* wide, size_t n, int ranks);
+
+  // Elements [begin, end): results[·] = finish(inputs[0] (op) inputs[1] (op) …), in the order of ranks.
+  // `results` may be `inputs`.
+  void (*reduce_all)(void* const* results, int num_results, const void* const* inputs, int ranks, size_t begin,
+                     size_t end);
+};
+
+// Throws DTypeError in the name of `operation` for other dtypes than float32, float64, bfloat16, float16 and int64.
+const ReduceFunctions& reduction(const char* operation, DType dtype, ReduceOp op);
+
+}  // namespace ringgrad

@@ -1,0 +1,30 @@
+// The ring collectives: ranks in a circle, everybody sends to the right and receives from the left, all at once.
+//
+// Nouns: the buffer is cut into `size` *chunks*, one per rank, as equal as possible. A chunk travels in *segments*,
+// so that one is on its way while another one is being reduced. left and right are a rank's neighbours.
+#pragma once
+
+#include "ringgrad/distributed/collectives/messenger.h"
+#include "ringgrad/distributed/collectives/reduction.h"
+
+namespace ringgrad {
+
+inline constexpr size_t kWholeChunk = SIZE_MAX;  // as segment_bytes: no segments
+
+// x[count] on every rank becomes the reduction of all ranks' x, bit for bit the same everywhere.
+// Patarasuk & Yuan 2009: reduce-scatter, then all-gather; 2 (size-1) steps, and each rank sends
+// 2 (size-1)/size · bytes(x), which is the least possible. (For 16-bit floats and more than two ranks partial sums
+// travel as float32.)
+void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
+                     size_t segment_bytes);
+
+// y[count] on rank r becomes the reduction of the r-th of the `size` parts of all ranks' x[size · count].
+// size-1 steps, each rank sends (size-1) · bytes(y). x stays as it is.
+void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count, const ReduceFunctions& reduction,
+                         size_t segment_bytes);
+
+// y[size · bytes] becomes the concatenation of all ranks' x[bytes], in the order of ranks. size-1 steps, each rank
+// sends (size-1) · bytes. x may be its own place in y.
+void ring_all_gather(Messenger& messages, std::span<std::byte> y, std::span<const std::byte> x, size_t segment_bytes);
+
+}  // namespace ringgrad

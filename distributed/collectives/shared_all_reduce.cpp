@@ -1,0 +1,152 @@
+#include "ringgrad/distributed/collectives/shared_all_reduce.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr size_t kLine = 64;                       // slices begin at cache lines of the buffer
+constexpr size_t kPieceBytes = kStagingBytes / 2;  // the next piece is staged while others still read the last one
+
+struct Slice {
+  size_t begin, end;
+};
+
+Slice slice_of(size_t count, int size, int rank, size_t item_bytes) {
+  const size_t unit = kLine / item_bytes, units = (count + unit - 1) / unit, n = static_cast<size_t>(size);
+  const auto edge = [&](size_t r) { return std::min(count, units * r / n * unit); };
+  return {edge(static_cast<size_t>(rank)), edge(static_cast<size_t>(rank) + 1)};
+}
+
+}  // namespace
+
+SharedAllReduce::SharedAllReduce(Transport& transport)
+    : transport_(transport), rank_(transport.rank()), size_(transport.size()) {}
+
+std::shared_ptr<Storage> SharedAllReduce::allocate(size_t bytes) {
+  SharedSegment segment = transport_.share(bytes);
+  std::byte* data = segment.parts[rank_]->data();
+  {
+    std::lock_guard lock(segments_->mutex);
+    segments_->list.push_back(segment);
+  }
+  const auto forget = [segments = segments_, id = segment.id] {
+    std::lock_guard lock(segments->mutex);
+    std::erase_if(segments->list, [&](const SharedSegment& s) { return s.id == id; });
+  };
+  return std::make_shared<Storage>(data, bytes, Device(), forget);
+}
+
+SharedAllReduce::Place SharedAllReduce::find(const void* x, size_t bytes) const {
+  const auto* begin = static_cast<const std::byte*>(x);
+  std::lock_guard lock(segments_->mutex);
+  for (const SharedSegment& segment : segments_->list) {
+    const SharedMemory& own = *segment.parts[rank_];
+    if (begin >= own.data() && begin + bytes <= own.data() + own.size())
+      return {segment.id, static_cast<uint64_t>(begin - own.data())};
+  }
+  return {};
+}
+
+// Where `rank` has its buffer of so many bytes, after everybody has entered.
+std::byte* SharedAllReduce::address(int rank, size_t bytes) const {
+  const Board& board = transport_.board(rank);
+  const uint64_t id = board.segment.load(std::memory_order_relaxed),
+                 offset = board.offset.load(std::memory_order_relaxed);
+  std::lock_guard lock(segments_->mutex);
+  for (const SharedSegment& segment : segments_->list) {
+    if (segment.id != id) continue;
+    const SharedMemory& part = *segment.parts[rank];
+    CHECK_AS(OutOfStepError, bytes <= part.size() && offset <= part.size() - bytes, "all_reduce: rank ", rank,
+             " says its ", bytes, " bytes begin at byte ", offset, " of a shared segment of ", part.size());
+    return part.data() + offset;
+  }
+  throw OutOfStepError(
+      str("all_reduce: rank ", rank, " uses shared segment ", id, ", which rank ", rank_, " has released already"));
+}
+
+std::byte* SharedAllReduce::staging(int rank) const { return transport_.staging(rank) + turn_ * kPieceBytes; }
+
+void SharedAllReduce::everybody_entered() {
+  transport_.wait_until([this] {
+    const uint64_t sequence = transport_.position().frame.sequence;
+    for (int r = 0; r < size_; ++r)
+      if (transport_.board(r).entered.load() < sequence) return false;
+    return true;
+  });
+  transport_.check_entered();
+}
+
+void SharedAllReduce::meet() {
+  transport_.board(rank_).arrived.store(++meetings_);
+  transport_.ring_bells();
+  transport_.wait_until([this] {
+    for (int r = 0; r < size_; ++r)
+      if (transport_.board(r).arrived.load() < meetings_) return false;
+    return true;
+  });
+}
+
+void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string> about, void* x, size_t count,
+                          const ReduceFunctions& reduction) {
+  auto* items = static_cast<std::byte*>(x);
+  const size_t bytes = count * reduction.item_bytes;
+  const Place place = find(x, bytes);
+  if (place.segment == 0 && bytes > 0) std::memcpy(staging(rank_), items, std::min(bytes, kPieceBytes));
+  Board& own = transport_.board(rank_);
+  own.segment.store(place.segment, std::memory_order_relaxed);
+  own.offset.store(place.offset, std::memory_order_relaxed);
+  transport_.enter(frame, std::move(about));
+  everybody_entered();
+
+  bool all_shared = true, none_shared = true;
+  for (int r = 0; r < size_; ++r) {
+    const bool shared = transport_.board(r).segment.load(std::memory_order_relaxed) != 0;
+    all_shared &= shared;
+    none_shared &= !shared;
+  }
+  if (count == 0)
+    meet();  // nobody goes on before everybody has seen what the others are in
+  else if (all_shared)
+    reduce_in_place(count, reduction);
+  else
+    reduce_staged(items, count, reduction, none_shared);
+}
+
+void SharedAllReduce::reduce_in_place(size_t count, const ReduceFunctions& reduction) {
+  std::vector<void*> buffers(static_cast<size_t>(size_));
+  for (int r = 0; r < size_; ++r) buffers[r] = address(r, count * reduction.item_bytes);
+  const auto [begin, end] = slice_of(count, size_, rank_, reduction.item_bytes);
+  reduction.reduce_all(buffers.data(), size_, buffers.data(), size_, begin, end);
+  meet();
+}
+
+// Each piece: everybody stages it; everybody reduces its slice into its own staging area; everybody collects all
+// slices. Two areas take turns, also from one collective to the next: a rank that stages a piece need not wait for
+// those who still collect the one before, and all have collected the one before that, or they would not have met for
+// the last.
+void SharedAllReduce::reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction,
+                                    bool first_is_staged) {
+  const size_t item = reduction.item_bytes, piece = kPieceBytes / item;
+  std::vector<void*> staged(static_cast<size_t>(size_));
+  for (size_t at = 0; at < count; at += piece, turn_ ^= 1) {
+    const size_t n = std::min(piece, count - at);
+    for (int r = 0; r < size_; ++r) staged[r] = staging(r);
+    if (at > 0 || !first_is_staged) {
+      std::memcpy(staged[rank_], x + at * item, n * item);
+      meet();
+    }
+    const Slice own = slice_of(n, size_, rank_, item);
+    reduction.reduce_all(&staged[rank_], 1, staged.data(), size_, own.begin, own.end);
+    meet();
+    for (int r = 0; r < size_; ++r) {
+      const auto [begin, end] = slice_of(n, size_, r, item);
+      std::memcpy(x + (at + begin) * item, static_cast<std::byte*>(staged[r]) + begin * item, (end - begin) * item);
+    }
+  }
+}
+
+}  // namespace ringgrad

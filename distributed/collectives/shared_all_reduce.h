@@ -1,0 +1,56 @@
+// All-reduce between ranks that see each other's memory: nothing is sent.
+//
+// Each rank owns one slice of the elements. It reduces that slice over all ranks' buffers and stores the result into
+// all of them. Everybody meets twice: when every buffer is complete, and when every slice is stored. n ranks move
+// 2 n · bytes(x) in all, which is the least possible: each byte of each buffer is read once and written once. All
+// ranks hold the same bits, because each element is computed by one of them, in the order of ranks.
+//
+// That is for buffers in memory from allocate(). Others go through staging areas beside the boards, piece by piece,
+// which costs two more copies, in the cache.
+#pragma once
+
+#include <mutex>
+
+#include "ringgrad/core/storage.h"
+#include "ringgrad/distributed/collectives/reduction.h"
+#include "ringgrad/distributed/transport/transport.h"
+
+namespace ringgrad {
+
+class SharedAllReduce {
+ public:
+  // REQUIRES: transport.shares_memory(). It must outlive this.
+  explicit SharedAllReduce(Transport& transport);
+
+  // Collective: memory that all ranks see.
+  std::shared_ptr<Storage> allocate(size_t bytes);
+
+  // Collective; enters it with `frame`. x[count] becomes the reduction of all ranks' x.
+  void run(const Frame& frame, std::shared_ptr<const std::string> about, void* x, size_t count,
+           const ReduceFunctions& reduction);
+
+ private:
+  struct Place {  // of a buffer; segment 0: not in shared memory
+    uint64_t segment = 0, offset = 0;
+  };
+  struct Segments {  // shared with the storages, which may outlive this, and die in any thread
+    std::mutex mutex;
+    std::vector<SharedSegment> list;
+  };
+
+  Place find(const void* x, size_t bytes) const;
+  std::byte* address(int rank, size_t bytes) const;
+  std::byte* staging(int rank) const;
+  void everybody_entered();
+  void meet();
+  void reduce_in_place(size_t count, const ReduceFunctions& reduction);
+  void reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction, bool first_is_staged);
+
+  Transport& transport_;
+  const int rank_, size_;
+  std::shared_ptr<Segments> segments_ = std::make_shared<Segments>();
+  uint64_t meetings_ = 0;
+  size_t turn_ = 0;  // which of the two staging areas the next piece uses
+};
+
+}  // namespace ringgrad

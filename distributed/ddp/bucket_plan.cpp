@@ -1,0 +1,55 @@
+#include "ringgrad/distributed/ddp/bucket_plan.h"
+
+#include <algorithm>
+
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr int64_t kCut = 16;  // tensors are cut at multiples of this many elements: a cache line of float32
+
+// Cuts one arena; see plan_buckets().
+void cut(const GradArena& arena, int index, const BucketCaps& caps, std::vector<BucketRange>& buckets) {
+  const auto item = static_cast<int64_t>(itemsize(arena.flat.dtype()));
+  BucketRange open{index, 0, 0, {}};
+  const auto cap = [&] {
+    const int64_t bytes = buckets.empty() ? caps.first_bytes : caps.bytes;
+    return std::max<int64_t>(bytes / item / kCut, 1) * kCut;
+  };
+  const auto close = [&] {
+    if (open.end > open.begin) buckets.push_back(open);
+    open = {index, open.end, open.end, {}};
+  };
+  for (size_t k = 0; k < arena.parameters.size(); ++k) {
+    const bool last = k + 1 == arena.parameters.size();
+    const int64_t end = last ? arena.flat.numel() : arena.offsets[k + 1];
+    if (end - open.begin > cap()) close();
+    for (; end - open.begin > cap(); close()) {  // this tensor alone is larger than a bucket
+      open.parameters = {arena.parameters[k]};
+      open.end = open.begin + cap();
+    }
+    open.parameters.push_back(arena.parameters[k]);
+    open.end = end;
+  }
+  close();
+}
+
+}  // namespace
+
+std::vector<BucketRange> plan_buckets(const std::vector<GradArena>& arenas, const std::vector<int>& ready_order,
+                                      const BucketCaps& caps) {
+  CHECK(caps.first_bytes > 0 && caps.bytes > 0, "buckets: the caps are ", caps.first_bytes, " and ", caps.bytes,
+        " bytes, expected at least 1");
+  std::vector<size_t> position(ready_order.size());
+  for (size_t i = 0; i < ready_order.size(); ++i) position[ready_order[i]] = i;
+
+  std::vector<BucketRange> buckets;
+  for (size_t a = 0; a < arenas.size(); ++a) cut(arenas[a], static_cast<int>(a), caps, buckets);
+  std::stable_sort(buckets.begin(), buckets.end(), [&](const BucketRange& a, const BucketRange& b) {
+    return position[a.parameters.back()] < position[b.parameters.back()];
+  });
+  return buckets;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,46 @@
+// Which gradients travel together.
+//
+// Gradients lie in flat arenas, in the order in which backward finishes them. A bucket is a range of an arena: nothing
+// is packed or copied, and a bucket is ready when the last parameter that reaches into it is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ringgrad/core/tensor.h"
+
+namespace ringgrad {
+
+using NamedParameters = std::vector<std::pair<std::string, Tensor>>;
+
+// The gradients of one dtype, as one flat array. `parameters` are positions in a NamedParameters; parameter k's
+// gradient begins at offsets[k]. What lies between two gradients is zero.
+struct GradArena {
+  Tensor flat;  // [n]
+  std::vector<int> parameters;
+  std::vector<int64_t> offsets;
+};
+
+struct BucketRange {
+  int arena;
+  int64_t begin, end;           // in elements of the arena
+  std::vector<int> parameters;  // those that reach into it, in the order of the arena
+};
+
+// PyTorch's numbers (Li et al. 2020, section 4.2.2). There they are floors, which a bucket overshoots by up to one
+// tensor; here they are caps, and a larger tensor is split. The first bucket is small, so that communication starts
+// early.
+struct BucketCaps {
+  int64_t first_bytes = int64_t{1} << 20;
+  int64_t bytes = int64_t{25} << 20;
+};
+
+// Cuts the arenas into buckets, in the order in which they are expected to become ready: `ready_order` lists all
+// parameters so. The order is the same on all ranks that pass the same arguments, and all launch their buckets in it.
+// REQUIRES: each arena lists its parameters in ready_order's order. Throws Error unless the caps are positive.
+std::vector<BucketRange> plan_buckets(const std::vector<GradArena>& arenas, const std::vector<int>& ready_order,
+                                      const BucketCaps& caps);
+
+}  // namespace ringgrad

@@ -1,0 +1,47 @@
+// FiniteCheck: finds gradients that are not finite before they are averaged. Afterwards every rank has them, and none
+// knows whose they were.
+//
+// Note [Not finite]
+// On the CPU each gradient is looked at when it is ready. On a GPU looking would mean waiting for the device in every
+// hook; there a kernel goes over each bucket before it is launched, and a record in the device's memory keeps the first
+// step and position at which it found one. Every 50 steps, and before a new plan moves the positions, the ranks read
+// and compare their records: that waits for the device, and costs one small message. So the error comes late, but names
+// the first rank, parameter and step.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ringgrad/distributed/ddp/bucket_plan.h"
+#include "ringgrad/distributed/process_group.h"
+
+namespace ringgrad {
+
+// What look() and compare() return is the error's text, which names parameter, rank and step, when one was found.
+class FiniteCheck {
+ public:
+  static constexpr int64_t kStepsBetweenComparisons = 50;
+
+  // All three must outlive this. Positions are counted in `arenas`: compare() before they change.
+  FiniteCheck(ProcessGroup& group, const NamedParameters& parameters, const std::vector<GradArena>& arenas);
+
+  // For gradients on the CPU; others are passed over.
+  std::optional<std::string> look(int parameter, const Tensor& gradient, int64_t step);
+
+  // For buckets on a GPU; others are passed over. Waits for nothing.
+  void look_later(const BucketRange& range, const Tensor& flat, int64_t step);
+  // Collective where look_later() has looked at something.
+  std::optional<std::string> compare(const CollectiveOptions& options);
+
+ private:
+  std::string describe(int parameter, int rank, int64_t step) const;
+
+  ProcessGroup& group_;
+  const NamedParameters& parameters_;
+  const std::vector<GradArena>& arenas_;
+  const Tensor found_;  // on the CPU
+  Tensor record_;       // on the GPU; undefined: no gradient there
+};
+
+}  // namespace ringgrad

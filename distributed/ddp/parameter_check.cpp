@@ -1,0 +1,102 @@
+#include "ringgrad/distributed/ddp/parameter_check.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/all_gather_values.h"
+
+namespace ringgrad {
+namespace {
+
+std::string signature(const std::pair<std::string, Tensor>& named) {
+  return str("'", named.first, "' ", named.second.shape(), " ", named.second.dtype());
+}
+
+uint64_t hash_of(const std::string& text) { return ringgrad::hash_of(text.data(), text.size()); }
+
+// All ranks come to the same conclusion, but not at the same moment: one that is still in the last collective when
+// another has left it learns the reason from that one.
+[[noreturn]] void disagree(ProcessGroup& group, const std::string& text) {
+  group.abort(text, FailureKind::OutOfStep);
+  throw OutOfStepError(text);
+}
+
+// Every rank learns rank `root`'s text.
+std::string text_of(ProcessGroup& group, int root, const std::string& own) {
+  const Tensor size = full({}, static_cast<double>(own.size()), {.dtype = DType::Int64});
+  group.broadcast(size, root).wait();
+  const Tensor text = zeros({size.item<int64_t>()}, {.dtype = DType::UInt8});
+  if (group.rank() == root) std::memcpy(text.raw_data(), own.data(), own.size());
+  group.broadcast(text, root).wait();
+  return {static_cast<const char*>(text.raw_data()), static_cast<size_t>(text.numel())};
+}
+
+}  // namespace
+
+uint64_t hash_of(const void* data, size_t bytes) {
+  uint64_t hash = 0x9e3779b97f4a7c15 ^ bytes;
+  const auto mix = [&hash](uint64_t word) {
+    hash = (hash ^ word) * 0xd6e8feb86659fd93;
+    hash ^= hash >> 32;
+  };
+  const auto* at = static_cast<const std::byte*>(data);
+  for (; bytes > 0; at += std::min<size_t>(bytes, 8), bytes -= std::min<size_t>(bytes, 8)) {
+    uint64_t word = 0;
+    std::memcpy(&word, at, std::min<size_t>(bytes, 8));
+    mix(word);
+  }
+  return hash;
+}
+
+void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines) {
+  std::string all;
+  for (const std::string& line : lines) all += line + "\n";
+  const auto hashes = all_gather_values<int64_t>(group, {static_cast<int64_t>(hash_of(all))});
+  const auto differs = std::find_if(hashes.begin(), hashes.end(), [&](int64_t hash) { return hash != hashes[0]; });
+  if (differs == hashes.end()) return;
+
+  // All ranks see that two differ, and look together for where.
+  const int other = static_cast<int>(differs - hashes.begin());
+  const auto lines_of = [&](int rank) {
+    std::istringstream text(text_of(group, rank, all));
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    return lines;
+  };
+  const auto ours = lines_of(0), theirs = lines_of(other);
+  size_t i = 0;
+  while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) ++i;
+  const auto at = [i](const std::vector<std::string>& lines) { return i < lines.size() ? lines[i] : "nothing"; };
+  disagree(group, str(what, ": rank ", other, " has another ", noun, " than rank 0: ", at(theirs), " there, ", at(ours),
+                      " on rank 0 (number ", i, " of ", theirs.size(), " and ", ours.size(), ")"));
+}
+
+void check_same_signature(ProcessGroup& group, const char* what, const NamedParameters& tensors) {
+  std::vector<std::string> lines;
+  for (const auto& named : tensors) lines.push_back(signature(named));
+  check_same_lines(group, what, "model", lines);
+}
+
+uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedParameters& tensors) {
+  std::vector<int64_t> own;
+  for (const auto& [name, tensor] : tensors) {
+    const Tensor x = as_contiguous(on_device(tensor, {}));
+    own.push_back(
+        static_cast<int64_t>(ringgrad::hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()))));
+  }
+  const auto hashes = all_gather_values(group, own);
+  for (size_t i = 0; i < own.size(); ++i) {
+    std::string ranks;
+    for (int r = 1; r < group.size(); ++r)
+      if (hashes[r * own.size() + i] != hashes[i]) ranks += str(ranks.empty() ? "" : ", ", r);
+    if (!ranks.empty())
+      disagree(group, str(what, ": ", tensors[i].first, " differs from rank 0's on rank ", ranks,
+                          "; something changed it on some ranks only, outside of the averaged gradients"));
+  }
+  return ringgrad::hash_of(own.data(), own.size() * sizeof(int64_t));
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,32 @@
+// Do all ranks have the same parameters, and the same of what else must be the same? Asked with small collectives; the
+// answer names the rank and what differs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ringgrad/distributed/ddp/bucket_plan.h"
+#include "ringgrad/distributed/process_group.h"
+
+namespace ringgrad {
+
+// Collective. Throws OutOfStepError on every rank, naming the first rank whose lines differ from rank 0's and the first
+// line that does, unless all have the same. `what` begins the message; `noun` is what the lines describe. REQUIRES: no
+// line holds a newline.
+void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines);
+
+// The same for tensors: their number, names, shapes and dtypes.
+void check_same_signature(ProcessGroup& group, const char* what, const NamedParameters& tensors);
+
+// Collective. Returns a hash of all values, in order. Throws OutOfStepError on every rank, naming the first tensor that
+// differs and the ranks that do not have rank 0's values, unless they are the same bit for bit everywhere.
+// REQUIRES: check_same_signature() passes.
+uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedParameters& tensors);
+
+// 64 bits of any bytes, the same on every machine: each 8-byte word is mixed in with a multiplication and a shift, as
+// in wyhash. Not for use against an adversary.
+uint64_t hash_of(const void* data, size_t bytes);
+
+}  // namespace ringgrad

@@ -1,0 +1,324 @@
+#include "ringgrad/distributed/ddp/reducer.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <random>
+
+#include "ringgrad/autograd/differentiable.h"
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/clock.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/stream.h"
+#include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/distributed/job/job_status.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr size_t kNamesShown = 4;
+
+// "fc.weight layer4.1.bn2.bias … conv1.weight (62 parameters)"
+std::string names_of(const NamedParameters& parameters, const std::vector<int>& listed) {
+  std::string text;
+  for (size_t i = 0; i < listed.size(); ++i) {
+    const bool shown = listed.size() <= kNamesShown || i + 2 < kNamesShown || i + 1 == listed.size();
+    if (shown) text += (text.empty() ? "" : " ") + parameters[listed[i]].first;
+    if (!shown && i + 2 == kNamesShown) text += " …";
+  }
+  return listed.size() <= kNamesShown ? text : str(text, " (", listed.size(), " parameters)");
+}
+
+}  // namespace
+
+Reducer::Reducer(ProcessGroup& group, NamedParameters parameters, std::vector<Tensor> buffers, LayOut lay_out,
+                 ReducerOptions options)
+    : group_(group),
+      parameters_(std::move(parameters)),
+      lay_out_(std::move(lay_out)),
+      options_(std::move(options)),
+      exchange_(group, std::move(buffers)),
+      usual_samples_(options_.usual_samples) {
+  // Two reducers of one group may have the same layout; a random number keeps their buckets apart.
+  const Tensor identity = tensor<int64_t>({static_cast<int64_t>(std::random_device()())});
+  group_.broadcast(identity, 0).wait();
+  identity_ = static_cast<uint64_t>(identity.item<int64_t>());
+
+  std::vector<int> order;  // backward finishes the last layers first
+  for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) order.push_back(i);
+  plan(order);
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    hooks_.push_back(register_post_accumulate_grad_hook(parameters_[i].second,
+                                                        [this, i](const Tensor&) { mark_ready(static_cast<int>(i)); }));
+}
+
+void Reducer::plan(const std::vector<int>& order) {
+  arenas_ = lay_out_(order);
+  buckets_.clear();
+  views_.assign(parameters_.size(), {});
+  buckets_of_.assign(parameters_.size(), {});
+  for (const GradArena& arena : arenas_)
+    for (size_t k = 0; k < arena.parameters.size(); ++k) {
+      const Shape& shape = parameters_[arena.parameters[k]].second.shape();
+      views_[arena.parameters[k]] = arena.flat.as_strided(shape, contiguous_strides(shape), arena.offsets[k]);
+    }
+  // Ranks that weight or compress their gradients in another way must not add them up either.
+  const std::string hook = options_.comm_hook.target_type().name();
+  std::vector<int64_t> layout{static_cast<int64_t>(identity_), std::bit_cast<int64_t>(options_.usual_samples),
+                              static_cast<int64_t>(hash_of(hook.data(), hook.size()))};
+  for (BucketRange& range : plan_buckets(arenas_, order, options_.caps)) {
+    for (const int i : range.parameters) buckets_of_[i].push_back(static_cast<int>(buckets_.size()));
+    layout.insert(layout.end(), {range.arena, range.begin, range.end});
+    layout.insert(layout.end(), range.parameters.begin(), range.parameters.end());
+    Bucket bucket;
+    bucket.flat = arenas_[range.arena].flat.as_strided({range.end - range.begin}, {1}, range.begin);
+    bucket.names = std::make_shared<const std::string>(names_of(parameters_, range.parameters));
+    bucket.range = std::move(range);
+    buckets_.push_back(std::move(bucket));
+  }
+  layout_ = hash_of(layout.data(), layout.size() * sizeof(int64_t));
+  order_ = order;
+  totals_.plans += 1;
+}
+
+// -- what the engine tells ------------------------------------------------------------------------------------------
+
+Tensor Reducer::watch(const Tensor& output, int64_t samples) {
+  if (!output.requires_grad()) return output;
+  return differentiable("distributed_data_parallel", {output}, output.detach(),
+                        [self = weak_from_this(), samples](const Tensor& dy) -> Gradients {
+                          const auto reducer = self.lock();
+                          CHECK(reducer, "distributed_data_parallel: the wrapper was destroyed between forward and ",
+                                "backward, so nobody would average the gradients; keep it until backward is done");
+                          reducer->output_reached(samples);
+                          return {dy};
+                        });
+}
+
+std::shared_ptr<Reducer::Pass> Reducer::join_pass() {
+  if (auto pass = pass_.lock()) return pass;
+  const std::shared_ptr<Pass> pass(new Pass{shared_from_this(), samples_, passes_});
+  pass_ = pass;
+  if (synchronizing_) {
+    begin();
+    pass->leads = group_.lead(pass);
+  }
+  queue_final_callback([pass] {
+    pass->reducer->finish(pass->reached);
+    pass->finished = true;
+  });
+  return pass;
+}
+
+// The pass has failed. What it has launched still reads and writes the arenas, where the next pass's gradients go.
+void Reducer::settle(const Pass& pass) {
+  for (const Bucket& bucket : buckets_) {
+    try {
+      bucket.work.wait();
+    } catch (...) {  // the pass has an error already
+    }
+  }
+  samples_ = pass.samples;
+  passes_ = pass.passes;
+}
+
+void Reducer::begin() {
+  begun_ = Clock::now();
+  next_ = 0;
+  ready_order_.clear();
+  log_.step = step_;
+  log_.buckets.resize(buckets_.size());
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    buckets_[b].pending = static_cast<int>(buckets_[b].range.parameters.size());
+    buckets_[b].work = {};
+    log_.buckets[b] = {buckets_[b].flat.numel() * static_cast<int64_t>(itemsize(buckets_[b].flat.dtype())),
+                       buckets_[b].names};
+  }
+}
+
+// The newest forward in the graph decides how many samples this pass stands for: others of the same pass, such as a
+// discriminator's batch of real and batch of generated images, are as large.
+void Reducer::output_reached(int64_t samples) {
+  const auto pass = join_pass();
+  if (std::exchange(pass->reached, true)) return;
+  ++passes_;
+  samples_ += (static_cast<double>(samples) - samples_) / passes_;
+  if (!synchronizing_) return;
+  set_phase(Phase::Backward);
+  if (pass->leads) learn_usual_samples();
+  launch_ready(*pass);
+}
+
+void Reducer::mark_ready(int parameter) {
+  if (!synchronizing_) return;
+  const auto pass = join_pass();
+  take_into_arena(parameter);
+  if (options_.check_finite)
+    if (const auto reason = finite_check_.look(parameter, views_[parameter], step_)) give_up(*reason);
+  ready_order_.push_back(parameter);
+  for (const int b : buckets_of_[parameter])
+    if (--buckets_[b].pending == 0) log_.buckets[b].ready = now();
+  if (options_.exact_times)
+    for (size_t b = 0; b < next_; ++b)
+      if (log_.buckets[b].completed == 0 && buckets_[b].work.done())
+        log_.buckets[b].completed = end_of(buckets_[b].work);
+  launch_ready(*pass);
+}
+
+// A user may have dropped or replaced a gradient, and backward then made a new one, or none.
+void Reducer::take_into_arena(int parameter) {
+  const auto& [name, tensor] = parameters_[parameter];
+  const Tensor grad = tensor.grad(), &view = views_[parameter];
+  if (!grad.defined()) {
+    fill_(view, 0);
+    tensor.set_grad(view);
+    return;
+  }
+  if (grad.raw_data() == view.raw_data() && grad.is_contiguous()) return;
+  CHECK(grad.dtype() == view.dtype() && grad.device() == view.device(), "distributed_data_parallel: ", name, " is now ",
+        grad.dtype(), " on ", grad.device(), ", but was ", view.dtype(), " on ", view.device(),
+        " when the module was wrapped; convert it before");
+  copy_(view, grad);
+  tensor.set_grad(view);
+}
+
+// Ends the step on all ranks: the others wait for this one's buckets, and learn the reason at once.
+void Reducer::give_up(const std::string& reason) {
+  group_.abort(reason, FailureKind::Failed);
+  throw Error("distributed_data_parallel: " + reason);
+}
+
+// -- launching and waiting --------------------------------------------------------------------------------------------
+
+CollectiveOptions Reducer::options_for(int bucket, const std::shared_ptr<const std::string>& about) const {
+  return {.step = step_, .bucket = bucket, .layout = layout_, .about = about};
+}
+
+void Reducer::scale(const Tensor& x, double factor) const {
+  if (factor != 1) kernels::affine(x, x, factor, 0);
+}
+
+// May run in the middle of backward, so it must not write to anything that the graph has saved, such as buffers.
+void Reducer::learn_usual_samples() {
+  if (usual_samples_ > 0) return;
+  const Tensor sum = full({}, samples_, {.dtype = DType::Float64});
+  group_.all_reduce(sum, ReduceOp::Sum, options_for(-1, sample_counts_)).wait();
+  const double mean = sum.item<double>() / group_.size();
+  usual_samples_ = mean > 0 ? mean : 1;
+}
+
+// Buckets in their order, whatever became ready first: all ranks must issue the same collectives. The last one is left
+// to finish(), which executes it on this thread: there is nothing left to overlap it with, and handing it to another
+// thread would cost more than a small all-reduce does.
+void Reducer::launch_ready(const Pass& pass) {
+  if (!pass.reached || !pass.leads || !options_.overlap) return;
+  while (next_ + 1 < buckets_.size() && buckets_[next_].pending == 0) launch(true);
+}
+
+void Reducer::launch(bool async) {
+  const auto index = static_cast<int>(next_);
+  Bucket& bucket = buckets_[next_];
+  BucketLog& log = log_.buckets[next_];
+  ++next_;
+  if (options_.check_finite) finite_check_.look_later(bucket.range, bucket.flat, step_);
+  scale(bucket.flat, samples_ / usual_samples_);
+  CollectiveOptions options = options_for(index, bucket.names);
+  options.async = async;
+  log.launched = seconds_since(begun_);
+  if (options_.comm_hook)
+    bucket.work = options_.comm_hook({group_, bucket.flat, bucket.range.parameters, index, next_ == buckets_.size(),
+                                      std::move(options), bucket.scratch});
+  else
+    bucket.work = group_.all_reduce(bucket.flat, ReduceOp::Average, options);
+  totals_.bytes += log.bytes;
+}
+
+// Seconds since backward began.
+double Reducer::now() const {
+  if (options_.exact_times) synchronize(current_stream(parameters_[0].second.device()));
+  return seconds_since(begun_);
+}
+
+double Reducer::end_of(const Work& work) const {
+  const auto ended = work.ended();
+  return ended == Clock::time_point() ? now() : seconds_between(begun_, ended);
+}
+
+void Reducer::finish(bool reached) {
+  if (!synchronizing_) return;
+  log_.computed = now();
+  if (!reached)
+    give_up(str("backward reached ", parameters_[ready_order_.front()].first, " in step ", step_, " on rank ",
+                group_.rank(), ", but no output of the wrapper is part of the loss, so gradients would not be ",
+                "averaged. Call the wrapper, not the module in it; or backward under no_sync()"));
+  learn_usual_samples();
+  for (size_t b = next_; b < buckets_.size(); ++b)
+    if (buckets_[b].pending > 0)
+      for (const int parameter : buckets_[b].range.parameters) take_into_arena(parameter);
+  while (next_ < buckets_.size()) launch(false);
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    buckets_[b].work.wait();
+    if (log_.buckets[b].completed == 0) log_.buckets[b].completed = end_of(buckets_[b].work);
+  }
+  exchange_samples();
+  log_.finished = now();
+  totals_.exposed_seconds += log_.exposed();
+  totals_.steps += 1;
+  step_stride_ = last_step_ < 0 ? 1 : step_ - last_step_;
+  last_step_ = step_;
+  if (!replanned_ || totals_.steps % FiniteCheck::kStepsBetweenComparisons == 0)
+    if (const auto reason = finite_check_.compare(options_for(-1, sample_counts_))) give_up(*reason);
+  if (!std::exchange(replanned_, true)) adopt_ready_order();
+}
+
+void Reducer::exchange_samples() {
+  const StepExchange::Sum sum = exchange_.run(samples_, flag_, options_for(-1, sample_counts_));
+  any_flag_ = sum.flag;
+  any_samples_ = sum.samples > 0;
+  samples_ = passes_ = 0;
+  if (!any_samples_) return;
+  for (const GradArena& arena : arenas_) scale(arena.flat, usual_samples_ / (sum.samples / group_.size()));
+}
+
+std::vector<std::string> Reducer::ready_order() const {
+  std::vector<std::string> names;
+  if (replanned_)
+    for (const int i : order_) names.push_back(parameters_[i].first);
+  return names;
+}
+
+void Reducer::set_ready_order(const std::vector<std::string>& names) {
+  std::map<std::string, int> index;
+  for (size_t i = 0; i < parameters_.size(); ++i) index[parameters_[i].first] = static_cast<int>(i);
+  std::vector<int> order;
+  for (const std::string& name : names)
+    if (const auto found = index.extract(name)) order.push_back(found.mapped());
+  if (order.size() != parameters_.size() || names.size() != order.size()) return;
+  replanned_ = true;
+  if (order != order_) plan(order);
+}
+
+// After the first step the order is known in which gradients really become ready; rank 0's counts.
+void Reducer::adopt_ready_order() {
+  std::vector<int64_t> order(ready_order_.begin(), ready_order_.end());
+  for (const int i : order_)  // those that took no part
+    if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
+  const Tensor agreed = tensor(order);
+  group_.broadcast(agreed, 0, options_for(-1, sample_counts_)).wait();
+  order = to_vector<int64_t>(agreed);
+  if (!std::equal(order.begin(), order.end(), order_.begin())) plan({order.begin(), order.end()});
+}
+
+bool Reducer::shadow() {
+  step_ += step_stride_;
+  samples_ = passes_ = 0;
+  begin();
+  for (const GradArena& arena : arenas_) fill_(arena.flat, 0);
+  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.set_grad(views_[i]);
+  finish(true);
+  return any_samples_;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,165 @@
+// Reducer: from "this parameter's gradient is complete" to "all gradients are the average over the ranks".
+//
+// Hooks tell it, in the middle of backward, which gradient is complete. When all gradients in a bucket are, and the
+// buckets before it are under way, the bucket's all-reduce is launched; it runs while backward goes on. After the last
+// node the reducer launches what is left, waits for everything, and backward() returns. (Li et al. 2020, "PyTorch
+// Distributed", sections 3.2 and 4.2.)
+//
+// It communicates during backward and at its end, never in forward. So evaluation, skipped outputs and several
+// forwards before one backward need no special cases, and a parameter that takes no part in the loss needs no flag: its
+// gradient is what it was, on all ranks, and its bucket is launched after the last node.
+//
+// Note [Weights]
+// A rank's loss is the mean over its own samples, so the gradient of the global mean is Σ n_r g_r / Σ n_r. Counting the
+// samples first would cost a round trip before the first bucket. Instead rank r multiplies by n_r / c, where c is the
+// usual count, and afterwards all multiply by c / mean(n), which the end of the step tells them. As long as all batches
+// are as large as usual both factors are 1, and nothing is multiplied at all. Where the gradients of several passes
+// have come together (no_sync), n_r is the mean of their batches.
+//
+// Note [Several wrappers in one loss]
+// Where several wrappers of a group are parts of one loss, only the first one that backward reaches communicates while
+// backward runs, and the others after it, in the order in which they were reached. When whose buckets become complete
+// depends on which parameters a rank's loss has, and all ranks must issue the same collectives.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/distributed/comm_hook.h"
+#include "ringgrad/distributed/ddp/finite_check.h"
+#include "ringgrad/distributed/ddp/reduction_log.h"
+#include "ringgrad/distributed/ddp/step_exchange.h"
+
+namespace ringgrad {
+
+struct ReducerOptions {
+  BucketCaps caps = {};
+  CommHook comm_hook = {};  // undefined: plain average. The same on all ranks, which compare its type
+  // Throw when a gradient is NaN or infinite, naming rank and parameter: on the CPU at once, on a GPU see
+  // finite_check.h. Off where a loss scale makes that normal.
+  bool check_finite = true;
+  // c in Note [Weights]: how many samples a rank usually has; 0: the mean of the first step. The same on all ranks.
+  double usual_samples = 0;
+  bool overlap = true;  // off: launch all buckets after backward (to measure what overlap is worth)
+  // On a GPU, which works behind the host: wait for it wherever log() notes a time, which else is the host's. Slower.
+  bool exact_times = false;
+};
+
+class Reducer : public std::enable_shared_from_this<Reducer> {
+ public:
+  // Lays the gradients into arenas so that those of the parameters in this order lie one after the other.
+  using LayOut = std::function<std::vector<GradArena>(const std::vector<int>& ready_order)>;
+
+  // Collective. `parameters` are leaves that require grad, the same on all ranks; `buffers` are brought together after
+  // every step (step_exchange.h). The group must outlive this.
+  Reducer(ProcessGroup& group, NamedParameters parameters, std::vector<Tensor> buffers, LayOut lay_out,
+          ReducerOptions options);
+
+  // An output of the module for a batch of so many samples: the same tensor, with a node that tells the reducer when
+  // a backward pass begins that has it in its graph. Without that the hooks would run, and nothing be averaged.
+  Tensor watch(const Tensor& output, int64_t samples);
+
+  // Takes part in one backward of the other ranks without samples of its own: gradients become the average over those
+  // who have some. False when no rank has, which all learn at the same time. Gradients before are lost.
+  bool shadow();
+
+  bool synchronizing() const { return synchronizing_; }
+  void set_synchronizing(bool on) { synchronizing_ = on; }
+  void set_step(int64_t step) { step_ = step; }
+  int64_t step() const { return step_; }
+
+  // Before backward: a flag to tell the others. After it: whether any rank had set it. For stopping at the same step.
+  void set_flag(bool flag) { flag_ = flag; }
+  bool flag() const { return any_flag_; }
+
+  // See DistributedDataParallel.
+  std::vector<std::string> ready_order() const;
+  void set_ready_order(const std::vector<std::string>& names);
+
+  const ReductionLog& log() const { return log_; }
+  const ReductionTotals& totals() const { return totals_; }
+
+ private:
+  using Clock = Work::Clock;
+  struct Bucket {
+    BucketRange range;
+    Tensor flat;
+    std::shared_ptr<const std::string> names;
+    int pending = 0;  // parameters that are not ready yet
+    Work work;
+    Tensor scratch;  // of the communication hook
+  };
+  // One backward pass. It lives in the pass's final callback, and so ends with the pass, however that ends.
+  struct Pass {
+    ~Pass() {
+      if (!finished) reducer->settle(*this);
+    }
+    const std::shared_ptr<Reducer> reducer;
+    const double samples;  // samples_ and passes_ before this pass, restored if it fails
+    const int passes;
+    bool leads = false;    // see Note [Several wrappers in one loss]
+    bool reached = false;  // an output of the module is in the graph
+    bool finished = false;
+  };
+
+  void plan(const std::vector<int>& ready_order);
+  std::shared_ptr<Pass> join_pass();
+  void begin();
+  void output_reached(int64_t samples);
+  void mark_ready(int parameter);
+  void take_into_arena(int parameter);
+  [[noreturn]] void give_up(const std::string& reason);
+  void launch_ready(const Pass& pass);
+  void launch(bool async);
+  double now() const;
+  double end_of(const Work& work) const;
+  void finish(bool reached);
+  void settle(const Pass& pass);
+  void learn_usual_samples();
+  void exchange_samples();
+  void adopt_ready_order();
+  void scale(const Tensor& x, double factor) const;
+  CollectiveOptions options_for(int bucket, const std::shared_ptr<const std::string>& about) const;
+
+  ProcessGroup& group_;
+  const NamedParameters parameters_;
+  const LayOut lay_out_;
+  const ReducerOptions options_;
+  StepExchange exchange_;
+  std::vector<HookHandle> hooks_;
+  const std::shared_ptr<const std::string> sample_counts_ = std::make_shared<const std::string>("sample counts");
+
+  // The plan: who travels with whom.
+  std::vector<int> order_;
+  std::vector<GradArena> arenas_;
+  std::vector<Bucket> buckets_;               // in the order in which they are launched
+  std::vector<Tensor> views_;                 // by parameter: its gradient's place in the arena
+  std::vector<std::vector<int>> buckets_of_;  // by parameter
+  uint64_t identity_ = 0;                     // random: tells this reducer from others of the group
+  uint64_t layout_ = 0;                       // hash of the plan, compared between ranks
+  bool replanned_ = false;
+
+  FiniteCheck finite_check_{group_, parameters_, arenas_};
+
+  // The pass under way.
+  std::weak_ptr<Pass> pass_;
+  Clock::time_point begun_;
+  size_t next_ = 0;  // the bucket to launch next
+  std::vector<int> ready_order_;
+
+  bool synchronizing_ = true;
+  int64_t step_ = -1, last_step_ = -1;
+  int64_t step_stride_ = 1;   // between the last two steps that were averaged
+  double samples_ = 0;        // mean batch size of this rank's backward passes since the last averaging
+  int passes_ = 0;            // how many those are
+  double usual_samples_ = 0;  // c in Note [Weights]; 0: before the first step
+  bool any_samples_ = false;  // some rank had samples in the last step
+  bool flag_ = false, any_flag_ = false;
+
+  ReductionLog log_;
+  ReductionTotals totals_;
+};
+
+}  // namespace ringgrad

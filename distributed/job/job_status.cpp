@@ -1,0 +1,90 @@
+#include "ringgrad/distributed/job/job_status.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <string>
+
+#include "ringgrad/core/base/environment.h"
+
+namespace ringgrad {
+
+const char* name(Phase phase) {
+  constexpr const char* names[] = {"start-up", "the rendezvous", "set-up",     "data loading", "forward",
+                                   "backward", "the optimizer",  "evaluation", "a checkpoint", "the end"};
+  return names[static_cast<uint32_t>(phase) % std::size(names)];
+}
+
+namespace {
+
+RankStatus& status_in(SharedMemory& memory, int rank) {
+  return *std::launder(reinterpret_cast<RankStatus*>(memory.data() + kRankStatusBytes * static_cast<size_t>(rank)));
+}
+
+// The launcher's memory, where there is a launcher and what it passed makes sense.
+RankStatus* status_from_launcher() {
+  const std::string descriptor = variable("RINGGRAD_STATUS_FD"), rank = variable("LOCAL_RANK");
+  if (descriptor.empty() || rank.empty()) return nullptr;
+  try {
+    FileDescriptor copy(fcntl(std::atoi(descriptor.c_str()), F_DUPFD_CLOEXEC, 0));
+    // Never unmapped: a worker may report while exit() destroys what is static.
+    static const auto& memory = *new const std::shared_ptr<SharedMemory>(SharedMemory::open(std::move(copy)));
+    const int local_rank = std::atoi(rank.c_str());
+    if (local_rank < 0 || kRankStatusBytes * static_cast<size_t>(local_rank + 1) > memory->size()) return nullptr;
+    return &status_in(*memory, local_rank);
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+std::mutex text_mutex;  // ranks may be threads of one process
+
+RankStatus* launchers_status() {
+  static RankStatus* const status = status_from_launcher();
+  return status;
+}
+
+}  // namespace
+
+RankStatus& own_status() {
+  static RankStatus private_status{};
+  return launchers_status() != nullptr ? *launchers_status() : private_status;
+}
+
+void set_phase(Phase phase) { own_status().phase = phase; }
+
+void set_step(int64_t step) { own_status().step = step + 1; }
+
+void report_failure(const Failure& failure, bool noticed) noexcept {
+  std::lock_guard lock(text_mutex);
+  RankStatus& own = own_status();
+  if (own.failed_at != 0) return;
+  std::strncpy(own.text, failure.text.c_str(), RankStatus::kMaxText);
+  own.failure = failure.kind;
+  own.noticed = noticed;
+  own.failed_at = std::chrono::steady_clock::now().time_since_epoch().count();
+}
+
+void report_waiting(const std::string& text) noexcept {
+  std::lock_guard lock(text_mutex);
+  RankStatus& own = own_status();
+  std::strncpy(own.waiting, text.c_str(), RankStatus::kMaxText);
+  ++own.waits;
+}
+
+bool launcher_knows_failure() {
+  return launchers_status() != nullptr && launchers_status()->failed_at != 0 &&
+         variable("RINGGRAD_LAUNCHER_PID") == std::to_string(getppid());
+}
+
+JobStatus::JobStatus(int local_size)
+    : memory_(SharedMemory::create(kRankStatusBytes * static_cast<size_t>(local_size))) {}
+
+const RankStatus& JobStatus::rank(int local_rank) const { return status_in(*memory_, local_rank); }
+
+}  // namespace ringgrad

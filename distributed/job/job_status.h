@@ -1,0 +1,72 @@
+// What each rank of this machine is doing, where its launcher can read it: in shared memory, so that it is known even
+// of a rank that was killed. Without a launcher the same words go to memory of the process's own.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "ringgrad/distributed/failure.h"
+#include "ringgrad/distributed/os/shared_memory.h"
+
+namespace ringgrad {
+
+enum class Phase : uint32_t {
+  Starting,
+  Rendezvous,
+  Setup,
+  Data,
+  Forward,
+  Backward,
+  Optimizer,
+  Evaluation,
+  Checkpoint,
+  Finished,
+};
+const char* name(Phase phase);  // "backward"
+
+// Written by one rank, read by its launcher.
+struct RankStatus {
+  static constexpr size_t kMaxText = 1000;
+
+  std::atomic<Phase> phase;
+  std::atomic<int32_t> bucket;     // of the last all-reduce, plus 1; 0: none yet
+  std::atomic<int64_t> step;       // the training step, plus 1; 0: before the first
+  std::atomic<int64_t> failed_at;  // steady clock, nanoseconds; 0: has not failed
+  std::atomic<FailureKind> failure;
+  std::atomic<bool> noticed;    // the failure is another rank's: this one has only been told of it, or misses somebody
+  char text[kMaxText + 1];      // what failed; complete once failed_at is set
+  std::atomic<uint32_t> waits;  // counts long waits; `waiting` says what the last one is for
+  char waiting[kMaxText + 1];
+};
+inline constexpr size_t kRankStatusBytes = 2112;
+static_assert(sizeof(RankStatus) <= kRankStatusBytes);
+
+// This process's own. Never null. The launcher passes RINGGRAD_STATUS_FD and LOCAL_RANK.
+RankStatus& own_status();
+
+void set_phase(Phase phase);
+void set_step(int64_t step);
+// Records the first failure of this process; later ones follow from it and are not recorded. `noticed`: it is another
+// rank's.
+void report_failure(const Failure& failure, bool noticed) noexcept;
+// This rank has been waiting for long, and for whom: something for the launcher to say.
+void report_waiting(const std::string& text) noexcept;
+// This process is a rank that a launcher has started, and has told it of its failure: the launcher prints the first one
+// of the job, so that this process need not print its own. False in what a rank starts: whether the rank fails when
+// that fails, and so the launcher speaks, is not known.
+bool launcher_knows_failure();
+
+// The launcher's side: the statuses of its ranks.
+class JobStatus {
+ public:
+  explicit JobStatus(int local_size);
+  int descriptor() const { return memory_->descriptor(); }
+  const RankStatus& rank(int local_rank) const;
+
+ private:
+  std::shared_ptr<SharedMemory> memory_;
+};
+
+}  // namespace ringgrad

@@ -1,0 +1,152 @@
+#include "ringgrad/distributed/job/rank_environment.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr const char* kStepTasks = "SLURM_STEP_NUM_TASKS";
+
+struct Starter {
+  const char *rank, *size, *local_rank, *local_size;
+};
+constexpr Starter kStarters[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"SLURM_PROCID", kStepTasks, "SLURM_LOCALID", nullptr},
+};
+// What one job's ranks have in common, and other jobs on the machine have not.
+constexpr const char* kJobIds[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID"};
+
+std::optional<int> number(const Environment& environment, const char* name) {
+  const char* text = name == nullptr ? nullptr : environment(name);
+  if (text == nullptr || *text == '\0') return {};
+  int value = -1;
+  const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
+  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && value >= 0, "rendezvous: ", name, "='", text,
+           "', expected a number of at least 0");
+  return value;
+}
+
+std::string text(const Environment& environment, const char* name) {
+  const char* value = environment(name);
+  return value == nullptr ? "" : value;
+}
+
+uint16_t derived_port(const Environment& environment) {
+  for (const char* name : kJobIds) {
+    const std::string id = text(environment, name);
+    uint32_t hash = 2166136261;  // FNV-1a: the same on every machine
+    for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
+    if (!id.empty()) return static_cast<uint16_t>(20'000 + hash % 10'000);
+  }
+  return 29'500;  // torchrun's
+}
+
+std::string secret_from(const Environment& environment) {
+  const std::string file = text(environment, "RINGGRAD_SECRET_FILE");
+  if (file.empty()) return text(environment, "RINGGRAD_SECRET");
+  struct stat status {};
+  CHECK_AS(EnvironmentError, stat(file.c_str(), &status) == 0, "RINGGRAD_SECRET_FILE: ", file, ": ",
+           std::strerror(errno));
+  CHECK_AS(EnvironmentError, (status.st_mode & 077) == 0, "RINGGRAD_SECRET_FILE: others than its owner can read ", file,
+           "; chmod 600 it, and use a new secret");
+  std::string secret;
+  std::getline(std::ifstream(file), secret);
+  CHECK_AS(EnvironmentError, !secret.empty(), "RINGGRAD_SECRET_FILE: ", file, " is empty");
+  return secret;
+}
+
+Address address_from(const Environment& environment, const RankEnvironment& r, bool step) {
+  Address address{text(environment, "MASTER_ADDR"), 0};
+  if (address.host.empty() && r.size == r.local_size) address.host = "127.0.0.1";
+  if (address.host.empty() && step) address.host = first_host(text(environment, "SLURM_STEP_NODELIST"));
+  const auto port = number(environment, "MASTER_PORT");
+  CHECK_AS(EnvironmentError, !port || (*port > 0 && *port < 65'535), "rendezvous: MASTER_PORT=", *port,
+           ", expected 1 to 65534");
+  address.port = port ? static_cast<uint16_t>(*port) : derived_port(environment);
+  if (text(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True") ++address.port;
+  return address;
+}
+
+}  // namespace
+
+std::string first_host(const std::string& node_list) {
+  const size_t bracket = node_list.find('['), comma = node_list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return node_list.substr(0, comma);
+  const size_t end = node_list.find_first_of(",-]", bracket);
+  return node_list.substr(0, bracket) + node_list.substr(bracket + 1, end - bracket - 1);
+}
+
+RankEnvironment rank_environment_from(const Environment& environment) {
+  RankEnvironment r;
+  bool step = false;
+  for (const Starter& starter : kStarters) {
+    const auto rank = number(environment, starter.rank);
+    if (!rank || (starter.size == kStepTasks && !number(environment, kStepTasks))) continue;
+    const auto size = number(environment, starter.size);
+    CHECK_AS(EnvironmentError, size, "rendezvous: ", starter.rank, " is set, but ", starter.size, " is not");
+    CHECK_AS(EnvironmentError, *size > 0, "rendezvous: ", starter.size, "=", *size, ", expected at least 1");
+    CHECK_AS(EnvironmentError, *rank < *size, "rendezvous: ", starter.rank, "=", *rank, " does not exist with ",
+             starter.size, "=", *size);
+    r.source = starter.rank;
+    r.rank = *rank;
+    r.size = *size;
+    // Who does not tell has all ranks here, or they are the tasks of a Slurm step (srun --mpi=pmi2 sets PMI_RANK). An
+    // mpirun, which starts its daemons as tasks of a step, does tell.
+    const auto local_size = number(environment, starter.local_size);
+    step = !local_size && number(environment, kStepTasks) == size;
+    const int nodes = step ? std::max(1, number(environment, "SLURM_STEP_NUM_NODES").value_or(1)) : 1;
+    const int local_rank = step ? number(environment, "SLURM_LOCALID").value_or(*rank) : *rank;
+    r.local_rank = number(environment, starter.local_rank).value_or(local_rank);
+    r.local_size = local_size.value_or((*size + nodes - 1) / nodes);
+    CHECK_AS(EnvironmentError,
+             1 <= r.local_size && r.local_size <= r.size && (!local_size || r.local_rank < r.local_size),
+             "rendezvous: rank ", r.local_rank, " of ", r.local_size, " on this machine, of ", r.size,
+             " in all, does not exist; see ", starter.local_rank, " and ", starter.local_size);
+    break;
+  }
+  if (r.size == 1) return r;
+  r.secret = secret_from(environment);
+  r.address = address_from(environment, r, step);
+  return r;
+}
+
+std::chrono::milliseconds default_timeout() {
+  const std::string text = variable("RINGGRAD_TIMEOUT", "60");
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && seconds > 0 && seconds < 1e6,
+           "RINGGRAD_TIMEOUT is '", text, "', expected seconds");
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000) + 1);
+}
+
+RankEnvironment rank_environment() {
+  RankEnvironment r = rank_environment_from([](const char* name) { return std::getenv(name); });
+  if (r.local_size != r.size && !r.address.host.empty()) check_reachable(r.address.host);
+  return r;
+}
+
+void check_reachable(const std::string& host) {
+  bool loopback = false;
+  try {
+    loopback = host != "localhost" && !is_numeric(host) && is_loopback(host);
+  } catch (const Error&) {  // the name is not known yet
+  }
+  CHECK_AS(EnvironmentError, !loopback, "rendezvous: on this machine '", host,
+           "' is a loopback address (see /etc/hosts), where no other machine reaches it; give MASTER_ADDR or "
+           "--master-addr one of the addresses that `hostname -I` prints");
+}
+
+}  // namespace ringgrad

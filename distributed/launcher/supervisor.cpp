@@ -1,0 +1,311 @@
+#include "ringgrad/distributed/launcher/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#include <cstring>
+#include <memory>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/device.h"
+#include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/job/rank_environment.h"
+#include "ringgrad/distributed/launcher/first_cause.h"
+#include "ringgrad/distributed/launcher/rank_output.h"
+#include "ringgrad/distributed/os/child_process.h"
+#include "ringgrad/distributed/os/deadline.h"
+#include "ringgrad/distributed/os/lifeline.h"
+#include "ringgrad/distributed/os/socket.h"
+#include "ringgrad/distributed/rendezvous/handshake.h"
+
+namespace ringgrad {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLookAround{1000};  // between looks at what the ranks say of themselves
+
+// After the first failure the others get the time to find out themselves, and to say what it kept them from.
+constexpr std::chrono::milliseconds kLastWords{400}, kUntilKill{800}, kSameOrder{500};
+
+// What a signal does to this process, while this lives.
+class Disposition {
+ public:
+  Disposition(int signal, void (*handler)(int)) : signal_(signal) {
+    struct sigaction action {};
+    action.sa_handler = handler;
+    sigaction(signal_, &action, &before_);
+  }
+  ~Disposition() { sigaction(signal_, &before_, nullptr); }
+
+ private:
+  int signal_;
+  struct sigaction before_;
+};
+
+// Signals come as something to read, next to everything else that may happen.
+class SignalQueue {
+ public:
+  SignalQueue() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&signals, signal);
+    struct sigaction hangup {};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);  // nohup ignores it, which blocking would undo
+    pthread_sigmask(SIG_BLOCK, &signals, &before_);
+    queue_ = FileDescriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+    CHECK_AS(IoError, queue_, "launch: signalfd: ", std::strerror(errno));
+  }
+  ~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  int descriptor() const { return queue_.get(); }
+  int next() {  // 0: no more
+    signalfd_siginfo signal;
+    return read(queue_.get(), &signal, sizeof signal) == sizeof signal ? static_cast<int>(signal.ssi_signo) : 0;
+  }
+
+ private:
+  const Disposition children_{SIGCHLD, SIG_DFL};  // where it is ignored, the kernel forgets how children have ended
+  const Disposition readers_{SIGPIPE, SIG_IGN};   // what nobody reads any more is dropped: rank_output.h
+  sigset_t before_;
+  FileDescriptor queue_;
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SupervisorOptions& options) : options_(options), status_(options.num_processes) {}
+  ~Supervisor() {
+    if (running_ > 0) kill_all(SIGKILL);
+    for (const Rank& rank : ranks_)
+      if (!rank.ended) waitpid(rank.child.pid, nullptr, 0);
+  }
+
+  JobResult run() {
+    const auto [reserved, port] = reserve_port();
+    const std::string secret = secret_for_ranks();
+    for (int i = 0; i < options_.num_processes; ++i) start(i, port, secret);
+    while (running_ > 0) step();
+    for (const Rank& rank : ranks_) ends_.push_back(rank.end);
+    const JobResult result = first_cause(ends_, status_, interrupted_by_, Clock::now());
+    pass_on_the_rest(options_.last_words ? options_.last_words(result) : "");
+    return result;
+  }
+
+ private:
+  struct Rank {
+    ChildProcess child;
+    std::unique_ptr<RankOutput> output, error;
+    FileDescriptor log;
+    RankEnd end;
+    uint32_t waits_noted = 0;
+    bool ended = false;
+  };
+
+  // The socket keeps the port from others until rank 0 listens: bound sockets that do not listen may share it.
+  std::pair<FileDescriptor, int> reserve_port() const {
+    if (options_.machine_rank > 0) return {FileDescriptor(), options_.port};
+    FileDescriptor socket = bind_tcp({options_.host, static_cast<uint16_t>(options_.port)});
+    const int port = local_address(socket).port;
+    return {std::move(socket), port};
+  }
+
+  std::string secret_for_ranks() const {
+    const bool given = !variable("RINGGRAD_SECRET").empty() || !variable("RINGGRAD_SECRET_FILE").empty();
+    if (!options_.secret.empty()) return options_.secret;
+    return given || options_.num_machines > 1 ? "" : new_secret();
+  }
+
+  void start(int local_rank, int port, const std::string& secret) {
+    const int n = options_.num_processes, number = options_.machine_rank * n + local_rank;
+    ChildOptions child;
+    child.command = options_.command;
+    child.environment = {{"RANK", std::to_string(number)},
+                         {"WORLD_SIZE", std::to_string(n * options_.num_machines)},
+                         {"LOCAL_RANK", std::to_string(local_rank)},
+                         {"LOCAL_WORLD_SIZE", std::to_string(n)},
+                         {"MASTER_ADDR", options_.host},
+                         {"MASTER_PORT", std::to_string(port)},
+                         {"RINGGRAD_LIFELINE_FD", std::to_string(lifeline_.descriptor())},
+                         {"RINGGRAD_LAUNCHER_PID", std::to_string(getpid())},
+                         {"RINGGRAD_STATUS_FD", std::to_string(status_.descriptor())}};
+    if (!secret.empty()) child.environment["RINGGRAD_SECRET"] = secret;
+    for (const char* threads : {"RINGGRAD_THREADS", "OMP_NUM_THREADS"})
+      if (variable(threads).empty()) child.environment[threads] = std::to_string(std::max(1, cpu_cores() / n));
+    child.inherited = {status_.descriptor(), lifeline_.descriptor()};
+    child.process_group = ranks_.empty() ? 0 : ranks_[0].child.pid;
+    const bool logged = !options_.log_directory.empty();
+    child.own_output = number == 0 && !logged;
+    child.own_input = number == 0 && !isatty(STDIN_FILENO);
+
+    Rank rank;
+    rank.end.rank = number;
+    rank.end.local_rank = local_rank;
+    rank.end.started = Clock::now();
+    if (logged) {
+      const std::string path = str(options_.log_directory, "/rank", number, ".log");
+      rank.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+      CHECK_AS(IoError, rank.log, "launch: ", path, ": ", std::strerror(errno));
+    }
+    rank.child = start_child(child);
+    rank.end.pid = rank.child.pid;
+    const std::string prefix = number == 0 ? "" : str("[rank ", number, "] ");
+    rank.output = std::make_unique<RankOutput>(std::move(rank.child.output), output_, prefix, rank.log.get());
+    rank.error = std::make_unique<RankOutput>(std::move(rank.child.error), error_, prefix, rank.log.get());
+    ranks_.push_back(std::move(rank));
+    ++running_;
+  }
+
+  // Waits for whatever happens next, and deals with it.
+  void step() {
+    std::vector<pollfd> ready;
+    for (const Rank& rank : ranks_)
+      if (!rank.ended) ready.push_back({rank.child.handle.get(), POLLIN, 0});
+    pass_on(std::move(ready), ending_ ? next_blow_.poll_timeout() : static_cast<int>(kLookAround.count()));
+    while (const int signal = signals_.next()) handle(signal);
+    for (Rank& rank : ranks_) look_at(rank);
+    note_waits();
+    if (interrupted_by_ != 0 && patience_.passed()) kill_all(SIGKILL);
+    if (ending_ && running_ > 0 && next_blow_.passed()) {
+      kill_all(blows_++ == 0 ? SIGTERM : SIGKILL);
+      next_blow_ = Deadline::after(kUntilKill - kLastWords);
+    }
+  }
+
+  // Waits until one of `ready` is, a signal or output comes, or a reader takes some. Then each stream gets one turn, so
+  // that none of them can keep the launcher from everything else. False: nothing has happened.
+  bool pass_on(std::vector<pollfd> ready, int timeout) {
+    ready.push_back({signals_.descriptor(), POLLIN, 0});
+    const size_t first = ready.size();
+    std::vector<OutputSink*> sinks;
+    for (OutputSink* sink : {&output_, &error_}) {
+      if (sink->empty()) continue;
+      sinks.push_back(sink);
+      ready.push_back({sink->descriptor(), POLLOUT, 0});
+    }
+    std::vector<RankOutput*> streams;
+    for (const Rank& rank : ranks_)
+      for (RankOutput* stream : {rank.output.get(), rank.error.get()}) {
+        if (!stream->wanted()) continue;
+        streams.push_back(stream);
+        ready.push_back({stream->descriptor(), POLLIN, 0});
+      }
+    if (poll(ready.data(), ready.size(), timeout) <= 0) return false;
+    for (size_t i = 0; i < sinks.size(); ++i)
+      if (ready[first + i].revents != 0) sinks[i]->write_some();
+    for (size_t i = 0; i < streams.size(); ++i)
+      if (ready[first + sinks.size() + i].revents != 0) streams[i]->forward();
+    return true;
+  }
+
+  // All ranks have ended. A reader that takes its time is waited for, but not after a signal.
+  void pass_on_the_rest(const std::string& last_words) {
+    for (const Rank& rank : ranks_)
+      for (RankOutput* stream : {rank.output.get(), rank.error.get()}) stream->finish();
+    error_.add(last_words);
+    bool hurry = interrupted_by_ != 0;
+    while (!output_.empty() || !error_.empty()) {
+      const bool moved = pass_on({}, hurry ? static_cast<int>(kLastWords.count()) : -1);
+      while (const int signal = signals_.next()) hurry |= signal != SIGCHLD;
+      if (hurry && !moved) return;
+    }
+  }
+
+  void handle(int signal) {
+    if (signal == SIGCHLD) return;  // every rank is looked at anyway
+    // timeout and systemd signal a process and its group, and we hear of it twice then: that is one order.
+    const auto now = Clock::now();
+    if (interrupted_by_ != 0 && now - interrupted_at_ < kSameOrder) return;
+    if (interrupted_by_ == 0) {
+      interrupted_at_ = now;
+      patience_ = Deadline::after(timeout_);
+    }
+    kill_all(interrupted_by_ == 0 ? signal : SIGKILL);
+    kill_all(SIGCONT);  // a rank that is stopped hears of it only then
+    interrupted_by_ = signal;
+  }
+
+  void look_at(Rank& rank) {
+    int status = 0;
+    while (!rank.ended) {
+      const pid_t changed = waitpid(rank.child.pid, &status, WNOHANG | WUNTRACED | WCONTINUED);
+      if (changed == 0) return;
+      if (changed < 0)  // somebody else in this process has waited for it, and knows how it ended
+        ended(rank, W_EXITCODE(1, 0));
+      else if (WIFSTOPPED(status))
+        note(rank, str("is stopped (", strsignal(WSTOPSIG(status)), "); the others wait for it"));
+      else if (WIFCONTINUED(status))
+        note(rank, "goes on");
+      else
+        ended(rank, status);
+    }
+  }
+
+  // Where one rank keeps others waiting, one of them says so.
+  void note_waits() {
+    bool noted = ending_;
+    for (Rank& rank : ranks_) {
+      const RankStatus& status = status_.rank(rank.end.local_rank);
+      if (rank.waits_noted == status.waits) continue;
+      if (!noted) note(rank, status.waiting);
+      noted = true;
+      rank.waits_noted = status.waits;
+    }
+  }
+
+  void note(const Rank& rank, const std::string& what) { error_.add(str("[rank ", rank.end.rank, "] ", what, '\n')); }
+
+  void ended(Rank& rank, int status) {
+    rank.ended = true;
+    rank.end.ended = Clock::now();
+    rank.end.wait_status = status;
+    rank.end.by_us = blows_ > 0 || interrupted_by_ != 0;
+    --running_;
+    if (status == 0 || ending_) return;
+    ending_ = true;
+    next_blow_ = Deadline::after(kLastWords);
+  }
+
+  // The ranks' process group has their own children, too; a rank that came late may not be in it.
+  void kill_all(int signal) const {
+    kill(-ranks_[0].child.pid, signal);
+    for (const Rank& rank : ranks_)
+      if (!rank.ended && getpgid(rank.child.pid) != ranks_[0].child.pid) kill(rank.child.pid, signal);
+  }
+
+  const SupervisorOptions& options_;
+  SignalQueue signals_;
+  JobStatus status_;
+  Lifeline lifeline_;
+  OutputSink output_{STDOUT_FILENO}, error_{STDERR_FILENO};
+  std::vector<Rank> ranks_;
+  std::vector<RankEnd> ends_;
+  int running_ = 0, interrupted_by_ = 0;
+  Clock::time_point interrupted_at_;
+  const std::chrono::milliseconds timeout_ = default_timeout();
+  Deadline patience_;    // with ranks that were asked to end
+  bool ending_ = false;  // a rank has failed
+  int blows_ = 0;        // signals sent since then
+  Deadline next_blow_;
+};
+
+}  // namespace
+
+JobResult supervise(const SupervisorOptions& options) {
+  CHECK(options.num_processes >= 1, "launch: ", options.num_processes, " processes, expected at least 1");
+  CHECK(options.machine_rank >= 0 && options.machine_rank < options.num_machines, "launch: machine ",
+        options.machine_rank, " of ", options.num_machines, " does not exist");
+  CHECK(!options.command.empty(), "launch: no program to run");
+  CHECK(options.num_machines == 1 || options.port != 0, "launch: a job on ", options.num_machines,
+        " machines needs an address and a port on which they meet");
+  if (options.num_machines > 1) check_reachable(options.host);
+  open_standard_streams();
+  raise_descriptor_limit();
+  return Supervisor(options).run();
+}
+
+}  // namespace ringgrad

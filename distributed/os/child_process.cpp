@@ -1,0 +1,115 @@
+#include "ringgrad/distributed/os/child_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+namespace {
+
+struct Pipe {
+  FileDescriptor read, write;
+  Pipe() {
+    int ends[2];
+    CHECK_AS(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: pipe: ", std::strerror(errno),
+             errno == EMFILE ? "; the launcher needs three descriptors for each rank: see ulimit -n" : "");
+    read = FileDescriptor(ends[0]);
+    write = FileDescriptor(ends[1]);
+  }
+};
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& s : strings) pointers.push_back(s.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> merged_environment(const std::map<std::string, std::string>& added) {
+  std::vector<std::string> merged;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (!added.count(text.substr(0, text.find('=')))) merged.push_back(text);
+  }
+  for (const auto& [name, value] : added) merged.push_back(name + "=" + value);
+  return merged;
+}
+
+// What the child needs between fork and exec, prepared before: there, only system calls are safe.
+struct Plan {
+  char* const* arguments;
+  char* const* environment;
+  const ChildOptions& options;
+  pid_t parent;
+  int input, output, error, failure;
+};
+
+[[noreturn]] void become(const Plan& plan) {
+  setpgid(0, plan.options.process_group);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(127);  // the parent died before the line above
+  dup2(plan.input, STDIN_FILENO);
+  dup2(plan.output, STDOUT_FILENO);
+  dup2(plan.error, STDERR_FILENO);
+  for (const int descriptor : plan.options.inherited) fcntl(descriptor, F_SETFD, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+  execvpe(plan.arguments[0], plan.arguments, plan.environment);
+  const int error = errno;
+  (void)!write(plan.failure, &error, sizeof error);
+  _exit(127);
+}
+
+}  // namespace
+
+ChildProcess start_child(const ChildOptions& options) {
+  ASSERT(!options.command.empty());
+  std::vector<std::string> command = options.command, environment = merged_environment(options.environment);
+  const std::vector<char*> arguments = pointers_to(command), variables = pointers_to(environment);
+  const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Pipe output, error, failure;
+  const Plan plan{arguments.data(),
+                  variables.data(),
+                  options,
+                  getpid(),
+                  options.own_input ? STDIN_FILENO : nothing.get(),
+                  options.own_output ? STDOUT_FILENO : output.write.get(),
+                  options.own_output ? STDERR_FILENO : error.write.get(),
+                  failure.write.get()};
+  ChildProcess child;
+  child.pid = fork();
+  CHECK_AS(IoError, child.pid >= 0, "launch: fork: ", std::strerror(errno));
+  if (child.pid == 0) become(plan);
+
+  setpgid(child.pid, options.process_group);  // as the child does itself: whoever is first
+  failure.write.reset();
+  int reason = 0;
+  if (read(failure.read.get(), &reason, sizeof reason) == sizeof reason) {  // else exec has closed it
+    waitpid(child.pid, nullptr, 0);
+    throw ExecuteError(str("launch: cannot execute '", options.command[0], "': ", std::strerror(reason),
+                           reason == ENOENT ? "; give its path, or the name of one in PATH" : ""));
+  }
+  child.handle = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
+  if (!child.handle) {
+    reason = errno;
+    kill(child.pid, SIGKILL);
+    waitpid(child.pid, nullptr, 0);
+    throw IoError(str("launch: pidfd_open: ", std::strerror(reason)));
+  }
+  if (!options.own_output) {
+    child.output = std::move(output.read);
+    child.error = std::move(error.read);
+  }
+  return child;
+}
+
+}  // namespace ringgrad

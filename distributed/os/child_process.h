@@ -1,0 +1,39 @@
+// A process of the job: started with an environment and pipes of its own, and never left behind.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ringgrad/core/error.h"
+#include "ringgrad/distributed/os/file_descriptor.h"
+
+namespace ringgrad {
+
+// A program that is not there, or may not be executed.
+struct ExecuteError : IoError {
+  using IoError::IoError;
+};
+
+struct ChildOptions {
+  std::vector<std::string> command;                // program and arguments; the program is searched in PATH
+  std::map<std::string, std::string> environment;  // set in addition to this process's
+  std::vector<int> inherited;                      // descriptors that stay open, under the same numbers
+  pid_t process_group = 0;                         // 0: a new one, led by the child
+  bool own_output = false;                         // false: through the pipes below
+  bool own_input = false;                          // false: /dev/null
+};
+
+struct ChildProcess {
+  pid_t pid = -1;
+  FileDescriptor handle;         // a pidfd: ready when the child has ended
+  FileDescriptor output, error;  // what it writes; empty with own_output
+};
+
+// Starts a child that the kernel kills when this process dies, however it dies (PR_SET_PDEATHSIG).
+// Throws ExecuteError, naming the program, when it cannot be executed, IoError when the system has no more processes.
+ChildProcess start_child(const ChildOptions& options);
+
+}  // namespace ringgrad

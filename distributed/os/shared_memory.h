@@ -1,0 +1,40 @@
+// Bytes that several ranks of one machine see at the speed of memory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "ringgrad/distributed/os/file_descriptor.h"
+
+namespace ringgrad {
+
+// An anonymous file (memfd), mapped by every rank that was handed its descriptor. It never has a name: whatever kills
+// the processes, nothing is left behind, nobody else can open it, and a container's small /dev/shm does not limit it.
+// Its size is sealed, so that no rank can pull the pages from under another one (SIGBUS).
+//
+// Within one process a file is mapped once: ranks that are threads get the same addresses, where sanitizers see races.
+class SharedMemory {
+ public:
+  // Zeros. Throws OutOfMemoryError.
+  static std::shared_ptr<SharedMemory> create(size_t bytes);
+  // Maps what another rank has created. Throws DistributedError unless it is such a file.
+  static std::shared_ptr<SharedMemory> open(FileDescriptor descriptor);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  // Of memory that was created here, until close_descriptor(), when all who are to open it have it; else none.
+  int descriptor() const { return descriptor_.get(); }
+  void close_descriptor() { descriptor_.reset(); }
+
+ private:
+  SharedMemory(std::byte* data, size_t size) : data_(data), size_(size) {}
+  static std::shared_ptr<SharedMemory> map(const FileDescriptor& descriptor, size_t bytes);
+
+  FileDescriptor descriptor_;
+  std::byte* data_;
+  size_t size_;
+};
+
+}  // namespace ringgrad

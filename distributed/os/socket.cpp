@@ -1,0 +1,250 @@
+#include "ringgrad/distributed/os/socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/distributed/os/port_owner.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr int kBacklog = 128;
+// While the listener is not there yet, or its name is not known yet, as those of Kubernetes' pods are late.
+constexpr std::chrono::milliseconds kRetry{1}, kRetryName{50};
+constexpr std::chrono::milliseconds kNextAddress{2000};  // of a host that has several, one of which leads nowhere
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Addresses resolve(const Address& address, Deadline deadline = {}) {
+  addrinfo hints{}, *result = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  for (;;) {
+    const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &result);
+    if (error == 0) return {result, freeaddrinfo};
+    CHECK_AS(EnvironmentError, !deadline.passed(), "cannot find host '", address.host, "': ", gai_strerror(error));
+    std::this_thread::sleep_for(kRetryName);
+  }
+}
+
+FileDescriptor new_socket(int family) {
+  FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CHECK_AS(DistributedError, socket, "socket: ", std::strerror(errno));
+  return socket;
+}
+
+// Messages are written whole, so there is nothing to wait for (Nagle). The buffers are left to the kernel, which
+// adapts them to the line.
+void prepare(const FileDescriptor& socket) {
+  const int on = 1;
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+// Returns 0, or the errno of the failed attempt.
+int try_connect(const FileDescriptor& socket, const sockaddr* address, socklen_t length, Deadline deadline) {
+  const int flags = fcntl(socket.get(), F_GETFL);
+  fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK);
+  int error = connect(socket.get(), address, length) == 0 ? 0 : errno;
+  if (error == EINPROGRESS || error == EINTR) {
+    pollfd ready{socket.get(), POLLOUT, 0};
+    if (poll(&ready, 1, deadline.poll_timeout()) <= 0) return ETIMEDOUT;
+    socklen_t size = sizeof error;
+    getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  fcntl(socket.get(), F_SETFL, flags);
+  return error;
+}
+
+// A client that tries a free port of the ephemeral range again and again may be given that very port as its own, and is
+// then connected with itself (TCP's simultaneous open).
+bool connected_with_itself(const FileDescriptor& socket) {
+  sockaddr_storage own{}, peer{};
+  socklen_t own_length = sizeof own, peer_length = sizeof peer;
+  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &own_length);
+  getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &peer_length);
+  return own_length == peer_length && std::memcmp(&own, &peer, own_length) == 0;
+}
+
+std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  ASSERT(name.size() + 1 < sizeof address.sun_path);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // the leading zero byte makes it abstract
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
+}
+
+[[noreturn]] void throw_cannot_listen(const Address& address) {
+  const int reason = errno;
+  const std::string what = str("cannot listen on ", to_string(address), ": ");
+  if (reason == EADDRINUSE)
+    throw AddressInUseError(str(what, "the port is taken by ", port_owner(address.port), "; choose another one"));
+  if (reason == EADDRNOTAVAIL)
+    throw EnvironmentError(str(what,
+                               "this machine does not have that address. MASTER_ADDR (--master-addr) is rank 0's, ",
+                               "which starts there (--node-rank 0)"));
+  throw DistributedError(what + std::strerror(reason));
+}
+
+// Polls until the socket is ready, then lets transfer() move some bytes; 0 of them is the end of the stream.
+template <class Transfer>
+void move_all(const FileDescriptor& socket, size_t size, short event, Deadline deadline, const char* peer,
+              Transfer transfer) {
+  for (size_t done = 0; done < size;) {
+    pollfd ready{socket.get(), event, 0};
+    const int polled = poll(&ready, 1, deadline.poll_timeout());
+    CHECK_AS(TimeoutError, polled != 0, "no answer from ", peer, " in time");
+    const ssize_t n = transfer(done);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    CHECK_AS(DistributedError, n > 0, "the connection with ", peer,
+             " broke: ", n == 0 ? "end of stream" : std::strerror(errno));
+    done += static_cast<size_t>(n);
+  }
+}
+
+}  // namespace
+
+std::string to_string(const Address& address) {
+  const bool v6 = address.host.find(':') != std::string::npos;
+  return str(v6 ? "[" : "", address.host, v6 ? "]" : "", ":", address.port);
+}
+
+FileDescriptor bind_tcp(const Address& address) {
+  const Addresses found = resolve(address);
+  FileDescriptor socket = new_socket(found->ai_family);
+  const int on = 1;
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0) throw_cannot_listen(address);
+  return socket;
+}
+
+FileDescriptor listen_tcp(const Address& address) {
+  FileDescriptor socket = bind_tcp(address);
+  if (listen(socket.get(), kBacklog) != 0) throw_cannot_listen(address);
+  return socket;
+}
+
+Address local_address(const FileDescriptor& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  const bool known =
+      getsockname(socket.get(), raw, &length) == 0 &&
+      getnameinfo(raw, length, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) == 0;
+  CHECK_AS(DistributedError, known, "getsockname: ", std::strerror(errno));
+  return {host, static_cast<uint16_t>(std::stoi(port))};
+}
+
+bool is_numeric(const std::string& host) {
+  in6_addr address;  // room for either
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+bool is_loopback(const std::string& host) {
+  const Addresses found = resolve({host, 0});
+  for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next) {
+    if (a->ai_family == AF_INET) {
+      const auto ip = ntohl(reinterpret_cast<const sockaddr_in*>(a->ai_addr)->sin_addr.s_addr);
+      if (ip >> 24 != 127) return false;
+    } else if (a->ai_family != AF_INET6 ||
+               !IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(a->ai_addr)->sin6_addr)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Connecting a datagram socket sends nothing, and chooses the route.
+std::string address_towards(const std::string& host, Deadline deadline) {
+  const Addresses found = resolve({host, 9}, deadline);
+  for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next) {
+    const FileDescriptor socket(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (connect(socket.get(), a->ai_addr, a->ai_addrlen) == 0) return local_address(socket).host;
+  }
+  throw DistributedError(str("no way to host ", host, ": ", std::strerror(errno)));
+}
+
+FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused refused) {
+  const bool numeric = is_numeric(address.host);
+  for (;;) {
+    const Addresses found = resolve(address, deadline);
+    int error = 0;
+    for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next) {
+      FileDescriptor socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      CHECK_AS(DistributedError, socket || (errno != EMFILE && errno != ENFILE), "no socket to reach ",
+               to_string(address), ": ", std::strerror(errno), "; close files, or raise the limit (ulimit -n)");
+      const auto patience = a->ai_next ? deadline.but_at_most(kNextAddress) : deadline;
+      error = socket ? try_connect(socket, a->ai_addr, a->ai_addrlen, patience) : errno;
+      if (error == 0 && !connected_with_itself(socket)) {
+        prepare(socket);
+        return socket;
+      }
+    }
+    CHECK_AS(DistributedError, refused == IfRefused::TryAgain || error != ECONNREFUSED, "nobody listens any more at ",
+             to_string(address));
+    CHECK_AS(TimeoutError, !deadline.passed(), "nobody answers at ", to_string(address), ": ", std::strerror(error));
+    std::this_thread::sleep_for(numeric ? kRetry : kRetryName);
+  }
+}
+
+FileDescriptor listen_local(const std::string& name) {
+  const auto [address, length] = abstract_address(name);
+  FileDescriptor socket = new_socket(AF_UNIX);
+  const bool listening = bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+                         listen(socket.get(), kBacklog) == 0;
+  CHECK_AS(DistributedError, listening, "cannot listen on local socket ", name, ": ", std::strerror(errno));
+  return socket;
+}
+
+FileDescriptor connect_local(const std::string& name, Deadline deadline) {
+  const auto [address, length] = abstract_address(name);
+  for (;;) {
+    FileDescriptor socket = new_socket(AF_UNIX);
+    const int error = try_connect(socket, reinterpret_cast<const sockaddr*>(&address), length, deadline);
+    if (error == 0) return socket;
+    CHECK_AS(DistributedError, error != ECONNREFUSED, "nobody listens any more at local socket ", name);
+    CHECK_AS(TimeoutError, !deadline.passed(), "nobody answers at local socket ", name, ": ", std::strerror(error));
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, Deadline deadline, const char* peer) {
+  move_all(socket, bytes.size(), POLLOUT, deadline, peer, [&](size_t done) {
+    return ::send(socket.get(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+  });
+}
+
+void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline, const char* peer) {
+  move_all(socket, bytes.size(), POLLIN, deadline, peer,
+           [&](size_t done) { return ::recv(socket.get(), bytes.data() + done, bytes.size() - done, MSG_DONTWAIT); });
+}
+
+std::pair<FileDescriptor, FileDescriptor> local_socket_pair() {
+  int ends[2];
+  CHECK_AS(DistributedError, socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0,
+           "socketpair: ", std::strerror(errno));
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+std::pair<FileDescriptor, FileDescriptor> tcp_socket_pair() {
+  const FileDescriptor listener = listen_tcp({"127.0.0.1", 0});
+  FileDescriptor client = connect_tcp(local_address(listener), Deadline::after(std::chrono::seconds(5)));
+  FileDescriptor server(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  CHECK_AS(DistributedError, server, "accept: ", std::strerror(errno));
+  prepare(server);
+  return {std::move(client), std::move(server)};
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,57 @@
+// Sockets: the few calls that the rest of the folder needs, with deadlines, and errors that name both ends.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "ringgrad/core/error.h"
+#include "ringgrad/distributed/os/deadline.h"
+#include "ringgrad/distributed/os/file_descriptor.h"
+
+namespace ringgrad {
+
+struct Address {
+  std::string host;  // a name, or a numeric IPv4 or IPv6 address
+  uint16_t port = 0;
+};
+std::string to_string(const Address& address);  // "127.0.0.1:29500", "[::1]:29500"
+
+struct AddressInUseError : DistributedError {
+  using DistributedError::DistributedError;
+};
+
+// Listens on this address only; port 0: any free one. Throws AddressInUseError,
+// EnvironmentError for an address that is not this machine's, or DistributedError.
+FileDescriptor listen_tcp(const Address& address);
+// Only takes the port; several such sockets and one that listens may have the same.
+FileDescriptor bind_tcp(const Address& address);
+// The address to which a socket is bound, numeric.
+Address local_address(const FileDescriptor& socket);
+bool is_numeric(const std::string& host);
+bool is_loopback(const std::string& host);
+// This machine's own address on the way to `host`, numeric. Tries again until the deadline while the name is not known.
+std::string address_towards(const std::string& host, Deadline deadline);
+
+// Connects, to the first of the host's addresses that answers; tries again while nobody listens yet, unless somebody is
+// known to have listened before (`Fail`), or while the name is not known. Throws TimeoutError at the deadline,
+// EnvironmentError where the name is still not known then, DistributedError when it fails otherwise; all name the
+// address and the cause.
+enum class IfRefused { TryAgain, Fail };
+FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused refused = IfRefused::TryAgain);
+
+// The same for abstract Unix sockets, with IfRefused::Fail: they have no file, and exist within one network namespace.
+FileDescriptor listen_local(const std::string& name);
+FileDescriptor connect_local(const std::string& name, Deadline deadline);
+
+// Writes or reads exactly so many bytes. Throws TimeoutError or DistributedError, which call the other end `peer`.
+void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, Deadline deadline, const char* peer);
+void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline, const char* peer);
+
+// Two connected sockets of this process: tests connect ranks with them that are its threads.
+std::pair<FileDescriptor, FileDescriptor> local_socket_pair();
+std::pair<FileDescriptor, FileDescriptor> tcp_socket_pair();
+
+}  // namespace ringgrad

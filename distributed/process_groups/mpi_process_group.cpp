@@ -1,0 +1,304 @@
+#include "ringgrad/distributed/process_groups/mpi_process_group.h"
+
+#include <climits>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <iostream>
+#include <mutex>
+#include <thread>
+
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/collectives/reduction.h"
+#include "ringgrad/distributed/collectives/run_collective.h"
+#include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/os/deadline.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr std::chrono::microseconds kBetweenLooks{20};  // MPI moves bytes only while somebody calls it
+
+// MPI is initialised for one calling thread at a time (MPI_THREAD_SERIALIZED), over all groups.
+std::mutex mpi_mutex;
+
+void check_mpi(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw DistributedError(str("mpi: ", what, ": ", text));
+}
+
+MPI_Datatype arithmetic_type(DType dtype) {
+  if (dtype == DType::Float64) return MPI_DOUBLE;
+  return dtype == DType::Int64 ? MPI_INT64_T : MPI_FLOAT;  // 16-bit floats are summed in float32
+}
+
+MPI_Datatype bits_type(DType dtype) {  // for bytes that only travel
+  switch (itemsize(dtype)) {
+    case 1:
+      return MPI_UINT8_T;
+    case 2:
+      return MPI_UINT16_T;
+    case 4:
+      return MPI_UINT32_T;
+    default:
+      return MPI_UINT64_T;
+  }
+}
+
+MPI_Op operation_of(ReduceOp op) {
+  if (op == ReduceOp::Min) return MPI_MIN;
+  return op == ReduceOp::Max ? MPI_MAX : MPI_SUM;
+}
+
+bool is_16_bit(DType dtype) { return is_floating(dtype) && itemsize(dtype) == 2; }
+
+std::vector<float> widened(const Tensor& x) {
+  std::vector<float> wide(items_in(x));
+  visit_floating("mpi", x.dtype(), [&]<class T>() {
+    const T* items = static_cast<const T*>(x.raw_data());
+    for (size_t i = 0; i < wide.size(); ++i) wide[i] = static_cast<float>(items[i]);
+  });
+  return wide;
+}
+
+void* data_of(const Tensor& x) { return x.defined() && x.numel() > 0 ? x.raw_data() : nullptr; }
+
+struct Job final : PendingWork {
+  explicit Job(Collective c) : collective(std::move(c)), frame(frame_of(collective)) {}
+
+  void end(std::exception_ptr error) {
+    if (!error) {  // lets the tensors go
+      collective = {};
+      wide_in = wide_out = {};
+    }
+    PendingWork::end(error);
+  }
+
+  Collective collective;
+  Frame frame;
+  MPI_Request request = MPI_REQUEST_NULL;
+  std::vector<float> wide_in, wide_out;  // of 16-bit elements
+  Deadline deadline;
+};
+
+// Of jobs that have failed. MPI may still read and write their tensors, so they are kept for ever; under mpi_mutex.
+std::vector<std::shared_ptr<Job>>& failed_jobs = *new std::vector<std::shared_ptr<Job>>();
+
+int rank_in(MPI_Comm comm) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  return rank;
+}
+int size_of(MPI_Comm comm) {
+  int size = 1;
+  MPI_Comm_size(comm, &size);
+  return size;
+}
+
+class MpiProcessGroup final : public ProcessGroup {
+ public:
+  MpiProcessGroup(MPI_Comm comm, std::chrono::milliseconds timeout)
+      : ProcessGroup(rank_in(comm), size_of(comm)),
+        comm_(comm),
+        timeout_(timeout),
+        exceptions_at_birth_(std::uncaught_exceptions()) {
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    worker_ = std::thread([this] { serve(); });
+  }
+
+  ~MpiProcessGroup() override {
+    {
+      std::lock_guard lock(jobs_mutex_);
+      stop_ = true;
+    }
+    wakeup_.notify_all();
+    worker_.join();
+    // MPI_Finalize waits for all ranks, and those who still need this one would wait for ever.
+    if (std::uncaught_exceptions() > exceptions_at_birth_ || !jobs_.empty())
+      abort("a rank left with an exception", FailureKind::Died);
+    std::lock_guard lock(mpi_mutex);
+    if (!failed_jobs.empty()) abort("a rank left after a collective had failed", FailureKind::Died);
+    if (comm_ == MPI_COMM_WORLD)
+      MPI_Finalize();
+    else
+      MPI_Comm_free(&comm_);
+  }
+
+  std::string backend() const override { return "mpi"; }
+
+  std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device) override {
+    CHECK_AS(DeviceError, device.is_cpu(), "allocate_shared: on ", device, ", but this is a group of CPU ranks");
+    return std::make_shared<Storage>(bytes, Device());
+  }
+
+  std::shared_ptr<ProcessGroup> split(int color, int key) override {
+    MPI_Comm part = MPI_COMM_NULL;
+    barrier().wait();  // it has a deadline, which MPI_Comm_split lacks
+    {
+      std::lock_guard lock(mpi_mutex);
+      check_mpi(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &part), "split");
+    }
+    return part == MPI_COMM_NULL ? nullptr : std::make_shared<MpiProcessGroup>(part, timeout_);
+  }
+
+  void abort(const std::string& reason, FailureKind kind) override {
+    report_failure({kind, reason}, /*noticed=*/false);
+    std::cerr << str("[rank ", rank(), "] ", reason, '\n') << std::flush;  // nobody lives to print it later
+    MPI_Abort(MPI_COMM_WORLD, 5);
+  }
+
+ private:
+  Work issue(Collective collective) override {
+    const bool async = collective.options.async;
+    auto job = std::make_shared<Job>(std::move(collective));
+    CHECK(job->frame.count <= INT_MAX, describe(job->collective), ": MPI counts to ", INT_MAX, "; split the tensor");
+    if (job->frame.step >= 0) set_step(job->frame.step);
+    if (job->frame.bucket >= 0) own_status().bucket = job->frame.bucket + 1;
+    job->deadline = Deadline::after(timeout_);
+    {
+      std::lock_guard lock(mpi_mutex);
+      start(*job);
+    }
+    if (async) {
+      {
+        std::lock_guard lock(jobs_mutex_);
+        jobs_.push_back(job);
+      }
+      wakeup_.notify_all();
+      return Work(std::move(job));
+    }
+    while (!advance(job)) std::this_thread::yield();
+    job->wait();
+    return {};
+  }
+
+  void serve() {
+    std::unique_lock lock(jobs_mutex_);
+    while (!stop_) {
+      std::erase_if(jobs_, [&](const auto& job) { return advance(job); });
+      if (jobs_.empty())
+        wakeup_.wait(lock);
+      else
+        wakeup_.wait_for(lock, kBetweenLooks);
+    }
+  }
+
+  // Whether it is done, well or badly.
+  bool advance(const std::shared_ptr<Job>& shared) {
+    Job& job = *shared;
+    try {
+      int done = 0, code;
+      {
+        std::lock_guard lock(mpi_mutex);
+        code = MPI_Test(&job.request, &done, MPI_STATUS_IGNORE);
+      }
+      if (code != MPI_SUCCESS) check_mpi(code, describe(job.collective).c_str());  // words only when they are needed
+      CHECK_AS(TimeoutError, done || !job.deadline.passed(), describe(job.collective), ": not done after ",
+               std::chrono::duration<double>(timeout_).count(), " s; MPI does not tell who is missing");
+      if (!done) return false;
+      finish(job);
+      job.end(nullptr);
+    } catch (...) {
+      report_failure(failure_of(std::current_exception()), /*noticed=*/true);
+      {
+        std::lock_guard lock(mpi_mutex);
+        failed_jobs.push_back(shared);
+      }
+      job.end(std::current_exception());
+    }
+    return true;
+  }
+
+  void start(Job& job) {
+    const Collective& c = job.collective;
+    const int n = static_cast<int>(job.frame.count), root = c.root;
+    const DType dtype = job.frame.dtype;
+    void *in = data_of(c.input), *out = data_of(c.output);
+    MPI_Datatype type = bits_type(dtype);
+    if (reduces(c.operation)) {
+      (void)reduction(name(c.operation), dtype, c.reduce_op);  // throws where there is none
+      type = arithmetic_type(dtype);
+      if (is_16_bit(dtype)) {
+        job.wide_in = widened(c.input);
+        in = out = job.wide_in.data();
+        if (c.operation == Operation::ReduceScatter) {
+          job.wide_out.resize(job.frame.count);
+          out = job.wide_out.data();
+        }
+      }
+    }
+    const MPI_Op op = operation_of(c.reduce_op);
+    check_mpi(post(c.operation, in, out, n, type, op, root, c.input.defined(), &job.request),
+              describe(job.collective).c_str());
+  }
+
+  int post(Operation operation, void* in, void* out, int n, MPI_Datatype type, MPI_Op op, int root, bool sends,
+           MPI_Request* request) {
+    const bool here = rank() == root;
+    switch (operation) {
+      case Operation::AllReduce:
+        return MPI_Iallreduce(MPI_IN_PLACE, out, n, type, op, comm_, request);
+      case Operation::Broadcast:
+        return MPI_Ibcast(out, n, type, root, comm_, request);
+      case Operation::Reduce:
+        return MPI_Ireduce(here ? MPI_IN_PLACE : in, here ? out : nullptr, n, type, op, root, comm_, request);
+      case Operation::Gather:
+        return MPI_Igather(in, n, type, out, n, type, root, comm_, request);
+      case Operation::Scatter:
+        return MPI_Iscatter(in, n, type, out, n, type, root, comm_, request);
+      case Operation::AllGather:
+        return MPI_Iallgather(in, n, type, out, n, type, comm_, request);
+      case Operation::ReduceScatter:
+        return MPI_Ireduce_scatter_block(in, out, n, type, op, comm_, request);
+      case Operation::SendRecv:
+        return sends ? MPI_Isend(in, n, type, root, 0, comm_, request)
+                     : MPI_Irecv(out, n, type, root, 0, comm_, request);
+      default:
+        return MPI_Ibarrier(comm_, request);
+    }
+  }
+
+  // Averages are sums until here, and 16-bit results wide.
+  void finish(Job& job) {
+    const Collective& c = job.collective;
+    if (!reduces(c.operation) || !c.output.defined() || job.frame.count == 0) return;
+    void* result = c.output.raw_data();
+    const void* wide = result;
+    if (!job.wide_out.empty())
+      wide = job.wide_out.data();
+    else if (!job.wide_in.empty())
+      wide = job.wide_in.data();
+    reduction(name(c.operation), job.frame.dtype, c.reduce_op).finish(result, wide, job.frame.count, size());
+  }
+
+  MPI_Comm comm_;
+  const std::chrono::milliseconds timeout_;
+  const int exceptions_at_birth_;
+  std::mutex jobs_mutex_;
+  std::deque<std::shared_ptr<Job>> jobs_;
+  std::condition_variable wakeup_;
+  bool stop_ = false;
+  std::thread worker_;
+};
+
+}  // namespace
+
+std::shared_ptr<ProcessGroup> mpi_process_group(std::chrono::milliseconds timeout) {
+  int initialized = 0, provided = 0;
+  MPI_Initialized(&initialized);
+  if (initialized)
+    MPI_Query_thread(&provided);
+  else
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  CHECK_AS(DistributedError, provided >= MPI_THREAD_SERIALIZED,
+           "mpi: this MPI library does not let several threads call it, one at a time");
+  return std::make_shared<MpiProcessGroup>(MPI_COMM_WORLD, timeout);
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,211 @@
+#include "ringgrad/distributed/process_groups/nccl_communicator.h"
+
+#include <nccl.h>
+
+#include <cstring>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/runtime/event.h"
+#include "ringgrad/cuda_kernels/runtime/graph.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
+#include "ringgrad/distributed/job/job_status.h"
+
+namespace ringgrad {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kLook{5};      // how often the watching thread looks
+constexpr std::chrono::milliseconds kMoment{200};  // for a call of NCCL that should return at once
+
+}  // namespace
+
+bool NcclCommunicator::UnderWay::is_done() const { return done && done->done(); }
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device, std::chrono::milliseconds timeout)
+    : host_(std::move(host)), device_(device), timeout_(timeout), stream_(std::make_unique<cuda::OwnedStream>(device)) {
+  const cuda::DeviceGuard guard(device_);
+  try {
+    connect();
+  } catch (...) {
+    if (comm_) ncclCommAbort(comm_);
+    throw;
+  }
+  watcher_ = std::thread([this] { watch(); });
+}
+
+void NcclCommunicator::connect() {
+  ncclUniqueId id{};
+  if (rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  const Tensor bytes = empty({static_cast<int64_t>(sizeof id)}, {.dtype = DType::UInt8});
+  std::memcpy(bytes.raw_data(), &id, sizeof id);
+  host_->broadcast(bytes, 0).wait();
+  std::memcpy(&id, bytes.raw_data(), sizeof id);
+
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  check(ncclCommInitRankConfig(&comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
+  comm_ = comm;
+  settle("ncclCommInitRankConfig");
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  std::unique_lock lock(mutex_);
+  const bool unwinding = std::uncaught_exceptions() > exceptions_at_birth_;
+  if (!unwinding) idle_.wait(lock, [this] { return pending_.empty(); });
+  const bool leaves_others_waiting = !pending_.empty();
+  stop_ = true;
+  lock.unlock();
+  if (leaves_others_waiting) give_up({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
+  changed_.notify_all();
+  watcher_.join();
+  if (comm_) ncclCommDestroy(comm_);
+}
+
+Stream NcclCommunicator::stream() const { return stream_->get(); }
+
+void NcclCommunicator::throw_if_failed() {
+  std::lock_guard lock(mutex_);
+  if (failure_) throw_failure(*failure_);
+}
+
+std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, const std::function<void()>& body) {
+  const cuda::DeviceGuard guard(device_);
+  std::unique_lock issuing(issue_mutex_);  // all ranks issue in one order
+  throw_if_failed();
+  CHECK(!cuda::capturing(), what, ": cannot be captured: a replay has no deadline, and NCCL ends only after the graph");
+  const auto done = std::make_shared<cuda::Event>(device_);
+  cuda::wait_for(stream(), current_stream(device_));
+  const auto under_way = std::make_shared<UnderWay>(UnderWay{nullptr, Clock::now() + timeout_, what});
+  {
+    std::lock_guard lock(mutex_);
+    pending_.push_back(under_way);
+  }
+  changed_.notify_all();
+  try {
+    body();
+    done->record(stream());
+  } catch (...) {
+    issuing.unlock();
+    {
+      std::lock_guard lock(mutex_);
+      std::erase(pending_, under_way);
+    }
+    throw_if_failed();                              // of which this is the consequence
+    give_up(failure_of(std::current_exception()));  // the other ranks would wait for what has not been queued
+    throw;
+  }
+  std::lock_guard lock(mutex_);
+  under_way->done = done;
+  return done;
+}
+
+// A communicator that is not blocking may still be at work when the last call returns; what is queued on the stream
+// meanwhile could overtake it.
+void NcclCommunicator::together(const std::function<void(ncclComm*)>& calls) {
+  const ncclComm_t comm = comm_;
+  if (!comm) return throw_if_failed();
+  check(ncclGroupStart(), "ncclGroupStart");
+  try {
+    calls(comm);
+  } catch (...) {
+    ncclGroupEnd();  // or this thread's later calls would join the group
+    throw;
+  }
+  check(ncclGroupEnd(), "ncclGroupEnd");
+  settle("ncclGroupEnd");
+}
+
+void NcclCommunicator::check(int result, const char* call) const {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  throw CudaError(str("nccl: ", call, " failed on rank ", rank(), ": ",
+                      ncclGetErrorString(static_cast<ncclResult_t>(result)), reason()));
+}
+
+std::string NcclCommunicator::reason() const {
+  const ncclComm_t comm = comm_;
+  const char* text = comm ? ncclGetLastError(comm) : nullptr;
+  return text && *text ? str(" (", text, ")") : "";
+}
+
+// How the last call goes. NCCL allows neither two threads that ask, nor one that asks while another issues.
+int NcclCommunicator::state_of(ncclComm* comm) {  // caller holds issue_mutex_, or is alone
+  ncclResult_t state = ncclSuccess;
+  check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
+  return state;
+}
+
+// Non-blocking calls go on in the background: waits, with a deadline, until the last one has ended.
+void NcclCommunicator::settle(const char* call) {
+  const auto deadline = Clock::now() + timeout_;
+  for (int round = 0;; ++round) {
+    const ncclComm_t comm = comm_;
+    if (!comm) return throw_if_failed();
+    const int state = state_of(comm);
+    if (state != ncclInProgress) return check(state, call);
+    if (Clock::now() > deadline)
+      throw TimeoutError(str("nccl: ", call, " has not connected the ", size(), " ranks after ", timeout_.count(),
+                             " ms on rank ", rank(), "; NCCL_DEBUG=INFO says what it waits for"));
+    if (round > 100) std::this_thread::sleep_for(std::chrono::microseconds(round < 2000 ? 10 : 1000));
+  }
+}
+
+// The other ranks hear of it first: NCCL may take long to end, where the device's work does not.
+void NcclCommunicator::give_up(const Failure& failure) {
+  ncclComm_t comm;
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = failure;
+    comm = comm_.exchange(nullptr);
+  }
+  report_failure(failure, false);
+  host_->abort(failure.text, failure.kind);
+  // A thread that is issuing may use the communicator: it is given a moment, unless it is stuck. The next ones throw.
+  if (issue_mutex_.try_lock_for(kMoment)) issue_mutex_.unlock();
+  ncclCommAbort(comm);
+}
+
+// Where the device itself fails, asking it throws: that ends the group like any other failure.
+void NcclCommunicator::watch() {
+  const cuda::DeviceGuard guard(device_);
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    std::optional<Failure> found;
+    try {
+      if (!failure_) found = look();
+    } catch (const std::exception&) {
+      found = failure_of(std::current_exception());
+    }
+    if (found) {
+      lock.unlock();
+      give_up(*found);
+      lock.lock();
+    }
+    if (failure_) pending_.clear();
+    if (pending_.empty()) idle_.notify_all();
+    if (pending_.empty())
+      changed_.wait(lock, [this] { return stop_ || !pending_.empty(); });
+    else
+      changed_.wait_for(lock, kLook);
+  }
+}
+
+// What has gone wrong, if anything.
+std::optional<Failure> NcclCommunicator::look() {  // caller holds mutex_, and there is no failure yet
+  while (!pending_.empty() && pending_.front()->is_done()) pending_.pop_front();
+  int state = ncclSuccess;
+  if (std::unique_lock idle(issue_mutex_, std::try_to_lock); idle) state = state_of(comm_);
+  if (state != ncclSuccess && state != ncclInProgress)
+    return Failure{FailureKind::OutOfStep,
+                   str("nccl: ", ncclGetErrorString(static_cast<ncclResult_t>(state)), reason(), " on rank ", rank(),
+                       pending_.empty() ? "" : " in " + pending_.front()->what)};
+  if (!pending_.empty() && Clock::now() > pending_.front()->deadline)
+    return Failure{FailureKind::TimedOut, str(pending_.front()->what, ": not done after ", timeout_.count(),
+                                              " ms on rank ", rank(), "; another rank is missing or stuck")};
+  return {};
+}
+
+}  // namespace ringgrad

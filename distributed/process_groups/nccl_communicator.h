@@ -1,0 +1,90 @@
+// What the NCCL process group stands on: the ranks' communicator, the stream on which its transfers are queued, and the
+// thread that looks after both.
+//
+// NCCL's kernels wait forever for a rank that has died. So when something queued is not done in time, or NCCL reports
+// an error, the thread gives up `host`, so that the other ranks learn the reason, and ends the communicator, on which
+// the device's work ends. Every later call throws it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "ringgrad/core/stream.h"
+#include "ringgrad/distributed/process_group.h"
+
+struct ncclComm;
+
+namespace ringgrad {
+
+namespace cuda {
+class Event;
+class OwnedStream;
+}  // namespace cuda
+
+// Thread-safe.
+class NcclCommunicator {
+ public:
+  // Collective: rank 0's name for the ranks reaches the others through `host`. Throws TimeoutError when NCCL has not
+  // connected the ranks in time, CudaError when it cannot.
+  NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device, std::chrono::milliseconds timeout);
+  // Waits for what is under way: until its deadline, and not at all where an exception is the end.
+  ~NcclCommunicator();
+
+  int rank() const { return host_->rank(); }
+  int size() const { return host_->size(); }
+  Stream stream() const;
+
+  // Runs `body`, which queues work on stream(), behind what the caller's stream holds; the event marks its end. All
+  // ranks must queue in the same order. Where it is not done in time, `what` says in the error what it was. Throws
+  // Error while a step is captured: a replay would have no deadline.
+  std::shared_ptr<cuda::Event> queue(const std::string& what, const std::function<void()>& body);
+  // In the body of queue(): the calls of NCCL that `calls` makes go on together, as one operation of stream().
+  void together(const std::function<void(ncclComm*)>& calls);
+  // Throws CudaError for what a call of NCCL returned, an ncclResult_t, unless it went well or goes on.
+  void check(int result, const char* call) const;
+
+  void throw_if_failed();
+  // Tells the other ranks, and ends the device's part in what is under way: the first failure counts.
+  void give_up(const Failure& failure);
+
+ private:
+  struct UnderWay {
+    std::shared_ptr<cuda::Event> done;  // nullptr: still being issued
+    std::chrono::steady_clock::time_point deadline;
+    std::string what;
+    bool is_done() const;
+  };
+
+  void connect();
+  std::string reason() const;
+  int state_of(ncclComm* comm);
+  void settle(const char* call);
+  void watch();
+  std::optional<Failure> look();
+
+  const std::shared_ptr<ProcessGroup> host_;
+  const Device device_;
+  const std::chrono::milliseconds timeout_;
+  const std::unique_ptr<cuda::OwnedStream> stream_;
+  const int exceptions_at_birth_ = std::uncaught_exceptions();
+  std::timed_mutex issue_mutex_;  // of calls of NCCL; before mutex_, under which it is only tried
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_, idle_;
+  std::atomic<ncclComm*> comm_ = nullptr;  // nullptr after a failure
+  std::deque<std::shared_ptr<UnderWay>> pending_;
+  std::optional<Failure> failure_;
+  bool stop_ = false;
+  std::thread watcher_;
+};
+
+}  // namespace ringgrad

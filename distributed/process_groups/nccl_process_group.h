@@ -1,0 +1,67 @@
+// The ProcessGroup of ranks with a GPU each: NCCL on tensors in device memory. init_process_group({.backend = "nccl"})
+// makes one.
+//
+// A collective is queued on a stream of the group's own, after what the caller's stream holds by then; Work::wait()
+// makes the caller's stream wait for it; the host waits for nothing. A step with collectives cannot be captured in a
+// CUDA graph: its replays would have no deadline, and NCCL does not end before the graph does. Tensors on the CPU
+// travel through `host`, the ranks' group over TCP or shared memory, which also tells the ranks NCCL's name for theirs.
+//
+// When a collective is not done in time, or NCCL reports an error, the group is given up: the device's work ends, and
+// the collective's Work and every later call throw the reason (nccl_communicator.h).
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "ringgrad/distributed/job/rank_environment.h"
+#include "ringgrad/distributed/process_group.h"
+
+struct ncclComm;
+
+namespace ringgrad {
+
+namespace cuda {
+class OwnedStream;
+}
+class NcclCommunicator;
+
+enum class NcclAllReduce : uint8_t {
+  Library,  // ncclAllReduce
+  Ring,     // ours over ncclSend and ncclRecv (nccl_ring.h): what NCCL does, to read and to measure
+};
+
+struct NcclOptions {
+  NcclAllReduce all_reduce = NcclAllReduce::Library;
+  // Of the ring. One small enough to overlap and large enough not to be all latency; not yet measured on a GPU.
+  size_t segment_bytes = 4 << 20;
+  std::chrono::milliseconds timeout = default_timeout();  // of connecting, and of every collective
+};
+
+class NcclProcessGroup final : public ProcessGroup {
+ public:
+  // Collective. `device` is this rank's, a CUDA device. Throws TimeoutError when NCCL has not connected the ranks in
+  // time, CudaError when it cannot.
+  NcclProcessGroup(std::shared_ptr<ProcessGroup> host, Device device, const NcclOptions& options = {});
+  // What is under way is waited for, until its deadline, here or where the last Work that is held ends; after an
+  // exception it is given up.
+  ~NcclProcessGroup() override;
+
+  std::string backend() const override;
+  std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) override;
+  std::shared_ptr<ProcessGroup> split(int color, int key = 0) override;
+  void abort(const std::string& reason, FailureKind kind) override;
+
+ private:
+  class Pending;
+
+  Work issue(Collective collective) override;
+  Work issue_on_host(Collective collective);
+  void call_nccl(const Collective& collective, ncclComm* comm);
+
+  std::shared_ptr<ProcessGroup> host_;
+  NcclOptions options_;
+  std::unique_ptr<cuda::OwnedStream> adding_;  // of the ring, or nullptr
+  std::shared_ptr<NcclCommunicator> communicator_;
+};
+
+}  // namespace ringgrad

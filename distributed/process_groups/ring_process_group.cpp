@@ -1,0 +1,216 @@
+#include "ringgrad/distributed/process_groups/ring_process_group.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <cstring>
+#include <exception>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/collectives/run_collective.h"
+#include "ringgrad/distributed/job/job_status.h"
+
+namespace ringgrad {
+
+struct RingProcessGroup::Job final : PendingWork {
+  explicit Job(Collective c) : collective(std::move(c)) {}
+  Collective collective;
+};
+
+RingProcessGroup::RingProcessGroup(std::unique_ptr<Transport> transport, const RingOptions& options)
+    : ProcessGroup(transport->rank(), transport->size()),
+      options_(options),
+      exceptions_at_birth_(std::uncaught_exceptions()),
+      transport_(std::move(transport)),
+      sent_(size()),
+      received_(size()),
+      wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  CHECK_AS(DistributedError, wakeup_, "process group: eventfd: ", std::strerror(errno));
+  CHECK(options_.algorithm != Algorithm::SharedMemory || transport_->shares_memory(),
+        "process group: the ranks do not share memory, so algorithm SharedMemory cannot be used");
+  CHECK(options_.segment_bytes > 0, "process group: segments of 0 bytes");
+  const bool direct = options_.algorithm == Algorithm::Auto || options_.algorithm == Algorithm::SharedMemory;
+  if (direct && transport_->shares_memory()) shared_.emplace(*transport_);
+  transport_->set_timeout(options_.timeout);
+  worker_ = std::thread([this] { serve(); });
+}
+
+RingProcessGroup::~RingProcessGroup() {
+  std::unique_lock lock(jobs_mutex_);
+  if (std::uncaught_exceptions() > exceptions_at_birth_)
+    transport_->interrupt({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
+  else if (!jobs_.empty())
+    transport_->interrupt({FailureKind::Died, str("rank ", rank(), " left the group with collectives under way")});
+  stop_ = true;
+  lock.unlock();
+  wake();
+  worker_.join();
+}
+
+std::string RingProcessGroup::backend() const {
+  if (shared_ && size() > 1) return "shared memory";
+  std::string channels;
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    const std::string channel = transport_->channel(r);
+    if (channels.find(channel) == std::string::npos) channels += (channels.empty() ? "" : "+") + channel;
+  }
+  return channels.empty() ? "ring" : "ring over " + channels;
+}
+
+void RingProcessGroup::abort(const std::string& reason, FailureKind kind) {
+  transport_->interrupt({kind, reason});
+  wake();
+}
+
+// -- who executes ---------------------------------------------------------------------------------------------------
+
+void RingProcessGroup::wake() {
+  const uint64_t one = 1;
+  (void)!write(wakeup_.get(), &one, sizeof one);
+}
+
+// A blocking call is executed by its caller: waking the worker and being woken by it would cost more than a small
+// all-reduce does.
+template <class Body>
+void RingProcessGroup::execute_here(const Collective& collective, Body body) {
+  std::unique_lock lock(jobs_mutex_);
+  no_jobs_.wait(lock, [&] { return jobs_.empty(); });
+  std::lock_guard transport_lock(transport_mutex_);
+  lock.unlock();
+  transport_->set_spinning(true);
+  execute(collective, body);
+}
+
+Work RingProcessGroup::issue(Collective collective) {
+  if (reduces(collective.operation))
+    (void)reduction(name(collective.operation), collective.input.dtype(), collective.reduce_op);
+  if (!collective.options.async) {
+    execute_here(collective, [&](const Frame& frame) { run(collective, frame); });
+    return {};
+  }
+  auto job = std::make_shared<Job>(std::move(collective));
+  {
+    std::lock_guard lock(jobs_mutex_);
+    jobs_.push_back(job);
+  }
+  wake();
+  return Work(std::move(job));
+}
+
+// The worker executes what is queued, and while nothing is, listens to the other ranks.
+void RingProcessGroup::serve() {
+  for (;;) {
+    std::shared_ptr<Job> job;
+    {
+      std::lock_guard lock(jobs_mutex_);
+      if (!jobs_.empty())
+        job = jobs_.front();
+      else if (stop_)
+        return;
+    }
+    if (job == nullptr) {
+      listen();
+      continue;
+    }
+    std::exception_ptr error;
+    try {
+      std::lock_guard lock(transport_mutex_);
+      transport_->set_spinning(false);  // the core belongs to this rank's computation
+      execute(job->collective, [&](const Frame& frame) { run(job->collective, frame); });
+    } catch (...) {
+      error = std::current_exception();
+    }
+    {
+      std::lock_guard lock(jobs_mutex_);
+      jobs_.pop_front();
+    }
+    job->collective = {};  // lets the tensors go
+    job->end(error);
+    no_jobs_.notify_all();
+  }
+}
+
+void RingProcessGroup::listen() {
+  std::vector<pollfd> watched{{wakeup_.get(), POLLIN, 0}};
+  {
+    std::lock_guard lock(transport_mutex_);
+    try {
+      transport_->attend();
+      transport_->watch(watched);
+    } catch (...) {  // the group has failed, and the next collective will say so
+    }
+  }
+  poll(watched.data(), watched.size(), -1);
+  uint64_t count;
+  (void)!read(wakeup_.get(), &count, sizeof count);
+}
+
+// -- what is executed -----------------------------------------------------------------------------------------------
+
+Frame RingProcessGroup::next_frame(const Collective& c) {
+  Frame frame = frame_of(c);
+  frame.job = options_.job;
+  frame.algorithm = static_cast<uint8_t>(options_.algorithm);
+  if (c.operation == Operation::SendRecv)
+    frame.sequence = c.input.defined() ? ++sent_[c.root] : ++received_[c.root];
+  else
+    frame.sequence = ++sequence_;
+  return frame;
+}
+
+// "; this group's ranks 0, 1 are the job's 4, 5"
+std::string RingProcessGroup::words_on_ranks() const {
+  if (options_.job_ranks.empty()) return "";
+  std::string own, jobs;
+  for (int r = 0; r < size(); ++r) {
+    own += str(r == 0 ? "" : ", ", r);
+    jobs += str(r == 0 ? "" : ", ", options_.job_ranks[r]);
+  }
+  return str("; this group's ranks ", own, " are the job's ", jobs);
+}
+
+template <class Body>
+void RingProcessGroup::execute(const Collective& collective, Body body) {
+  if (failure_) throw_failure(*failure_);
+  Frame frame = next_frame(collective);
+  if (frame.step >= 0) set_step(frame.step);
+  if (frame.bucket >= 0) own_status().bucket = frame.bucket + 1;
+  try {
+    body(frame);
+    transport_->leave();
+  } catch (const std::exception& error) {
+    Failure failure = failure_of(std::current_exception());
+    transport_->abort(failure);
+    failure.text = str(describe(collective), ": ", failure.text, words_on_ranks());
+    failure_ = failure;
+    const bool noticed = is_noticed(error);
+    report_failure(failure, noticed);
+    if (!noticed) throw;
+    throw_failure(failure);
+  }
+}
+
+void RingProcessGroup::run(const Collective& c, const Frame& frame) {
+  if (c.operation == Operation::AllReduce && shared_) {
+    const ReduceFunctions& how = reduction("all_reduce", frame.dtype, c.reduce_op);
+    shared_->run(frame, c.options.about, c.output.raw_data(), frame.count, how);
+    return;
+  }
+  if (c.operation != Operation::SendRecv) transport_->enter(frame, c.options.about);
+  run_by_messages(c, frame, *transport_, options_);
+}
+
+std::shared_ptr<Storage> RingProcessGroup::allocate_shared(size_t bytes, Device device) {
+  CHECK_AS(DeviceError, reaches(device), "allocate_shared: on ", device, ", but this is a group of CPU ranks");
+  if (!shared_) return std::make_shared<Storage>(bytes, device);
+  std::shared_ptr<Storage> storage;
+  execute_here({Operation::AllocateShared, {}, {}}, [&](Frame& frame) {
+    frame.count = bytes;
+    transport_->enter(frame);
+    storage = shared_->allocate(bytes);
+  });
+  return storage;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,64 @@
+// The ProcessGroup of CPU ranks: ours, over any Transport.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "ringgrad/distributed/collectives/ring_options.h"
+#include "ringgrad/distributed/collectives/shared_all_reduce.h"
+#include "ringgrad/distributed/process_group.h"
+#include "ringgrad/distributed/transport/transport.h"
+
+namespace ringgrad {
+
+class RingProcessGroup final : public ProcessGroup {
+ public:
+  explicit RingProcessGroup(std::unique_ptr<Transport> transport, const RingOptions& options = {});
+  // Leaves the group. Work that is not done is given up, as is the group when an exception is what ends it.
+  ~RingProcessGroup() override;
+
+  std::string backend() const override;
+  std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) override;
+  std::shared_ptr<ProcessGroup> split(int color, int key) override;
+  void abort(const std::string& reason, FailureKind kind) override;
+
+ private:
+  struct Job;
+
+  Work issue(Collective collective) override;
+  template <class Body>
+  void execute_here(const Collective& collective, Body body);
+  template <class Body>
+  void execute(const Collective& collective, Body body);
+  void run(const Collective& collective, const Frame& frame);
+  Frame next_frame(const Collective& collective);
+  std::string words_on_ranks() const;
+  void serve();
+  void listen();
+  void wake();
+
+  const RingOptions options_;
+  const int exceptions_at_birth_;
+
+  // One thread at a time uses what follows. Lock order: jobs_mutex_, transport_mutex_.
+  std::mutex transport_mutex_;
+  std::unique_ptr<Transport> transport_;
+  std::optional<SharedAllReduce> shared_;
+  uint64_t sequence_ = 0;
+  std::vector<uint64_t> sent_, received_;  // point to point, by peer
+  std::optional<Failure> failure_;         // the first cause, in the words of the collective that met it
+
+  // Asynchronous collectives in issue order; the worker executes the first one. When there is none, a caller of a
+  // blocking one executes it itself.
+  std::mutex jobs_mutex_;
+  std::condition_variable no_jobs_;
+  std::deque<std::shared_ptr<Job>> jobs_;
+  bool stop_ = false;
+  FileDescriptor wakeup_;  // an eventfd: the worker has something to do
+  std::thread worker_;
+};
+
+}  // namespace ringgrad

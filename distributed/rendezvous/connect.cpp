@@ -1,0 +1,175 @@
+#include "ringgrad/distributed/rendezvous/connect.h"
+
+#include <poll.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/distributed/os/socket.h"
+#include "ringgrad/distributed/rendezvous/gate.h"
+#include "ringgrad/distributed/transport/transport.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr std::chrono::milliseconds kLookAround{50};  // how often those who wait for others look whether they live
+
+// How to reach a rank. Its fields travel as lines, which none of them contains.
+struct Card {
+  uint64_t machine = 0;
+  std::string transport;   // what the rank was told to use
+  std::string local_name;  // of its Unix socket
+  Address address;
+  uint64_t job = 0;  // rank 0's counts
+
+  std::string print() const {
+    return str(machine, '\n', transport, '\n', local_name, '\n', address.host, '\n', address.port, '\n', job);
+  }
+  static Card parse(const std::string& text, int rank) {
+    Card card;
+    std::istringstream in(text);
+    in >> card.machine >> card.transport >> card.local_name >> card.address.host >> card.address.port >> card.job;
+    CHECK_AS(DistributedError, !in.fail(), "rendezvous: rank ", rank, " sent a damaged address");
+    return card;
+  }
+};
+
+// The same on all processes that can share memory with this one: a hash of the machine's boot and network namespace.
+uint64_t machine_id() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  if (boot.empty()) return std::hash<std::string>()(new_secret());  // unknown: shares memory with nobody
+  struct stat network {};
+  stat("/proc/self/ns/net", &network);
+  return std::hash<std::string>()(str(boot, network.st_ino));
+}
+
+class Connector {
+ public:
+  Connector(int rank, int size, const ConnectOptions& options)
+      : rank_(rank), size_(size), options_(options), links_(size) {}
+
+  Connected run(const Exchange& exchange) {
+    Card own{machine_id(), options_.transport, "ringgrad-" + new_secret().substr(0, 32), {options_.host, 0}, 0};
+    own.job = std::stoull(new_secret().substr(0, 15), nullptr, 16);
+    std::vector<FileDescriptor> listeners;
+    if (size_ > 1 && options_.transport != "tcp") listeners.push_back(listen_local(own.local_name));
+    if (size_ > 1 && options_.transport != "shm") {
+      listeners.push_back(listen_tcp(own.address));
+      own.address.port = local_address(listeners.back()).port;
+    }
+    Gate gate(std::move(listeners), options_.secret, size_);
+    read_cards(exchange(own.print()));
+    deadline_ = Deadline::after(options_.timeout);
+
+    // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait for another.
+    for (int peer = 0; peer < rank_; ++peer) go_to(peer);
+    await_higher_ranks(gate);
+    auto transport = std::make_unique<Transport>(rank_, std::move(links_), ranks_here(), deadline_);
+    transport->complete(deadline_);
+    return {std::move(transport), cards_[0].job};
+  }
+
+ private:
+  void read_cards(const std::vector<std::string>& texts) {
+    for (int r = 0; r < size_; ++r) cards_.push_back(Card::parse(texts[r], r));
+    for (int r = 0; r < size_; ++r) {
+      CHECK_AS(OutOfStepError, cards_[r].transport == options_.transport, "transport: rank ", rank_,
+               " was told to use ", options_.transport, ", rank ", r, " ", cards_[r].transport);
+      CHECK_AS(DistributedError, options_.transport != "shm" || shares_memory(r),
+               "transport: shm was asked for, but ranks ", rank_, " and ", r, " do not share a machine");
+    }
+  }
+
+  bool shares_memory(int peer) const {
+    return options_.transport != "tcp" && cards_[peer].machine == cards_[rank_].machine;
+  }
+
+  int ranks_here() const {
+    return static_cast<int>(std::count_if(cards_.begin(), cards_.end(),
+                                          [&](const Card& card) { return card.machine == cards_[rank_].machine; }));
+  }
+
+  void go_to(int peer) {
+    const std::string name = str("rank ", peer);
+    const auto dial = [&](ConnectionPurpose purpose) {
+      FileDescriptor socket = shares_memory(peer) ? connect_local(cards_[peer].local_name, deadline_)
+                                                  : connect_tcp(cards_[peer].address, deadline_, IfRefused::Fail);
+      introduce(socket, {purpose, rank_, size_, ""}, options_.secret, deadline_, name.c_str());
+      return socket;
+    };
+    try {
+      links_[peer].control = dial(ConnectionPurpose::Control);
+      if (!shares_memory(peer)) links_[peer].data = dial(ConnectionPurpose::Data);
+    } catch (const DistributedError&) {
+      throw_failure(failure_of(std::current_exception()),
+                    str("transport: rank ", rank_, " cannot connect to ", name, ": "));
+    }
+  }
+
+  void await_higher_ranks(Gate& gate) {
+    int missing = 0;
+    for (int peer = rank_ + 1; peer < size_; ++peer) missing += shares_memory(peer) ? 1 : 2;
+    while (missing > 0) {
+      auto guest = gate.next(Deadline::after(kLookAround));
+      if (!guest) {
+        check_alive();
+        CHECK_AS(TimeoutError, !deadline_.passed(), "transport: ", names_of_missing(), " did not connect to rank ",
+                 rank_, " in time");
+        continue;
+      }
+      --missing;
+      const auto [purpose, peer, size, value] = guest->claims;
+      const bool known = size == size_ && peer > rank_ && peer < size_ && purpose != ConnectionPurpose::Rendezvous;
+      CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size, " connected to rank ", rank_, " of ",
+               size_, ", which does not expect it");
+      FileDescriptor& place = purpose == ConnectionPurpose::Control ? links_[peer].control : links_[peer].data;
+      CHECK_AS(DistributedError, !place, "transport: rank ", peer, " connected to rank ", rank_, " twice");
+      place = std::move(guest->socket);
+    }
+  }
+
+  // Whoever has connected, and then gives up or dies because of another rank, closes its connections, mostly with
+  // something in them: those who are through already ask after this rank. One that needs nobody any more may leave.
+  void check_alive() {
+    for (int peer = 0; peer < size_; ++peer) {
+      FileDescriptor& control = links_[peer].control;
+      pollfd end{control.get(), POLLRDHUP, 0};
+      if (!control || poll(&end, 1, 0) == 0 || ends_with_goodbye(control)) continue;
+      ControlLink link(std::move(control));
+      while (const auto said = link.receive())
+        if (said->kind == ControlKind::Failed) throw_failure({said->failure, said->text});
+      throw DistributedError(
+          str("transport: rank ", peer, " died: its connection to rank ", rank_, " was closed while ranks connected"));
+    }
+  }
+
+  std::string names_of_missing() const {
+    std::string names;
+    for (int peer = rank_ + 1; peer < size_; ++peer)
+      if (!links_[peer].control || (!shares_memory(peer) && !links_[peer].data))
+        names += str(names.empty() ? "rank " : ", rank ", peer);
+    return names;
+  }
+
+  const int rank_, size_;
+  const ConnectOptions& options_;
+  Deadline deadline_;  // of connecting: the rendezvous before it has its own
+  std::vector<Link> links_;
+  std::vector<Card> cards_;
+};
+
+}  // namespace
+
+Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange) {
+  const bool known = options.transport == "auto" || options.transport == "shm" || options.transport == "tcp";
+  CHECK_AS(EnvironmentError, known, "transport: '", options.transport, "', expected auto, shm or tcp");
+  return Connector(rank, size, options).run(exchange);
+}
+
+}  // namespace ringgrad

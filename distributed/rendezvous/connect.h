@@ -1,0 +1,32 @@
+// Connects ranks with each other, pair by pair, each pair by the fastest way it has.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ringgrad/distributed/transport/transport.h"
+
+namespace ringgrad {
+
+struct ConnectOptions {
+  std::string transport = "auto";  // "shm", "tcp"; auto: shm between ranks of one machine, else tcp
+  std::string host = "127.0.0.1";  // this rank's own address, on which others reach it
+  std::string secret;
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
+};
+
+// Collective: gives everybody's values, by rank, for one's own of at most 512 bytes.
+using Exchange = std::function<std::vector<std::string>(const std::string& value)>;
+
+struct Connected {
+  std::unique_ptr<Transport> transport;
+  uint64_t job = 0;  // a random number that all ranks of this group share
+};
+
+// Collective over the ranks of a new group. Throws DistributedError, TimeoutError, or OutOfStepError.
+Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange);
+
+}  // namespace ringgrad

@@ -1,0 +1,122 @@
+#include "ringgrad/distributed/rendezvous/handshake.h"
+
+#include <openssl/crypto.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <span>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/os/socket.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr uint32_t kMagic = 0x68534752;
+constexpr uint16_t kVersion = 1;
+
+template <class T>
+std::string bytes_of(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+Nonce random_nonce() {
+  Nonce nonce;
+  ASSERT(RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), static_cast<int>(nonce.size())) == 1);
+  return nonce;
+}
+
+// `said` is the client's hello with its value.
+Mac sign(std::string_view secret, std::string_view side, std::string_view said, const Nonce& server_nonce) {
+  std::string message(side);
+  message.append(said);
+  message.append(reinterpret_cast<const char*>(server_nonce.data()), server_nonce.size());
+  Mac mac;
+  unsigned length = 0;
+  const auto* done = HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+                          reinterpret_cast<const unsigned char*>(message.data()), message.size(),
+                          reinterpret_cast<unsigned char*>(mac.data()), &length);
+  ASSERT(done != nullptr && length == mac.size());
+  return mac;
+}
+
+// In constant time: how many bytes agree must not be seen in how long it takes.
+bool equal(const Mac& a, const Mac& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+
+std::span<const std::byte> as_span(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+}  // namespace
+
+std::string new_secret() {
+  std::string text;
+  for (const std::byte byte : random_nonce()) {
+    text += "0123456789abcdef"[std::to_integer<int>(byte) >> 4];
+    text += "0123456789abcdef"[std::to_integer<int>(byte) & 15];
+  }
+  return text;
+}
+
+void introduce(const FileDescriptor& socket, const Claims& claims, std::string_view secret, Deadline deadline,
+               const char* peer) {
+  ASSERT(claims.value.size() <= kMaxClaimedValue);
+  const ClientHello hello{
+      kMagic,        kVersion, claims.purpose, 0, claims.rank, claims.size, static_cast<uint32_t>(claims.value.size()),
+      random_nonce()};
+  const std::string said = bytes_of(hello) + claims.value;
+  write_all(socket, as_span(said), deadline, peer);
+  ServerProof proof;
+  read_all(socket, std::as_writable_bytes(std::span(&proof, 1)), deadline, peer);
+  CHECK_AS(DistributedError, equal(proof.mac, sign(secret, "server", said, proof.nonce)), peer,
+           " does not know this job's secret: it belongs to another job, or RINGGRAD_SECRET differs");
+  const Mac mac = sign(secret, "client", said, proof.nonce);
+  write_all(socket, mac, deadline, peer);
+}
+
+// Never reads beyond the handshake: what follows it belongs to whoever takes the socket.
+bool Doorkeeper::fill(size_t bytes) {
+  while (received_.size() < bytes && !gone_) {
+    char chunk[256];
+    const ssize_t n = recv(socket_.get(), chunk, std::min(sizeof chunk, bytes - received_.size()), MSG_DONTWAIT);
+    if (n > 0)
+      received_.append(chunk, static_cast<size_t>(n));
+    else if (n < 0 && (errno == EAGAIN || errno == EINTR))
+      return false;
+    else
+      gone_ = true;
+  }
+  return received_.size() >= bytes;
+}
+
+Doorkeeper::State Doorkeeper::advance(std::string_view secret) {
+  ClientHello hello;
+  const auto unless_gone = [&] { return gone_ ? State::Refused : State::Waiting; };
+  if (!fill(sizeof hello)) return unless_gone();
+  std::memcpy(&hello, received_.data(), sizeof hello);
+  if (hello.magic != kMagic || hello.version != kVersion || hello.purpose > ConnectionPurpose::Data ||
+      hello.reserved != 0 || hello.value_bytes > kMaxClaimedValue)
+    return State::Refused;
+  const size_t said_bytes = sizeof hello + hello.value_bytes;
+  if (!fill(said_bytes)) return unless_gone();
+  const std::string_view said = std::string_view(received_).substr(0, said_bytes);
+  if (!challenged_) {
+    proof_.nonce = random_nonce();
+    proof_.mac = sign(secret, "server", said, proof_.nonce);
+    // A fresh connection has room for 64 bytes; one that has not is no client of ours.
+    if (send(socket_.get(), &proof_, sizeof proof_, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof proof_)
+      return State::Refused;
+    challenged_ = true;
+  }
+  Mac mac;
+  if (!fill(said_bytes + mac.size())) return unless_gone();
+  std::memcpy(mac.data(), received_.data() + said_bytes, mac.size());
+  if (!equal(mac, sign(secret, "client", std::string_view(received_).substr(0, said_bytes), proof_.nonce)))
+    return State::Refused;
+  claims_ = {hello.purpose, hello.rank, hello.size, received_.substr(sizeof hello, hello.value_bytes)};
+  return State::Admitted;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,205 @@
+#include "ringgrad/distributed/rendezvous/rendezvous.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <optional>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/distributed/failure.h"
+#include "ringgrad/distributed/rendezvous/gate.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr size_t kMaxValue = 512;
+constexpr uint32_t kMaxReply = 64 << 20;
+constexpr std::chrono::milliseconds kLookAround{100};  // how often rank 0 looks whether those who wait still live
+constexpr std::chrono::seconds kGrace{1};  // rank 0's word on who is missing comes before a rank's own deadline
+
+// A reply: this header, then a failure's text or, for each rank, the length of its value (4 bytes) and the value.
+struct ReplyHeader {
+  uint32_t failed;  // 0, or 1 + FailureKind
+  uint32_t bytes;
+};
+
+std::string who() {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return str("process ", getpid(), " on ", host);
+}
+
+std::string reply_text(const std::vector<std::string>& values) {
+  std::string text;
+  for (const std::string& value : values) {
+    const auto length = static_cast<uint32_t>(value.size());
+    text.append(reinterpret_cast<const char*>(&length), sizeof length);
+    text += value;
+  }
+  return text;
+}
+
+std::vector<std::string> parse_values(const std::string& text, int size) {
+  std::vector<std::string> values;
+  size_t at = 0;
+  while (at + sizeof(uint32_t) <= text.size()) {
+    uint32_t length;
+    std::memcpy(&length, text.data() + at, sizeof length);
+    at += sizeof length;
+    if (length > text.size() - at) break;
+    values.push_back(text.substr(at, length));
+    at += length;
+  }
+  CHECK_AS(DistributedError, at == text.size() && values.size() == static_cast<size_t>(size),
+           "rendezvous: rank 0 sent a damaged answer");
+  return values;
+}
+
+void reply(const FileDescriptor& socket, uint32_t failed, const std::string& text, const std::string& peer) {
+  const ReplyHeader header{failed, static_cast<uint32_t>(text.size())};
+  std::string message(reinterpret_cast<const char*>(&header), sizeof header);
+  message += text;
+  write_all(socket, std::as_bytes(std::span(message)), Deadline::after(kGrace), peer.c_str());
+}
+
+void refuse(const FileDescriptor& socket, const Failure& failure) {
+  try {
+    reply(socket, 1 + static_cast<uint32_t>(failure.kind), failure.text, "a rank at the rendezvous");
+  } catch (const DistributedError&) {  // it has gone: nobody to tell
+  }
+}
+
+// Rank 0.
+class Host {
+ public:
+  Host(int size, const std::string& value, const RendezvousOptions& options)
+      : size_(size), deadline_(Deadline::after(options.timeout)), options_(options), places_(size) {
+    places_[0] = Place{{}, who(), value};
+  }
+
+  std::vector<std::string> run() {
+    std::vector<FileDescriptor> listeners;
+    listeners.push_back(listen_tcp(options_.address));
+    Gate gate(std::move(listeners), options_.secret, size_);
+    try {
+      while (joined_ < size_) {
+        if (auto guest = gate.next(Deadline::after(kLookAround)))
+          admit(std::move(*guest));
+        else if (deadline_.passed())
+          throw_failure({FailureKind::TimedOut, missing()});
+        check_alive();
+      }
+      return answer();
+    } catch (...) {
+      const Failure failure = failure_of(std::current_exception());
+      for (int r = 1; r < size_; ++r)
+        if (places_[r]) refuse(places_[r]->socket, failure);
+      throw;
+    }
+  }
+
+ private:
+  struct Place {
+    FileDescriptor socket;
+    std::string who, value;
+  };
+
+  std::vector<std::string> answer() {
+    std::vector<std::string> values;
+    for (const auto& place : places_) values.push_back(place->value);
+    const std::string text = reply_text(values);
+    for (int r = 1; r < size_; ++r)
+      reply(places_[r]->socket, 0, text, str("rank ", r, " (", places_[r]->who, ") at the rendezvous"));
+    return values;
+  }
+
+  void admit(Guest guest) {
+    const int rank = guest.claims.rank;
+    const size_t end_of_who = guest.claims.value.find('\n');
+    Place place{std::move(guest.socket), guest.claims.value.substr(0, end_of_who), ""};
+    if (end_of_who != std::string::npos) place.value = guest.claims.value.substr(end_of_who + 1);
+    if (guest.claims.size != size_) {
+      const Failure failure{FailureKind::OutOfStep,
+                            str("rendezvous: rank ", rank, " (", place.who, ") belongs to a job of ", guest.claims.size,
+                                " ranks, rank 0 (", places_[0]->who, ") to one of ", size_)};
+      refuse(place.socket, failure);
+      throw_failure(failure);
+    }
+    if (rank < 0 || rank >= size_ || places_[rank]) {
+      const bool twice = rank >= 0 && rank < size_;
+      if (twice) twice_ += str("; rank ", rank, " came twice (", places_[rank]->who, " and ", place.who, ")");
+      refuse(place.socket,
+             {FailureKind::Died, twice ? str("rendezvous: rank ", rank, " has joined already: ", places_[rank]->who)
+                                       : str("rendezvous: rank ", rank, " does not exist in a job of ", size_)});
+      return;
+    }
+    places_[rank] = std::move(place);
+    ++joined_;
+  }
+
+  void check_alive() const {
+    for (int r = 1; r < size_; ++r) {
+      char byte;
+      const bool gone = places_[r] && recv(places_[r]->socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+      CHECK_AS(DistributedError, !gone, "rendezvous: rank ", r, " (", places_[r]->who, ") died before all had joined");
+    }
+  }
+
+  std::string missing() const {
+    std::string ranks;
+    int count = 0;
+    for (int r = 0; r < size_; ++r)
+      if (!places_[r]) ranks += str(count++ == 0 ? " " : ", ", r);
+    return str("rendezvous at ", to_string(options_.address), ": ", count == 1 ? "rank" : "ranks", ranks, " of ", size_,
+               count == 1 ? " has" : " have", " not joined within ",
+               std::chrono::duration<double>(options_.timeout).count(), " s", twice_);
+  }
+
+  const int size_;
+  const Deadline deadline_;
+  const RendezvousOptions& options_;
+  std::vector<std::optional<Place>> places_;  // by rank
+  int joined_ = 1;
+  std::string twice_;
+};
+
+std::vector<std::string> join(int rank, int size, const std::string& value, const RendezvousOptions& options) {
+  const auto deadline = Deadline::after(options.timeout);
+  const std::string host = str("rank 0 at ", to_string(options.address));
+  const FileDescriptor socket = [&] {
+    try {
+      return connect_tcp(options.address, deadline);
+    } catch (const TimeoutError& error) {
+      throw TimeoutError(str("rendezvous: rank 0 has not come: ", error.what()));
+    }
+  }();
+  introduce(socket, {ConnectionPurpose::Rendezvous, rank, size, who() + '\n' + value}, options.secret, deadline,
+            host.c_str());
+  const auto last = Deadline::after(options.timeout + kGrace);
+  ReplyHeader header;
+  read_all(socket, std::as_writable_bytes(std::span(&header, 1)), last, host.c_str());
+  CHECK_AS(DistributedError,
+           header.bytes <= kMaxReply && header.failed <= 1 + static_cast<uint32_t>(FailureKind::Failed),
+           "rendezvous: ", host, " sent a damaged answer");
+  std::string text(header.bytes, '\0');
+  read_all(socket, std::as_writable_bytes(std::span(text)), last, host.c_str());
+  if (header.failed != 0) throw_failure({static_cast<FailureKind>(header.failed - 1), text});
+  return parse_values(text, size);
+}
+
+}  // namespace
+
+std::vector<std::string> meet(int rank, int size, const std::string& value, const RendezvousOptions& options) {
+  CHECK(size >= 1 && rank >= 0 && rank < size, "rendezvous: rank ", rank, " of ", size, " ranks does not exist");
+  ASSERT(value.size() <= kMaxValue);
+  if (size == 1) return {value};
+  CHECK_AS(EnvironmentError, !options.secret.empty() || is_loopback(options.address.host),
+           "rendezvous: ", to_string(options.address),
+           " can be reached from other machines, so the job needs a secret. Set "
+           "RINGGRAD_SECRET, or RINGGRAD_SECRET_FILE to a file that only you can read, on all machines");
+  return rank == 0 ? Host(size, value, options).run() : join(rank, size, value, options);
+}
+
+}  // namespace ringgrad

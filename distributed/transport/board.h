@@ -1,0 +1,52 @@
+// What ranks of one machine see of each other's memory (transport.h).
+#pragma once
+
+#include <sched.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ringgrad/distributed/os/shared_memory.h"
+#include "ringgrad/distributed/transport/frame.h"
+
+namespace ringgrad {
+
+// The first page of what each rank shows to the others. Everything in it is written by its owner alone, except
+// `sleeping`. In memory the owner's staging area and its outgoing queues follow.
+struct Board {
+  uint32_t magic;
+  int32_t rank, size;
+  uint32_t queue_capacity;
+  cpu_set_t cpus;  // where the owner may run
+
+  alignas(64) std::atomic<uint32_t> sleeping;  // 1: ring the bell (an eventfd) after a change. Reset by whoever rings.
+
+  // The collective that the owner has entered last, all in one cache line. `entered` is its sequence, and is stored
+  // last.
+  alignas(64) std::atomic<uint64_t> entered;
+  std::atomic<uint64_t> fingerprint;  // of its frame
+  std::atomic<uint64_t> segment;      // where its data lies: in this shared segment (0: in none),
+  std::atomic<uint64_t> offset;       // from this byte on
+
+  // How many further meeting points the owner has reached, over all collectives.
+  alignas(64) std::atomic<uint64_t> arrived;
+
+  alignas(64) std::array<std::atomic<uint64_t>, kFrameBytes / 8> frame;  // to tell how two fingerprints differ
+};
+inline constexpr size_t kBoardBytes = 4096;
+static_assert(sizeof(Board) <= kBoardBytes && std::atomic<uint64_t>::is_always_lock_free);
+
+// Room beside each rank's board for data that does not lie in a shared segment.
+inline constexpr size_t kStagingBytes = 1 << 20;
+
+// Memory of which every rank has contributed a part of the same size.
+struct SharedSegment {
+  uint64_t id = 0;
+  std::vector<std::shared_ptr<SharedMemory>> parts;  // by rank
+};
+
+}  // namespace ringgrad

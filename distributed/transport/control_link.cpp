@@ -1,0 +1,126 @@
+#include "ringgrad/distributed/transport/control_link.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace ringgrad {
+namespace {
+
+struct Header {
+  uint32_t magic;
+  ControlKind kind;
+  FailureKind failure;
+  uint16_t text_length;
+};
+static_assert(sizeof(Header) == 8);
+constexpr uint32_t kMagic = 0x72674374;
+
+bool sensible(const Header& header) {
+  return header.magic == kMagic && header.kind <= ControlKind::Descriptor && header.failure <= FailureKind::Failed &&
+         header.text_length <= ControlLink::kMaxText;
+}
+
+union DescriptorSpace {  // aligned room for one ancillary descriptor
+  char bytes[CMSG_SPACE(sizeof(int))];
+  cmsghdr align;
+};
+
+}  // namespace
+
+ControlLink::ControlLink(FileDescriptor socket) : socket_(std::move(socket)) {
+  fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
+}
+
+bool ControlLink::send(const ControlMessage& message, int descriptor) noexcept {
+  if (closed_ || !socket_) return false;
+  char bytes[sizeof(Header) + kMaxText];
+  const size_t length = std::min(message.text.size(), kMaxText);
+  const Header header{kMagic, message.kind, message.failure, static_cast<uint16_t>(length)};
+  std::memcpy(bytes, &header, sizeof header);
+  std::memcpy(bytes + sizeof header, message.text.data(), length);
+
+  iovec piece{bytes, sizeof header + length};
+  msghdr envelope{};
+  envelope.msg_iov = &piece;
+  envelope.msg_iovlen = 1;
+  DescriptorSpace space{};
+  if (descriptor >= 0) {
+    envelope.msg_control = &space;
+    envelope.msg_controllen = sizeof space.bytes;
+    cmsghdr* ancillary = CMSG_FIRSTHDR(&envelope);
+    ancillary->cmsg_level = SOL_SOCKET;
+    ancillary->cmsg_type = SCM_RIGHTS;
+    ancillary->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(ancillary), &descriptor, sizeof(int));
+  }
+  const ssize_t sent = sendmsg(socket_.get(), &envelope, MSG_DONTWAIT | MSG_NOSIGNAL);
+  // Half a message would turn all later ones into nonsense; the peer is better served by an end.
+  if (sent >= 0 && static_cast<size_t>(sent) < piece.iov_len) shutdown(socket_.get(), SHUT_WR);
+  return sent >= 0;
+}
+
+void ControlLink::read_available() {
+  char bytes[4096];
+  for (;;) {
+    iovec piece{bytes, sizeof bytes};
+    DescriptorSpace space{};
+    msghdr envelope{};
+    envelope.msg_iov = &piece;
+    envelope.msg_iovlen = 1;
+    envelope.msg_control = &space;
+    envelope.msg_controllen = sizeof space.bytes;
+    const ssize_t n = recvmsg(socket_.get(), &envelope, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n <= 0) {
+      closed_ = true;
+      return;
+    }
+    if ((envelope.msg_flags & MSG_CTRUNC) != 0) descriptors_.emplace_back();
+    for (cmsghdr* a = CMSG_FIRSTHDR(&envelope); a != nullptr; a = CMSG_NXTHDR(&envelope, a)) {
+      if (a->cmsg_level != SOL_SOCKET || a->cmsg_type != SCM_RIGHTS) continue;
+      int descriptor;
+      std::memcpy(&descriptor, CMSG_DATA(a), sizeof descriptor);
+      descriptors_.emplace_back(descriptor);
+    }
+    buffer_.append(bytes, static_cast<size_t>(n));
+  }
+}
+
+bool ends_with_goodbye(const FileDescriptor& socket) {
+  char bytes[4 * ControlLink::kMaxText];
+  const ssize_t size = recv(socket.get(), bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+  Header last;
+  if (size < static_cast<ssize_t>(sizeof last)) return false;
+  std::memcpy(&last, bytes + size - sizeof last, sizeof last);
+  return last.magic == kMagic && last.kind == ControlKind::Goodbye;
+}
+
+std::optional<ControlMessage> ControlLink::receive() {
+  if (!closed_ && socket_) read_available();
+  Header header;
+  if (buffer_.size() < sizeof header) return {};
+  std::memcpy(&header, buffer_.data(), sizeof header);
+  if (!sensible(header)) {
+    buffer_.clear();
+    closed_ = true;
+    return {};
+  }
+  if (buffer_.size() < sizeof header + header.text_length) return {};
+  ControlMessage message{header.kind, header.failure, buffer_.substr(sizeof header, header.text_length)};
+  buffer_.erase(0, sizeof header + header.text_length);
+  if (message.kind == ControlKind::Descriptor) {
+    if (descriptors_.empty()) {
+      closed_ = true;
+      return {};
+    }
+    message.descriptor = std::move(descriptors_.front());
+    descriptors_.pop_front();
+  }
+  return message;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,113 @@
+#include "ringgrad/distributed/transport/frame.h"
+
+#include <zlib.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstring>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/failure.h"
+
+namespace ringgrad {
+
+static_assert(std::endian::native == std::endian::little, "frames travel as they lie in memory");
+
+const char* name(ReduceOp op) {
+  constexpr const char* names[] = {"sum", "average", "min", "max"};
+  return names[static_cast<int>(op)];
+}
+
+const char* name(Operation operation) {
+  constexpr const char* names[] = {"all_reduce", "broadcast",      "reduce",    "gather",  "scatter",
+                                   "all_gather", "reduce_scatter", "send/recv", "barrier", "allocate_shared"};
+  return names[static_cast<int>(operation)];
+}
+
+bool reduces(Operation operation) {
+  return operation == Operation::AllReduce || operation == Operation::Reduce || operation == Operation::ReduceScatter;
+}
+
+namespace {
+
+constexpr size_t kAgreed = offsetof(Frame, part);  // bytes that all ranks have alike
+
+uint32_t crc_of(const void* bytes, size_t n) {
+  return static_cast<uint32_t>(crc32(0, static_cast<const Bytef*>(bytes), static_cast<uInt>(n)));
+}
+
+}  // namespace
+
+FrameBytes encode(const Frame& frame) {
+  Frame complete = frame;
+  complete.crc = crc_of(&complete, offsetof(Frame, crc));
+  return std::bit_cast<FrameBytes>(complete);
+}
+
+Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
+  Frame frame;
+  std::memcpy(&frame, bytes.data(), kFrameBytes);
+  const char* wrong = nullptr;
+  const uint8_t zeros[sizeof frame.reserved] = {};
+  if (frame.magic != kFrameMagic)
+    wrong = "it does not start with the magic number";
+  else if (frame.version != kFrameVersion)
+    wrong = "another version of ringgrad sent it";
+  else if (frame.crc != crc_of(bytes.data(), offsetof(Frame, crc)))
+    wrong = "its CRC is wrong";
+  else if (frame.operation > Operation::AllocateShared)
+    wrong = "unknown operation";
+  else if (frame.dtype > DType::Bool)
+    wrong = "unknown dtype";
+  else if (frame.reduce_op > ReduceOp::Max)
+    wrong = "unknown reduction";
+  else if (frame.payload_bytes > kMaxPayload)
+    wrong = "payload above 1 GiB";
+  else if (std::memcmp(frame.reserved, zeros, sizeof zeros) != 0 || frame.reserved_tail != 0)
+    wrong = "stray bytes";
+  CHECK_AS(DistributedError, wrong == nullptr, "damaged message header: ", wrong);
+  return frame;
+}
+
+// Each 8-byte word is mixed in with a multiplication and a shift (as in wyhash); there are 8, so this is ~10 ns.
+uint64_t fingerprint(const Frame& frame) {
+  static_assert(kAgreed % 8 == 0);
+  uint64_t words[kAgreed / 8], hash = 0x9e3779b97f4a7c15;
+  std::memcpy(words, &frame, kAgreed);
+  for (uint64_t word : words) {
+    hash = (hash ^ word) * 0xd6e8feb86659fd93;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+std::string describe(const Frame& frame) {
+  std::string text = name(frame.operation);
+  if (reduces(frame.operation)) text += str(" (", name(frame.reduce_op), ")");
+  if (frame.operation != Operation::Barrier) text += str(" of ", frame.count, " ", name(frame.dtype));
+  if (frame.root >= 0) text += str(", root ", frame.root);
+  if (frame.step >= 0) text += str(", step ", frame.step);
+  if (frame.bucket >= 0) text += str(", bucket ", frame.bucket);
+  return text;
+}
+
+void check_in_step(const Frame& mine, int my_rank, const Frame& theirs, int their_rank) {
+  if (std::memcmp(&mine, &theirs, kAgreed) == 0) return;
+  CHECK_AS(OutOfStepError, mine.job == theirs.job, "rank ", their_rank, " belongs to another job or group than rank ",
+           my_rank);
+  std::string my_words = describe(mine), their_words = describe(theirs), hint;
+  if (my_words == their_words) {
+    if (mine.layout != theirs.layout)
+      hint =
+          "; their buckets hold other parameters, or they weight or compress gradients in another way (layout hashes "
+          "differ)";
+    else if (mine.sequence != theirs.sequence)
+      hint = "; one of them has skipped a collective";
+    else
+      hint = "; they use different algorithms";
+  }
+  throw OutOfStepError(str("ranks are out of step: rank ", my_rank, " is in ", my_words, " (collective ", mine.sequence,
+                           "), rank ", their_rank, " in ", their_words, " (collective ", theirs.sequence, ")", hint));
+}
+
+}  // namespace ringgrad

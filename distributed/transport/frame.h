@@ -1,0 +1,85 @@
+// The header of every message between ranks.
+//
+// It says what the sender is doing: which collective of which step, on what. The receiver compares that with what it is
+// doing itself before it looks at the payload. So ranks that disagree are found out in the collective in which they
+// do, at the price of 88 bytes and no extra round trip, and the error names both sides. (PyTorch finds this out with
+// TORCH_DISTRIBUTED_DEBUG=DETAIL, at an extra collective each time; otherwise it averages step i with step i+1.)
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "ringgrad/core/dtype.h"
+
+namespace ringgrad {
+
+enum class ReduceOp : uint8_t { Sum, Average, Min, Max };
+enum class Operation : uint8_t {
+  AllReduce,
+  Broadcast,
+  Reduce,
+  Gather,
+  Scatter,
+  AllGather,
+  ReduceScatter,
+  SendRecv,
+  Barrier,
+  AllocateShared,
+};
+
+const char* name(ReduceOp op);          // "average"
+const char* name(Operation operation);  // "all_reduce"
+
+bool reduces(Operation operation);  // all_reduce, reduce, reduce_scatter
+
+inline constexpr uint32_t kFrameMagic = 0x64724752;  // "RGrd" in memory
+inline constexpr uint16_t kFrameVersion = 1;
+inline constexpr uint64_t kMaxPayload = uint64_t{1} << 30;
+
+// As it travels: little-endian, no gaps.
+struct Frame {
+  uint32_t magic = kFrameMagic;
+  uint16_t version = kFrameVersion;
+  Operation operation = Operation::Barrier;
+  DType dtype = DType::UInt8;
+  uint64_t job = 0;       // the same on all ranks of one group, different for every group
+  uint64_t sequence = 0;  // number of the collective in its group, from 1
+  int64_t step = -1;      // the training step, -1 outside of training
+  uint64_t count = 0;     // elements
+  uint64_t layout = 0;    // a hash of what lies where in the buffer, 0 if unknown
+  int32_t bucket = -1;    // -1: not a bucket
+  int32_t root = -1;      // -1: no root
+  ReduceOp reduce_op = ReduceOp::Sum;
+  uint8_t algorithm = 0;  // `Algorithm` (ring_options.h)
+  uint8_t reserved[6] = {};
+  // Above: what all ranks must agree on. Below: this message.
+  uint32_t part = 0;         // which message of the collective between these two ranks
+  uint32_t payload_crc = 0;  // CRC-32, or 0: not computed
+  uint64_t payload_bytes = 0;
+  uint32_t reserved_tail = 0;
+  uint32_t crc = 0;  // CRC-32 of everything above
+};
+inline constexpr size_t kFrameBytes = 88;
+static_assert(sizeof(Frame) == kFrameBytes);
+using FrameBytes = std::array<std::byte, kFrameBytes>;
+
+// Fills in the CRC.
+FrameBytes encode(const Frame& frame);
+
+// Throws DistributedError unless the bytes are exactly what encode() makes of a sensible frame: magic, version, CRC,
+// known enumerators, a payload of at most kMaxPayload, zeros where nothing is.
+Frame decode(std::span<const std::byte, kFrameBytes> bytes);
+
+// A hash of all that ranks must agree on.
+uint64_t fingerprint(const Frame& frame);
+
+// "all_reduce (average) of 1000 float32, step 12, bucket 1"
+std::string describe(const Frame& frame);
+
+// Throws OutOfStepError, naming both sides, unless the two agree.
+void check_in_step(const Frame& mine, int my_rank, const Frame& theirs, int their_rank);
+
+}  // namespace ringgrad

@@ -1,0 +1,219 @@
+// `ringgrad bench train`: what a training step costs on synthetic data: no reading, no augmentation, no schedule. The
+// counterpart of bench/peers/train_pytorch.py, with the same models, batches and optimizer.
+#include <sys/resource.h>
+#include <time.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/device/captured_step.h"
+#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/models/program/bench/kernel_table.h"
+#include "ringgrad/models/program/bench/quantile.h"
+#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/run/recipe.h"
+#include "ringgrad/models/registry.h"
+#include "ringgrad/nn/optim/sgd.h"
+
+namespace ringgrad::program {
+namespace {
+
+// Milliseconds of the phases of one step: zeroing the gradients, forward pass and loss, backward pass, optimizer.
+constexpr std::array<const char*, 4> kPhases = {"zero_grad", "forward", "backward", "optimizer"};
+using StepTimes = std::array<double, kPhases.size()>;
+
+double total(const StepTimes& times) {
+  double sum = 0;
+  for (const double time : times) sum += time;
+  return sum;
+}
+
+// A network, and a batch of noise that it is trained to know by heart.
+class Workload {
+ public:
+  explicit Workload(const BenchTrainOptions& options) : device_(options.device), dtype_(dtype_named(options.dtype)) {
+    manual_seed(0);
+    const bool mnist = options.model == "cnn" || options.model == "lenet";
+    const models::ModelOptions sizes{.in_channels = mnist ? 1 : 3, .image_size = mnist ? 28 : 32};
+    model_ = models::make_model(options.model, sizes);
+    images_ = empty({options.batch, sizes.in_channels, sizes.image_size, sizes.image_size});
+    normal_(images_, 0, 1);
+    std::vector<int64_t> labels(options.batch);
+    for (int64_t i = 0; i < options.batch; ++i) labels[i] = i * 7 % sizes.num_classes;
+    labels_ = to(tensor(labels), device_);
+    images_ = to(images_, device_);
+    model_->to(device_);
+    optimizer_ = std::make_unique<optim::SGD>(model_->named_parameters(),
+                                              optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4});
+    if (CapturedStep::possible(device_)) captured_step_.emplace(device_, [this] { compute(); });
+  }
+
+  // As `train` runs it: captured where that is possible, and then all its time counts as the first phase's.
+  StepTimes step() {
+    if (!captured_step_) return step_by_phases();
+    return {milliseconds([&] {
+      (*captured_step_)();
+      synchronize(current_stream(device_));
+    })};
+  }
+  StepTimes step_by_phases() {
+    StepTimes times = compute();
+    times.back() += milliseconds([&] { synchronize(current_stream(device_)); });
+    return times;
+  }
+  void profile_into(KernelTable& table) {
+    const KernelProfile profile;
+    profile_ = &profile;
+    const StepTimes times = step_by_phases();
+    profile_ = nullptr;
+    std::vector<KernelTable::Phase> phases;
+    for (size_t i = 0, begin = 0; i < kPhases.size(); begin = calls_[i++])
+      phases.push_back({kPhases[i], times[i], std::span(profile.calls()).subspan(begin, calls_[i] - begin)});
+    table.add_step(phases);
+  }
+  bool captured() const { return captured_step_.has_value(); }
+  float loss() const { return loss_.item<float>(); }
+
+ private:
+  StepTimes compute() {
+    StepTimes times;
+    Tensor loss;
+    const auto phase = [&](size_t i, auto&& body) {
+      times[i] = milliseconds(body);
+      if (profile_) calls_[i] = profile_->calls().size();
+    };
+    phase(0, [&] { optimizer_->zero_grad(); });
+    phase(1, [&] { loss = cross_entropy(to(model_->forward(to(images_, dtype_)), DType::Float32), labels_); });
+    phase(2, [&] { loss.backward(); });
+    phase(3, [&] { optimizer_->step(); });
+    loss_ = loss.detach();
+    return times;
+  }
+
+  template <class Body>
+  static double milliseconds(Body&& body) {
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  Device device_;
+  DType dtype_;
+  std::shared_ptr<nn::Module> model_;
+  std::unique_ptr<optim::SGD> optimizer_;
+  Tensor images_, labels_, loss_;
+  std::optional<CapturedStep> captured_step_;
+  const KernelProfile* profile_ = nullptr;  // of the step under way; it has so many calls at the end of each phase:
+  std::array<size_t, kPhases.size()> calls_ = {};
+};
+
+// Since this process was started, with the kernel's resolution of 10 ms.
+double milliseconds_since_start() {
+  std::ifstream file("/proc/self/stat");
+  std::stringstream text;
+  text << file.rdbuf();
+  std::istringstream fields(text.str().substr(text.str().rfind(')') + 1));  // the name in front may hold spaces
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;  // 22: start time, in ticks since boot
+  timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const double ticks = std::strtod(field.c_str(), nullptr), per_second = static_cast<double>(sysconf(_SC_CLK_TCK));
+  return (static_cast<double>(now.tv_sec) - ticks / per_second) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
+int64_t peak_resident_bytes() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+}  // namespace
+
+int bench_train(const BenchTrainOptions& options) {
+  check_model(options.model);
+  const Device device(options.device);
+  check_device("bench train", device);
+  const std::string processor = device_backend(device.type).describe(device.index);
+  if (processor.starts_with("emulated"))
+    throw DeviceError("bench train: " + str(device) + " is " + processor + ", and its times mean nothing");
+  set_conv_algorithm(conv_algorithm_named(options.conv));
+  set_provider(provider_named(options.provider));
+  // Read when the first kernel runs, which has not happened yet.
+  if (options.threads > 0) setenv("RINGGRAD_THREADS", std::to_string(options.threads).c_str(), 1);
+
+  Workload workload(options);
+  workload.step();
+  const double first_step = milliseconds_since_start();
+  for (int i = 0; i < options.warm_up; ++i) workload.step();
+
+  const MemoryStats before = memory_stats(device);
+  std::vector<StepTimes> steps;
+  for (int i = 0; i < options.steps; ++i) steps.push_back(workload.step());
+  const MemoryStats after = memory_stats(device);
+
+  const auto samples = [&](auto value) {
+    std::vector<double> all;
+    for (const StepTimes& step : steps) all.push_back(value(step));
+    return all;
+  };
+  const std::vector<double> totals = samples(total);
+  const double step_ms = median(totals), low = quantile(totals, 0.25), high = quantile(totals, 0.75);
+  const double rate = static_cast<double>(options.batch) / step_ms * 1e3;
+  nlohmann::json report = {{"model", options.model},
+                           {"batch", options.batch},
+                           {"dtype", options.dtype},
+                           {"conv", options.conv},
+                           {"provider", options.provider},
+                           {"device", str(device)},
+                           {"processor", processor},
+                           {"threads", cpu_cores()},
+                           {"captured", workload.captured()},
+                           {"steps", options.steps},
+                           {"images_per_second", rate},
+                           {"median_ms", step_ms},
+                           {"quartiles_ms", {low, high}},
+                           {"first_step_ms", first_step},
+                           {"peak_bytes", after.peak_bytes},
+                           {"peak_resident_bytes", peak_resident_bytes()},
+                           {"allocations_per_step", (after.allocations - before.allocations) / options.steps},
+                           {"system_allocations", after.cache_misses - before.cache_misses},
+                           {"loss", workload.loss()}};
+  result(fmt::format("{}, batch {}, {}, {} threads: {:.0f} images/s · {} {:.2f} ms ({:.2f}–{:.2f}), median of {}",
+                     options.model, options.batch, options.dtype, cpu_cores(), rate,
+                     workload.captured() ? "captured step" : "step", step_ms, low, high, options.steps));
+  for (size_t i = 0; device.is_cpu() && i < kPhases.size(); ++i) {  // on CUDA the host runs ahead of the device
+    const double phase = median(samples([i](const StepTimes& step) { return step[i]; }));
+    report["phases_ms"][kPhases[i]] = phase;
+    result(fmt::format("  {:<10}{:>9.2f} ms", kPhases[i], phase));
+  }
+  result(fmt::format(
+      "memory {} in tensors, {} in all · {} allocations a step, {} from the system · first step after "
+      "{:.0f} ms",
+      human_bytes(after.peak_bytes), human_bytes(peak_resident_bytes()),
+      (after.allocations - before.allocations) / options.steps, after.cache_misses - before.cache_misses, first_step));
+  if (options.profile) {
+    KernelTable table;
+    for (int i = 0; i < options.steps; ++i) workload.profile_into(table);
+    table.print();
+    report["profile"] = table.to_json();
+  }
+  if (json_wanted()) print_json(report);
+  return kOk;
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,54 @@
+// What `bench ddp` measures and `trace` shows: a network that trains on noise, its work divided over ranks or devices.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "ringgrad/distributed/data_parallel.h"
+#include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/models/program/run/options.h"
+#include "ringgrad/nn/optim/sgd.h"
+
+namespace ringgrad::program {
+
+// A network, this rank's part of a batch of noise, and the way in which the work is divided. Network and batch are the
+// same however it is divided, and so are the parameters after as many steps but for rounding and, where the network has
+// some, batch norm, which knows only the part of the batch that it sees.
+class Workload {
+ public:
+  // `method`: "none", "dp" on options.ranks devices from options.device on, "ddp", "ddp_no_overlap" or "ddp_traced"
+  // (its log exact on GPUs, too) on the ranks of the group, which must outlive this. Collective with ddp.
+  Workload(const WorkloadOptions& options, const std::string& method, ProcessGroup& group);
+
+  // Seconds of a step, when all ranks and their devices have done so many. Collective.
+  double block(int64_t steps);
+  double block_alone(int64_t steps);  // the same without communication; with ddp
+
+  DistributedDataParallel* ddp() { return ddp_.get(); }  // null without
+  nn::NamedTensors parameters() const { return model_->named_parameters(); }
+  const std::vector<Device>& devices() const { return devices_; }
+  int64_t gradient_bytes() const;
+  int64_t buffer_bytes() const;
+  int64_t input_bytes() const;
+  int64_t output_bytes() const;
+
+ private:
+  void meet();
+
+  ProcessGroup& group_;
+  std::shared_ptr<nn::Module> model_;
+  std::unique_ptr<DistributedDataParallel> ddp_;
+  std::unique_ptr<DataParallel> dp_;
+  nn::Module* network_;
+  std::vector<Device> devices_;
+  std::unique_ptr<optim::SGD> optimizer_;
+  Tensor images_, labels_, output_;
+};
+
+// A step's buckets in the order of launching, with milliseconds since backward began.
+nlohmann::json buckets_as_json(const ReductionLog& log);
+
+}  // namespace ringgrad::program

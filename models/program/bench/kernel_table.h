@@ -1,0 +1,57 @@
+// The phases of a training step and its kernels, the longest first, each beside the least time that its operations and
+// that its bytes need on this machine: what is left to gain, and where.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "ringgrad/core/kernels/kernel_profile.h"
+
+namespace ringgrad::program {
+
+class KernelTable {
+ public:
+  KernelTable();  // measures what the CPU can do at most
+
+  struct Phase {
+    const char* name;
+    double ms;
+    std::span<const KernelCall> calls;
+  };
+  void add_step(const std::vector<Phase>& phases);
+  void print() const;  // REQUIRES: a step; as do the others
+  nlohmann::json to_json() const;
+
+ private:
+  struct Row {  // of a step; what is called varies as little from step to step as the network
+    int64_t calls = 0;
+    double operations = 0, bytes = 0;
+    double operations_ms = 0, bytes_ms = 0;  // at the most that the machine can do
+    double bound_ms = 0;                     // the sum over its calls of the longer of the two
+    std::vector<double> ms = {};             // of each step
+  };
+  struct Line {
+    std::string name;
+    Row row;
+    double ms;  // the median
+  };
+  using Rows = std::map<std::string, Row>;
+  void add(Row& row, const KernelCall& call) const;
+  static void add_step(Rows& rows, Rows step);
+  static std::vector<Line> lines(const Rows& rows);
+  void print(const Line& line) const;
+  static nlohmann::json to_json(const char* key, const Rows& rows);
+  double step_ms() const;
+  double outside_ms() const;  // of a step: what is not spent in kernels
+
+  std::map<DType, double> peak_;  // operations per second, by dtype
+  double bandwidth_;              // bytes per second
+  Rows kernels_, phases_;
+  std::vector<double> steps_ms_, outside_ms_;
+};
+
+}  // namespace ringgrad::program

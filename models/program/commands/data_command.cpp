@@ -1,0 +1,99 @@
+// `ringgrad data list | make | get | check`
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/data/registry.h"
+#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/console/suggest.h"
+
+namespace ringgrad::program {
+namespace {
+
+const DatasetInfo& named(const std::string& name) {
+  std::vector<std::string> names;
+  for (const DatasetInfo& info : datasets()) {
+    if (info.name == name) return info;
+    names.push_back(info.name);
+  }
+  throw UsageError(fmt::format("no data set '{}' among {}{}", name, fmt::join(names, ", "), did_you_mean(name, names)));
+}
+
+int list(const std::string& directory) {
+  nlohmann::json report = nlohmann::json::array();
+  for (const DatasetInfo& info : datasets()) {
+    const auto folder = find_dataset(info, directory);
+    result(fmt::format("{:<10} {:>7} + {:>6} images {}×{}×{}  {:<44} {}", info.name, with_commas(info.train_size),
+                       with_commas(info.test_size), info.height, info.width, info.channels, info.about,
+                       folder ? folder->string() : command_for(info, directory)));
+    report.push_back({{"name", info.name},
+                      {"train", info.train_size},
+                      {"test", info.test_size},
+                      {"classes", info.classes.size()},
+                      {"folder", folder ? nlohmann::json(folder->string()) : nlohmann::json()}});
+  }
+  if (json_wanted()) print_json({{"data_dir", directory}, {"data", report}});
+  return kOk;
+}
+
+int make_or_get(const DatasetInfo& info, const std::string& directory, bool download) {
+  if (download && info.draw)
+    throw UsageError(fmt::format("{} is drawn, not downloaded: ringgrad data make {}", info.name, info.name));
+  if (!download && !info.draw)
+    throw UsageError(fmt::format("{} cannot be drawn: ringgrad data get {} downloads it", info.name, info.name));
+  std::optional<Progress> progress;
+  std::string current;
+  const auto folder = download ? get_dataset(info, directory,
+                                             [&](const std::string& file, uint64_t received, uint64_t total) {
+                                               if (file != current) {
+                                                 progress.reset();
+                                                 progress.emplace(file, static_cast<int64_t>(total));
+                                                 current = file;
+                                               }
+                                               progress->update(static_cast<int64_t>(received), [&] {
+                                                 return human_bytes(static_cast<int64_t>(received));
+                                               });
+                                             })
+                               : make_dataset(info, directory);
+  progress.reset();
+  result(fmt::format("{} is in {}", info.title, folder.string()));
+  if (json_wanted()) print_json({{"name", info.name}, {"folder", folder.string()}});
+  return kOk;
+}
+
+int check(const DatasetInfo& info, const std::string& directory) {
+  const CheckedDataset checked = check_dataset(info, directory);
+  nlohmann::json files = nlohmann::json::array();
+  for (const CheckedFile& file : checked.files) {
+    result(fmt::format("{}  {:>12}  {}  {}", file.sha256.substr(0, 16), human_bytes(static_cast<int64_t>(file.bytes)),
+                       file.as_published ? "as published" : "well formed, but not the published bytes",
+                       file.file.string()));
+    files.push_back({{"file", file.file.string()},
+                     {"bytes", file.bytes},
+                     {"sha256", file.sha256},
+                     {"as_published", file.as_published}});
+  }
+  result(fmt::format("{}: {} training and {} test images, all well formed", info.title, with_commas(checked.train_size),
+                     with_commas(checked.test_size)));
+  if (json_wanted())
+    print_json({{"name", info.name},
+                {"folder", checked.folder.string()},
+                {"train", checked.train_size},
+                {"test", checked.test_size},
+                {"files", files}});
+  return kOk;
+}
+
+}  // namespace
+
+int data(const DataOptions& options) {
+  const std::string directory = data_directory(options.data_dir);
+  if (options.action == "list") return list(directory);
+  const DatasetInfo& info = named(options.name);
+  if (options.action == "check") return check(info, directory);
+  return make_or_get(info, directory, options.action == "get");
+}
+
+}  // namespace ringgrad::program

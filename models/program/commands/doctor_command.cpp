@@ -1,0 +1,166 @@
+// `ringgrad doctor`: what this machine and this build have, what is off, and why.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/autotune.h"
+#include "ringgrad/core/kernels/conv_algorithm.h"
+#include "ringgrad/distributed/init_process_group.h"
+#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/run/parallel_options.h"
+
+namespace ringgrad::program {
+namespace {
+
+// The value behind `key` in a file of "key : value" or "key: value" lines, as in /proc.
+std::string value_in(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key)) {
+      const auto colon = line.find(':');
+      const auto begin = line.find_first_not_of(" \t", colon + 1);
+      return begin == std::string::npos ? "" : line.substr(begin);
+    }
+  return "unknown";
+}
+
+bool has_flag(const std::string& flag) {
+  return (" " + value_in("/proc/cpuinfo", "flags") + " ").find(" " + flag + " ") != std::string::npos;
+}
+
+// What the compiler was allowed to use.
+std::string built_for() {
+#if defined(__AVX512F__)
+  return "AVX-512";
+#elif defined(__AVX2__)
+  return "AVX2";
+#elif defined(__SSE4_2__)
+  return "x86-64-v2 (rebuild with -DRINGGRAD_NATIVE=ON for more)";
+#else
+  return "baseline instructions";
+#endif
+}
+
+int kernels_with(DeviceType device, Provider provider) {
+  int count = 0;
+  for (const KernelBase* kernel = first_kernel(); kernel; kernel = kernel->next())
+    count += kernel->has(device, provider);
+  return count;
+}
+
+// What became of the CUDA kernels in this build.
+std::string cuda_build(int kernels) {
+  if (kernels == 0)
+    return "off: this build has no CUDA kernels (libboost-context-dev was not found, or it was told so)";
+#ifdef RINGGRAD_CUDA_EMULATED
+  return "emulated on the CPU, for tests: RINGGRAD_CUDA_DEVICES says how many devices (0); for GPUs: cmake --preset "
+         "cuda";
+#else
+  return device_count(DeviceType::CUDA) > 0 ? "compiled for GPUs" : "no GPU: " + why_no_device(DeviceType::CUDA);
+#endif
+}
+
+// Between processes.
+std::vector<std::string> backends() {
+  std::vector<std::string> all = available_backends();
+  if (!connects_ranks_on(DeviceType::CUDA))
+    std::erase_if(all, [](const auto& name) { return name.starts_with("nccl"); });
+  return all;
+}
+
+// One library that can stand in for native kernels: its version, or why it is not there.
+void report_vendor(nlohmann::json& report, DeviceType device, const std::string& library, const char* why_not) {
+  std::string found;
+  for (const std::string& name : vendor_libraries(device))
+    if (name.starts_with(library)) found = name;
+  report["vendors"][library] = found;
+  std::string label = library;
+  for (char& c : label) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  result(fmt::format("{:<11}{}", label, found.empty() ? fmt::format("off: {}", why_not) : "on: " + found));
+}
+
+// What was measured on a device, and where that can be read.
+void report_autotune(nlohmann::json& report, Device device) {
+  const std::vector<TunedCall> tuned = tuned_calls(device);
+  const auto native_wins =
+      std::count_if(tuned.begin(), tuned.end(), [](const TunedCall& call) { return call.native_us <= call.vendor_us; });
+  const std::string file = autotune_file(device);
+  report["autotune"][str(device)] = {{"file", file}, {"calls", tuned.size()}, {"native_faster", native_wins}};
+  result(fmt::format("autotune   {}: {} calls measured, the native kernel faster in {} ({})", str(device), tuned.size(),
+                     native_wins, file));
+}
+
+}  // namespace
+
+int doctor() {
+  const std::string instructions = has_flag("avx512f") ? "AVX-512" : has_flag("avx2") ? "AVX2" : "SSE";
+  const int native = kernels_with(DeviceType::CPU, Provider::Native),
+            vendor = kernels_with(DeviceType::CPU, Provider::Vendor);
+  const int cuda = kernels_with(DeviceType::CUDA, Provider::Native),
+            cuda_vendor = kernels_with(DeviceType::CUDA, Provider::Vendor), gpus = device_count(DeviceType::CUDA);
+  std::error_code ignored;
+  const auto space = std::filesystem::space(".", ignored);
+
+  nlohmann::json report = {
+      {"version", RINGGRAD_VERSION},
+      {"cpu", value_in("/proc/cpuinfo", "model name")},
+      {"cores", cpu_cores()},
+      {"instructions", instructions},
+      {"built_for", built_for()},
+      {"memory_available", value_in("/proc/meminfo", "MemAvailable")},
+      {"disk_available_bytes", static_cast<int64_t>(space.available)},
+      {"cpu_devices", device_count(DeviceType::CPU)},
+      {"cuda_devices", gpus},
+      {"cuda", cuda_build(cuda)},
+      {"bfloat16_products", bfloat16_products()},
+      {"backends", backends()},
+      {"kernels",
+       {{"cpu_native", native}, {"cpu_vendor", vendor}, {"cuda_native", cuda}, {"cuda_vendor", cuda_vendor}}},
+#ifdef RINGGRAD_CURL
+      {"download", true},
+#else
+      {"download", false},
+#endif
+#ifdef RINGGRAD_PNG
+      {"png", true},
+#else
+      {"png", false},
+#endif
+  };
+  const auto on = [](bool yes, const char* why_not) {
+    return yes ? std::string("on") : fmt::format("off: {}", why_not);
+  };
+  result(fmt::format("ringgrad {}", RINGGRAD_VERSION));
+  result(fmt::format("cpu        {}, {} cores, {}; built for {}", report["cpu"].get<std::string>(), cpu_cores(),
+                     instructions, built_for()));
+  result(fmt::format("memory     {} available", report["memory_available"].get<std::string>()));
+  result(fmt::format("disk       {} available here", human_bytes(static_cast<int64_t>(space.available))));
+  result(fmt::format("devices    {} logical CPU device(s) (RINGGRAD_CPU_DEVICES), {} CUDA device(s)",
+                     device_count(DeviceType::CPU), gpus));
+  result(fmt::format("kernels    {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's library",
+                     native, cuda, vendor, cuda_vendor));
+  result(fmt::format("bfloat16   convolutions multiply it {}", bfloat16_products()));
+  result(fmt::format("cuda       {}", cuda_build(cuda)));
+  result(fmt::format("backends   {} (--backend)", fmt::join(backends(), ", ")));
+  report_vendor(report, DeviceType::CPU, "oneDNN", "libdnnl-dev was not found when this was built");
+  if (cuda > 0) {
+    report_vendor(report, DeviceType::CUDA, "cuBLAS", "needs a build for GPUs (cmake --preset cuda)");
+    report_vendor(report, DeviceType::CUDA, "cuDNN", "needs a build for GPUs and its header (libcudnn9-dev)");
+  }
+  report_autotune(report, {});
+  for (int i = 0; i < gpus; ++i) report_autotune(report, Device(DeviceType::CUDA, i));
+  result("data get   " + on(report["download"], "built without libcurl (libcurl4-openssl-dev)"));
+  result("png        " + on(report["png"], "built without libpng (libpng-dev); predict reads PGM and PPM"));
+  if (json_wanted()) print_json(report);
+  return kOk;
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,144 @@
+#include "ringgrad/models/program/commands/image_file.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#ifdef RINGGRAD_PNG
+#include <png.h>
+#endif
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr int64_t kMaxSide = 16384;  // a picture, not an attack
+
+// Interleaved bytes [H, W, C] to planes [C, H, W].
+Tensor planes(const std::vector<uint8_t>& pixels, int64_t channels, int64_t height, int64_t width) {
+  Tensor image = empty({channels, height, width}, {.dtype = DType::UInt8});
+  uint8_t* out = image.data<uint8_t>();
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t i = 0; i < height * width; ++i) out[c * height * width + i] = pixels[i * channels + c];
+  return image;
+}
+
+// A header number of a PGM or PPM file; comments run from # to the end of the line.
+int64_t read_number(std::istream& in, const std::string& path, const char* what) {
+  while (std::isspace(in.peek()) || in.peek() == '#')
+    if (in.get() == '#')
+      while (in && in.get() != '\n') {
+      }
+  int64_t value = -1;
+  in >> value;
+  CHECK_AS(DataError, in && value >= 1 && value <= 65535, "image: ", path, ": the header's ", what,
+           " is missing or out of range, expected 1 to 65535");
+  return value;
+}
+
+Tensor read_pnm(std::ifstream& in, const std::string& path, bool colour) {
+  in.seekg(2);
+  const int64_t width = read_number(in, path, "width"), height = read_number(in, path, "height");
+  const int64_t largest = read_number(in, path, "largest value");
+  CHECK_AS(DataError, width <= kMaxSide && height <= kMaxSide, "image: ", path, " is ", width, " x ", height,
+           ", expected at most ", kMaxSide, " pixels a side");
+  CHECK_AS(DataError, largest == 255, "image: ", path, ": the largest value is ", largest, ", expected 255");
+  in.get();  // one white space ends the header
+  CHECK_AS(DataError, in, "image: ", path, " ends with its header, expected ", width, " x ", height,
+           " pixels after it");
+  const int64_t channels = colour ? 3 : 1, start = in.tellg(), wanted = width * height * channels;
+  in.seekg(0, std::ios::end);
+  const int64_t found = static_cast<int64_t>(in.tellg()) - start;
+  CHECK_AS(DataError, found >= wanted, "image: ", path, ": ", found, " bytes of pixels from offset ", start,
+           ", expected ", wanted);
+  in.seekg(start);
+  std::vector<uint8_t> pixels(wanted);
+  in.read(reinterpret_cast<char*>(pixels.data()), wanted);
+  return planes(pixels, channels, height, width);
+}
+
+#ifdef RINGGRAD_PNG
+Tensor read_png(const std::string& path) {
+  png_image png{};
+  png.version = PNG_IMAGE_VERSION;
+  CHECK_AS(DataError, png_image_begin_read_from_file(&png, path.c_str()), "image: ", path, ": ", png.message);
+  const bool colour = png.format & PNG_FORMAT_FLAG_COLOR;
+  png.format = colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  const bool fits = png.width <= kMaxSide && png.height <= kMaxSide;
+  std::vector<uint8_t> pixels(fits ? PNG_IMAGE_SIZE(png) : 0);
+  const png_color white{255, 255, 255};  // behind transparent pixels
+  const bool read = fits && png_image_finish_read(&png, &white, pixels.data(), 0, nullptr);
+  const std::string problem = fits ? png.message : "more than 16384 pixels a side";
+  const int64_t height = png.height, width = png.width;
+  png_image_free(&png);
+  CHECK_AS(DataError, read, "image: ", path, ": ", problem);
+  return planes(pixels, colour ? 3 : 1, height, width);
+}
+#endif
+
+// The weight of a source pixel in the destination pixel whose centre falls on `centre`: a triangle.
+double coverage(double centre, double radius, int64_t source) {
+  const double distance = std::abs(static_cast<double>(source) + 0.5 - centre);
+  return std::max(0.0, radius - distance);
+}
+
+}  // namespace
+
+Tensor read_image(const std::string& path) {
+  std::error_code none;
+  CHECK_AS(DataError, !std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none),
+           "image: ", path, " is not a regular file");
+  std::ifstream in(path, std::ios::binary);
+  CHECK_AS(DataError, in.good(), "image: cannot open ", path, ": ", std::strerror(errno));
+  char magic[8] = {};
+  in.read(magic, sizeof magic);
+  in.clear();
+  const std::string start(magic, 8);
+  if (start.starts_with("P5") || start.starts_with("P6")) return read_pnm(in, path, magic[1] == '6');
+#ifdef RINGGRAD_PNG
+  if (start == "\x89PNG\r\n\x1a\n") return read_png(path);
+  throw DataError(str("image: ", path, " is neither PNG nor binary PGM or PPM"));
+#else
+  throw DataError(str("image: ", path, " is not binary PGM or PPM, and this build reads no PNG (libpng-dev)"));
+#endif
+}
+
+Tensor fit_image(const Tensor& image, int64_t channels, int64_t size) {
+  const int64_t from = image.size(0), height = image.size(1), width = image.size(2);
+  Tensor fitted = zeros({1, channels, size, size});
+  const uint8_t* in = image.data<uint8_t>();
+  float* out = fitted.data<float>();
+  const auto value = [&](int64_t c, int64_t y, int64_t x) -> double {
+    const auto at = [&](int64_t plane) { return static_cast<double>(in[(plane * height + y) * width + x]); };
+    if (from == channels) return at(c);
+    return from == 1 ? at(0) : 0.299 * at(0) + 0.587 * at(1) + 0.114 * at(2);  // luma, ITU-R BT.601
+  };
+  const double scale_y = static_cast<double>(height) / static_cast<double>(size),
+               scale_x = static_cast<double>(width) / static_cast<double>(size);
+  const double radius_y = std::max(1.0, scale_y), radius_x = std::max(1.0, scale_x);
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t i = 0; i < size; ++i)
+      for (int64_t j = 0; j < size; ++j) {
+        const double y = (static_cast<double>(i) + 0.5) * scale_y, x = (static_cast<double>(j) + 0.5) * scale_x;
+        double sum = 0, weight = 0;
+        for (auto p = static_cast<int64_t>(std::max(0.0, y - radius_y));
+             p < std::min<double>(static_cast<double>(height), y + radius_y); ++p)
+          for (auto q = static_cast<int64_t>(std::max(0.0, x - radius_x));
+               q < std::min<double>(static_cast<double>(width), x + radius_x); ++q) {
+            const double w = coverage(y, radius_y, p) * coverage(x, radius_x, q);
+            sum += w * value(c, p, q);
+            weight += w;
+          }
+        *out++ = static_cast<float>(weight > 0 ? sum / weight : 0);
+      }
+  return fitted;
+}
+
+}  // namespace ringgrad::program

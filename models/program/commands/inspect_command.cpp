@@ -1,0 +1,172 @@
+// `ringgrad inspect`: what is in a file of weights or of images.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <span>
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/data/datasets/cifar.h"
+#include "ringgrad/data/datasets/idx.h"
+#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/console/suggest.h"
+#include "ringgrad/models/program/run/run_directory.h"
+#include "ringgrad/nn/safetensors.h"
+
+namespace ringgrad::program {
+namespace fs = std::filesystem;
+namespace {
+
+struct Summary {
+  double mean = 0, std = 0, low = 0, high = 0;
+  int64_t not_finite = 0;
+};
+
+Summary summarize(const Tensor& tensor) {
+  Summary s;
+  const auto values = to_vector<double>(tensor);
+  if (values.empty()) return s;
+  s.low = s.high = values[0];
+  for (double v : values) {
+    s.not_finite += !std::isfinite(v);
+    s.mean += v / static_cast<double>(values.size());
+    s.low = std::min(s.low, v);
+    s.high = std::max(s.high, v);
+  }
+  for (double v : values) s.std += (v - s.mean) * (v - s.mean) / static_cast<double>(values.size());
+  s.std = std::sqrt(s.std);
+  return s;
+}
+
+// NumPy's format, version 1.0: for looking at a tensor with other tools.
+void write_npy(const Tensor& tensor, const std::string& path) {
+  static_assert(std::endian::native == std::endian::little);
+  const auto type = [&]() -> const char* {
+    switch (tensor.dtype()) {
+      case DType::Float32:
+        return "<f4";
+      case DType::Float64:
+        return "<f8";
+      case DType::Float16:
+        return "<f2";
+      case DType::Int64:
+        return "<i8";
+      case DType::Int32:
+        return "<i4";
+      case DType::UInt8:
+        return "|u1";
+      case DType::Bool:
+        return "|b1";
+      default:
+        throw UsageError(str("--npy: NumPy has no dtype ", tensor.dtype()));
+    }
+  }();
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': (", type);
+  for (int64_t size : tensor.shape()) header += fmt::format("{}, ", size);
+  header += "), }";
+  header.resize((header.size() + 10 + 1 + 63) / 64 * 64 - 10 - 1, ' ');
+  header += '\n';
+  const auto length = static_cast<uint16_t>(header.size());
+  const Tensor dense = as_contiguous(tensor);
+  const auto bytes = [](const void* data, size_t size) { return std::span(static_cast<const uint8_t*>(data), size); };
+  AtomicFile out(path);
+  out.write(bytes("\x93NUMPY\x01\x00", 8));
+  out.write(bytes(&length, sizeof length));
+  out.write(bytes(header.data(), header.size()));
+  out.write(bytes(dense.raw_data(), static_cast<size_t>(dense.numel()) * itemsize(dense.dtype())));
+  out.commit();
+}
+
+int inspect_idx(const fs::path& path) {
+  const Tensor elements = read_idx(path);
+  const Summary s = summarize(elements);
+  result(fmt::format("{}: IDX, bytes {}, from {} to {}, mean {:.2f}", path.string(), str(elements.shape()), s.low,
+                     s.high, s.mean));
+  if (json_wanted())
+    print_json({{"path", path.string()},
+                {"format", "idx"},
+                {"shape", std::vector<int64_t>(elements.shape().begin(), elements.shape().end())},
+                {"mean", s.mean}});
+  return kOk;
+}
+
+// One file of CIFAR-10, or of CIFAR-100 where the records have that size.
+int inspect_cifar(const fs::path& path) {
+  const auto bytes = static_cast<int64_t>(fs::file_size(path));
+  const bool fine = bytes % kCifar10.record_bytes() != 0;
+  CifarFormat format = fine ? kCifar100 : kCifar10;
+  format.train_files = {path.filename().string()};
+  const std::vector<std::string> classes(fine ? 100 : 10);
+  const ImageDataset set = read_cifar(format, "inspect", path.parent_path(), Split::Train, classes);
+  std::vector<int64_t> counts(classes.size());
+  for (int64_t label : to_vector<int64_t>(set.labels)) ++counts[label];
+  result(fmt::format("{}: {}, {} images of 32×32×3; per label {}", path.string(), fine ? "CIFAR-100" : "CIFAR-10",
+                     with_commas(set.size()), fmt::join(counts, " ")));
+  if (json_wanted())
+    print_json({{"path", path.string()},
+                {"format", fine ? "cifar100" : "cifar10"},
+                {"images", set.size()},
+                {"per_label", counts}});
+  return kOk;
+}
+
+const Tensor& tensor_named(const std::string& wanted, const nn::NamedTensors& tensors, const fs::path& path) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors) {
+    if (name == wanted) return tensor;
+    names.push_back(name);
+  }
+  throw UsageError(fmt::format("--npy: {} has no tensor '{}'{}", path.string(), wanted, did_you_mean(wanted, names)));
+}
+
+int inspect_weights(const fs::path& path, const InspectOptions& options) {
+  const nn::SafetensorsFile file = nn::load_safetensors(path);
+  if (!options.npy.empty()) write_npy(tensor_named(options.npy, file.tensors, path), options.output);
+  nlohmann::json tensors = nlohmann::json::array();
+  int64_t elements = 0;
+  for (const auto& [name, tensor] : file.tensors) {
+    elements += tensor.numel();
+    const Summary s = summarize(tensor);
+    result(fmt::format("{:<44} {:<9} {:<18} mean {:9.2e}  std {:9.2e}  [{:.3g}, {:.3g}]{}", name,
+                       ringgrad::name(tensor.dtype()), str(tensor.shape()), s.mean, s.std, s.low, s.high,
+                       s.not_finite ? fmt::format("  {} NOT FINITE", s.not_finite) : ""));
+    tensors.push_back({{"name", name},
+                       {"dtype", ringgrad::name(tensor.dtype())},
+                       {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())},
+                       {"mean", s.mean},
+                       {"std", s.std},
+                       {"not_finite", s.not_finite}});
+  }
+  nlohmann::json metadata;
+  for (const auto& [key, value] : file.metadata) {
+    metadata[key] = value;
+    result(fmt::format("{} = {}", key, value));
+  }
+  result(fmt::format("{} tensors, {} elements, {}", file.tensors.size(), with_commas(elements),
+                     human_bytes(static_cast<int64_t>(fs::file_size(path)))));
+  if (json_wanted()) print_json({{"path", path.string()}, {"tensors", tensors}, {"metadata", metadata}});
+  return kOk;
+}
+
+}  // namespace
+
+int inspect(const InspectOptions& options) {
+  const fs::path path =
+      fs::is_directory(options.path) ? RunDirectory::open(options.path).model() : fs::path(options.path);
+  CHECK_AS(DataError, fs::exists(path), "inspect: there is no ", path.string());
+  if (path.extension() == ".safetensors") return inspect_weights(path, options);
+  if (!options.npy.empty())
+    throw UsageError("--npy takes a tensor out of a .safetensors file, and " + path.string() + " is none");
+  if (path.extension() == ".bin") return inspect_cifar(path);
+  return inspect_idx(path);
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,56 @@
+// `ringgrad launch`: any program on several ranks.
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/distributed/launcher/supervisor.h"
+#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/console/exit_code.h"
+
+namespace ringgrad::program {
+
+namespace {
+
+std::string last_words(const JobResult& result) {
+  const int code = result.exit_code;
+  if (code == kOk) return result.report;
+  // Other exit codes mean whatever the program that was started means by them.
+  const bool ours = code == kRankDied || code == kOutOfStep || code > 128;
+  return result.report + (ours ? failure_line(code) : fmt::format("ringgrad: failed (exit {})", code)) + '\n';
+}
+
+}  // namespace
+
+int launch_program(const LaunchCommandOptions& options) {
+  if (options.machine_rank >= options.machines)
+    throw UsageError(fmt::format("launch: --node-rank {} does not exist with --nnodes {}; the first is 0",
+                                 options.machine_rank, options.machines));
+  if (options.machines > 1 && (options.master_address.empty() || options.master_port == 0))
+    throw UsageError("launch: several machines need --master-addr and --master-port, the same on all of them");
+  const bool secret = !variable("RINGGRAD_SECRET").empty() || !variable("RINGGRAD_SECRET_FILE").empty();
+  if (options.machines > 1 && !secret)
+    throw UsageError(
+        "launch: several machines need a secret, the same on all of them, so that no stranger can join:\n"
+        "  openssl rand -hex 32 > job.secret && chmod 600 job.secret && export RINGGRAD_SECRET_FILE=job.secret");
+  if (options.timeout_seconds > 0) setenv("RINGGRAD_TIMEOUT", fmt::format("{}", options.timeout_seconds).c_str(), 1);
+  if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);
+  std::error_code error;
+  if (!options.log_directory.empty()) std::filesystem::create_directories(options.log_directory, error);
+  if (error) throw IoError(fmt::format("launch: --log-dir {}: {}", options.log_directory, error.message()));
+
+  SupervisorOptions job;
+  job.command = options.command;
+  job.num_processes = options.processes;
+  job.num_machines = options.machines;
+  job.machine_rank = options.machine_rank;
+  if (!options.master_address.empty()) job.host = options.master_address;
+  job.port = options.master_port;
+  job.log_directory = options.log_directory;
+  job.last_words = last_words;
+  return supervise(job).exit_code;
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,97 @@
+// `ringgrad predict`: one image, what the network sees in it, and how sure it is.
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/data/registry.h"
+#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/commands/image_file.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/run/saved_model.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr int kTop = 5;  // classes shown
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// The gray values as characters, two columns to a pixel, which is about square on a terminal.
+void draw(const Tensor& image) {
+  constexpr std::string_view kInk = " .:-=+*#%@";
+  const Tensor gray = fit_image(image, 1, 28);
+  for (int64_t y = 0; y < 28; ++y) {
+    std::string line;
+    for (int64_t x = 0; x < 28; ++x) {
+      const auto level = static_cast<size_t>(gray.data<float>()[y * 28 + x] / 256 * static_cast<float>(kInk.size()));
+      line += std::string(2, kInk[level]);
+    }
+    result(line);
+  }
+}
+
+}  // namespace
+
+int predict(const PredictOptions& options) {
+  const Device device(options.device);
+  check_device("predict", device);
+  const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
+  const DatasetInfo& info = dataset_info(saved.data);
+  Tensor image;
+  std::string label;
+  if (is_number(options.image)) {
+    const std::string directory = data_directory(options.data_dir.empty() ? saved.data_dir : options.data_dir);
+    const ImageDataset test_set = load_dataset(saved.data, Split::Test, directory);
+    const int64_t index = std::stol(options.image);
+    if (index >= test_set.size())
+      throw UsageError(
+          fmt::format("test image {} of {} does not exist, expected 0 to {}", index, saved.data, test_set.size() - 1));
+    image = as_contiguous(test_set.images.as_strided({info.channels, info.height, info.width},
+                                                     {info.height * info.width, info.width, 1},
+                                                     index * info.channels * info.height * info.width));
+    label = info.classes[test_set.labels.data<int64_t>()[index]];
+  } else {
+    image = read_image(options.image);
+  }
+
+  NoGradGuard no_grad;
+  saved.module->eval();
+  saved.module->to(device);
+  const auto per_channel = [&](const std::vector<float>& values) {
+    return tensor(values, {1, static_cast<int64_t>(values.size()), 1, 1});
+  };
+  const Tensor pixels = fit_image(image, info.channels, info.height) / 255.0;
+  const Tensor x = to((pixels - per_channel(info.mean)) / per_channel(info.std), device);
+  const auto probability = to_vector<float>(softmax(saved.module->forward(x)));
+
+  std::vector<size_t> order(probability.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return probability[a] > probability[b]; });
+  draw(image);
+  nlohmann::json probabilities;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const std::string& name = info.classes[order[i]];
+    const float p = probability[order[i]];
+    probabilities[name] = p;
+    if (i >= kTop) continue;
+    std::string bar;
+    for (int block = 0; block < static_cast<int>(p * 40 + 0.5f); ++block) bar += "█";
+    result(fmt::format("{:>14} {:6.2f} %  {}{}", name, 100 * p, bar, name == label ? "  ← the label" : ""));
+  }
+  if (json_wanted())
+    print_json({{"prediction", info.classes[order[0]]},
+                {"label", label.empty() ? nlohmann::json() : nlohmann::json(label)},
+                {"probabilities", probabilities}});
+  return kOk;
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,123 @@
+// `ringgrad trace`: when each bucket of a training step was ready, launched and complete, beside backward.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/device.h"
+#include "ringgrad/distributed/launch.h"
+#include "ringgrad/models/program/bench/ddp_workload.h"
+#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/run/parallel_options.h"
+#include "ringgrad/models/program/run/recipe.h"
+
+namespace ringgrad::program {
+namespace {
+
+// Seconds in which some bucket was under way, and those of them before this rank's last gradient was complete.
+struct Communication {
+  double all = 0, hidden = 0;
+};
+
+Communication communication_of(const ReductionLog& log) {
+  Communication seconds;
+  double until = 0;
+  for (const BucketLog& bucket : log.buckets) {
+    const double from = std::max(bucket.launched, until);
+    until = std::max(from, bucket.completed);
+    seconds.all += until - from;
+    seconds.hidden += std::max(0.0, std::min(until, log.computed) - from);
+  }
+  return seconds;
+}
+
+// "fc.weight layer4.1.bn2.bias … conv1.weight (62 parameters)" -> "fc.weight … conv1.weight"
+std::string first_and_last(const std::string& names) {
+  const std::string listed = names.substr(0, names.find(" ("));
+  const size_t space = listed.find(' ');
+  return space == std::string::npos ? listed : listed.substr(0, space) + " … " + listed.substr(listed.rfind(' ') + 1);
+}
+
+std::string bar(const BucketLog& bucket, const ReductionLog& log, int width) {
+  const auto column = [&](double t) { return static_cast<int>(t / log.finished * (width - 1)); };
+  std::string text;
+  for (int at = 0; at < width; ++at) {
+    if (column(bucket.launched) <= at && at <= column(bucket.completed))
+      text += "█";
+    else if (column(bucket.ready) <= at && at < column(bucket.launched))
+      text += "░";
+    else
+      text += at == column(log.computed) ? "│" : " ";
+  }
+  return text;
+}
+
+void print(const ReductionLog& log, bool on_gpu) {
+  result(
+      fmt::format("\n{:>6}{:>11}{:>9}{:>10}{:>11}   parameters", "bucket", "size", "ready", "launched", "completed"));
+  for (size_t b = 0; b < log.buckets.size(); ++b) {
+    const BucketLog& bucket = log.buckets[b];
+    result(fmt::format("{:>6}{:>11}{:>9.2f}{:>10.2f}{:>11.2f}   {}", b, human_bytes(bucket.bytes), bucket.ready * 1e3,
+                       bucket.launched * 1e3, bucket.completed * 1e3, first_and_last(*bucket.parameters)));
+  }
+  const int width = line_width() - 8;
+  const int end = static_cast<int>(log.computed / log.finished * (width - 1));
+  result(fmt::format("\nbackward{:─>{}}┤", "", end));
+  for (size_t b = 0; b < log.buckets.size(); ++b) result(fmt::format("{:>6}  {}", b, bar(log.buckets[b], log, width)));
+  const Communication seconds = communication_of(log);
+  result(fmt::format("\nBackward took {:.2f} ms; the gradients were averaged {:.2f} ms after it.", log.computed * 1e3,
+                     log.exposed() * 1e3));
+  result(fmt::format("Of {:.2f} ms of communication {:.2f} ms were hidden behind backward: {:.0f} %.",
+                     seconds.all * 1e3, seconds.hidden * 1e3,
+                     seconds.all > 0 ? 100 * seconds.hidden / seconds.all : 0.0));
+  message(
+      "Milliseconds since backward began, on rank 0. ░ ready, but others go first; █ its all-reduce, and\n"
+      "waiting for other ranks; │ backward has ended. The last bucket is always launched after that.");
+  if (on_gpu) message("The host waits for the GPU wherever a time is noted, so the step is slower than in training.");
+}
+
+void trace_step(const TraceOptions& options, ProcessGroup& group) {
+  Workload work(options, "ddp_traced", group);
+  work.block(options.steps);
+  if (!group.is_main_process()) return;
+  const ReductionLog& log = work.ddp()->log();
+  result(fmt::format("{} · batch {} on {} ranks ({}) · step {}", options.model, options.batch, group.size(),
+                     group.backend(), log.step));
+  print(log, group.device().is_cuda());
+  if (!json_wanted()) return;
+  const Communication seconds = communication_of(log);
+  print_json({{"model", options.model},
+              {"batch", options.batch},
+              {"ranks", group.size()},
+              {"backend", group.backend()},
+              {"device", str(group.device())},
+              {"step", log.step},
+              {"backward_ms", log.computed * 1e3},
+              {"averaged_ms", log.finished * 1e3},
+              {"communication_ms", seconds.all * 1e3},
+              {"hidden_ms", seconds.hidden * 1e3},
+              {"buckets", buckets_as_json(log)}});
+}
+
+}  // namespace
+
+int trace(const TraceOptions& options) {
+  check_model(options.model);
+  const RankEnvironment here = rank_environment();
+  const bool is_rank = !here.source.empty();
+  const int ranks = is_rank ? here.size : options.ranks;
+  if (ranks < 2) throw UsageError("trace: one rank has nobody to average gradients with; --ranks 2 or more");
+  check_ranks("trace", ranks, options.device, options.backend);
+  check_divisible(options.batch, ranks);
+  if (!is_rank && ranks > cpu_cores())
+    message(fmt::format("{} ranks on {} cores take turns: the times tell of the scheduler, too", ranks, cpu_cores()));
+  const int code = launch([&] { trace_step(options, process_group()); },
+                          {.num_processes = ranks, .group = group_options_for(options.device, options.backend)});
+  if (code != kOk && code < 128) complain(failure_line(code));
+  return code;
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,119 @@
+#include "ringgrad/models/program/console/console.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/base/clock.h"
+#include "ringgrad/core/base/environment.h"
+
+namespace ringgrad::program {
+namespace {
+
+ConsoleOptions options;
+bool silent = false;
+
+bool fancy() {  // stderr is a terminal that understands escapes
+  static const bool capable = [] { return isatty(STDERR_FILENO) && variable("TERM", "dumb") != "dumb"; }();
+  return capable && !options.plain && !options.quiet;
+}
+
+std::string styled(const char* code, const std::string& text) {
+  if (!fancy() || !variable("NO_COLOR").empty()) return text;
+  return fmt::format("\033[{}m{}\033[0m", code, text);
+}
+
+int terminal_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+constexpr double kRedrawSeconds = 0.1, kPlainSeconds = 30;
+
+}  // namespace
+
+void configure_console(const ConsoleOptions& wanted) { options = wanted; }
+bool json_wanted() { return options.json; }
+
+void silence_console() {
+  silent = true;
+  options.quiet = true;
+}
+
+void result(const std::string& line) {
+  if (!silent) (options.json ? std::cerr : std::cout) << line << std::endl;
+}
+void message(const std::string& line) {
+  if (!options.quiet) std::cerr << line << std::endl;
+}
+void complain(const std::string& line) { std::cerr << line << std::endl; }
+void print_json(const nlohmann::json& document) {
+  if (silent) return;
+  // Bytes that are no UTF-8 (a file name, say) are replaced rather than refused.
+  std::cout << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+}
+
+int line_width() {
+  winsize size;
+  const bool terminal = ioctl(options.json ? STDERR_FILENO : STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return terminal ? std::clamp<int>(size.ws_col, 40, 200) : 80;
+}
+
+std::string bold(const std::string& text) { return styled("1", text); }
+
+std::string with_commas(int64_t n) {
+  std::string digits = std::to_string(n);
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > (n < 0 ? 1 : 0); at -= 3) digits.insert(at, ",");
+  return digits;
+}
+
+std::string human_bytes(int64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  const char* units[] = {"kB", "MB", "GB", "TB"};
+  double value = static_cast<double>(bytes) / 1000;
+  int unit = 0;
+  for (; value >= 1000 && unit < 3; ++unit) value /= 1000;
+  return fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+std::string human_time(double seconds) {
+  if (seconds < 1) return fmt::format("{:.0f} ms", seconds * 1000);
+  if (seconds < 100) return fmt::format("{:.1f} s", seconds);
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+}
+
+Progress::Progress(std::string label, int64_t total) : label_(std::move(label)), total_(total) {}
+
+void Progress::update(int64_t done, const std::function<std::string()>& detail) {
+  const auto now = Clock::now();
+  const double since = seconds_between(drawn_, now);
+  if (options.quiet || since < (fancy() ? kRedrawSeconds : kPlainSeconds)) return;
+  drawn_ = now;
+  const double elapsed = seconds_between(start_, now);
+  const double left = done > 0 ? elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) : 0;
+  const auto text = fmt::format("{}/{}  {}  {} left", done, total_, detail(), human_time(left));
+  if (!fancy()) {
+    std::cerr << label_ << ' ' << text << std::endl;
+    return;
+  }
+  const int width = std::clamp(terminal_columns() - 42, 0, 24);  // a line that wraps could not be drawn over
+  const int filled = static_cast<int>(done * width / std::max<int64_t>(total_, 1));
+  std::string bar;
+  for (int i = 0; i < width; ++i) bar += i < filled ? "━" : i == filled ? "╸" : " ";
+  std::cerr << "\r\033[K" << label_ << ' ' << bar << "  " << text << std::flush;
+  visible_ = true;
+}
+
+void Progress::clear() {
+  if (visible_) std::cerr << "\r\033[K" << std::flush;
+  visible_ = false;
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,51 @@
+// One directory per training run: config.json (what was asked for), metrics.jsonl (a line per epoch),
+// checkpoint.safetensors (to continue from) and model.safetensors (the result, which loads in PyTorch). runs/latest
+// points at the newest.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "ringgrad/distributed/os/file_descriptor.h"
+
+namespace ringgrad::program {
+
+class RunDirectory {
+ public:
+  // Makes `path`, or runs/NNNN-name with the next free number where `path` is empty, and holds it: no other process may
+  // train there until the last copy of this object is gone. What a run left that stopped before its first checkpoint
+  // is in nobody's way. Throws UsageError where a run, its process or a file of one of its names is there, IoError.
+  static RunDirectory create(const std::string& path, const std::string& name);
+  // An existing run, to read, by a path without links; throws DataError where it has no config.json.
+  static RunDirectory open(const std::string& path);
+  // An existing run, to go on with: held as by create(). Throws DataError, and UsageError where a process trains there.
+  static RunDirectory resume(const std::string& path);
+
+  // Takes back what create() and write_config() have made. REQUIRES: there is no checkpoint.
+  void discard() const;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path checkpoint() const { return path_ / "checkpoint.safetensors"; }
+  std::filesystem::path model() const { return path_ / "model.safetensors"; }
+
+  void write_config(const nlohmann::json& config) const;
+  nlohmann::json read_config() const;
+  // Throws IoError; the file is as it was then. A half-written line, of a process that was killed, goes.
+  void append_metrics(const nlohmann::json& line) const;
+  int64_t last_epoch() const;  // that has a line in metrics.jsonl; 0: none has
+
+ private:
+  explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
+  void hold();
+  std::string metrics() const;  // the whole lines
+  void check_free() const;
+
+  std::filesystem::path path_;
+  bool made_ = false;  // by create()
+  std::shared_ptr<FileDescriptor> held_;
+};
+
+}  // namespace ringgrad::program

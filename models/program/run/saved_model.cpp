@@ -1,0 +1,93 @@
+#include "ringgrad/models/program/run/saved_model.h"
+
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/data/datasets/catalog.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/run/run_config.h"
+#include "ringgrad/models/registry.h"
+#include "ringgrad/nn/checkpoint.h"
+
+namespace ringgrad::program {
+namespace fs = std::filesystem;
+
+namespace {
+
+// What a file's metadata says about its model; a checkpoint says it in the recipe.
+std::map<std::string, std::string> described(const std::map<std::string, std::string>& metadata) {
+  const auto progress = metadata.find("progress");
+  if (progress == metadata.end()) return metadata;
+  const auto json = nlohmann::json::parse(progress->second, nullptr, false);
+  std::map<std::string, std::string> about;
+  if (!json.is_object() || !json.contains("recipe")) return about;
+  for (const char* key : {"model", "data"})
+    if (const auto found = json["recipe"].find(key); found != json["recipe"].end() && found->is_string())
+      about[key] = *found;
+  return about;
+}
+
+fs::path weights_of(const std::string& path) {
+  if (!fs::is_directory(path)) {
+    CHECK_AS(DataError, fs::exists(path), "load: there is no ", path);
+    return path;
+  }
+  const RunDirectory run = RunDirectory::open(path);
+  CHECK_AS(DataError, fs::exists(run.model()), "load: there is no ", run.model().string(),
+           fs::exists(run.checkpoint()) ? "; the run has not finished: continue it with ringgrad train --resume " + path
+                                        : "; the run stopped before its first checkpoint, and can be trained anew");
+  return run.model();
+}
+
+void give(nn::Module& module, const nn::SafetensorsFile& saved, const fs::path& file, const std::string& what) {
+  try {
+    if (module.load_state_dict(saved.tensors).stripped_module_prefix)
+      message("note    " + file.string() + ": all names begin with \"module.\" (PyTorch's DistributedDataParallel), " +
+              "which was left out");
+  } catch (const Error& error) {
+    throw DataError(str("load: ", file.string(), " does not fit ", what, ": ", error.what()));
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<nn::Module> make_model_for(const std::string& model, const std::string& data) {
+  check_model(model);
+  check_data(data);
+  const DatasetInfo& info = dataset_info(data);
+  return models::make_model(model, {.in_channels = info.channels,
+                                    .num_classes = static_cast<int64_t>(info.classes.size()),
+                                    .image_size = info.height});
+}
+
+void save_model(const fs::path& path, const nn::Module& model, const Recipe& recipe) {
+  nn::save_safetensors(path, model.state_dict(), {{"model", recipe.model}, {"data", recipe.data}});
+}
+
+void load_weights(nn::Module& module, const std::string& path) {
+  const fs::path file = weights_of(path);
+  give(module, nn::load_weights(file), file, "this model");
+}
+
+SavedModel load_model(const std::string& path, const std::string& model, const std::string& data) {
+  const fs::path file = weights_of(path);
+  const nn::SafetensorsFile saved = nn::load_weights(file);
+  const std::map<std::string, std::string> about = described(saved.metadata);
+  const auto said = [&](const char* key, const std::string& given) {
+    if (!given.empty()) return given;
+    const auto found = about.find(key);
+    if (found == about.end())
+      throw UsageError(file.string() + " does not say which " + key + " it is for; name it with --" + key);
+    return found->second;
+  };
+  SavedModel loaded{nullptr, said("model", model), said("data", data), ""};
+  if (fs::is_directory(path)) loaded.data_dir = read_config(RunDirectory::open(path)).data_dir;
+  loaded.module = make_model_for(loaded.model, loaded.data);
+  give(*loaded.module, saved, file, loaded.model + " for " + loaded.data);
+  return loaded;
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,32 @@
+// A trained model in a file, and what the file says about it: which model, for which data.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "ringgrad/models/program/run/recipe.h"
+#include "ringgrad/nn/module.h"
+
+namespace ringgrad::program {
+
+// Gives a network the weights of a run directory or .safetensors file. Throws DataError where they do not fit.
+void load_weights(nn::Module& module, const std::string& path);
+
+// A new network for the images and classes of a data set. Throws UsageError on an unknown name.
+std::shared_ptr<nn::Module> make_model_for(const std::string& model, const std::string& data);
+
+// Weights as PyTorch and torchvision name them; model and data stand in the metadata. Atomic. Throws IoError.
+void save_model(const std::filesystem::path& path, const nn::Module& model, const Recipe& recipe);
+
+struct SavedModel {
+  std::shared_ptr<nn::Module> module;
+  std::string model, data;
+  std::string data_dir;  // where the run had its data; empty where a file does not say
+};
+
+// `path`: a run directory, or a .safetensors file: of weights, or a checkpoint. `model` and `data` override what the
+// file says; a file from elsewhere says nothing. Throws DataError, and UsageError where the model is not known.
+SavedModel load_model(const std::string& path, const std::string& model, const std::string& data);
+
+}  // namespace ringgrad::program

@@ -1,0 +1,71 @@
+#include "ringgrad/models/program/train/evaluation.h"
+
+#include <algorithm>
+
+#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/data/data_loader.h"
+#include "ringgrad/data/datasets/catalog.h"
+#include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/models/program/console/interrupt.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr int64_t kEvaluationBatch = 100;  // no more memory than training; larger ones were no faster
+
+void sum_over_ranks(ProcessGroup& group, Evaluation& evaluation) {
+  const Tensor loss = full({}, evaluation.loss, {.dtype = DType::Float64});
+  std::vector<int64_t> numbers = evaluation.confusion;
+  numbers.push_back(evaluation.interrupted);
+  const Tensor counts = tensor(numbers);
+  group.all_reduce(loss).wait();
+  group.all_reduce(counts).wait();
+  evaluation.loss = loss.item<double>();
+  evaluation.confusion = to_vector<int64_t>(counts);
+  evaluation.interrupted = evaluation.confusion.back() > 0;
+  evaluation.confusion.pop_back();
+}
+
+}  // namespace
+
+Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageTransform& transform, Device device,
+                    ProcessGroup* group) {
+  set_phase(Phase::Evaluation);
+  NoGradGuard no_grad;
+  model.eval();
+  const int ranks = group ? group->size() : 1, rank = group ? group->rank() : 0;
+  const DistributedSamplerOptions exact{.shuffle = false, .pad = false};
+  DataLoader loader(dataset, std::make_shared<DistributedSampler>(dataset.size(), ranks, rank, exact),
+                    {.batch_size = kEvaluationBatch, .num_workers = 1, .transform = transform});
+  const auto classes = static_cast<int64_t>(dataset.classes.size());
+  const DType dtype = model.parameters().at(0).dtype();  // 16 bits where the model was converted
+  Evaluation evaluation;
+  evaluation.confusion.resize(classes * classes);
+  for (const Batch& batch : loader) {
+    if ((evaluation.interrupted = interrupted() != 0)) break;
+    const Tensor logits = to(model(to(to(batch.data, device), dtype)), DType::Float32);
+    const auto target = to_vector<int64_t>(batch.target), answer = to_vector<int64_t>(argmax(logits, 1));
+    evaluation.loss += cross_entropy(logits, to(batch.target, device), {.reduction = Reduction::Sum}).item<float>();
+    for (int64_t i = 0; i < batch.size(); ++i) ++evaluation.confusion[target[i] * classes + answer[i]];
+  }
+  if (group) sum_over_ranks(*group, evaluation);
+  for (int64_t label = 0; label < classes; ++label) {
+    evaluation.correct += evaluation.confusion[label * classes + label];
+    for (int64_t answer = 0; answer < classes; ++answer)
+      evaluation.total += evaluation.confusion[label * classes + answer];
+  }
+  CHECK(evaluation.interrupted || evaluation.total == dataset.size(), "evaluate: ", evaluation.total,
+        " images were counted, expected ", dataset.size());
+  evaluation.loss /= static_cast<double>(std::max<int64_t>(evaluation.total, 1));
+  return evaluation;
+}
+
+ImageTransform test_transform(const std::string& data) {
+  const DatasetInfo& info = dataset_info(data);
+  return {.mean = info.mean, .std = info.std};
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,30 @@
+// How well a network does on a data set: exactly, each image once, over any number of ranks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ringgrad/data/image_dataset.h"
+#include "ringgrad/data/transform.h"
+#include "ringgrad/distributed/process_group.h"
+#include "ringgrad/nn/module.h"
+
+namespace ringgrad::program {
+
+struct Evaluation {
+  double loss = 0;  // mean over the images
+  int64_t correct = 0, total = 0;
+  bool interrupted = false;        // a signal asked some rank to stop: the numbers are of a part of the images
+  std::vector<int64_t> confusion;  // [classes · classes], row: the label, column: the answer
+  double accuracy() const { return total ? static_cast<double>(correct) / static_cast<double>(total) : 0; }
+};
+
+// The whole data set in order, in evaluation mode, without a graph. With a group each rank takes its share, unpadded,
+// and all return the sum.
+Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageTransform& transform, Device device,
+                    ProcessGroup* group = nullptr);
+
+// The data set's normalisation.
+ImageTransform test_transform(const std::string& data);
+
+}  // namespace ringgrad::program

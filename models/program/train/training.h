@@ -1,0 +1,105 @@
+// The training loop: epochs of steps, on one rank or several, and a state that can be saved at any step and continued
+// bit for bit, also on another number of ranks as far as rounding allows.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "ringgrad/core/device/captured_step.h"
+#include "ringgrad/data/batch_source.h"
+#include "ringgrad/data/image_dataset.h"
+#include "ringgrad/data/shard_digest.h"
+#include "ringgrad/data/transform.h"
+#include "ringgrad/distributed/data_parallel.h"
+#include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/models/program/run/recipe.h"
+#include "ringgrad/models/program/train/evaluation.h"
+#include "ringgrad/models/program/train/mixed_precision.h"
+#include "ringgrad/nn/module.h"
+#include "ringgrad/nn/optim/optimizer.h"
+
+namespace ringgrad::program {
+
+// The data set's normalisation with the recipe's augmentation.
+ImageTransform train_transform(const Recipe& recipe, uint64_t seed);
+
+// How a step's work is divided: not at all, over the ranks of a group, or over devices of this process.
+struct Division {
+  ProcessGroup* group = nullptr;  // DistributedDataParallel. Must outlive the training
+  bool sync_batch_norm = false;   // with a group: batch norm over all ranks' samples
+  int replicas = 1;               // DataParallel on so many devices, from the given one on, where there are several
+};
+
+class Training {
+ public:
+  // With a group everything below is collective. Each rank takes its part of every global batch: recipe.batch must be a
+  // multiple of the ranks. `init`: whose weights to begin with (see load_weights), random ones where it is empty.
+  Training(const Recipe& recipe, const ImageDataset& train_set, Device device, uint64_t seed, int workers,
+           const Division& division = {}, const std::string& init = "");
+
+  // Called after every step; returns true to stop there.
+  using AfterStep = std::function<bool()>;
+  // Trains from where it stands to the end of the epoch, or to where after_step stops it. Throws Error when the loss is
+  // not a number, naming the step; or when the epoch has not used every image exactly once, on all ranks together.
+  void run_epoch(const AfterStep& after_step);
+
+  // A file with everything that continuing needs, written by the first rank; see nn/checkpoint.h. Atomic. Throws
+  // IoError; Error, and writes nothing, when the loss or the model is not finite.
+  void save(const std::filesystem::path& path);
+  // Throws DataError where the file is missing or damaged, or belongs to another model or recipe; nothing is changed
+  // then.
+  void load(const std::filesystem::path& path);
+
+  nn::Module& model() { return *model_; }
+  int64_t step() const { return step_; }                      // steps done, over all epochs
+  int64_t epoch() const { return step_ / steps_per_epoch_; }  // whole epochs done
+  bool at_epoch_end() const { return step_ > 0 && step_ % steps_per_epoch_ == 0; }
+  int64_t images() const { return images_; }  // in this epoch so far, on all ranks
+  int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  double waited_for_data() const { return batches_->waited_seconds(); }  // this rank, in all epochs of this process
+  double mean_loss() const;      // over the images of this epoch so far; waits for the device
+  double own_mean_loss() const;  // over this rank's alone; not collective
+  // A signal has asked some rank to stop. All ranks hear of it after the same step.
+  bool interrupted() const;
+
+  // Batches are made by the device, of a data set that lies there.
+  bool data_on_device() const { return batches_->on_device(); }
+  // Steps of full batches are recorded as a graph and replayed. See Note [Which steps are captured] in training.cpp.
+  bool step_captured() const { return captured_step_.has_value(); }
+
+  // The wrapper, for what it knows about communication; nullptr without a group.
+  const DistributedDataParallel* distributed() const { return ddp_.get(); }
+
+ private:
+  void train_step();
+  void compute();
+  std::vector<double> loss_sums() const;
+  ShardDigest used_images() const;
+  nn::NamedTensors stepping_state();
+  void check_loss() const;   // of this rank; waits for the device
+  void check_state() const;  // of the model
+  [[noreturn]] void diverged(const std::string& what) const;
+
+  Recipe recipe_;
+  Device device_;
+  ProcessGroup* group_;
+  int64_t train_size_, steps_per_epoch_;
+  optim::Schedule learning_rate_;
+  std::shared_ptr<nn::Module> model_;
+  std::unique_ptr<DistributedDataParallel> ddp_;
+  std::unique_ptr<DataParallel> dp_;
+  nn::Module* network_;  // what is trained: the model, or a wrapper
+  std::optional<MixedPrecision> precision_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  int64_t own_batch_;  // of this rank
+  std::unique_ptr<BatchSource> batches_;
+  std::optional<CapturedStep> captured_step_;
+  int64_t step_ = 0;
+  Tensor loss_sum_;         // [] on the device: the sum over this rank's images of this epoch
+  int64_t own_images_ = 0;  // how many those are
+  int64_t images_ = 0;
+  ShardDigest digest_;  // of this rank's images of this epoch
+};
+
+}  // namespace ringgrad::program
