@@ -3,8 +3,8 @@
 #include "ringgrad/autograd/autograd_meta.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/in_place.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 namespace {

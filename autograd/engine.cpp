@@ -16,7 +16,7 @@
 #include "ringgrad/autograd/autograd_meta.h"
 #include "ringgrad/autograd/grad_mode.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 

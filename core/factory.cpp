@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/in_place.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 namespace {

@@ -33,7 +33,7 @@ Tensor tensor(const std::vector<T>& values, Device device = {}) {  // 1-D
 template <class T>
 std::vector<T> to_vector(const Tensor& x);
 
-// In place, without history; see begin_write() in core/in_place.h. The source may not overlap the destination.
+// In place, without history; see begin_write() in core/tensor.h. The source may not overlap the destination.
 void fill_(const Tensor& x, double value);
 // Same shape; converts dtype, crosses devices, reorders. A copy to the host is there on return.
 void copy_(const Tensor& destination, const Tensor& source);

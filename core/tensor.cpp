@@ -1,9 +1,27 @@
 #include "ringgrad/core/tensor.h"
 
+#include <iomanip>
+#include <ostream>
+
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/factory.h"
 
 namespace ringgrad {
+
+Storage::Storage(size_t nbytes, Device device) : nbytes_(nbytes), stream_(current_stream(device)) {
+  data_ = allocate(stream_, nbytes);
+}
+
+Storage::Storage(void* data, size_t nbytes, Device device, std::function<void()> release)
+    : data_(data), nbytes_(nbytes), stream_{device, nullptr}, release_(std::move(release)) {}
+
+Storage::~Storage() {
+  if (release_)
+    release_();
+  else
+    deallocate(stream_, data_, nbytes_);
+}
 
 const char* name(Layout layout) {
   constexpr const char* kNames[] = {"strided", "channels-last", "channel-blocked"};
@@ -110,5 +128,64 @@ template uint8_t Tensor::item() const;
 template bool Tensor::item() const;
 template float16 Tensor::item() const;
 template bfloat16 Tensor::item() const;
+
+bool has_internal_overlap(const Tensor& x) {
+  if (x.is_channel_blocked() || x.numel() == 0) return false;
+  for (int d = 0; d < x.dim(); ++d)
+    if (x.shape()[d] > 1 && x.strides()[d] == 0) return true;
+  return false;
+}
+
+void begin_write(const char* operation, const Tensor& x) {
+  CHECK(x.defined(), operation, ": the destination is an undefined tensor, expected one to write to");
+  CHECK(!has_internal_overlap(x), operation, ": the destination has shape ", x.shape(), " and strides ", x.strides(),
+        ", so that several elements lie in one place; expected a place for each: write to contiguous(x) instead");
+  CHECK(x.is_leaf(), operation, ": the destination of shape ", x.shape(),
+        " was computed from leaves that want a gradient, which would be wrong after a write that the graph does not "
+        "know; write before, or to x.detach() where nothing else needs the values");
+  x.storage()->bump_version();
+}
+
+namespace {
+
+constexpr int64_t kAbbreviateAbove = 1000, kEdge = 3;  // of more elements, the first and last three of each dimension
+
+template <class T>
+void print_dimension(std::ostream& out, const std::vector<T>& values, const Shape& shape, int d, int64_t offset,
+                     bool abbreviate) {
+  if (d == shape.dim()) {
+    out << values[offset];
+    return;
+  }
+  int64_t step = 1;
+  for (int inner = d + 1; inner < shape.dim(); ++inner) step *= shape[inner];
+  out << '[';
+  for (int64_t i = 0; i < shape[d]; ++i) {
+    if (i > 0) out << (d + 1 == shape.dim() ? ", " : ",\n" + std::string(d + 1, ' '));
+    if (abbreviate && i == kEdge && shape[d] > 2 * kEdge) {
+      out << "…";
+      i = shape[d] - kEdge - 1;
+      continue;
+    }
+    print_dimension(out, values, shape, d + 1, offset + i * step, abbreviate);
+  }
+  out << ']';
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+  if (!tensor) return out << "undefined tensor";
+  const auto precision = out.precision(5);
+  const bool abbreviate = tensor.numel() > kAbbreviateAbove;
+  if (tensor.numel() == 0)
+    out << "[]";
+  else if (is_floating(tensor.dtype()))
+    print_dimension(out, to_vector<double>(tensor), tensor.shape(), 0, 0, abbreviate);
+  else
+    print_dimension(out, to_vector<int64_t>(tensor), tensor.shape(), 0, 0, abbreviate);
+  out.precision(precision);
+  return out << "\n" << tensor.shape() << ' ' << tensor.dtype() << ' ' << tensor.device();
+}
 
 }  // namespace ringgrad

@@ -12,15 +12,43 @@
 // writing to elements that another thread reads needs synchronisation.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "ringgrad/core/device.h"
 #include "ringgrad/core/dtype.h"
 #include "ringgrad/core/shape.h"
-#include "ringgrad/core/storage.h"
 
 namespace ringgrad {
+
+// Reference-counted bytes on one device, with a version counter. All views of a tensor share one Storage.
+class Storage {
+ public:
+  // Uninitialised bytes from the caching allocator, for work on the device's current stream.
+  Storage(size_t nbytes, Device device);
+  // Bytes owned by somebody else (a mapped file, shared memory); `release` runs when the last view is gone.
+  Storage(void* data, size_t nbytes, Device device, std::function<void()> release);
+  ~Storage();
+  Storage(const Storage&) = delete;
+
+  void* data() const { return data_; }
+  size_t nbytes() const { return nbytes_; }
+  Device device() const { return stream_.device; }
+
+  // Counts in-place modifications. A tensor saved for backward compares it on use, and throws when it changed.
+  uint32_t version() const { return version_.load(std::memory_order_relaxed); }
+  void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  void* data_;
+  size_t nbytes_;
+  Stream stream_;
+  std::atomic<uint32_t> version_{0};
+  std::function<void()> release_;  // empty: the bytes are the caching allocator's
+};
 
 struct AutogradMeta;
 
@@ -136,5 +164,17 @@ class Tensor {
 
 // The elements, abbreviated above 1000 of them, then [2, 3] float32 cpu:0.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+// Writing to a tensor that exists already, instead of making a new one.
+
+// True when several elements lie in one place: a dimension longer than 1 with stride 0, as expand() gives. (Of strides
+// that overlap otherwise, which only as_strided() can give, nothing is said.)
+bool has_internal_overlap(const Tensor& x);
+
+// Every write to the elements of x begins here: raises its version, so that a graph that has saved x finds out. Throws
+// Error in the name of `operation` where several elements lie in one place, of which only the last would be kept, and
+// where x was computed from leaves that want a gradient: the write is no part of the graph, whose gradients would be
+// wrong.
+void begin_write(const char* operation, const Tensor& x);
 
 }  // namespace ringgrad

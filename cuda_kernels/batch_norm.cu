@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/kernels/batch_norm_steps.h"
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/channels.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 #include "ringgrad/cuda_kernels/common/vector_io.cuh"

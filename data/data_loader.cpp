@@ -5,7 +5,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
-#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 

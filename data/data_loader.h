@@ -13,7 +13,7 @@
 #include <memory>
 #include <span>
 
-#include "ringgrad/data/batch.h"
+#include "ringgrad/data/batch_source.h"
 #include "ringgrad/data/image_dataset.h"
 #include "ringgrad/data/loading/pass.h"
 #include "ringgrad/data/loading/prefetcher.h"

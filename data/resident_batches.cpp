@@ -1,7 +1,7 @@
 #include "ringgrad/data/resident_batches.h"
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 

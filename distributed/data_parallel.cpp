@@ -6,8 +6,7 @@
 #include <thread>
 
 #include "ringgrad/autograd/differentiable.h"
-#include "ringgrad/autograd/ops/convert.h"
-#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"

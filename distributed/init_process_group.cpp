@@ -6,7 +6,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/job/job_status.h"
-#include "ringgrad/distributed/os/lifeline.h"
+#include "ringgrad/distributed/os/child_process.h"
 #include "ringgrad/distributed/process_groups/mpi_process_group.h"
 #include "ringgrad/distributed/process_groups/nccl_process_group.h"
 #include "ringgrad/distributed/process_groups/ring_process_group.h"

@@ -1,7 +1,7 @@
 // Batch normalisation over the samples of all ranks, as if one rank had them all.
 #pragma once
 
-#include "ringgrad/autograd/ops/norm.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/distributed/process_group.h"
 #include "ringgrad/nn/module.h"
 

@@ -1,10 +1,10 @@
 #include "ringgrad/models/convnet.h"
 
-#include "ringgrad/autograd/ops/pool.h"
-#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad::models {
+
 namespace {
 
 constexpr int64_t kChannels1 = 16, kChannels2 = 32;
@@ -37,5 +37,34 @@ ConvNet::ConvNet(ConvNetOptions options)
 }
 
 Tensor ConvNet::forward(const Tensor& x) { return fc_(flatten(layer2_(layer1_(x)), 1)); }
+
+namespace {
+
+// The side of the maps that the linear layers see: halved, without the border of an unpadded 5×5, halved again.
+int64_t final_size(int64_t image_size) {
+  CHECK(image_size >= 12, "LeNet: images of ", image_size, " pixels, expected at least 12");
+  return (image_size / 2 - 4) / 2;
+}
+
+}  // namespace
+
+LeNet::LeNet(LeNetOptions options)
+    : conv1_(options.in_channels, 6, 5, {.padding = 2}),
+      conv2_(6, 16, 5),
+      fc1_(16 * final_size(options.image_size) * final_size(options.image_size), 120),
+      fc2_(120, 84),
+      fc3_(84, options.num_classes) {
+  register_module("conv1", conv1_);
+  register_module("conv2", conv2_);
+  register_module("fc1", fc1_);
+  register_module("fc2", fc2_);
+  register_module("fc3", fc3_);
+}
+
+Tensor LeNet::forward(const Tensor& x) {
+  Tensor y = max_pool2d(relu(conv1_(x)), {.kernel = 2});
+  y = max_pool2d(relu(conv2_(y)), {.kernel = 2});
+  return fc3_(relu(fc2_(relu(fc1_(flatten(y, 1))))));
+}
 
 }  // namespace ringgrad::models

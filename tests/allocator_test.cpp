@@ -8,11 +8,8 @@
 #include <cstring>
 #include <thread>
 
-#include "ringgrad/autograd/ops/activation.h"
-#include "ringgrad/autograd/ops/arithmetic.h"
-#include "ringgrad/autograd/ops/reduce.h"
-#include "ringgrad/core/base/address_sanitizer.h"
-#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/base/check.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"

@@ -140,7 +140,7 @@ def vendors(tree):
                         source.path,
                         line,
                         f"{path} outside cuda_kernels",
-                        "use core/stream.h, core/device.h, or a kernel of core/kernels.h",
+                        "use core/device.h, core/device.h, or a kernel of core/kernels.h",
                     )
                 )
         if source.is_header and source.folder != "cuda_kernels" and not in_onednn:

@@ -1,8 +1,7 @@
 // Parameters in flat arenas: where they lie, that handles follow, and what counts as one range.
 #include "ringgrad/nn/arena.h"
 
-#include "ringgrad/autograd/ops/arithmetic.h"
-#include "ringgrad/autograd/ops/reduce.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"

@@ -5,8 +5,8 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
-#include "ringgrad/nn/linear.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 

@@ -7,7 +7,7 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels/conv_algorithm.h"
+#include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/tests/catch.h"
 

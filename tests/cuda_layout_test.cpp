@@ -7,7 +7,7 @@
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/models/convnet.h"
-#include "ringgrad/models/resnet_cifar.h"
+#include "ringgrad/models/resnet.h"
 #include "ringgrad/nn/nn.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"

@@ -4,8 +4,7 @@
 #include <optional>
 
 #include "ringgrad/distributed/sync_batch_norm.h"
-#include "ringgrad/nn/optim/grad_scaler.h"
-#include "ringgrad/nn/optim/master_weights.h"
+#include "ringgrad/nn/optim/mixed_precision.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/nccl_ranks.h"
 #include "ringgrad/tests/test_util.h"

@@ -10,7 +10,6 @@
 #include "ringgrad/data/registry.h"
 #include "ringgrad/data/synthetic/digits.h"
 #include "ringgrad/data/synthetic/shapes.h"
-#include "ringgrad/data/synthetic/strokes.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/channel_statistics.h"
 #include "ringgrad/tests/data_files.h"

@@ -9,7 +9,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/data/data_loader.h"
-#include "ringgrad/data/shard_digest.h"
+#include "ringgrad/data/sampler.h"
 #include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;

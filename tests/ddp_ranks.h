@@ -10,7 +10,7 @@
 #include "ringgrad/core/random.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/nn/nn.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/ring_groups.h"
 
 namespace ringgrad::test {

@@ -3,8 +3,8 @@
 #include "ringgrad/core/device/captured_step.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
-#include "ringgrad/nn/linear.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/nccl_ranks.h"
 

@@ -3,10 +3,9 @@
 #include <map>
 
 #include "ringgrad/autograd/ops.h"
-#include "ringgrad/nn/optim/adam.h"
 #include "ringgrad/nn/optim/clip_grad.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/golden.h"
 
 using namespace ringgrad;

@@ -1,6 +1,6 @@
 // Dynamic loss scaling: the rule, steps that are skipped, and what survives a checkpoint; on the CPU and on CUDA, where
 // a whole step with it can be captured.
-#include "ringgrad/nn/optim/grad_scaler.h"
+#include "ringgrad/nn/optim/mixed_precision.h"
 
 #include <cmath>
 
@@ -8,9 +8,8 @@
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/nn/linear.h"
-#include "ringgrad/nn/optim/adam.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda_util.h"
 #include "ringgrad/tests/test_util.h"

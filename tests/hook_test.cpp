@@ -3,8 +3,7 @@
 
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/autograd/engine.h"
-#include "ringgrad/autograd/ops/arithmetic.h"
-#include "ringgrad/autograd/ops/reduce.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"

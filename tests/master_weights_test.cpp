@@ -1,9 +1,9 @@
 // Training 16-bit parameters through float32 copies.
-#include "ringgrad/nn/optim/master_weights.h"
+#include "ringgrad/nn/optim/mixed_precision.h"
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;

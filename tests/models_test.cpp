@@ -4,15 +4,13 @@
 #include <map>
 
 #include "ringgrad/autograd/grad_mode.h"
-#include "ringgrad/autograd/ops/loss.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/models/convnet.h"
-#include "ringgrad/models/lenet.h"
 #include "ringgrad/models/registry.h"
 #include "ringgrad/models/resnet.h"
-#include "ringgrad/models/resnet_cifar.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data_files.h"
 

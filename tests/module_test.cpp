@@ -1,11 +1,9 @@
 // Modules: names, state, moving and converting.
 #include "ringgrad/nn/module.h"
 
-#include "ringgrad/autograd/ops/arithmetic.h"
-#include "ringgrad/autograd/ops/reduce.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/nn/batch_norm2d.h"
-#include "ringgrad/nn/sequential.h"
+#include "ringgrad/nn/layers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data_files.h"
 

@@ -1,5 +1,5 @@
 // Rows for the elementwise arithmetic, with broadcasting and with integers.
-#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"

@@ -1,5 +1,5 @@
 // Rows for convolutions: every option against the seven nested loops of the definition.
-#include "ringgrad/autograd/ops/conv.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/op_spec.h"

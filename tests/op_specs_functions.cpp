@@ -1,6 +1,5 @@
 // Rows for the elementwise functions and the nonlinearities.
-#include "ringgrad/autograd/ops/activation.h"
-#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/op_spec.h"

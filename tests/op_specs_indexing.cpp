@@ -1,5 +1,5 @@
 // Rows for picking elements by index.
-#include "ringgrad/autograd/ops/indexing.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/op_spec.h"

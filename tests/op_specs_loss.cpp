@@ -1,6 +1,5 @@
 // Rows for the losses.
-#include "ringgrad/autograd/ops/loss.h"
-#include "ringgrad/autograd/ops/softmax.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/op_spec.h"

@@ -1,6 +1,5 @@
 // Rows for matrix products.
-#include "ringgrad/autograd/ops/matmul.h"
-#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/op_spec.h"

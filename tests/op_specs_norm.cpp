@@ -1,5 +1,5 @@
 // Rows for batch and layer normalisation.
-#include "ringgrad/autograd/ops/norm.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/op_spec.h"

@@ -1,5 +1,5 @@
 // Rows for pooling.
-#include "ringgrad/autograd/ops/pool.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/op_spec.h"

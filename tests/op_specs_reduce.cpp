@@ -2,9 +2,7 @@
 #include <cmath>
 #include <map>
 
-#include "ringgrad/autograd/ops/reduce.h"
-#include "ringgrad/autograd/ops/softmax.h"
-#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"

@@ -1,6 +1,5 @@
 // Rows for the operations that show, join or convert the same elements.
-#include "ringgrad/autograd/ops/convert.h"
-#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/op_spec.h"

@@ -3,15 +3,13 @@
 #include <cmath>
 #include <type_traits>
 
-#include "ringgrad/autograd/ops/arithmetic.h"
-#include "ringgrad/autograd/ops/reduce.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/nn/checkpoint.h"
-#include "ringgrad/nn/linear.h"
-#include "ringgrad/nn/optim/adam.h"
+#include "ringgrad/nn/layers.h"
 #include "ringgrad/nn/optim/clip_grad.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data_files.h"
 

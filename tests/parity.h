@@ -9,7 +9,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/models/registry.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/hashed_weights.h"
 
 namespace ringgrad::test {

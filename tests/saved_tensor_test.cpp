@@ -1,4 +1,4 @@
-#include "ringgrad/autograd/saved_tensor.h"
+#include "ringgrad/autograd/differentiable.h"
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"

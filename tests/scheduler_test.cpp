@@ -6,7 +6,7 @@
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;

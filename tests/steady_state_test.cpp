@@ -4,7 +4,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/models/registry.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;

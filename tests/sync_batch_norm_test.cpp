@@ -1,7 +1,7 @@
 // SyncBatchNorm: several ranks normalise, and train, as one rank that has all their samples.
 #include "ringgrad/distributed/sync_batch_norm.h"
 
-#include "ringgrad/models/resnet_cifar.h"
+#include "ringgrad/models/resnet.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"

@@ -1,4 +1,4 @@
-#include "ringgrad/autograd/ops/arithmetic.h"
+#include "ringgrad/autograd/ops.h"
 
 #include <cmath>
 

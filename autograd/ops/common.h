@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ringgrad/autograd/differentiable.h"
-#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 

@@ -1,7 +1,6 @@
-#include "ringgrad/autograd/ops/indexing.h"
+#include "ringgrad/autograd/ops.h"
 
 #include "ringgrad/autograd/ops/common.h"
-#include "ringgrad/autograd/ops/convert.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {

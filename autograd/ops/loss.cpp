@@ -1,10 +1,6 @@
-#include "ringgrad/autograd/ops/loss.h"
+#include "ringgrad/autograd/ops.h"
 
-#include "ringgrad/autograd/ops/arithmetic.h"
 #include "ringgrad/autograd/ops/common.h"
-#include "ringgrad/autograd/ops/convert.h"
-#include "ringgrad/autograd/ops/reduce.h"
-#include "ringgrad/autograd/ops/view.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {

@@ -1,11 +1,10 @@
-#include "ringgrad/autograd/ops/norm.h"
+#include "ringgrad/autograd/ops.h"
 
 #include <cmath>
 
 #include "ringgrad/autograd/ops/common.h"
-#include "ringgrad/autograd/ops/convert.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/in_place.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 namespace {

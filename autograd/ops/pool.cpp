@@ -1,4 +1,4 @@
-#include "ringgrad/autograd/ops/pool.h"
+#include "ringgrad/autograd/ops.h"
 
 #include <cstdint>
 

@@ -1,12 +1,9 @@
-#include "ringgrad/autograd/ops/reduce.h"
+#include "ringgrad/autograd/ops.h"
 
 #include <algorithm>
 #include <array>
 
-#include "ringgrad/autograd/ops/arithmetic.h"
 #include "ringgrad/autograd/ops/common.h"
-#include "ringgrad/autograd/ops/convert.h"
-#include "ringgrad/autograd/ops/view.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {

@@ -1,11 +1,10 @@
-#include "ringgrad/autograd/ops/view.h"
+#include "ringgrad/autograd/ops.h"
 
 #include <algorithm>
 #include <limits>
 #include <optional>
 
 #include "ringgrad/autograd/ops/common.h"
-#include "ringgrad/autograd/ops/convert.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {

@@ -1,6 +1,7 @@
 // Times as seconds, by a clock that nobody sets.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace ringgrad {
@@ -11,5 +12,26 @@ inline double seconds_between(std::chrono::steady_clock::time_point from, std::c
 inline double seconds_since(std::chrono::steady_clock::time_point from) {
   return seconds_between(from, std::chrono::steady_clock::now());
 }
+
+// A moment after which waiting is an error. Nothing in this folder waits without one.
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Deadline() = default;  // has passed
+  static Deadline after(Clock::duration timeout) { return Deadline(Clock::now() + timeout); }
+
+  bool passed() const { return Clock::now() >= at_; }
+  // What poll() takes: milliseconds left, rounded up; 0 once the deadline has passed.
+  int poll_timeout() const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count();
+    return static_cast<int>(std::clamp<long long>(left, 0, 1'000'000'000));
+  }
+  Deadline but_at_most(Clock::duration timeout) const { return Deadline(std::min(at_, Clock::now() + timeout)); }
+
+ private:
+  explicit Deadline(Clock::time_point at) : at_(at) {}
+  Clock::time_point at_{};
+};
 
 }  // namespace ringgrad

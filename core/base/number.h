@@ -4,7 +4,12 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ringgrad/core/base/host_device.h"
+// For functions that kernels call, too.
+#ifdef __CUDACC__
+#define RINGGRAD_HOST_DEVICE __host__ __device__
+#else
+#define RINGGRAD_HOST_DEVICE
+#endif
 
 namespace ringgrad {
 

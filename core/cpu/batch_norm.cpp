@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/kernels/batch_norm_steps.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

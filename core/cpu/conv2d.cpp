@@ -6,7 +6,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/conv2d_im2col.h"
 #include "ringgrad/core/cpu/widen.h"
-#include "ringgrad/core/kernels/conv_algorithm.h"
+#include "ringgrad/core/kernels/geometry.h"
 
 namespace ringgrad {
 namespace {

@@ -2,8 +2,8 @@
 // Waterman & Patterson 2009). All threads of the stream take part.
 #pragma once
 
+#include "ringgrad/core/device.h"
 #include "ringgrad/core/dtype.h"
-#include "ringgrad/core/stream.h"
 
 namespace ringgrad::cpu {
 

@@ -5,10 +5,9 @@
 #include <mutex>
 #include <vector>
 
-#include "ringgrad/core/base/address_sanitizer.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/op_scope.h"
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/error.h"
 
 namespace ringgrad {
 namespace {

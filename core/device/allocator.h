@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ringgrad/core/stream.h"
+#include "ringgrad/core/device.h"
 
 namespace ringgrad {
 
@@ -19,7 +19,7 @@ struct MemoryStats {
 
 // A block of at least `bytes` for work on `stream`. A freed block is reused only on the stream it was allocated for,
 // where order makes that safe without waiting. Throws OutOfMemoryError, after giving all cached blocks back and trying
-// again, naming the current operation (core/base/op_scope.h), the bytes and what is live. Thread-safe.
+// again, naming the current operation (core/error.h), the bytes and what is live. Thread-safe.
 void* allocate(Stream stream, size_t bytes);
 void deallocate(Stream stream, void* data, size_t bytes);  // the same stream and bytes as at allocate
 

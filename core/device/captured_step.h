@@ -17,7 +17,7 @@
 #include <functional>
 #include <memory>
 
-#include "ringgrad/core/device/device_graph.h"
+#include "ringgrad/core/device/device_backend.h"
 
 namespace ringgrad {
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ringgrad/core/stream.h"
+#include "ringgrad/core/device.h"
 
 namespace ringgrad {
 

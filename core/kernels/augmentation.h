@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "ringgrad/core/random_sequence.h"
+#include "ringgrad/core/random.h"
 
 namespace ringgrad {
 

@@ -16,7 +16,7 @@
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/error.h"
-#include "ringgrad/core/kernels/conv_algorithm.h"
+#include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/core/kernels/kernel.h"
 
 namespace ringgrad {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/core/stream.h"
+#include "ringgrad/core/device.h"
 
 namespace ringgrad {
 

@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "ringgrad/core/base/address_sanitizer.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad::emulator {

@@ -1,7 +1,7 @@
 // Arithmetic in 16 bits as the device does it: computed exactly enough in float, rounded after every operation.
 #pragma once
 
-#include "ringgrad/core/half.h"
+#include "ringgrad/core/dtype.h"
 
 namespace ringgrad::emulator {
 

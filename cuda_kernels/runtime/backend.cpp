@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/op_scope.h"
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/runtime/check.h"
 #include "ringgrad/cuda_kernels/runtime/device_guard.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"

@@ -1,6 +1,5 @@
 #include "ringgrad/cuda_kernels/runtime/check.h"
 
-#include "ringgrad/core/base/op_scope.h"
 #include "ringgrad/core/error.h"
 
 namespace ringgrad::cuda {

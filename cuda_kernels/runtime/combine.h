@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "ringgrad/core/stream.h"
+#include "ringgrad/core/device.h"
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cuda {

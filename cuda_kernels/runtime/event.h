@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "ringgrad/core/stream.h"
+#include "ringgrad/core/device.h"
 
 namespace ringgrad::cuda {
 

@@ -1,11 +1,11 @@
-// CUDA graphs behind core/device/device_graph.h.
+// CUDA graphs behind core/device/device_backend.h.
 #pragma once
 
 #include <functional>
 
 #include <cuda_runtime.h>
 
-#include "ringgrad/core/device/device_graph.h"
+#include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 
 namespace ringgrad::cuda {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/data/datasets/tar.h"
+#include "ringgrad/data/datasets/download.h"
 
 namespace ringgrad {
 

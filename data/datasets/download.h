@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 
 namespace ringgrad {
@@ -26,5 +27,16 @@ bool can_download();
 // happens before, an older file stays as it was and no part is left behind. Throws IoError (network, disk), DataError
 // (wrong size or hash).
 void download(const std::string& url, const std::filesystem::path& file, const DownloadOptions& options);
+
+// Unpacks chosen files from a .tar or .tar.gz.
+
+// Which members are wanted, and their exact sizes. The caller's list decides all names and sizes on the disk, so an
+// archive can neither write elsewhere nor fill the disk.
+using WantedMembers = std::map<std::string, uint64_t>;  // "cifar-10-batches-bin/test_batch.bin" -> 30730000
+
+// Writes each wanted member to folder / its file name; they appear at the end, once all are there whole. Throws
+// IoError, and DataError when the archive is damaged, lacks a wanted member or holds it with another size.
+void extract_tar(const std::filesystem::path& archive, const std::filesystem::path& folder,
+                 const WantedMembers& wanted);
 
 }  // namespace ringgrad

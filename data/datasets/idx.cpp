@@ -4,7 +4,7 @@
 
 #include "ringgrad/core/base/atomic_file.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/op_scope.h"
+#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/datasets/byte_reader.h"
 

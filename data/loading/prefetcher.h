@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "ringgrad/data/batch.h"
+#include "ringgrad/data/batch_source.h"
 
 namespace ringgrad {
 

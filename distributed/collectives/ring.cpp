@@ -4,8 +4,6 @@
 #include <cstring>
 #include <memory>
 
-#include "ringgrad/distributed/collectives/ring_chunks.h"
-
 namespace ringgrad {
 namespace {
 

@@ -4,6 +4,9 @@
 // so that one is on its way while another one is being reduced. left and right are a rank's neighbours.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "ringgrad/distributed/collectives/messenger.h"
 #include "ringgrad/distributed/collectives/reduction.h"
 
@@ -26,5 +29,21 @@ void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t cou
 // y[size · bytes] becomes the concatenation of all ranks' x[bytes], in the order of ranks. size-1 steps, each rank
 // sends (size-1) · bytes. x may be its own place in y.
 void ring_all_gather(Messenger& messages, std::span<std::byte> y, std::span<const std::byte> x, size_t segment_bytes);
+
+// How the ring collectives cut a buffer, on the CPU and on GPUs.
+struct Range {
+  size_t begin, end;  // in elements
+  size_t count() const { return end - begin; }
+};
+
+// i modulo n, for any i: the ring is a circle.
+inline size_t wrapped(int64_t i, int64_t n) { return static_cast<size_t>((i % n + n) % n); }
+
+// Chunk i of the n into which a range is cut, as equal as possible; the last one is the largest.
+inline Range chunk_of(Range whole, int64_t n, int64_t i) {
+  const size_t parts = static_cast<size_t>(n), c = wrapped(i, n);
+  const size_t each = whole.count() / parts, left = whole.count() % parts;
+  return {whole.begin + each * c + left * c / parts, whole.begin + each * (c + 1) + left * (c + 1) / parts};
+}
 
 }  // namespace ringgrad

@@ -11,7 +11,7 @@
 
 #include <mutex>
 
-#include "ringgrad/core/storage.h"
+#include "ringgrad/core/tensor.h"
 #include "ringgrad/distributed/collectives/reduction.h"
 #include "ringgrad/distributed/transport/transport.h"
 

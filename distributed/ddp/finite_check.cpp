@@ -5,7 +5,7 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/distributed/all_gather_values.h"
+#include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/distributed/all_gather_values.h"
+#include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
 namespace {

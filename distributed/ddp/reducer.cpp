@@ -9,9 +9,9 @@
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
+#include "ringgrad/core/device.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/core/stream.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/error.h"
-#include "ringgrad/distributed/os/deadline.h"
 #include "ringgrad/distributed/os/file_descriptor.h"
 
 namespace ringgrad {
@@ -53,5 +53,10 @@ void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline
 // Two connected sockets of this process: tests connect ranks with them that are its threads.
 std::pair<FileDescriptor, FileDescriptor> local_socket_pair();
 std::pair<FileDescriptor, FileDescriptor> tcp_socket_pair();
+
+// Who listens on a port of this machine, for the error that says it is taken.
+
+// "python3 (process 4711)"; "another program" where the system does not tell, as for other users' processes.
+std::string port_owner(int port);
 
 }  // namespace ringgrad

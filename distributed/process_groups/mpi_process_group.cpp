@@ -12,10 +12,10 @@
 #include <mpi.h>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/clock.h"
 #include "ringgrad/distributed/collectives/reduction.h"
 #include "ringgrad/distributed/collectives/run_collective.h"
 #include "ringgrad/distributed/job/job_status.h"
-#include "ringgrad/distributed/os/deadline.h"
 
 namespace ringgrad {
 namespace {

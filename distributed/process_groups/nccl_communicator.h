@@ -18,7 +18,7 @@
 #include <string>
 #include <thread>
 
-#include "ringgrad/core/stream.h"
+#include "ringgrad/core/device.h"
 #include "ringgrad/distributed/process_group.h"
 
 struct ncclComm;

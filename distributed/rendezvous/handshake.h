@@ -17,7 +17,7 @@
 #include <string>
 #include <string_view>
 
-#include "ringgrad/distributed/os/deadline.h"
+#include "ringgrad/core/base/clock.h"
 #include "ringgrad/distributed/os/file_descriptor.h"
 
 namespace ringgrad {

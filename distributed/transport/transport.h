@@ -26,8 +26,8 @@
 #include <string>
 #include <vector>
 
+#include "ringgrad/core/base/clock.h"
 #include "ringgrad/distributed/failure.h"
-#include "ringgrad/distributed/os/deadline.h"
 #include "ringgrad/distributed/transport/board.h"
 #include "ringgrad/distributed/transport/channel.h"
 #include "ringgrad/distributed/transport/control_link.h"

@@ -7,8 +7,7 @@
 #include <thread>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/distributed/transport/shm_channel.h"
-#include "ringgrad/distributed/transport/socket_channel.h"
+#include "ringgrad/distributed/transport/channel.h"
 #include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {

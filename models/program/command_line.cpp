@@ -9,7 +9,6 @@
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/console/suggest.h"
 
 namespace ringgrad::program {
 namespace {

@@ -1,12 +1,11 @@
 #include "ringgrad/nn/optim/clip_grad.h"
 
 #include "ringgrad/autograd/grad_mode.h"
-#include "ringgrad/autograd/ops/arithmetic.h"
-#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/in_place.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/tensor.h"
 #include "ringgrad/nn/arena.h"
 
 namespace ringgrad::optim {

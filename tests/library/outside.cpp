@@ -4,8 +4,8 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
-#include "ringgrad/nn/linear.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/optim/optimizers.h"
 
 using namespace ringgrad;
 

@@ -11,7 +11,7 @@
 
 #include "ringgrad/core/cpu/conv/geometry.h"
 #include "ringgrad/core/cpu/conv/product.h"
-#include "ringgrad/core/stream.h"
+#include "ringgrad/core/device.h"
 
 namespace ringgrad::conv {
 

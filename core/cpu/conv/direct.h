@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ringgrad/core/cpu/conv/filters.h"
-#include "ringgrad/core/stream.h"
+#include "ringgrad/core/device.h"
 
 namespace ringgrad::conv {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ringgrad/core/cpu/conv/geometry.h"
-#include "ringgrad/core/stream.h"
+#include "ringgrad/core/device.h"
 
 namespace ringgrad::conv {
 

@@ -10,7 +10,7 @@
 #endif
 
 #include "ringgrad/core/cpu/conv/geometry.h"
-#include "ringgrad/core/half.h"
+#include "ringgrad/core/dtype.h"
 
 namespace ringgrad::conv {
 

@@ -3,7 +3,7 @@
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/core/kernels/conv_algorithm.h"
+#include "ringgrad/core/kernels/geometry.h"
 
 namespace ringgrad::onednn {
 namespace {

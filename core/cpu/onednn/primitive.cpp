@@ -7,11 +7,10 @@
 #include <omp.h>
 #endif
 
-#include "ringgrad/core/base/op_scope.h"
 #include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/error.h"
-#include "ringgrad/core/kernels/conv_algorithm.h"
+#include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/core/kernels/kernel.h"
 
 namespace ringgrad::onednn {

@@ -10,8 +10,8 @@
 
 #include <dnnl.hpp>
 
+#include "ringgrad/core/device.h"
 #include "ringgrad/core/kernels/call_signature.h"
-#include "ringgrad/core/stream.h"
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad::onednn {

@@ -12,7 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/collectives/reduction.h"

@@ -21,7 +21,7 @@
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
-#include "ringgrad/models/program/bench/bench_ddp_row.h"
+#include "ringgrad/models/program/bench/ddp_workload.h"
 #include "ringgrad/models/program/bench/quantile.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"

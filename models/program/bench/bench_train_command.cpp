@@ -28,7 +28,7 @@
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/recipe.h"
 #include "ringgrad/models/registry.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/optimizers.h"
 
 namespace ringgrad::program {
 namespace {

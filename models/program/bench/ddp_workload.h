@@ -1,6 +1,7 @@
 // What `bench ddp` measures and `trace` shows: a network that trains on noise, its work divided over ranks or devices.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,8 +10,9 @@
 
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/distributed/process_group.h"
 #include "ringgrad/models/program/run/options.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/optimizers.h"
 
 namespace ringgrad::program {
 
@@ -50,5 +52,24 @@ class Workload {
 
 // A step's buckets in the order of launching, with milliseconds since backward began.
 nlohmann::json buckets_as_json(const ReductionLog& log);
+
+// One row of `ringgrad bench ddp`: a method of data parallelism, measured in processes of its own.
+
+// Trains options.model on a fixed batch of noise, by the method options.row ("none", "dp", "ddp_no_overlap", "ddp"),
+// for options.seconds. Collective; the result is rank 0's. With DDP, blocks of steps with and without communication
+// (no_sync) take turns in the same processes, so that whatever else happens on the machine happens to both.
+//   images_per_second, step_ms      medians over the blocks
+//   kept_of_no_communication        the median of the ratios of neighbouring blocks
+//   exposed_ms                      of a step: from a rank's last gradient to the averaged ones, waiting for
+//                                   other ranks included; the mean over the ranks. Not on GPUs, ahead of which the
+//                                   host runs; nor the buckets
+//   memory_bytes                    the peak of every device or rank, gradients in shared memory included
+//   buckets                         of the last step on rank 0, in milliseconds since its backward began
+//   moved_bytes, busiest_bytes      of a step: between devices in all, and into and out of the busiest one
+// The first kComparedSteps steps are not timed. Ranks whose parameters then differ throw OutOfStepError; rank 0 writes
+// its own to that file, unless its name is empty.
+inline constexpr int kComparedSteps = 10;
+nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
+                           const std::filesystem::path& parameters_file);
 
 }  // namespace ringgrad::program

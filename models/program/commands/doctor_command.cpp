@@ -10,7 +10,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/autotune.h"
-#include "ringgrad/core/kernels/conv_algorithm.h"
+#include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"

@@ -17,7 +17,6 @@
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/console/suggest.h"
 #include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/nn/safetensors.h"
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -49,5 +50,10 @@ class Progress {
   Clock::time_point drawn_ = start_;
   bool visible_ = false;
 };
+
+// "Did you mean …?" for words mistyped on the command line.
+
+// ". Did you mean 'train'?" or "".
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace ringgrad::program

@@ -1,7 +1,12 @@
 #include "ringgrad/models/program/console/exit_code.h"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
+#include <initializer_list>
 #include <new>
 
 #include <fmt/format.h>
@@ -59,5 +64,43 @@ int exit_code_of(const std::exception& error) {
   if (cannot_start_thread(error)) return kEnvironment;
   return kTrainingFailed;
 }
+
+namespace {
+
+std::atomic<int> signal_seen = 0;
+std::atomic<int64_t> seen_at = 0;  // milliseconds
+
+// timeout, systemd and Slurm signal a process and its group, or a launcher and its ranks, which hear of it twice then:
+// a signal within half a second is the same order.
+void on_signal(int signal) {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);  // a signal handler may
+  const int64_t now = time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
+  if (signal_seen != 0 && now - seen_at > 500) _exit(128 + signal);
+  if (signal_seen == 0) seen_at = now;
+  signal_seen = signal;
+}
+
+}  // namespace
+
+void catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup ignores it
+}
+
+int interrupted() { return signal_seen; }
+
+InterruptsHeld::InterruptsHeld() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, &before_);
+}
+
+InterruptsHeld::~InterruptsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 }  // namespace ringgrad::program

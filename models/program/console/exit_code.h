@@ -1,6 +1,7 @@
 // How the program ends: documented, tested, and printed in words.
 #pragma once
 
+#include <csignal>
 #include <exception>
 #include <string>
 
@@ -42,5 +43,23 @@ struct JobFailed : std::exception {
 
 // The code for an exception that reached main.
 int exit_code_of(const std::exception& error);
+
+// Ctrl-C and SIGTERM ask for a clean end: the step in progress is finished and saved. A second one, half a second later
+// or more, ends at once.
+
+void catch_interrupts();
+int interrupted();  // the signal that asked for the end, or 0
+
+// While it lives, such signals wait, so that none is lost between asking interrupted() and a launcher that takes over.
+class InterruptsHeld {
+ public:
+  InterruptsHeld();
+  ~InterruptsHeld();
+  InterruptsHeld(const InterruptsHeld&) = delete;
+  InterruptsHeld& operator=(const InterruptsHeld&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 }  // namespace ringgrad::program

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/console/suggest.h"
 
 namespace ringgrad::program {
 namespace {

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/data/datasets/catalog.h"
+#include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/console/suggest.h"
 #include "ringgrad/models/registry.h"
 
 namespace ringgrad::program {

@@ -7,7 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "ringgrad/core/dtype.h"
-#include "ringgrad/core/kernels/conv_algorithm.h"
+#include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/core/kernels/kernel.h"
 #include "ringgrad/models/program/run/options.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"
@@ -31,7 +31,7 @@ struct Recipe {
   bool flip = false;
   std::string dtype = "fp32";     // of images and activations; or bf16, fp16
   std::string amp = "O0";         // what else has that dtype; see mixed_precision.h
-  std::string conv = "auto";      // see core/kernels/conv_algorithm.h
+  std::string conv = "auto";      // see core/kernels/geometry.h
   std::string provider = "auto";  // or native, vendor, fastest; see core/kernels/kernel.h
 };
 

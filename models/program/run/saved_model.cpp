@@ -8,7 +8,7 @@
 #include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/run/run_config.h"
+#include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/registry.h"
 #include "ringgrad/nn/checkpoint.h"
 

@@ -9,7 +9,7 @@
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/distributed/job/job_status.h"
-#include "ringgrad/models/program/console/interrupt.h"
+#include "ringgrad/models/program/console/exit_code.h"
 
 namespace ringgrad::program {
 namespace {

@@ -9,8 +9,7 @@
 
 #include "ringgrad/models/program/run/recipe.h"
 #include "ringgrad/nn/module.h"
-#include "ringgrad/nn/optim/grad_scaler.h"
-#include "ringgrad/nn/optim/master_weights.h"
+#include "ringgrad/nn/optim/mixed_precision.h"
 
 namespace ringgrad::program {
 

@@ -9,17 +9,16 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/data/sampler.h"
-#include "ringgrad/distributed/all_gather_values.h"
 #include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/process_group.h"
 #include "ringgrad/distributed/sync_batch_norm.h"
-#include "ringgrad/models/program/console/interrupt.h"
+#include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/saved_model.h"
 #include "ringgrad/models/program/train/training_batches.h"
 #include "ringgrad/models/program/train/training_progress.h"
 #include "ringgrad/nn/checkpoint.h"
-#include "ringgrad/nn/optim/adam.h"
 #include "ringgrad/nn/optim/clip_grad.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/optimizers.h"
 
 namespace ringgrad::program {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/data/resident_batches.h"

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "ringgrad/data/sampler.h"
-#include "ringgrad/data/shard_digest.h"
 #include "ringgrad/models/program/run/recipe.h"
 
 namespace ringgrad::program {

@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/transport/socket_channel.h"
+#include "ringgrad/distributed/transport/channel.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>

@@ -1,14 +1,14 @@
-#include "ringgrad/nn/optim/grad_scaler.h"
+#include "ringgrad/nn/optim/mixed_precision.h"
 
 #include "ringgrad/autograd/grad_mode.h"
-#include "ringgrad/autograd/ops/arithmetic.h"
-#include "ringgrad/autograd/ops/convert.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/in_place.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::optim {
+
 namespace {
 
 Tensor scalar64(double value, Device device) { return full({}, value, {.dtype = DType::Float64, .device = device}); }
@@ -89,6 +89,40 @@ void GradScaler::update() {
   kernels::mul(scale_, scale_, factor);
   kernels::affine(rest, grown, -1, 1);
   kernels::mul(good_steps_, good_steps_, rest);
+}
+
+MasterWeights::MasterWeights(nn::NamedTensors parameters) : model_(std::move(parameters)) {
+  NoGradGuard no_grad;
+  for (const auto& [name, tensor] : model_) {
+    CHECK(tensor.defined() && tensor.is_leaf() && tensor.requires_grad(), "MasterWeights: parameter '", name,
+          "' is no leaf that requires a gradient");
+    const Tensor master = empty(tensor.shape(), {DType::Float32, tensor.device()});
+    copy_(master, tensor);
+    master.set_requires_grad();
+    masters_.emplace_back(name, master);
+  }
+}
+
+void MasterWeights::zero_grad() {
+  for (const auto& [name, tensor] : model_)
+    if (const Tensor grad = tensor.grad()) fill_(grad, 0);
+}
+
+void MasterWeights::take_gradients() {
+  NoGradGuard no_grad;
+  for (size_t i = 0; i < model_.size(); ++i) {
+    const Tensor grad = model_[i].second.grad(), &master = masters_[i].second;
+    if (!master.grad()) master.set_grad(zeros_like(master));
+    if (grad)
+      copy_(master.grad(), grad);
+    else
+      fill_(master.grad(), 0);
+  }
+}
+
+void MasterWeights::publish() {
+  NoGradGuard no_grad;
+  for (size_t i = 0; i < model_.size(); ++i) copy_(model_[i].second, masters_[i].second);
 }
 
 }  // namespace ringgrad::optim

@@ -1,0 +1,107 @@
+#include "ringgrad/nn/layers.h"
+
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/tensor.h"
+#include "ringgrad/nn/init.h"
+
+namespace ringgrad::nn {
+
+Linear::Linear(int64_t in_features, int64_t out_features, LinearOptions options) {
+  CHECK(in_features > 0 && out_features > 0, "Linear: ", in_features, " input and ", out_features,
+        " output features, expected at least 1");
+  weight = register_parameter("weight", empty({out_features, in_features}));
+  if (options.bias) bias = register_parameter("bias", empty({out_features}));
+  init::layer_default_(weight, bias);
+}
+
+Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
+
+namespace {
+
+void check_sizes(const char* layer, int64_t in_channels, int64_t out_channels, Pair kernel, int64_t groups) {
+  CHECK(kernel.h > 0 && kernel.w > 0, layer, ": the kernel is ", kernel.h, "×", kernel.w, ", expected at least 1×1");
+  CHECK(groups > 0 && in_channels > 0 && out_channels > 0 && in_channels % groups == 0 && out_channels % groups == 0,
+        layer, ": ", in_channels, " input and ", out_channels, " output channels in ", groups,
+        " groups, expected multiples of the number of groups");
+}
+
+}  // namespace
+
+Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Conv2dOptions options)
+    : options_{options.stride, options.padding, options.dilation, options.groups} {
+  check_sizes("Conv2d", in_channels, out_channels, kernel, options.groups);
+  weight = register_parameter("weight", empty({out_channels, in_channels / options.groups, kernel.h, kernel.w}));
+  if (options.bias) bias = register_parameter("bias", empty({out_channels}));
+  init::layer_default_(weight, bias);
+}
+
+Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }
+
+ConvTranspose2d::ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair kernel, ConvTranspose2dOptions options)
+    : options_{options.stride, options.padding, options.output_padding, options.dilation, options.groups} {
+  check_sizes("ConvTranspose2d", in_channels, out_channels, kernel, options.groups);
+  weight = register_parameter("weight", empty({in_channels, out_channels / options.groups, kernel.h, kernel.w}));
+  if (options.bias) bias = register_parameter("bias", empty({out_channels}));
+  init::layer_default_(weight, bias);
+}
+
+Tensor ConvTranspose2d::forward(const Tensor& x) { return conv_transpose2d(x, weight, bias, options_); }
+
+BatchNorm2d::BatchNorm2d(int64_t features, BatchNorm2dOptions options) : options_(options) {
+  CHECK(features > 0, "BatchNorm2d: ", features, " features, expected at least 1");
+  if (options.affine) {
+    weight = register_parameter("weight", ones({features}));
+    bias = register_parameter("bias", zeros({features}));
+  }
+  if (options.track_running_stats) {
+    running_mean = register_buffer("running_mean", zeros({features}));
+    running_var = register_buffer("running_var", ones({features}));
+    num_batches_tracked = register_buffer("num_batches_tracked", zeros({}, {.dtype = DType::Int64}));
+  }
+}
+
+Tensor BatchNorm2d::forward(const Tensor& x, const BatchNormFusion& fusion) {
+  CHECK(x.defined(), "BatchNorm2d: the input is an undefined tensor, expected [N, C, H, W]");
+  CHECK_AS(ShapeError, x.dim() == 4, "BatchNorm2d: the input has shape ", x.shape(), ", expected [N, C, H, W]");
+  const Tensor y = normalization_(x, weight, bias, running_mean, running_var,
+                                  {.training = is_training() || !options_.track_running_stats,
+                                   .momentum = options_.momentum,
+                                   .eps = options_.eps,
+                                   .activation = fusion.activation,
+                                   .residual = fusion.residual});
+  if (is_training() && num_batches_tracked) {  // last: nothing has changed if that threw
+    begin_write("BatchNorm2d", num_batches_tracked);
+    kernels::affine(num_batches_tracked, num_batches_tracked, 1, 1);
+  }
+  return y;
+}
+
+LayerNorm::LayerNorm(const Shape& normalized_shape, LayerNormOptions options)
+    : normalized_shape_(normalized_shape), eps_(options.eps) {
+  if (!options.affine) return;
+  weight = register_parameter("weight", ones(normalized_shape));
+  bias = register_parameter("bias", zeros(normalized_shape));
+}
+
+Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, normalized_shape_, weight, bias, eps_); }
+
+Sequential::Sequential(std::initializer_list<std::shared_ptr<Module>> modules) {
+  for (const auto& module : modules) push_back(module);
+}
+
+void Sequential::push_back(std::shared_ptr<Module> module) {
+  CHECK(module != nullptr, "Sequential: module ", modules_.size(), " is null");
+  register_module(std::to_string(modules_.size()), *module);
+  modules_.push_back(std::move(module));
+}
+
+Tensor Sequential::forward(const Tensor& x) {
+  Tensor y = x;
+  for (const auto& module : modules_) y = (*module)(y);
+  return y;
+}
+
+}  // namespace ringgrad::nn

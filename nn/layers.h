@@ -1,0 +1,237 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/nn/module.h"
+
+namespace ringgrad::nn {
+
+struct LinearOptions {
+  bool bias = true;
+};
+
+// y = x weightᵀ + bias:  x [..., in_features], y [..., out_features].
+class Linear : public Module {
+ public:
+  Linear(int64_t in_features, int64_t out_features, LinearOptions options = {});
+  Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;  // [out, in], [out] or undefined
+};
+
+// Convolution layers: the operations of autograd/ops.h with parameters of their own.
+
+// geometry.h's fields, and bias: designated initialisers cannot name a base's fields.
+struct Conv2dOptions {
+  Pair stride = 1;
+  Pair padding = 0;
+  Pair dilation = 1;
+  int64_t groups = 1;
+  bool bias = true;
+};
+
+// x [N, in_channels, H, W] → [N, out_channels, P, Q]. Both numbers of channels are multiples of groups.
+class Conv2d : public Module {
+ public:
+  Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Conv2dOptions options = {});
+  Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;  // [out, in/groups, R, S], [out] or undefined
+
+ private:
+  ringgrad::Conv2dOptions options_;
+};
+
+struct ConvTranspose2dOptions {
+  Pair stride = 1;
+  Pair padding = 0;
+  Pair output_padding = 0;
+  Pair dilation = 1;
+  int64_t groups = 1;
+  bool bias = true;
+};
+
+class ConvTranspose2d : public Module {
+ public:
+  ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair kernel, ConvTranspose2dOptions options = {});
+  Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;  // [in, out/groups, R, S], [out] or undefined
+
+ private:
+  ringgrad::ConvTranspose2dOptions options_;
+};
+
+struct BatchNorm2dOptions {
+  double eps = 1e-5;
+  double momentum = 0.1;            // of the new value in the running statistics
+  bool affine = true;               // weight and bias
+  bool track_running_stats = true;  // without them the batch's statistics are used in evaluation, too
+};
+
+// What the same pass over the data does besides: bn(x, {.activation = Activation::Relu, .residual = shortcut}).
+struct BatchNormFusion {
+  Activation activation = Activation::None;
+  Tensor residual = {};  // added before the activation
+};
+
+// Normalises each channel of x [N, features, H, W], over the batch in training and by the running statistics in
+// evaluation; see batch_norm() in autograd/ops.h.
+class BatchNorm2d : public Module {
+ public:
+  explicit BatchNorm2d(int64_t features, BatchNorm2dOptions options = {});
+  Tensor forward(const Tensor& x) override { return forward(x, {}); }
+  Tensor forward(const Tensor& x, const BatchNormFusion& fusion);
+  using Module::operator();
+  Tensor operator()(const Tensor& x, const BatchNormFusion& fusion) { return forward(x, fusion); }
+
+  // What normalises in place of batch_norm(), with its arguments; see distributed/sync_batch_norm.h.
+  using Normalization =
+      std::function<Tensor(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                           const Tensor& running_var, const BatchNormOptions& options)>;
+  void set_normalization(Normalization normalization) { normalization_ = std::move(normalization); }
+
+  Tensor weight, bias;               // [features] or undefined
+  Tensor running_mean, running_var;  // [features] or undefined
+  Tensor num_batches_tracked;        // int64 [], or undefined
+
+ protected:
+  DType storage_dtype(DType dtype) const override { return itemsize(dtype) == 2 ? DType::Float32 : dtype; }
+
+ private:
+  BatchNorm2dOptions options_;
+  Normalization normalization_ = batch_norm;
+};
+
+struct LayerNormOptions {
+  double eps = 1e-5;
+  bool affine = true;  // weight and bias
+};
+
+// Normalises over the last dimensions of x, which have `normalized_shape` (Ba et al. 2016).
+class LayerNorm : public Module {
+ public:
+  explicit LayerNorm(const Shape& normalized_shape, LayerNormOptions options = {});
+  Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;  // of the normalized shape, or undefined
+
+ private:
+  Shape normalized_shape_;
+  double eps_;
+};
+
+// Nonlinearities as modules, for Sequential; elsewhere the functions of autograd/ops.h are shorter.
+class ReLU : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return relu(x); }
+};
+
+class LeakyReLU : public Module {
+ public:
+  explicit LeakyReLU(double slope = 0.01) : slope_(slope) {}
+  Tensor forward(const Tensor& x) override { return leaky_relu(x, slope_); }
+
+ private:
+  double slope_;
+};
+
+class GELU : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return gelu(x); }
+};
+
+class SiLU : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return silu(x); }
+};
+
+class Sigmoid : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return sigmoid(x); }
+};
+
+class Tanh : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return tanh(x); }
+};
+
+// Pooling as modules: MaxPool2d pool{{.kernel = 3, .stride = 2, .padding = 1}}, or just MaxPool2d pool{2}.
+class MaxPool2d : public Module {
+ public:
+  explicit MaxPool2d(Pair kernel) : options_{.kernel = kernel} {}
+  explicit MaxPool2d(const Pool2dOptions& options) : options_(options) {}
+  Tensor forward(const Tensor& x) override { return max_pool2d(x, options_); }
+
+ private:
+  Pool2dOptions options_;
+};
+
+class AvgPool2d : public Module {
+ public:
+  explicit AvgPool2d(Pair kernel) : options_{.kernel = kernel} {}
+  explicit AvgPool2d(const Pool2dOptions& options) : options_(options) {}
+  Tensor forward(const Tensor& x) override { return avg_pool2d(x, options_); }
+
+ private:
+  Pool2dOptions options_;
+};
+
+class AdaptiveAvgPool2d : public Module {
+ public:
+  explicit AdaptiveAvgPool2d(Pair output_size) : output_size_(output_size) {}
+  Tensor forward(const Tensor& x) override { return adaptive_avg_pool2d(x, output_size_); }
+
+ private:
+  Pair output_size_;
+};
+
+// Zeroes elements with probability p in training, and is the identity in evaluation (Srivastava et al. 2014).
+class Dropout : public Module {
+ public:
+  explicit Dropout(double p = 0.5) : p_(p) {}
+  Tensor forward(const Tensor& x) override { return dropout(x, p_, is_training()); }
+
+ private:
+  double p_;
+};
+
+// Modules that change no value.
+
+// Dimensions start_dim … end_dim become one: by default all but the batch.
+class Flatten : public Module {
+ public:
+  explicit Flatten(int start_dim = 1, int end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {}
+  Tensor forward(const Tensor& x) override { return flatten(x, start_dim_, end_dim_); }
+
+ private:
+  int start_dim_, end_dim_;
+};
+
+class Identity : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return x; }
+};
+
+// Modules one after the other, named "0", "1", …; it owns them.
+//
+//   nn::Sequential net{std::make_shared<nn::Linear>(784, 128), std::make_shared<nn::ReLU>(),
+//                      std::make_shared<nn::Linear>(128, 10)};
+class Sequential : public Module {
+ public:
+  Sequential() = default;
+  Sequential(std::initializer_list<std::shared_ptr<Module>> modules);
+  void push_back(std::shared_ptr<Module> module);
+  Tensor forward(const Tensor& x) override;
+
+  size_t size() const { return modules_.size(); }
+  Module& operator[](size_t i) const { return *modules_.at(i); }
+
+ private:
+  std::vector<std::shared_ptr<Module>> modules_;
+};
+
+}  // namespace ringgrad::nn
