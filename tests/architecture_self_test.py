@@ -6,12 +6,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import architecture_sizes
 import architecture_test
 
 GOOD = {
     ".gitignore": "/build*/\n*.log\n",
     "CMakeLists.txt": "ringgrad_folder(core)\nringgrad_folder(nn)\nringgrad_folder(distributed)\n",
-    "README.md": "# small\n",
+    "README.md": "# small\n<!-- book -->[tensors](core/tensor.h)<!-- end --> [not](nn/)\n",
     "build/junk.h": '#include "ringgrad/nowhere.h"\n',  # ignored by git, so by the rules
     "core/tensor.h": "#pragma once\n",
     "core/base/check.h": "#pragma once\n",
@@ -36,6 +37,10 @@ SPECS = GOOD["tests/op_specs.cpp"]
 NATIVE_EXP = "REGISTER_KERNEL(exp, DeviceType::CPU, Provider::Native, f);\n"
 LONG_ARROW = '#include "ringgrad/cuda_kernels/runtime/stream.h"\n'
 
+# Small ones, so that a mutant of a few lines goes beyond.
+architecture_sizes.MAX_CODE = 100
+architecture_sizes.MAX_BOOK = 60
+
 # rule, the file that breaks it and its text, the line that must be reported (and the file, where it is another one)
 MUTANTS = [
     ("layers", "core/tensor.h", '#include "ringgrad/nn/module.h"\n', 1),
@@ -43,6 +48,9 @@ MUTANTS = [
     ("layers", "distributed/collectives/ring.cpp", LONG_ARROW, 1),
     ("layers", "distributed/data_parallel.cpp", LONG_ARROW, 1),
     ("layers", "nn/module.cpp", '#include "ringgrad/tests/op_specs.cpp"\n', 1),
+    ("rooms", "core/base/check.h", '#include "ringgrad/core/tensor.h"\n', 1),
+    ("rooms", "distributed/transport/frame.cpp", '\n#include "ringgrad/distributed/data_parallel.cpp"\n', 2),
+    ("rooms", "distributed/transport/frame.cpp", '#include "ringgrad/core/tensor.h"\n', 1),
     ("roots", "nn/module.cpp", '#include "module.h"\n', 1),
     ("roots", "nn/module.cpp", '#include "core/tensor.h"\n', 1),
     ("roots", "nn/module.cpp", "\n#include <ringgrad/nn/module.h>\n", 2),
@@ -59,6 +67,9 @@ MUTANTS = [
     ("device_code", "core/add.cu", "// nothing\n", 1),
     ("lines", "tests/long.py", "pass\n" * 401, 401),
     ("lines", "core/long.cpp", "\n" * 401, 401),
+    ("budget", "core/long.cpp", "int x;\n" * (architecture_sizes.MAX_CODE + 1), 1, "tests/architecture_sizes.py"),
+    ("book", "core/tensor.h", "//\n" * (architecture_sizes.MAX_BOOK + 1), 1, "README.md"),
+    ("book", "README.md", "<!-- book -->[tensors](core/gone.h)<!-- end -->\n", 1),
     ("macros", "nn/module.h", '#pragma once\n#include "ringgrad/core/base/check.h"\n', 2),
     ("top_level", "docs/map.md", "# map\n", 1, "docs"),
     ("top_level", "notes.txt", "\n", 1),
@@ -78,7 +89,7 @@ def breaches_of(files):
             file = Path(root) / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        results = architecture_test.check(root)
+        results = architecture_test.check(architecture_test.Tree(root))
     return [(rule, breach.path, breach.line) for rule, _, breaches in results for breach in breaches]
 
 

@@ -14,14 +14,13 @@ but the standard library, so it is the first test to run. One line per rule, one
 import os
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.dont_write_bytecode = True  # tests leave nothing behind
 
-from source_tree import ANGLED, OURS, Tree, each_line, without_comments
+from architecture_sizes import FREE_FOLDERS, book, budget, lines, summary
+from source_tree import ANGLED, OURS, Breach, Tree, each_line, without_comments
 
-MAX_LINES = 400
 TOP_LEVEL = set(
     "CMakeLists.txt CMakePresets.json README.md CONTRIBUTING.md LICENSE go "
     "core autograd cuda_kernels nn distributed data models tests bench".split()
@@ -37,7 +36,30 @@ MAY_INCLUDE = {
     "distributed": {"distributed", "autograd", "core"},
     "models": {"models", "nn", "data", "distributed", "autograd", "core"},
 }
-FREE_FOLDERS = {"tests", "bench"}  # consumers: they may include everything
+
+# The rooms of a folder, from the bottom up: each sees itself, what stands in the lines above it, and nothing else of the
+# folder. A name is a room's, or a file's of the folder's top level (without its suffix), or both's. What is not named
+# stands above all of them.
+ROOMS = {
+    "core": ["base error", "device", "dtype", "shape", "tensor factory random kernels", "cpu"],
+    "distributed": [
+        "os",
+        "failure",
+        "job",
+        "transport",
+        "rendezvous",
+        "launcher",
+        "work process_group",
+        "collectives",
+        "process_groups",
+        "comm_hook",
+        "ddp",
+    ],
+}
+# What these rooms may see of core: they move bytes, and cannot name a tensor.
+WITHOUT_TENSORS = {"os", "failure", "job", "transport", "rendezvous", "launcher"}
+CORE_WITHOUT_TENSORS = re.compile(r"^core/(base/|(error|dtype|device)\.h$)")
+
 
 # Vendor libraries: which include lines are theirs, which names in code are, and who may use them.
 CPU_VENDOR_INCLUDE = re.compile(r"^(unsupported/)?Eigen/|^(oneapi/)?dnnl")
@@ -50,14 +72,6 @@ VENDOR_NAME = re.compile(
     r"\b(Eigen::|dnnl::|dnnl_\w+|(cuda|cublas|cublasLt|cudnn|nccl)[A-Z]\w*_t\b|CU(stream|event)\b)"
 )
 DEVICE_CODE = re.compile(r"\b__(global|device|shared)__\b")
-
-
-@dataclass
-class Breach:
-    path: str
-    line: int
-    what: str
-    mend: str
 
 
 # -- the rules: each takes a Tree and returns (how many things it looked at, breaches) -------------------------------
@@ -93,6 +107,41 @@ def layers(tree):
                         f"{name} sees only {sees}; move what it needs down, or the code that needs it up",
                     )
                 )
+    return seen, breaches
+
+
+def room_of(path):
+    """The room of a folder that has rooms: "transport" for distributed/transport/frame.h, "failure" for
+    distributed/failure.cpp."""
+    inner = path.split("/")[1:]
+    return inner[0] if len(inner) > 1 else os.path.splitext(inner[0])[0]
+
+
+def rooms(tree):
+    """A room includes only the rooms below it; those that move bytes know no tensors."""
+    breaches = []
+    seen = 0
+    floors = {
+        folder: {name: floor for floor, names in enumerate(lines) for name in names.split()}
+        for folder, lines in ROOMS.items()
+    }
+    for source in tree.cpp:
+        for line, path, _ in source.includes:
+            if source.folder not in floors or path not in tree.paths:
+                continue
+            seen += 1
+            floor, room = floors[source.folder], room_of(source.path)
+            if path.split("/")[0] == source.folder:
+                above = len(floor)
+                mine, theirs = floor.get(room, above), floor.get(room_of(path), above)
+                if mine < theirs:
+                    below = ", ".join(name for name in floor if floor[name] <= mine)
+                    mend = f"{room} sees only {below}; move what it needs down, or the code that needs it up"
+                    breaches.append(Breach(source.path, line, f"{room} may not include {path}", mend))
+            elif source.folder == "distributed" and room in WITHOUT_TENSORS and path.startswith("core/"):
+                if not CORE_WITHOUT_TENSORS.match(path):
+                    mend = "rooms below process_group.h move bytes; what knows tensors belongs to collectives or above"
+                    breaches.append(Breach(source.path, line, f"{room} may not include {path}", mend))
     return seen, breaches
 
 
@@ -182,18 +231,6 @@ def device_code(tree):
     return len(tree.cpp), breaches
 
 
-def lines(tree):
-    """No code file over 400 lines."""
-    breaches = []
-    for source in tree.sources:
-        count = len(source.text.splitlines())
-        if count > MAX_LINES:
-            breaches.append(
-                Breach(source.path, MAX_LINES + 1, f"{count} lines, at most {MAX_LINES}", "it is two ideas: split it")
-            )
-    return len(tree.sources), breaches
-
-
 def macros(tree):
     """CHECK and ASSERT are common names: no header brings them into a user's program."""
     breaches = [
@@ -272,11 +309,10 @@ def kernels(tree):
     return 2 * len(declared), breaches
 
 
-RULES = [layers, roots, vendors, device_code, lines, macros, top_level, objects, kernels]
+RULES = [layers, rooms, roots, vendors, device_code, lines, budget, book, macros, top_level, objects, kernels]
 
 
-def check(root):
-    tree = Tree(root)
+def check(tree):
     return [(rule.__name__, *rule(tree)) for rule in RULES]
 
 
@@ -287,7 +323,9 @@ def main(arguments):
         return architecture_self_test.main()
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
     total_seen = total_failed = 0
-    for name, seen, breaches in check(root):
+    tree = Tree(root)
+    print(summary(tree))
+    for name, seen, breaches in check(tree):
         failed = len(breaches)
         total_seen, total_failed = total_seen + max(seen, failed), total_failed + failed
         print(f"{name}: {max(seen, failed) - failed} passed, {failed} failed")

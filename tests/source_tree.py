@@ -1,4 +1,5 @@
-"""The code files of a source tree, as the architecture rules see them: paths, text, #include lines."""
+"""The code files of a source tree, as the architecture rules see them: paths, text, #include lines; and what a rule
+reports."""
 
 import fnmatch
 import os
@@ -11,6 +12,14 @@ CPP_SUFFIXES = {".h", ".cuh", ".cpp", ".cu"}
 HEADER_SUFFIXES = {".h", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(ringgrad/)?([^"]+)"|<(ringgrad/)?([^>]+)>)')
 INCLUDE_FORMS = OURS, QUOTED, ANGLED = '"ringgrad/…"', '"…"', "<…>"  # the path is what stands for the dots
+
+
+@dataclass
+class Breach:
+    path: str
+    line: int
+    what: str
+    mend: str
 
 
 @dataclass
