@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the tables of bench/results/ and whole files into README.md, each between its two markers:
+"""Writes what others have measured or written into README.md and bench/README.md, each between its two markers:
 
-    <!-- results:NAME --> … <!-- end -->
-    <!-- file:PATH --> … <!-- end -->
+    <!-- results:NAME --> … <!-- end -->   the table of bench/results/NAME.json
+    <!-- file:PATH --> … <!-- end -->      a source file, from behind its includes on
+    <!-- headline --> … <!-- end -->       the one table of README.md, from results of one machine
 
 A place without a result says which script writes it; those named gpu_… are bench/on_gpu.sh's.
 
     update_readme.py            write them
-    update_readme.py --check    write nothing; exit 1 where README.md says something else
+    update_readme.py --check    write nothing; exit 1 where a page says something else
 """
 
 import json
@@ -16,46 +17,83 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md"]
 PLACE = re.compile(r"<!-- results:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
 FILE = re.compile(r"<!-- file:(\S+) -->\n.*?<!-- end -->", re.DOTALL)
+HEADLINE = re.compile(r"<!-- headline -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def load(name):
+    return json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())
+
+
+def source(*results):
+    """Machine, versions and commits of what a table shows."""
+    versions = {f"{what} {version}": None for r in results for what, version in r["versions"].items()}
+    commits = {f"commit {r['commit']}": None for r in results}
+    return "<sub>" + " · ".join([results[0]["machine"], *versions, *commits]) + "</sub>"
+
+
+def table(columns, rows):
+    lines = [columns, [":---"] + ["---:"] * (len(columns) - 1), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
 
 
 def rendered(name):
-    file = ROOT / "bench" / "results" / f"{name}.json"
-    if not file.exists():
+    if not (ROOT / "bench" / "results" / f"{name}.json").exists():
         script = "on_gpu.sh" if name.startswith("gpu_") else f"{name}.py"
         return f"<!-- results:{name} -->\nNot measured yet: `bench/{script}`.\n<!-- end -->"
-    result = json.loads(file.read_text())
-    table = [result["columns"], [":---"] + ["---:"] * (len(result["columns"]) - 1), *result["rows"]]
-    versions = [f"{what} {version}" for what, version in result["versions"].items()]
-    source = " · ".join([result["machine"], *versions, f"commit {result['commit']}"])
+    result = load(name)
     return "\n".join([
         f"<!-- results:{name} -->",
         f"**{result['title']}**",
         "",
-        *("| " + " | ".join(row) + " |" for row in table),
+        *table(result["columns"], result["rows"]),
         "",
-        " ".join(filter(None, [result["note"], f"<sub>{source}</sub>"])),
+        " ".join(filter(None, [result["note"], source(result)])),
         "<!-- end -->",
     ])
 
 
+def headline():
+    """Speed against PyTorch, and what DataParallel and DistributedDataParallel keep of it. One machine: ddp.json's."""
+    speed, parallel = load("train_cpu"), load("ddp")
+    processor = [result["machine"].split(", load")[0] for result in (speed, parallel)]
+    if processor[0] != processor[1]:
+        sys.exit(f"update_readme: train_cpu.json is of {processor[0]}, ddp.json of {processor[1]}: measure both on one")
+    rows = []
+    for name, _, data_parallel, _, ddp, peer in parallel["rows"]:
+        network = name.split(",")[0]
+        _, ours, theirs, faster, _ = next(r for r in speed["rows"] if r[0].startswith(network) and r[0].endswith("fp32"))
+        kept = [re.search(r"\((.*?)\)", cell)[1] for cell in (data_parallel, ddp, peer)]
+        rows.append([network, ours, theirs, faster.split(" ")[0], *kept])
+    columns = ["", "images/s", "PyTorch", "faster", "DataParallel keeps", "DDP keeps", "PyTorch's DDP keeps"]
+    return "\n".join(["<!-- headline -->", *table(columns, rows), "", source(speed, parallel), "<!-- end -->"])
+
+
 def quoted(path):
-    language = Path(path).suffix[1:]
-    return f"<!-- file:{path} -->\n```{language}\n{(ROOT / path).read_text()}```\n<!-- end -->"
+    text = (ROOT / path).read_text()
+    text = text[text.rindex("using namespace ringgrad;\n"):].split("\n", 2)[2]
+    return f"<!-- file:{path} -->\n```{Path(path).suffix[1:]}\n{text}```\n<!-- end -->"
+
+
+def updated(text):
+    text = PLACE.sub(lambda place: rendered(place[1]), text)
+    text = FILE.sub(lambda place: quoted(place[1]), text)
+    return HEADLINE.sub(lambda place: headline(), text)
 
 
 def main():
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    updated = FILE.sub(lambda place: quoted(place[1]), PLACE.sub(lambda place: rendered(place[1]), text))
-    shown = set(PLACE.findall(text))
+    pages = {page: page.read_text() for page in PAGES}
+    shown = {name for text in pages.values() for name in PLACE.findall(text)}
     for file in sorted((ROOT / "bench" / "results").glob("*.json")):
         if file.stem not in shown:
-            sys.exit(f"update_readme: README.md has no place for {file.name}, expected <!-- results:{file.stem} -->")
-    if "--check" in sys.argv[1:]:
-        sys.exit(updated != text and "update_readme: README.md differs from its sources; run bench/update_readme.py")
-    readme.write_text(updated)
+            sys.exit(f"update_readme: no page has a place for {file.name}, expected <!-- results:{file.stem} -->")
+    for page, text in pages.items():
+        if "--check" not in sys.argv[1:]:
+            page.write_text(updated(text))
+        elif updated(text) != text:
+            sys.exit(f"update_readme: {page.relative_to(ROOT)} differs from its sources; run bench/update_readme.py")
 
 
 if __name__ == "__main__":

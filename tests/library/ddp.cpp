@@ -12,17 +12,10 @@
 using namespace ringgrad;
 
 struct Net : nn::Module {
-  nn::Conv2d conv1{1, 8, 5}, conv2{8, 16, 5};
-  nn::Linear fc{16 * 4 * 4, 10};
-  Net() {
-    register_module("conv1", conv1);
-    register_module("conv2", conv2);
-    register_module("fc", fc);
-  }
-  Tensor forward(const Tensor& x) override {  // [N, 1, 28, 28] -> [N, 10]
-    const Tensor y = max_pool2d(relu(conv1(x)), {.kernel = 2});
-    return fc(flatten(max_pool2d(relu(conv2(y)), {.kernel = 2}), 1));
-  }
+  nn::Conv2d conv{1, 8, 5};
+  nn::Linear fc{8 * 12 * 12, 10};
+  Net() { register_module("conv", conv), register_module("fc", fc); }
+  Tensor forward(const Tensor& x) override { return fc(flatten(max_pool2d(relu(conv(x)), {.kernel = 2}), 1)); }
 };
 
 void train() {  // on every rank
@@ -30,7 +23,6 @@ void train() {  // on every rank
   const ImageDataset digits = load_dataset("digits", Split::Train, data_directory(""));  // drawn there if need be
   const auto sampler = std::make_shared<DistributedSampler>(digits.size(), group.size(), group.rank());
   DataLoader loader(digits, sampler, {.batch_size = 32, .transform = {.mean = {0.13f}, .std = {0.31f}}});
-
   Net model;
   DistributedDataParallel ddp(model, group);  // from here on all ranks have rank 0's weights
   optim::SGD optimizer(ddp.parameters(), {.lr = 0.05, .momentum = 0.9});
