@@ -57,11 +57,8 @@ struct TimeoutError : DistributedError {  // a wait outlasted its deadline; name
   using DistributedError::DistributedError;
 };
 
-// The name of the operation a thread is in, for messages raised far below it (out of memory, a stale saved tensor).
-// Costs two stores to thread-local memory.
-
-const char* current_op();  // "tensor" outside every operation
-
+// Names the operation its thread is in, for messages raised far below it (out of memory, a stale saved tensor). Costs
+// two stores to thread-local memory.
 class OpScope {
  public:
   explicit OpScope(const char* name) : previous_(current) { current = name; }
@@ -74,6 +71,7 @@ class OpScope {
   const char* previous_;
 };
 
+// The innermost OpScope's name; "tensor" outside every operation.
 inline const char* current_op() { return OpScope::current; }
 
 }  // namespace ringgrad

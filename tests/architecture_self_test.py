@@ -49,7 +49,7 @@ MUTANTS = [
     ("roots", "nn/module.cpp", '#include "../core/tensor.h"\n', 1),
     ("roots", "nn/module.cpp", '#include "ringgrad/nn/gone.h"\n', 1),
     ("vendors", "nn/module.cpp", "#include <Eigen/Core>\n", 1),
-    ("vendors", "core/cpu/gemm.h", "#include <oneapi/dnnl/dnnl.hpp>\n", 1),
+    ("vendors", "core/cpu/eigen_gemm.h", "#include <oneapi/dnnl/dnnl.hpp>\n", 1),
     ("vendors", "core/tensor.h", "#include <cuda_runtime.h>\n", 1),
     ("vendors", "distributed/collectives/ring.cpp", "#include <nccl.h>\n", 1),
     ("vendors", "core/tensor.h", "#pragma once\nstruct Tensor { Eigen::MatrixXf m; };\n", 2),

@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/data/datasets/byte_reader.h"
 #include "ringgrad/data/datasets/download.h"

@@ -1,7 +1,7 @@
 #include "ringgrad/core/cpu/conv2d_im2col.h"
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/cpu/gemm.h"
+#include "ringgrad/core/cpu/eigen_gemm.h"
 #include "ringgrad/core/cpu/im2col.h"
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/cpu/workspace.h"

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "ringgrad/core/base/atomic_file.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/data/datasets/byte_reader.h"
 

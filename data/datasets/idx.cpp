@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "ringgrad/core/base/atomic_file.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/datasets/byte_reader.h"

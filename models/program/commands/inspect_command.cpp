@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/datasets/cifar.h"
