@@ -8,7 +8,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/sha256.h"
-#include "ringgrad/data/datasets/byte_reader.h"
+#include "ringgrad/data/formats/byte_reader.h"
 
 #ifdef RINGGRAD_CURL
 #include <curl/curl.h>

@@ -1,4 +1,4 @@
-#include "ringgrad/data/datasets/byte_reader.h"
+#include "ringgrad/data/formats/byte_reader.h"
 
 #include <zlib.h>
 

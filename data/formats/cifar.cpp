@@ -1,4 +1,4 @@
-#include "ringgrad/data/datasets/cifar.h"
+#include "ringgrad/data/formats/cifar.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,7 +7,7 @@
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/data/datasets/byte_reader.h"
+#include "ringgrad/data/formats/byte_reader.h"
 
 namespace ringgrad {
 
