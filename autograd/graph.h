@@ -57,8 +57,7 @@ struct Node {
   Node(const Node&) = delete;
 };
 
-// AccumulateGrad nodes come before everything else that is ready, so a leaf's hooks run as soon as its gradient is
-// complete.
+// AccumulateGrad nodes come before all else that is ready: a leaf's hooks run as soon as its gradient is complete.
 inline constexpr uint64_t kLeafSequence = UINT64_MAX;
 
 // The next number of the tape; one counter for the process, so that graphs built by several threads stay ordered.

@@ -103,8 +103,8 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 // Winograd's algorithms carry a NaN or an infinity to all outputs of its tile, which are more than those that see the
 // pixel; where that matters, choose ConvAlgorithm::Direct (core/kernels/geometry.h).
 
-// x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q], P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋
-// + 1.
+// x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q],
+// P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋ + 1.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b = {}, const Conv2dOptions& options = {});
 
 // The gradient of conv2d with respect to its input, as an operation: x [N, K, P, Q], w [K, C/groups, R, S], b [C],

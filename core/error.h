@@ -1,6 +1,5 @@
 // Errors are values with names: one exception type per kind of mistake, and a message that says
-// `operation: what is wrong, the values, what was expected`. Nothing in the library exits, and it prints warnings at
-// most.
+// `operation: what is wrong, the values, what was expected`. Nothing in the library exits; it prints warnings only.
 //
 // The macros CHECK and ASSERT live in core/base/check.h, which no header includes, so that a program
 // using the library keeps its own macros of that name.

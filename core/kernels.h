@@ -102,8 +102,7 @@ KERNEL(matmul, (const Tensor& c, const Tensor& a, const Tensor& b, const Tensor&
 //   same dtype, or float32 where that has 16 bits. C and K are multiples of groups.
 KERNEL(conv2d, (const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options),
        kVendorToo);
-// dx from dy: the transposed convolution. dw from dy and x. (db is the sum of dy over N, H, W.) dx is like dy, dw like
-// w.
+// dx from dy: the transposed convolution. dw from dy and x. (db is the sum of dy over N, H, W.) dx lies as dy does.
 KERNEL(conv2d_backward_input, (const Tensor& dx, const Tensor& dy, const Tensor& w, const Conv2dOptions& options),
        kVendorToo);
 KERNEL(conv2d_backward_weight, (const Tensor& dw, const Tensor& dy, const Tensor& x, const Conv2dOptions& options),
@@ -130,8 +129,7 @@ Layout batch_norm_layout(const Tensor& x);  // x's own where the device has kern
 KERNEL(batch_norm_stats, (const Tensor& mean, const Tensor& var, const Tensor& x));  // biased var
 KERNEL(batch_norm_apply, (const Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
                           const Tensor& bias, const Tensor& residual, double eps, bool relu));
-// With g = dy where y > 0 (all of dy without relu):  sum_dy = sum g,  sum_dy_xhat = sum g xhat.  y is undefined
-// without relu.
+// With g = dy where y > 0 (without relu, where y is undefined: all of dy):  sum_dy = sum g,  sum_dy_xhat = sum g xhat.
 KERNEL(batch_norm_backward_reduce, (const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dy, const Tensor& x,
                                     const Tensor& y, const Tensor& mean, const Tensor& var, double eps));
 // dx = weight / sqrt(var + eps) · (g - sum_dy / count - xhat sum_dy_xhat / count);  dresidual = g where defined.
@@ -205,8 +203,7 @@ KERNEL(normal, (const Tensor& x, const Tensor& state, double mean, double std));
 KERNEL(dropout, (const Tensor& y, const Tensor& x, const Tensor& state, double p));
 
 // ---- batches of images, from a data set of bytes --------------------------------------------------------------------
-// With a = draw_augmentation(options, H, W, epoch, index[b]) and (h', w') = (h + a.dy, (a.flip ? W - 1 - w : w) +
-// a.dx):
+// With a = draw_augmentation(options, H, W, epoch, index[b]), h' = h + a.dy and w' = (a.flip ? W - 1 - w : w) + a.dx:
 //   y[b, c, h, w] = scale[c] images[index[b], c, h', w'] + shift[c];  shift[c] where (h', w') is outside; 0 in a's cut
 // images uint8 [M, C, H, W], y [B, C, H, W] floating, index int64 [B] (b is skipped where it is not in [0, M)): all
 // contiguous; epoch int64 [], so that a captured step goes on with the next one; scale, shift float32 [C].

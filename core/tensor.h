@@ -173,8 +173,7 @@ bool has_internal_overlap(const Tensor& x);
 
 // Every write to the elements of x begins here: raises its version, so that a graph that has saved x finds out. Throws
 // Error in the name of `operation` where several elements lie in one place, of which only the last would be kept, and
-// where x was computed from leaves that want a gradient: the write is no part of the graph, whose gradients would be
-// wrong.
+// where x was computed from leaves that want a gradient: the write is no part of the graph, which would be wrong then.
 void begin_write(const char* operation, const Tensor& x);
 
 }  // namespace ringgrad

@@ -7,8 +7,7 @@
 
 namespace ringgrad {
 
-// A regular file to read. Its size is that at opening; one that shrinks later is an error, what is appended is not
-// seen.
+// A regular file to read. Its size is that at opening: what is appended is not seen, one that shrinks is an error.
 class InputFile {
  public:
   // Throws IoError where there is none, it cannot be read, or it is not a regular file (reading a pipe could hang).

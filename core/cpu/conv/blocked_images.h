@@ -37,8 +37,7 @@ struct BlockedShape {
 inline BlockedShape input_shape(const Conv2dGeometry& g) { return {g.n, channel_blocks(g.c), g.h, g.w}; }
 inline BlockedShape output_shape(const Conv2dGeometry& g) { return {g.n, channel_blocks(g.k), g.oh, g.ow}; }
 
-// Between contiguous [N, C, H, W] and channel-blocked images, float32. The first writes zeros into the padding
-// channels.
+// Between contiguous [N, C, H, W] and channel-blocked images, float32. The first puts zeros into the padding.
 void nchw_to_blocked(Stream stream, int64_t n, int64_t c, int64_t h, int64_t w, const float* nchw, float* blocked);
 void blocked_to_nchw(Stream stream, int64_t n, int64_t c, int64_t h, int64_t w, const float* blocked, float* nchw);
 
