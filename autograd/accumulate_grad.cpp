@@ -1,6 +1,6 @@
 #include "ringgrad/autograd/accumulate_grad.h"
 
-#include "ringgrad/autograd/autograd_meta.h"
+#include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "ringgrad/autograd/node.h"
+#include "ringgrad/autograd/graph.h"
 
 namespace ringgrad {
 

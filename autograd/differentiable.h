@@ -15,8 +15,8 @@
 #include <initializer_list>
 #include <utility>
 
-#include "ringgrad/autograd/autograd_meta.h"
-#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad {

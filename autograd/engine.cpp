@@ -13,8 +13,7 @@
 #include <mutex>
 #include <thread>
 
-#include "ringgrad/autograd/autograd_meta.h"
-#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"

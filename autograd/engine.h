@@ -1,5 +1,6 @@
-// Running the tape backwards: Tensor::backward() is the entry. Several threads may call it at once for graphs that
-// share nothing, leaves included.
+// How a program drives the tape: whether what a thread computes joins the graph (NoGradGuard), and what happens at the
+// end of a pass over it. The pass itself begins with Tensor::backward(). Several threads may call that at once for
+// graphs that share nothing, leaves included.
 #pragma once
 
 #include <functional>
@@ -7,6 +8,22 @@
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
+
+// While it lives, nothing this thread computes joins the graph: evaluation, optimizer steps, backward itself.
+class NoGradGuard {
+ public:
+  NoGradGuard() : previous_(enabled_) { enabled_ = false; }
+  ~NoGradGuard() { enabled_ = previous_; }
+  NoGradGuard(const NoGradGuard&) = delete;
+
+ private:
+  friend bool grad_enabled();
+  static inline constinit thread_local bool enabled_ = true;
+  bool previous_;
+};
+
+// Whether this thread's operations join the graph: not inside a NoGradGuard.
+inline bool grad_enabled() { return NoGradGuard::enabled_; }
 
 // Runs `callback` on the thread that called backward(), after the last node and before backward() returns. May be
 // called only during a backward pass, from a hook or a closure; an exception from it leaves backward(). Where the pass

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ringgrad/autograd/autograd_meta.h"
-#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"

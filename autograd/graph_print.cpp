@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ringgrad/autograd/autograd_meta.h"
+#include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {

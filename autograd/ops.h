@@ -1,4 +1,9 @@
-// Every public operation.
+// Every public operation, by subject: what a network is written in.
+//
+// They are free functions. Each checks its arguments and throws a typed error in its own name, runs a kernel of
+// core/kernels.h on the device where its tensors live, and joins the graph where an input requires a gradient
+// (autograd/differentiable.h). An operation and its backward stand together in autograd/ops/. A comment says what a
+// reader of PyTorch's documentation would not expect.
 #pragma once
 
 #include <utility>
@@ -10,11 +15,10 @@
 
 namespace ringgrad {
 
-// Elementwise arithmetic with NumPy's broadcasting, and elementwise functions.
-//
-// Both tensors have one dtype and one device. Integer dtypes work for add, sub, mul, div, neg, maximum and equal
-// (division truncates; by zero gives 0) and have no gradient; the functions need a floating dtype. Errors: ShapeError
-// where shapes cannot be broadcast, DTypeError, DeviceError.
+// ---- elementwise arithmetic ---------------------------------------------------------------------------------------
+// With NumPy's broadcasting. Both tensors have one dtype and one device. Integer dtypes work for add, sub, mul, div,
+// neg, maximum and equal (division truncates; by zero gives 0) and have no gradient; the functions need a floating
+// dtype. Errors: ShapeError where shapes cannot be broadcast, DTypeError, DeviceError.
 
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
@@ -48,7 +52,8 @@ inline Tensor operator*(double c, const Tensor& x) { return mul(x, c); }
 inline Tensor operator/(const Tensor& x, double c) { return div(x, c); }
 inline Tensor operator/(double c, const Tensor& x) { return mul(pow(x, -1), c); }
 
-// Nonlinearities, elementwise. Any shape; floating dtypes; layouts and strides are kept where zero maps to zero.
+// ---- nonlinearities -----------------------------------------------------------------------------------------------
+// Elementwise. Any shape; floating dtypes; layouts and strides are kept where zero maps to zero.
 
 Tensor relu(const Tensor& x);                             // max(x, 0); gradient 0 at 0, and at NaN (PyTorch: 1)
 Tensor leaky_relu(const Tensor& x, double slope = 0.01);  // x > 0 ? x : slope x; gradient slope at 0
@@ -57,7 +62,13 @@ Tensor tanh(const Tensor& x);
 Tensor gelu(const Tensor& x);  // x Φ(x), exact (by erf), as PyTorch's default
 Tensor silu(const Tensor& x);  // x sigmoid(x)
 
-// Reductions. `dims` may be negative; empty means all of them. With keepdim the reduced dimensions stay with size 1.
+// e^x / sum e^x along a dimension (0 of a scalar), safe from overflow; log_softmax is its logarithm.
+// IndexError for a dimension that is not there, DTypeError for integers.
+Tensor softmax(const Tensor& x, int dim = -1);
+Tensor log_softmax(const Tensor& x, int dim = -1);
+
+// ---- reductions ---------------------------------------------------------------------------------------------------
+// `dims` may be negative; empty means all of them. With keepdim the reduced dimensions stay with size 1.
 // An empty mean is NaN, an empty maximum an IndexError, as is a dimension that is not there. A sum of integers or bools
 // is int64. A scalar has dimension 0.
 
@@ -76,13 +87,7 @@ ValuesAndIndices max(const Tensor& x, int dim, bool keepdim = false);
 ValuesAndIndices min(const Tensor& x, int dim, bool keepdim = false);
 Tensor argmax(const Tensor& x, int dim, bool keepdim = false);
 
-// e^x / sum e^x along a dimension (0 of a scalar), safe from overflow; log_softmax is its logarithm.
-// IndexError for a dimension that is not there, DTypeError for integers.
-Tensor softmax(const Tensor& x, int dim = -1);
-Tensor log_softmax(const Tensor& x, int dim = -1);
-
-// Matrix products.
-
+// ---- matrix products ----------------------------------------------------------------------------------------------
 // [M, K] · [K, N] → [M, N];  [B, M, K] · [B, K, N] → [B, M, N]; a 2-D operand of a 3-D one is used for every batch.
 // Any strides: a transposed view is not copied. Throws ShapeError naming the inner sizes that differ.
 Tensor matmul(const Tensor& a, const Tensor& b);
@@ -91,14 +96,15 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 // stay float32 where that has 16 bits.
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 
-// Convolutions of images (cross-correlations, as in every framework), [N, C, H, W]. Weights and biases have the images'
+// ---- convolutions of images ---------------------------------------------------------------------------------------
+// Cross-correlations, as in every framework, of images [N, C, H, W]. Weights and biases have the images'
 // dtype, or stay float32 where that has 16 bits. The result is in the layout in which its device convolves fastest.
 //
 // Winograd's algorithms carry a NaN or an infinity to all outputs of its tile, which are more than those that see the
 // pixel; where that matters, choose ConvAlgorithm::Direct (core/kernels/geometry.h).
 
-// x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q], P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋
-// + 1.
+// x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q],
+// P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋ + 1.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b = {}, const Conv2dOptions& options = {});
 
 // The gradient of conv2d with respect to its input, as an operation: x [N, K, P, Q], w [K, C/groups, R, S], b [C],
@@ -113,15 +119,13 @@ struct ConvTranspose2dOptions {
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& b = {},
                         const ConvTranspose2dOptions& options = {});
 
-// Pooling of images, [N, C, H, W] → [N, C, P, Q].
-
+// ---- pooling of images: [N, C, H, W] → [N, C, P, Q] ---------------------------------------------------------------
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);  // the gradient goes to the first of equals
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
 // Windows that cover the input evenly: i of P is rows ⌊i H / P⌋ … ⌈(i + 1) H / P⌉ - 1.
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair output_size);
 
-// Normalisations.
-
+// ---- normalisation ------------------------------------------------------------------------------------------------
 enum class Activation : uint8_t { None, Relu };
 
 struct BatchNormOptions {
@@ -152,12 +156,14 @@ void update_running(const char* operation, const Tensor& running, const Tensor& 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 
+// ---- dropout ------------------------------------------------------------------------------------------------------
 // Zeroes each element with probability p and scales the others by 1 / (1 - p) (Srivastava et al. 2014); x itself when
 // not training. Error unless 0 <= p <= 1. Draws from the device's default generator; no mask is kept: backward draws
 // the same numbers again.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 
-// Losses. Mean: divided by the number of elements (by the sum of the targets' class weights for the two that have
+// ---- losses -------------------------------------------------------------------------------------------------------
+// Reduction::Mean: divided by the number of elements (by the sum of the targets' class weights for the two that have
 // them). None: one value per element, or per row.
 
 enum class Reduction : uint8_t { Mean, Sum, None };
@@ -180,13 +186,8 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Red
 // target in [0, 1], the same shape as x.
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
 
-// Picking elements by index. Indices are int64; a value outside its range throws IndexError (for tensors on the CPU).
-
-Tensor index_select(const Tensor& x, int dim, const Tensor& index);  // index [M]: slices index[0], index[1], … of x
-Tensor gather(const Tensor& x, int dim, const Tensor& index);        // y[i][j] = x[index[i][j]][j] for dim 0
-Tensor one_hot(const Tensor& index, int64_t num_classes, DType dtype = DType::Float32);  // [..., num_classes]
-
-// Other shapes of the same elements. reshape, flatten, transpose, permute, slice, expand, squeeze and unsqueeze return
+// ---- other shapes of the same elements ----------------------------------------------------------------------------
+// reshape, flatten, transpose, permute, slice, expand, squeeze and unsqueeze return
 // views where strides can express the result (reshape copies otherwise); cat, stack and pad copy. Sizes that do not fit
 // are a ShapeError, a dimension that is not there is an IndexError.
 
@@ -204,8 +205,14 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
 // before/after pairs, last dimension first, as PyTorch: pad(x, {1, 1, 2, 2}) widens W by 1 and H by 2 on each side.
 Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, double value = 0);
 
-// The same values in another dtype, on another device, or in another order in memory.
+// ---- picking elements by index ------------------------------------------------------------------------------------
+// Indices are int64; a value outside its range throws IndexError (for tensors on the CPU).
 
+Tensor index_select(const Tensor& x, int dim, const Tensor& index);  // index [M]: slices index[0], index[1], … of x
+Tensor gather(const Tensor& x, int dim, const Tensor& index);        // y[i][j] = x[index[i][j]][j] for dim 0
+Tensor one_hot(const Tensor& index, int64_t num_classes, DType dtype = DType::Float32);  // [..., num_classes]
+
+// ---- the same values in another dtype, on another device, or in another order in memory ---------------------------
 // x itself where nothing changes. The gradient is converted back. To an integer dtype: truncated, without gradient.
 Tensor to(const Tensor& x, DType dtype);
 Tensor to(const Tensor& x, Device device);

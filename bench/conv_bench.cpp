@@ -18,7 +18,7 @@
 
 #include <fmt/core.h>
 
-#include "ringgrad/core/cpu/conv/conv2d.h"
+#include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/thread_pool.h"
 #include "ringgrad/core/cpu/workspace.h"
 
@@ -103,7 +103,7 @@ class Images {
 template <class T>
 class LayerStep {
  public:
-  LayerStep(Stream stream, const Layer& layer, Algorithm algorithm)
+  LayerStep(Stream stream, const Layer& layer, ConvAlgorithm algorithm)
       : stream_(stream),
         g_(layer.g),
         first_(layer.first),
@@ -117,22 +117,23 @@ class LayerStep {
         dw_(stream, g_.k * g_.c * g_.r * g_.s) {}
 
   void forward() {
-    if (first_) return forward_nchw(stream_, g_, nchw_.data(), w_.data(), nullptr, y_.data());
-    conv::forward(stream_, g_, algorithm_, x_.data(), w_.data(), nullptr, y_.data());
+    if (first_) return convolve_nchw(stream_, g_, nchw_.data(), w_.data(), nullptr, y_.data());
+    convolve(stream_, g_, algorithm_, Direction::Forward, x_.data(), w_.data(), nullptr, y_.data());
   }
   void backward_input() {
-    if (!first_) conv::backward_input(stream_, g_, algorithm_, dy_.data(), w_.data(), dx_.data());
+    if (!first_)
+      convolve(stream_, g_, algorithm_, Direction::BackwardInput, dy_.data(), w_.data(), nullptr, dx_.data());
   }
   void backward_weight() {
-    if (first_) return backward_weight_nchw(stream_, g_, nchw_.data(), dy_.data(), dw_.data());
-    conv::backward_weight(stream_, g_, algorithm_, x_.data(), dy_.data(), dw_.data());
+    if (first_) return weight_gradient_nchw(stream_, g_, nchw_.data(), dy_.data(), dw_.data());
+    weight_gradient(stream_, g_, algorithm_, x_.data(), dy_.data(), dw_.data());
   }
 
  private:
   Stream stream_;
   Conv2dGeometry g_;
   bool first_;
-  Algorithm algorithm_;
+  ConvAlgorithm algorithm_;
   Images<T> x_, dx_, y_, dy_;
   Images<float> nchw_, w_, dw_;
 };
@@ -143,20 +144,20 @@ constexpr const char* kImages[] = {"float32", "bfloat16"};
 // Prints a layer's rows and adds the times of one step to sums.
 void bench(Stream stream, const Layer& layer, int repetitions, bool processor_time, double (&sums)[2]) {
   struct Row {
-    Algorithm algorithm;
+    ConvAlgorithm algorithm;
     int images;
   };
   std::vector<Row> rows;
   std::vector<Contestant> contestants;
-  const auto add = [&]<class T>(Algorithm algorithm, int images) {
-    if (!supports(layer.g, algorithm) || (layer.first && algorithm == Algorithm::Winograd)) return;
+  const auto add = [&]<class T>(ConvAlgorithm algorithm, int images) {
+    if (algorithm == ConvAlgorithm::Winograd && (layer.first || !has_winograd(layer.g))) return;
     const auto step = std::make_shared<LayerStep<T>>(stream, layer, algorithm);
     rows.push_back({algorithm, images});
     contestants.push_back({[step] { step->forward(); }});
     contestants.push_back({[step] { step->backward_input(); }});
     contestants.push_back({[step] { step->backward_weight(); }});
   };
-  for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
+  for (ConvAlgorithm algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd}) {
     add.operator()<float>(algorithm, 0);
     add.operator()<bfloat16>(algorithm, 1);
   }
@@ -168,7 +169,7 @@ void bench(Stream stream, const Layer& layer, int repetitions, bool processor_ti
     const Contestant* const c = &contestants[3 * i];
     const bool chosen = layer.first || fastest_algorithm(g) == rows[i].algorithm;
     fmt::print("{:18} x{} {:8} {:8} {}", layer.name, layer.count,
-               rows[i].algorithm == Algorithm::Direct ? "direct" : "winograd", kImages[rows[i].images],
+               rows[i].algorithm == ConvAlgorithm::Direct ? "direct" : "winograd", kImages[rows[i].images],
                chosen ? '*' : ' ');
     for (int pass : {0, 1, 2})
       fmt::print("  {:6.2f} ({:6.2f}) {:4.0f}", c[pass].median(), c[pass].times[0],

@@ -1,4 +1,5 @@
-// Element types, and the one way to go from a DType at run time to a C++ type at compile time.
+// Element types: the two 16-bit floating ones as storage, the names of all of them, and the one way to go from a DType
+// at run time to a C++ type at compile time.
 #pragma once
 
 #include <bit>
@@ -8,13 +9,15 @@
 #include <type_traits>
 #include <utility>
 
-// The two 16-bit floating types as storage: kernels load them as float, compute in float and store back.
-// Bit layouts equal CUDA's __half and __nv_bfloat16. Conversions round to nearest, ties to even; NaN stays NaN.
 #ifdef __F16C__
 #include <immintrin.h>
 #endif
 
 namespace ringgrad {
+
+// ---- float16 and bfloat16 -----------------------------------------------------------------------------------------
+// Kernels load them as float, compute in float and store back. Bit layouts equal CUDA's __half and __nv_bfloat16.
+// Conversions round to nearest, ties to even; NaN stays NaN.
 
 // IEEE 754 binary16: 5 exponent bits, 10 of mantissa. Largest finite value 65504.
 struct float16 {
@@ -66,9 +69,7 @@ inline float float16::to_float(uint16_t bits) {
 }
 #endif
 
-}  // namespace ringgrad
-
-namespace ringgrad {
+// ---- all element types --------------------------------------------------------------------------------------------
 
 enum class DType : uint8_t { Float32, Float64, BFloat16, Float16, Int64, Int32, UInt8, Bool };
 
@@ -143,6 +144,13 @@ decltype(auto) visit_dtype(const char* operation, DType dtype, Body&& body) {
     default:
       return visit_floating(operation, dtype, std::forward<Body>(body));
   }
+}
+
+// The same for every dtype but bool.
+template <class Body>
+decltype(auto) visit_number(const char* operation, DType dtype, Body&& body) {
+  if (dtype == DType::Bool) throw_unsupported_dtype(operation, dtype, "a number");
+  return visit_dtype(operation, dtype, std::forward<Body>(body));
 }
 
 }  // namespace ringgrad

@@ -1,6 +1,5 @@
 // Errors are values with names: one exception type per kind of mistake, and a message that says
-// `operation: what is wrong, the values, what was expected`. Nothing in the library exits, and it prints warnings at
-// most.
+// `operation: what is wrong, the values, what was expected`. Nothing in the library exits; it prints warnings only.
 //
 // The macros CHECK and ASSERT live in core/base/check.h, which no header includes, so that a program
 // using the library keeps its own macros of that name.
@@ -57,11 +56,8 @@ struct TimeoutError : DistributedError {  // a wait outlasted its deadline; name
   using DistributedError::DistributedError;
 };
 
-// The name of the operation a thread is in, for messages raised far below it (out of memory, a stale saved tensor).
-// Costs two stores to thread-local memory.
-
-const char* current_op();  // "tensor" outside every operation
-
+// Names the operation its thread is in, for messages raised far below it (out of memory, a stale saved tensor). Costs
+// two stores to thread-local memory.
 class OpScope {
  public:
   explicit OpScope(const char* name) : previous_(current) { current = name; }
@@ -74,6 +70,7 @@ class OpScope {
   const char* previous_;
 };
 
+// The innermost OpScope's name; "tensor" outside every operation.
 inline const char* current_op() { return OpScope::current; }
 
 }  // namespace ringgrad

@@ -7,8 +7,8 @@
 
 namespace ringgrad {
 
-// Uninitialised. Throws ShapeError on a negative size or a layout of images that are not 4-D, OutOfMemoryError,
-// DeviceError.
+// Uninitialised. Throws ShapeError on a negative size or a layout of images for other than 4 dimensions, DeviceError,
+// OutOfMemoryError.
 Tensor empty(const Shape& shape, TensorOptions options = {});
 Tensor empty_like(const Tensor& x);  // same shape, dtype, device; same order in memory where x is dense
 Tensor empty_like(const Tensor& x, DType dtype);

@@ -1,5 +1,6 @@
 // Random numbers that are the same on every device: Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011), a function of
 // (seed, offset, index) without state, so element i of a tensor gets the same number whatever thread computes it.
+// Tensors draw from a device's Generator; everything else that is random has a RandomSequence, named by what it is for.
 //
 // A stream of numbers is named by a state: an int64 tensor [seed, offset]. Element i of a draw uses the Philox block
 // with key = seed and counter = (offset + i / 4, 0), word i % 4; a draw of n numbers takes ⌈n / 4⌉ offsets.
@@ -68,9 +69,6 @@ Tensor randn(const Shape& shape, TensorOptions options = {});  // standard norma
 void uniform_(const Tensor& x, double low, double high);       // in place, floating dtypes, any strides
 void normal_(const Tensor& x, double mean, double std);
 
-// A sequence of random numbers named by what it is for: (seed, purpose, stream, substream), for example the crop of
-// image 17 in epoch 3. Whoever asks gets the same numbers, on any machine, rank, worker thread or device, in any order.
-
 // Sequences for different purposes are unrelated, though they share a seed.
 enum class Purpose : uint64_t {
   Permutation = 0x7065726d75746174u,
@@ -79,6 +77,8 @@ enum class Purpose : uint64_t {
   Shapes = 0x7368617065730000u,
 };
 
+// A sequence of random numbers named by what it is for: (seed, purpose, stream, substream), for example the crop of
+// image 17 in epoch 3. Whoever asks gets the same numbers, on any machine, rank, worker thread or device, in any order.
 class RandomSequence {
  public:
   // Each substream has 2^25 numbers of its own. REQUIRES: substream < 2^40.

@@ -75,7 +75,7 @@ Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
 }
 
 DimOrder memory_order(const Shape& shape, const Strides& strides) {
-  DimOrder order;
+  DimOrder order;  // by insertion, which keeps equal strides in their order
   for (int d = 0; d < shape.dim(); ++d) {
     if (shape[d] == 1) continue;
     int at = order.count++;

@@ -2,7 +2,7 @@
 //
 // Copying a Tensor copies the handle: both name the same array, and the same place in the autograd graph. There are no
 // operation methods, so there is no second, untracked API to fall into: operations are the free functions of
-// autograd/ops/. The members under "autograd" are declared here, because that is where people look for them, and
+// autograd/ops.h. The members under "autograd" are declared here, because that is where people look for them, and
 // defined in autograd/, which alone knows what AutogradMeta is.
 //
 // An undefined tensor (Tensor(), the gradient of a leaf before backward) names no array: asking it for more than
@@ -58,8 +58,8 @@ enum class Layout : uint8_t {
   ChannelsLast,    // the strided case of images as NHWC without gaps: 4-D only
   ChannelBlocked,  // 4-D only: [N, ⌈C/16⌉, H, W, 16], contiguous; the channels of the last block beyond C hold zeros
 };
-const char* name(Layout layout);  // "channels-last"
-inline constexpr int64_t kChannelBlock = 16;
+const char* name(Layout layout);              // "channels-last"
+inline constexpr int64_t kChannelBlock = 16;  // one AVX-512 register, one cache line of float32
 
 struct TensorOptions {
   DType dtype = DType::Float32;
@@ -129,7 +129,7 @@ class Tensor {
   // move and convert parameters, and to lay them into an arena.
   void set_data(const Tensor& other) const;
 
-  // -- autograd; defined in autograd/autograd_meta.cpp and engine.cpp ---------------------------------------------
+  // -- autograd; defined in autograd/graph.cpp and engine.cpp ---------------------------------------------
   bool requires_grad() const;  // true for leaves marked so, and for everything computed from them
   const Tensor& set_requires_grad(bool value = true) const;  // throws unless a floating leaf
   bool is_leaf() const;
@@ -165,7 +165,7 @@ class Tensor {
 // The elements, abbreviated above 1000 of them, then [2, 3] float32 cpu:0.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-// Writing to a tensor that exists already, instead of making a new one.
+// ---- writing to a tensor that exists already, instead of making a new one -------------------------------------------
 
 // True when several elements lie in one place: a dimension longer than 1 with stride 0, as expand() gives. (Of strides
 // that overlap otherwise, which only as_strided() can give, nothing is said.)
@@ -173,8 +173,7 @@ bool has_internal_overlap(const Tensor& x);
 
 // Every write to the elements of x begins here: raises its version, so that a graph that has saved x finds out. Throws
 // Error in the name of `operation` where several elements lie in one place, of which only the last would be kept, and
-// where x was computed from leaves that want a gradient: the write is no part of the graph, whose gradients would be
-// wrong.
+// where x was computed from leaves that want a gradient: the write is no part of the graph, which would be wrong then.
 void begin_write(const char* operation, const Tensor& x);
 
 }  // namespace ringgrad

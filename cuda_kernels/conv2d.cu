@@ -5,7 +5,7 @@
 //   implicit GEMM  a matrix product whose operands are addressed, not built (common/conv_operands.cuh), on CUDA cores
 //   tensor cores   the same product for the 16-bit types
 //
-// Images come as NHWC (core/kernels/image_layout.cpp), and those of a first layer as they are: none are copied here.
+// Images come as NHWC (core/kernels.cpp), and those of a first layer as they are: none are copied here.
 // Weights lie in their arena as KCRS, as in checkpoints and in PyTorch: y and dx each make a copy of them as KRSC. For
 // ResNet-18 in bfloat16 that moves 45 MB each time, as much as two samples' images do in a step, and lets parameters
 // have float32 where images have 16 bits.

@@ -18,7 +18,6 @@
 #include "ringgrad/data/loading/pass.h"
 #include "ringgrad/data/loading/prefetcher.h"
 #include "ringgrad/data/sampler.h"
-#include "ringgrad/data/transform.h"
 
 namespace ringgrad {
 

@@ -1,10 +1,11 @@
-// A whole data set of images in memory, as bytes: batches are gathered from it, augmented and normalised in one pass
-// (data/transform.h), which is cheaper than keeping four times as many bytes of floats.
+// A whole data set of images in memory, as bytes, and what is done to them on their way into a batch: they are
+// gathered, augmented and normalised in one pass, which is cheaper than keeping four times as many bytes of floats.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "ringgrad/core/kernels/augmentation.h"
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
@@ -24,5 +25,22 @@ struct ImageDataset {
 // Throws ShapeError or DTypeError unless the tensors are what the comments above say, and IndexError on a label
 // without a class. The loader calls it, so that a data set built by hand cannot make it read past an end.
 void check_dataset_invariants(const ImageDataset& dataset);
+
+// Augmentation (core/kernels/augmentation.h), then normalisation. kernels::augment_images does both in one pass.
+struct ImageTransform {
+  AugmentOptions augment = {};
+  std::vector<float> mean = {};  // per channel, or one for all, or empty (0): y = (pixel / 255 - mean) / std
+  std::vector<float> std = {};   // the same; empty is 1
+};
+
+// Throws Error unless the transform can be applied to images with so many channels.
+void check_transform(const ImageTransform& transform, int64_t channels);
+
+// The normalisation as y = scale · pixel + shift.
+struct Normalization {
+  Tensor scale, shift;  // float32 [channels]
+};
+// Throws what check_transform throws.
+Normalization normalization(const ImageTransform& transform, int64_t channels, Device device = {});
 
 }  // namespace ringgrad

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
-#include "ringgrad/core/base/atomic_file.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/sha256.h"
-#include "ringgrad/data/datasets/byte_reader.h"
-#include "ringgrad/data/datasets/cifar.h"
-#include "ringgrad/data/datasets/idx.h"
+#include "ringgrad/data/formats/byte_reader.h"
+#include "ringgrad/data/formats/cifar.h"
+#include "ringgrad/data/formats/idx.h"
 
 namespace ringgrad {
 namespace fs = std::filesystem;

@@ -29,8 +29,8 @@ std::optional<std::filesystem::path> find_dataset(const DatasetInfo& info, const
 // what read_idx_dataset and read_cifar throw.
 ImageDataset load_dataset(const std::string& name, Split split, const std::filesystem::path& directory);
 
-// Draws digits or shapes into DIRECTORY/NAME, over older files, and returns that folder. Throws Error for the others,
-// IoError.
+// Draws digits or shapes into DIRECTORY/NAME, over older files, and returns that folder. Throws IoError, and Error for
+// data sets that are not drawn.
 std::filesystem::path make_dataset(const DatasetInfo& info, const std::filesystem::path& directory);
 
 // progress(file, received, total): now and then while `file` is downloaded; may throw to stop.

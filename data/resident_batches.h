@@ -12,7 +12,6 @@
 #include "ringgrad/data/batch_source.h"
 #include "ringgrad/data/image_dataset.h"
 #include "ringgrad/data/loading/pass.h"
-#include "ringgrad/data/transform.h"
 
 namespace ringgrad {
 

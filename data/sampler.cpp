@@ -45,6 +45,9 @@ int64_t DistributedSampler::remaining(const SamplerState& at) const {
   return dataset_size_ - at.position;
 }
 
+// How many of the remaining samples are this rank's. Ranks that take one step more than others would wait for them
+// forever: so the last round is left out, or filled with samples from its beginning, or (neither) the caller joins
+// uneven ranks.
 int64_t DistributedSampler::count(int64_t remaining) const {
   if (options_.drop_last) return remaining / num_replicas_;
   if (options_.pad) return (remaining + num_replicas_ - 1) / num_replicas_;

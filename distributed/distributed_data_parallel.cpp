@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"

@@ -18,6 +18,9 @@ Tensor shaped_view(const Tensor& array, int64_t begin, const Shape& shape) {
   return array.as_strided(shape, contiguous_strides(shape), begin);
 }
 
+// The layout is a property of the tensors: neighbours in an arena recognise each other by their places. A parameter
+// that was moved, converted or given another gradient stands alone, and the next flatten_parameters() takes it back.
+//
 // `next` lies directly behind `previous`, at the place the arena's layout gives it, in values and gradients.
 bool follows(const Tensor& previous, const Tensor& next) {
   const auto adjacent = [&](const Tensor& a, const Tensor& b) {

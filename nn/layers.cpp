@@ -8,17 +8,6 @@
 #include "ringgrad/nn/init.h"
 
 namespace ringgrad::nn {
-
-Linear::Linear(int64_t in_features, int64_t out_features, LinearOptions options) {
-  CHECK(in_features > 0 && out_features > 0, "Linear: ", in_features, " input and ", out_features,
-        " output features, expected at least 1");
-  weight = register_parameter("weight", empty({out_features, in_features}));
-  if (options.bias) bias = register_parameter("bias", empty({out_features}));
-  init::layer_default_(weight, bias);
-}
-
-Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
-
 namespace {
 
 void check_sizes(const char* layer, int64_t in_channels, int64_t out_channels, Pair kernel, int64_t groups) {
@@ -29,6 +18,16 @@ void check_sizes(const char* layer, int64_t in_channels, int64_t out_channels, P
 }
 
 }  // namespace
+
+Linear::Linear(int64_t in_features, int64_t out_features, LinearOptions options) {
+  CHECK(in_features > 0 && out_features > 0, "Linear: ", in_features, " input and ", out_features,
+        " output features, expected at least 1");
+  weight = register_parameter("weight", empty({out_features, in_features}));
+  if (options.bias) bias = register_parameter("bias", empty({out_features}));
+  init::layer_default_(weight, bias);
+}
+
+Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
 
 Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Conv2dOptions options)
     : options_{options.stride, options.padding, options.dilation, options.groups} {

@@ -1,3 +1,6 @@
+// The layers: modules around the operations of autograd/ops.h, with parameters of their own where those need some,
+// under PyTorch's names and with PyTorch's initial values. All take their options as designated initialisers:
+// nn::Conv2d conv{1, 16, 5, {.stride = 2}}.
 #pragma once
 
 #include <functional>
@@ -9,6 +12,7 @@
 
 namespace ringgrad::nn {
 
+// ---- linear -------------------------------------------------------------------------------------------------------
 struct LinearOptions {
   bool bias = true;
 };
@@ -22,8 +26,7 @@ class Linear : public Module {
   Tensor weight, bias;  // [out, in], [out] or undefined
 };
 
-// Convolution layers: the operations of autograd/ops.h with parameters of their own.
-
+// ---- convolutions -------------------------------------------------------------------------------------------------
 // geometry.h's fields, and bias: designated initialisers cannot name a base's fields.
 struct Conv2dOptions {
   Pair stride = 1;
@@ -45,6 +48,7 @@ class Conv2d : public Module {
   ringgrad::Conv2dOptions options_;
 };
 
+// The same around conv_transpose2d(); output_padding: which of the sizes that a convolution maps to x's is meant.
 struct ConvTranspose2dOptions {
   Pair stride = 1;
   Pair padding = 0;
@@ -54,6 +58,7 @@ struct ConvTranspose2dOptions {
   bool bias = true;
 };
 
+// x [N, in_channels, P, Q] → [N, out_channels, H, W].
 class ConvTranspose2d : public Module {
  public:
   ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair kernel, ConvTranspose2dOptions options = {});
@@ -65,6 +70,7 @@ class ConvTranspose2d : public Module {
   ringgrad::ConvTranspose2dOptions options_;
 };
 
+// ---- normalisation ------------------------------------------------------------------------------------------------
 struct BatchNorm2dOptions {
   double eps = 1e-5;
   double momentum = 0.1;            // of the new value in the running statistics
@@ -124,7 +130,8 @@ class LayerNorm : public Module {
   double eps_;
 };
 
-// Nonlinearities as modules, for Sequential; elsewhere the functions of autograd/ops.h are shorter.
+// ---- nonlinearities, for Sequential -------------------------------------------------------------------------------
+// Elsewhere the functions of autograd/ops.h are shorter.
 class ReLU : public Module {
  public:
   Tensor forward(const Tensor& x) override { return relu(x); }
@@ -159,7 +166,8 @@ class Tanh : public Module {
   Tensor forward(const Tensor& x) override { return tanh(x); }
 };
 
-// Pooling as modules: MaxPool2d pool{{.kernel = 3, .stride = 2, .padding = 1}}, or just MaxPool2d pool{2}.
+// ---- pooling ------------------------------------------------------------------------------------------------------
+// MaxPool2d pool{{.kernel = 3, .stride = 2, .padding = 1}}, or just MaxPool2d pool{2}.
 class MaxPool2d : public Module {
  public:
   explicit MaxPool2d(Pair kernel) : options_{.kernel = kernel} {}
@@ -189,6 +197,7 @@ class AdaptiveAvgPool2d : public Module {
   Pair output_size_;
 };
 
+// ---- dropout, and modules that change no value --------------------------------------------------------------------
 // Zeroes elements with probability p in training, and is the identity in evaluation (Srivastava et al. 2014).
 class Dropout : public Module {
  public:
@@ -198,8 +207,6 @@ class Dropout : public Module {
  private:
   double p_;
 };
-
-// Modules that change no value.
 
 // Dimensions start_dim … end_dim become one: by default all but the batch.
 class Flatten : public Module {
@@ -216,6 +223,7 @@ class Identity : public Module {
   Tensor forward(const Tensor& x) override { return x; }
 };
 
+// ---- containers ---------------------------------------------------------------------------------------------------
 // Modules one after the other, named "0", "1", …; it owns them.
 //
 //   nn::Sequential net{std::make_shared<nn::Linear>(784, 128), std::make_shared<nn::ReLU>(),

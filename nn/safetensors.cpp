@@ -7,8 +7,8 @@
 #include <span>
 #include <tuple>
 
-#include "ringgrad/core/base/atomic_file.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/nn/safetensors_header.h"
@@ -77,7 +77,7 @@ SafetensorsFile load_safetensors(const std::filesystem::path& path) {
   SafetensorsHeader header = read_safetensors_header(file);
   const uint64_t bytes = file.size() - header.data_begin;
   const std::shared_ptr<Storage> data = exact_storage(bytes);
-  file.read_at(header.data_begin, data->data(), bytes);
+  file.read_at(header.data_begin, {static_cast<uint8_t*>(data->data()), bytes});
 
   SafetensorsFile loaded;
   for (const SafetensorsEntry& entry : header.entries) {

@@ -22,7 +22,7 @@ struct SafetensorsFile {
 // not aligned are copied.
 SafetensorsFile load_safetensors(const std::filesystem::path& path);
 
-// Atomically (core/base/atomic_file.h): throws IoError, and then an older file of that name stays as it was. Any
+// Atomically (core/base/file.h): throws IoError, and then an older file of that name stays as it was. Any
 // dtypes, devices and layouts. Names are unique; keys of the metadata do not begin with "sha256".
 void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata = {});

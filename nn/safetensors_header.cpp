@@ -200,15 +200,15 @@ SafetensorsHeader read_safetensors_header(const InputFile& file) {
   const std::string name = file.path().string();
   CHECK_AS(DataError, file.size() >= 8, "load: ", name, " has ", file.size(),
            " bytes, expected at least the 8 of a safetensors header's length");
-  unsigned char prefix[8];
-  file.read_at(0, prefix, 8);
+  uint8_t prefix[8];
+  file.read_at(0, prefix);
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | prefix[i];
   CHECK_AS(DataError, length <= file.size() - 8 && length <= kMaxHeaderBytes, "load: ", name,
            ": byte 0 gives the header ", length, " bytes, expected at most ",
            std::min(file.size() - 8, kMaxHeaderBytes), "; is it a safetensors file?");
   std::string text(length, '\0');
-  file.read_at(8, text.data(), length);
+  file.read_at(8, {reinterpret_cast<uint8_t*>(text.data()), length});
   CHECK_AS(DataError, text.starts_with('{'), "load: ", name, ": byte 8 is no '{'; is it a safetensors file?");
 
   SafetensorsHeader header{.entries = {}, .metadata = {}, .hashes = {}, .data_begin = 8 + length};

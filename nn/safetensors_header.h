@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/dtype.h"
 #include "ringgrad/core/shape.h"
-#include "ringgrad/nn/input_file.h"
 
 namespace ringgrad::nn {
 

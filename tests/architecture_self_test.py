@@ -16,8 +16,8 @@ GOOD = {
     "build/junk.h": '#include "ringgrad/nowhere.h"\n',  # ignored by git, so by the rules
     "core/tensor.h": "#pragma once\n",
     "core/base/check.h": "#pragma once\n",
-    "core/kernels.h": "// add\nextern constinit Kernel<void(const Tensor& y,\n                 const Tensor& x)> add;\n"
-    "extern constinit Kernel<void(const Tensor&)> exp;\nextern constinit Kernel<void()> exp_backward;\n",
+    "core/kernels.h": "// add\nKERNEL(add, (const Tensor& y,\n                 const Tensor& x));\n"
+    "KERNEL(exp, (const Tensor&));\nKERNEL(exp_backward, ());\n",
     "core/cpu/add.cpp": '#include <Eigen/Core>\n#include "ringgrad/core/base/check.h"\n'
     "REGISTER_KERNEL(add, DeviceType::CPU, Provider::Native, add_cpu);\n",
     "core/cpu/exp.cpp": "#define UNARY(NAME, F) \\\n  REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Native, F);\n"
@@ -57,7 +57,7 @@ MUTANTS = [
     ("roots", "nn/module.cpp", '#include "../core/tensor.h"\n', 1),
     ("roots", "nn/module.cpp", '#include "ringgrad/nn/gone.h"\n', 1),
     ("vendors", "nn/module.cpp", "#include <Eigen/Core>\n", 1),
-    ("vendors", "core/cpu/gemm.h", "#include <oneapi/dnnl/dnnl.hpp>\n", 1),
+    ("vendors", "core/cpu/eigen_gemm.h", "#include <oneapi/dnnl/dnnl.hpp>\n", 1),
     ("vendors", "core/tensor.h", "#include <cuda_runtime.h>\n", 1),
     ("vendors", "distributed/collectives/ring.cpp", "#include <nccl.h>\n", 1),
     ("vendors", "core/tensor.h", "#pragma once\nstruct Tensor { Eigen::MatrixXf m; };\n", 2),

@@ -292,7 +292,7 @@ def kernels(tree):
     for source in tree.cpp:
         text = without_comments(source.text)
         if re.match(r"core/kernels(\w*\.h|/\w+\.h)$", source.path):
-            for match in re.finditer(r"\bextern\s+constinit\s+Kernel<(?:[^;]*)>\s*(\w+)\s*;", text):
+            for match in re.finditer(r"^KERNEL\(\s*(\w+)\s*,", text, re.M):
                 declared.append((match[1], source.path, text.count("\n", 0, match.start()) + 1))
         elif source.path.startswith("core/cpu/"):
             registered |= registered_kernels(text)

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <set>
 
-#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"

@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "ringgrad/core/cpu/conv/conv2d.h"
-#include "ringgrad/core/cpu/conv/layout.h"
+#include "ringgrad/core/cpu/conv/blocked_images.h"
+#include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/thread_pool.h"
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/error.h"
@@ -67,7 +67,7 @@ struct Problem {
 };
 
 std::vector<float> blocked(Stream stream, const std::vector<float>& nchw, int64_t n, int64_t c, int64_t h, int64_t w) {
-  std::vector<float> out(n * channel_blocks(c) * kBlock * h * w, std::numeric_limits<float>::quiet_NaN());
+  std::vector<float> out(n * channel_blocks(c) * kChannelBlock * h * w, std::numeric_limits<float>::quiet_NaN());
   nchw_to_blocked(stream, n, c, h, w, nchw.data(), out.data());
   return out;
 }
@@ -93,8 +93,8 @@ double relative_error(const std::vector<float>& got, const std::vector<double>& 
 // transforms into the tile and out of it round numbers up to ten times as large as the result. bfloat16 factors are
 // rounded by 2^-9 (0.2 %) each, before or after the same transforms.
 template <class T>
-double tolerance(Algorithm algorithm, double terms) {
-  const bool winograd = algorithm == Algorithm::Winograd;
+double tolerance(ConvAlgorithm algorithm, double terms) {
+  const bool winograd = algorithm == ConvAlgorithm::Winograd;
   if (std::is_same_v<T, bfloat16>) return winograd ? 0.06 : 0.006;
   return 0x1p-24 * ((winograd ? 48 : 4) + std::sqrt(terms));
 }
@@ -108,7 +108,9 @@ bool padding_is_zero(const std::vector<float>& image, const BlockedShape& shape,
   for (int64_t n = 0; n < shape.n; ++n)
     for (int64_t i = 0; i < shape.h * shape.w; ++i)
       for (int64_t c = channels; c < shape.channels(); ++c)
-        if (image[((n * shape.blocks + c / kBlock) * shape.h * shape.w + i) * kBlock + c % kBlock] != 0) return false;
+        if (image[((n * shape.blocks + c / kChannelBlock) * shape.h * shape.w + i) * kChannelBlock +
+                  c % kChannelBlock] != 0)
+          return false;
   return true;
 }
 
@@ -118,16 +120,16 @@ struct Outputs {
 };
 
 template <class T>
-Outputs run(Stream stream, const Problem& p, Algorithm algorithm, bool biased) {
+Outputs run(Stream stream, const Problem& p, ConvAlgorithm algorithm, bool biased) {
   const Conv2dGeometry& g = p.g;
   const auto x = converted<T>(blocked(stream, p.x, g.n, g.c, g.h, g.w));
   const auto dy = converted<T>(blocked(stream, p.dy, g.n, g.k, g.oh, g.ow));
   const float nan = std::numeric_limits<float>::quiet_NaN();  // what is not written shows
   std::vector<T> y(output_shape(g).numel(), nan), dx(input_shape(g).numel(), nan);
   std::vector<float> dw(p.w.size(), nan);
-  forward(stream, g, algorithm, x.data(), p.w.data(), biased ? p.bias.data() : nullptr, y.data());
-  backward_input(stream, g, algorithm, dy.data(), p.w.data(), dx.data());
-  backward_weight(stream, g, algorithm, x.data(), dy.data(), dw.data());
+  convolve(stream, g, algorithm, Direction::Forward, x.data(), p.w.data(), biased ? p.bias.data() : nullptr, y.data());
+  convolve(stream, g, algorithm, Direction::BackwardInput, dy.data(), p.w.data(), nullptr, dx.data());
+  weight_gradient(stream, g, algorithm, x.data(), dy.data(), dw.data());
   return {{y.begin(), y.end()}, {dx.begin(), dx.end()}, dw};
 }
 
@@ -148,7 +150,7 @@ References references(const Problem& p, bool biased) {
 }
 
 template <class T>
-void check(const Conv2dGeometry& g, Algorithm algorithm) {
+void check(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
   Problem p(g);
   for (auto* values : {&p.x, &p.dy})  // the reference sees what the kernel sees
     for (float& value : *values) value = T(value);
@@ -156,7 +158,7 @@ void check(const Conv2dGeometry& g, Algorithm algorithm) {
   for (bool biased : {false, true}) {
     INFO("n " << g.n << " c " << g.c << " h " << g.h << " w " << g.w << " k " << g.k << " r " << g.r << " s " << g.s
               << " stride " << g.stride << " padding " << g.padding
-              << (algorithm == Algorithm::Winograd ? " winograd" : " direct")
+              << (algorithm == ConvAlgorithm::Winograd ? " winograd" : " direct")
               << (std::is_same_v<T, bfloat16> ? " bfloat16" : " float32") << (biased ? " bias" : ""));
     const References expected = references(p, biased);
     const Outputs got = run<T>(stream, p, algorithm, biased);
@@ -177,7 +179,7 @@ void check(const Conv2dGeometry& g, Algorithm algorithm) {
   }
 }
 
-void check_all(const Conv2dGeometry& g, Algorithm algorithm) {
+void check_all(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
   check<float>(g, algorithm);
   check<bfloat16>(g, algorithm);
 }
@@ -192,20 +194,20 @@ TEST_CASE("winograd 3x3, stride 1", "[quick][threads][conv]") {
       {2, 33, 10, 5, 17, 2}, {1, 16, 3, 3, 16, 0},   {1, 32, 24, 24, 32, 1}, {1, 8, 6, 6, 8, 3},
   };
   for (const auto& s : shapes)
-    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 1, s[5]), Algorithm::Winograd);
+    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 1, s[5]), ConvAlgorithm::Winograd);
 }
 
 TEST_CASE("winograd with so many channels that threads share a block of tiles", "[conv]") {
-  check_all(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 1, 1), Algorithm::Winograd);
-  check_all(conv2d_geometry(260, 480, 1, 1, 496, 3, 3, 1, 1), Algorithm::Winograd);  // several blocks
-  check_all(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 2, 1), Algorithm::Winograd);
+  check_all(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 1, 1), ConvAlgorithm::Winograd);
+  check_all(conv2d_geometry(260, 480, 1, 1, 496, 3, 3, 1, 1), ConvAlgorithm::Winograd);  // several blocks
+  check_all(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 2, 1), ConvAlgorithm::Winograd);
 }
 
 TEST_CASE("winograd 5x5, stride 1", "[quick][threads][conv]") {
   const int64_t shapes[][6] = {{1, 1, 5, 5, 1, 2},     {2, 16, 8, 8, 32, 2}, {3, 20, 9, 6, 48, 2},
                                {1, 32, 14, 14, 64, 2}, {1, 3, 7, 6, 16, 0},  {2, 17, 6, 11, 5, 1}};
   for (const auto& s : shapes)
-    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 5, 5, 1, s[5]), Algorithm::Winograd);
+    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 5, 5, 1, s[5]), ConvAlgorithm::Winograd);
 }
 
 TEST_CASE("winograd 3x3, stride 2", "[quick][threads][conv]") {
@@ -213,7 +215,7 @@ TEST_CASE("winograd 3x3, stride 2", "[quick][threads][conv]") {
                                {5, 48, 13, 4, 20},  {2, 64, 16, 16, 64}, {1, 16, 24, 17, 64}, {4, 33, 7, 7, 3},
                                {2, 16, 15, 10, 16}, {1, 16, 1, 1, 16},   {1, 16, 2, 3, 16}};
   for (const auto& s : shapes)
-    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 2, 1), Algorithm::Winograd);
+    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 2, 1), ConvAlgorithm::Winograd);
 }
 
 TEST_CASE("direct convolutions", "[quick][threads][conv]") {
@@ -227,7 +229,7 @@ TEST_CASE("direct convolutions", "[quick][threads][conv]") {
       {5, 16, 4, 17, 32, 3, 3, 2, 1}, {1, 16, 5, 4, 128, 1, 1, 2, 0},
   };
   for (const auto& s : shapes)
-    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]), Algorithm::Direct);
+    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]), ConvAlgorithm::Direct);
 }
 
 TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {
@@ -245,11 +247,11 @@ TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {
       const Stream stream = pool_stream(threads);
       std::vector<float> y(output_shape(g).numel()), dw(p.w.size());
       const auto dy = blocked(stream, p.dy, g.n, g.k, g.oh, g.ow);
-      forward_nchw(stream, g, p.x.data(), p.w.data(), p.bias.data(), y.data());
-      backward_weight_nchw(stream, g, p.x.data(), dy.data(), dw.data());
+      convolve_nchw(stream, g, p.x.data(), p.w.data(), p.bias.data(), y.data());
+      weight_gradient_nchw(stream, g, p.x.data(), dy.data(), dw.data());
       REQUIRE(relative_error(contiguous(stream, y, g.n, g.k, g.oh, g.ow), expected.y) <
-              tolerance<float>(Algorithm::Direct, g.c * g.r * g.s));
-      REQUIRE(relative_error(dw, expected.dw) < tolerance<float>(Algorithm::Direct, g.n * g.oh * g.ow));
+              tolerance<float>(ConvAlgorithm::Direct, g.c * g.r * g.s));
+      REQUIRE(relative_error(dw, expected.dw) < tolerance<float>(ConvAlgorithm::Direct, g.n * g.oh * g.ow));
       REQUIRE(padding_is_zero(y, output_shape(g), g.k));
       if (threads > 1) REQUIRE((y == previous_y && dw == previous_dw));
       previous_y = y;
@@ -260,23 +262,23 @@ TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {
 
 TEST_CASE("an empty batch", "[quick][threads][conv]") {
   for (const int64_t channels : {16, 512})  // blocks of a thread's own, and shared ones
-    for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
+    for (ConvAlgorithm algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd}) {
       const Conv2dGeometry g = conv2d_geometry(0, channels, 8, 8, channels, 3, 3, 1, 1);
       const std::vector<float> w(channels * channels * 9, 1);
       std::vector<float> dw(w.size(), 7);
-      forward<float>(pool_stream(2), g, algorithm, nullptr, w.data(), nullptr, nullptr);
-      backward_input<float>(pool_stream(2), g, algorithm, nullptr, w.data(), nullptr);
-      backward_weight<float>(pool_stream(2), g, algorithm, nullptr, nullptr, dw.data());
+      convolve<float>(pool_stream(2), g, algorithm, Direction::Forward, nullptr, w.data(), nullptr, nullptr);
+      convolve<float>(pool_stream(2), g, algorithm, Direction::BackwardInput, nullptr, w.data(), nullptr, nullptr);
+      weight_gradient<float>(pool_stream(2), g, algorithm, nullptr, nullptr, dw.data());
       REQUIRE(dw == std::vector<float>(w.size(), 0));
     }
 }
 
 TEST_CASE("a NaN reaches the output", "[quick][threads][conv]") {
-  for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
+  for (ConvAlgorithm algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd}) {
     Problem p(conv2d_geometry(1, 16, 8, 8, 16, 3, 3, 1, 1));
     p.x[5] = std::numeric_limits<float>::quiet_NaN();
     const Outputs o = run<float>(pool_stream(1), p, algorithm, true);
-    REQUIRE(std::isnan(o.y[5 * kBlock]));
+    REQUIRE(std::isnan(o.y[5 * kChannelBlock]));
   }
 }
 
@@ -284,13 +286,14 @@ TEST_CASE("an algorithm without a scheme for the geometry is refused", "[quick][
   const Conv2dGeometry g = conv2d_geometry(1, 16, 4, 4, 16, 3, 3, 2, 0);
   const std::vector<float> x(input_shape(g).numel()), w(16 * 16 * 9);
   std::vector<float> y(output_shape(g).numel());
-  REQUIRE_FALSE(supports(g, Algorithm::Winograd));
-  REQUIRE_THROWS_AS(forward(pool_stream(1), g, Algorithm::Winograd, x.data(), w.data(), nullptr, y.data()),
-                    NotImplementedError);
+  REQUIRE_FALSE(has_winograd(g));
+  REQUIRE_THROWS_AS(
+      convolve(pool_stream(1), g, ConvAlgorithm::Winograd, Direction::Forward, x.data(), w.data(), nullptr, y.data()),
+      NotImplementedError);
 }
 
 TEST_CASE("a second step takes nothing from the system", "[quick][threads][conv]") {
-  for (Algorithm algorithm : {Algorithm::Direct, Algorithm::Winograd}) {
+  for (ConvAlgorithm algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd}) {
     const Problem p(conv2d_geometry(4, 32, 16, 16, 48, 3, 3, 2, 1));
     run<float>(pool_stream(3), p, algorithm, true);
     const int64_t misses = memory_stats("cpu").cache_misses;

@@ -5,9 +5,9 @@
 
 #include <csignal>
 
-#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/sha256.h"
-#include "ringgrad/data/datasets/byte_reader.h"
+#include "ringgrad/data/formats/byte_reader.h"
 #include "ringgrad/data/datasets/download.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data_files.h"

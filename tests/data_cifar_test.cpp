@@ -3,7 +3,7 @@
 
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/data/datasets/cifar.h"
+#include "ringgrad/data/formats/cifar.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data_files.h"
 

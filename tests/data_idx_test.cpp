@@ -7,8 +7,8 @@
 
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/data/datasets/byte_reader.h"
-#include "ringgrad/data/datasets/idx.h"
+#include "ringgrad/data/formats/byte_reader.h"
+#include "ringgrad/data/formats/idx.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data_files.h"
 

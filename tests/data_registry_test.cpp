@@ -8,8 +8,8 @@
 
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/data/datasets/cifar.h"
-#include "ringgrad/data/datasets/idx.h"
+#include "ringgrad/data/formats/cifar.h"
+#include "ringgrad/data/formats/idx.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/channel_statistics.h"

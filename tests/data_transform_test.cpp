@@ -4,7 +4,7 @@
 #include <map>
 
 #include "ringgrad/core/error.h"
-#include "ringgrad/data/transform.h"
+#include "ringgrad/data/image_dataset.h"
 #include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;

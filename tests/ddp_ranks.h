@@ -4,7 +4,7 @@
 #include <cmath>
 #include <mutex>
 
-#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "ringgrad/autograd/ops.h"
-#include "ringgrad/nn/optim/clip_grad.h"
+#include "ringgrad/nn/optim/optimizer.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/golden.h"

@@ -8,7 +8,7 @@
 #include "ringgrad/core/random.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/nn/layers.h"
-#include "ringgrad/nn/optim/clip_grad.h"
+#include "ringgrad/nn/optim/optimizer.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data_files.h"

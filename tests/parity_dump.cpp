@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/engine.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/tests/parity.h"
 

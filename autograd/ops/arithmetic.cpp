@@ -22,8 +22,7 @@ struct Broadcast {
   Tensor a, b, y;
   Shape a_shape, b_shape;
 
-  // Zero stays zero in the padding of the channel-blocked layout under sums and products, which take it; a quotient
-  // would not.
+  // Sums and products take the channel-blocked layout, whose padding stays zero under them; a quotient's would not.
   Broadcast(const char* operation, const Tensor& a_, const Tensor& b_, Takes takes = Takes::AnyLayout) {
     check_same_kind(operation, a_, b_);
     a_shape = a_.shape();

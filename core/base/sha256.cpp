@@ -2,12 +2,11 @@
 
 #include <openssl/evp.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <algorithm>
 #include <vector>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/file.h"
 
 namespace ringgrad {
 
@@ -44,15 +43,14 @@ std::string sha256_hex(std::string_view text) {
 }
 
 std::string sha256_file(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  CHECK_AS(IoError, in, "read: ", file.string(), ": ", std::strerror(errno));
-  std::vector<char> buffer(1 << 18);
+  const InputFile in(file);
+  std::vector<uint8_t> buffer(1 << 18);
   Sha256 sha;
-  do {
-    in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
-    sha.update({reinterpret_cast<const uint8_t*>(buffer.data()), static_cast<size_t>(in.gcount())});
-  } while (in);
-  CHECK_AS(IoError, !in.bad(), "read: ", file.string(), ": ", std::strerror(errno));
+  for (uint64_t at = 0; at < in.size(); at += buffer.size()) {
+    buffer.resize(std::min<uint64_t>(buffer.size(), in.size() - at));
+    in.read_at(at, buffer);
+    sha.update(buffer);
+  }
   return sha.hex();
 }
 

@@ -28,7 +28,7 @@ class Sha256 {
 
 std::string sha256_hex(std::span<const uint8_t> bytes);
 std::string sha256_hex(std::string_view text);
-// Of the file's bytes as they lie on the disk. Throws IoError.
+// Of the file's bytes as they lie on the disk. Throws what InputFile throws.
 std::string sha256_file(const std::filesystem::path& file);
 
 }  // namespace ringgrad

@@ -1,4 +1,9 @@
 // Batch normalisation on the CPU, backward: two sums per channel, then one pass that writes dx.
+//
+// As in layer_norm.cpp, dx = weight rstd (g - mean(g) - xhat mean(g xhat)), with means over all pixels of a channel in
+// the whole batch. So dx can begin only after all of dy has been read once for the two sums: between the two steps
+// ranks can add theirs, which is SyncBatchNorm. Written as a g + b (x - mean) + c, with a, b and c per channel, the
+// second pass is two multiplications for each number and never forms xhat.
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"

@@ -1,9 +1,8 @@
 // Convolution on the CPU. Channel-blocked images go to core/cpu/conv/, whose Winograd and direct kernels are the fast
 // ones; strided images to im2col, which takes everything.
-#include "ringgrad/core/cpu/conv/conv2d.h"
 #include <atomic>
 
-#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/conv2d_im2col.h"
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/kernels/geometry.h"
@@ -31,17 +30,18 @@ ConvAlgorithm conv_algorithm() { return chosen_algorithm; }
 namespace cpu {
 namespace {
 
+using conv::Direction;
+
 conv::Conv2dGeometry geometry(const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
   const Shape &image = x.shape(), &filters = w.shape();
   return conv::conv2d_geometry(image[0], image[1], image[2], image[3], filters[0], filters[2], filters[3],
                                options.stride.h, options.padding.h);
 }
 
-conv::Algorithm algorithm(const conv::Conv2dGeometry& g) {
+// As the process wants it, where there is such a one.
+ConvAlgorithm algorithm(const conv::Conv2dGeometry& g) {
   const ConvAlgorithm wanted = conv_algorithm();
-  if (wanted == ConvAlgorithm::Auto) return conv::fastest_algorithm(g);
-  const bool winograd = wanted == ConvAlgorithm::Winograd && conv::supports(g, conv::Algorithm::Winograd);
-  return winograd ? conv::Algorithm::Winograd : conv::Algorithm::Direct;
+  return wanted == ConvAlgorithm::Winograd && !conv::has_winograd(g) ? ConvAlgorithm::Direct : wanted;
 }
 
 // Calls run.operator()<T>() with the type of blocked images.
@@ -58,9 +58,9 @@ void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w
   const float *const w_data = filters.data<float>(), *const b_data = bias.defined() ? bias.data<float>() : nullptr;
   visit_images(y, [&]<class T>() {
     if (x.is_channel_blocked())
-      conv::forward(stream, g, algorithm(g), x.data<T>(), w_data, b_data, y.data<T>());
+      conv::convolve(stream, g, algorithm(g), Direction::Forward, x.data<T>(), w_data, b_data, y.data<T>());
     else
-      conv::forward_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), w_data, b_data, y.data<T>());
+      conv::convolve_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), w_data, b_data, y.data<T>());
   });
 }
 
@@ -70,7 +70,8 @@ void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy
   const conv::Conv2dGeometry g = geometry(dx, w, options);
   const Tensor filters = in_dtype(w, DType::Float32);
   visit_images(dy, [&]<class T>() {
-    conv::backward_input(stream, g, algorithm(g), dy.data<T>(), filters.data<float>(), dx.data<T>());
+    conv::convolve(stream, g, algorithm(g), Direction::BackwardInput, dy.data<T>(), filters.data<float>(), nullptr,
+                   dx.data<T>());
   });
 }
 
@@ -82,9 +83,9 @@ void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& d
   const conv::Conv2dGeometry g = geometry(x, dw, options);
   visit_images(dy, [&]<class T>() {
     if (x.is_channel_blocked())
-      conv::backward_weight(stream, g, algorithm(g), x.data<T>(), dy.data<T>(), dw.data<float>());
+      conv::weight_gradient(stream, g, algorithm(g), x.data<T>(), dy.data<T>(), dw.data<float>());
     else
-      conv::backward_weight_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), dy.data<T>(), dw.data<float>());
+      conv::weight_gradient_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), dy.data<T>(), dw.data<float>());
   });
 }
 

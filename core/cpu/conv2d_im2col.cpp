@@ -1,7 +1,7 @@
 #include "ringgrad/core/cpu/conv2d_im2col.h"
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/cpu/gemm.h"
+#include "ringgrad/core/cpu/eigen_gemm.h"
 #include "ringgrad/core/cpu/im2col.h"
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/cpu/workspace.h"
@@ -55,8 +55,7 @@ void scatter(const T* packed, T* y, int64_t n) {
   std::memcpy(y, packed, n * sizeof(T));
 }
 
-// im2col without the copy, for a pointwise convolution: channels [first, first + channels) of x in a strip of one
-// image.
+// im2col without the copy, for a pointwise convolution: channels [first, first + channels) in a strip of one image.
 template <class T>
 Matrix<T> strip_of_x(const ConvShape& shape, const Strip& strip, int64_t first, int64_t channels, T* x) {
   T* const pixel = x + ((strip.image * shape.groups * shape.c + first) * shape.h + strip.row) * shape.w;

@@ -3,7 +3,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/number.h"
-#include "ringgrad/core/cpu/conv/layout.h"
+#include "ringgrad/core/cpu/conv/blocked_images.h"
 #include "ringgrad/core/cpu/elementwise.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"

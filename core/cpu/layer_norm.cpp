@@ -1,4 +1,11 @@
-// Layer normalisation of rows [N, C] on the CPU.
+// Layer normalisation of rows [N, C] on the CPU: y = weight xhat + bias, xhat = (x - mean) rstd.
+//
+// The variance is taken in a second pass, from deviations: E[x²] - E[x]² would cancel where the mean is large beside
+// the deviations. A row stays in the first-level cache, so that the passes over it cost no memory traffic.
+//
+// Backward. mean and rstd depend on every x of the row, so each dx gets, beside its own g = weight dy, what its change
+// does to all others through them: the derivative of xhat is rstd times the projection that takes out of g its mean and
+// its part along xhat. Hence dx = rstd (g - mean(g) - xhat mean(g xhat)).
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
@@ -57,8 +64,8 @@ void add_partials(const Tensor& to, const A* partial, int64_t count, int64_t col
   }
 }
 
-// With g = weight dy:  dx = rstd (g - Σ g / C - xhat Σ (g xhat) / C).  dweight and dbias are sums over the rows: each
-// unit of rows, whose size depends on C alone, has sums of its own.
+// dweight and dbias are sums over the rows. Each unit of rows has sums of its own, which are added at the end in the
+// order of the units; a unit's size depends on C alone, so no sum depends on the number of threads.
 void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
                              const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd,
                              const Tensor& weight) {

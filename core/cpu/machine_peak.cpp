@@ -25,8 +25,7 @@ double least_seconds(int runs, Body&& body) {
   return least;
 }
 
-// The tile of a small matrix product, from numbers that the compiler cannot know: or it would multiply once for all
-// sums.
+// The tile of a small matrix product, from numbers that the compiler cannot know: else it would multiply only once.
 template <class Product>
 double multiply_adds(Stream stream) {
   constexpr int64_t kSteps = 1 << 16;

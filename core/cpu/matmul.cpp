@@ -1,7 +1,7 @@
 // The matrix product on the CPU: a single-threaded GEMM on tiles of c, shared out by parallel_for.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
-#include "ringgrad/core/cpu/gemm.h"
+#include "ringgrad/core/cpu/eigen_gemm.h"
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/device/parallel.h"
 

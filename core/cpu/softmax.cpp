@@ -1,4 +1,7 @@
 // Softmax and its logarithm along rows [N, C] on the CPU. Rows are shifted by their maximum, so that nothing overflows.
+//
+// Backward, with p = softmax(x): dp[i]/dx[j] = p[i] ([i = j] - p[j]). The first part is elementwise, the second the
+// same for a whole row, so dx = p (dy - Σ dy p) needs one sum and no Jacobian. For the logarithm, dx = dy - p Σ dy.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/vector_math.h"

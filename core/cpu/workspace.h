@@ -1,8 +1,13 @@
 // Scratch memory of a kernel for its own duration, from the caching allocator: in a steady state it costs two list
-// operations and no system call.
+// operations and no system call. One array (Workspace), or one for each thread (ThreadWorkspaces).
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <new>
+
 #include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
 
@@ -24,6 +29,49 @@ class Workspace {
   Stream stream_;
   size_t bytes_;
   T* data_;
+};
+
+// One slice of scratch for each thread that may be inside a parallel_for of this stream. They are allocated together
+// and up front: which thread runs which unit varies, what a step takes from the allocator must not.
+class ThreadWorkspaces {
+ public:
+  ThreadWorkspaces(Stream stream, int64_t floats_per_thread)
+      : stride_(slice_stride(floats_per_thread + kLine)),
+        count_(thread_count(stream)),
+        memory_(stream, stride_ * count_) {
+    for (int64_t i = 0; i < count_; ++i) new (memory_.data() + i * stride_) std::atomic<bool>(false);
+  }
+  ThreadWorkspaces(const ThreadWorkspaces&) = delete;
+
+  // A slice of its own for the current unit.
+  class Slice {
+   public:
+    // A thread mostly finds the slice it had before, which its cache still holds: those of the others are taken.
+    explicit Slice(ThreadWorkspaces& owner) {
+      for (int64_t i = 0;; i = (i + 1) % owner.count_) {
+        float* const start = owner.memory_.data() + i * owner.stride_;
+        busy_ = std::launder(reinterpret_cast<std::atomic<bool>*>(start));
+        data_ = start + kLine;
+        if (!busy_->exchange(true, std::memory_order_acquire)) return;
+      }
+    }
+    ~Slice() { busy_->store(false, std::memory_order_release); }
+    Slice(const Slice&) = delete;
+    float* data() const { return data_; }
+
+   private:
+    std::atomic<bool>* busy_;
+    float* data_;
+  };
+
+ private:
+  static constexpr int64_t kLine = 16;  // floats of a cache line
+  // Slices start an odd number of cache lines apart, so that two threads on one core do not meet in the same sets.
+  static int64_t slice_stride(int64_t floats) { return ((floats + kLine - 1) / kLine + 1) / 2 * 2 * kLine + kLine; }
+
+  int64_t stride_;  // floats from slice to slice; each begins with a cache line that holds its busy flag
+  int64_t count_;
+  Workspace<float> memory_;
 };
 
 }  // namespace ringgrad::cpu

@@ -1,3 +1,8 @@
+// The caching allocator. A training step asks for the same sizes in the same order every time, so a freed block is kept
+// in a list of its size class, and the next step takes nothing from the system.
+//
+// Lists belong to a stream, and that makes freeing safe without waiting: a kernel may still be using a block when its
+// tensor is gone, but whoever gets the block next queues its work behind that kernel.
 #include "ringgrad/core/device/allocator.h"
 
 #include <bit>

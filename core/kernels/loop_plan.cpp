@@ -30,6 +30,8 @@ LoopPlan plan_loops(std::initializer_list<const Tensor*> operands) {
   }
   plan.numel = first.numel();
 
+  // Outermost first, each dimension either continues the one before it, for every operand (its stride there is the size
+  // times the stride here, as if they were one longer dimension), or begins a loop of its own.
   const DimOrder order = memory_order(first.shape(), first.strides());
   for (int i = 0; i < order.count; ++i) {
     const int d = order.dim[i];

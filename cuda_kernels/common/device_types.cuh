@@ -39,13 +39,6 @@ inline bool same_memory(const Tensor& a, const Tensor& b) {
   return (a.is_contiguous() && b.is_contiguous()) || (a.is_channels_last() && b.is_channels_last());
 }
 
-// visit_dtype for kernels that take every dtype but bool.
-template <class Body>
-void visit_number(const char* operation, DType dtype, Body&& body) {
-  if (dtype == DType::Bool) throw_unsupported_dtype(operation, dtype, "a number");
-  visit_dtype(operation, dtype, std::forward<Body>(body));
-}
-
 template <class T>
 __device__ __forceinline__ Compute<T> widen(T value) {
   return static_cast<Compute<T>>(value);

@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "ringgrad/core/base/atomic_file.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/sha256.h"
-#include "ringgrad/data/datasets/byte_reader.h"
+#include "ringgrad/data/formats/byte_reader.h"
 
 #ifdef RINGGRAD_CURL
 #include <curl/curl.h>

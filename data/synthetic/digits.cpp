@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ringgrad/core/random.h"
-#include "ringgrad/data/datasets/idx.h"
+#include "ringgrad/data/formats/idx.h"
 #include "ringgrad/data/sampler.h"
 
 namespace ringgrad {

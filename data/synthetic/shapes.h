@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <span>
 
-#include "ringgrad/data/datasets/cifar.h"
+#include "ringgrad/data/formats/cifar.h"
 
 namespace ringgrad {
 

@@ -1,6 +1,6 @@
 #include "ringgrad/nn/optim/mixed_precision.h"
 
-#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"

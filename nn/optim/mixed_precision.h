@@ -26,16 +26,14 @@ class GradScaler {
  public:
   explicit GradScaler(Device device = {}, GradScalerOptions options = {});
 
-  // loss · scale, with history, in float32 (float64 for float64), since 16 bits may not hold it. On the scaler's
-  // device.
+  // loss · scale, on the scaler's device, with history; in float32 (float64 for float64): 16 bits may not hold it.
   Tensor scale(const Tensor& loss) const;
   // Divides the optimizer's gradients by the scale. step() does it where it has not been done since the last update():
   // call it yourself to clip the gradients in between.
   void unscale(Optimizer& optimizer);
   // The optimizer's step, or nothing where one of its gradients is not finite. Once between two updates: throws Error.
   void step(Optimizer& optimizer);
-  // Adapts the scale to what the steps since the last update have met: once, after all of them. Throws Error when there
-  // were none.
+  // Adapts the scale to what the steps since the last update have met: once, after all of them. Error without any.
   void update();
 
   double current_scale() const { return scale_.item<double>(); }  // waits for the device

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "ringgrad/core/tensor.h"
 #include "ringgrad/nn/arena.h"
 #include "ringgrad/nn/named_tensors.h"
 
@@ -109,5 +110,12 @@ class Optimizer {
   nn::NamedTensors left_alone_;  // frozen at construction
   Tensor step_;
 };
+
+// Scales all gradients together so that their joint 2-norm is at most max_norm (Pascanu et al. 2013), and returns the
+// norm they had, a scalar on their device: nothing waits for it. As in PyTorch the factor is max_norm / (norm + 1e-6)
+// where that is below 1. A gradient that is NaN or infinite leaves NaN in its place and 0 elsewhere (in PyTorch a NaN
+// spreads to every gradient; here it must not reach the gaps of an arena, see nn/arena.h). Parameters on one device;
+// those without a gradient stay without.
+Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm);
 
 }  // namespace ringgrad::optim

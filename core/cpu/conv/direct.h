@@ -45,7 +45,7 @@ struct DirectProblem {
 
   int64_t phases() const { return rows.out_step() * columns.out_step(); }
   // Channels that lie side by side at a pixel of a window, and how many such groups there are.
-  int64_t group() const { return layout == InputLayout::Blocked ? kBlock : filters.c; }
+  int64_t group() const { return layout == InputLayout::Blocked ? kChannelBlock : filters.c; }
   int64_t groups() const { return layout == InputLayout::Blocked ? filters.rows(direction) : 1; }
   BlockedShape out() const { return {n, filters.columns(direction), rows.output, columns.output}; }
 };

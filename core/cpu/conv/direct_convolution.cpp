@@ -3,11 +3,11 @@
 // from the window: its rows are pixels, its reduction runs over channels and taps.
 #include <algorithm>
 
-#include "ringgrad/core/cpu/conv/bias.h"
 #include "ringgrad/core/cpu/conv/direct.h"
 #include "ringgrad/core/cpu/conv/direct_window.h"
+#include "ringgrad/core/cpu/conv/filters.h"
 #include "ringgrad/core/cpu/conv/gemm.h"
-#include "ringgrad/core/cpu/conv/thread_workspaces.h"
+#include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
@@ -74,28 +74,28 @@ class DirectConvolution {
                       phase.columns.taps * window_.pixel(),
                       segments(phase),
                       phase.columns.taps ? p_.groups() * phase.rows.taps : 0};
-      const RightMatrix right{filters + phase.taps_before * rows * width, width, kBlock};
+      const RightMatrix right{filters + phase.taps_before * rows * width, width, kChannelBlock};
       if (window_.joins_rows(phase.columns)) {
         multiply<Product>(left, count * columns, right, width, products, width, false);
       } else {
         for (int64_t i = 0; i < count; ++i, left.data += window_.in_step() * window_.pitch())
           multiply<Product>(left, columns, right, width, products + i * columns * width, width, false);
       }
-      for (int64_t block = 2 * panel; block < 2 * panel + width / kBlock; ++block)
-        for (int64_t lane = 0; lane < kBlock; lane += kLanes)
-          write(unit, phase, first, count, block, lane, products + block % 2 * kBlock + lane, width);
+      for (int64_t block = 2 * panel; block < 2 * panel + width / kChannelBlock; ++block)
+        for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
+          write(unit, phase, first, count, block, lane, products + block % 2 * kChannelBlock + lane, width);
     });
   }
 
   // Some lanes of a block of output channels, from the products into the image.
   void write(int64_t unit, const Phase& phase, int64_t first, int64_t count, int64_t block, int64_t lane,
              const float* products, int64_t width) const {
-    const Vector bias = bias_.load(block * kBlock + lane);
+    const Vector bias = bias_.load(block * kChannelBlock + lane);
     const int64_t image = unit / window_.units_per_image(), step = p_.rows.out_step();
-    Y* const plane = y_ + (image * out_.blocks + block) * out_.plane() + phase.column * kBlock + lane;
+    Y* const plane = y_ + (image * out_.blocks + block) * out_.plane() + phase.column * kChannelBlock + lane;
     for (int64_t i = 0; i < count; ++i) {
-      Y* to = plane + (phase.row + (first + i) * step) * out_.w * kBlock;
-      for (int64_t j = 0; j < phase.columns.outputs; ++j, to += step * kBlock, products += width) {
+      Y* to = plane + (phase.row + (first + i) * step) * out_.w * kChannelBlock;
+      for (int64_t j = 0; j < phase.columns.outputs; ++j, to += step * kChannelBlock, products += width) {
         const Vector v = load(products) + bias;
         if (streams_)
           stream(to, v);

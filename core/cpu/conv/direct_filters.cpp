@@ -3,7 +3,7 @@
 
 #include "ringgrad/core/cpu/conv/direct.h"
 #include "ringgrad/core/cpu/conv/gemm.h"
-#include "ringgrad/core/cpu/conv/thread_workspaces.h"
+#include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
@@ -13,7 +13,7 @@ namespace {
 template <class Product>
 void copy_rows(const float* from, int64_t from_stride, int64_t count, float* to, int64_t to_stride) {
   for (int64_t i = 0; i < count; i += Product::kTerms, to += to_stride)
-    for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
+    for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
       const float* const row = from + i * from_stride + lane;
       if constexpr (Product::kTerms == 1)
         store(to + lane, load(row));
@@ -57,24 +57,24 @@ DirectProblem direct_problem(Stream stream, const Conv2dGeometry& g, Direction d
 
 template <class Product>
 int64_t direct_filter_floats(const DirectProblem& p) {
-  return p.groups() * p.group() / Product::kTerms * p.filters.taps * p.filters.columns(p.direction) * kBlock;
+  return p.groups() * p.group() / Product::kTerms * p.filters.taps * p.filters.columns(p.direction) * kChannelBlock;
 }
 
 template <class Product>
 void prepare_direct_filters(const DirectProblem& p, const float* w, float* prepared) {
   const int64_t blocks = p.filters.columns(p.direction), taps = p.filters.taps;
   const int64_t rows = p.groups() * p.group();  // of a tap
-  ThreadWorkspaces workspaces(p.stream, 2 * taps * kBlock * kBlock);
+  ThreadWorkspaces workspaces(p.stream, 2 * taps * kChannelBlock * kChannelBlock);
   parallel_for(p.stream, blocks, 1, [&](int64_t column_block, int64_t) {
     const ThreadWorkspaces::Slice slice(workspaces);
-    float* const block = slice.data() + taps * kBlock * kBlock;
+    float* const block = slice.data() + taps * kChannelBlock * kChannelBlock;
     const int64_t panel = column_block / 2, width = panel_width(panel, blocks);
-    float* const to = prepared + panel * rows / Product::kTerms * taps * kPanel + column_block % 2 * kBlock;
+    float* const to = prepared + panel * rows / Product::kTerms * taps * kPanel + column_block % 2 * kChannelBlock;
     for (int64_t row_block = 0; row_block < channel_blocks(rows); ++row_block) {
       load_filter_block(w, p.filters, p.direction, row_block, column_block, slice.data(), block);
-      const int64_t channels = std::min(kBlock, rows - row_block * kBlock);
+      const int64_t channels = std::min(kChannelBlock, rows - row_block * kChannelBlock);
       // where the block's rows lie among those of its group
-      const int64_t group = row_block * kBlock / p.group(), first = row_block * kBlock % p.group();
+      const int64_t group = row_block * kChannelBlock / p.group(), first = row_block * kChannelBlock % p.group();
       for_each_phase(p, [&](const Phase& phase) {
         for (int64_t i = 0; i < phase.rows.taps; ++i)
           for (int64_t j = 0; j < phase.columns.taps; ++j) {
@@ -82,8 +82,8 @@ void prepare_direct_filters(const DirectProblem& p, const float* w, float* prepa
                                 j * phase.columns.tap_step;
             const int64_t row =
                 phase.taps_before * rows + ((group * phase.rows.taps + i) * phase.columns.taps + j) * p.group() + first;
-            copy_rows<Product>(block + tap * kBlock, taps * kBlock, channels, to + row / Product::kTerms * width,
-                               width);
+            copy_rows<Product>(block + tap * kChannelBlock, taps * kChannelBlock, channels,
+                               to + row / Product::kTerms * width, width);
           }
       });
     }

@@ -8,7 +8,7 @@
 #include "ringgrad/core/cpu/conv/direct.h"
 #include "ringgrad/core/cpu/conv/direct_window.h"
 #include "ringgrad/core/cpu/conv/gemm.h"
-#include "ringgrad/core/cpu/conv/thread_workspaces.h"
+#include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
@@ -37,8 +37,8 @@ class DirectWeightGradient {
 
   void run() {
     for (int64_t i = 0; i < window_.rows(); ++i) segments_[i] = i * window_.in_step() * window_.pitch();
-    ThreadWorkspaces workspaces(
-        p_.stream, std::max(window_.floats() + window_.rows() * out_.w * kPanel, kBlock * p_.filters.taps * kBlock));
+    ThreadWorkspaces workspaces(p_.stream, std::max(window_.floats() + window_.rows() * out_.w * kPanel,
+                                                    kChannelBlock * p_.filters.taps * kChannelBlock));
     parallel_for(p_.stream, parts_, 1, [&](int64_t part, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
       const int64_t first = units_ * part / parts_, last = units_ * (part + 1) / parts_;
@@ -65,7 +65,7 @@ class DirectWeightGradient {
     const int64_t row = index * window_.rows(), count = std::min(window_.rows(), out_.h - row);
     for (int64_t panel = 0; panel < panels(out_.blocks); ++panel) {
       const int64_t width = panel_width(panel, out_.blocks);
-      const Y* const dy = dy_ + (image * out_.blocks + 2 * panel) * out_.plane() + row * out_.w * kBlock;
+      const Y* const dy = dy_ + (image * out_.blocks + 2 * panel) * out_.plane() + row * out_.w * kChannelBlock;
       const RightMatrix right = right_matrix(dy, count * out_.w, width, scratch);
       for (int64_t group = 0; group < p_.groups(); ++group)
         for (int64_t tap_row = 0; tap_row < p_.rows.filter; ++tap_row) {
@@ -85,12 +85,13 @@ class DirectWeightGradient {
   // `pixels` rows of dy: as they lie in the image, or widened into scratch.
   RightMatrix right_matrix(const Y* dy, int64_t pixels, int64_t width, float* scratch) const {
     if constexpr (std::is_same_v<Y, float>) {
-      return {dy, kBlock, out_.plane()};
+      return {dy, kChannelBlock, out_.plane()};
     } else {
       for (int64_t column = 0; column < width; column += kLanes)
         for (int64_t i = 0; i < pixels; ++i)
-          store(scratch + i * width + column, load(dy + column / kBlock * out_.plane() + i * kBlock + column % kBlock));
-      return {scratch, width, kBlock};
+          store(scratch + i * width + column,
+                load(dy + column / kChannelBlock * out_.plane() + i * kChannelBlock + column % kChannelBlock));
+      return {scratch, width, kChannelBlock};
     }
   }
 
@@ -98,15 +99,16 @@ class DirectWeightGradient {
   void finish(int64_t k_block, float* block) const {
     const int64_t panel = k_block / 2, width = panel_width(panel, out_.blocks);
     for (int64_t c_block = 0; c_block < channel_blocks(p_.filters.c); ++c_block) {
-      const int64_t group = c_block * kBlock / p_.group(), first = c_block * kBlock % p_.group();
-      for (int64_t c = 0; c < std::min(kBlock, p_.group() - first); ++c)
+      const int64_t group = c_block * kChannelBlock / p_.group(), first = c_block * kChannelBlock % p_.group();
+      for (int64_t c = 0; c < std::min(kChannelBlock, p_.group() - first); ++c)
         for (int64_t tap = 0; tap < p_.filters.taps; ++tap) {
           const float* const from = accumulators_.data() + offset(panel, group, tap / p_.columns.filter) +
-                                    (tap % p_.columns.filter * p_.group() + first + c) * width + k_block % 2 * kBlock;
-          for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
+                                    (tap % p_.columns.filter * p_.group() + first + c) * width +
+                                    k_block % 2 * kChannelBlock;
+          for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
             Vector sum = load(from + lane);
             for (int64_t part = 1; part < parts_; ++part) sum += load(from + part * part_floats_ + lane);
-            store(block + (c * p_.filters.taps + tap) * kBlock + lane, sum);
+            store(block + (c * p_.filters.taps + tap) * kChannelBlock + lane, sum);
           }
         }
       store_filter_block(dw_, p_.filters, c_block, k_block, block);

@@ -20,8 +20,8 @@ DirectWindow::DirectWindow(const DirectProblem& problem, int terms, int64_t pixe
   columns_ = (width - 1) * in_step_ + column.end() - column.begin();
   first_inside_ = std::min(columns_, std::max<int64_t>(0, cpu::ceil_div(-column.begin(), source_step_)));
   last_inside_ = std::clamp(cpu::ceil_div(column.input - column.begin(), source_step_), first_inside_, columns_);
-  const int64_t lines = cpu::ceil_div(height_ * pitch(), kBlock);
-  plane_ = (lines + (lines + 1) % 2) * kBlock;  // an odd number of cache lines
+  const int64_t lines = cpu::ceil_div(height_ * pitch(), kChannelBlock);
+  plane_ = (lines + (lines + 1) % 2) * kChannelBlock;  // an odd number of cache lines
 }
 
 template <class Product, class X>
@@ -40,7 +40,7 @@ void DirectWindow::load(const X* x, int64_t n, int64_t unit, float* window) cons
       std::fill_n(to, first_inside_ * pixel(), 0.0f);
       std::fill_n(to + last_inside_ * pixel(), (columns_ - last_inside_) * pixel(), 0.0f);
       if (problem_.layout == InputLayout::Blocked)
-        load_blocked_row<Product>(image + (row * w + left) * kBlock, to);
+        load_blocked_row<Product>(image + (row * w + left) * kChannelBlock, to);
       else if constexpr (std::is_same_v<X, float>)
         load_contiguous_row(image + row * w + left, h * w, to);
     }
@@ -49,10 +49,10 @@ void DirectWindow::load(const X* x, int64_t n, int64_t unit, float* window) cons
 
 template <class Product, class X>
 void DirectWindow::load_blocked_row(const X* from, float* to) const {
-  for (int64_t lane = 0; lane < kBlock; lane += kLanes)
+  for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
     for (int64_t j = first_inside_; j < last_inside_; ++j)
-      Product::store_neighbours(to + (j * kBlock + lane) / Product::kTerms,
-                                conv::load(from + j * source_step_ * kBlock + lane));
+      Product::store_neighbours(to + (j * kChannelBlock + lane) / Product::kTerms,
+                                conv::load(from + j * source_step_ * kChannelBlock + lane));
 }
 
 void DirectWindow::load_contiguous_row(const float* from, int64_t channel_stride, float* to) const {

@@ -1,10 +1,17 @@
-// Filters [K, C, R, S] in blocks of 16 x 16 channels, as the kernels want them: 16 columns (the channels a kernel
-// produces) side by side in a vector, one row for each channel it sums over.
+// Filters and biases as the kernels want them: filters [K, C, R, S] in blocks of 16 x 16 channels, 16 columns (the
+// channels a kernel produces) side by side in a vector, one row for each channel it sums over.
 #pragma once
 
+#include <algorithm>
+#include <optional>
+
 #include "ringgrad/core/cpu/conv/vector.h"
+#include "ringgrad/core/cpu/workspace.h"
 
 namespace ringgrad::conv {
+
+using cpu::ThreadWorkspaces;
+using cpu::Workspace;
 
 // Which convolution a filter takes part in. The data gradient is a convolution of dy with the filters turned by 180
 // degrees, and with inputs and outputs exchanged.
@@ -24,5 +31,22 @@ void load_filter_block(const float* w, FilterShape shape, Direction direction, i
 
 // The inverse, for Forward: writes block[c][tap][k] into the tensor.
 void store_filter_block(float* w, FilterShape shape, int64_t c_block, int64_t k_block, const float* block);
+
+// A convolution's bias, padded with zeros to whole blocks of channels.
+class Bias {
+ public:
+  // values: [channels], or null: zeros.
+  Bias(Stream stream, const float* values, int64_t channels) {
+    if (!values) return;
+    padded_.emplace(stream, channel_blocks(channels) * kChannelBlock);
+    float* const end = std::copy_n(values, channels, padded_->data());
+    std::fill(end, padded_->data() + channel_blocks(channels) * kChannelBlock, 0.0f);
+  }
+  // The values of the channels from `channel` on.
+  Vector load(int64_t channel) const { return padded_ ? conv::load(padded_->data() + channel) : Vector{}; }
+
+ private:
+  std::optional<Workspace<float>> padded_;
+};
 
 }  // namespace ringgrad::conv

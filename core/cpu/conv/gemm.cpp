@@ -90,7 +90,7 @@ void multiply_panel(const LeftMatrix& left, int64_t rows, const RightMatrix& rig
                     int64_t c_stride) {
   for (int64_t j = 0; j < width;) {
     // where the strip's vectors begin in a row of the right matrix
-    const auto offset = [&](int64_t at) { return at / kBlock * right.block_stride + at % kBlock; };
+    const auto offset = [&](int64_t at) { return at / kChannelBlock * right.block_stride + at % kChannelBlock; };
     const int64_t column[] = {offset(j), offset(j + kLanes)};
     if (j + 2 * kLanes <= width) {
       column_strip<Product, 2, kAccumulate>(left, rows, right, right.data + column[0], column, c + j, c_stride);

@@ -6,13 +6,12 @@
 namespace ringgrad::conv {
 
 // Columns come in panels of two channel blocks; the last panel has one where their number is odd.
-inline constexpr int64_t kPanel = 2 * kBlock;
+inline constexpr int64_t kPanel = 2 * kChannelBlock;
 inline int64_t panels(int64_t blocks) { return (blocks + 1) / 2; }
-inline int64_t panel_width(int64_t panel, int64_t blocks) { return 2 * panel + 1 < blocks ? kPanel : kBlock; }
+inline int64_t panel_width(int64_t panel, int64_t blocks) { return 2 * panel + 1 < blocks ? kPanel : kChannelBlock; }
 
 // The left matrix, of words (see product.h). Element (row, step) of segment i lies at data[segments[i] + row row_stride
-// + step step_stride]; the reduction runs over the steps of all segments. A filter's taps, or the rows of an image, are
-// segments.
+// + step step_stride]; the reduction runs over the steps of all segments: a filter's taps, or the rows of an image.
 struct LeftMatrix {
   const float* data;
   int64_t row_stride, step_stride;

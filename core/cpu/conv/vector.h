@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-#include "ringgrad/core/cpu/conv/geometry.h"
+#include "ringgrad/core/cpu/conv/blocked_images.h"
 #include "ringgrad/core/dtype.h"
 
 namespace ringgrad::conv {
@@ -116,8 +116,8 @@ inline void transpose_stage(Vector* rows) {
 
 // to[j][i] = from[i][j] for a 16 x 16 matrix; strides in floats.
 inline void transpose_block(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
-  for (int64_t i = 0; i < kBlock; i += kLanes)
-    for (int64_t j = 0; j < kBlock; j += kLanes) {
+  for (int64_t i = 0; i < kChannelBlock; i += kLanes)
+    for (int64_t j = 0; j < kChannelBlock; j += kLanes) {
       Vector rows[kLanes];
       RINGGRAD_UNROLL
       for (int r = 0; r < kLanes; ++r) rows[r] = load(from + (i + r) * from_stride + j);

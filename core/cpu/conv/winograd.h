@@ -1,7 +1,9 @@
-// Winograd convolutions: the forward pass and data gradient (one routine), and the weight gradient.
+// Winograd convolutions: the forward pass and data gradient (one routine), the weight gradient, and filters in the
+// Winograd domain.
 #pragma once
 
 #include "ringgrad/core/cpu/conv/filters.h"
+#include "ringgrad/core/cpu/conv/gemm.h"
 #include "ringgrad/core/device.h"
 
 namespace ringgrad::conv {
@@ -22,5 +24,28 @@ void winograd_convolution(const WinogradProblem& problem, const T* x, const floa
 // dw [K, C, R, S] from x and dy, the input and output images of the forward pass. REQUIRES: direction Forward.
 template <class Scheme, class T>
 void winograd_weight_gradient(const WinogradProblem& problem, const T* x, const T* dy, float* dw);
+
+// Transformed filters lie as [panel][factor 0..35][row][column of the panel], in words (see product.h): for each panel
+// of 32 (the last may have 16) columns, 36 right matrices. Between the matrices lies one cache line: they would all
+// start in the same cache set if their distance were a power of two.
+struct FactorLayout {
+  static constexpr int64_t kFactors = 36;
+  int64_t rows;    // channels that are summed over, padding included, over the terms of a word
+  int64_t blocks;  // column blocks
+
+  FactorLayout(FilterShape shape, Direction d, int terms)
+      : rows(shape.rows(d) * kChannelBlock / terms), blocks(shape.columns(d)) {}
+  int64_t panel_count() const { return panels(blocks); }
+  int64_t plane(int64_t panel) const { return rows * panel_width(panel, blocks) + kChannelBlock; }
+  int64_t panel_floats() const { return kFactors * plane(0); }  // of the widest panel
+  int64_t offset(int64_t panel) const { return panel * kFactors * (rows * kPanel + kChannelBlock); }
+  int64_t floats() const { return offset(panel_count() - 1) + kFactors * plane(panel_count() - 1); }
+};
+
+// Transforms one panel to `factors`; `scratch` has kFilterScratch floats. Scheme: see transforms.h.
+inline constexpr int64_t kFilterScratch = 2 * 25 * kChannelBlock * kChannelBlock;
+template <class Scheme, class Product>
+void transform_filter_panel(const float* w, FilterShape shape, Direction direction, int64_t panel, float* scratch,
+                            float* factors);
 
 }  // namespace ringgrad::conv

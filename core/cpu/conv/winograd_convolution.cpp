@@ -1,14 +1,12 @@
 // Forward pass and data gradient. Per block of tiles: input transform (from 6 x 6 pixels of 16 channels in registers to
 // 36 planes), 36 matrix products with the transformed filters, output transform.
 #include "ringgrad/core/cpu/blocking.h"
-#include "ringgrad/core/cpu/conv/bias.h"
+#include "ringgrad/core/cpu/conv/filters.h"
 #include "ringgrad/core/cpu/conv/gemm.h"
-#include "ringgrad/core/cpu/conv/prefetch.h"
-#include "ringgrad/core/cpu/conv/thread_workspaces.h"
 #include "ringgrad/core/cpu/conv/tiles.h"
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"
 #include "ringgrad/core/cpu/conv/winograd.h"
-#include "ringgrad/core/cpu/conv/winograd_filters.h"
+#include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
@@ -53,8 +51,8 @@ class Convolution {
         layout_(p_.filters, p_.direction, Product::kTerms),
         blocking_(choose_blocking<Scheme>(layout_, grid_.count())),
         units_(cpu::ceil_div(grid_.count(), blocking_.tiles)),
-        input_plane_(blocking_.tiles * layout_.rows + kBlock),
-        product_plane_(blocking_.tiles * kPanel + kBlock),
+        input_plane_(blocking_.tiles * layout_.rows + kChannelBlock),
+        product_plane_(blocking_.tiles * kPanel + kChannelBlock),
         streams_(should_stream(y, p_.out.numel())),
         bias_(p_.stream, bias, p_.filters.k) {}
 
@@ -113,8 +111,8 @@ class Convolution {
 
   // 16 channels of all tiles of a unit: inputs[product][tile][channel].
   void transform_inputs(int64_t unit, int64_t block, float* inputs) const {
-    for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
-      float* to = inputs + (block * kBlock + lane) / Product::kTerms;
+    for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
+      float* to = inputs + (block * kChannelBlock + lane) / Product::kTerms;
       TileCursor tile(grid_, unit * blocking_.tiles);
       for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), to += layout_.rows)
         transform_square<typename Scheme::Input>(
@@ -133,21 +131,21 @@ class Convolution {
     for (int product = 0; product < kProducts; ++product) {
       between();
       const LeftMatrix left{inputs + product * input_plane_, layout_.rows, 1, layout_.rows, &whole, 1};
-      const RightMatrix right{factors + factor_of<Scheme>(product) * layout_.plane(panel), width, kBlock};
+      const RightMatrix right{factors + factor_of<Scheme>(product) * layout_.plane(panel), width, kChannelBlock};
       multiply<Product>(left, tile_count(unit), right, width, products + product * product_plane_, width, false);
     }
-    for (int64_t block = 2 * panel; block < 2 * panel + width / kBlock; ++block)
-      for (int64_t lane = 0; lane < kBlock; lane += kLanes)
-        transform_outputs(unit, block, lane, products + block % 2 * kBlock + lane, width);
+    for (int64_t block = 2 * panel; block < 2 * panel + width / kChannelBlock; ++block)
+      for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
+        transform_outputs(unit, block, lane, products + block % 2 * kChannelBlock + lane, width);
   }
 
   void transform_outputs(int64_t unit, int64_t block, int64_t lane, const float* from, int64_t width) const {
-    const Vector bias = bias_.load(block * kBlock + lane);
+    const Vector bias = bias_.load(block * kChannelBlock + lane);
     TileCursor tile(grid_, unit * blocking_.tiles);
     for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), from += width) {
       const int64_t top = tile.row() * Scheme::kOutputStep, left = tile.column() * Scheme::kOutputStep;
       T* const to =
-          y_ + (tile.image() * p_.out.blocks + block) * p_.out.plane() + (top * p_.out.w + left) * kBlock + lane;
+          y_ + (tile.image() * p_.out.blocks + block) * p_.out.plane() + (top * p_.out.w + left) * kChannelBlock + lane;
       transform_clipped<typename Scheme::Output>(
           p_.out.h, p_.out.w, top, left,
           [&](int i, int j) { return load(from + (i * Scheme::kEdge + j) * product_plane_); },

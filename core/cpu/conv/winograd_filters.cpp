@@ -1,4 +1,4 @@
-#include "ringgrad/core/cpu/conv/winograd_filters.h"
+#include "ringgrad/core/cpu/conv/winograd.h"
 
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"
 
@@ -11,22 +11,22 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
   const FactorLayout layout(shape, direction, Product::kTerms);
   const int64_t width = panel_width(panel, layout.blocks), plane = layout.plane(panel);
   const bool turned = direction == Direction::BackwardInput;
-  float* const block = scratch + kTaps * kBlock * kBlock;
+  float* const block = scratch + kTaps * kChannelBlock * kChannelBlock;
   const auto transform_row = [&](int64_t row, int64_t lane, const auto& put) {
-    const float* const from = block + row * kTaps * kBlock + lane;
+    const float* const from = block + row * kTaps * kChannelBlock + lane;
     transform<typename Scheme::Filter>(
         [&](int i, int j) {
           const int tap = i * kEdge + j;
-          return load(from + (turned ? kTaps - 1 - tap : tap) * kBlock);
+          return load(from + (turned ? kTaps - 1 - tap : tap) * kChannelBlock);
         },
         put);
   };
-  for (int64_t column = 0; column < width; column += kBlock)
+  for (int64_t column = 0; column < width; column += kChannelBlock)
     for (int64_t row_block = 0; row_block < shape.rows(direction); ++row_block) {
-      load_filter_block(w, shape, direction, row_block, (panel * kPanel + column) / kBlock, scratch, block);
-      float* to = factors + row_block * kBlock / Product::kTerms * width + column;
-      for (int64_t row = 0; row < kBlock; row += Product::kTerms, to += width)
-        for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
+      load_filter_block(w, shape, direction, row_block, (panel * kPanel + column) / kChannelBlock, scratch, block);
+      float* to = factors + row_block * kChannelBlock / Product::kTerms * width + column;
+      for (int64_t row = 0; row < kChannelBlock; row += Product::kTerms, to += width)
+        for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
           if constexpr (Product::kTerms == 1) {
             transform_row(row, lane, [&](int i, int j, Vector v) { store(to + (i * 6 + j) * plane + lane, v); });
           } else {

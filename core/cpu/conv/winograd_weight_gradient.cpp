@@ -2,11 +2,10 @@
 // each of the 36 planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G once at the end.
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/conv/gemm.h"
-#include "ringgrad/core/cpu/conv/prefetch.h"
-#include "ringgrad/core/cpu/conv/thread_workspaces.h"
 #include "ringgrad/core/cpu/conv/tiles.h"
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"
 #include "ringgrad/core/cpu/conv/winograd.h"
+#include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
@@ -34,8 +33,8 @@ template <class Product>
 struct Panels {
   int64_t blocks, tiles, products;
   static int64_t words(int64_t tiles) { return cpu::ceil_div(tiles, Product::kTerms); }
-  int64_t plane(int64_t panel) const { return words(tiles) * panel_width(panel, blocks) + kBlock; }
-  int64_t offset(int64_t panel) const { return panel * products * (words(tiles) * kPanel + kBlock); }
+  int64_t plane(int64_t panel) const { return words(tiles) * panel_width(panel, blocks) + kChannelBlock; }
+  int64_t offset(int64_t panel) const { return panel * products * (words(tiles) * kPanel + kChannelBlock); }
   int64_t floats() const { return offset(panels(blocks)); }
 };
 
@@ -110,14 +109,14 @@ class WeightGradient {
   struct Chunk {
     int64_t row_panel, column_panel;
     int64_t rows, columns;
-    int64_t plane() const { return rows * columns + kBlock; }
+    int64_t plane() const { return rows * columns + kChannelBlock; }
   };
   Chunk chunk(int64_t index) const {
     const int64_t row = index / panels(p_.out.blocks), column = index % panels(p_.out.blocks);
     return {row, column, panel_width(row, p_.in.blocks), panel_width(column, p_.out.blocks)};
   }
   int64_t chunk_count() const { return panels(p_.in.blocks) * panels(p_.out.blocks); }
-  static constexpr int64_t kChunkFloats = kFactors * (kPanel * kPanel + kBlock);
+  static constexpr int64_t kChunkFloats = kFactors * (kPanel * kPanel + kChannelBlock);
 
   void run_private() {
     const int64_t part_floats = chunk_count() * kChunkFloats;
@@ -173,12 +172,12 @@ class WeightGradient {
 
   // 16 channels of all tiles of a unit.
   void transform_x(int64_t unit, int64_t block, float* panels) const {
-    for (int64_t lane = 0; lane < kBlock; lane += kLanes)
+    for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
       transform_operand<typename Scheme::Input>(x_, p_.in, x_panels_, Scheme::kInputStep, p_.offset, unit, block, lane,
                                                 panels);
   }
   void transform_dy(int64_t unit, int64_t block, float* panels) const {
-    for (int64_t lane = 0; lane < kBlock; lane += kLanes)
+    for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
       transform_operand<typename Scheme::OutputAdjoint>(dy_, p_.out, dy_panels_, Scheme::kOutputStep, 0, unit, block,
                                                         lane, panels);
   }
@@ -186,7 +185,7 @@ class WeightGradient {
   void transform_operand(const T* image, const BlockedShape& shape, const Panels<Product>& layout, int64_t step,
                          int64_t offset, int64_t unit, int64_t block, int64_t lane, float* panels) const {
     const int64_t panel = block / 2;
-    TileWriter<Product, kProducts> writer(panels + layout.offset(panel) + block % 2 * kBlock + lane,
+    TileWriter<Product, kProducts> writer(panels + layout.offset(panel) + block % 2 * kChannelBlock + lane,
                                           panel_width(panel, shape.blocks), layout.plane(panel));
     TileCursor tile(grid_, unit * blocking_.tiles);
     for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), writer.next_tile())
@@ -205,21 +204,21 @@ class WeightGradient {
     const int64_t words = Panels<Product>::words(tile_count(unit)), whole = 0;
     // several products may share a factor: the first of them starts its sum
     const bool starts = first && product / Scheme::kEdge <= 5 && product % Scheme::kEdge <= 5;
-    multiply<Product>({left, 1, chunk.rows, words, &whole, 1}, chunk.rows, {right, chunk.columns, kBlock},
+    multiply<Product>({left, 1, chunk.rows, words, &whole, 1}, chunk.rows, {right, chunk.columns, kChannelBlock},
                       chunk.columns, sums + factor_of<Scheme>(product) * chunk.plane(), chunk.columns, !starts);
   }
 
   // Adds the parts of a chunk's accumulators, transforms them back and writes them into dw.
   void finish(const Chunk& chunk, const float* sums, int64_t parts, int64_t part_floats) const {
-    alignas(64) float block[kBlock * kTaps * kBlock];  // [c][tap][k]
-    for (int64_t c = 0; c < chunk.rows; c += kBlock)
-      for (int64_t k = 0; k < chunk.columns; k += kBlock) {
-        for (int64_t i = 0; i < kBlock; ++i)
-          for (int64_t lane = 0; lane < kBlock; lane += kLanes)
+    alignas(64) float block[kChannelBlock * kTaps * kChannelBlock];  // [c][tap][k]
+    for (int64_t c = 0; c < chunk.rows; c += kChannelBlock)
+      for (int64_t k = 0; k < chunk.columns; k += kChannelBlock) {
+        for (int64_t i = 0; i < kChannelBlock; ++i)
+          for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
             finish_filters(sums + (c + i) * chunk.columns + k + lane, chunk.plane(), parts, part_floats,
-                           block + i * kTaps * kBlock + lane);
-        store_filter_block(dw_, p_.filters, 2 * chunk.row_panel + c / kBlock, 2 * chunk.column_panel + k / kBlock,
-                           block);
+                           block + i * kTaps * kChannelBlock + lane);
+        store_filter_block(dw_, p_.filters, 2 * chunk.row_panel + c / kChannelBlock,
+                           2 * chunk.column_panel + k / kChannelBlock, block);
       }
   }
   static void finish_filters(const float* sums, int64_t plane, int64_t parts, int64_t part_floats, float* taps) {
@@ -229,7 +228,7 @@ class WeightGradient {
           for (int64_t part = 1; part < parts; ++part) sum += load(sums + (i * 6 + j) * plane + part * part_floats);
           return sum;
         },
-        [&](int i, int j, Vector v) { store(taps + (i * Scheme::FilterAdjoint::kOut + j) * kBlock, v); });
+        [&](int i, int j, Vector v) { store(taps + (i * Scheme::FilterAdjoint::kOut + j) * kChannelBlock, v); });
   }
 
   const WinogradProblem& p_;

@@ -9,11 +9,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/data/datasets/cifar.h"
-#include "ringgrad/data/datasets/idx.h"
+#include "ringgrad/data/formats/cifar.h"
+#include "ringgrad/data/formats/idx.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/autograd/grad_mode.h"
+#include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/registry.h"

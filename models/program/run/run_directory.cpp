@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/models/program/console/exit_code.h"

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "ringgrad/data/image_dataset.h"
-#include "ringgrad/data/transform.h"
 #include "ringgrad/distributed/process_group.h"
 #include "ringgrad/nn/module.h"
 

@@ -1,6 +1,6 @@
 #include "ringgrad/models/program/train/mixed_precision.h"
 
-#include "ringgrad/nn/optim/clip_grad.h"
+#include "ringgrad/nn/optim/optimizer.h"
 
 namespace ringgrad::program {
 namespace {

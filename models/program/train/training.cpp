@@ -17,7 +17,7 @@
 #include "ringgrad/models/program/train/training_batches.h"
 #include "ringgrad/models/program/train/training_progress.h"
 #include "ringgrad/nn/checkpoint.h"
-#include "ringgrad/nn/optim/clip_grad.h"
+#include "ringgrad/nn/optim/optimizer.h"
 #include "ringgrad/nn/optim/optimizers.h"
 
 namespace ringgrad::program {

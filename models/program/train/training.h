@@ -10,7 +10,6 @@
 #include "ringgrad/data/batch_source.h"
 #include "ringgrad/data/image_dataset.h"
 #include "ringgrad/data/sampler.h"
-#include "ringgrad/data/transform.h"
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/models/program/run/recipe.h"

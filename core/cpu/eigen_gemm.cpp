@@ -1,4 +1,4 @@
-#include "ringgrad/core/cpu/gemm.h"
+#include "ringgrad/core/cpu/eigen_gemm.h"
 
 // g++ 12 takes the undefined registers of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
 #pragma GCC diagnostic push

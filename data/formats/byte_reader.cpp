@@ -1,12 +1,8 @@
-#include "ringgrad/data/datasets/byte_reader.h"
+#include "ringgrad/data/formats/byte_reader.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
 
 #include "ringgrad/core/base/check.h"
 
@@ -21,24 +17,16 @@ struct ByteReader::Inflater {
   ~Inflater() { inflateEnd(&stream); }
 };
 
-ByteReader::ByteReader(const std::filesystem::path& file, Mode mode)
-    // O_NONBLOCK: opening a pipe would otherwise wait for somebody to write into it.
-    : file_(file), descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  CHECK_AS(IoError, descriptor_ >= 0, "read: ", file.string(), ": ", std::strerror(errno));
-  struct stat status {};
-  const bool regular = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+ByteReader::ByteReader(const std::filesystem::path& file, Mode mode) : file_(file) {
   uint8_t magic[2] = {};
-  if (regular && mode == Unpack && ::pread(descriptor_, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b)
-    inflater_ = std::make_unique<Inflater>();
-  if (!regular) ::close(descriptor_);
-  CHECK_AS(IoError, regular, "read: ", file.string(), ": is not a regular file");
-  file_size_ = static_cast<uint64_t>(status.st_size);
+  if (mode == Unpack && file_.size() >= 2) file_.read_at(0, magic);
+  if (magic[0] == 0x1f && magic[1] == 0x8b) inflater_ = std::make_unique<Inflater>();
 }
 
-ByteReader::~ByteReader() { ::close(descriptor_); }
+ByteReader::~ByteReader() = default;
 
 std::string ByteReader::at(uint64_t position) const {
-  return str(file_.string(), ": byte ", position, packed() ? " (unpacked)" : "");
+  return str(file_.path().string(), ": byte ", position, packed() ? " (unpacked)" : "");
 }
 
 size_t ByteReader::read(std::span<uint8_t> out) {
@@ -52,13 +40,12 @@ size_t ByteReader::read(std::span<uint8_t> out) {
   return filled;
 }
 
+// As many bytes as there are, at most out.size().
 size_t ByteReader::read_file(std::span<uint8_t> out) {
-  ssize_t count;
-  do count = ::read(descriptor_, out.data(), out.size());
-  while (count < 0 && errno == EINTR);
-  CHECK_AS(IoError, count >= 0, "read: ", file_.string(), ": byte ", file_position_, ": ", std::strerror(errno));
-  file_position_ += static_cast<uint64_t>(count);
-  return static_cast<size_t>(count);
+  out = out.first(std::min<uint64_t>(out.size(), file_.size() - file_position_));
+  file_.read_at(file_position_, out);
+  file_position_ += out.size();
+  return out.size();
 }
 
 // At least one byte, or 0 at the end of the last member: RFC 1952 allows several, one after the other.
@@ -72,7 +59,7 @@ size_t ByteReader::inflate_some(std::span<uint8_t> out) {
       z.stream.next_in = z.input.data();
       z.stream.avail_in = static_cast<uInt>(read_file(z.input));
       if (z.stream.avail_in == 0) {
-        CHECK_AS(DataError, z.member_ended, "gzip: ", file_.string(), ": ends at byte ", file_position_,
+        CHECK_AS(DataError, z.member_ended, "gzip: ", file_.path().string(), ": ends at byte ", file_position_,
                  " in the middle of compressed data; the file was cut off");
         return 0;
       }
@@ -82,7 +69,7 @@ size_t ByteReader::inflate_some(std::span<uint8_t> out) {
       z.member_ended = false;
     }
     const int code = inflate(&z.stream, Z_NO_FLUSH);
-    CHECK_AS(DataError, code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR, "gzip: ", file_.string(),
+    CHECK_AS(DataError, code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR, "gzip: ", file_.path().string(),
              ": damaged at about byte ", file_position_ - z.stream.avail_in,
              " of the file: ", z.stream.msg ? z.stream.msg : zError(code));
     z.member_ended = code == Z_STREAM_END;

@@ -1,7 +1,8 @@
-#include "ringgrad/core/base/atomic_file.h"
+#include "ringgrad/core/base/file.h"
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +17,32 @@
 
 namespace ringgrad {
 namespace fs = std::filesystem;
+
+InputFile::InputFile(const fs::path& path)
+    // Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
+    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  CHECK_AS(IoError, descriptor_ >= 0, "read: ", path.string(), ": ", std::strerror(errno));
+  struct stat status {};
+  const bool regular = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+  if (!regular) ::close(descriptor_);
+  CHECK_AS(IoError, regular, "read: ", path.string(), ": is not a regular file");
+  size_ = static_cast<uint64_t>(status.st_size);
+}
+
+InputFile::~InputFile() { ::close(descriptor_); }
+
+void InputFile::read_at(uint64_t offset, std::span<uint8_t> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    CHECK_AS(IoError, count >= 0, "read: ", path_.string(), ": byte ", offset, ": ", std::strerror(errno));
+    CHECK_AS(DataError, count > 0, "read: ", path_.string(), ": ends at byte ", offset, ", expected ", size_,
+             " bytes: it was cut while it was read");
+    offset += static_cast<uint64_t>(count);
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+}
+
 namespace {
 
 constexpr std::string_view kPart = ".part";

@@ -1,13 +1,13 @@
-#include "ringgrad/data/datasets/cifar.h"
+#include "ringgrad/data/formats/cifar.h"
 
 #include <algorithm>
 #include <memory>
 
-#include "ringgrad/core/base/atomic_file.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/data/datasets/byte_reader.h"
+#include "ringgrad/data/formats/byte_reader.h"
 
 namespace ringgrad {
 

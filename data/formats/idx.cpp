@@ -1,12 +1,12 @@
-#include "ringgrad/data/datasets/idx.h"
+#include "ringgrad/data/formats/idx.h"
 
 #include <fmt/format.h>
 
-#include "ringgrad/core/base/atomic_file.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/data/datasets/byte_reader.h"
+#include "ringgrad/data/formats/byte_reader.h"
 
 namespace ringgrad {
 namespace {

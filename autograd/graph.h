@@ -1,6 +1,7 @@
-// Node: one operation on the tape. It knows how to turn the gradients of its outputs into those of its inputs, and
-// which nodes receive them. There is no list of nodes: the tape is the graph of those that a loss reaches, and
-// `sequence` is its order.
+// The graph behind a tensor, which is the tape. A Node is one operation on it: it knows how to turn the gradients of
+// its outputs into those of its inputs, and which nodes receive them. AutogradMeta is what a tensor knows of its place.
+//
+// There is no list of nodes: the tape is the graph of those that a loss reaches, and `sequence` is its order.
 //
 // Ownership. A tensor owns the node that made it (grad_fn), and a node owns the nodes of its inputs: the graph of a
 // loss lives as long as the loss. A backward closure captures saved tensors, which have no history, so it never owns
@@ -9,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -55,11 +57,28 @@ struct Node {
   Node(const Node&) = delete;
 };
 
-// AccumulateGrad nodes come before everything else that is ready, so a leaf's hooks run as soon as its gradient is
-// complete.
+// AccumulateGrad nodes come before all else that is ready: a leaf's hooks run as soon as its gradient is complete.
 inline constexpr uint64_t kLeafSequence = UINT64_MAX;
 
 // The next number of the tape; one counter for the process, so that graphs built by several threads stay ordered.
 uint64_t next_sequence();
+
+// What a tensor knows about its place in the graph: core/tensor.h holds an opaque pointer to it.
+struct AutogradMeta {
+  bool requires_grad = false;     // a leaf that wants a gradient
+  Tensor grad;                    // of a leaf, once backward has reached it
+  std::shared_ptr<Node> grad_fn;  // the node that made a non-leaf
+  int output = 0;                 // which of grad_fn's outputs this tensor is
+
+  std::weak_ptr<Node> accumulator;  // of a leaf: its AccumulateGrad node, shared by all uses in living graphs
+  std::map<int, std::function<void(const Tensor&)>> post_accumulate_hooks;  // in order of registration
+  int next_hook = 0;
+};
+
+// The meta of `tensor`, made if need be.
+AutogradMeta& autograd_meta(const Tensor& tensor);
+
+// The edge that takes d(loss)/d(tensor): grad_fn, or the leaf's AccumulateGrad; null where no gradient is wanted.
+Edge gradient_edge(const Tensor& tensor);
 
 }  // namespace ringgrad

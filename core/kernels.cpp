@@ -1,5 +1,6 @@
-// Which layout images take on their device. A convolution chooses, because its speed depends on it most; what follows
-// keeps what it gets where it has kernels for it. So the images of a network are reordered once, on their way in.
+// What is the same on every device. First the layout that images take on theirs. A convolution chooses, because its
+// speed depends on it most; what follows keeps what it gets where it has kernels for it. So the images of a network are
+// reordered once, on their way in.
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad::kernels {
@@ -33,3 +34,22 @@ Layout batch_norm_layout(const Tensor& x) {
 }
 
 }  // namespace ringgrad::kernels
+
+namespace ringgrad {
+
+void batch_norm_in_steps(Stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
+                         const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu) {
+  kernels::batch_norm_stats(mean, var, x);
+  kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
+}
+
+void batch_norm_backward_in_steps(Stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dx,
+                                  const Tensor& dresidual, const Tensor& dy, const Tensor& x, const Tensor& y,
+                                  const Tensor& mean, const Tensor& var, const Tensor& weight, double eps) {
+  kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x, y, mean, var, eps);
+  if (!dx) return;
+  const double count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
+  kernels::batch_norm_backward_apply(dx, dresidual, dy, x, y, mean, var, weight, sum_dy, sum_dy_xhat, eps, count);
+}
+
+}  // namespace ringgrad

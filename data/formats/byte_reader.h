@@ -4,11 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "ringgrad/core/base/file.h"
 
 namespace ringgrad {
 
@@ -19,10 +20,9 @@ class ByteReader {
     Raw,     // the bytes as they are
   };
 
-  // Throws IoError when `file` does not exist, cannot be read or is not a regular file (reading a pipe could hang).
+  // Throws what InputFile does.
   explicit ByteReader(const std::filesystem::path& file, Mode mode = Unpack);
   ~ByteReader();
-  ByteReader(const ByteReader&) = delete;
 
   // Fills `out` as far as the bytes go and returns their number, less than out.size() only at the end.
   // Throws DataError when gzip data is damaged or cut off, IoError when the disk fails.
@@ -33,8 +33,7 @@ class ByteReader {
   // Throws DataError when there is any byte left.
   void expect_end();
 
-  const std::filesystem::path& file() const { return file_; }
-  uint64_t file_size() const { return file_size_; }  // on the disk
+  uint64_t file_size() const { return file_.size(); }  // on the disk
   bool packed() const { return inflater_ != nullptr; }
   uint64_t position() const { return position_; }  // bytes handed out, after unpacking
 
@@ -46,9 +45,8 @@ class ByteReader {
   size_t read_file(std::span<uint8_t> out);
   size_t inflate_some(std::span<uint8_t> out);
 
-  std::filesystem::path file_;
-  int descriptor_;
-  uint64_t file_size_ = 0, file_position_ = 0, position_ = 0;
+  InputFile file_;
+  uint64_t file_position_ = 0, position_ = 0;
   std::unique_ptr<Inflater> inflater_;
 };
 

@@ -1,0 +1,60 @@
+// Files on the disk: read at offsets (InputFile), and replaced whole or not at all (AtomicFile).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+namespace ringgrad {
+
+// A regular file to read. Its size is that at opening: what is appended is not seen, one that shrinks is an error.
+class InputFile {
+ public:
+  // Throws IoError where there is none, it cannot be read, or it is not a regular file (reading a pipe could hang).
+  explicit InputFile(const std::filesystem::path& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  uint64_t size() const { return size_; }
+  // Exactly bytes.size() bytes from `offset`. Throws DataError where the file has become shorter, IoError. Several
+  // threads may read at once.
+  void read_at(uint64_t offset, std::span<uint8_t> bytes) const;
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_;
+  uint64_t size_ = 0;
+};
+
+// A file that appears under its name whole, or not at all.
+//
+// It is written as NAME.HOST.PID.N.part beside its final place; commit() flushes it to the disk, renames it and flushes
+// the directory (Pillai et al. 2014, "All File Systems Are Not Created Equal", on why each of the three is needed). So
+// at every instant, also when the machine stops, NAME is the old file or the new one.
+//
+// Not thread-safe; but several threads, processes and machines may write the same NAME at once, each to a part of its
+// own: the last commit() wins. All members throw IoError naming the file, the byte and the system's reason; what was
+// there before is intact. A process that may hit RLIMIT_FSIZE must ignore SIGXFSZ.
+class AtomicFile {
+ public:
+  // Also removes the parts of this file that processes of this machine left behind when they were killed.
+  explicit AtomicFile(const std::filesystem::path& file);
+  ~AtomicFile();  // without commit(): removes what was written
+  AtomicFile(const AtomicFile&) = delete;
+
+  void write(std::span<const uint8_t> bytes);  // behind the last write
+  void write_at(uint64_t offset, std::span<const uint8_t> bytes);
+  void commit();
+
+  const std::filesystem::path& part() const { return part_; }
+
+ private:
+  [[noreturn]] void fail(const char* what) const;
+
+  std::filesystem::path file_, part_;
+  int descriptor_ = -1;
+  uint64_t end_ = 0;
+};
+
+}  // namespace ringgrad

@@ -1,0 +1,42 @@
+// Two-dimensional convolution on channel-blocked images, for training: forward pass, data gradient, weight gradient.
+//
+//   x  [N, ⌈C/16⌉, H, W, 16]     y, dy  [N, ⌈K/16⌉, OH, OW, 16]     float32, or bfloat16 (see ProductOf)
+//   w, dw  [K, C, R, S]          float32
+//
+// Images are aligned to their element (to 64 bytes for full speed) and their padding channels are zero, in and out; NaN
+// and infinity may reach them. Outputs are overwritten. Results do not depend on the number of threads. The caller has
+// made the geometry with conv2d_geometry. Every function may be called by several threads at once, and throws
+// NotImplementedError for Winograd where has_winograd() denies it, OutOfMemoryError.
+#pragma once
+
+#include "ringgrad/core/cpu/conv/filters.h"
+#include "ringgrad/core/kernels/geometry.h"
+
+namespace ringgrad::conv {
+
+// Whether a Winograd scheme covers a geometry: 3 x 3 with stride 1, or with stride 2 and padding 1; 5 x 5 with
+// stride 1. Direct convolutions cover every one. Relative errors (rms): float32 2e-7 to 2e-6 whatever the algorithm;
+// bfloat16 0.3 % direct, 1 % Winograd with products of pairs. Direct weight gradients have float32 products.
+bool has_winograd(const Conv2dGeometry& geometry);
+
+// What ConvAlgorithm::Auto stands for, by rules measured on AVX-512 (see bench/conv_bench.cpp).
+ConvAlgorithm fastest_algorithm(const Conv2dGeometry& geometry);
+
+// Forward: x, w and bias [K] (null: none) give y. BackwardInput: dy and w give dx, in the places of x and y. T: float
+// or bfloat16.
+template <class T>
+void convolve(Stream stream, const Conv2dGeometry& geometry, ConvAlgorithm algorithm, Direction direction, const T* x,
+              const float* w, const float* bias, T* y);
+template <class T>
+void weight_gradient(Stream stream, const Conv2dGeometry& geometry, ConvAlgorithm algorithm, const T* x, const T* dy,
+                     float* dw);
+
+// The same for first layers: x is [N, C, H, W] contiguous float32; y and dy are channel-blocked. Always forward, direct
+// and in float32 products, whatever T.
+template <class T>
+void convolve_nchw(Stream stream, const Conv2dGeometry& geometry, const float* x, const float* w, const float* bias,
+                   T* y);
+template <class T>
+void weight_gradient_nchw(Stream stream, const Conv2dGeometry& geometry, const float* x, const T* dy, float* dw);
+
+}  // namespace ringgrad::conv

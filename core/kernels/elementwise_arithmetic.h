@@ -1,0 +1,111 @@
+// The elementwise arithmetic of core/kernels.h, written once for all devices.
+//
+// A device's Backend brings map<T>(stream, y, f, x…), which is y[i] = f(x[i]…) with its own loops or threads, and
+// map_to<Out, T>, where y has another type. f gets and returns Accumulator<T>: float for the 16-bit types.
+#pragma once
+
+#include "ringgrad/core/base/number.h"
+#include "ringgrad/core/tensor.h"
+
+namespace ringgrad {
+
+template <class Backend>
+struct ElementwiseArithmetic {
+  // Integers that do not fit wrap, so sums and products are taken in an unsigned type.
+  template <class A>
+  struct Affine {
+    Wrapping<A> scale, shift;
+    RINGGRAD_HOST_DEVICE A operator()(A x) const { return static_cast<A>(scale * Wrapping<A>(x) + shift); }
+  };
+  static void affine(Stream stream, const Tensor& y, const Tensor& x, double scale, double shift) {
+    visit_number("affine", x.dtype(), [&]<class T>() {
+      using A = Accumulator<T>;
+      Backend::template map<T>(stream, y, Affine<A>{number<Wrapping<A>>(scale), number<Wrapping<A>>(shift)}, x);
+    });
+  }
+
+  template <class A>
+  struct Axpby {
+    Wrapping<A> alpha, beta;
+    RINGGRAD_HOST_DEVICE A operator()(A x, A y) const {
+      return static_cast<A>(alpha * Wrapping<A>(x) + beta * Wrapping<A>(y));
+    }
+  };
+  static void axpby(Stream stream, const Tensor& y, const Tensor& x, double alpha, double beta) {
+    visit_number("axpby", x.dtype(), [&]<class T>() {
+      using A = Accumulator<T>;
+      Backend::template map<T>(stream, y, Axpby<A>{number<Wrapping<A>>(alpha), number<Wrapping<A>>(beta)}, x, y);
+    });
+  }
+
+#define BINARY(NAME, Formula)                                                                               \
+  static void NAME(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {                      \
+    visit_number(#NAME, y.dtype(),                                                                          \
+                 [&]<class T>() { Backend::template map<T>(stream, y, Formula<Accumulator<T>>{}, a, b); }); \
+  }
+
+  template <class A>
+  struct Sum {
+    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const { return static_cast<A>(Wrapping<A>(a) + Wrapping<A>(b)); }
+  };
+  BINARY(add, Sum)
+
+  template <class A>
+  struct Difference {
+    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const { return static_cast<A>(Wrapping<A>(a) - Wrapping<A>(b)); }
+  };
+  BINARY(sub, Difference)
+
+  template <class A>
+  struct Product {
+    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const { return static_cast<A>(Wrapping<A>(a) * Wrapping<A>(b)); }
+  };
+  BINARY(mul, Product)
+
+  // Never a trap, which on a CPU ends the program: neither by zero, nor the least number by -1.
+  template <class A>
+  struct Quotient {
+    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const {
+      if constexpr (std::is_integral_v<A>) {
+        if (std::is_signed_v<A> && b == A(-1)) return static_cast<A>(std::make_unsigned_t<A>(0) - a);
+        return b == 0 ? A(0) : static_cast<A>(a / b);
+      } else {
+        return a / b;
+      }
+    }
+  };
+  BINARY(div, Quotient)
+
+  template <class A>
+  struct Larger {
+    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const { return a > b || a != a ? a : b; }
+  };
+  BINARY(maximum, Larger)
+#undef BINARY
+
+  // The part of dy that goes to `mine`.
+  template <class A>
+  struct ShareOfLarger {
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A mine, A other) const {
+      return mine < other ? A(0) : mine == other ? dy / 2 : dy;
+    }
+  };
+  static void maximum_backward(Stream stream, const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a,
+                               const Tensor& b) {
+    visit_floating("maximum", dy.dtype(), [&]<class T>() {
+      Backend::template map<T>(stream, da, ShareOfLarger<Accumulator<T>>{}, dy, a, b);
+      Backend::template map<T>(stream, db, ShareOfLarger<Accumulator<T>>{}, dy, b, a);
+    });
+  }
+
+  template <class A>
+  struct Equality {
+    RINGGRAD_HOST_DEVICE bool operator()(A a, A b) const { return a == b; }
+  };
+  static void equal(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+    visit_dtype("equal", a.dtype(),
+                [&]<class T>() { Backend::template map_to<bool, T>(stream, y, Equality<Accumulator<T>>{}, a, b); });
+  }
+};
+
+}  // namespace ringgrad

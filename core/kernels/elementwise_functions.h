@@ -1,0 +1,184 @@
+// The elementwise functions of core/kernels.h and their derivatives, written once for all devices: see
+// core/kernels/elementwise_arithmetic.h for what a device's Backend brings.
+#pragma once
+
+#include <cmath>
+
+#include "ringgrad/core/base/number.h"
+#include "ringgrad/core/tensor.h"
+
+namespace ringgrad {
+
+template <class A>
+RINGGRAD_HOST_DEVICE A logistic(A x) {
+  return 1 / (1 + std::exp(-x));
+}
+inline constexpr double kSqrtHalf = 0.70710678118654752440;          // 1 / √2
+inline constexpr double kInverseSqrtTwoPi = 0.39894228040143267794;  // 1 / √(2π)
+
+template <class Backend>
+struct ElementwiseFunctions {
+// Defines NAME(y, x) and NAME(dx, dy, saved), the two shapes that nearly all of these kernels have, with their formula.
+#define UNARY(NAME, EXPRESSION)                                                                                   \
+  template <class A>                                                                                              \
+  struct NAME##_formula {                                                                                         \
+    RINGGRAD_HOST_DEVICE A operator()(A x) const { return EXPRESSION; }                                           \
+  };                                                                                                              \
+  static void NAME(Stream stream, const Tensor& y, const Tensor& x) {                                             \
+    visit_floating(#NAME, x.dtype(),                                                                              \
+                   [&]<class T>() { Backend::template map<T>(stream, y, NAME##_formula<Accumulator<T>>{}, x); }); \
+  }
+#define UNARY_BACKWARD(NAME, SAVED, EXPRESSION)                                              \
+  template <class A>                                                                         \
+  struct NAME##_formula {                                                                    \
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A SAVED) const { return EXPRESSION; }            \
+  };                                                                                         \
+  static void NAME(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& saved) { \
+    visit_floating(#NAME, saved.dtype(), [&]<class T>() {                                    \
+      Backend::template map<T>(stream, dx, NAME##_formula<Accumulator<T>>{}, dy, saved);     \
+    });                                                                                      \
+  }
+
+  // clang-format off
+  UNARY(exp, std::exp(x))
+  UNARY(log, std::log(x))
+  UNARY(sqrt, std::sqrt(x))
+  UNARY_BACKWARD(sqrt_backward, y, dy / (2 * y))
+  UNARY(abs, std::abs(x))
+  UNARY_BACKWARD(abs_backward, x, x > 0 ? dy : x < 0 ? -dy : A(0))
+  UNARY(relu, x > 0 || x != x ? x : A(0))
+  UNARY_BACKWARD(relu_backward, y, y > 0 ? dy : A(0))
+  UNARY(sigmoid, logistic(x))
+  UNARY_BACKWARD(sigmoid_backward, y, dy * y * (1 - y))
+  UNARY(tanh, std::tanh(x))
+  UNARY_BACKWARD(tanh_backward, y, dy * (1 - y * y))
+  UNARY(silu, x * logistic(x))
+  UNARY_BACKWARD(silu_backward, x, dy * logistic(x) * (1 + x * (1 - logistic(x))))
+  // Φ(x) = (1 + erf(x / √2)) / 2, whose derivative is e^(-x²/2) / √(2π).
+  UNARY(gelu, x * A(0.5) * (1 + std::erf(x * A(kSqrtHalf))))
+  UNARY_BACKWARD(gelu_backward, x,
+                 dy * (A(0.5) * (1 + std::erf(x * A(kSqrtHalf))) + x * A(kInverseSqrtTwoPi) * std::exp(-x * x / 2)))
+  // clang-format on
+#undef UNARY
+#undef UNARY_BACKWARD
+
+  // ---- with numbers beside the tensors ------------------------------------------------------------------------------
+
+  // Squares and their gradients are so common (a variance, a squared error) that they do not go through pow().
+  template <class A>
+  struct Square {
+    RINGGRAD_HOST_DEVICE A operator()(A x) const { return x * x; }
+  };
+  template <class A>
+  struct Power {
+    A exponent;
+    RINGGRAD_HOST_DEVICE A operator()(A x) const { return std::pow(x, exponent); }
+  };
+  static void pow(Stream stream, const Tensor& y, const Tensor& x, double exponent) {
+    visit_floating("pow", x.dtype(), [&]<class T>() {
+      using A = Accumulator<T>;
+      if (exponent == 2)
+        Backend::template map<T>(stream, y, Square<A>{}, x);
+      else
+        Backend::template map<T>(stream, y, Power<A>{static_cast<A>(exponent)}, x);
+    });
+  }
+
+  template <class A>
+  struct Nothing {
+    RINGGRAD_HOST_DEVICE A operator()(A, A) const { return 0; }
+  };
+  template <class A>
+  struct SquareBackward {
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return 2 * dy * x; }
+  };
+  template <class A>
+  struct PowerBackward {
+    A exponent;
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return dy * exponent * std::pow(x, exponent - 1); }
+  };
+  static void pow_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double exponent) {
+    visit_floating("pow", x.dtype(), [&]<class T>() {
+      using A = Accumulator<T>;
+      if (exponent == 0)  // pow(0, -1) is infinite, and 0 times that no number
+        Backend::template map<T>(stream, dx, Nothing<A>{}, dy, x);
+      else if (exponent == 2)
+        Backend::template map<T>(stream, dx, SquareBackward<A>{}, dy, x);
+      else
+        Backend::template map<T>(stream, dx, PowerBackward<A>{static_cast<A>(exponent)}, dy, x);
+    });
+  }
+
+  template <class A>
+  struct Clamp {
+    A low, high;
+    RINGGRAD_HOST_DEVICE A operator()(A x) const { return x < low ? low : x > high ? high : x; }
+  };
+  static void clamp(Stream stream, const Tensor& y, const Tensor& x, double low, double high) {
+    visit_floating("clamp", x.dtype(), [&]<class T>() {
+      using A = Accumulator<T>;
+      Backend::template map<T>(stream, y, Clamp<A>{static_cast<A>(low), static_cast<A>(high)}, x);
+    });
+  }
+
+  template <class A>
+  struct ClampBackward {
+    A low, high;
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return x >= low && x <= high ? dy : A(0); }
+  };
+  static void clamp_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double low,
+                             double high) {
+    visit_floating("clamp", x.dtype(), [&]<class T>() {
+      using A = Accumulator<T>;
+      Backend::template map<T>(stream, dx, ClampBackward<A>{static_cast<A>(low), static_cast<A>(high)}, dy, x);
+    });
+  }
+
+  template <class A>
+  struct LeakyRelu {
+    A slope;
+    RINGGRAD_HOST_DEVICE A operator()(A x) const { return x > 0 ? x : slope * x; }
+  };
+  static void leaky_relu(Stream stream, const Tensor& y, const Tensor& x, double slope) {
+    visit_floating("leaky_relu", x.dtype(), [&]<class T>() {
+      using A = Accumulator<T>;
+      Backend::template map<T>(stream, y, LeakyRelu<A>{static_cast<A>(slope)}, x);
+    });
+  }
+
+  template <class A>
+  struct LeakyReluBackward {
+    A slope;
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return x > 0 ? dy : slope * dy; }
+  };
+  static void leaky_relu_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double slope) {
+    visit_floating("leaky_relu", x.dtype(), [&]<class T>() {
+      using A = Accumulator<T>;
+      Backend::template map<T>(stream, dx, LeakyReluBackward<A>{static_cast<A>(slope)}, dy, x);
+    });
+  }
+
+  template <class A>
+  struct BceWithLogits {
+    RINGGRAD_HOST_DEVICE A operator()(A x, A t) const {
+      return (x > 0 ? x : A(0)) - x * t + std::log1p(std::exp(-std::abs(x)));
+    }
+  };
+  static void bce_with_logits(Stream stream, const Tensor& y, const Tensor& x, const Tensor& t) {
+    visit_floating("bce_with_logits", x.dtype(),
+                   [&]<class T>() { Backend::template map<T>(stream, y, BceWithLogits<Accumulator<T>>{}, x, t); });
+  }
+
+  template <class A>
+  struct BceWithLogitsBackward {
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x, A t) const { return dy * (logistic(x) - t); }
+  };
+  static void bce_with_logits_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                                       const Tensor& t) {
+    visit_floating("bce_with_logits", x.dtype(), [&]<class T>() {
+      Backend::template map<T>(stream, dx, BceWithLogitsBackward<Accumulator<T>>{}, dy, x, t);
+    });
+  }
+};
+
+}  // namespace ringgrad
