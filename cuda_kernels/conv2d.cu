@@ -15,8 +15,8 @@
 #include "ringgrad/cuda_kernels/common/conv_operands.cuh"
 #include "ringgrad/cuda_kernels/common/simt_gemm.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
-#include "ringgrad/cuda_kernels/conv2d_ladder.h"
 #include "ringgrad/cuda_kernels/conv2d_tensor_cores.cuh"
+#include "ringgrad/cuda_kernels/ladders.h"
 
 namespace ringgrad::cuda {
 namespace {

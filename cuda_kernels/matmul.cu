@@ -5,11 +5,10 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/gemm.cuh"
-#include "ringgrad/cuda_kernels/common/vector_io.cuh"
+#include "ringgrad/cuda_kernels/ladders.h"
 #include "ringgrad/cuda_kernels/launch.h"
-#include "ringgrad/cuda_kernels/matmul_ladder.h"
-#include "ringgrad/cuda_kernels/matmul_tensor_cores.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -1,12 +1,11 @@
 // The largest and the smallest element along the middle dimension of x [O, N, I], and where they are.
 //
-// Mapping: where I is 1, a team of threads per row (common/rows.cuh); else a thread per output, so that neighbouring
+// Mapping: where I is 1, a team of threads per row (common/reduce.cuh); else a thread per output, so that neighbouring
 // threads read neighbouring elements of each of the N planes.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
-#include "ringgrad/cuda_kernels/common/math.cuh"
-#include "ringgrad/cuda_kernels/common/rows.cuh"
+#include "ringgrad/cuda_kernels/common/reduce.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 
 namespace ringgrad::cuda {

@@ -13,8 +13,7 @@
 #pragma once
 
 #include "ringgrad/core/kernels/geometry.h"
-#include "ringgrad/cuda_kernels/common/divider.cuh"
-#include "ringgrad/cuda_kernels/common/image.cuh"
+#include "ringgrad/cuda_kernels/common/strided_index.cuh"
 
 namespace ringgrad::cuda {
 

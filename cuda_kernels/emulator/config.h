@@ -22,7 +22,7 @@ enum class StreamOrder : uint8_t {
 };
 
 struct Config {
-  int devices;          // RINGGRAD_CUDA_DEVICES=0: nobody emulates unawares
+  int devices;          // RINGGRAD_CUDA_DEVICES=0: a program emulates only where it is asked to
   size_t memory_bytes;  // of each device: RINGGRAD_EMU_MEMORY_MB=1024
   Schedule schedule;    // RINGGRAD_EMU_SCHEDULE=forward|reversed|random[:seed]
   uint32_t schedule_seed;

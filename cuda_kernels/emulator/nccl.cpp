@@ -206,12 +206,9 @@ ncclResult_t submit(bool receives, cudaStream_t handle, emulator::Operation oper
     return ncclSuccess;
   }
   auto& runtime = emulator::Runtime::instance();
-  std::shared_ptr<CUstream_st> stream;
-  {
-    std::lock_guard lock(runtime.mutex);
-    stream = runtime.stream(handle);
-  }
-  if (!stream) return ncclInvalidArgument;
+  cudaError_t error;
+  const auto stream = runtime.find_stream("an operation of NCCL", handle, error);
+  if (error) return ncclInvalidArgument;
   return runtime.submit(stream, std::move(operation)) ? ncclUnhandledCudaError : ncclSuccess;
 }
 

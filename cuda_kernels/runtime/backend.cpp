@@ -1,6 +1,4 @@
 // CUDA as core sees it: a count of devices, memory, a default stream each, and a way to wait.
-#include "ringgrad/cuda_kernels/runtime/backend.h"
-
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -9,10 +7,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/error.h"
-#include "ringgrad/cuda_kernels/runtime/check.h"
-#include "ringgrad/cuda_kernels/runtime/device_guard.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
-#include "ringgrad/cuda_kernels/runtime/stream.h"
 
 namespace ringgrad::cuda {
 namespace {
