@@ -20,7 +20,7 @@ struct Found {
   int64_t place;
 };
 
-// Values and places travel together through shuffles.
+// A shuffle takes 8 bytes at most: value and place go one after the other.
 template <class A>
 __device__ Found<A> shuffle_xor(Found<A> mine, int step) {
   return {static_cast<A>(__shfl_xor_sync(kFullMask, mine.value, step)), __shfl_xor_sync(kFullMask, mine.place, step)};

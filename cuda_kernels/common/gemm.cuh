@@ -7,7 +7,7 @@
 //   Term term(k)                  what the summed index says
 //   const T* address(row, term)   of the element; nullptr where it is zero.  REQUIRES: k < K, but i may be anything
 // A Store says where results go: *at(batch, split, m, n) = result(batch, n, value) for m < M, n < N.
-// tensor_core_gemm.cuh wants neighbours along N to be neighbours there.
+// For tensor_core_gemm.cuh neighbours along N have to be neighbours there, because a thread holds them in pairs.
 #pragma once
 
 #include "ringgrad/cuda_kernels/common/device_types.cuh"

@@ -29,7 +29,7 @@ inline constexpr int kMaxThreads = 1024;
 // What a lane brings to a warp collective and takes away: a value of up to 8 bytes, or a pointer to more.
 struct Lane {
   uint64_t in, out;
-  int source;  // the lane whose value a shuffle wants
+  int source;  // the lane whose value a shuffle reads
 };
 
 // Computes the results of all lanes in `arrived`; called once, when the last of them is there. Returns what is wrong,

@@ -1,4 +1,5 @@
-// What the environment decides about the emulator. Read once; tests change the fields between launches.
+// What the environment decides about the emulator. Read once; tests change the fields between launches, which is how
+// one program runs a kernel under every schedule.
 #pragma once
 
 #include <cstddef>

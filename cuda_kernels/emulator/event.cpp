@@ -1,4 +1,5 @@
-// Emulated events: a position in a stream's queue.
+// Emulated events: a position in a stream's queue. A wait for one is an operation of the waiting stream that runs the
+// recorded stream up to there, so that lazy streams need no thread to make them progress.
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 

@@ -1,4 +1,5 @@
-// Emulated launches: the blocks of a grid, on the threads of the first CPU device.
+// Emulated launches: the blocks of a grid, on the threads of the first CPU device. Blocks do not wait for each other,
+// so any may run on any thread in any order; each thread keeps one Block, whose stacks the next launch uses again.
 #include "ringgrad/cuda_kernels/emulator/include/cuda_runtime.h"
 
 #include <cstddef>

@@ -1,4 +1,8 @@
-// Emulated streams: who runs which operation when.
+// Emulated streams: which operation runs when, and on which host thread.
+//
+// There is no thread per stream. Where each operation runs on the thread that waits for it, an order is a function of
+// the program, the variables and the seed, so that what fails once fails again, and a forgotten wait shows as work that
+// has not been done rather than as a race that is mostly won.
 #include <algorithm>
 
 #include "ringgrad/core/error.h"

@@ -20,7 +20,7 @@ struct DeviceRecord {
   std::vector<void*> kept_back;
 };
 
-// cudaMalloc inside a capture is refused as possibly unsafe. Ours is safe: it hands out memory that nobody has used.
+// cudaMalloc inside a capture is refused as possibly unsafe. Ours is safe: no recorded node names its result yet.
 class RelaxedCapture {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -106,8 +106,8 @@ class CudaBackend : public DeviceBackend {
   }
 
  private:
-  // Asked once. Without a driver or a device that is an error, and so it is where the driver is too old or the card out
-  // of order: count() says 0 then.
+  // Asked once. Without a driver or a device that is an error, and so it is where the driver is too old or the device
+  // is broken: count() says 0 then.
   struct Found {
     int devices = 0;
     cudaError_t error = cudaSuccess;
