@@ -1,8 +1,8 @@
 // Emulated streams: which operation runs when, and on which host thread.
 //
-// There is no thread per stream. Where each operation runs on the thread that waits for it, an order is a function of
-// the program, the variables and the seed, so that what fails once fails again, and a forgotten wait shows as work that
-// has not been done rather than as a race that is mostly won.
+// There is no thread per stream: an operation runs on the host thread that queues it or waits for it. So the order is a
+// function of the program and the seed: what fails once fails again, and a forgotten wait shows each time, as work that
+// has not been done, where threads would show it in one run of many.
 #include <algorithm>
 
 #include "ringgrad/core/error.h"
