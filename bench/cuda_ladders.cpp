@@ -15,9 +15,8 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/random.h"
-#include "ringgrad/cuda_kernels/conv2d_ladder.h"
-#include "ringgrad/cuda_kernels/matmul_ladder.h"
-#include "ringgrad/cuda_kernels/runtime/event.h"
+#include "ringgrad/cuda_kernels/ladders.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 
 using namespace ringgrad;
 

@@ -8,8 +8,8 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/channels.cuh"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
-#include "ringgrad/cuda_kernels/common/vector_io.cuh"
 
 namespace ringgrad::cuda {
 namespace {
@@ -56,8 +56,9 @@ struct StatsReducer {
   }
 };
 
-// What kSize neighbouring elements need to know of their channels. It is worked out anew only where these change: with
-// channels last and C a power of two, each step of a thread through memory ends at the channels where it began.
+// The factors by which the channels of kSize neighbouring elements map them (Terms::Line). They are worked out anew
+// only where the channels change: with channels last and C a power of two, a thread's step through memory ends at the
+// channels where it began.
 template <class Terms, int kSize>
 struct Lines {
   typename Terms::Line of[kSize] = {};
@@ -189,8 +190,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- launchers ----------------------------------------------------------------------------------------------------
 
-// Launches the kernel for vectors where all of a vector's elements are neighbours in their layout, else for one
-// element.
+// Launches the kernel for vectors where a vector's elements are neighbours in their layout, else that for elements.
 template <int kSize, class... Params, class... Args>
 void launch_vectors(Stream stream, const Tensor& x, bool aligned, void (*vector_kernel)(Channels, int64_t, Params...),
                     void (*element_kernel)(Channels, int64_t, Params...), const Args&... args) {

@@ -15,8 +15,7 @@
 #include "ringgrad/cuda_kernels/common/conv_operands.cuh"
 #include "ringgrad/cuda_kernels/common/simt_gemm.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
-#include "ringgrad/cuda_kernels/conv2d_ladder.h"
-#include "ringgrad/cuda_kernels/conv2d_tensor_cores.cuh"
+#include "ringgrad/cuda_kernels/ladders.h"
 
 namespace ringgrad::cuda {
 namespace {
@@ -96,9 +95,11 @@ void forward(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, con
   const ConvGeometry g(x, w, y, o);
   const int64_t pixels = g.y.N * g.y.H * g.y.W, terms = g.w.H * g.w.W * g.channels;
   const Tensor wide = in_dtype(bias, dtype_of<Accumulator<T>>);
-  run_gemm<true, true>(step, stream, {o.groups, pixels, g.filters, terms}, SeenPixels<D>{g, device_data<T>(x), pixels},
-                       Filters<D>{g, device_data<T>(w), g.filters},
-                       OutputStore<D>{g, device_data<T>(y), optional_data<Accumulator<T>>(wide)});
+  run_gemm<true, true>(step, stream, {o.groups, pixels, g.filters, terms},
+                       PatchMatrix<D, false>{g, device_data<T>(x), pixels},
+                       WeightMatrix<D, false>{{}, g, device_data<T>(w), g.filters},
+                       ImageStore<D>{g.y, g.by_y_height, g.by_y_width, g.filters, device_data<T>(y),
+                                     optional_data<Accumulator<T>>(wide)});
 }
 
 template <class T>
@@ -108,8 +109,9 @@ void backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor
   const ConvGeometry g(dx, w, dy, o);
   const int64_t pixels = g.x.N * g.x.H * g.x.W, terms = g.w.H * g.w.W * g.filters;
   run_gemm<true, false>(step, stream, {o.groups, pixels, g.channels, terms},
-                        SeeingPixels<D>{g, device_data<T>(dy), pixels},
-                        TransposedFilters<D>{g, device_data<T>(w), g.channels}, InputStore<D>{g, device_data<T>(dx)});
+                        GradientPatchMatrix<D>{g, device_data<T>(dy), pixels},
+                        WeightMatrix<D, true>{{}, g, device_data<T>(w), g.channels},
+                        ImageStore<D>{g.x, g.by_x_height, g.by_x_width, g.channels, device_data<T>(dx), nullptr});
 }
 
 // dw is small and the sum over pixels long: K is cut into parts, which are added up in order afterwards.
@@ -129,8 +131,8 @@ void backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tenso
   const int splits = step == ConvStep::Direct ? 1 : weight_splits(o.groups, g.filters, columns, pixels);
   const Tensor partials = empty({splits, o.groups * g.filters, taps, g.channels}, {dtype_of<A>, dw.device()});
   run_gemm<false, false>(step, stream, {o.groups, g.filters, columns, pixels, splits},
-                         OutputGradients<D>{g, device_data<T>(dy), g.filters},
-                         SeenTaps<D>{g, device_data<T>(x), columns},
+                         GradientMatrix<D>{{}, g, device_data<T>(dy), g.filters},
+                         PatchMatrix<D, true>{g, device_data<T>(x), columns},
                          PartialStore<A>{partials.data<A>(), o.groups, g.filters, columns});
   // [filters, taps, channels] to dw's order, layout and dtype.
   Tensor sum = partials;

@@ -1,4 +1,5 @@
-#include "ringgrad/cuda_kernels/conv2d_tensor_cores.cuh"
+// The convolutions of conv2d.cu on tensor cores.
+#include "ringgrad/cuda_kernels/common/conv_operands.cuh"
 
 namespace ringgrad::cuda {
 

@@ -5,8 +5,8 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/map.cuh"
-#include "ringgrad/cuda_kernels/runtime/event.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 
 namespace ringgrad::cuda {
 namespace {

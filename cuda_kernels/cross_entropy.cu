@@ -1,12 +1,11 @@
 // Cross entropy of logits, and the negative log likelihood of log-probabilities, over the rows of x [N, C].
 //
-// Mapping: one team of threads per row (common/rows.cuh). log Σ e^x and its maximum are found in one pass ("online
+// Mapping: one team of threads per row (common/reduce.cuh). log Σ e^x and its maximum are found in one pass ("online
 // softmax", Milakov & Gimelshein 2018), so that the row is read twice instead of three times.
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/map.cuh"
-#include "ringgrad/cuda_kernels/common/math.cuh"
-#include "ringgrad/cuda_kernels/common/rows.cuh"
+#include "ringgrad/cuda_kernels/common/reduce.cuh"
 
 namespace ringgrad::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Rows and elements chosen by an index, and their adjoints. An index outside [0, N) is skipped.
 //
 // Mapping: reading, one thread per element of y. Adding, one thread per column (o, i), which goes through j in order:
-// the sum is the same at each run, without atomics. Where columns are few that is slow, and the contract's price.
+// the sum is the same at each run, as the contract asks, without atomics. Where columns are few that is slow.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"

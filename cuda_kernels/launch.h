@@ -5,8 +5,6 @@
 
 #include <cuda_runtime.h>
 
-#include "ringgrad/cuda_kernels/runtime/check.h"
-#include "ringgrad/cuda_kernels/runtime/device_guard.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 
 namespace ringgrad::cuda {

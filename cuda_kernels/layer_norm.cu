@@ -1,13 +1,13 @@
 // Layer normalisation of the rows of x [N, C].
 //
-// Mapping: one team of threads per row (common/rows.cuh). dweight and dbias are sums over the rows: a block takes 32
+// Mapping: one team of threads per row (common/reduce.cuh). dweight and dbias are sums over the rows: a block takes 32
 // neighbouring columns, a warp's lanes are the columns, and the warps share the rows.
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
-#include "ringgrad/cuda_kernels/common/rows.cuh"
+#include "ringgrad/cuda_kernels/common/reduce.cuh"
 
 namespace ringgrad::cuda {
 namespace {

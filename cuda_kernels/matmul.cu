@@ -5,11 +5,10 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/gemm.cuh"
-#include "ringgrad/cuda_kernels/common/vector_io.cuh"
+#include "ringgrad/cuda_kernels/ladders.h"
 #include "ringgrad/cuda_kernels/launch.h"
-#include "ringgrad/cuda_kernels/matmul_ladder.h"
-#include "ringgrad/cuda_kernels/matmul_tensor_cores.h"
 
 namespace ringgrad::cuda {
 namespace {
@@ -19,11 +18,11 @@ namespace {
 // Each element of a is read N times and each of b M times, all from device memory. With neighbouring threads on
 // neighbouring rows (naive) a warp's 32 reads of a touch 32 different lines; with neighbouring threads on neighbouring
 // columns they are one address, and its reads of b and writes of c are one line.
-constexpr int kTile = 32;
+constexpr int kTile = 32, kTileThreads = kTile * kTile;
 
 template <class T, bool kCoalesced>
-__global__ void __launch_bounds__(kTile* kTile)
-    one_element_kernel(GemmShape shape, T* c, MatrixOperand<T> a, MatrixOperand<T> b, const T* bias) {
+__global__ void __launch_bounds__(kTileThreads)
+    one_element_kernel(GemmShape shape, MatrixOperand<T> a, MatrixOperand<T> b, MatrixStore<T> c) {
   const GemmTile tile(shape, kTile, kTile, kTile);
   const int tx = static_cast<int>(threadIdx.x), ty = static_cast<int>(threadIdx.y);
   const int64_t m = tile.m0 + (kCoalesced ? ty : tx), n = tile.n0 + (kCoalesced ? tx : ty);
@@ -31,16 +30,15 @@ __global__ void __launch_bounds__(kTile* kTile)
   const auto a_row = a.row(tile.batch, m), b_column = b.row(tile.batch, n);
   Compute<T> total = 0;
   for (int64_t k = 0; k < shape.K; ++k) total += widen(a_row[a.term(k)]) * widen(b_column[b.term(k)]);
-  if (bias) total += widen(bias[n]);
-  c[(tile.batch * shape.M + m) * shape.N + n] = narrow<T>(total);
+  *c.at(tile.batch, 0, m, n) = c.result(tile.batch, n, total);
 }
 
 // ---- shared tile: the same threads, which first bring 32 × 32 tiles of a and b into shared memory -----------------
 //
 // Each element is then read from device memory once per 32 uses.
 template <class T>
-__global__ void __launch_bounds__(kTile* kTile)
-    shared_tile_kernel(GemmShape shape, T* c, MatrixOperand<T> a, MatrixOperand<T> b, const T* bias) {
+__global__ void __launch_bounds__(kTileThreads)
+    shared_tile_kernel(GemmShape shape, MatrixOperand<T> a, MatrixOperand<T> b, MatrixStore<T> c) {
   using A = Compute<T>;
   __shared__ A a_tile[kTile][kTile + 1], b_tile[kTile][kTile + 1];  // [m][k], [n][k]; + 1: columns in different banks
   const int tx = static_cast<int>(threadIdx.x), ty = static_cast<int>(threadIdx.y);
@@ -57,9 +55,7 @@ __global__ void __launch_bounds__(kTile* kTile)
     for (int i = 0; i < kTile; ++i) total += a_tile[ty][i] * b_tile[tx][i];
     __syncthreads();  // before the next tiles overwrite these
   }
-  if (m >= shape.M || n >= shape.N) return;
-  if (bias) total += widen(bias[n]);
-  c[(tile.batch * shape.M + m) * shape.N + n] = narrow<T>(total);
+  if (m < shape.M && n < shape.N) *c.at(tile.batch, 0, m, n) = c.result(tile.batch, n, total);
 }
 
 // ---- register tile: 16 × 16 threads compute 128 × 128 elements, 8 × 8 each ----------------------------------------
@@ -68,7 +64,7 @@ __global__ void __launch_bounds__(kTile* kTile)
 // of the tile, so that a warp reads shared memory without bank conflicts.
 constexpr int kSide = 8;          // elements per thread in each direction
 constexpr int kHalf = kSide / 2;  // neighbouring ones
-constexpr int kThreadsSide = 16;
+constexpr int kThreadsSide = 16, kBlockThreads = kThreadsSide * kThreadsSide;
 constexpr int kBlockTile = kSide * kThreadsSide;
 constexpr int kDepth = 8;  // of a tile in k
 
@@ -104,8 +100,8 @@ __device__ __forceinline__ int element_at(int side, int r) {
 }
 
 template <class T, bool kVector>
-__global__ void __launch_bounds__(kThreadsSide* kThreadsSide)
-    register_tile_kernel(GemmShape shape, T* c, MatrixOperand<T> a, MatrixOperand<T> b, const T* bias) {
+__global__ void __launch_bounds__(kBlockThreads)
+    register_tile_kernel(GemmShape shape, MatrixOperand<T> a, MatrixOperand<T> b, MatrixStore<T> c) {
   using A = Compute<T>;
   __shared__ A a_tile[kDepth][kBlockTile], b_tile[kDepth][kBlockTile];
   const int tx = static_cast<int>(threadIdx.x) % kThreadsSide, ty = static_cast<int>(threadIdx.x) / kThreadsSide;
@@ -138,8 +134,7 @@ __global__ void __launch_bounds__(kThreadsSide* kThreadsSide)
 #pragma unroll
     for (int j = 0; j < kSide; ++j) {
       const int64_t n = tile.n0 + element_at(tx, j);
-      if (n < shape.N)
-        c[(tile.batch * shape.M + m) * shape.N + n] = narrow<T>(bias ? total[i][j] + widen(bias[n]) : total[i][j]);
+      if (n < shape.N) *c.at(tile.batch, 0, m, n) = c.result(tile.batch, n, total[i][j]);
     }
   }
 }
@@ -152,14 +147,14 @@ void run(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const
   const GemmShape shape{c.shape()[0], c.shape()[1], c.shape()[2], a.shape()[2]};
   const bool large_tile = step == MatmulStep::RegisterTile || step == MatmulStep::Vectorised;
   const int tile = large_tile ? kBlockTile : kTile;
-  const dim3 block = large_tile ? dim3(kThreadsSide * kThreadsSide) : dim3(kTile, kTile);
+  const dim3 block = large_tile ? dim3(kBlockThreads) : dim3(kTile, kTile);
   const auto kernel = step == MatmulStep::Naive          ? one_element_kernel<D, false>
                       : step == MatmulStep::Coalesced    ? one_element_kernel<D, true>
                       : step == MatmulStep::SharedTile   ? shared_tile_kernel<D>
                       : step == MatmulStep::RegisterTile ? register_tile_kernel<D, false>
                                                          : register_tile_kernel<D, true>;
-  launch(kernel, gemm_blocks(shape, tile, tile), block, 0, stream, shape, device_data<T>(c), left_operand<T>(a),
-         right_operand<T>(b), optional_data<T>(bias));
+  launch(kernel, gemm_blocks(shape, tile, tile), block, 0, stream, shape, left_operand<T>(a), right_operand<T>(b),
+         MatrixStore<D>{device_data<T>(c), shape.M, shape.N, optional_data<T>(bias)});
 }
 
 // Whether four neighbours can be loaded at once wherever a tile begins.

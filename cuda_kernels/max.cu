@@ -1,12 +1,11 @@
 // The largest and the smallest element along the middle dimension of x [O, N, I], and where they are.
 //
-// Mapping: where I is 1, a team of threads per row (common/rows.cuh); else a thread per output, so that neighbouring
+// Mapping: where I is 1, a team of threads per row (common/reduce.cuh); else a thread per output, so that neighbouring
 // threads read neighbouring elements of each of the N planes.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
-#include "ringgrad/cuda_kernels/common/math.cuh"
-#include "ringgrad/cuda_kernels/common/rows.cuh"
+#include "ringgrad/cuda_kernels/common/reduce.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 
 namespace ringgrad::cuda {
@@ -15,50 +14,33 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kNowhere = -1;  // no element yet
 
-// Whether a at place i comes before b at place j: beyond it, or the first NaN, or the first of equals.
-template <bool kMax, class A>
-__device__ bool precedes(A a, int64_t i, A b, int64_t j) {
-  if (i == kNowhere || j == kNowhere) return j == kNowhere;
-  if (a != a || b != b) return a != a && (b == b || i < j);
-  return a == b ? i < j : kMax ? a > b : a < b;
-}
-
 template <class A>
 struct Found {
   A value;
   int64_t place;
 };
 
-// The best of all threads' findings: values and places travel together through shuffles, then through shared memory.
-template <bool kMax, class A>
-__device__ Found<A> best_of_warp(Found<A> mine) {
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    const Found<A> other{static_cast<A>(__shfl_xor_sync(kFullMask, mine.value, step)),
-                         __shfl_xor_sync(kFullMask, mine.place, step)};
-    if (precedes<kMax>(other.value, other.place, mine.value, mine.place)) mine = other;
+// A shuffle takes 8 bytes at most: value and place go one after the other.
+template <class A>
+__device__ Found<A> shuffle_xor(Found<A> mine, int step) {
+  return {static_cast<A>(__shfl_xor_sync(kFullMask, mine.value, step)), __shfl_xor_sync(kFullMask, mine.place, step)};
+}
+
+// Of two the one that counts: the first NaN, else the larger (smaller) value, of equal ones the first.
+template <bool kMax>
+struct Best {
+  template <class A>
+  __device__ Found<A> operator()(Found<A> a, Found<A> b) const {
+    return precedes(b, a) ? b : a;
   }
-  return mine;
-}
-template <bool kMax, class A>
-__device__ Found<A> best_of_team(WarpTeam, Found<A> mine) {
-  return best_of_warp<kMax>(mine);
-}
-template <bool kMax, class A>
-__device__ Found<A> best_of_team(BlockTeam, Found<A> mine) {
-  __shared__ A values[kWarp];
-  __shared__ int64_t places[kWarp];
-  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  mine = best_of_warp<kMax>(mine);
-  if (lane == 0) {
-    values[warp] = mine.value;
-    places[warp] = mine.place;
+  template <class A>
+  static __device__ bool precedes(Found<A> a, Found<A> b) {
+    if (a.place == kNowhere || b.place == kNowhere) return b.place == kNowhere;
+    if (a.value != a.value || b.value != b.value)
+      return a.value != a.value && (b.value == b.value || a.place < b.place);
+    return a.value == b.value ? a.place < b.place : kMax ? a.value > b.value : a.value < b.value;
   }
-  __syncthreads();
-  const bool has = lane < blockDim.x / kWarp;
-  mine = best_of_warp<kMax>(Found<A>{has ? values[lane] : A(0), has ? places[lane] : kNowhere});
-  __syncthreads();  // as in block_reduce: the next row writes where this one is read
-  return mine;
-}
+};
 
 template <class Team, class T, bool kMax>
 __global__ void __launch_bounds__(kRowThreads)
@@ -66,11 +48,9 @@ __global__ void __launch_bounds__(kRowThreads)
   using A = Compute<T>;
   for (int64_t row = team.first_row(); row < rows; row += team.row_step()) {
     Found<A> best{A(0), kNowhere};
-    for (int64_t i = team.rank(); i < N; i += team.size()) {
-      const A value = widen(x[row * N + i]);
-      if (precedes<kMax>(value, i, best.value, best.place)) best = {value, i};
-    }
-    best = best_of_team<kMax>(team, best);
+    for (int64_t i = team.rank(); i < N; i += team.size())
+      best = Best<kMax>{}(best, Found<A>{widen(x[row * N + i]), i});
+    best = team.reduce(best, Best<kMax>{}, Found<A>{A(0), kNowhere});
     if (team.rank() != 0) continue;
     y[row] = x[row * N + best.place];
     index[row] = best.place;
@@ -84,10 +64,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t output = thread_number(); output < outputs; output += thread_count()) {
     const T* column = x + output / I * N * I + output % I;
     Found<A> best{A(0), kNowhere};
-    for (int64_t i = 0; i < N; ++i) {
-      const A value = widen(column[i * I]);
-      if (precedes<kMax>(value, i, best.value, best.place)) best = {value, i};
-    }
+    for (int64_t i = 0; i < N; ++i) best = Best<kMax>{}(best, Found<A>{widen(column[i * I]), i});
     y[output] = column[best.place * I];
     index[output] = best.place;
   }

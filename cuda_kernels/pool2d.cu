@@ -5,8 +5,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/geometry.h"
-#include "ringgrad/cuda_kernels/common/image.cuh"
-#include "ringgrad/cuda_kernels/common/math.cuh"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 #include "ringgrad/cuda_kernels/launch.h"
 
@@ -19,23 +18,23 @@ struct Range {
   int64_t first, last;  // last is outside
 };
 
-// One dimension of a sliding window.
+// One dimension of a sliding window: `count` windows over `extent` pixels.
 struct Window {
-  int64_t size, stride, padding;
+  int64_t size, stride, padding, extent, count;
 
   // The pixels of window p that are not padding.
-  __device__ __forceinline__ Range pixels(int64_t p, int64_t extent) const {
+  __device__ __forceinline__ Range pixels(int64_t p) const {
     const int64_t begin = p * stride - padding;
     return {max(begin, int64_t{0}), min(begin + size, extent)};
   }
-  // The windows, of `count`, that contain pixel h.
-  __device__ __forceinline__ Range windows(int64_t h, int64_t count) const {
+  // The windows that contain pixel h.
+  __device__ __forceinline__ Range windows(int64_t h) const {
     const int64_t past = h + padding - size;  // windows that begin here or before end before h
     return {past < 0 ? int64_t{0} : past / stride + 1, min((h + padding) / stride + 1, count)};
   }
 };
 
-// One dimension of adaptive pooling: window i of `count` covers ⌊i extent / count⌋ … ⌈(i + 1) extent / count⌉ - 1.
+// The same of adaptive pooling: window i covers ⌊i extent / count⌋ … ⌈(i + 1) extent / count⌉ - 1.
 struct AdaptiveWindow {
   int64_t extent, count;
 
@@ -54,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
     max_pool2d_kernel(Image y_shape, Image x_shape, Window rows, Window columns, T* y, int32_t* index, const T* x) {
   for (int64_t i = thread_number(); i < y_shape.numel(); i += thread_count()) {
     const auto [n, c, p, q] = y_shape.place(i);
-    const Range hs = rows.pixels(p, x_shape.H), ws = columns.pixels(q, x_shape.W);
+    const Range hs = rows.pixels(p), ws = columns.pixels(q);
     int64_t best_h = hs.first, best_w = ws.first;
     Compute<T> best = widen(x[x_shape.at(n, c, best_h, best_w)]);
     for (int64_t h = hs.first; h < hs.last; ++h)
@@ -78,7 +77,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = thread_number(); i < dx_shape.numel(); i += thread_count()) {
     const auto [n, c, h, w] = dx_shape.place(i);
     const auto pixel = static_cast<int32_t>(h * dx_shape.W + w);
-    const Range ps = rows.windows(h, dy_shape.H), qs = columns.windows(w, dy_shape.W);
+    const Range ps = rows.windows(h), qs = columns.windows(w);
     Compute<T> total = 0;
     for (int64_t p = ps.first; p < ps.last; ++p)
       for (int64_t q = qs.first; q < qs.last; ++q) {
@@ -91,82 +90,40 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- average pooling ----------------------------------------------------------------------------------------------
 
-// What a window's sum is divided by.
-__device__ __forceinline__ int64_t divisor(Window rows, Window columns, Range hs, Range ws, bool count_padding) {
-  return count_padding ? rows.size * columns.size : (hs.last - hs.first) * (ws.last - ws.first);
+// W is Window or AdaptiveWindow. A window's sum is divided by `divisor`, or where that is 0 by the window's pixels.
+template <class A>
+__device__ __forceinline__ A divisor_of(Range hs, Range ws, int64_t divisor) {
+  return static_cast<A>(divisor ? divisor : (hs.last - hs.first) * (ws.last - ws.first));
 }
 
-// Of one window, row by row: one chain of additions would be too long.
-template <class T>
-__device__ __forceinline__ Compute<T> window_sum(Image x_shape, int64_t n, int64_t c, Range hs, Range ws, const T* x) {
-  Compute<T> total = 0;
-  for (int64_t h = hs.first; h < hs.last; ++h) {
-    Compute<T> row = 0;
-    for (int64_t w = ws.first; w < ws.last; ++w) row += widen(x[x_shape.at(n, c, h, w)]);
-    total += row;
-  }
-  return total;
-}
-
-template <class T>
+template <class T, class W>
 __global__ void __launch_bounds__(kThreads)
-    avg_pool2d_kernel(Image y_shape, Image x_shape, Window rows, Window columns, bool count_padding, T* y, const T* x) {
-  using A = Compute<T>;
-  for (int64_t i = thread_number(); i < y_shape.numel(); i += thread_count()) {
-    const auto [n, c, p, q] = y_shape.place(i);
-    const Range hs = rows.pixels(p, x_shape.H), ws = columns.pixels(q, x_shape.W);
-    const A total = window_sum(x_shape, n, c, hs, ws, x);
-    y[i] = narrow<T>(total / static_cast<A>(divisor(rows, columns, hs, ws, count_padding)));
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    avg_pool2d_backward_kernel(Image dx_shape, Image dy_shape, Window rows, Window columns, bool count_padding, T* dx,
-                               const T* dy) {
-  using A = Compute<T>;
-  for (int64_t i = thread_number(); i < dx_shape.numel(); i += thread_count()) {
-    const auto [n, c, h, w] = dx_shape.place(i);
-    const Range ps = rows.windows(h, dy_shape.H), qs = columns.windows(w, dy_shape.W);
-    A total = 0;
-    for (int64_t p = ps.first; p < ps.last; ++p)
-      for (int64_t q = qs.first; q < qs.last; ++q) {
-        const Range hs = rows.pixels(p, dx_shape.H), ws = columns.pixels(q, dx_shape.W);
-        total += widen(dy[dy_shape.at(n, c, p, q)]) / static_cast<A>(divisor(rows, columns, hs, ws, count_padding));
-      }
-    dx[i] = narrow<T>(total);
-  }
-}
-
-// ---- adaptive average pooling -------------------------------------------------------------------------------------
-
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    adaptive_avg_pool2d_kernel(Image y_shape, Image x_shape, AdaptiveWindow rows, AdaptiveWindow columns, T* y,
-                               const T* x) {
+    avg_pool2d_kernel(Image y_shape, Image x_shape, W rows, W columns, int64_t divisor, T* y, const T* x) {
   using A = Compute<T>;
   for (int64_t i = thread_number(); i < y_shape.numel(); i += thread_count()) {
     const auto [n, c, p, q] = y_shape.place(i);
     const Range hs = rows.pixels(p), ws = columns.pixels(q);
-    const A total = window_sum(x_shape, n, c, hs, ws, x);
-    y[i] = narrow<T>(total / static_cast<A>((hs.last - hs.first) * (ws.last - ws.first)));
+    A total = 0;
+    for (int64_t h = hs.first; h < hs.last; ++h) {
+      A row = 0;  // row by row: one chain of additions would lose more digits
+      for (int64_t w = ws.first; w < ws.last; ++w) row += widen(x[x_shape.at(n, c, h, w)]);
+      total += row;
+    }
+    y[i] = narrow<T>(total / divisor_of<A>(hs, ws, divisor));
   }
 }
 
-template <class T>
+template <class T, class W>
 __global__ void __launch_bounds__(kThreads)
-    adaptive_avg_pool2d_backward_kernel(Image dx_shape, Image dy_shape, AdaptiveWindow rows, AdaptiveWindow columns,
-                                        T* dx, const T* dy) {
+    avg_pool2d_backward_kernel(Image dx_shape, Image dy_shape, W rows, W columns, int64_t divisor, T* dx, const T* dy) {
   using A = Compute<T>;
   for (int64_t i = thread_number(); i < dx_shape.numel(); i += thread_count()) {
     const auto [n, c, h, w] = dx_shape.place(i);
     const Range ps = rows.windows(h), qs = columns.windows(w);
     A total = 0;
     for (int64_t p = ps.first; p < ps.last; ++p)
-      for (int64_t q = qs.first; q < qs.last; ++q) {
-        const Range hs = rows.pixels(p), ws = columns.pixels(q);
-        total += widen(dy[dy_shape.at(n, c, p, q)]) / static_cast<A>((hs.last - hs.first) * (ws.last - ws.first));
-      }
+      for (int64_t q = qs.first; q < qs.last; ++q)
+        total += widen(dy[dy_shape.at(n, c, p, q)]) / divisor_of<A>(rows.pixels(p), columns.pixels(q), divisor);
     dx[i] = narrow<T>(total);
   }
 }
@@ -175,9 +132,14 @@ __global__ void __launch_bounds__(kThreads)
 
 struct Windows {
   Window rows, columns;
-  explicit Windows(const Pool2dOptions& o)
-      : rows{o.kernel.h, o.stride.h > 0 ? o.stride.h : o.kernel.h, o.padding.h},
-        columns{o.kernel.w, o.stride.w > 0 ? o.stride.w : o.kernel.w, o.padding.w} {}
+  Windows(const Pool2dOptions& o, const Tensor& x, const Tensor& y)
+      : rows{o.kernel.h, o.stride.h > 0 ? o.stride.h : o.kernel.h, o.padding.h, x.shape()[2], y.shape()[2]},
+        columns{o.kernel.w, o.stride.w > 0 ? o.stride.w : o.kernel.w, o.padding.w, x.shape()[3], y.shape()[3]} {}
+};
+struct AdaptiveWindows {
+  AdaptiveWindow rows, columns;
+  AdaptiveWindows(const Tensor& x, const Tensor& y)
+      : rows{x.shape()[2], y.shape()[2]}, columns{x.shape()[3], y.shape()[3]} {}
 };
 
 // One thread for each element of `output`, up to the usual number of blocks.
@@ -188,7 +150,7 @@ void launch_per_element(Stream stream, const Tensor& output, void (*kernel)(Para
 
 void max_pool2d_cuda(Stream stream, const Tensor& y, const Tensor& index, const Tensor& x, const Pool2dOptions& o) {
   ASSERT(is_image(y) && is_image(x) && same_memory(index, y));
-  const Windows windows(o);
+  const Windows windows(o, x, y);
   visit_floating("max_pool2d", x.dtype(), [&]<class T>() {
     launch_per_element(stream, y, max_pool2d_kernel<Element<T>>, Image(y), Image(x), windows.rows, windows.columns,
                        device_data<T>(y), index.data<int32_t>(), device_data<T>(x));
@@ -197,46 +159,44 @@ void max_pool2d_cuda(Stream stream, const Tensor& y, const Tensor& index, const 
 void max_pool2d_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index,
                               const Pool2dOptions& o) {
   ASSERT(is_image(dx) && is_image(dy) && same_memory(index, dy));
-  const Windows windows(o);
+  const Windows windows(o, dx, dy);
   visit_floating("max_pool2d", dx.dtype(), [&]<class T>() {
     launch_per_element(stream, dx, max_pool2d_backward_kernel<Element<T>>, Image(dx), Image(dy), windows.rows,
                        windows.columns, device_data<T>(dx), device_data<T>(dy), index.data<int32_t>());
   });
 }
 
-void avg_pool2d_cuda(Stream stream, const Tensor& y, const Tensor& x, const Pool2dOptions& o) {
+template <class W>
+void average(const char* name, Stream stream, const Tensor& y, const Tensor& x, const W& windows, int64_t divisor) {
   ASSERT(is_image(y) && is_image(x));
-  const Windows windows(o);
-  visit_floating("avg_pool2d", x.dtype(), [&]<class T>() {
-    launch_per_element(stream, y, avg_pool2d_kernel<Element<T>>, Image(y), Image(x), windows.rows, windows.columns,
-                       o.count_padding, device_data<T>(y), device_data<T>(x));
+  visit_floating(name, x.dtype(), [&]<class T>() {
+    launch_per_element(stream, y, avg_pool2d_kernel<Element<T>, decltype(windows.rows)>, Image(y), Image(x),
+                       windows.rows, windows.columns, divisor, device_data<T>(y), device_data<T>(x));
   });
 }
-void avg_pool2d_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Pool2dOptions& o) {
+template <class W>
+void average_backward(const char* name, Stream stream, const Tensor& dx, const Tensor& dy, const W& windows,
+                      int64_t divisor) {
   ASSERT(is_image(dx) && is_image(dy));
-  const Windows windows(o);
-  visit_floating("avg_pool2d", dx.dtype(), [&]<class T>() {
-    launch_per_element(stream, dx, avg_pool2d_backward_kernel<Element<T>>, Image(dx), Image(dy), windows.rows,
-                       windows.columns, o.count_padding, device_data<T>(dx), device_data<T>(dy));
+  visit_floating(name, dx.dtype(), [&]<class T>() {
+    launch_per_element(stream, dx, avg_pool2d_backward_kernel<Element<T>, decltype(windows.rows)>, Image(dx), Image(dy),
+                       windows.rows, windows.columns, divisor, device_data<T>(dx), device_data<T>(dy));
   });
 }
 
+int64_t divisor(const Pool2dOptions& o) { return o.count_padding ? o.kernel.h * o.kernel.w : 0; }
+
+void avg_pool2d_cuda(Stream stream, const Tensor& y, const Tensor& x, const Pool2dOptions& o) {
+  average("avg_pool2d", stream, y, x, Windows(o, x, y), divisor(o));
+}
+void avg_pool2d_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Pool2dOptions& o) {
+  average_backward("avg_pool2d", stream, dx, dy, Windows(o, dx, dy), divisor(o));
+}
 void adaptive_avg_pool2d_cuda(Stream stream, const Tensor& y, const Tensor& x) {
-  ASSERT(is_image(y) && is_image(x));
-  const Image to(y), from(x);
-  visit_floating("adaptive_avg_pool2d", x.dtype(), [&]<class T>() {
-    launch_per_element(stream, y, adaptive_avg_pool2d_kernel<Element<T>>, to, from, AdaptiveWindow{from.H, to.H},
-                       AdaptiveWindow{from.W, to.W}, device_data<T>(y), device_data<T>(x));
-  });
+  average("adaptive_avg_pool2d", stream, y, x, AdaptiveWindows(x, y), 0);
 }
 void adaptive_avg_pool2d_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy) {
-  ASSERT(is_image(dx) && is_image(dy));
-  const Image to(dx), from(dy);
-  visit_floating("adaptive_avg_pool2d", dx.dtype(), [&]<class T>() {
-    launch_per_element(stream, dx, adaptive_avg_pool2d_backward_kernel<Element<T>>, to, from,
-                       AdaptiveWindow{to.H, from.H}, AdaptiveWindow{to.W, from.W}, device_data<T>(dx),
-                       device_data<T>(dy));
-  });
+  average_backward("adaptive_avg_pool2d", stream, dx, dy, AdaptiveWindows(dx, dy), 0);
 }
 
 REGISTER_KERNEL(max_pool2d, DeviceType::CUDA, Provider::Native, max_pool2d_cuda);

@@ -1,5 +1,5 @@
 // The CUDA convolutions, each step and each gradient, against the CPU's in double.
-#include "ringgrad/cuda_kernels/conv2d_ladder.h"
+#include "ringgrad/cuda_kernels/ladders.h"
 #include "ringgrad/tests/cuda_kernels.h"
 
 using namespace ringgrad;

@@ -1,5 +1,5 @@
 // Every step of the CUDA matrix product's ladder, against the CPU's in double.
-#include "ringgrad/cuda_kernels/matmul_ladder.h"
+#include "ringgrad/cuda_kernels/ladders.h"
 #include "ringgrad/tests/cuda_kernels.h"
 
 using namespace ringgrad;

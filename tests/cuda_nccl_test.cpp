@@ -1,6 +1,6 @@
 // The NCCL process group, a thread and a device for each rank: collectives, no capture, memory.
-#include "ringgrad/cuda_kernels/runtime/event.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/nccl_ranks.h"

@@ -1,6 +1,6 @@
 // The memory checker and the race checker of the emulator. Their code is in this program where it is not in all of
 // them.
-#include "ringgrad/cuda_kernels/emulator/observer.h"
+#include "ringgrad/cuda_kernels/emulator/grid.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/emulator_check_kernels.cu"
 #include "ringgrad/tests/emulator_util.h"

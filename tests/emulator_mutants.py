@@ -24,7 +24,7 @@ SITE = re.compile(rf"^\s*(?:if \(.*\) )?((?:{WAIT})\(.*\));")
 KINDS = [
     ("cuda_kernels/*.cu", "ringgrad_checked_kernels", ["emulator_racecheck"]),
     ("cuda_kernels/common/*.cuh", "ringgrad_checked_kernels", ["emulator_racecheck"]),
-    ("distributed/nccl_*.cpp", "ringgrad_distributed", ["cuda_nccl_test", "cuda_nccl_ring_test", "cuda_nccl_training_test"]),
+    ("distributed/**/nccl_*.cpp", "ringgrad_distributed", ["cuda_nccl_test", "cuda_nccl_ring_test", "cuda_nccl_training_test"]),
 ]
 # Which kernel shows what a header's barrier is for, where its name does not say it.
 COMPILED_IN = {
@@ -68,7 +68,7 @@ class Mutants:
             mutated.parent.mkdir(parents=True)
             mutated.write_text("\n".join(lines) + "\n")
             source = COMPILED_IN.get(file.name, file.name)
-            original = str(ROOT / file.parts[0] / source)
+            original = str(ROOT / file)
             command = self.compile_command(objects, source).replace(f"-I{ROOT} ", f"-I{scratch} -I{ROOT} ", 1)
             words = shlex.split(command)
             words[words.index("-o") + 1] = str(scratch / "mutant.o")

@@ -13,8 +13,9 @@
 #pragma once
 
 #include "ringgrad/core/kernels/geometry.h"
-#include "ringgrad/cuda_kernels/common/divider.cuh"
-#include "ringgrad/cuda_kernels/common/image.cuh"
+#include "ringgrad/cuda_kernels/common/gemm.cuh"
+#include "ringgrad/cuda_kernels/common/strided_index.cuh"
+#include "ringgrad/cuda_kernels/common/tensor_core_gemm.cuh"
 
 namespace ringgrad::cuda {
 
@@ -83,29 +84,12 @@ struct Part {
 };
 constexpr int kNowhere = -(1 << 30);  // a coordinate that no other part brings back into the image
 
-// Of x: where the window of output pixel number i begins, and how far from there tap × channel number k is.
-__device__ __forceinline__ Part window(const ConvGeometry& g, int64_t i) {
-  const Pixel y = y_pixel(g, i);
-  const int h = y.h * g.stride_h - g.padding_h, w = y.w * g.stride_w - g.padding_w;
-  return {h, w, g.x.at(y.n, 0, h, w)};
-}
-__device__ __forceinline__ Part within_window(const ConvGeometry& g, int64_t k) {
-  const Tap tap(g, g.by_channels, k);
-  const int h = tap.r * g.dilation_h, w = tap.s * g.dilation_w;
-  return {h, w, g.x.at(0, tap.c, h, w)};
-}
-// x at the sum of the two; nullptr on the padding.
-template <class T>
-__device__ __forceinline__ const T* seen(const ConvGeometry& g, const T* x, const Part& a, const Part& b) {
-  const bool inside = static_cast<unsigned>(a.h + b.h) < static_cast<unsigned>(g.x.H) &&
-                      static_cast<unsigned>(a.w + b.w) < static_cast<unsigned>(g.x.W);
-  return inside ? x + (a.offset + b.offset) : nullptr;
-}
+// ---- x, forward and for the weight ----------------------------------------------------------------------------------
 
-// ---- forward ------------------------------------------------------------------------------------------------------
-
-template <class T>
-struct SeenPixels {  // a [output pixels, taps × channels] = x
+// The matrix of x's patches, which im2col would build: [output pixels, taps × channels] or, transposed, [taps ×
+// channels, output pixels].
+template <class T, bool kTransposed>
+struct PatchMatrix {
   using Value = T;
   using Row = Part;
   using Term = Part;
@@ -113,56 +97,37 @@ struct SeenPixels {  // a [output pixels, taps × channels] = x
   const T* data;
   int64_t size;
 
+  // Where the patch of output pixel number i begins, and how far from there tap × channel number k is.
+  __device__ __forceinline__ Part corner(int64_t i) const {
+    const Pixel y = y_pixel(g, i);
+    const int h = y.h * g.stride_h - g.padding_h, w = y.w * g.stride_w - g.padding_w;
+    return {h, w, g.x.at(y.n, 0, h, w)};
+  }
+  __device__ __forceinline__ Part within(int64_t k) const {
+    const Tap tap(g, g.by_channels, k);
+    const int h = tap.r * g.dilation_h, w = tap.s * g.dilation_w;
+    return {h, w, g.x.at(0, tap.c, h, w)};
+  }
+
   __device__ __forceinline__ Row row(int64_t group, int64_t i) const {
     if (i >= size) return {kNowhere, kNowhere, 0};
-    Part row = window(g, i);
+    Part row = kTransposed ? within(i) : corner(i);
     row.offset += group * g.channels * g.x.c_stride;
     return row;
   }
-  __device__ __forceinline__ Term term(int64_t k) const { return within_window(g, k); }
+  __device__ __forceinline__ Term term(int64_t k) const { return kTransposed ? corner(k) : within(k); }
   __device__ __forceinline__ const T* address(const Row& row, const Term& term) const {
-    return seen(g, data, row, term);
+    const bool inside = static_cast<unsigned>(row.h + term.h) < static_cast<unsigned>(g.x.H) &&
+                        static_cast<unsigned>(row.w + term.w) < static_cast<unsigned>(g.x.W);
+    return inside ? data + (row.offset + term.offset) : nullptr;  // nullptr on the padding
   }
 };
 
+// ---- dy, for the input and for the weight ---------------------------------------------------------------------------
+
+// The matrix of dy's patches [input pixels, taps × filters]: the output pixels that an input pixel contributes to.
 template <class T>
-struct Filters {  // b [filters, taps × channels] = w
-  using Value = T;
-  using Row = const T*;
-  using Term = int64_t;
-  ConvGeometry g;
-  const T* data;
-  int64_t size;
-
-  __device__ __forceinline__ Row row(int64_t group, int64_t i) const {
-    return i < size ? data + (group * g.filters + i) * g.w.n_stride : nullptr;
-  }
-  __device__ __forceinline__ Term term(int64_t k) const {
-    const Tap tap(g, g.by_channels, k);
-    return g.w.at(0, tap.c, tap.r, tap.s);
-  }
-  __device__ __forceinline__ const T* address(Row row, Term term) const { return row ? row + term : nullptr; }
-};
-
-template <class T>
-struct OutputStore {  // y, with bias per filter unless nullptr
-  ConvGeometry g;
-  T* y;
-  const Compute<T>* bias;
-
-  __device__ __forceinline__ T* at(int64_t group, int, int64_t m, int64_t n) const {
-    const Pixel pixel = y_pixel(g, m);
-    return y + g.y.at(pixel.n, group * g.filters + n, pixel.h, pixel.w);
-  }
-  __device__ __forceinline__ T result(int64_t group, int64_t n, Compute<T> value) const {
-    return narrow<T>(bias ? value + bias[group * g.filters + n] : value);
-  }
-};
-
-// ---- gradient of the input ----------------------------------------------------------------------------------------
-
-template <class T>
-struct SeeingPixels {  // a [input pixels, taps × filters] = dy
+struct GradientPatchMatrix {
   using Value = T;
   using Row = Part;   // the offset is the image's
   using Term = Part;  // and the filter's
@@ -190,81 +155,64 @@ struct SeeingPixels {  // a [input pixels, taps × filters] = dy
   }
 };
 
+// dy as a matrix [filters, output pixels].
 template <class T>
-struct TransposedFilters {  // b [channels, taps × filters] = w
-  using Value = T;
-  using Row = const T*;
-  using Term = int64_t;
+struct GradientMatrix : InMemory<T> {
   ConvGeometry g;
   const T* data;
   int64_t size;
 
-  __device__ __forceinline__ Row row(int64_t group, int64_t i) const {
-    return i < size ? data + group * g.filters * g.w.n_stride + i * g.w.c_stride : nullptr;
-  }
-  __device__ __forceinline__ Term term(int64_t k) const {
-    const Tap tap(g, g.by_filters, k);
-    return g.w.at(tap.c, 0, tap.r, tap.s);
-  }
-  __device__ __forceinline__ const T* address(Row row, Term term) const { return row ? row + term : nullptr; }
-};
-
-template <class T>
-struct InputStore {  // dx
-  ConvGeometry g;
-  T* dx;
-
-  __device__ __forceinline__ T* at(int64_t group, int, int64_t m, int64_t n) const {
-    const Pixel pixel = x_pixel(g, m);
-    return dx + g.x.at(pixel.n, group * g.channels + n, pixel.h, pixel.w);
-  }
-  __device__ __forceinline__ T result(int64_t, int64_t, Compute<T> value) const { return narrow<T>(value); }
-};
-
-// ---- gradient of the weight ---------------------------------------------------------------------------------------
-
-template <class T>
-struct OutputGradients {  // a [filters, output pixels] = dy
-  using Value = T;
-  using Row = const T*;
-  using Term = int64_t;
-  ConvGeometry g;
-  const T* data;
-  int64_t size;
-
-  __device__ __forceinline__ Row row(int64_t group, int64_t i) const {
+  __device__ __forceinline__ const T* row(int64_t group, int64_t i) const {
     return i < size ? data + (group * g.filters + i) * g.y.c_stride : nullptr;
   }
-  __device__ __forceinline__ Term term(int64_t k) const {
+  __device__ __forceinline__ int64_t term(int64_t k) const {
     const Pixel pixel = y_pixel(g, k);
     return g.y.at(pixel.n, 0, pixel.h, pixel.w);
   }
-  __device__ __forceinline__ const T* address(Row row, Term term) const { return row ? row + term : nullptr; }
 };
 
-template <class T>
-struct SeenTaps {  // b [taps × channels, output pixels] = x
-  using Value = T;
-  using Row = Part;
-  using Term = Part;
+// ---- w, forward and for the input -----------------------------------------------------------------------------------
+
+// w as a matrix [filters, taps × channels] or, transposed, [channels, taps × filters].
+template <class T, bool kTransposed>
+struct WeightMatrix : InMemory<T> {
   ConvGeometry g;
   const T* data;
   int64_t size;
 
-  __device__ __forceinline__ Row row(int64_t group, int64_t i) const {
-    if (i >= size) return {kNowhere, kNowhere, 0};
-    Part row = within_window(g, i);
-    row.offset += group * g.channels * g.x.c_stride;
-    return row;
+  __device__ __forceinline__ const T* row(int64_t group, int64_t i) const {
+    const int64_t stride = kTransposed ? g.w.c_stride : g.w.n_stride;
+    return i < size ? data + group * g.filters * g.w.n_stride + i * stride : nullptr;
   }
-  __device__ __forceinline__ Term term(int64_t k) const { return window(g, k); }
-  __device__ __forceinline__ const T* address(const Row& row, const Term& term) const {
-    return seen(g, data, row, term);
+  __device__ __forceinline__ int64_t term(int64_t k) const {
+    const Tap tap(g, kTransposed ? g.by_filters : g.by_channels, k);
+    return kTransposed ? g.w.at(tap.c, 0, tap.r, tap.s) : g.w.at(0, tap.c, tap.r, tap.s);
   }
 };
 
+// ---- results --------------------------------------------------------------------------------------------------------
+
+// y or dx: [pixels, channels of the group], with bias per channel unless that is nullptr.
+template <class T>
+struct ImageStore {
+  Image image;
+  Divider by_height, by_width;
+  int channels;  // of one group
+  T* data;
+  const Compute<T>* bias;
+
+  __device__ __forceinline__ T* at(int64_t group, int, int64_t m, int64_t n) const {
+    const Pixel pixel(by_height, by_width, m);
+    return data + image.at(pixel.n, group * channels + n, pixel.h, pixel.w);
+  }
+  __device__ __forceinline__ T result(int64_t group, int64_t n, Compute<T> value) const {
+    return narrow<T>(bias ? value + bias[group * channels + n] : value);
+  }
+};
+
+// dw in parts [split, group, filter, tap × channel], to be added up over the splits.
 template <class A>
-struct PartialStore {  // [split, group, filter, tap × channel], to be added up over the splits
+struct PartialStore {
   A* partials;
   int64_t groups, M, N;
 
@@ -273,5 +221,19 @@ struct PartialStore {  // [split, group, filter, tap × channel], to be added up
   }
   __device__ __forceinline__ A result(int64_t, int64_t, A value) const { return value; }
 };
+
+// ---- on tensor cores ------------------------------------------------------------------------------------------------
+
+// These instances are compiled in conv2d_tensor_cores.cu, because they take as long as all the rest of conv2d.cu.
+#define RINGGRAD_CONV_ON_TENSOR_CORES(storage, T)                                                                    \
+  storage template void tensor_core_gemm<true, true, true>(Stream, const GemmShape&, const PatchMatrix<T, false>&,   \
+                                                           const WeightMatrix<T, false>&, const ImageStore<T>&);     \
+  storage template void tensor_core_gemm<true, false, true>(Stream, const GemmShape&, const GradientPatchMatrix<T>&, \
+                                                            const WeightMatrix<T, true>&, const ImageStore<T>&);     \
+  storage template void tensor_core_gemm<false, false, true>(Stream, const GemmShape&, const GradientMatrix<T>&,     \
+                                                             const PatchMatrix<T, true>&, const PartialStore<float>&);
+
+RINGGRAD_CONV_ON_TENSOR_CORES(extern, __half)
+RINGGRAD_CONV_ON_TENSOR_CORES(extern, __nv_bfloat16)
 
 }  // namespace ringgrad::cuda

@@ -1,9 +1,13 @@
-// Element types as kernels see them, and the type they compute in.
+// Element types as kernels see them: what they compute in, and how they load and store them.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
 
 #include "ringgrad/core/base/number.h"
 #include "ringgrad/core/tensor.h"
@@ -54,6 +58,40 @@ __device__ __forceinline__ T narrow(A value) {
     return integer<T>(value);
   else
     return static_cast<T>(value);
+}
+
+// Kernels may not call std::numeric_limits: its functions belong to the host.
+template <class A>
+inline constexpr A kInfinity = std::numeric_limits<A>::infinity();
+template <class A>
+inline constexpr A kNaN = std::numeric_limits<A>::quiet_NaN();
+
+// ---- loads and stores of 16 bytes at once -------------------------------------------------------------------------
+//
+// A warp then moves 512 bytes per instruction, which is what it takes to use the bandwidth of the memory.
+
+inline constexpr int kVectorBytes = 16;
+template <class T>
+inline constexpr int kVectorSize = kVectorBytes / static_cast<int>(sizeof(T));
+
+template <class T, int kSize = kVectorSize<T>>
+struct alignas(sizeof(T) * kSize) Vector {
+  T element[kSize];
+};
+
+template <int kSize, class T>
+__device__ __forceinline__ Vector<T, kSize> load_vector(const T* data, int64_t index) {
+  return reinterpret_cast<const Vector<T, kSize>*>(data)[index];
+}
+template <int kSize, class T>
+__device__ __forceinline__ void store_vector(T* data, int64_t index, const Vector<T, kSize>& vector) {
+  reinterpret_cast<Vector<T, kSize>*>(data)[index] = vector;
+}
+
+// Whether vectors of kSize elements may be read from here on.
+template <int kSize, class T>
+bool is_vector_aligned(const T* data) {
+  return reinterpret_cast<uintptr_t>(data) % (sizeof(T) * kSize) == 0;
 }
 
 }  // namespace ringgrad::cuda

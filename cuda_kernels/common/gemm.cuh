@@ -7,7 +7,7 @@
 //   Term term(k)                  what the summed index says
 //   const T* address(row, term)   of the element; nullptr where it is zero.  REQUIRES: k < K, but i may be anything
 // A Store says where results go: *at(batch, split, m, n) = result(batch, n, value) for m < M, n < N.
-// tensor_core_gemm.cuh wants neighbours along N to be neighbours there.
+// For tensor_core_gemm.cuh neighbours along N have to be neighbours there, because a thread holds them in pairs.
 #pragma once
 
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
@@ -46,29 +46,34 @@ struct GemmTile {
   }
 };
 
-// A matrix [B, long, K] in memory, with any strides.
+// What operands share whose rows and terms are parts of an address, which only need to be added. A row beyond the
+// operand is nullptr.
 template <class T>
-struct MatrixOperand {
+struct InMemory {
   using Value = T;
   using Row = const T*;
   using Term = int64_t;
+  static __device__ __forceinline__ const T* address(Row row, Term term) { return row ? row + term : nullptr; }
+};
 
+// A matrix [B, long, K] in memory, with any strides.
+template <class T>
+struct MatrixOperand : InMemory<T> {
   const T* data;
   int64_t size, batch_stride, long_stride, k_stride;
 
-  __device__ __forceinline__ Row row(int64_t batch, int64_t i) const {
+  __device__ __forceinline__ const T* row(int64_t batch, int64_t i) const {
     return i < size ? data + batch * batch_stride + i * long_stride : nullptr;
   }
-  __device__ __forceinline__ Term term(int64_t k) const { return k * k_stride; }
-  __device__ __forceinline__ const T* address(Row row, Term term) const { return row ? row + term : nullptr; }
+  __device__ __forceinline__ int64_t term(int64_t k) const { return k * k_stride; }
 };
 template <class T>
 MatrixOperand<Element<T>> left_operand(const Tensor& a) {
-  return {device_data<T>(a), a.shape()[1], a.strides()[0], a.strides()[1], a.strides()[2]};
+  return {{}, device_data<T>(a), a.shape()[1], a.strides()[0], a.strides()[1], a.strides()[2]};
 }
 template <class T>
 MatrixOperand<Element<T>> right_operand(const Tensor& b) {
-  return {device_data<T>(b), b.shape()[2], b.strides()[0], b.strides()[2], b.strides()[1]};
+  return {{}, device_data<T>(b), b.shape()[2], b.strides()[0], b.strides()[2], b.strides()[1]};
 }
 
 // c [B, M, N] contiguous, plus bias [N] unless that is nullptr.

@@ -6,7 +6,6 @@
 
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
-#include "ringgrad/cuda_kernels/common/vector_io.cuh"
 #include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {

@@ -1,5 +1,5 @@
-// Tensor-core instructions for 16-bit floating types, for a whole warp, and the copy that feeds them. Each has two
-// bodies: PTX, and the emulator's.
+// Tensor-core instructions for 16-bit floating types, for a whole warp, and the copies and the memory that feed them.
+// Each has two bodies: CUDA's, and the emulator's.
 //
 // In fragments lane 4 g + t holds pairs of neighbouring elements, packed into 32-bit words:
 //   a [16, 16]   word i: row g + 8 (i % 2), columns 2 t + 8 (i / 2) and the next
@@ -7,12 +7,22 @@
 //   d [16, 8]    element i: row g + 8 (i / 2), column 2 t + i % 2
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
 
 #ifndef __CUDACC__
 #include <cuda_pipeline.h>
 
-#include "ringgrad/cuda_kernels/emulator/tensor_core.h"
+#include "ringgrad/cuda_kernels/emulator/language.h"
+#endif
+
+// Dynamic shared memory as an array: DYNAMIC_SHARED(float, tile); tile[i] = ...  Its size is the launch's shared_bytes,
+// its contents are undefined; one per kernel. The emulator's is in its language.h.
+#ifdef __CUDACC__
+#define DYNAMIC_SHARED(Type, name)                                 \
+  extern __shared__ __align__(128) unsigned char dynamic_shared[]; \
+  Type* name = reinterpret_cast<Type*>(dynamic_shared)
 #endif
 
 namespace ringgrad::cuda {

@@ -1,10 +1,11 @@
-// Reductions over the threads of a warp and of a block. The order of the additions is fixed, so results do not depend
-// on when threads run.
+// Reductions over the threads of a warp and of a block, and kernels that work row by row with them. The order of the
+// additions is fixed, so results do not depend on when threads run.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include "ringgrad/core/base/number.h"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 
@@ -25,12 +26,18 @@ struct Max {
   }
 };
 
+// What lane i ^ step has. Types that shuffles do not take have an overload beside them.
+template <class A>
+__device__ __forceinline__ A shuffle_xor(A value, int step) {
+  return __shfl_xor_sync(kFullMask, value, step);
+}
+
 // Every lane gets the reduction over the warp's 32 lanes, in a butterfly: in step k lane i takes what lane i ^ k has.
 // REQUIRES: all lanes call it.
 template <class A, class Operation>
 __device__ __forceinline__ A warp_reduce(A value, Operation operation) {
 #pragma unroll
-  for (int step = kWarp / 2; step > 0; step /= 2) value = operation(value, __shfl_xor_sync(kFullMask, value, step));
+  for (int step = kWarp / 2; step > 0; step /= 2) value = operation(value, shuffle_xor(value, step));
   return value;
 }
 
@@ -44,9 +51,57 @@ __device__ A block_reduce(A value, Operation operation, A neutral) {
   if (lane == 0) partial[warp] = value;
   __syncthreads();
   value = warp_reduce(lane < blockDim.x / kWarp ? partial[lane] : neutral, operation);
-  // Before anybody may write to `partial` in the next reduction, everybody must have read it in this one.
+  // No thread may write to `partial` in the next reduction before all have read it in this one.
   __syncthreads();
   return value;
+}
+
+// ---- rows ---------------------------------------------------------------------------------------------------------
+//
+// Row-wise kernels: x [N, C], one row for each team of threads. A team is a warp where rows are short and a block where
+// they are long; a kernel is written once, for either.
+//
+//   template <class Team, class T> __global__ void softmax_kernel(Team team, int64_t N, int64_t C, …) {
+//     for (int64_t n = team.first_row(); n < N; n += team.row_step())
+//       for (int64_t c = team.rank(); c < C; c += team.size()) …
+
+inline constexpr int kRowThreads = 256;
+
+struct WarpTeam {
+  __device__ __forceinline__ int64_t first_row() const {
+    return int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
+  }
+  __device__ __forceinline__ int64_t row_step() const { return int64_t{gridDim.x} * (blockDim.x / kWarp); }
+  __device__ __forceinline__ int rank() const { return static_cast<int>(threadIdx.x % kWarp); }
+  __device__ __forceinline__ int size() const { return kWarp; }
+  template <class A, class Operation>
+  __device__ __forceinline__ A reduce(A value, Operation operation, A) const {
+    return warp_reduce(value, operation);
+  }
+};
+
+struct BlockTeam {
+  __device__ __forceinline__ int64_t first_row() const { return blockIdx.x; }
+  __device__ __forceinline__ int64_t row_step() const { return gridDim.x; }
+  __device__ __forceinline__ int rank() const { return static_cast<int>(threadIdx.x); }
+  __device__ __forceinline__ int size() const { return static_cast<int>(blockDim.x); }
+  template <class A, class Operation>
+  __device__ __forceinline__ A reduce(A value, Operation operation, A neutral) const {
+    return block_reduce(value, operation, neutral);
+  }
+};
+
+// Launches warp_kernel or block_kernel, two instances of one template, on all rows.
+template <class... Params, class... Args>
+void launch_rows(Stream stream, int64_t rows, int64_t columns, void (*warp_kernel)(WarpTeam, Params...),
+                 void (*block_kernel)(BlockTeam, Params...), const Args&... args) {
+  // A warp goes over a row of 1024 in 32 steps; from there on the other warps of a block help more than more rows do.
+  constexpr int64_t kLongRow = 1024;
+  if (columns <= kLongRow)
+    launch(warp_kernel, grid_stride_blocks(stream, rows * kWarp, kRowThreads), kRowThreads, 0, stream, WarpTeam{},
+           args...);
+  else
+    launch(block_kernel, grid_stride_blocks(stream, rows, 1), kRowThreads, 0, stream, BlockTeam{}, args...);
 }
 
 }  // namespace ringgrad::cuda

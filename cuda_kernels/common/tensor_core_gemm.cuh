@@ -12,11 +12,10 @@
 
 #include <cuda_pipeline.h>
 
-#include "ringgrad/cuda_kernels/common/dynamic_shared.cuh"
+#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/gemm.cuh"
 #include "ringgrad/cuda_kernels/common/mma.cuh"
 #include "ringgrad/cuda_kernels/common/reduce.cuh"
-#include "ringgrad/cuda_kernels/common/vector_io.cuh"
 #include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
@@ -121,7 +120,7 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
   for (int ahead = 0; ahead < Tile::kStages - 1; ++ahead) load_slice(tile.first_slice + ahead);
   for (int slice = tile.first_slice; slice < tile.last_slice; ++slice) {
     __pipeline_wait_prior(Tile::kStages - 2);
-    // Everybody's copies of this slice have arrived, and everybody is done with the stage that is loaded next.
+    // All threads' copies of this slice have arrived, and all are done with the stage that is loaded next.
     __syncthreads();
     load_slice(slice + Tile::kStages - 1);
     const T* a_slice = stage_of(slice);

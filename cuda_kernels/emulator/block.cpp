@@ -3,8 +3,8 @@
 #include <bit>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/cuda_kernels/emulator/grid.h"
 #include "ringgrad/cuda_kernels/emulator/language.h"
-#include "ringgrad/cuda_kernels/emulator/observer.h"
 
 namespace ringgrad::emulator {
 

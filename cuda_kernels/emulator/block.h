@@ -2,7 +2,7 @@
 //
 // CUDA threads are iterations of a plain loop, until one of them has to wait: then its stack is parked as it is, and a
 // fiber from a pool goes on with the loop. A kernel without barriers therefore costs 4 ns per thread and no switch, and
-// nobody has to know beforehand which kernels have barriers.
+// it need not be known beforehand which kernels have barriers.
 //
 // Waiting follows the hardware since Volta: __syncthreads opens when all threads that have not exited have arrived, and
 // a warp collective concerns only the lanes in its mask.
@@ -16,36 +16,24 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/cuda_kernels/emulator/async_copy.h"
 #include "ringgrad/cuda_kernels/emulator/config.h"
 #include "ringgrad/cuda_kernels/emulator/fiber.h"
+#include "ringgrad/cuda_kernels/emulator/grid.h"
 #include "ringgrad/cuda_kernels/emulator/shared_memory.h"
-#include "ringgrad/cuda_kernels/emulator/site.h"
-#include "ringgrad/cuda_kernels/emulator/vector_types.h"
 
 namespace ringgrad::emulator {
 
 inline constexpr int kWarpSize = 32;
 inline constexpr int kMaxThreads = 1024;
 
-// A launch: every block of it runs body(arguments) once per CUDA thread.
-struct Grid {
-  dim3 grid, block;
-  size_t shared_bytes;
-  void (*body)(const void* arguments);
-  const void* arguments;
-  size_t argument_bytes;
-};
-
 // What a lane brings to a warp collective and takes away: a value of up to 8 bytes, or a pointer to more.
 struct Lane {
   uint64_t in, out;
-  int source;  // the lane whose value a shuffle wants
+  int source;  // the lane whose value a shuffle reads
 };
 
 // Computes the results of all lanes in `arrived`; called once, when the last of them is there. Returns what is wrong,
-// or
-// "".
+// or an empty string.
 using Combine = std::string (*)(Lane* lanes, uint32_t arrived);
 
 class Block {
@@ -88,7 +76,7 @@ class Block {
   // Sets of lanes, one bit each. A lane is ready, running, at the barrier, in a rendezvous, or has exited.
   struct Warp {
     uint32_t lanes, started, ready, at_barrier, exited;
-    uint32_t arrived_groups;  // which of the rendezvous have somebody waiting
+    uint32_t arrived_groups;  // which of the rendezvous have lanes waiting
     std::array<Lane, kWarpSize> values;
     std::array<Rendezvous, kWarpSize> rendezvous;  // by the lowest lane of the mask: disjoint groups work independently
   };
@@ -104,7 +92,7 @@ class Block {
   void make_ready(int warp, uint32_t lanes);
   void make_current(int thread);
   int host(int thread);  // runs `thread` from its beginning, then others; returns the next one that has a stack
-  void suspend();        // parks the current thread until somebody makes it ready and picks it
+  void suspend();        // parks the current thread until it is made ready and picked
   void continue_with(int thread);
   void switch_stack(Fiber& to);
   void fiber_main();
@@ -138,8 +126,5 @@ class Block {
   Schedule schedule_ = Schedule::Forward;
   std::minstd_rand random_;
 };
-
-// Whether the calling thread is running kernel code that an observer watches.
-inline constinit thread_local bool observing = false;
 
 }  // namespace ringgrad::emulator

@@ -1,4 +1,5 @@
-// What the environment decides about the emulator. Read once; tests change the fields between launches.
+// What the environment decides about the emulator. Read once; tests change the fields between launches, which is how
+// one program runs a kernel under every schedule.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ enum class StreamOrder : uint8_t {
 };
 
 struct Config {
-  int devices;          // RINGGRAD_CUDA_DEVICES=0: nobody emulates unawares
+  int devices;          // RINGGRAD_CUDA_DEVICES=0: a program emulates only where it is asked to
   size_t memory_bytes;  // of each device: RINGGRAD_EMU_MEMORY_MB=1024
   Schedule schedule;    // RINGGRAD_EMU_SCHEDULE=forward|reversed|random[:seed]
   uint32_t schedule_seed;

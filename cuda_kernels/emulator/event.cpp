@@ -1,4 +1,5 @@
-// Emulated events: a position in a stream's queue.
+// Emulated events: a position in a stream's queue. A wait for one is an operation of the waiting stream that runs the
+// recorded stream up to there, so that lazy streams need no thread to make them progress.
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
@@ -13,6 +14,12 @@ CUevent_st* find_event(Runtime& runtime, const char* call, cudaEvent_t handle, c
               ? cudaSuccess
               : fail(cudaErrorInvalidResourceHandle, std::string(call) + " with an event that does not exist");
   return error ? nullptr : found->second.get();
+}
+
+// What a capture recorded has not happened: the host can neither wait for it nor ask.
+cudaError_t refuse_captured(const CUevent_st& event) {
+  event.capture->invalid = true;
+  return fail(cudaErrorCapturedEvent);
 }
 
 }  // namespace
@@ -41,8 +48,8 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
   cudaError_t error;
   CUevent_st* event = find_event(runtime, "cudaEventRecord", handle, error);
   if (error) return error;
-  const auto stream = runtime.stream(stream_handle);
-  if (!stream) return fail(cudaErrorInvalidResourceHandle, "cudaEventRecord on a stream that does not exist");
+  const auto stream = runtime.stream("cudaEventRecord", stream_handle, error);
+  if (error) return error;
   event->stream = stream;
   event->capture = stream->capture;
   event->frontier = stream->frontier;
@@ -59,8 +66,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
   cudaError_t error;
   CUevent_st* event = find_event(runtime, "cudaStreamWaitEvent", handle, error);
   if (error) return error;
-  const auto stream = runtime.stream(stream_handle);
-  if (!stream) return fail(cudaErrorInvalidResourceHandle, "cudaStreamWaitEvent on a stream that does not exist");
+  const auto stream = runtime.stream("cudaStreamWaitEvent", stream_handle, error);
+  if (error) return error;
   if (!event->stream) return cudaSuccess;  // never recorded: nothing to wait for
   if (stream->capture && stream->capture != event->capture) {
     stream->capture->invalid = true;
@@ -88,10 +95,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   cudaError_t error;
   CUevent_st* event = find_event(runtime, "cudaEventSynchronize", handle, error);
   if (error) return error;
-  if (event->capture) {
-    event->capture->invalid = true;
-    return fail(cudaErrorCapturedEvent);
-  }
+  if (event->capture) return refuse_captured(*event);
   if (!event->stream) return cudaSuccess;
   const auto stream = event->stream;
   const uint64_t position = event->position;
@@ -106,10 +110,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   cudaError_t error;
   CUevent_st* event = find_event(runtime, "cudaEventQuery", handle, error);
   if (error) return error;
-  if (event->capture) {
-    event->capture->invalid = true;
-    return fail(cudaErrorCapturedEvent);
-  }
+  if (event->capture) return refuse_captured(*event);
   const auto stream = event->stream;
   if (!stream || stream->completed >= event->position) return cudaSuccess;
   // A lazy stream would never be ready for a program that polls: asking makes one step.

@@ -20,7 +20,7 @@ class Fiber {
   ~Fiber();
   Fiber(const Fiber&) = delete;
 
-  // Leaves *this, which must be running, and continues `to`. Returns when somebody switches back.
+  // Leaves *this, which must be running, and continues `to`. Returns when another fiber switches back.
   void switch_to(Fiber& to);
 
   bool contains(const void* address) const {  // never, for a thread's own stack

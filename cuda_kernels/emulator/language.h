@@ -1,14 +1,16 @@
-// The CUDA C++ language on the host: keywords become nothing, built-in variables become thread-local ones, barriers
-// and warp intrinsics become calls of the block's scheduler.
+// The CUDA C++ language on the host, all that a kernel sees: keywords become nothing, built-in variables become
+// thread-local ones, barriers and warp intrinsics become calls of the block's scheduler.
 #pragma once
 
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
+#include <math.h>  // expf, fmaxf, …: CUDA has them in the global namespace
+
 #include "ringgrad/cuda_kernels/emulator/block.h"
-#include "ringgrad/cuda_kernels/emulator/vector_types.h"
 
 #define __global__
 #define __device__
@@ -102,3 +104,63 @@ inline int __any_sync(unsigned mask, int predicate, RINGGRAD_SITE) { return __ba
 inline int __all_sync(unsigned mask, int predicate, RINGGRAD_SITE) {
   return __ballot_sync(mask, !predicate, site) == 0;
 }
+
+// ---- atomic functions on global and shared memory -----------------------------------------------------------------
+// Relaxed, as CUDA's are: ordering needs a fence or a barrier.
+template <class T>
+T atomicAdd(T* address, std::type_identity_t<T> value) {
+  return std::atomic_ref<T>(*address).fetch_add(value, std::memory_order_relaxed);
+}
+template <class T>
+T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
+  std::atomic_ref<T>(*address).compare_exchange_strong(compare, value, std::memory_order_relaxed);
+  return compare;
+}
+template <class T>
+T atomicMax(T* address, std::type_identity_t<T> value) {
+  std::atomic_ref<T> cell(*address);
+  T old = cell.load(std::memory_order_relaxed);
+  while (old < value && !cell.compare_exchange_weak(old, value, std::memory_order_relaxed)) {
+  }
+  return old;
+}
+template <class T>
+T atomicMin(T* address, std::type_identity_t<T> value) {
+  std::atomic_ref<T> cell(*address);
+  T old = cell.load(std::memory_order_relaxed);
+  while (value < old && !cell.compare_exchange_weak(old, value, std::memory_order_relaxed)) {
+  }
+  return old;
+}
+
+// ---- mathematical functions, as far as kernels and tests call them ------------------------------------------------
+inline int __popc(unsigned x) { return std::popcount(x); }
+
+#define RINGGRAD_MIN_MAX(T)                        \
+  inline T min(T a, T b) { return b < a ? b : a; } \
+  inline T max(T a, T b) { return a < b ? b : a; }
+RINGGRAD_MIN_MAX(int)
+RINGGRAD_MIN_MAX(unsigned)
+RINGGRAD_MIN_MAX(long)
+RINGGRAD_MIN_MAX(unsigned long)
+RINGGRAD_MIN_MAX(long long)
+RINGGRAD_MIN_MAX(float)
+RINGGRAD_MIN_MAX(double)
+#undef RINGGRAD_MIN_MAX
+
+// ---- tensor cores -------------------------------------------------------------------------------------------------
+// The fragment layouts are those of the PTX ISA ("Matrix Fragments for mma.m16n8k16" and "Warp-level matrix load
+// instruction: ldmatrix"). Kernels reach these functions through common/mma.cuh.
+namespace ringgrad::emulator {
+
+using ToFloat = float (*)(uint16_t bits);
+
+// mma.sync.aligned.m16n8k16.row.col.f32: d [16, 8] += a [16, 16] · b [16, 8]; every lane passes its part. `to_float`
+// reads the 16-bit type of a and b.
+void mma_16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], ToFloat to_float, Site site);
+
+// ldmatrix.sync.aligned.m8n8.x4(.trans).shared.b16: four 8 × 8 matrices of 16-bit elements; lane i passes the address
+// of row i % 8 of matrix i / 8, aligned to 16 bytes.
+void ldmatrix_x4(unsigned (&fragment)[4], const void* row, bool transpose, Site site);
+
+}  // namespace ringgrad::emulator

@@ -1,5 +1,6 @@
-// Emulated launches: the blocks of a grid, on the threads of the first CPU device.
-#include "ringgrad/cuda_kernels/emulator/launch_kernel.h"
+// Emulated launches: the blocks of a grid, on the threads of the first CPU device. Blocks do not wait for each other,
+// so any may run on any thread in any order; each thread keeps one Block, whose stacks the next launch uses again.
+#include "ringgrad/cuda_kernels/emulator/include/cuda_runtime.h"
 
 #include <cstddef>
 #include <cstring>
@@ -7,7 +8,7 @@
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/block.h"
-#include "ringgrad/cuda_kernels/emulator/observer.h"
+#include "ringgrad/cuda_kernels/emulator/grid.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {
@@ -54,12 +55,9 @@ cudaError_t launch(const cudaLaunchConfig_t& config, void (*body)(const void*), 
   if (const std::string problem = wrong_configuration(config); !problem.empty())
     return fail(cudaErrorInvalidConfiguration, problem);
   auto& runtime = Runtime::instance();
-  std::shared_ptr<CUstream_st> stream;
-  {
-    std::lock_guard lock(runtime.mutex);
-    stream = runtime.stream(config.stream);
-  }
-  if (!stream) return fail(cudaErrorInvalidResourceHandle, "a launch on a stream that does not exist");
+  cudaError_t error;
+  const auto stream = runtime.find_stream("a launch", config.stream, error);
+  if (error) return error;
   if (stream->device != current_device())
     return fail(cudaErrorInvalidResourceHandle, str("a launch on a stream of device ", stream->device,
                                                     " while the current device is ", current_device()));

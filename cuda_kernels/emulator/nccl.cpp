@@ -1,5 +1,5 @@
 // Emulated NCCL: a collective is a stream operation in which the ranks' threads meet; the last to arrive does the work
-// for all of them, in the order of ranks, so all get the same bits. Where they disagree, nobody waits any longer.
+// for all of them, in the order of ranks, so all get the same bits. Where they disagree, none waits any longer.
 #include <nccl.h>
 #include <unistd.h>
 
@@ -41,19 +41,20 @@ struct Call {
   }
 };
 
-struct Meeting {
-  std::vector<Call> calls;  // by rank
-  std::vector<bool> came;
-  int arrived = 0, left = 0;
+// One collective, from the first rank's arrival to the last one's return.
+struct Collective {
+  std::vector<Call> calls;    // by rank
+  std::vector<bool> arrived;  // by rank
+  int arrivals = 0, returns = 0;
   bool done = false;
 };
 
-// The ranks of one communicator.
-struct Clique {
-  int size = 0, joined = 0, gone = 0;
+// What the ranks of one communicator share.
+struct CommunicatorState {
+  int size = 0, joined = 0, aborted = 0;
   std::mutex mutex;  // guards all of it, and `aborted` of its communicators
   std::condition_variable changed;
-  std::map<uint64_t, Meeting> meetings;                             // by their number
+  std::map<uint64_t, Collective> collectives;                       // by their number
   std::map<std::pair<int, int>, std::deque<std::string>> messages;  // from, to
   std::string error;                                                // the first disagreement
 };
@@ -137,9 +138,9 @@ void execute(const std::vector<Call>& calls) {
     if (!results[rank].empty()) std::memcpy(calls[rank].receive, results[rank].data(), results[rank].size());
 }
 
-std::mutex cliques_mutex;
-std::map<std::string, std::shared_ptr<Clique>>& cliques() {
-  static auto* all = new std::map<std::string, std::shared_ptr<Clique>>;
+std::mutex states_mutex;
+std::map<std::string, std::shared_ptr<CommunicatorState>>& states() {
+  static auto* all = new std::map<std::string, std::shared_ptr<CommunicatorState>>;
   return *all;
 }
 
@@ -155,9 +156,9 @@ thread_local std::vector<Deferred> deferred;
 }  // namespace
 
 struct ncclComm {
-  std::shared_ptr<Clique> clique;
+  std::shared_ptr<CommunicatorState> state;
   int rank;
-  uint64_t meetings = 0;  // that this rank has come to
+  uint64_t collectives = 0;  // that this rank has called
   bool aborted = false;
 };
 
@@ -170,34 +171,34 @@ std::map<ncclComm_t, Comm>& comms() {
   return *all;
 }
 Comm find(ncclComm_t handle) {
-  std::lock_guard lock(cliques_mutex);
+  std::lock_guard lock(states_mutex);
   const auto found = comms().find(handle);
   return found == comms().end() ? nullptr : found->second;
 }
 
-void meet(const Comm& comm, const Call& call) {
-  Clique& clique = *comm->clique;
-  std::unique_lock lock(clique.mutex);
+void run_collective(const Comm& comm, const Call& call) {
+  CommunicatorState& state = *comm->state;
+  std::unique_lock lock(state.mutex);
   if (comm->aborted) return;
-  if (emulator::must_not_wait() && clique.size > 1) throw emulator::NotReady();
-  const uint64_t number = comm->meetings++;
-  Meeting& meeting = clique.meetings[number];
-  meeting.calls.resize(static_cast<size_t>(clique.size), call);
-  meeting.came.resize(static_cast<size_t>(clique.size));
-  meeting.calls[static_cast<size_t>(comm->rank)] = call;
-  meeting.came[static_cast<size_t>(comm->rank)] = true;
-  for (int rank = 0; rank < clique.size; ++rank) {
-    const Call& other = meeting.calls[static_cast<size_t>(rank)];
-    if (meeting.came[static_cast<size_t>(rank)] && !call.agrees_with(other) && clique.error.empty())
-      clique.error = str("rank ", comm->rank, " calls ", call.describe(), ", rank ", rank, " ", other.describe());
+  if (emulator::must_not_wait() && state.size > 1) throw emulator::NotReady();
+  const uint64_t number = comm->collectives++;
+  Collective& collective = state.collectives[number];
+  collective.calls.resize(static_cast<size_t>(state.size), call);
+  collective.arrived.resize(static_cast<size_t>(state.size));
+  collective.calls[static_cast<size_t>(comm->rank)] = call;
+  collective.arrived[static_cast<size_t>(comm->rank)] = true;
+  for (int rank = 0; rank < state.size; ++rank) {
+    const Call& other = collective.calls[static_cast<size_t>(rank)];
+    if (collective.arrived[static_cast<size_t>(rank)] && !call.agrees_with(other) && state.error.empty())
+      state.error = str("rank ", comm->rank, " calls ", call.describe(), ", rank ", rank, " ", other.describe());
   }
-  if (++meeting.arrived == clique.size && clique.error.empty()) {
-    execute(meeting.calls);
-    meeting.done = true;
+  if (++collective.arrivals == state.size && state.error.empty()) {
+    execute(collective.calls);
+    collective.done = true;
   }
-  clique.changed.notify_all();
-  clique.changed.wait(lock, [&] { return meeting.done || comm->aborted || !clique.error.empty(); });
-  if (meeting.done && ++meeting.left == clique.size) clique.meetings.erase(number);
+  state.changed.notify_all();
+  state.changed.wait(lock, [&] { return collective.done || comm->aborted || !state.error.empty(); });
+  if (collective.done && ++collective.returns == state.size) state.collectives.erase(number);
 }
 
 ncclResult_t submit(bool receives, cudaStream_t handle, emulator::Operation operation) {
@@ -206,19 +207,16 @@ ncclResult_t submit(bool receives, cudaStream_t handle, emulator::Operation oper
     return ncclSuccess;
   }
   auto& runtime = emulator::Runtime::instance();
-  std::shared_ptr<CUstream_st> stream;
-  {
-    std::lock_guard lock(runtime.mutex);
-    stream = runtime.stream(handle);
-  }
-  if (!stream) return ncclInvalidArgument;
+  cudaError_t error;
+  const auto stream = runtime.find_stream("an operation of NCCL", handle, error);
+  if (error) return ncclInvalidArgument;
   return runtime.submit(stream, std::move(operation)) ? ncclUnhandledCudaError : ncclSuccess;
 }
 
 ncclResult_t collective(const Call& call, ncclComm_t handle, cudaStream_t stream) {
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;
-  return submit(true, stream, [comm, call] { meet(comm, call); });
+  return submit(true, stream, [comm, call] { run_collective(comm, call); });
 }
 
 }  // namespace
@@ -244,8 +242,8 @@ const char* ncclGetLastError(ncclComm_t handle) {
   const Comm comm = find(handle);
   thread_local std::string text;
   if (!comm) return "";
-  std::lock_guard lock(comm->clique->mutex);
-  return (text = comm->clique->error).c_str();
+  std::lock_guard lock(comm->state->mutex);
+  return (text = comm->state->error).c_str();
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -261,33 +259,33 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int size, ncclUniqueId i
   if (rank < 0 || rank >= size) return ncclInvalidArgument;
   int process = 0;
   if (std::sscanf(id.internal, "emulated %d", &process) != 1 || process != getpid()) return ncclSystemError;
-  std::shared_ptr<Clique> clique;
+  std::shared_ptr<CommunicatorState> state;
   {
-    std::lock_guard lock(cliques_mutex);
-    auto& known = cliques()[std::string(id.internal)];
-    if (!known) known = std::make_shared<Clique>();
-    clique = known;
+    std::lock_guard lock(states_mutex);
+    auto& known = states()[std::string(id.internal)];
+    if (!known) known = std::make_shared<CommunicatorState>();
+    state = known;
     auto comm = std::make_shared<ncclComm>();
-    comm->clique = clique;
+    comm->state = state;
     comm->rank = rank;
     *handle = comm.get();
     comms()[*handle] = std::move(comm);
   }
-  std::unique_lock lock(clique->mutex);
-  clique->size = size;
-  ++clique->joined;
-  clique->changed.notify_all();
-  if (config && !config->blocking) return clique->joined < size ? ncclInProgress : ncclSuccess;
-  clique->changed.wait(lock, [&] { return clique->joined >= size; });
+  std::unique_lock lock(state->mutex);
+  state->size = size;
+  ++state->joined;
+  state->changed.notify_all();
+  if (config && !config->blocking) return state->joined < size ? ncclInProgress : ncclSuccess;
+  state->changed.wait(lock, [&] { return state->joined >= size; });
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;
-  const Clique& clique = *comm->clique;
-  std::lock_guard lock(comm->clique->mutex);
-  *error = !clique.error.empty() ? ncclInvalidUsage : clique.joined < clique.size ? ncclInProgress : ncclSuccess;
+  const CommunicatorState& state = *comm->state;
+  std::lock_guard lock(comm->state->mutex);
+  *error = !state.error.empty() ? ncclInvalidUsage : state.joined < state.size ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
 }
 
@@ -295,14 +293,14 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;
   {
-    std::lock_guard lock(comm->clique->mutex);
+    std::lock_guard lock(comm->state->mutex);
     comm->aborted = true;
-    comm->clique->changed.notify_all();
+    comm->state->changed.notify_all();
   }
-  std::lock_guard lock(cliques_mutex);
+  std::lock_guard lock(states_mutex);
   comms().erase(handle);
-  if (++comm->clique->gone == comm->clique->size)
-    std::erase_if(cliques(), [&](const auto& entry) { return entry.second == comm->clique; });
+  if (++comm->state->aborted == comm->state->size)
+    std::erase_if(states(), [&](const auto& entry) { return entry.second == comm->state; });
   return ncclSuccess;
 }
 
@@ -350,10 +348,10 @@ ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int p
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;
   return submit(false, stream, [=] {
-    Clique& clique = *comm->clique;
-    std::lock_guard lock(clique.mutex);
-    clique.messages[{comm->rank, peer}].emplace_back(static_cast<const char*>(send), count * bytes_of(type));
-    clique.changed.notify_all();
+    CommunicatorState& state = *comm->state;
+    std::lock_guard lock(state.mutex);
+    state.messages[{comm->rank, peer}].emplace_back(static_cast<const char*>(send), count * bytes_of(type));
+    state.changed.notify_all();
   });
 }
 
@@ -362,17 +360,17 @@ ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;
   return submit(true, stream, [=] {
-    Clique& clique = *comm->clique;
-    std::unique_lock lock(clique.mutex);
-    auto& inbox = clique.messages[{peer, comm->rank}];
+    CommunicatorState& state = *comm->state;
+    std::unique_lock lock(state.mutex);
+    auto& inbox = state.messages[{peer, comm->rank}];
     if (emulator::must_not_wait() && inbox.empty()) throw emulator::NotReady();
-    clique.changed.wait(lock, [&] { return !inbox.empty() || comm->aborted || !clique.error.empty(); });
+    state.changed.wait(lock, [&] { return !inbox.empty() || comm->aborted || !state.error.empty(); });
     if (inbox.empty() || comm->aborted) return;
     const std::string message = std::move(inbox.front());
     inbox.pop_front();
-    if (message.size() != count * bytes_of(type) && clique.error.empty()) {
-      clique.error = str("ncclRecv of ", count * bytes_of(type), " bytes, rank ", peer, " sends ", message.size());
-      clique.changed.notify_all();
+    if (message.size() != count * bytes_of(type) && state.error.empty()) {
+      state.error = str("ncclRecv of ", count * bytes_of(type), " bytes, rank ", peer, " sends ", message.size());
+      state.changed.notify_all();
     }
     std::memcpy(receive, message.data(), std::min(message.size(), count * bytes_of(type)));
   });

@@ -4,8 +4,8 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/grid.h"
 #include "ringgrad/cuda_kernels/emulator/language.h"
-#include "ringgrad/cuda_kernels/emulator/observer.h"
 
 namespace ringgrad::emulator {
 namespace {
@@ -85,6 +85,7 @@ void Block::fail(Site site, const std::string& problem) {
                       ", ", t.y, ", ", t.z, "): ", problem));
 }
 
+// Threads are grouped by where they wait: of 256 the one line that 255 of them have passed is what a reader looks for.
 void Block::expect_all_exited() {
   if (exited_ == static_cast<int>(threads_.size())) return;
   std::map<std::string, std::pair<int, uint3>> waiting;  // place: how many, and one of them

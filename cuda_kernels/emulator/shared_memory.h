@@ -1,13 +1,17 @@
-// The dynamic shared memory of the block that runs: as many bytes as the launch asked for, and not one more.
+// Shared memory as kernels fill it: the dynamic shared memory of the block that runs, and asynchronous copies
+// (cp.async) into shared memory of either kind. What a program may not rely on yet reads as NaN.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace ringgrad::emulator {
 
 inline constexpr size_t kMaxSharedBytes = 227 * 1024;  // per block on sm_90
 
+// As many bytes as the launch asked for, and not one more.
 class SharedMemory {
  public:
   SharedMemory() = default;
@@ -28,6 +32,34 @@ class SharedMemory {
   std::unique_ptr<std::byte, Free> memory_;
   std::byte* data_ = nullptr;
   size_t capacity_ = 0;
+};
+
+// The copies from global to shared memory that one thread starts, groups, and waits for.
+//
+// The destination is filled with NaN when the copy starts and with the data only when its group is waited for, which
+// is the latest that the hardware may take: a forgotten wait, or a forgotten barrier after it, shows.
+class AsyncCopies {
+ public:
+  // Copies bytes - zero_fill bytes and sets the rest to zero. Returns what is wrong with the arguments, or "".
+  // `pc` is the place in the program, for observers.
+  std::string start(void* destination, const void* source, size_t bytes, size_t zero_fill, const void* pc);
+  void commit();
+  // Completes all groups but the newest `groups`.
+  void wait_prior(int groups);
+
+  bool in_flight() const { return !copies_.empty(); }
+  void clear();
+
+ private:
+  struct Copy {
+    void* destination;
+    const void* source;
+    size_t bytes, zero_fill;
+    int group;
+    const void* pc;
+  };
+  std::vector<Copy> copies_;  // oldest first
+  int group_ = 0;
 };
 
 }  // namespace ringgrad::emulator

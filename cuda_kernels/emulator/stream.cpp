@@ -1,4 +1,8 @@
-// Emulated streams: who runs which operation when.
+// Emulated streams: which operation runs when, and on which host thread.
+//
+// There is no thread per stream: an operation runs on the host thread that queues it or waits for it. So the order is a
+// function of the program and the seed: what fails once fails again, and a forgotten wait shows each time, as work that
+// has not been done, where threads would show it in one run of many.
 #include <algorithm>
 
 #include "ringgrad/core/error.h"
@@ -12,11 +16,18 @@ using Lock = std::unique_lock<std::mutex>;
 static constinit thread_local int chosen_operations = 0;
 bool must_not_wait() { return chosen_operations > 0; }
 
-std::shared_ptr<CUstream_st> Runtime::stream(CUstream_st* handle) {
+std::shared_ptr<CUstream_st> Runtime::stream(const char* call, CUstream_st* handle, cudaError_t& error) {
   const int device = current_device();
+  error = cudaSuccess;
   if (!handle) return devices[static_cast<size_t>(device)].null_stream;
-  const auto found = streams.find(handle);
-  return found == streams.end() ? nullptr : found->second;
+  if (const auto found = streams.find(handle); found != streams.end()) return found->second;
+  error = fail(cudaErrorInvalidResourceHandle, std::string(call) + " on a stream that does not exist");
+  return nullptr;
+}
+
+std::shared_ptr<CUstream_st> Runtime::find_stream(const char* call, CUstream_st* handle, cudaError_t& error) {
+  std::lock_guard lock(mutex);
+  return stream(call, handle, error);
 }
 
 cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operation operation) {
@@ -136,15 +147,6 @@ void Runtime::drain_device(int device) {
 
 using namespace ringgrad::emulator;
 
-static std::shared_ptr<CUstream_st> find_stream(const char* call, cudaStream_t handle, cudaError_t& error) {
-  auto& runtime = Runtime::instance();
-  std::lock_guard lock(runtime.mutex);
-  auto stream = runtime.stream(handle);
-  error = stream ? cudaSuccess
-                 : fail(cudaErrorInvalidResourceHandle, std::string(call) + " on a stream that does not exist");
-  return stream;
-}
-
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
   auto& runtime = Runtime::instance();
   auto stream = std::make_shared<CUstream_st>();
@@ -158,7 +160,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   cudaError_t error;
-  const auto stream = find_stream("cudaStreamSynchronize", handle, error);
+  const auto stream = Runtime::instance().find_stream("cudaStreamSynchronize", handle, error);
   if (error) return error;
   if ((error = forbid_while_capturing("cudaStreamSynchronize", *stream))) return error;
   Runtime::instance().drain_all(stream);
@@ -167,6 +169,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* data) {
   cudaError_t error;
-  const auto stream = find_stream("cudaLaunchHostFunc", handle, error);
+  const auto stream = Runtime::instance().find_stream("cudaLaunchHostFunc", handle, error);
   return error ? error : Runtime::instance().submit(stream, [=] { function(data); });
 }

@@ -1,6 +1,4 @@
 // CUDA as core sees it: a count of devices, memory, a default stream each, and a way to wait.
-#include "ringgrad/cuda_kernels/runtime/backend.h"
-
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -9,10 +7,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/error.h"
-#include "ringgrad/cuda_kernels/runtime/check.h"
-#include "ringgrad/cuda_kernels/runtime/device_guard.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
-#include "ringgrad/cuda_kernels/runtime/stream.h"
 
 namespace ringgrad::cuda {
 namespace {
@@ -25,7 +20,7 @@ struct DeviceRecord {
   std::vector<void*> kept_back;
 };
 
-// cudaMalloc inside a capture is refused as possibly unsafe. Ours is safe: it hands out memory that nobody has used.
+// cudaMalloc inside a capture is refused as possibly unsafe. Ours is safe: no recorded node names its result yet.
 class RelaxedCapture {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -111,8 +106,8 @@ class CudaBackend : public DeviceBackend {
   }
 
  private:
-  // Asked once. Without a driver or a device that is an error, and so it is where the driver is too old or the card out
-  // of order: count() says 0 then.
+  // Asked once. Without a driver or a device that is an error, and so it is where the driver is too old or the device
+  // is broken: count() says 0 then.
   struct Found {
     int devices = 0;
     cudaError_t error = cudaSuccess;

@@ -2,9 +2,7 @@
 
 #include <utility>
 
-#include "ringgrad/cuda_kernels/runtime/backend.h"
-#include "ringgrad/cuda_kernels/runtime/check.h"
-#include "ringgrad/cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 
 namespace ringgrad::cuda {
 namespace {

@@ -40,4 +40,10 @@ Graph capture(Device device, const std::function<void()>& body);
 // Whether this thread is inside capture().
 bool capturing();
 
+// For the graphs' own use, in backend.cpp, where memory is. While a graph is alive its nodes name addresses, so no
+// memory of its device goes back to the system: what the caching allocator gives back waits for the last
+// release_memory. Thread-safe.
+void keep_memory(Device device);
+void release_memory(Device device);
+
 }  // namespace ringgrad::cuda

@@ -1,13 +1,57 @@
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 
+#include <array>
+#include <atomic>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
-#include "ringgrad/cuda_kernels/runtime/check.h"
-#include "ringgrad/cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/error.h"
 
 namespace ringgrad::cuda {
+
+void check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) [[likely]]
+    return;
+  const std::string message =
+      str(current_op(), ": ", call, " failed: ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
+  cudaGetLastError();  // reported here; the next call starts clean, unless the device itself is lost
+  if (error == cudaErrorMemoryAllocation) throw OutOfMemoryError(message);
+  throw CudaError(message);
+}
+
+// ---- devices ------------------------------------------------------------------------------------------------------
+
+// A thread begins on device 0 without having chosen it: cudaSetDevice(0) to go back there would make a context on it,
+// hundreds of megabytes for each rank (CUDA 12.0). So the first device that a thread enters stays current.
+DeviceGuard::DeviceGuard(Device device) : previous_(0), entered_(device.index) {
+  constinit static thread_local bool first = true;
+  ASSERT(device.is_cuda());
+  CUDA_CHECK(cudaGetDevice(&previous_));
+  if (previous_ != entered_) CUDA_CHECK(cudaSetDevice(entered_));
+  if (std::exchange(first, false) && previous_ == 0) previous_ = entered_;
+}
+
+DeviceGuard::~DeviceGuard() {
+  if (previous_ != entered_) cudaSetDevice(previous_);  // it was current before, so this cannot fail
+}
+
+// Launchers ask at each launch, and cudaGetDeviceProperties takes milliseconds: the answer is kept.
+int multiprocessors(Device device) {
+  static std::array<std::atomic<int>, 64> known{};
+  std::atomic<int>& count = known[static_cast<size_t>(device.index)];
+  if (count == 0) {
+    cudaDeviceProp properties;
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, device.index));
+    count = properties.multiProcessorCount;
+  }
+  return count;
+}
+
+// ---- streams ------------------------------------------------------------------------------------------------------
+
 namespace {
 
 struct Pool {
@@ -39,6 +83,46 @@ OwnedStream::~OwnedStream() {
   if (!stream_.handle) return;
   std::lock_guard lock(pool().mutex);
   pool().idle[stream_.device.index].push_back(stream_);
+}
+
+void wait_for(Stream waiting, Stream producer) {
+  if (waiting == producer) return;
+  Event event(producer.device);
+  event.record(producer);
+  event.block(waiting);  // the wait keeps what it needs: the event may go at once
+}
+
+// ---- events -------------------------------------------------------------------------------------------------------
+
+Event::Event(Device device, bool timed) : device_(device) {
+  const DeviceGuard guard(device);
+  CUDA_CHECK(cudaEventCreateWithFlags(&event_, timed ? cudaEventDefault : cudaEventDisableTiming));
+}
+Event::~Event() {
+  if (event_) cudaEventDestroy(event_);
+}
+
+void Event::record(Stream stream) {
+  const DeviceGuard guard(device_);
+  CUDA_CHECK(cudaEventRecord(event_, native(stream)));
+}
+void Event::block(Stream stream) const {
+  const DeviceGuard guard(stream.device);
+  CUDA_CHECK(cudaStreamWaitEvent(native(stream), event_, 0));
+}
+void Event::synchronize() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
+
+bool Event::done() const {
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status == cudaErrorNotReady) return false;
+  CUDA_CHECK(status);
+  return true;
+}
+
+float Event::milliseconds_since(const Event& start) const {
+  float milliseconds = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start.event_, event_));
+  return milliseconds;
 }
 
 }  // namespace ringgrad::cuda

@@ -1,11 +1,37 @@
-// CUDA streams as core's Stream values.
+// The CUDA runtime as the rest of this project uses it: checked calls, the current device, streams, events.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include "ringgrad/core/device.h"
 
+// Throws unless a call of the CUDA runtime succeeds: OutOfMemoryError or CudaError, `operation: call failed: why
+// (cudaErrorName)`. For .cu, .cuh and .cpp files of cuda_kernels.
+#define CUDA_CHECK(call) ::ringgrad::cuda::check(call, #call)
+
 namespace ringgrad::cuda {
+
+void check(cudaError_t error, const char* call);
+
+// ---- devices ------------------------------------------------------------------------------------------------------
+
+// Makes a CUDA device the calling thread's current one for the guard's lifetime, a thread's first one for good. Throws
+// CudaError.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+
+ private:
+  int previous_;
+  int entered_;
+};
+
+// How many streaming multiprocessors a device has. Thread-safe.
+int multiprocessors(Device device);
+
+// ---- streams ------------------------------------------------------------------------------------------------------
 
 inline cudaStream_t native(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 
@@ -22,6 +48,31 @@ class OwnedStream {
 
  private:
   Stream stream_;
+};
+
+// What is queued on `waiting` from now on runs after what is queued on `producer` by now. Nothing for equal streams.
+void wait_for(Stream waiting, Stream producer);
+
+// ---- events: the only way in which streams wait for each other ----------------------------------------------------
+
+// Movable, not copyable. Throws CudaError. With `timed`, elapsed times can be read; without, recording is cheaper.
+class Event {
+ public:
+  explicit Event(Device device, bool timed = false);
+  ~Event();
+  Event(Event&& other) noexcept : event_(other.event_), device_(other.device_) { other.event_ = nullptr; }
+  Event& operator=(Event&&) = delete;
+
+  void record(Stream stream);       // a mark after everything queued on `stream`, which is on the event's device
+  void block(Stream stream) const;  // what is queued on `stream` from now on waits for the mark; the host does not
+  void synchronize() const;         // the host waits for the mark
+  bool done() const;                // whether the mark has been passed
+  // Milliseconds between two marks that have been passed. REQUIRES: both timed.
+  float milliseconds_since(const Event& start) const;
+
+ private:
+  cudaEvent_t event_;
+  Device device_;
 };
 
 }  // namespace ringgrad::cuda

@@ -8,7 +8,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/cuda_kernels/runtime/device_guard.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/by_columns.h"
 #include "ringgrad/cuda_kernels/vendor/thread_handles.h"

@@ -1,7 +1,7 @@
 // cuDNN's average pooling, beside ours in pool2d.cu. Its max pooling finds the maximum again in backward, where our
 // contract keeps its index: there is no vendor for that one. Not yet run on a GPU.
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
 
 namespace ringgrad::cuda {

@@ -4,7 +4,7 @@
 // that it wrote then; we take it from y, so dy is rectified first, into dresidual where that is wanted.
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
 
 namespace ringgrad::cuda {

@@ -8,7 +8,7 @@
 
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/cuda_kernels/runtime/device_guard.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
 
 namespace ringgrad::cuda {

@@ -6,8 +6,6 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/cuda_kernels/runtime/device_guard.h"
-#include "ringgrad/cuda_kernels/runtime/event.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/distributed/job/job_status.h"

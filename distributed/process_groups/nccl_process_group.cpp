@@ -7,7 +7,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/cuda_kernels/runtime/combine.h"
-#include "ringgrad/cuda_kernels/runtime/event.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/distributed/collectives/ring.h"
 #include "ringgrad/distributed/collectives/run_collective.h"

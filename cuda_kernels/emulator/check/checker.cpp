@@ -4,7 +4,7 @@
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/block.h"
-#include "ringgrad/cuda_kernels/emulator/check/source_line.h"
+#include "ringgrad/cuda_kernels/emulator/check/address.h"
 #include "ringgrad/cuda_kernels/emulator/language.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 

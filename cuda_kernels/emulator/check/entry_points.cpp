@@ -4,14 +4,14 @@
 #include <cstdint>
 
 #include "ringgrad/cuda_kernels/emulator/block.h"
-#include "ringgrad/cuda_kernels/emulator/observer.h"
+#include "ringgrad/cuda_kernels/emulator/grid.h"
 
 namespace {
 
 inline void report(const volatile void* address, size_t bytes, bool write, bool atomic, const void* pc) {
   using namespace ringgrad::emulator;
   if (!observing) return;
-  observing = false;  // the observer's own accesses are nobody's business
+  observing = false;  // the observer's own accesses are not the kernel's
   observer->access({const_cast<const void*>(address), bytes, write, atomic, pc});
   observing = true;
 }

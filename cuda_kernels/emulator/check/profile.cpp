@@ -5,7 +5,7 @@
 #include <set>
 
 #include "ringgrad/cuda_kernels/emulator/block.h"
-#include "ringgrad/cuda_kernels/emulator/check/source_line.h"
+#include "ringgrad/cuda_kernels/emulator/check/address.h"
 #include "ringgrad/cuda_kernels/emulator/language.h"
 
 namespace ringgrad::emulator {

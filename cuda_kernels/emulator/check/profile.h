@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "ringgrad/cuda_kernels/emulator/check/memory_map.h"
-#include "ringgrad/cuda_kernels/emulator/observer.h"
+#include "ringgrad/cuda_kernels/emulator/check/address.h"
+#include "ringgrad/cuda_kernels/emulator/grid.h"
 
 namespace ringgrad::emulator {
 

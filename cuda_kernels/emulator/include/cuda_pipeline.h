@@ -1,4 +1,4 @@
-// Stand-in for the CUDA toolkit's header of this name: asynchronous copies (cp.async). See emulator/async_copy.h.
+// Stand-in for the CUDA toolkit's header of this name: asynchronous copies (cp.async). See emulator/shared_memory.h.
 #pragma once
 
 #include "ringgrad/cuda_kernels/emulator/language.h"

@@ -1,8 +1,128 @@
-// Stand-in for the CUDA toolkit's header of this name; on the include path only when CUDA is emulated.
+// Stand-in for the CUDA toolkit's header of this name, on the include path only when CUDA is emulated: the language for
+// kernels, and the part of the runtime API that ringgrad uses, with CUDA's names, values and rules. Where CUDA would
+// corrupt or deadlock silently, the emulated calls return an error whose cudaGetErrorString says what happened.
 #pragma once
 
-#include "ringgrad/cuda_kernels/emulator/atomic.h"
-#include "ringgrad/cuda_kernels/emulator/device_math.h"
+#include <cstddef>
+#include <type_traits>
+
 #include "ringgrad/cuda_kernels/emulator/language.h"
-#include "ringgrad/cuda_kernels/emulator/launch_kernel.h"
-#include "ringgrad/cuda_kernels/emulator/runtime_api.h"
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidMemcpyDirection = 21,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureUnmatched = 903,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorCapturedEvent = 907,
+};
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);  // with details, for the calling thread's last error
+cudaError_t cudaGetLastError();                     // and forgets it
+
+using cudaStream_t = struct CUstream_st*;
+using cudaEvent_t = struct CUevent_st*;
+using cudaGraph_t = struct CUgraph_st*;
+using cudaGraphExec_t = struct CUgraphExec_st*;
+
+// ---- devices ------------------------------------------------------------------------------------------------------
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem, sharedMemPerBlockOptin;
+  int major, minor, multiProcessorCount;
+};
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDeviceSynchronize();
+
+// ---- memory -------------------------------------------------------------------------------------------------------
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);  // waits for the device
+cudaError_t cudaMallocHost(void** memory, size_t bytes);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4
+};
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream = nullptr);
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream = nullptr);
+
+// ---- streams and events -------------------------------------------------------------------------------------------
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* data);
+
+inline constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2;
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
+
+// ---- capture and graphs -------------------------------------------------------------------------------------------
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1,
+  cudaStreamCaptureModeRelaxed = 2
+};
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void* nodes, size_t* count);  // `nodes` must be nullptr: counts only
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
+
+// ---- launches -----------------------------------------------------------------------------------------------------
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+
+namespace ringgrad::emulator {
+
+// Queues a launch of body(call) on the configuration's stream; the `bytes` at `call` are copied.
+cudaError_t launch(const cudaLaunchConfig_t& config, void (*body)(const void*), const void* call, size_t bytes);
+
+}  // namespace ringgrad::emulator
+
+// Packs a kernel and its arguments for the stream, as CUDA does.
+template <class... Params, class... Args>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Args&&... args) {
+  static_assert((std::is_trivially_copyable_v<Params> && ...),
+                "kernel arguments are copied to the device byte by byte");
+  // A closure instead of a tuple: it is instantiated for every kernel, and compiles in half the time.
+  const auto call = [kernel, ... values = static_cast<Params>(static_cast<Args&&>(args))] { kernel(values...); };
+  const auto run = [](const void* copied) { (*static_cast<const decltype(call)*>(copied))(); };
+  return ringgrad::emulator::launch(*config, run, &call, sizeof call);
+}
+
+// More than 48 KiB of dynamic shared memory need to be asked for on a device; here nothing is kept back.
+template <class... Params>
+cudaError_t cudaFuncSetAttribute(void (*)(Params...), cudaFuncAttribute, int) {
+  return cudaSuccess;
+}

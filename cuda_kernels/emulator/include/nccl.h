@@ -2,7 +2,7 @@
 // emulated. The same names, values and rules as NCCL 2.28, as far as ringgrad uses them.
 #pragma once
 
-#include "ringgrad/cuda_kernels/emulator/runtime_api.h"
+#include "ringgrad/cuda_kernels/emulator/include/cuda_runtime.h"
 
 enum ncclResult_t {
   ncclSuccess = 0,

@@ -1,8 +1,9 @@
-// What kind of memory an address of a kernel is in.
+// What an address in a kernel means: the kind of memory it is in, or the source line it comes from.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace ringgrad::emulator {
@@ -33,5 +34,9 @@ class MemoryMap {
   std::vector<Range> ranges_;
   const Block* block_ = nullptr;
 };
+
+// The line that an instruction comes from: "softmax.cu:42", or "function + 0x1f" where debug information or addr2line
+// are missing. `pc` is a return address.
+std::string source_line(const void* pc);
 
 }  // namespace ringgrad::emulator
