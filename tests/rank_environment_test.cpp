@@ -12,7 +12,7 @@
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/init_process_group.h"
-#include "ringgrad/distributed/process_groups/ring_process_group.h"
+#include "ringgrad/distributed/process_groups/host_process_group.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/rendezvous/handshake.h"
 #include "ringgrad/distributed/rendezvous/rendezvous.h"
@@ -62,10 +62,10 @@ void run_connected(int size, const std::string& transport, Body body) {
     connect.timeout = std::chrono::seconds(10);
     Connected connected = connect_ranks(rank, size, connect,
                                         [&](const std::string& value) { return meet(rank, size, value, rendezvous); });
-    RingOptions options;
+    HostOptions options;
     options.job = connected.job;
     options.connect = connect;
-    RingProcessGroup group(std::move(connected.transport), options);
+    HostProcessGroup group(std::move(connected.transport), options);
     body(group);
   });
   for (const auto& error : errors) REQUIRE(error == "");

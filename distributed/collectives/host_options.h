@@ -1,4 +1,5 @@
-// How the ring process group does its collectives.
+// How the process group of CPU ranks does its collectives (host_process_group.h). Nothing here needs a transport, so a
+// user's options may name it.
 #pragma once
 
 #include <chrono>
@@ -12,7 +13,7 @@ namespace ringgrad {
 
 // The algorithms of all-reduce, from the simplest on; which is fastest depends on the size (`ringgrad bench allreduce`
 // measures them).
-enum class Algorithm : uint8_t {
+enum class AllReduceAlgorithm : uint8_t {
   Auto,             // SharedMemory where all ranks share memory, else Exchange for a few kilobytes, else SegmentedRing
   GatherBroadcast,  // everything through rank 0
   Exchange,         // everybody sends everything to everybody
@@ -21,8 +22,8 @@ enum class Algorithm : uint8_t {
   SharedMemory,     // nothing travels
 };
 
-struct RingOptions {
-  Algorithm algorithm = Algorithm::Auto;
+struct HostOptions {
+  AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
   size_t segment_bytes = 256 << 10;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // how long a wait in which nothing moves may last
   bool checksums = false;                                        // a CRC-32 of every payload

@@ -41,21 +41,21 @@ std::string describe(const Collective& c) {
   return str(describe(frame_of(c)), c.options.about ? str(" (", *c.options.about, ")") : "");
 }
 
-void run_by_messages(const Collective& c, const Frame& frame, Transport& transport, const RingOptions& options) {
+void run_by_messages(const Collective& c, const Frame& frame, Transport& transport, const HostOptions& options) {
   Messenger messages(transport, frame, options.checksums);
   const size_t segment = options.segment_bytes, count = frame.count;
   const auto in = bytes_of(c.input), out = bytes_of(c.output);
   const auto how = [&]() -> const ReduceFunctions& { return reduction(name(c.operation), frame.dtype, c.reduce_op); };
   switch (c.operation) {
     case Operation::AllReduce:
-      if (options.algorithm == Algorithm::Exchange ||
-          (options.algorithm == Algorithm::Auto && is_small(out, transport)))
+      if (options.algorithm == AllReduceAlgorithm::Exchange ||
+          (options.algorithm == AllReduceAlgorithm::Auto && is_small(out, transport)))
         exchange_all_reduce(messages, out.data(), count, how());
-      else if (options.algorithm == Algorithm::GatherBroadcast)
+      else if (options.algorithm == AllReduceAlgorithm::GatherBroadcast)
         gather_broadcast_all_reduce(messages, out.data(), count, how());
       else
         ring_all_reduce(messages, out.data(), count, how(),
-                        options.algorithm == Algorithm::Ring ? kWholeChunk : segment);
+                        options.algorithm == AllReduceAlgorithm::Ring ? kWholeChunk : segment);
       break;
     case Operation::Broadcast:
       broadcast(messages, c.root, out, segment);

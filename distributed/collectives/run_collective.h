@@ -1,7 +1,7 @@
 // From a call on tensors to the algorithm on bytes.
 #pragma once
 
-#include "ringgrad/distributed/collectives/ring_options.h"
+#include "ringgrad/distributed/collectives/host_options.h"
 #include "ringgrad/distributed/process_group.h"
 #include "ringgrad/distributed/transport/transport.h"
 
@@ -18,6 +18,6 @@ std::string describe(const Collective& collective);
 
 // Does the collective by messages between ranks. REQUIRES: frame describes it, and this rank has entered it.
 void run_by_messages(const Collective& collective, const Frame& frame, Transport& transport,
-                     const RingOptions& options);
+                     const HostOptions& options);
 
 }  // namespace ringgrad

@@ -166,9 +166,16 @@ class Connector {
 
 }  // namespace
 
+std::vector<std::string> transport_names() { return {"auto", "shm", "tcp"}; }
+
+bool is_transport(const std::string& name) {
+  const auto names = transport_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange) {
-  const bool known = options.transport == "auto" || options.transport == "shm" || options.transport == "tcp";
-  CHECK_AS(EnvironmentError, known, "transport: '", options.transport, "', expected auto, shm or tcp");
+  CHECK_AS(EnvironmentError, is_transport(options.transport), "transport: '", options.transport,
+           "', expected auto, shm or tcp");
   return Connector(rank, size, options).run(exchange);
 }
 
