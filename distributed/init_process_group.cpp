@@ -102,7 +102,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
 
 std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment, const InitOptions& options) {
   CHECK(!is_process_group_initialized(), "init_process_group: the job has a process group already");
-  hold_on_to_lifeline();
+  die_with_launcher();
   raise_descriptor_limit();
   set_phase(Phase::Rendezvous);
   auto group = make_group(environment, options);

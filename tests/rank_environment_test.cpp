@@ -256,7 +256,7 @@ TEST_CASE("a rank that dies while others connect is named, whatever it has left 
       std::istringstream(card) >> skipped >> skipped >> skipped >> zero.host >> zero.port;
       const auto deadline = Deadline::after(std::chrono::seconds(10));
       const FileDescriptor socket = connect_tcp(zero, deadline);
-      introduce(socket, {ConnectionPurpose::Control, 2, 3, ""}, "secret", deadline, "rank 0");
+      client_handshake(socket, {ConnectionPurpose::Control, 2, 3, ""}, "secret", deadline, "rank 0");
       write_all(socket, std::as_bytes(std::span("a question")), deadline, "rank 0");
     });
     return std::vector<std::string>(3, card);
