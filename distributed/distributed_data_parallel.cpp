@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kName = "distributed_data_parallel";
 
 // Gradients where all ranks can read and write them, parameters beside each other in the order of `order`.
-std::vector<GradArena> lay_out(ProcessGroup& group, const NamedParameters& parameters, const std::vector<int>& order) {
+std::vector<GradArena> lay_out(ProcessGroup& group, const NamedTensors& parameters, const std::vector<int>& order) {
   std::vector<Tensor> backwards;  // flatten_parameters() reverses
   for (auto i = order.rbegin(); i != order.rend(); ++i) backwards.push_back(parameters[*i].second);
   nn::flatten_parameters(backwards, [&](int64_t numel, TensorOptions options) {
@@ -43,8 +43,8 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
     : module_(module), group_(group) {
   NoGradGuard no_grad;
   adopt(module);
-  const nn::NamedTensors state = module.state_dict();
-  NamedParameters trained;
+  const NamedTensors state = module.state_dict();
+  NamedTensors trained;
   for (auto& named : module.named_parameters())
     (named.second.requires_grad() ? trained : frozen_).push_back(std::move(named));
   CHECK(!trained.empty(), kName, ": the module has no parameter that requires a gradient, so there is nothing to do");

@@ -83,7 +83,7 @@ class DistributedDataParallel : public nn::Module {
   nn::Module& module_;
   ProcessGroup& group_;
   std::shared_ptr<Reducer> reducer_;
-  nn::NamedTensors frozen_;  // parameters that required no gradient
+  NamedTensors frozen_;  // parameters that required no gradient
 };
 
 class DistributedDataParallel::NoSync {

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/distributed/collectives/host_options.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/process_group.h"
 

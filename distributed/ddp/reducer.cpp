@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kNamesShown = 4;
 
 // "fc.weight layer4.1.bn2.bias … conv1.weight (62 parameters)"
-std::string names_of(const NamedParameters& parameters, const std::vector<int>& listed) {
+std::string names_of(const NamedTensors& parameters, const std::vector<int>& listed) {
   std::string text;
   for (size_t i = 0; i < listed.size(); ++i) {
     const bool shown = listed.size() <= kNamesShown || i + 2 < kNamesShown || i + 1 == listed.size();
@@ -33,7 +33,7 @@ std::string names_of(const NamedParameters& parameters, const std::vector<int>& 
 
 }  // namespace
 
-Reducer::Reducer(ProcessGroup& group, NamedParameters parameters, std::vector<Tensor> buffers, LayOut lay_out,
+Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, LayOut lay_out,
                  ReducerOptions options)
     : group_(group),
       parameters_(std::move(parameters)),

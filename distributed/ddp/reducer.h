@@ -41,7 +41,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // Collective. `parameters` are leaves that require grad, the same on all ranks; `buffers` are brought together after
   // every step (step_exchange.h). The group must outlive this.
-  Reducer(ProcessGroup& group, NamedParameters parameters, std::vector<Tensor> buffers, LayOut lay_out,
+  Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, LayOut lay_out,
           ReducerOptions options);
 
   // An output of the module for a batch of so many samples: the same tensor, with a node that tells the reducer when
@@ -114,7 +114,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   CollectiveOptions options_for(int bucket, const std::shared_ptr<const std::string>& about) const;
 
   ProcessGroup& group_;
-  const NamedParameters parameters_;
+  const NamedTensors parameters_;
   const LayOut lay_out_;
   const ReducerOptions options_;
   StepExchange exchange_;

@@ -9,27 +9,70 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/distributed/collectives/run_collective.h"
+#include "ringgrad/distributed/collectives/collectives.h"
+#include "ringgrad/distributed/collectives/ring.h"
 #include "ringgrad/distributed/job/job_status.h"
 
 namespace ringgrad {
 namespace {
 
-constexpr int64_t kMaxText = 1024;
+std::span<std::byte> bytes_of(const Tensor& x) {
+  const size_t items = x.defined() ? items_in(x) : 0;
+  if (items == 0) return {};
+  return {static_cast<std::byte*>(x.raw_data()), items * itemsize(x.dtype())};
+}
 
-// Every rank's text, by rank.
-std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string& text) {
-  ASSERT(text.size() < kMaxText);
-  const Tensor own = zeros({kMaxText}, {.dtype = DType::UInt8});
-  const Tensor all = empty({group.size(), kMaxText}, {.dtype = DType::UInt8});
-  std::memcpy(own.raw_data(), text.data(), text.size());
-  group.all_gather(all, own).wait();
-  std::vector<std::string> texts;
-  for (int r = 0; r < group.size(); ++r) {
-    const auto* begin = static_cast<const char*>(all.raw_data()) + r * kMaxText;
-    texts.emplace_back(begin, strnlen(begin, kMaxText));
+// So few bytes that messages cost more than what is in them.
+bool is_small(std::span<const std::byte> x, int ranks) { return x.size() * static_cast<size_t>(ranks - 1) <= 32 << 10; }
+
+// From a call on tensors to the algorithm on bytes. REQUIRES: frame describes it, and this rank has entered it.
+void run_by_messages(const Collective& c, const Frame& frame, Transport& transport, const HostOptions& options) {
+  Messenger messages(transport, frame, options.checksums);
+  const size_t segment = options.segment_bytes, count = frame.count;
+  const auto in = bytes_of(c.input), out = bytes_of(c.output);
+  const auto how = [&]() -> const ReduceFunctions& { return reduction(name(c.operation), frame.dtype, c.reduce_op); };
+  switch (c.operation) {
+    case Operation::AllReduce:
+      if (options.algorithm == AllReduceAlgorithm::Exchange ||
+          (options.algorithm == AllReduceAlgorithm::Auto && is_small(out, transport.size())))
+        exchange_all_reduce(messages, out.data(), count, how());
+      else if (options.algorithm == AllReduceAlgorithm::GatherBroadcast)
+        gather_broadcast_all_reduce(messages, out.data(), count, how());
+      else
+        ring_all_reduce(messages, out.data(), count, how(),
+                        options.algorithm == AllReduceAlgorithm::Ring ? kWholeChunk : segment);
+      break;
+    case Operation::Broadcast:
+      broadcast(messages, c.root, out, segment);
+      break;
+    case Operation::Reduce:
+      reduce(messages, c.root, out.data(), in.data(), count, how(), segment);
+      break;
+    case Operation::Gather:
+      gather(messages, c.root, out, in);
+      break;
+    case Operation::Scatter:
+      scatter(messages, c.root, out, in);
+      break;
+    case Operation::AllGather:
+      ring_all_gather(messages, out, in, segment);
+      break;
+    case Operation::ReduceScatter:
+      ring_reduce_scatter(messages, out.data(), in.data(), count, how(), segment);
+      break;
+    case Operation::Barrier:
+      barrier(messages);
+      break;
+    case Operation::SendRecv:
+      if (c.input.defined())
+        messages.send(c.root, in);
+      else
+        messages.recv(c.root, out);
+      messages.finish();
+      break;
+    default:
+      ASSERT(false);
   }
-  return texts;
 }
 
 }  // namespace
@@ -237,6 +280,27 @@ std::shared_ptr<Storage> HostProcessGroup::allocate_shared(size_t bytes, Device 
 }
 
 // -- groups out of groups: the ranks exchange their addresses through the parent, and connect anew -------------------
+
+namespace {
+
+constexpr int64_t kMaxText = 1024;
+
+// Every rank's text, by rank.
+std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string& text) {
+  ASSERT(text.size() < kMaxText);
+  const Tensor own = zeros({kMaxText}, {.dtype = DType::UInt8});
+  const Tensor all = empty({group.size(), kMaxText}, {.dtype = DType::UInt8});
+  std::memcpy(own.raw_data(), text.data(), text.size());
+  group.all_gather(all, own).wait();
+  std::vector<std::string> texts;
+  for (int r = 0; r < group.size(); ++r) {
+    const auto* begin = static_cast<const char*>(all.raw_data()) + r * kMaxText;
+    texts.emplace_back(begin, strnlen(begin, kMaxText));
+  }
+  return texts;
+}
+
+}  // namespace
 
 std::shared_ptr<ProcessGroup> HostProcessGroup::split(int color, int key) {
   const auto wishes = all_gather_values<int64_t>(*this, {color, key});

@@ -7,12 +7,22 @@
 #include <optional>
 #include <thread>
 
-#include "ringgrad/distributed/collectives/host_options.h"
 #include "ringgrad/distributed/collectives/shared_all_reduce.h"
 #include "ringgrad/distributed/process_group.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {
+
+struct HostOptions {
+  AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
+  size_t segment_bytes = 256 << 10;
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // how long a wait in which nothing moves may last
+  bool checksums = false;                                        // a CRC-32 of every payload
+  uint64_t job = 0;                 // what messages of this group carry, so that they are taken for no other group's
+  ConnectOptions connect = {};      // for groups split off this one
+  std::vector<int> job_ranks = {};  // what the ranks of a group that was split off are in the job, for errors
+};
 
 class HostProcessGroup final : public ProcessGroup {
  public:

@@ -25,10 +25,9 @@ size_t queue_offset(int peer) {
 
 // -- handing over, and opening --------------------------------------------------------------------------------------
 
-SharedMemoryPeers::SharedMemoryPeers(FailureDetector& ranks, std::vector<bool> local, const FileDescriptor& doorbell,
-                                     Deadline deadline)
+SharedMemoryPeers::SharedMemoryPeers(FailureDetector& ranks, const std::vector<bool>& local,
+                                     const FileDescriptor& doorbell, Deadline deadline)
     : ranks_(ranks), rank_(ranks.rank()), size_(ranks.size()), peers_(local.size()) {
-  for (int r = 0; r < size_; ++r) peers_[r].local = local[r];
   if (size_ > 1 && std::find(local.begin(), local.end(), true) == local.end()) return;
 
   memory_ = SharedMemory::create(queue_offset(size_));
@@ -39,7 +38,7 @@ SharedMemoryPeers::SharedMemoryPeers(FailureDetector& ranks, std::vector<bool> l
   sched_getaffinity(0, sizeof own.cpus, &own.cpus);
   own.magic = kBoardMagic;
   for (int r = 0; r < size_; ++r) {
-    if (!peers_[r].local) continue;
+    if (!local[r]) continue;
     hand_over(r, memory_->descriptor(), deadline);
     hand_over(r, doorbell.get(), deadline);
   }

@@ -24,7 +24,8 @@ class SharedMemoryPeers {
  public:
   // local[r]: rank r shares this machine's memory. Where any does, or the group is this rank alone, creates this rank's
   // memory and hands it and its doorbell to the others; errors are those of `ranks`. Both must outlive this.
-  SharedMemoryPeers(FailureDetector& ranks, std::vector<bool> local, const FileDescriptor& doorbell, Deadline deadline);
+  SharedMemoryPeers(FailureDetector& ranks, const std::vector<bool>& local, const FileDescriptor& doorbell,
+                    Deadline deadline);
 
   // Receives a local peer's memory, and makes a channel of its queues and this rank's.
   std::unique_ptr<Channel> open(int peer, Deadline deadline);
@@ -54,7 +55,6 @@ class SharedMemoryPeers {
 
  private:
   struct Peer {
-    bool local = false;
     std::shared_ptr<SharedMemory> memory;
     FileDescriptor doorbell;
   };

@@ -17,6 +17,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/collectives/reduction.h"
 #include "ringgrad/distributed/launch.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/bench/quantile.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"

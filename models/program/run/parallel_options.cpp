@@ -1,4 +1,5 @@
 #include "ringgrad/models/program/run/parallel_options.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
 
 #include <algorithm>
 
