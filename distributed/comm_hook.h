@@ -2,9 +2,8 @@
 #pragma once
 
 #include <functional>
-#include <memory>
+#include <vector>
 
-#include "ringgrad/distributed/ddp/bucket_plan.h"
 #include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {

@@ -6,6 +6,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/distributed/ddp/reducer.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/nn/arena.h"
 
@@ -15,7 +16,7 @@ namespace {
 constexpr const char* kName = "distributed_data_parallel";
 
 // Gradients where all ranks can read and write them, parameters beside each other in the order of `order`.
-std::vector<GradArena> lay_out(ProcessGroup& group, const NamedParameters& parameters, const std::vector<int>& order) {
+std::vector<GradArena> lay_out(ProcessGroup& group, const NamedTensors& parameters, const std::vector<int>& order) {
   std::vector<Tensor> backwards;  // flatten_parameters() reverses
   for (auto i = order.rbegin(); i != order.rend(); ++i) backwards.push_back(parameters[*i].second);
   nn::flatten_parameters(backwards, [&](int64_t numel, TensorOptions options) {
@@ -42,8 +43,8 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
     : module_(module), group_(group) {
   NoGradGuard no_grad;
   adopt(module);
-  const nn::NamedTensors state = module.state_dict();
-  NamedParameters trained;
+  const NamedTensors state = module.state_dict();
+  NamedTensors trained;
   for (auto& named : module.named_parameters())
     (named.second.requires_grad() ? trained : frozen_).push_back(std::move(named));
   CHECK(!trained.empty(), kName, ": the module has no parameter that requires a gradient, so there is nothing to do");
@@ -73,11 +74,31 @@ Tensor DistributedDataParallel::forward(const Tensor& x) {
   set_phase(Phase::Forward);
   // Forwards are counted, not backwards: a rank that leaves out a backward is out of step from then on, and found out.
   if (reducer_->synchronizing() && is_training()) reducer_->set_step(reducer_->step() + 1);
-  return reducer_->watch(module_.forward(x), x.size(0));
+  return reducer_->prepare_for_backward(module_.forward(x), x.size(0));
 }
 
 uint64_t DistributedDataParallel::check_identical() const {
   return check_identical_values(group_, kName, module_.state_dict());
 }
+
+bool DistributedDataParallel::shadow_step() { return reducer_->shadow(); }
+void DistributedDataParallel::set_step(int64_t step) { reducer_->set_step(step - 1); }
+void DistributedDataParallel::set_flag(bool flag) { reducer_->set_flag(flag); }
+bool DistributedDataParallel::flag() const { return reducer_->flag(); }
+std::vector<std::string> DistributedDataParallel::ready_order() const { return reducer_->ready_order(); }
+void DistributedDataParallel::set_ready_order(const std::vector<std::string>& names) {
+  reducer_->set_ready_order(names);
+}
+const ReductionLog& DistributedDataParallel::log() const { return reducer_->log(); }
+const ReductionTotals& DistributedDataParallel::totals() const { return reducer_->totals(); }
+
+DistributedDataParallel::NoSync DistributedDataParallel::no_sync() { return NoSync(reducer_); }
+
+DistributedDataParallel::NoSync::NoSync(std::shared_ptr<Reducer> reducer)
+    : reducer_(std::move(reducer)), previous_(reducer_->synchronizing()) {
+  reducer_->set_synchronizing(false);
+}
+
+DistributedDataParallel::NoSync::~NoSync() { reducer_->set_synchronizing(previous_); }
 
 }  // namespace ringgrad

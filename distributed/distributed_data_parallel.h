@@ -23,11 +23,12 @@
 
 #include <memory>
 
-#include "ringgrad/distributed/ddp/reducer.h"
+#include "ringgrad/distributed/ddp/reducer_options.h"
 #include "ringgrad/nn/module.h"
 
 namespace ringgrad {
 
+class Reducer;
 using DistributedDataParallelOptions = ReducerOptions;
 
 class DistributedDataParallel : public nn::Module {
@@ -54,7 +55,7 @@ class DistributedDataParallel : public nn::Module {
   //   while (ddp.shadow_step()) optimizer.step();
   // Takes part in one step of the others, as a rank without samples: the gradients become theirs. False, on all ranks
   // at the same time, when nobody has data left. Every step must take as many forwards in training mode, at least one.
-  bool shadow_step() { return reducer_->shadow(); }
+  bool shadow_step();
 
   // Collective. A hash of all parameters and buffers. Throws OutOfStepError naming the first that differs and where,
   // unless they are the same bit for bit on all ranks.
@@ -62,43 +63,38 @@ class DistributedDataParallel : public nn::Module {
 
   // What this rank calls the next step in messages; every rank must use the same number. By default forwards in
   // training mode count up, from 0 on.
-  void set_step(int64_t step) { reducer_->set_step(step - 1); }
+  void set_step(int64_t step);
   // A flag that travels with the next backward: afterwards flag() is true on all ranks where it was set on any. So all
   // ranks can stop after the same step.
-  void set_flag(bool flag) { reducer_->set_flag(flag); }
-  bool flag() const { return reducer_->flag(); }
+  void set_flag(bool flag);
+  bool flag() const;
 
   // The parameters in the order in which the first step's gradients became ready on rank 0, by which buckets are
   // planned from then on; empty before. A ring of three or more ranks adds up in another order where the buckets are
   // others, so a run that is to go on bit for bit must go on with this order: set it, on all ranks the same, before the
   // first step. An order of other parameters changes nothing.
-  std::vector<std::string> ready_order() const { return reducer_->ready_order(); }
-  void set_ready_order(const std::vector<std::string>& names) { reducer_->set_ready_order(names); }
+  std::vector<std::string> ready_order() const;
+  void set_ready_order(const std::vector<std::string>& names);
 
-  const ReductionLog& log() const { return reducer_->log(); }  // of the last step that was averaged
-  const ReductionTotals& totals() const { return reducer_->totals(); }
+  const ReductionLog& log() const;  // of the last step that was averaged
+  const ReductionTotals& totals() const;
 
  private:
   nn::Module& module_;
   ProcessGroup& group_;
   std::shared_ptr<Reducer> reducer_;
-  nn::NamedTensors frozen_;  // parameters that required no gradient
+  NamedTensors frozen_;  // parameters that required no gradient
 };
 
 class DistributedDataParallel::NoSync {
  public:
-  explicit NoSync(std::shared_ptr<Reducer> reducer)
-      : reducer_(std::move(reducer)), previous_(reducer_->synchronizing()) {
-    reducer_->set_synchronizing(false);
-  }
-  ~NoSync() { reducer_->set_synchronizing(previous_); }
+  explicit NoSync(std::shared_ptr<Reducer> reducer);
+  ~NoSync();
   NoSync(const NoSync&) = delete;
 
  private:
   std::shared_ptr<Reducer> reducer_;
   bool previous_;
 };
-
-inline DistributedDataParallel::NoSync DistributedDataParallel::no_sync() { return NoSync(reducer_); }
 
 }  // namespace ringgrad

@@ -7,9 +7,9 @@
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/os/child_process.h"
+#include "ringgrad/distributed/process_groups/host_process_group.h"
 #include "ringgrad/distributed/process_groups/mpi_process_group.h"
 #include "ringgrad/distributed/process_groups/nccl_process_group.h"
-#include "ringgrad/distributed/process_groups/ring_process_group.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/rendezvous/rendezvous.h"
 
@@ -33,13 +33,13 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment, cons
   Connected connected = connect_ranks(environment.rank, environment.size, connect, [&](const std::string& value) {
     return meet(environment.rank, environment.size, value, rendezvous);
   });
-  RingOptions ring;
+  HostOptions ring;
   ring.algorithm = options.algorithm;
   ring.timeout = options.timeout;
   ring.checksums = options.checksums;
   ring.job = connected.job;
   ring.connect = connect;
-  return std::make_shared<RingProcessGroup>(std::move(connected.transport), ring);
+  return std::make_shared<HostProcessGroup>(std::move(connected.transport), ring);
 }
 
 std::shared_ptr<ProcessGroup> make_mpi([[maybe_unused]] const RankEnvironment& environment,
@@ -102,7 +102,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
 
 std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment, const InitOptions& options) {
   CHECK(!is_process_group_initialized(), "init_process_group: the job has a process group already");
-  hold_on_to_lifeline();
+  die_with_launcher();
   raise_descriptor_limit();
   set_phase(Phase::Rendezvous);
   auto group = make_group(environment, options);

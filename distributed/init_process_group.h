@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/distributed/collectives/ring_options.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/process_group.h"
 
@@ -25,8 +24,8 @@ struct InitOptions {
   // This rank's GPU, for the two: process_group().device() from then on. By default cuda:LOCAL_RANK; where there are
   // fewer GPUs than ranks, from cuda:0 on again.
   std::optional<Device> device = {};
-  std::string transport = default_transport();  // of the ring: "shm", "tcp"
-  Algorithm algorithm = Algorithm::Auto;
+  std::string transport = default_transport();  // of the ring; see transport_names() (rendezvous/connect.h)
+  AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
   bool checksums = false;  // a CRC-32 with every payload: a flipped bit is an error, not a wrong sum
   std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait after it
 };

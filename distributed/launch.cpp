@@ -67,7 +67,7 @@ int launch(const std::function<void()>& main_function, const LaunchOptions& opti
   job.num_machines = options.num_machines;
   job.machine_rank = options.machine_rank;
   if (options.dist_url != "auto") parse_url(options.dist_url, job);
-  job.last_words = [](const JobResult& result) { return result.report; };
+  job.final_message = [](const JobResult& result) { return result.report; };
   return supervise(job).exit_code;
 }
 

@@ -23,6 +23,27 @@ void check_parts(Operation operation, const Tensor& whole, const Tensor& part, i
 
 }  // namespace
 
+size_t items_in(const Tensor& x) { return x.numel() == 0 ? 0 : static_cast<size_t>(x.flat_numel()); }
+
+Frame frame_of(const Collective& c) {
+  Frame frame;
+  frame.operation = c.operation;
+  frame.reduce_op = c.reduce_op;
+  frame.step = c.options.step;
+  frame.bucket = c.options.bucket;
+  frame.layout = c.options.layout;
+  if (c.operation != Operation::SendRecv) frame.root = c.root;
+  if (const Tensor& x = c.part()) {
+    frame.dtype = x.dtype();
+    frame.count = items_in(x);
+  }
+  return frame;
+}
+
+std::string describe(const Collective& c) {
+  return str(describe(frame_of(c)), c.options.about ? str(" (", *c.options.about, ")") : "");
+}
+
 void ProcessGroup::check_peer(Operation operation, int peer) const {
   CHECK_AS(IndexError, peer >= 0 && peer < size_, name(operation), ": rank ", peer, " does not exist in a group of ",
            size_);

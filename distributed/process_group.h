@@ -27,6 +27,17 @@
 
 namespace ringgrad {
 
+// How ranks on CPUs may do all-reduce (init_process_group.h), from the simplest on; which is fastest depends on the
+// size (`ringgrad bench allreduce` measures them).
+enum class AllReduceAlgorithm : uint8_t {
+  Auto,             // SharedMemory where all ranks share memory, else Exchange for a few kilobytes, else SegmentedRing
+  GatherBroadcast,  // everything through rank 0
+  Exchange,         // everybody sends everything to everybody
+  Ring,             // whole chunks
+  SegmentedRing,    // chunks in segments: one travels while another is reduced
+  SharedMemory,     // nothing travels
+};
+
 struct CollectiveOptions {
   // false: the collective is done, by the calling thread where possible, when the call returns. true: it is done by
   // the group's own thread, or on its own stream, in the order of issue; the tensors must be left alone until wait().
@@ -52,6 +63,15 @@ struct Collective {
     return whole_comes_in || !input ? output : input;
   }
 };
+
+// Elements from the first to the last in a dense tensor's storage.
+size_t items_in(const Tensor& x);
+
+// What a frame says of a collective wherever it is done; job, sequence and algorithm are the host's own.
+Frame frame_of(const Collective& collective);
+
+// "all_reduce (average) of 1000 float32, step 12, bucket 1 (conv2.weight conv1.weight)"
+std::string describe(const Collective& collective);
 
 class ProcessGroup {
  public:

@@ -121,7 +121,7 @@ TEST_CASE("what is not there or does not fit is refused", "[data_parallel][quick
 }
 
 TEST_CASE("a module on several devices is none for DistributedDataParallel", "[data_parallel][quick][threads]") {
-  const auto errors = errors_of_ranks(ring_groups(1), [](ProcessGroup& group) {
+  const auto errors = errors_of_ranks(host_groups(1), [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
     net->last.to("cpu:1");
     DistributedDataParallel(*net, group);

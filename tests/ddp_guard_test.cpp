@@ -14,7 +14,7 @@ namespace {
 
 template <class Body>
 std::vector<std::string> errors_of(int size, Body body) {
-  return errors_of_ranks(ring_groups(size, "shm", {.timeout = std::chrono::seconds(20)}), body);
+  return errors_of_ranks(host_groups(size, "shm", {.timeout = std::chrono::seconds(20)}), body);
 }
 
 void backward(DistributedDataParallel& ddp, const ProcessGroup& group) {

@@ -11,7 +11,7 @@
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/nn/nn.h"
 #include "ringgrad/nn/optim/optimizers.h"
-#include "ringgrad/tests/ring_groups.h"
+#include "ringgrad/tests/host_groups.h"
 
 namespace ringgrad::test {
 
@@ -22,7 +22,7 @@ inline void must(bool condition, const std::string& what) {  // Catch2's macros 
 // Throws what the first failing rank threw.
 template <class Body>
 void run_ddp_ranks(int size, Body body, const char* channel = "shm") {
-  const auto errors = errors_of_ranks(ring_groups(size, channel), body);
+  const auto errors = errors_of_ranks(host_groups(size, channel), body);
   for (size_t r = 0; r < errors.size(); ++r)
     if (!errors[r].empty()) throw Error("on rank " + std::to_string(r) + ": " + errors[r]);
 }

@@ -13,7 +13,7 @@ using namespace ringgrad::test;
 
 TEST_CASE("emulator: ranks on devices 1 and 2 make no context on device 0", "[cuda][threads]") {
   REQUIRE(device_count(DeviceType::CUDA) > 2);
-  const auto errors = errors_of_ranks(ring_groups(2, "shm", {}), [](RingProcessGroup& host) {
+  const auto errors = errors_of_ranks(host_groups(2, "shm", {}), [](HostProcessGroup& host) {
     const Device device(DeviceType::CUDA, host.rank() + 1);
     NcclProcessGroup group(std::shared_ptr<ProcessGroup>(&host, [](ProcessGroup*) {}), device,
                            {.all_reduce = NcclAllReduce::Ring});

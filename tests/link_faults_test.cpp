@@ -3,7 +3,7 @@
 #include <random>
 
 #include "ringgrad/core/factory.h"
-#include "ringgrad/distributed/process_groups/ring_process_group.h"
+#include "ringgrad/distributed/process_groups/host_process_group.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/rendezvous/rendezvous.h"
 #include "ringgrad/tests/catch.h"
@@ -26,7 +26,7 @@ std::string through(FaultProxy& proxy, const std::string& card) {
 
 // What each of `size` ranks threw that ran body(group), connected by TCP through the proxy.
 template <class Body>
-std::vector<std::string> errors_through(FaultProxy& proxy, int size, RingOptions options, Body body) {
+std::vector<std::string> errors_through(FaultProxy& proxy, int size, HostOptions options, Body body) {
   FileDescriptor reserved = bind_tcp({"127.0.0.1", 0});
   const RendezvousOptions rendezvous{local_address(reserved), "secret", std::chrono::seconds(10)};
   std::vector<std::unique_ptr<int>> ranks;
@@ -41,9 +41,9 @@ std::vector<std::string> errors_through(FaultProxy& proxy, int size, RingOptions
       for (int peer = 0; peer < rank; ++peer) cards[peer] = through(proxy, cards[peer]);
       return cards;
     });
-    RingOptions own = options;
+    HostOptions own = options;
     own.job = connected.job;
-    RingProcessGroup group(std::move(connected.transport), own);
+    HostProcessGroup group(std::move(connected.transport), own);
     body(group);
   });
 }
@@ -100,7 +100,7 @@ TEST_CASE("a connection that is cut after k bytes is named by every rank", "[lin
 
 TEST_CASE("a partition ends at the deadline, naming who is cut off", "[link_faults]") {
   const int size = GENERATE(2, 3);
-  RingOptions options;
+  HostOptions options;
   options.timeout = std::chrono::milliseconds(2000);
   FaultProxy proxy({Fault::BlackHole, 300'000});
   const auto begin = std::chrono::steady_clock::now();
@@ -116,7 +116,7 @@ TEST_CASE("a partition ends at the deadline, naming who is cut off", "[link_faul
 }
 
 TEST_CASE("with checksums no flipped bit becomes a wrong sum", "[link_faults]") {
-  RingOptions options;
+  HostOptions options;
   options.checksums = true;
   options.timeout = std::chrono::milliseconds(500);
   std::mt19937 random(54321);

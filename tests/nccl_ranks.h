@@ -12,10 +12,10 @@ inline Device device_of(const ProcessGroup& group) { return Device(DeviceType::C
 // What each rank's body threw. On the CPU the ranks' all-reduce is the ring, too.
 template <class Body>
 std::vector<std::string> errors_of_nccl(int size, const NcclOptions& options, Body body) {
-  RingOptions ring;
-  ring.algorithm = Algorithm::Ring;
+  HostOptions ring;
+  ring.algorithm = AllReduceAlgorithm::Ring;
   ring.timeout = options.timeout;
-  return errors_of_ranks(ring_groups(size, "shm", ring), [&](RingProcessGroup& host) {
+  return errors_of_ranks(host_groups(size, "shm", ring), [&](HostProcessGroup& host) {
     const std::shared_ptr<ProcessGroup> borrowed(&host, [](ProcessGroup*) {});
     NcclProcessGroup group(borrowed, Device(DeviceType::CUDA, host.rank()), options);
     body(group);

@@ -2,9 +2,9 @@
 #include <atomic>
 
 #include "ringgrad/core/factory.h"
-#include "ringgrad/distributed/process_groups/ring_process_group.h"
+#include "ringgrad/distributed/process_groups/host_process_group.h"
 #include "ringgrad/tests/catch.h"
-#include "ringgrad/tests/ring_groups.h"
+#include "ringgrad/tests/host_groups.h"
 
 using namespace ringgrad;
 
@@ -16,7 +16,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 TEST_CASE("errors name step, bucket and parameters", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
-  const auto errors = errors_of_ranks(ring_groups(2, channel), [](ProcessGroup& group) {
+  const auto errors = errors_of_ranks(host_groups(2, channel), [](ProcessGroup& group) {
     const auto about = std::make_shared<const std::string>("conv2.weight conv1.weight");
     const Tensor x = full({1000}, 1);
     const int64_t step = group.rank() == 0 ? 318 : 319;
@@ -36,7 +36,7 @@ TEST_CASE("errors name step, bucket and parameters", "[process_group][quick][thr
 TEST_CASE("different collectives with the same number are found out at once", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const int kind = GENERATE(0, 1, 2, 3);
-  const auto errors = errors_of_ranks(ring_groups(3, channel), [&](ProcessGroup& group) {
+  const auto errors = errors_of_ranks(host_groups(3, channel), [&](ProcessGroup& group) {
     const Tensor x = full({1000}, 1);
     if (group.rank() != 1)
       group.all_reduce(x).wait();
@@ -61,7 +61,7 @@ TEST_CASE("different collectives with the same number are found out at once", "[
 TEST_CASE("a rank that dies between collectives is named by the next one, and by all that follow",
           "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
-  const auto errors = errors_of_ranks(ring_groups(3, channel), [](ProcessGroup& group) {
+  const auto errors = errors_of_ranks(host_groups(3, channel), [](ProcessGroup& group) {
     const Tensor x = full({10}, 1);
     group.all_reduce(x).wait();
     if (group.rank() == 1) throw Error("no more");
@@ -84,9 +84,9 @@ TEST_CASE("a rank that dies between collectives is named by the next one, and by
 TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   std::atomic<int> failed = 0;
-  RingOptions options;
+  HostOptions options;
   options.timeout = std::chrono::milliseconds(100);
-  const auto errors = errors_of_ranks(ring_groups(4, channel, options), [&](ProcessGroup& group) {
+  const auto errors = errors_of_ranks(host_groups(4, channel, options), [&](ProcessGroup& group) {
     const Tensor x = full({10}, 1);
     group.all_reduce(x, ReduceOp::Sum, {.step = 1}).wait();
     if (group.rank() == 2)
@@ -109,9 +109,9 @@ TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_g
 TEST_CASE("a receive that lasts too long does not blame the last collective", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   std::atomic<bool> failed = false;
-  RingOptions options;
+  HostOptions options;
   options.timeout = std::chrono::milliseconds(100);
-  const auto errors = errors_of_ranks(ring_groups(2, channel, options), [&](ProcessGroup& group) {
+  const auto errors = errors_of_ranks(host_groups(2, channel, options), [&](ProcessGroup& group) {
     const Tensor x = full({10}, 1);
     group.all_reduce(x).wait();
     while (group.rank() == 1 && !failed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -129,7 +129,7 @@ TEST_CASE("a receive that lasts too long does not blame the last collective", "[
 
 TEST_CASE("abort ends everybody's wait with the reason", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
-  const auto errors = errors_of_ranks(ring_groups(3, channel), [](ProcessGroup& group) {
+  const auto errors = errors_of_ranks(host_groups(3, channel), [](ProcessGroup& group) {
     if (group.rank() == 1) group.abort("loss is NaN on rank 1, step 7");
     group.barrier().wait();
   });
@@ -139,7 +139,7 @@ TEST_CASE("abort ends everybody's wait with the reason", "[process_group][quick]
 TEST_CASE("where a rank's program gives up, nobody says that a rank has died", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   const bool async = GENERATE(false, true);
-  const auto errors = errors_of_ranks(ring_groups(3, channel), [&](ProcessGroup& group) {
+  const auto errors = errors_of_ranks(host_groups(3, channel), [&](ProcessGroup& group) {
     if (group.rank() == 1) group.abort("loss is NaN", FailureKind::Failed);
     for (int time = 0; time < 2; ++time) {
       try {
@@ -155,7 +155,7 @@ TEST_CASE("where a rank's program gives up, nobody says that a rank has died", "
 
 TEST_CASE("a group that goes with work under way does not wait for it", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
-  const auto errors = errors_of_ranks(ring_groups(2, channel), [](ProcessGroup& group) {
+  const auto errors = errors_of_ranks(host_groups(2, channel), [](ProcessGroup& group) {
     const Tensor x = full({10}, 1);
     const Work work = group.all_reduce(x, ReduceOp::Sum, {.async = group.rank() == 0});
     if (group.rank() == 1) group.barrier().wait();

@@ -1,5 +1,5 @@
 // The collectives on tensors, through every algorithm; order and asynchrony.
-#include "ringgrad/distributed/process_groups/ring_process_group.h"
+#include "ringgrad/distributed/process_groups/host_process_group.h"
 
 #include <array>
 #include <cstring>
@@ -8,15 +8,15 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"
-#include "ringgrad/tests/ring_groups.h"
+#include "ringgrad/tests/host_groups.h"
 
 using namespace ringgrad;
 
 namespace {
 
 template <class Body>
-void run_groups(int size, const char* channel, RingOptions options, Body body) {
-  const auto errors = errors_of_ranks(ring_groups(size, channel, options), body);
+void run_groups(int size, const char* channel, HostOptions options, Body body) {
+  const auto errors = errors_of_ranks(host_groups(size, channel, options), body);
   for (size_t r = 0; r < errors.size(); ++r)
     if (!errors[r].empty()) FAIL("rank " << r << ": " << errors[r]);
 }
@@ -61,12 +61,13 @@ Tensor shared_copy(ProcessGroup& group, const Tensor& x, int64_t skip = 0) {
 }  // namespace
 
 TEST_CASE("all_reduce by every algorithm, dtype and size", "[process_group][quick][threads]") {
-  const auto [channel, algorithm] = GENERATE(table<const char*, Algorithm>({{"shm", Algorithm::Auto},
-                                                                            {"shm", Algorithm::GatherBroadcast},
-                                                                            {"shm", Algorithm::Exchange},
-                                                                            {"shm", Algorithm::Ring},
-                                                                            {"shm", Algorithm::SegmentedRing},
-                                                                            {"tcp", Algorithm::Auto}}));
+  const auto [channel, algorithm] =
+      GENERATE(table<const char*, AllReduceAlgorithm>({{"shm", AllReduceAlgorithm::Auto},
+                                                       {"shm", AllReduceAlgorithm::GatherBroadcast},
+                                                       {"shm", AllReduceAlgorithm::Exchange},
+                                                       {"shm", AllReduceAlgorithm::Ring},
+                                                       {"shm", AllReduceAlgorithm::SegmentedRing},
+                                                       {"tcp", AllReduceAlgorithm::Auto}}));
   const int size = GENERATE(1, 2, 3, 4, 7);
   run_groups(size, channel, {.algorithm = algorithm, .segment_bytes = 100}, [&](ProcessGroup& group) {
     for (DType dtype : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64}) {

@@ -12,7 +12,7 @@
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/init_process_group.h"
-#include "ringgrad/distributed/process_groups/ring_process_group.h"
+#include "ringgrad/distributed/process_groups/host_process_group.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/rendezvous/handshake.h"
 #include "ringgrad/distributed/rendezvous/rendezvous.h"
@@ -62,10 +62,10 @@ void run_connected(int size, const std::string& transport, Body body) {
     connect.timeout = std::chrono::seconds(10);
     Connected connected = connect_ranks(rank, size, connect,
                                         [&](const std::string& value) { return meet(rank, size, value, rendezvous); });
-    RingOptions options;
+    HostOptions options;
     options.job = connected.job;
     options.connect = connect;
-    RingProcessGroup group(std::move(connected.transport), options);
+    HostProcessGroup group(std::move(connected.transport), options);
     body(group);
   });
   for (const auto& error : errors) REQUIRE(error == "");
@@ -256,7 +256,7 @@ TEST_CASE("a rank that dies while others connect is named, whatever it has left 
       std::istringstream(card) >> skipped >> skipped >> skipped >> zero.host >> zero.port;
       const auto deadline = Deadline::after(std::chrono::seconds(10));
       const FileDescriptor socket = connect_tcp(zero, deadline);
-      introduce(socket, {ConnectionPurpose::Control, 2, 3, ""}, "secret", deadline, "rank 0");
+      client_handshake(socket, {ConnectionPurpose::Control, 2, 3, ""}, "secret", deadline, "rank 0");
       write_all(socket, std::as_bytes(std::span("a question")), deadline, "rank 0");
     });
     return std::vector<std::string>(3, card);

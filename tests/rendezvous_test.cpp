@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "ringgrad/distributed/failure.h"
-#include "ringgrad/distributed/rendezvous/gate.h"
 #include "ringgrad/distributed/rendezvous/handshake.h"
 #include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/run_ranks.h"
 
 using namespace ringgrad;
 
@@ -190,7 +190,7 @@ TEST_CASE("a rank that dies while others wait is named", "[rendezvous][quick][th
   std::thread host([&] { error = error_of([&] { meet(0, 3, "", options); }); });
   {
     const FileDescriptor socket = connect_tcp(options.address, soon());
-    introduce(socket, {ConnectionPurpose::Rendezvous, 1, 3, "somebody\n"}, options.secret, soon(), "rank 0");
+    client_handshake(socket, {ConnectionPurpose::Rendezvous, 1, 3, "somebody\n"}, options.secret, soon(), "rank 0");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   host.join();
@@ -237,11 +237,11 @@ TEST_CASE("a handshake cannot be replayed", "[rendezvous][quick][threads]") {
   std::vector<FileDescriptor> listeners;
   listeners.push_back(listen_tcp({"127.0.0.1", 0}));
   const Address address = local_address(listeners[0]);
-  Gate gate(std::move(listeners), "a secret", 2);
+  PeerListener listener(std::move(listeners), "a secret", 2);
   const FileDescriptor ear = listen_tcp({"127.0.0.1", 0});
   std::thread client([&] {
     const FileDescriptor socket = connect_tcp(local_address(ear), soon());
-    introduce(socket, {ConnectionPurpose::Rendezvous, 1, 2, "me\n"}, "a secret", soon(), "server");
+    client_handshake(socket, {ConnectionPurpose::Rendezvous, 1, 2, "me\n"}, "a secret", soon(), "server");
   });
   const FileDescriptor from_client(accept(ear.get(), nullptr, nullptr));
   std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(ServerProof), '\0'), proof(sizeof(Mac), '\0');
@@ -250,41 +250,43 @@ TEST_CASE("a handshake cannot be replayed", "[rendezvous][quick][threads]") {
     const FileDescriptor to_server = connect_tcp(address, soon());
     read_all(from_client, bytes(hello), soon(), "client");
     pour(to_server, hello);
-    REQUIRE(!gate.next(Deadline::after(std::chrono::milliseconds(20))));
+    REQUIRE(!listener.next(Deadline::after(std::chrono::milliseconds(20))));
     read_all(to_server, bytes(challenge), soon(), "server");
     pour(from_client, challenge);
     read_all(from_client, bytes(proof), soon(), "client");
     pour(to_server, proof);
-    const auto guest = gate.next(soon());
-    REQUIRE(guest);
-    REQUIRE(guest->claims.rank == 1);
-    REQUIRE(guest->claims.value == "me\n");
+    const auto admitted = listener.next(soon());
+    REQUIRE(admitted);
+    REQUIRE(admitted->claims.rank == 1);
+    REQUIRE(admitted->claims.value == "me\n");
   }
   client.join();
 
   const FileDescriptor again = connect_tcp(address, soon());
   pour(again, hello + proof);
-  REQUIRE(!gate.next(Deadline::after(std::chrono::milliseconds(50))));
-  REQUIRE(gate.refused() == 1);
+  REQUIRE(!listener.next(Deadline::after(std::chrono::milliseconds(50))));
+  REQUIRE(listener.refused() == 1);
 
   // Nor can the server's own proof be reflected, or the claims be changed.
   hello[8] = 0;  // another rank, the proof of the first
   const FileDescriptor changed = connect_tcp(address, soon());
   pour(changed, hello + proof);
-  REQUIRE(!gate.next(Deadline::after(std::chrono::milliseconds(50))));
-  REQUIRE(gate.refused() == 2);
+  REQUIRE(!listener.next(Deadline::after(std::chrono::milliseconds(50))));
+  REQUIRE(listener.refused() == 2);
 }
 
 TEST_CASE("every flipped byte of a handshake is refused", "[rendezvous][quick][threads]") {
   std::vector<FileDescriptor> listeners;
   listeners.push_back(listen_local("ringgrad-test-" + new_secret()));
-  Gate gate(std::move(listeners), "a secret", 2);
+  PeerListener listener(std::move(listeners), "a secret", 2);
   for (size_t at = 0; at < sizeof(ClientHello) + 3 + sizeof(Mac); ++at) {
     auto [ours, theirs] = local_socket_pair();
     auto [ear, mouth] = local_socket_pair();
-    Doorkeeper keeper(std::move(theirs));
+    ServerHandshake handshake(std::move(theirs));
     std::thread client([&, mouth = std::move(mouth)] {
-      error_of([&] { introduce(mouth, {ConnectionPurpose::Control, 1, 2, "abc"}, "a secret", soon(), "server"); });
+      error_of([&] {
+        client_handshake(mouth, {ConnectionPurpose::Control, 1, 2, "abc"}, "a secret", soon(), "server");
+      });
     });
     std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(ServerProof), '\0'), proof(sizeof(Mac), '\0');
     const auto bytes = [](std::string& s) { return std::as_writable_bytes(std::span(s)); };
@@ -292,23 +294,24 @@ TEST_CASE("every flipped byte of a handshake is refused", "[rendezvous][quick][t
     std::string flipped = hello;
     if (at < hello.size()) flipped[at] = static_cast<char>(flipped[at] ^ 0x40);
     pour(ours, flipped);
-    auto state = keeper.advance("a secret");
-    if (state == Doorkeeper::State::Waiting && at >= hello.size()) {
+    auto state = handshake.advance("a secret");
+    if (state == ServerHandshake::State::Waiting && at >= hello.size()) {
       read_all(ours, bytes(challenge), soon(), "server");
       pour(ear, challenge);
       read_all(ear, bytes(proof), soon(), "client");
       proof[at - hello.size()] = static_cast<char>(proof[at - hello.size()] ^ 1);
       pour(ours, proof);
-      state = keeper.advance("a secret");
-    } else if (state == Doorkeeper::State::Waiting) {
+      state = handshake.advance("a secret");
+    } else if (state == ServerHandshake::State::Waiting) {
       pour(ours, std::string(sizeof(Mac) + 64, 'x'));
-      state = keeper.advance("a secret");
+      state = handshake.advance("a secret");
     }
     ear.reset();
     ours.reset();
     client.join();
-    if (state == Doorkeeper::State::Waiting) state = keeper.advance("a secret");  // it asked for a longer value: gone
+    if (state == ServerHandshake::State::Waiting)
+      state = handshake.advance("a secret");  // it asked for a longer value: gone
     CAPTURE(at);
-    REQUIRE(state == Doorkeeper::State::Refused);
+    REQUIRE(state == ServerHandshake::State::Refused);
   }
 }

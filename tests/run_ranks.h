@@ -1,6 +1,10 @@
 // Ranks as threads of the test: runs a body once per rank, each with its own transport.
 #pragma once
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <exception>
 #include <functional>
 #include <memory>
@@ -13,6 +17,23 @@
 #include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {
+
+// Two connected sockets of this process.
+inline std::pair<FileDescriptor, FileDescriptor> local_socket_pair() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw Error("socketpair");
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+inline std::pair<FileDescriptor, FileDescriptor> tcp_socket_pair() {
+  const FileDescriptor listener = listen_tcp({"127.0.0.1", 0});
+  FileDescriptor client = connect_tcp(local_address(listener), Deadline::after(std::chrono::seconds(5)));
+  FileDescriptor server(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!server) throw Error("accept");
+  const int on = 1;
+  setsockopt(server.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return {std::move(client), std::move(server)};
+}
 
 // Connected transports for ranks 0 … size-1, each to be used by its own thread. `channel` is "shm" (the queues and
 // boards that processes use, too; the threads see them at the same addresses) or "tcp" (loopback connections).

@@ -88,14 +88,14 @@ TEST_CASE("one sample on each of two ranks is enough", "[sync_batch_norm][quick]
     const float y = sync_batch_norm(x, {}, {}, {}, {}, {}, group).item<float>();
     must(std::abs(y - (group.rank() == 0 ? -1 : 1)) < 1e-4, "normalised over both");
   });
-  const auto errors = errors_of_ranks(ring_groups(1), [](ProcessGroup& group) {
+  const auto errors = errors_of_ranks(host_groups(1), [](ProcessGroup& group) {
     sync_batch_norm(zeros({1, 1, 1, 1}), {}, {}, {}, {}, {}, group);
   });
   require_contains(errors[0], "all ranks together have 1 value per channel");
 }
 
 TEST_CASE("what batch_norm() refuses is refused before anything is sent", "[sync_batch_norm][quick][threads]") {
-  const auto errors = errors_of_ranks(ring_groups(2), [](ProcessGroup& group) {
+  const auto errors = errors_of_ranks(host_groups(2), [](ProcessGroup& group) {
     nn::BatchNorm2d bn(2);
     convert_sync_batchnorm(bn, group);
     bn(ones({2, 4, 2, 2}));

@@ -215,7 +215,7 @@ TEST_CASE("a board that is just being written is no disagreement", "[transport][
       next.count = 64;
       uint64_t words[kFrameBytes / 8];
       std::memcpy(words, &next, kFrameBytes);
-      Board& own = t.board(1);
+      Board& own = t.memory().board(1);
       own.frame[0] = words[0];  // the operation; the sequence, in another word, is still the old one
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       t.wait(t.send(0, {&byte, 1}));

@@ -8,14 +8,16 @@ namespace {
 
 constexpr size_t kBlock = 1024;  // partial results of one block stay in the first-level cache
 
-struct Sum {
+struct Unscaled {
+  template <class A>
+  static A finish(A value, A) {
+    return value;
+  }
+};
+struct Sum : Unscaled {
   template <class A>
   static A apply(A a, A b) {
     return a + b;
-  }
-  template <class A>
-  static A finish(A sum, A) {
-    return sum;
   }
 };
 struct Average : Sum {
@@ -28,24 +30,16 @@ struct Average : Sum {
   }
 };
 // a is taken when it is NaN; b when it is, because no comparison with it holds.
-struct Min {
+struct Min : Unscaled {
   template <class A>
   static A apply(A a, A b) {
     return a < b || a != a ? a : b;
   }
-  template <class A>
-  static A finish(A value, A) {
-    return value;
-  }
 };
-struct Max {
+struct Max : Unscaled {
   template <class A>
   static A apply(A a, A b) {
     return a > b || a != a ? a : b;
-  }
-  template <class A>
-  static A finish(A value, A) {
-    return value;
   }
 };
 

@@ -24,7 +24,7 @@ Slice slice_of(size_t count, int size, int rank, size_t item_bytes) {
 }  // namespace
 
 SharedAllReduce::SharedAllReduce(Transport& transport)
-    : transport_(transport), rank_(transport.rank()), size_(transport.size()) {}
+    : transport_(transport), memory_(transport.memory()), rank_(transport.rank()), size_(transport.size()) {}
 
 std::shared_ptr<Storage> SharedAllReduce::allocate(size_t bytes) {
   SharedSegment segment = transport_.share(bytes);
@@ -53,7 +53,7 @@ SharedAllReduce::Place SharedAllReduce::find(const void* x, size_t bytes) const 
 
 // Where `rank` has its buffer of so many bytes, after everybody has entered.
 std::byte* SharedAllReduce::address(int rank, size_t bytes) const {
-  const Board& board = transport_.board(rank);
+  const Board& board = memory_.board(rank);
   const uint64_t id = board.segment.load(std::memory_order_relaxed),
                  offset = board.offset.load(std::memory_order_relaxed);
   std::lock_guard lock(segments_->mutex);
@@ -68,24 +68,24 @@ std::byte* SharedAllReduce::address(int rank, size_t bytes) const {
       str("all_reduce: rank ", rank, " uses shared segment ", id, ", which rank ", rank_, " has released already"));
 }
 
-std::byte* SharedAllReduce::staging(int rank) const { return transport_.staging(rank) + turn_ * kPieceBytes; }
+std::byte* SharedAllReduce::staging(int rank) const { return memory_.staging(rank) + turn_ * kPieceBytes; }
 
 void SharedAllReduce::everybody_entered() {
   transport_.wait_until([this] {
     const uint64_t sequence = transport_.position().frame.sequence;
     for (int r = 0; r < size_; ++r)
-      if (transport_.board(r).entered.load() < sequence) return false;
+      if (memory_.board(r).entered.load() < sequence) return false;
     return true;
   });
-  transport_.check_entered();
+  memory_.check_entered();
 }
 
 void SharedAllReduce::meet() {
-  transport_.board(rank_).arrived.store(++meetings_);
-  transport_.ring_bells();
+  memory_.board(rank_).arrived.store(++meetings_);
+  memory_.ring_bells();
   transport_.wait_until([this] {
     for (int r = 0; r < size_; ++r)
-      if (transport_.board(r).arrived.load() < meetings_) return false;
+      if (memory_.board(r).arrived.load() < meetings_) return false;
     return true;
   });
 }
@@ -96,7 +96,7 @@ void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string>
   const size_t bytes = count * reduction.item_bytes;
   const Place place = find(x, bytes);
   if (place.segment == 0 && bytes > 0) std::memcpy(staging(rank_), items, std::min(bytes, kPieceBytes));
-  Board& own = transport_.board(rank_);
+  Board& own = memory_.board(rank_);
   own.segment.store(place.segment, std::memory_order_relaxed);
   own.offset.store(place.offset, std::memory_order_relaxed);
   transport_.enter(frame, std::move(about));
@@ -104,7 +104,7 @@ void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string>
 
   bool all_shared = true, none_shared = true;
   for (int r = 0; r < size_; ++r) {
-    const bool shared = transport_.board(r).segment.load(std::memory_order_relaxed) != 0;
+    const bool shared = memory_.board(r).segment.load(std::memory_order_relaxed) != 0;
     all_shared &= shared;
     none_shared &= !shared;
   }

@@ -47,6 +47,7 @@ class SharedAllReduce {
   void reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction, bool first_is_staged);
 
   Transport& transport_;
+  SharedMemoryPeers& memory_;
   const int rank_, size_;
   std::shared_ptr<Segments> segments_ = std::make_shared<Segments>();
   uint64_t meetings_ = 0;

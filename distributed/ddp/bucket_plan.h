@@ -13,9 +13,9 @@
 
 namespace ringgrad {
 
-using NamedParameters = std::vector<std::pair<std::string, Tensor>>;
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-// The gradients of one dtype, as one flat array. `parameters` are positions in a NamedParameters; parameter k's
+// The gradients of one dtype, as one flat array. `parameters` are positions in a list of them; parameter k's
 // gradient begins at offsets[k]. What lies between two gradients is zero.
 struct GradArena {
   Tensor flat;  // [n]

@@ -16,7 +16,7 @@ constexpr int64_t kAllFinite = int64_t{1} << 62;
 
 }  // namespace
 
-FiniteCheck::FiniteCheck(ProcessGroup& group, const NamedParameters& parameters, const std::vector<GradArena>& arenas)
+FiniteCheck::FiniteCheck(ProcessGroup& group, const NamedTensors& parameters, const std::vector<GradArena>& arenas)
     : group_(group), parameters_(parameters), arenas_(arenas), found_(tensor<int64_t>({kAllFinite})) {}
 
 std::optional<std::string> FiniteCheck::look(int parameter, const Tensor& gradient, int64_t step) {

@@ -74,13 +74,13 @@ void check_same_lines(ProcessGroup& group, const char* what, const char* noun, c
                       " on rank 0 (number ", i, " of ", theirs.size(), " and ", ours.size(), ")"));
 }
 
-void check_same_signature(ProcessGroup& group, const char* what, const NamedParameters& tensors) {
+void check_same_signature(ProcessGroup& group, const char* what, const NamedTensors& tensors) {
   std::vector<std::string> lines;
   for (const auto& named : tensors) lines.push_back(signature(named));
   check_same_lines(group, what, "model", lines);
 }
 
-uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedParameters& tensors) {
+uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedTensors& tensors) {
   std::vector<int64_t> own;
   for (const auto& [name, tensor] : tensors) {
     const Tensor x = as_contiguous(on_device(tensor, {}));

@@ -18,12 +18,12 @@ namespace ringgrad {
 void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines);
 
 // The same for tensors: their number, names, shapes and dtypes.
-void check_same_signature(ProcessGroup& group, const char* what, const NamedParameters& tensors);
+void check_same_signature(ProcessGroup& group, const char* what, const NamedTensors& tensors);
 
 // Collective. Returns a hash of all values, in order. Throws OutOfStepError on every rank, naming the first tensor that
 // differs and the ranks that do not have rank 0's values, unless they are the same bit for bit everywhere.
 // REQUIRES: check_same_signature() passes.
-uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedParameters& tensors);
+uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedTensors& tensors);
 
 // 64 bits of any bytes, the same on every machine: each 8-byte word is mixed in with a multiplication and a shift, as
 // in wyhash. Not for use against an adversary.

@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kNamesShown = 4;
 
 // "fc.weight layer4.1.bn2.bias … conv1.weight (62 parameters)"
-std::string names_of(const NamedParameters& parameters, const std::vector<int>& listed) {
+std::string names_of(const NamedTensors& parameters, const std::vector<int>& listed) {
   std::string text;
   for (size_t i = 0; i < listed.size(); ++i) {
     const bool shown = listed.size() <= kNamesShown || i + 2 < kNamesShown || i + 1 == listed.size();
@@ -33,7 +33,7 @@ std::string names_of(const NamedParameters& parameters, const std::vector<int>& 
 
 }  // namespace
 
-Reducer::Reducer(ProcessGroup& group, NamedParameters parameters, std::vector<Tensor> buffers, LayOut lay_out,
+Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, LayOut lay_out,
                  ReducerOptions options)
     : group_(group),
       parameters_(std::move(parameters)),
@@ -48,13 +48,13 @@ Reducer::Reducer(ProcessGroup& group, NamedParameters parameters, std::vector<Te
 
   std::vector<int> order;  // backward finishes the last layers first
   for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) order.push_back(i);
-  plan(order);
+  initialize_buckets(order);
   for (size_t i = 0; i < parameters_.size(); ++i)
-    hooks_.push_back(register_post_accumulate_grad_hook(parameters_[i].second,
-                                                        [this, i](const Tensor&) { mark_ready(static_cast<int>(i)); }));
+    hooks_.push_back(register_post_accumulate_grad_hook(
+        parameters_[i].second, [this, i](const Tensor&) { mark_variable_ready(static_cast<int>(i)); }));
 }
 
-void Reducer::plan(const std::vector<int>& order) {
+void Reducer::initialize_buckets(const std::vector<int>& order) {
   arenas_ = lay_out_(order);
   buckets_.clear();
   views_.assign(parameters_.size(), {});
@@ -85,7 +85,7 @@ void Reducer::plan(const std::vector<int>& order) {
 
 // -- what the engine tells ------------------------------------------------------------------------------------------
 
-Tensor Reducer::watch(const Tensor& output, int64_t samples) {
+Tensor Reducer::prepare_for_backward(const Tensor& output, int64_t samples) {
   if (!output.requires_grad()) return output;
   return differentiable("distributed_data_parallel", {output}, output.detach(),
                         [self = weak_from_this(), samples](const Tensor& dy) -> Gradients {
@@ -97,34 +97,23 @@ Tensor Reducer::watch(const Tensor& output, int64_t samples) {
                         });
 }
 
-std::shared_ptr<Reducer::Pass> Reducer::join_pass() {
+// The pass under way; the first one who asks begins it.
+std::shared_ptr<Reducer::Pass> Reducer::current_pass() {
   if (auto pass = pass_.lock()) return pass;
   const std::shared_ptr<Pass> pass(new Pass{shared_from_this(), samples_, passes_});
   pass_ = pass;
   if (synchronizing_) {
-    begin();
+    reset_buckets();
     pass->leads = group_.lead(pass);
   }
   queue_final_callback([pass] {
-    pass->reducer->finish(pass->reached);
+    pass->reducer->finalize_backward(pass->reached);
     pass->finished = true;
   });
   return pass;
 }
 
-// The pass has failed. What it has launched still reads and writes the arenas, where the next pass's gradients go.
-void Reducer::settle(const Pass& pass) {
-  for (const Bucket& bucket : buckets_) {
-    try {
-      bucket.work.wait();
-    } catch (...) {  // the pass has an error already
-    }
-  }
-  samples_ = pass.samples;
-  passes_ = pass.passes;
-}
-
-void Reducer::begin() {
+void Reducer::reset_buckets() {
   begun_ = Clock::now();
   next_ = 0;
   ready_order_.clear();
@@ -141,30 +130,34 @@ void Reducer::begin() {
 // The newest forward in the graph decides how many samples this pass stands for: others of the same pass, such as a
 // discriminator's batch of real and batch of generated images, are as large.
 void Reducer::output_reached(int64_t samples) {
-  const auto pass = join_pass();
+  const auto pass = current_pass();
   if (std::exchange(pass->reached, true)) return;
   ++passes_;
   samples_ += (static_cast<double>(samples) - samples_) / passes_;
   if (!synchronizing_) return;
   set_phase(Phase::Backward);
   if (pass->leads) learn_usual_samples();
-  launch_ready(*pass);
+  all_reduce_ready_buckets(*pass);  // the hooks of some parameters may have come before
 }
 
-void Reducer::mark_ready(int parameter) {
+void Reducer::mark_variable_ready(int parameter) {
   if (!synchronizing_) return;
-  const auto pass = join_pass();
+  const auto pass = current_pass();
   take_into_arena(parameter);
   if (options_.check_finite)
-    if (const auto reason = finite_check_.look(parameter, views_[parameter], step_)) give_up(*reason);
+    if (const auto reason = finite_check_.look(parameter, views_[parameter], step_)) fail_all_ranks(*reason);
   ready_order_.push_back(parameter);
-  for (const int b : buckets_of_[parameter])
-    if (--buckets_[b].pending == 0) log_.buckets[b].ready = now();
   if (options_.exact_times)
     for (size_t b = 0; b < next_; ++b)
       if (log_.buckets[b].completed == 0 && buckets_[b].work.done())
         log_.buckets[b].completed = end_of(buckets_[b].work);
-  launch_ready(*pass);
+  for (const int b : buckets_of_[parameter])
+    if (--buckets_[b].pending == 0) mark_bucket_ready(b, *pass);
+}
+
+void Reducer::mark_bucket_ready(int bucket, const Pass& pass) {
+  log_.buckets[bucket].ready = now();
+  all_reduce_ready_buckets(pass);
 }
 
 // A user may have dropped or replaced a gradient, and backward then made a new one, or none.
@@ -185,7 +178,7 @@ void Reducer::take_into_arena(int parameter) {
 }
 
 // Ends the step on all ranks: the others wait for this one's buckets, and learn the reason at once.
-void Reducer::give_up(const std::string& reason) {
+void Reducer::fail_all_ranks(const std::string& reason) {
   group_.abort(reason, FailureKind::Failed);
   throw Error("distributed_data_parallel: " + reason);
 }
@@ -210,14 +203,14 @@ void Reducer::learn_usual_samples() {
 }
 
 // Buckets in their order, whatever became ready first: all ranks must issue the same collectives. The last one is left
-// to finish(), which executes it on this thread: there is nothing left to overlap it with, and handing it to another
-// thread would cost more than a small all-reduce does.
-void Reducer::launch_ready(const Pass& pass) {
+// to finalize_backward(), which executes it on this thread: there is nothing left to overlap it with, and handing it to
+// another thread would cost more than a small all-reduce does.
+void Reducer::all_reduce_ready_buckets(const Pass& pass) {
   if (!pass.reached || !pass.leads || !options_.overlap) return;
-  while (next_ + 1 < buckets_.size() && buckets_[next_].pending == 0) launch(true);
+  while (next_ + 1 < buckets_.size() && buckets_[next_].pending == 0) all_reduce_bucket(/*async=*/true);
 }
 
-void Reducer::launch(bool async) {
+void Reducer::all_reduce_bucket(bool async) {
   const auto index = static_cast<int>(next_);
   Bucket& bucket = buckets_[next_];
   BucketLog& log = log_.buckets[next_];
@@ -246,18 +239,18 @@ double Reducer::end_of(const Work& work) const {
   return ended == Clock::time_point() ? now() : seconds_between(begun_, ended);
 }
 
-void Reducer::finish(bool reached) {
+void Reducer::finalize_backward(bool reached) {
   if (!synchronizing_) return;
   log_.computed = now();
   if (!reached)
-    give_up(str("backward reached ", parameters_[ready_order_.front()].first, " in step ", step_, " on rank ",
-                group_.rank(), ", but no output of the wrapper is part of the loss, so gradients would not be ",
-                "averaged. Call the wrapper, not the module in it; or backward under no_sync()"));
+    fail_all_ranks(str("backward reached ", parameters_[ready_order_.front()].first, " in step ", step_, " on rank ",
+                       group_.rank(), ", but no output of the wrapper is part of the loss, so gradients would not be ",
+                       "averaged. Call the wrapper, not the module in it; or backward under no_sync()"));
   learn_usual_samples();
   for (size_t b = next_; b < buckets_.size(); ++b)
     if (buckets_[b].pending > 0)
       for (const int parameter : buckets_[b].range.parameters) take_into_arena(parameter);
-  while (next_ < buckets_.size()) launch(false);
+  while (next_ < buckets_.size()) all_reduce_bucket(/*async=*/false);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].work.wait();
     if (log_.buckets[b].completed == 0) log_.buckets[b].completed = end_of(buckets_[b].work);
@@ -269,8 +262,20 @@ void Reducer::finish(bool reached) {
   step_stride_ = last_step_ < 0 ? 1 : step_ - last_step_;
   last_step_ = step_;
   if (!replanned_ || totals_.steps % FiniteCheck::kStepsBetweenComparisons == 0)
-    if (const auto reason = finite_check_.compare(options_for(-1, sample_counts_))) give_up(*reason);
-  if (!std::exchange(replanned_, true)) adopt_ready_order();
+    if (const auto reason = finite_check_.compare(options_for(-1, sample_counts_))) fail_all_ranks(*reason);
+  if (!std::exchange(replanned_, true)) rebuild_buckets();
+}
+
+// The pass has failed. What it has launched still reads and writes the arenas, where the next pass's gradients go.
+void Reducer::abandon(const Pass& pass) {
+  for (const Bucket& bucket : buckets_) {
+    try {
+      bucket.work.wait();
+    } catch (...) {  // the pass has an error already
+    }
+  }
+  samples_ = pass.samples;
+  passes_ = pass.passes;
 }
 
 void Reducer::exchange_samples() {
@@ -297,27 +302,27 @@ void Reducer::set_ready_order(const std::vector<std::string>& names) {
     if (const auto found = index.extract(name)) order.push_back(found.mapped());
   if (order.size() != parameters_.size() || names.size() != order.size()) return;
   replanned_ = true;
-  if (order != order_) plan(order);
+  if (order != order_) initialize_buckets(order);
 }
 
 // After the first step the order is known in which gradients really become ready; rank 0's counts.
-void Reducer::adopt_ready_order() {
+void Reducer::rebuild_buckets() {
   std::vector<int64_t> order(ready_order_.begin(), ready_order_.end());
   for (const int i : order_)  // those that took no part
     if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
   const Tensor agreed = tensor(order);
   group_.broadcast(agreed, 0, options_for(-1, sample_counts_)).wait();
   order = to_vector<int64_t>(agreed);
-  if (!std::equal(order.begin(), order.end(), order_.begin())) plan({order.begin(), order.end()});
+  if (!std::equal(order.begin(), order.end(), order_.begin())) initialize_buckets({order.begin(), order.end()});
 }
 
 bool Reducer::shadow() {
   step_ += step_stride_;
   samples_ = passes_ = 0;
-  begin();
+  reset_buckets();
   for (const GradArena& arena : arenas_) fill_(arena.flat, 0);
   for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.set_grad(views_[i]);
-  finish(true);
+  finalize_backward(/*reached=*/true);
   return any_samples_;
 }
 

@@ -1,9 +1,11 @@
 // Reducer: from "this parameter's gradient is complete" to "all gradients are the average over the ranks".
 //
-// Hooks tell it, in the middle of backward, which gradient is complete. When all gradients in a bucket are, and the
-// buckets before it are under way, the bucket's all-reduce is launched; it runs while backward goes on. After the last
-// node the reducer launches what is left, waits for everything, and backward() returns. (Li et al. 2020, "PyTorch
-// Distributed", sections 3.2 and 4.2.)
+// The life of a step, in PyTorch's words (Li et al. 2020, "PyTorch Distributed", sections 3.2 and 4.2):
+//   prepare_for_backward   in forward: gives the output a node by which backward is noticed
+//   mark_variable_ready    in backward: the hook of a parameter whose gradient is complete
+//   mark_bucket_ready      all gradients of a bucket are
+//   all_reduce_bucket      and the buckets before it are under way: its all-reduce runs while backward goes on
+//   finalize_backward      after the last node: launches what is left, and waits for everything
 //
 // It communicates during backward and at its end, never in forward. So evaluation, skipped outputs and several
 // forwards before one backward need no special cases, and a parameter that takes no part in the loss needs no flag: its
@@ -22,30 +24,15 @@
 // depends on which parameters a rank's loss has, and all ranks must issue the same collectives.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 
 #include "ringgrad/autograd/accumulate_grad.h"
-#include "ringgrad/distributed/comm_hook.h"
 #include "ringgrad/distributed/ddp/finite_check.h"
-#include "ringgrad/distributed/ddp/reduction_log.h"
+#include "ringgrad/distributed/ddp/reducer_options.h"
 #include "ringgrad/distributed/ddp/step_exchange.h"
 
 namespace ringgrad {
-
-struct ReducerOptions {
-  BucketCaps caps = {};
-  CommHook comm_hook = {};  // undefined: plain average. The same on all ranks, which compare its type
-  // Throw when a gradient is NaN or infinite, naming rank and parameter: on the CPU at once, on a GPU see
-  // finite_check.h. Off where a loss scale makes that normal.
-  bool check_finite = true;
-  // c in Note [Weights]: how many samples a rank usually has; 0: the mean of the first step. The same on all ranks.
-  double usual_samples = 0;
-  bool overlap = true;  // off: launch all buckets after backward (to measure what overlap is worth)
-  // On a GPU, which works behind the host: wait for it wherever log() notes a time, which else is the host's. Slower.
-  bool exact_times = false;
-};
 
 class Reducer : public std::enable_shared_from_this<Reducer> {
  public:
@@ -54,12 +41,12 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // Collective. `parameters` are leaves that require grad, the same on all ranks; `buffers` are brought together after
   // every step (step_exchange.h). The group must outlive this.
-  Reducer(ProcessGroup& group, NamedParameters parameters, std::vector<Tensor> buffers, LayOut lay_out,
+  Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, LayOut lay_out,
           ReducerOptions options);
 
   // An output of the module for a batch of so many samples: the same tensor, with a node that tells the reducer when
   // a backward pass begins that has it in its graph. Without that the hooks would run, and nothing be averaged.
-  Tensor watch(const Tensor& output, int64_t samples);
+  Tensor prepare_for_backward(const Tensor& output, int64_t samples);
 
   // Takes part in one backward of the other ranks without samples of its own: gradients become the average over those
   // who have some. False when no rank has, which all learn at the same time. Gradients before are lost.
@@ -94,7 +81,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // One backward pass. It lives in the pass's final callback, and so ends with the pass, however that ends.
   struct Pass {
     ~Pass() {
-      if (!finished) reducer->settle(*this);
+      if (!finished) reducer->abandon(*this);
     }
     const std::shared_ptr<Reducer> reducer;
     const double samples;  // samples_ and passes_ before this pass, restored if it fails
@@ -104,27 +91,30 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     bool finished = false;
   };
 
-  void plan(const std::vector<int>& ready_order);
-  std::shared_ptr<Pass> join_pass();
-  void begin();
+  void initialize_buckets(const std::vector<int>& ready_order);
+  void rebuild_buckets();
+
+  std::shared_ptr<Pass> current_pass();
+  void reset_buckets();
   void output_reached(int64_t samples);
-  void mark_ready(int parameter);
+  void mark_variable_ready(int parameter);
+  void mark_bucket_ready(int bucket, const Pass& pass);
+  void all_reduce_ready_buckets(const Pass& pass);
+  void all_reduce_bucket(bool async);
+  void finalize_backward(bool reached);
+  void abandon(const Pass& pass);
+  [[noreturn]] void fail_all_ranks(const std::string& reason);
+
   void take_into_arena(int parameter);
-  [[noreturn]] void give_up(const std::string& reason);
-  void launch_ready(const Pass& pass);
-  void launch(bool async);
-  double now() const;
-  double end_of(const Work& work) const;
-  void finish(bool reached);
-  void settle(const Pass& pass);
   void learn_usual_samples();
   void exchange_samples();
-  void adopt_ready_order();
+  double now() const;
+  double end_of(const Work& work) const;
   void scale(const Tensor& x, double factor) const;
   CollectiveOptions options_for(int bucket, const std::shared_ptr<const std::string>& about) const;
 
   ProcessGroup& group_;
-  const NamedParameters parameters_;
+  const NamedTensors parameters_;
   const LayOut lay_out_;
   const ReducerOptions options_;
   StepExchange exchange_;

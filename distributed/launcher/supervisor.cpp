@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookAround{1000};  // between looks at what the ranks say of themselves
 
 // After the first failure the others get the time to find out themselves, and to say what it kept them from.
-constexpr std::chrono::milliseconds kLastWords{400}, kUntilKill{800}, kSameOrder{500};
+constexpr std::chrono::milliseconds kReportTime{400}, kUntilKill{800}, kSameOrder{500};
 
 // What a signal does to this process, while this lives.
 class Disposition {
@@ -91,7 +91,7 @@ class Supervisor {
     while (running_ > 0) step();
     for (const Rank& rank : ranks_) ends_.push_back(rank.end);
     const JobResult result = first_cause(ends_, status_, interrupted_by_, Clock::now());
-    pass_on_the_rest(options_.last_words ? options_.last_words(result) : "");
+    pass_on_the_rest(options_.final_message ? options_.final_message(result) : "");
     return result;
   }
 
@@ -129,13 +129,13 @@ class Supervisor {
                          {"LOCAL_WORLD_SIZE", std::to_string(n)},
                          {"MASTER_ADDR", options_.host},
                          {"MASTER_PORT", std::to_string(port)},
-                         {"RINGGRAD_LIFELINE_FD", std::to_string(lifeline_.descriptor())},
+                         {"RINGGRAD_LIFELINE_FD", std::to_string(launcher_pipe_.descriptor())},
                          {"RINGGRAD_LAUNCHER_PID", std::to_string(getpid())},
                          {"RINGGRAD_STATUS_FD", std::to_string(status_.descriptor())}};
     if (!secret.empty()) child.environment["RINGGRAD_SECRET"] = secret;
     for (const char* threads : {"RINGGRAD_THREADS", "OMP_NUM_THREADS"})
       if (variable(threads).empty()) child.environment[threads] = std::to_string(std::max(1, cpu_cores() / n));
-    child.inherited = {status_.descriptor(), lifeline_.descriptor()};
+    child.inherited = {status_.descriptor(), launcher_pipe_.descriptor()};
     child.process_group = ranks_.empty() ? 0 : ranks_[0].child.pid;
     const bool logged = !options_.log_directory.empty();
     child.own_output = number == 0 && !logged;
@@ -164,14 +164,14 @@ class Supervisor {
     std::vector<pollfd> ready;
     for (const Rank& rank : ranks_)
       if (!rank.ended) ready.push_back({rank.child.handle.get(), POLLIN, 0});
-    pass_on(std::move(ready), ending_ ? next_blow_.poll_timeout() : static_cast<int>(kLookAround.count()));
+    pass_on(std::move(ready), ending_ ? next_kill_.poll_timeout() : static_cast<int>(kLookAround.count()));
     while (const int signal = signals_.next()) handle(signal);
     for (Rank& rank : ranks_) look_at(rank);
     note_waits();
     if (interrupted_by_ != 0 && patience_.passed()) kill_all(SIGKILL);
-    if (ending_ && running_ > 0 && next_blow_.passed()) {
-      kill_all(blows_++ == 0 ? SIGTERM : SIGKILL);
-      next_blow_ = Deadline::after(kUntilKill - kLastWords);
+    if (ending_ && running_ > 0 && next_kill_.passed()) {
+      kill_all(kill_signals_sent_++ == 0 ? SIGTERM : SIGKILL);
+      next_kill_ = Deadline::after(kUntilKill - kReportTime);
     }
   }
 
@@ -202,13 +202,13 @@ class Supervisor {
   }
 
   // All ranks have ended. A reader that takes its time is waited for, but not after a signal.
-  void pass_on_the_rest(const std::string& last_words) {
+  void pass_on_the_rest(const std::string& final_message) {
     for (const Rank& rank : ranks_)
       for (RankOutput* stream : {rank.output.get(), rank.error.get()}) stream->finish();
-    error_.add(last_words);
+    error_.add(final_message);
     bool hurry = interrupted_by_ != 0;
     while (!output_.empty() || !error_.empty()) {
-      const bool moved = pass_on({}, hurry ? static_cast<int>(kLastWords.count()) : -1);
+      const bool moved = pass_on({}, hurry ? static_cast<int>(kReportTime.count()) : -1);
       while (const int signal = signals_.next()) hurry |= signal != SIGCHLD;
       if (hurry && !moved) return;
     }
@@ -262,11 +262,11 @@ class Supervisor {
     rank.ended = true;
     rank.end.ended = Clock::now();
     rank.end.wait_status = status;
-    rank.end.by_us = blows_ > 0 || interrupted_by_ != 0;
+    rank.end.by_us = kill_signals_sent_ > 0 || interrupted_by_ != 0;
     --running_;
     if (status == 0 || ending_) return;
     ending_ = true;
-    next_blow_ = Deadline::after(kLastWords);
+    next_kill_ = Deadline::after(kReportTime);
   }
 
   // The ranks' process group has their own children, too; a rank that came late may not be in it.
@@ -279,17 +279,17 @@ class Supervisor {
   const SupervisorOptions& options_;
   SignalQueue signals_;
   JobStatus status_;
-  Lifeline lifeline_;
+  LauncherPipe launcher_pipe_;
   OutputSink output_{STDOUT_FILENO}, error_{STDERR_FILENO};
   std::vector<Rank> ranks_;
   std::vector<RankEnd> ends_;
   int running_ = 0, interrupted_by_ = 0;
   Clock::time_point interrupted_at_;
   const std::chrono::milliseconds timeout_ = default_timeout();
-  Deadline patience_;    // with ranks that were asked to end
-  bool ending_ = false;  // a rank has failed
-  int blows_ = 0;        // signals sent since then
-  Deadline next_blow_;
+  Deadline patience_;          // with ranks that were asked to end
+  bool ending_ = false;        // a rank has failed
+  int kill_signals_sent_ = 0;  // signals sent since then
+  Deadline next_kill_;
 };
 
 }  // namespace

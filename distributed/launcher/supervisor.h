@@ -25,14 +25,14 @@ struct SupervisorOptions {
   int port = 0;                    // MASTER_PORT, below 65535; 0: a free one (one machine only)
   std::string secret;              // empty: RINGGRAD_SECRET(_FILE) where it is set, else a new one
   std::string log_directory;       // empty: no logs; else rankN.log of every rank
-  std::function<std::string(const JobResult&)> last_words;  // what to write to stderr at the end; empty: nothing
+  std::function<std::string(const JobResult&)> final_message;  // what to write to stderr at the end; empty: nothing
 };
 
 // Runs the job and returns when every rank of this machine has ended. Rank 0 writes to this process's output directly
 // (through a pipe where there are logs); other ranks' lines begin with "[rank 1] ". SIGINT, SIGTERM and SIGHUP (unless
 // it is ignored, as by nohup) are passed on to the ranks, which go on for it where they are stopped; a second one kills
 // them, as does RINGGRAD_TIMEOUT after the first. Output that nobody reads holds up the ranks, not the supervisor:
-// after a signal its reader is not waited for, so whoever has something to say at the end leaves it to last_words. A
+// after a signal its reader is not waited for, so whoever has something to say at the end leaves it to final_message. A
 // rank that is stopped, or has waited for others for 5 s, is noted on stderr.
 //
 // Ranks get torchrun's environment (rank_environment.h), and one share of the cores each (RINGGRAD_THREADS,

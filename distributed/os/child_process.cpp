@@ -118,14 +118,14 @@ ChildProcess start_child(const ChildOptions& options) {
 }
 
 // Nobody ever writes to this pipe: it only ends when the last descriptor for writing is closed, which the launcher has.
-Lifeline::Lifeline() {
+LauncherPipe::LauncherPipe() {
   int ends[2];
   CHECK_AS(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: pipe: ", std::strerror(errno));
   held_by_ranks_ = FileDescriptor(ends[0]);
   held_by_launcher_ = FileDescriptor(ends[1]);
 }
 
-void hold_on_to_lifeline() {
+void die_with_launcher() {
   const std::string number = variable("RINGGRAD_LIFELINE_FD");
   if (number.empty()) return;
   // Opened again, because the signal goes to one owner of an open file, and all ranks have inherited the same one.

@@ -40,9 +40,9 @@ ChildProcess start_child(const ChildOptions& options);
 // ranks that a script between them has started, and is inherited through any number of those.
 
 // The launcher's end. Ranks inherit descriptor(), and RINGGRAD_LIFELINE_FD with its number.
-class Lifeline {
+class LauncherPipe {
  public:
-  Lifeline();  // Throws IoError.
+  LauncherPipe();  // Throws IoError.
   int descriptor() const { return held_by_ranks_.get(); }
 
  private:
@@ -51,6 +51,6 @@ class Lifeline {
 
 // The rank's end: from now on the kernel kills this process when the launcher ends, however it does. Nothing happens
 // where there is no launcher.
-void hold_on_to_lifeline();
+void die_with_launcher();
 
 }  // namespace ringgrad

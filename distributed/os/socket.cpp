@@ -235,22 +235,6 @@ void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline
            [&](size_t done) { return ::recv(socket.get(), bytes.data() + done, bytes.size() - done, MSG_DONTWAIT); });
 }
 
-std::pair<FileDescriptor, FileDescriptor> local_socket_pair() {
-  int ends[2];
-  CHECK_AS(DistributedError, socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0,
-           "socketpair: ", std::strerror(errno));
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
-
-std::pair<FileDescriptor, FileDescriptor> tcp_socket_pair() {
-  const FileDescriptor listener = listen_tcp({"127.0.0.1", 0});
-  FileDescriptor client = connect_tcp(local_address(listener), Deadline::after(std::chrono::seconds(5)));
-  FileDescriptor server(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  CHECK_AS(DistributedError, server, "accept: ", std::strerror(errno));
-  prepare(server);
-  return {std::move(client), std::move(server)};
-}
-
 namespace {
 
 namespace fs = std::filesystem;

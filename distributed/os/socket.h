@@ -50,10 +50,6 @@ FileDescriptor connect_local(const std::string& name, Deadline deadline);
 void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, Deadline deadline, const char* peer);
 void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline, const char* peer);
 
-// Two connected sockets of this process: tests connect ranks with them that are its threads.
-std::pair<FileDescriptor, FileDescriptor> local_socket_pair();
-std::pair<FileDescriptor, FileDescriptor> tcp_socket_pair();
-
 // Who listens on a port of this machine, for the error that says it is taken.
 
 // "python3 (process 4711)"; "another program" where the system does not tell, as for other users' processes.

@@ -14,7 +14,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/distributed/collectives/reduction.h"
-#include "ringgrad/distributed/collectives/run_collective.h"
 #include "ringgrad/distributed/job/job_status.h"
 
 namespace ringgrad {

@@ -9,7 +9,6 @@
 #include "ringgrad/cuda_kernels/runtime/combine.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/distributed/collectives/ring.h"
-#include "ringgrad/distributed/collectives/run_collective.h"
 #include "ringgrad/distributed/process_groups/nccl_communicator.h"
 
 namespace ringgrad {

@@ -11,7 +11,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/os/socket.h"
-#include "ringgrad/distributed/rendezvous/gate.h"
+#include "ringgrad/distributed/rendezvous/handshake.h"
 #include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {
@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::milliseconds kLookAround{50};  // how often those who wait for others look whether they live
 
 // How to reach a rank. Its fields travel as lines, which none of them contains.
-struct Card {
+struct PeerAddress {
   uint64_t machine = 0;
   std::string transport;   // what the rank was told to use
   std::string local_name;  // of its Unix socket
@@ -30,12 +30,13 @@ struct Card {
   std::string print() const {
     return str(machine, '\n', transport, '\n', local_name, '\n', address.host, '\n', address.port, '\n', job);
   }
-  static Card parse(const std::string& text, int rank) {
-    Card card;
+  static PeerAddress parse(const std::string& text, int rank) {
+    PeerAddress result;
     std::istringstream in(text);
-    in >> card.machine >> card.transport >> card.local_name >> card.address.host >> card.address.port >> card.job;
+    in >> result.machine >> result.transport >> result.local_name >> result.address.host >> result.address.port >>
+        result.job;
     CHECK_AS(DistributedError, !in.fail(), "rendezvous: rank ", rank, " sent a damaged address");
-    return card;
+    return result;
   }
 };
 
@@ -55,7 +56,7 @@ class Connector {
       : rank_(rank), size_(size), options_(options), links_(size) {}
 
   Connected run(const Exchange& exchange) {
-    Card own{machine_id(), options_.transport, "ringgrad-" + new_secret().substr(0, 32), {options_.host, 0}, 0};
+    PeerAddress own{machine_id(), options_.transport, "ringgrad-" + new_secret().substr(0, 32), {options_.host, 0}, 0};
     own.job = std::stoull(new_secret().substr(0, 15), nullptr, 16);
     std::vector<FileDescriptor> listeners;
     if (size_ > 1 && options_.transport != "tcp") listeners.push_back(listen_local(own.local_name));
@@ -63,44 +64,45 @@ class Connector {
       listeners.push_back(listen_tcp(own.address));
       own.address.port = local_address(listeners.back()).port;
     }
-    Gate gate(std::move(listeners), options_.secret, size_);
-    read_cards(exchange(own.print()));
+    PeerListener listener(std::move(listeners), options_.secret, size_);
+    read_addresses(exchange(own.print()));
     deadline_ = Deadline::after(options_.timeout);
 
     // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait for another.
     for (int peer = 0; peer < rank_; ++peer) go_to(peer);
-    await_higher_ranks(gate);
+    await_higher_ranks(listener);
     auto transport = std::make_unique<Transport>(rank_, std::move(links_), ranks_here(), deadline_);
     transport->complete(deadline_);
-    return {std::move(transport), cards_[0].job};
+    return {std::move(transport), addresses_[0].job};
   }
 
  private:
-  void read_cards(const std::vector<std::string>& texts) {
-    for (int r = 0; r < size_; ++r) cards_.push_back(Card::parse(texts[r], r));
+  void read_addresses(const std::vector<std::string>& texts) {
+    for (int r = 0; r < size_; ++r) addresses_.push_back(PeerAddress::parse(texts[r], r));
     for (int r = 0; r < size_; ++r) {
-      CHECK_AS(OutOfStepError, cards_[r].transport == options_.transport, "transport: rank ", rank_,
-               " was told to use ", options_.transport, ", rank ", r, " ", cards_[r].transport);
+      CHECK_AS(OutOfStepError, addresses_[r].transport == options_.transport, "transport: rank ", rank_,
+               " was told to use ", options_.transport, ", rank ", r, " ", addresses_[r].transport);
       CHECK_AS(DistributedError, options_.transport != "shm" || shares_memory(r),
                "transport: shm was asked for, but ranks ", rank_, " and ", r, " do not share a machine");
     }
   }
 
   bool shares_memory(int peer) const {
-    return options_.transport != "tcp" && cards_[peer].machine == cards_[rank_].machine;
+    return options_.transport != "tcp" && addresses_[peer].machine == addresses_[rank_].machine;
   }
 
   int ranks_here() const {
-    return static_cast<int>(std::count_if(cards_.begin(), cards_.end(),
-                                          [&](const Card& card) { return card.machine == cards_[rank_].machine; }));
+    return static_cast<int>(std::count_if(addresses_.begin(), addresses_.end(), [&](const PeerAddress& peer) {
+      return peer.machine == addresses_[rank_].machine;
+    }));
   }
 
   void go_to(int peer) {
     const std::string name = str("rank ", peer);
     const auto dial = [&](ConnectionPurpose purpose) {
-      FileDescriptor socket = shares_memory(peer) ? connect_local(cards_[peer].local_name, deadline_)
-                                                  : connect_tcp(cards_[peer].address, deadline_, IfRefused::Fail);
-      introduce(socket, {purpose, rank_, size_, ""}, options_.secret, deadline_, name.c_str());
+      FileDescriptor socket = shares_memory(peer) ? connect_local(addresses_[peer].local_name, deadline_)
+                                                  : connect_tcp(addresses_[peer].address, deadline_, IfRefused::Fail);
+      client_handshake(socket, {purpose, rank_, size_, ""}, options_.secret, deadline_, name.c_str());
       return socket;
     };
     try {
@@ -112,25 +114,25 @@ class Connector {
     }
   }
 
-  void await_higher_ranks(Gate& gate) {
+  void await_higher_ranks(PeerListener& listener) {
     int missing = 0;
     for (int peer = rank_ + 1; peer < size_; ++peer) missing += shares_memory(peer) ? 1 : 2;
     while (missing > 0) {
-      auto guest = gate.next(Deadline::after(kLookAround));
-      if (!guest) {
+      auto admitted = listener.next(Deadline::after(kLookAround));
+      if (!admitted) {
         check_alive();
         CHECK_AS(TimeoutError, !deadline_.passed(), "transport: ", names_of_missing(), " did not connect to rank ",
                  rank_, " in time");
         continue;
       }
       --missing;
-      const auto [purpose, peer, size, value] = guest->claims;
+      const auto [purpose, peer, size, value] = admitted->claims;
       const bool known = size == size_ && peer > rank_ && peer < size_ && purpose != ConnectionPurpose::Rendezvous;
       CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size, " connected to rank ", rank_, " of ",
                size_, ", which does not expect it");
       FileDescriptor& place = purpose == ConnectionPurpose::Control ? links_[peer].control : links_[peer].data;
       CHECK_AS(DistributedError, !place, "transport: rank ", peer, " connected to rank ", rank_, " twice");
-      place = std::move(guest->socket);
+      place = std::move(admitted->socket);
     }
   }
 
@@ -161,14 +163,21 @@ class Connector {
   const ConnectOptions& options_;
   Deadline deadline_;  // of connecting: the rendezvous before it has its own
   std::vector<Link> links_;
-  std::vector<Card> cards_;
+  std::vector<PeerAddress> addresses_;
 };
 
 }  // namespace
 
+std::vector<std::string> transport_names() { return {"auto", "shm", "tcp"}; }
+
+bool is_transport(const std::string& name) {
+  const auto names = transport_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange) {
-  const bool known = options.transport == "auto" || options.transport == "shm" || options.transport == "tcp";
-  CHECK_AS(EnvironmentError, known, "transport: '", options.transport, "', expected auto, shm or tcp");
+  CHECK_AS(EnvironmentError, is_transport(options.transport), "transport: '", options.transport,
+           "', expected auto, shm or tcp");
   return Connector(rank, size, options).run(exchange);
 }
 

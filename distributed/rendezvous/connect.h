@@ -7,12 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/distributed/transport/transport.h"
-
 namespace ringgrad {
 
+class Transport;
+
+// How a user may want ranks to be connected: "auto" (shm between ranks of one machine, else tcp), "shm", "tcp".
+std::vector<std::string> transport_names();
+bool is_transport(const std::string& name);
+
 struct ConnectOptions {
-  std::string transport = "auto";  // "shm", "tcp"; auto: shm between ranks of one machine, else tcp
+  std::string transport = "auto";  // see transport_names()
   std::string host = "127.0.0.1";  // this rank's own address, on which others reach it
   std::string secret;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
@@ -26,7 +30,8 @@ struct Connected {
   uint64_t job = 0;  // a random number that all ranks of this group share
 };
 
-// Collective over the ranks of a new group. Throws DistributedError, TimeoutError, or OutOfStepError.
+// Collective over the ranks of a new group. Throws DistributedError, TimeoutError, or OutOfStepError; EnvironmentError
+// for an unknown transport.
 Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange);
 
 }  // namespace ringgrad

@@ -1,22 +1,29 @@
 #include "ringgrad/distributed/rendezvous/handshake.h"
 
-#include <openssl/crypto.h>
-#include <openssl/hmac.h>
-#include <openssl/rand.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
 #include <span>
 
+#include <openssl/crypto.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/os/socket.h"
 
 namespace ringgrad {
+
 namespace {
 
 constexpr uint32_t kMagic = 0x68534752;
 constexpr uint16_t kVersion = 1;
+constexpr int kMaxStrangers = 64;
+constexpr std::chrono::seconds kHandshake{5};
 
 template <class T>
 std::string bytes_of(const T& value) {
@@ -60,8 +67,8 @@ std::string new_secret() {
   return text;
 }
 
-void introduce(const FileDescriptor& socket, const Claims& claims, std::string_view secret, Deadline deadline,
-               const char* peer) {
+void client_handshake(const FileDescriptor& socket, const Claims& claims, std::string_view secret, Deadline deadline,
+                      const char* peer) {
   ASSERT(claims.value.size() <= kMaxClaimedValue);
   const ClientHello hello{
       kMagic,        kVersion, claims.purpose, 0, claims.rank, claims.size, static_cast<uint32_t>(claims.value.size()),
@@ -77,7 +84,7 @@ void introduce(const FileDescriptor& socket, const Claims& claims, std::string_v
 }
 
 // Never reads beyond the handshake: what follows it belongs to whoever takes the socket.
-bool Doorkeeper::fill(size_t bytes) {
+bool ServerHandshake::fill(size_t bytes) {
   while (received_.size() < bytes && !gone_) {
     char chunk[256];
     const ssize_t n = recv(socket_.get(), chunk, std::min(sizeof chunk, bytes - received_.size()), MSG_DONTWAIT);
@@ -91,7 +98,7 @@ bool Doorkeeper::fill(size_t bytes) {
   return received_.size() >= bytes;
 }
 
-Doorkeeper::State Doorkeeper::advance(std::string_view secret) {
+ServerHandshake::State ServerHandshake::advance(std::string_view secret) {
   ClientHello hello;
   const auto unless_gone = [&] { return gone_ ? State::Refused : State::Waiting; };
   if (!fill(sizeof hello)) return unless_gone();
@@ -117,6 +124,51 @@ Doorkeeper::State Doorkeeper::advance(std::string_view secret) {
     return State::Refused;
   claims_ = {hello.purpose, hello.rank, hello.size, received_.substr(sizeof hello, hello.value_bytes)};
   return State::Admitted;
+}
+
+PeerListener::PeerListener(std::vector<FileDescriptor> listeners, std::string secret, int ranks)
+    : listeners_(std::move(listeners)), secret_(std::move(secret)), max_pending_(kMaxStrangers + ranks) {}
+
+void PeerListener::accept_from(const FileDescriptor& listener) {
+  FileDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  CHECK_AS(DistributedError, socket || (errno != EMFILE && errno != ENFILE),
+           "cannot admit a rank: ", std::strerror(errno), "; raise ulimit -n");
+  if (!socket) return;  // it has gone already
+  const int on = 1;
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (pending_.size() >= max_pending_) {
+    pending_.pop_front();
+    ++refused_;
+  }
+  pending_.push_back({ServerHandshake(std::move(socket)), Deadline::after(kHandshake)});
+}
+
+std::optional<AdmittedPeer> PeerListener::next(Deadline deadline) {
+  for (;;) {
+    for (auto it = pending_.begin(); it != pending_.end();) {
+      const auto state = it->handshake.advance(secret_);
+      if (state == ServerHandshake::State::Admitted) {
+        AdmittedPeer admitted{it->handshake.take_socket(), it->handshake.claims()};
+        pending_.erase(it);
+        return admitted;
+      }
+      if (state == ServerHandshake::State::Refused || it->deadline.passed()) {
+        it = pending_.erase(it);
+        ++refused_;
+      } else {
+        ++it;
+      }
+    }
+    if (deadline.passed()) return {};
+    std::vector<pollfd> descriptors;
+    for (const auto& listener : listeners_) descriptors.push_back({listener.get(), POLLIN, 0});
+    for (const auto& pending : pending_) descriptors.push_back({pending.handshake.socket().get(), POLLIN, 0});
+    int patience = deadline.poll_timeout();
+    if (!pending_.empty()) patience = std::min(patience, pending_.front().deadline.poll_timeout());
+    poll(descriptors.data(), descriptors.size(), patience);
+    for (size_t i = 0; i < listeners_.size(); ++i)
+      if (descriptors[i].revents != 0) accept_from(listeners_[i]);
+  }
 }
 
 }  // namespace ringgrad

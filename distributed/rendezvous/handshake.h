@@ -14,8 +14,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/distributed/os/file_descriptor.h"
@@ -53,13 +56,13 @@ struct ServerProof {
 std::string new_secret();
 
 // The client's side. Throws TimeoutError or DistributedError, calling the server `peer`.
-void introduce(const FileDescriptor& socket, const Claims& claims, std::string_view secret, Deadline deadline,
-               const char* peer);
+void client_handshake(const FileDescriptor& socket, const Claims& claims, std::string_view secret, Deadline deadline,
+                      const char* peer);
 
 // The server's side of one connection, which takes bytes as they come and never waits.
-class Doorkeeper {
+class ServerHandshake {
  public:
-  explicit Doorkeeper(FileDescriptor socket) : socket_(std::move(socket)) {}
+  explicit ServerHandshake(FileDescriptor socket) : socket_(std::move(socket)) {}
 
   enum class State { Waiting, Refused, Admitted };
   // Reads what is there. Refused: the client broke the protocol, does not know the secret or has gone.
@@ -77,6 +80,37 @@ class Doorkeeper {
   Claims claims_;
   ServerProof proof_{};
   bool challenged_ = false, gone_ = false;
+};
+
+struct AdmittedPeer {
+  FileDescriptor socket;
+  Claims claims;
+};
+
+// Admits ranks of the job from listening sockets, and lets no stranger hold them up: apart from the ranks' own, at most
+// 64 connections wait for their handshake at a time (the oldest one goes first), each for 5 seconds and about a
+// kilobyte. They are served all at once, so silence and garbage cost the ranks nothing.
+class PeerListener {
+ public:
+  PeerListener(std::vector<FileDescriptor> listeners, std::string secret, int ranks);
+
+  // The next rank that has proved to belong to the job; nothing at the deadline.
+  std::optional<AdmittedPeer> next(Deadline deadline);
+
+  int refused() const { return refused_; }  // connections of strangers so far
+
+ private:
+  struct Pending {
+    ServerHandshake handshake;
+    Deadline deadline;
+  };
+  void accept_from(const FileDescriptor& listener);
+
+  std::vector<FileDescriptor> listeners_;
+  std::string secret_;
+  const size_t max_pending_;
+  std::deque<Pending> pending_;  // in the order of arrival, and so of deadlines
+  int refused_ = 0;
 };
 
 }  // namespace ringgrad

@@ -9,7 +9,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/failure.h"
-#include "ringgrad/distributed/rendezvous/gate.h"
+#include "ringgrad/distributed/rendezvous/handshake.h"
 
 namespace ringgrad {
 namespace {
@@ -72,9 +72,9 @@ void refuse(const FileDescriptor& socket, const Failure& failure) {
 }
 
 // Rank 0.
-class Host {
+class RendezvousServer {
  public:
-  Host(int size, const std::string& value, const RendezvousOptions& options)
+  RendezvousServer(int size, const std::string& value, const RendezvousOptions& options)
       : size_(size), deadline_(Deadline::after(options.timeout)), options_(options), places_(size) {
     places_[0] = Place{{}, who(), value};
   }
@@ -82,11 +82,11 @@ class Host {
   std::vector<std::string> run() {
     std::vector<FileDescriptor> listeners;
     listeners.push_back(listen_tcp(options_.address));
-    Gate gate(std::move(listeners), options_.secret, size_);
+    PeerListener listener(std::move(listeners), options_.secret, size_);
     try {
       while (joined_ < size_) {
-        if (auto guest = gate.next(Deadline::after(kLookAround)))
-          admit(std::move(*guest));
+        if (auto admitted = listener.next(Deadline::after(kLookAround)))
+          admit(std::move(*admitted));
         else if (deadline_.passed())
           throw_failure({FailureKind::TimedOut, missing()});
         check_alive();
@@ -115,15 +115,15 @@ class Host {
     return values;
   }
 
-  void admit(Guest guest) {
-    const int rank = guest.claims.rank;
-    const size_t end_of_who = guest.claims.value.find('\n');
-    Place place{std::move(guest.socket), guest.claims.value.substr(0, end_of_who), ""};
-    if (end_of_who != std::string::npos) place.value = guest.claims.value.substr(end_of_who + 1);
-    if (guest.claims.size != size_) {
+  void admit(AdmittedPeer admitted) {
+    const int rank = admitted.claims.rank;
+    const size_t end_of_who = admitted.claims.value.find('\n');
+    Place place{std::move(admitted.socket), admitted.claims.value.substr(0, end_of_who), ""};
+    if (end_of_who != std::string::npos) place.value = admitted.claims.value.substr(end_of_who + 1);
+    if (admitted.claims.size != size_) {
       const Failure failure{FailureKind::OutOfStep,
-                            str("rendezvous: rank ", rank, " (", place.who, ") belongs to a job of ", guest.claims.size,
-                                " ranks, rank 0 (", places_[0]->who, ") to one of ", size_)};
+                            str("rendezvous: rank ", rank, " (", place.who, ") belongs to a job of ",
+                                admitted.claims.size, " ranks, rank 0 (", places_[0]->who, ") to one of ", size_)};
       refuse(place.socket, failure);
       throw_failure(failure);
     }
@@ -175,8 +175,8 @@ std::vector<std::string> join(int rank, int size, const std::string& value, cons
       throw TimeoutError(str("rendezvous: rank 0 has not come: ", error.what()));
     }
   }();
-  introduce(socket, {ConnectionPurpose::Rendezvous, rank, size, who() + '\n' + value}, options.secret, deadline,
-            host.c_str());
+  client_handshake(socket, {ConnectionPurpose::Rendezvous, rank, size, who() + '\n' + value}, options.secret, deadline,
+                   host.c_str());
   const auto last = Deadline::after(options.timeout + kGrace);
   ReplyHeader header;
   read_all(socket, std::as_writable_bytes(std::span(&header, 1)), last, host.c_str());
@@ -199,7 +199,7 @@ std::vector<std::string> meet(int rank, int size, const std::string& value, cons
            "rendezvous: ", to_string(options.address),
            " can be reached from other machines, so the job needs a secret. Set "
            "RINGGRAD_SECRET, or RINGGRAD_SECRET_FILE to a file that only you can read, on all machines");
-  return rank == 0 ? Host(size, value, options).run() : join(rank, size, value, options);
+  return rank == 0 ? RendezvousServer(size, value, options).run() : join(rank, size, value, options);
 }
 
 }  // namespace ringgrad

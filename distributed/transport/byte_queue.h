@@ -15,7 +15,7 @@ namespace ringgrad {
 
 // Lamport's ring buffer (1977): `written` and `read` only grow, and each has one writer. They are stored with
 // sequential consistency because of the handshake with sleepers; see Note [Sleeping without missing the bell] in
-// transport.cpp.
+// shared_memory_peers.h.
 class ByteQueue {
  public:
   static constexpr size_t footprint(size_t capacity) { return sizeof(Counters) + capacity; }

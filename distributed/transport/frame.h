@@ -53,7 +53,7 @@ struct Frame {
   int32_t bucket = -1;    // -1: not a bucket
   int32_t root = -1;      // -1: no root
   ReduceOp reduce_op = ReduceOp::Sum;
-  uint8_t algorithm = 0;  // `Algorithm` (ring_options.h)
+  uint8_t algorithm = 0;  // `AllReduceAlgorithm` (process_group.h)
   uint8_t reserved[6] = {};
   // Above: what all ranks must agree on. Below: this message.
   uint32_t part = 0;         // which message of the collective between these two ranks

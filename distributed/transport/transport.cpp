@@ -1,7 +1,11 @@
 #include "ringgrad/distributed/transport/transport.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <exception>
+#include <cerrno>
+#include <cstring>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/job/job_status.h"
@@ -13,8 +17,7 @@ namespace {
 // turns every following meeting into a sleep and a waking, on each rank in turn (measured on two cores with other work
 // on them: 73 us for an all-reduce of 1 KiB, instead of 0.4).
 constexpr std::chrono::microseconds kSpin{100};
-constexpr int kSpinsBetweenLooks = 128;  // at the clock
-constexpr size_t kPiecesAtOnce = 8;
+constexpr int kSpinsBetweenLooks = 128;              // at the clock
 constexpr std::chrono::milliseconds kAskAfter{500};  // of silence: where is everybody?
 constexpr std::chrono::milliseconds kSayAfter{5000};
 
@@ -24,99 +27,93 @@ inline void pause() {
 #endif
 }
 
-}  // namespace
-
-std::string describe(const Position& position) {
-  if (position.frame.sequence == 0) return "before its first collective";
-  const std::string names = position.about ? str(" (", *position.about, ")") : "";
-  return str(position.inside ? "in " : "outside of collectives, its last one was ", describe(position.frame), names);
+std::vector<FileDescriptor> controls_of(std::vector<Link>& links) {
+  std::vector<FileDescriptor> controls;
+  for (Link& link : links) controls.push_back(std::move(link.control));
+  return controls;
 }
 
-Transport::~Transport() {
-  if (interrupted_) abort(*interruption_);  // nobody has waited since
-  if (std::uncaught_exceptions() > exceptions_at_birth_)
-    abort({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
-  tell_all({ControlKind::Goodbye});
+// Which ranks share this one's memory. REQUIRES: the links still have their control connections.
+std::vector<bool> local_ranks(const std::vector<Link>& links) {
+  std::vector<bool> local;
+  for (const Link& link : links) local.push_back(!link.data && link.control);
+  return local;
+}
+
+FileDescriptor new_doorbell() {
+  FileDescriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  CHECK_AS(DistributedError, doorbell, "transport: eventfd: ", std::strerror(errno));
+  return doorbell;
+}
+
+}  // namespace
+
+Transport::Transport(int rank, std::vector<Link> links, int ranks_here, Deadline deadline)
+    : Transport(rank, local_ranks(links), std::move(links), ranks_here, deadline) {}
+
+Transport::Transport(int rank, const std::vector<bool>& local, std::vector<Link>&& links, int ranks_here,
+                     Deadline deadline)
+    : ranks_(rank, controls_of(links)),
+      streams_(static_cast<int>(links.size())),
+      doorbell_(new_doorbell()),
+      memory_(ranks_, local, doorbell_, deadline),
+      ranks_here_(ranks_here),
+      all_local_(std::count(local.begin(), local.end(), true) + 1 == static_cast<ptrdiff_t>(local.size())) {
+  for (Link& link : links) data_.push_back(std::move(link.data));
+}
+
+Transport::~Transport() { ranks_.say_goodbye(); }
+
+void Transport::complete(Deadline deadline) {
+  for (int r = 0; r < size(); ++r) {
+    if (data_[r])
+      streams_.connect(r, std::make_unique<SocketChannel>(std::move(data_[r])));
+    else if (r != rank())
+      streams_.connect(r, memory_.open(r, deadline));
+  }
+  // A core for every rank, or a spinning rank would keep away the one it waits for.
+  roomy_ = ranks_here_ <= memory_.usable_cores();
 }
 
 Transfer Transport::send(int peer, std::span<const std::byte> bytes) {
-  if (failure_) throw_failure(*failure_);
-  Queue& queue = peers_[peer].sends;
-  queue.pending.push_back({const_cast<std::byte*>(bytes.data()), bytes.size()});
-  return {peer, true, ++queue.issued};
+  ranks_.check_failure();
+  return streams_.send(peer, bytes);
 }
 
 Transfer Transport::recv(int peer, std::span<std::byte> bytes) {
-  if (failure_) throw_failure(*failure_);
-  Queue& queue = peers_[peer].recvs;
-  queue.pending.push_back({bytes.data(), bytes.size()});
-  return {peer, false, ++queue.issued};
+  ranks_.check_failure();
+  return streams_.recv(peer, bytes);
 }
 
 void Transport::wait(const Transfer& transfer) {
-  check_interrupt();
-  const Peer& peer = peers_[transfer.peer];
-  const Queue& queue = transfer.outgoing ? peer.sends : peer.recvs;
-  block_until([&] { return queue.done >= transfer.number; }, /*needs_all=*/false);
+  ranks_.check_interrupt();
+  block_until([&] { return streams_.done(transfer); }, /*needs_all=*/false);
 }
 
 void Transport::enter(const Frame& frame, std::shared_ptr<const std::string> about) {
-  check_interrupt();
-  position_ = {frame, true, std::move(about)};
-  if (memory_) show_position();
+  ranks_.check_interrupt();
+  ranks_.set_position({frame, true, std::move(about)});
+  memory_.show_position();
 }
 
-// -- moving bytes ---------------------------------------------------------------------------------------------------
-
-bool Transport::push(int rank, Peer& peer) {
-  iovec pieces[kPiecesAtOnce];
-  size_t count = 0;
-  for (auto it = peer.sends.pending.begin(); it != peer.sends.pending.end() && count < kPiecesAtOnce; ++it)
-    pieces[count++] = {it->data, it->left};
-  size_t taken = peer.channel->write({pieces, count});
-  const bool moved = taken > 0;
-  while (!peer.sends.pending.empty()) {
-    Pending& front = peer.sends.pending.front();
-    const size_t n = std::min(taken, front.left);
-    front.data += n;
-    front.left -= n;
-    taken -= n;
-    if (front.left > 0) break;
-    peer.sends.pending.pop_front();
-    ++peer.sends.done;
-  }
-  if (moved) ring_bell(rank);
-  return moved;
-}
-
-bool Transport::pull(int rank, Peer& peer) {
-  bool moved = false;
-  while (!peer.recvs.pending.empty()) {
-    Pending& front = peer.recvs.pending.front();
-    if (front.left > 0) {
-      const size_t n = peer.channel->read({front.data, front.left});
-      if (n == 0) break;
-      moved = true;
-      front.data += n;
-      front.left -= n;
-    }
-    if (front.left > 0) continue;
-    peer.recvs.pending.pop_front();
-    ++peer.recvs.done;
-  }
-  if (moved) ring_bell(rank);  // there is room again
-  return moved;
+void Transport::interrupt(const Failure& failure) noexcept {
+  ranks_.interrupt(failure);
+  const uint64_t one = 1;
+  (void)!write(doorbell_.get(), &one, sizeof one);
 }
 
 bool Transport::progress() {
   bool moved = false;
   for (int r = 0; r < size(); ++r) {
-    Peer& peer = peers_[r];
+    const auto ring_if = [&](bool some) {  // there are bytes for the peer, or there is room again
+      if (some) memory_.ring_bell(r);
+      moved |= some;
+    };
     try {
-      if (!peer.sends.pending.empty()) moved |= push(r, peer);
-      if (!peer.recvs.pending.empty()) moved |= pull(r, peer);
+      if (streams_.sending(r)) ring_if(streams_.push(r));
+      if (streams_.receiving(r)) ring_if(streams_.pull(r));
     } catch (const ChannelClosed& closed) {
-      lost(r, closed.how);
+      ranks_.fail_because_broken(r, closed.how);
     }
   }
   return moved;
@@ -124,11 +121,8 @@ bool Transport::progress() {
 
 // -- waiting --------------------------------------------------------------------------------------------------------
 
-// Note [Sleeping without missing the bell]
-// A waiter sets its board's `sleeping`, looks once more, and sleeps. A peer changes the shared memory, then reads
-// `sleeping`, and rings the bell if it is set. All four accesses are sequentially consistent, so at least one of the
-// two sees the other's write (Dekker's argument): the waiter finds the change, or the peer finds the sleeper. Rings
-// that nobody needed any more only cost the waiter one turn of its loop.
+// First spins, where there is a core for it; then sleeps, each time after one more look, and after a while of silence
+// asks around. See Note [Sleeping without missing the bell] in shared_memory_peers.h.
 template <class Done>
 void Transport::block_until(const Done& done, bool needs_all) {
   const bool may_spin = spinning_ && roomy_;
@@ -152,10 +146,10 @@ void Transport::block_until(const Done& done, bool needs_all) {
       spun = now >= until;
       continue;
     }
-    if (memory_) board(rank()).sleeping.store(1);
+    memory_.set_sleeping(true);
     const bool moved = progress();
     if (moved || done()) {
-      if (memory_) board(rank()).sleeping.store(0);
+      memory_.set_sleeping(false);
       if (moved) silence = Moving;
       continue;
     }
@@ -163,71 +157,68 @@ void Transport::block_until(const Done& done, bool needs_all) {
     if (silence == Moving) {  // the first sleep after something has moved
       ask = Deadline::after(kAskAfter);
       say = Deadline::after(kSayAfter);
-      deadline = Deadline::after(timeout());
+      deadline = Deadline::after(timeout_);
       silence = Quiet;
     } else if (deadline.passed()) {
-      timed_out();
+      ranks_.time_out(timeout_, streams_, [this](int milliseconds) { sleep(milliseconds); });
     } else if (silence == Quiet && ask.passed()) {
-      tell_all({ControlKind::Query});
+      ranks_.ask_for_positions();
       silence = Asked;
     } else if (silence == Asked && say.passed()) {
-      const std::string what = position_.inside ? describe(position_.frame) : "a send or receive";
-      report_waiting(str("has waited 5 s in ", what, who_is_missing()));
+      const std::string what = position().inside ? describe(position().frame) : "a send or receive";
+      const std::string missing = ranks_.who_is_missing(streams_, [this](int milliseconds) { sleep(milliseconds); });
+      report_waiting(str("has waited 5 s in ", what, missing));
       silence = Said;
       continue;  // what was missing may have come with the answers
     }
-    if (memory_) compare_boards();
+    memory_.compare_boards();
     const int patience = deadline.poll_timeout();
     const Deadline next = silence == Quiet ? ask : silence == Asked ? say : deadline;
     sleep(std::min(next.poll_timeout(), patience));
   }
 }
 
+// Called when nothing more can be received: throws if this rank needs one that has left, even in good order. What came
+// before the goodbye is in shared memory by then; over TCP it may still be under way, and the stream's end tells.
+void Transport::check_left(bool needs_all) {
+  for (int r = 0; r < size(); ++r)
+    if (ranks_.has_left(r) && memory_.opened(r) && (needs_all || streams_.receiving(r) || streams_.sending(r)))
+      ranks_.fail_because_left(r);
+}
+
+void Transport::sleep(int milliseconds) {
+  ranks_.check_interrupt();
+  polled_.clear();
+  ranks_.watch(polled_);
+  const size_t controls = polled_.size();
+  polled_.push_back({doorbell_.get(), POLLIN, 0});
+  streams_.watch(polled_);
+  poll(polled_.data(), polled_.size(), milliseconds);
+  memory_.set_sleeping(false);
+  uint64_t rings;
+  (void)!read(doorbell_.get(), &rings, sizeof rings);
+  ranks_.check_interrupt();
+  const auto ready = [](const pollfd& p) { return p.revents != 0; };
+  if (std::any_of(polled_.begin(), polled_.begin() + static_cast<ptrdiff_t>(controls), ready)) ranks_.attend();
+}
+
 void Transport::wait_until(const std::function<bool()>& done) {
-  check_interrupt();
+  ranks_.check_interrupt();
   block_until(done, /*needs_all=*/true);
 }
 
 SharedSegment Transport::share(size_t bytes) {
-  if (failure_) throw_failure(*failure_);
-  SharedSegment segment{++segments_, std::vector<std::shared_ptr<SharedMemory>>(peers_.size())};
-  segment.parts[rank()] = SharedMemory::create(bytes);
-  const auto deadline = Deadline::after(timeout());
-  for (int r = 0; r < size(); ++r)
-    if (r != rank()) pass(r, segment.parts[rank()]->descriptor(), deadline);
-  segment.parts[rank()]->close_descriptor();
+  ranks_.check_failure();
+  SharedSegment segment = memory_.contribute(bytes, Deadline::after(timeout_));
   for (int r = 0; r < size(); ++r) {
     if (r == rank()) continue;
-    Peer& peer = peers_[r];
-    check_interrupt();  // whoever has given its part may leave
-    block_until([&peer] { return !peer.descriptors.empty() || peer.left; }, /*needs_all=*/false);
-    if (peer.descriptors.empty()) fail(left(r));
-    segment.parts[r] = SharedMemory::open(std::move(peer.descriptors.front()));
-    peer.descriptors.pop_front();
-    CHECK_AS(OutOfStepError, segment.parts[r]->size() == segment.parts[rank()]->size(), "allocate_shared: rank ",
-             rank(), " asks for ", bytes, " bytes, rank ", r, " for ", segment.parts[r]->size());
+    ranks_.check_interrupt();
+    // A rank that has given its part may leave.
+    block_until([&] { return ranks_.descriptors_from(r) > 0 || ranks_.has_left(r); }, /*needs_all=*/false);
+    if (ranks_.descriptors_from(r) == 0) ranks_.fail_because_left(r);
+    memory_.open_part(segment, r);
   }
   return segment;
-}
-
-void Transport::sleep(int milliseconds) {
-  check_interrupt();
-  polled_.clear();
-  watch(polled_);
-  const size_t controls = polled_.size();
-  polled_.push_back({doorbell_.get(), POLLIN, 0});
-  for (const Peer& peer : peers_) {
-    const int events = (peer.sends.pending.empty() ? 0 : POLLOUT) | (peer.recvs.pending.empty() ? 0 : POLLIN);
-    if (peer.channel && peer.channel->descriptor() >= 0 && events != 0)
-      polled_.push_back({peer.channel->descriptor(), static_cast<short>(events), 0});
-  }
-  poll(polled_.data(), polled_.size(), milliseconds);
-  if (memory_) board(rank()).sleeping.store(0);
-  uint64_t rings;
-  (void)!read(doorbell_.get(), &rings, sizeof rings);
-  check_interrupt();
-  const auto ready = [](const pollfd& p) { return p.revents != 0; };
-  if (std::any_of(polled_.begin(), polled_.begin() + static_cast<ptrdiff_t>(controls), ready)) attend();
 }
 
 }  // namespace ringgrad

@@ -6,6 +6,7 @@
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/distributed/job/rank_environment.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
@@ -168,7 +169,7 @@ void add_launch(CLI::App& app, LaunchCommandOptions& o, std::function<int()>& ru
   launch_app->add_option("--timeout", o.timeout_seconds, "seconds a rank may keep the others waiting (default: 60)")
       ->check(CLI::Range(0.001, 1e5));
   launch_app->add_option("--transport", o.transport, "between ranks: auto (the fastest for each pair), shm or tcp")
-      ->check(CLI::IsMember({"auto", "shm", "tcp"}));
+      ->check(CLI::IsMember(transport_names()));
   launch_app->add_option("--log-dir", o.log_directory, "also write every rank's output to rankN.log there");
   launch_app->add_option("command", o.command, "-- PROGRAM ARGUMENTS")->required();
   launch_app->footer("Example\n  ringgrad launch -n 4 -- ./train --epochs 3");

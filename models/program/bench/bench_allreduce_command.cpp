@@ -17,6 +17,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/collectives/reduction.h"
 #include "ringgrad/distributed/launch.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/bench/quantile.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
@@ -276,17 +277,21 @@ void measure(const BenchAllReduceOptions& options) {
 }  // namespace
 
 int bench_allreduce(const BenchAllReduceOptions& options) {
-  const std::vector<std::pair<std::string, Algorithm>> algorithms = {
-      {"auto", Algorithm::Auto}, {"gather", Algorithm::GatherBroadcast},  {"exchange", Algorithm::Exchange},
-      {"ring", Algorithm::Ring}, {"segmented", Algorithm::SegmentedRing}, {"shared", Algorithm::SharedMemory}};
+  const std::vector<std::pair<std::string, AllReduceAlgorithm>> algorithms = {
+      {"auto", AllReduceAlgorithm::Auto},
+      {"gather", AllReduceAlgorithm::GatherBroadcast},
+      {"exchange", AllReduceAlgorithm::Exchange},
+      {"ring", AllReduceAlgorithm::Ring},
+      {"segmented", AllReduceAlgorithm::SegmentedRing},
+      {"shared", AllReduceAlgorithm::SharedMemory}};
   const auto algorithm = std::find_if(algorithms.begin(), algorithms.end(),
                                       [&](const auto& known) { return known.first == options.algorithm; });
   if (algorithm == algorithms.end())
     throw UsageError("bench allreduce: no algorithm '" + options.algorithm +
                      "'; auto, gather, exchange, ring, segmented or shared");
-  if (options.transport != "auto" && options.transport != "shm" && options.transport != "tcp")
+  if (!is_transport(options.transport))
     throw UsageError("bench allreduce: no transport '" + options.transport + "'; auto, shm or tcp");
-  if (options.transport == "tcp" && algorithm->second == Algorithm::SharedMemory)
+  if (options.transport == "tcp" && algorithm->second == AllReduceAlgorithm::SharedMemory)
     throw UsageError("bench allreduce: --algorithm shared works in memory that ranks share, not over --transport tcp");
   if (sizes(options).empty())
     throw UsageError(fmt::format(

@@ -14,7 +14,7 @@ namespace ringgrad::program {
 
 namespace {
 
-std::string last_words(const JobResult& result) {
+std::string final_message(const JobResult& result) {
   const int code = result.exit_code;
   if (code == kOk) return result.report;
   // Other exit codes mean whatever the program that was started means by them.
@@ -49,7 +49,7 @@ int launch_program(const LaunchCommandOptions& options) {
   if (!options.master_address.empty()) job.host = options.master_address;
   job.port = options.master_port;
   job.log_directory = options.log_directory;
-  job.last_words = last_words;
+  job.final_message = final_message;
   return supervise(job).exit_code;
 }
 

@@ -1,4 +1,5 @@
 #include "ringgrad/models/program/run/parallel_options.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
 
 #include <algorithm>
 
@@ -44,7 +45,7 @@ void check_parallel_options(const TrainOptions& o) {
   if (o.ranks < 0 || o.ranks > most)
     throw UsageError(fmt::format("--ranks is {}, expected at most {}{}", o.ranks, most,
                                  o.parallel == "dp" ? " with --parallel dp" : ""));
-  if (!o.transport.empty() && o.transport != "auto" && o.transport != "shm" && o.transport != "tcp")
+  if (!o.transport.empty() && !is_transport(o.transport))
     throw UsageError(fmt::format("--transport is '{}', expected auto, shm or tcp", o.transport));
   check_backend(o.backend, o.device);
   if ((o.parallel == "none" || o.parallel == "dp") && !(o.transport + o.backend).empty())

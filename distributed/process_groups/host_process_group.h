@@ -7,18 +7,28 @@
 #include <optional>
 #include <thread>
 
-#include "ringgrad/distributed/collectives/ring_options.h"
 #include "ringgrad/distributed/collectives/shared_all_reduce.h"
 #include "ringgrad/distributed/process_group.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {
 
-class RingProcessGroup final : public ProcessGroup {
+struct HostOptions {
+  AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
+  size_t segment_bytes = 256 << 10;
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // how long a wait in which nothing moves may last
+  bool checksums = false;                                        // a CRC-32 of every payload
+  uint64_t job = 0;                 // what messages of this group carry, so that they are taken for no other group's
+  ConnectOptions connect = {};      // for groups split off this one
+  std::vector<int> job_ranks = {};  // what the ranks of a group that was split off are in the job, for errors
+};
+
+class HostProcessGroup final : public ProcessGroup {
  public:
-  explicit RingProcessGroup(std::unique_ptr<Transport> transport, const RingOptions& options = {});
+  explicit HostProcessGroup(std::unique_ptr<Transport> transport, const HostOptions& options = {});
   // Leaves the group. Work that is not done is given up, as is the group when an exception is what ends it.
-  ~RingProcessGroup() override;
+  ~HostProcessGroup() override;
 
   std::string backend() const override;
   std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) override;
@@ -40,7 +50,7 @@ class RingProcessGroup final : public ProcessGroup {
   void listen();
   void wake();
 
-  const RingOptions options_;
+  const HostOptions options_;
   const int exceptions_at_birth_;
 
   // One thread at a time uses what follows. Lock order: jobs_mutex_, transport_mutex_.

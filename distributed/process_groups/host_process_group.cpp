@@ -1,23 +1,88 @@
-#include "ringgrad/distributed/process_groups/ring_process_group.h"
+#include "ringgrad/distributed/process_groups/host_process_group.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/distributed/collectives/run_collective.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/collectives/collectives.h"
+#include "ringgrad/distributed/collectives/ring.h"
 #include "ringgrad/distributed/job/job_status.h"
 
 namespace ringgrad {
+namespace {
 
-struct RingProcessGroup::Job final : PendingWork {
+std::span<std::byte> bytes_of(const Tensor& x) {
+  const size_t items = x.defined() ? items_in(x) : 0;
+  if (items == 0) return {};
+  return {static_cast<std::byte*>(x.raw_data()), items * itemsize(x.dtype())};
+}
+
+// So few bytes that messages cost more than what is in them.
+bool is_small(std::span<const std::byte> x, int ranks) { return x.size() * static_cast<size_t>(ranks - 1) <= 32 << 10; }
+
+// From a call on tensors to the algorithm on bytes. REQUIRES: frame describes it, and this rank has entered it.
+void run_by_messages(const Collective& c, const Frame& frame, Transport& transport, const HostOptions& options) {
+  Messenger messages(transport, frame, options.checksums);
+  const size_t segment = options.segment_bytes, count = frame.count;
+  const auto in = bytes_of(c.input), out = bytes_of(c.output);
+  const auto how = [&]() -> const ReduceFunctions& { return reduction(name(c.operation), frame.dtype, c.reduce_op); };
+  switch (c.operation) {
+    case Operation::AllReduce:
+      if (options.algorithm == AllReduceAlgorithm::Exchange ||
+          (options.algorithm == AllReduceAlgorithm::Auto && is_small(out, transport.size())))
+        exchange_all_reduce(messages, out.data(), count, how());
+      else if (options.algorithm == AllReduceAlgorithm::GatherBroadcast)
+        gather_broadcast_all_reduce(messages, out.data(), count, how());
+      else
+        ring_all_reduce(messages, out.data(), count, how(),
+                        options.algorithm == AllReduceAlgorithm::Ring ? kWholeChunk : segment);
+      break;
+    case Operation::Broadcast:
+      broadcast(messages, c.root, out, segment);
+      break;
+    case Operation::Reduce:
+      reduce(messages, c.root, out.data(), in.data(), count, how(), segment);
+      break;
+    case Operation::Gather:
+      gather(messages, c.root, out, in);
+      break;
+    case Operation::Scatter:
+      scatter(messages, c.root, out, in);
+      break;
+    case Operation::AllGather:
+      ring_all_gather(messages, out, in, segment);
+      break;
+    case Operation::ReduceScatter:
+      ring_reduce_scatter(messages, out.data(), in.data(), count, how(), segment);
+      break;
+    case Operation::Barrier:
+      barrier(messages);
+      break;
+    case Operation::SendRecv:
+      if (c.input.defined())
+        messages.send(c.root, in);
+      else
+        messages.recv(c.root, out);
+      messages.finish();
+      break;
+    default:
+      ASSERT(false);
+  }
+}
+
+}  // namespace
+
+struct HostProcessGroup::Job final : PendingWork {
   explicit Job(Collective c) : collective(std::move(c)) {}
   Collective collective;
 };
 
-RingProcessGroup::RingProcessGroup(std::unique_ptr<Transport> transport, const RingOptions& options)
+HostProcessGroup::HostProcessGroup(std::unique_ptr<Transport> transport, const HostOptions& options)
     : ProcessGroup(transport->rank(), transport->size()),
       options_(options),
       exceptions_at_birth_(std::uncaught_exceptions()),
@@ -26,16 +91,17 @@ RingProcessGroup::RingProcessGroup(std::unique_ptr<Transport> transport, const R
       received_(size()),
       wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   CHECK_AS(DistributedError, wakeup_, "process group: eventfd: ", std::strerror(errno));
-  CHECK(options_.algorithm != Algorithm::SharedMemory || transport_->shares_memory(),
+  CHECK(options_.algorithm != AllReduceAlgorithm::SharedMemory || transport_->shares_memory(),
         "process group: the ranks do not share memory, so algorithm SharedMemory cannot be used");
   CHECK(options_.segment_bytes > 0, "process group: segments of 0 bytes");
-  const bool direct = options_.algorithm == Algorithm::Auto || options_.algorithm == Algorithm::SharedMemory;
+  const bool direct =
+      options_.algorithm == AllReduceAlgorithm::Auto || options_.algorithm == AllReduceAlgorithm::SharedMemory;
   if (direct && transport_->shares_memory()) shared_.emplace(*transport_);
   transport_->set_timeout(options_.timeout);
   worker_ = std::thread([this] { serve(); });
 }
 
-RingProcessGroup::~RingProcessGroup() {
+HostProcessGroup::~HostProcessGroup() {
   std::unique_lock lock(jobs_mutex_);
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     transport_->interrupt({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
@@ -47,7 +113,7 @@ RingProcessGroup::~RingProcessGroup() {
   worker_.join();
 }
 
-std::string RingProcessGroup::backend() const {
+std::string HostProcessGroup::backend() const {
   if (shared_ && size() > 1) return "shared memory";
   std::string channels;
   for (int r = 0; r < size(); ++r) {
@@ -58,14 +124,14 @@ std::string RingProcessGroup::backend() const {
   return channels.empty() ? "ring" : "ring over " + channels;
 }
 
-void RingProcessGroup::abort(const std::string& reason, FailureKind kind) {
+void HostProcessGroup::abort(const std::string& reason, FailureKind kind) {
   transport_->interrupt({kind, reason});
   wake();
 }
 
 // -- who executes ---------------------------------------------------------------------------------------------------
 
-void RingProcessGroup::wake() {
+void HostProcessGroup::wake() {
   const uint64_t one = 1;
   (void)!write(wakeup_.get(), &one, sizeof one);
 }
@@ -73,7 +139,7 @@ void RingProcessGroup::wake() {
 // A blocking call is executed by its caller: waking the worker and being woken by it would cost more than a small
 // all-reduce does.
 template <class Body>
-void RingProcessGroup::execute_here(const Collective& collective, Body body) {
+void HostProcessGroup::execute_here(const Collective& collective, Body body) {
   std::unique_lock lock(jobs_mutex_);
   no_jobs_.wait(lock, [&] { return jobs_.empty(); });
   std::lock_guard transport_lock(transport_mutex_);
@@ -82,7 +148,7 @@ void RingProcessGroup::execute_here(const Collective& collective, Body body) {
   execute(collective, body);
 }
 
-Work RingProcessGroup::issue(Collective collective) {
+Work HostProcessGroup::issue(Collective collective) {
   if (reduces(collective.operation))
     (void)reduction(name(collective.operation), collective.input.dtype(), collective.reduce_op);
   if (!collective.options.async) {
@@ -99,7 +165,7 @@ Work RingProcessGroup::issue(Collective collective) {
 }
 
 // The worker executes what is queued, and while nothing is, listens to the other ranks.
-void RingProcessGroup::serve() {
+void HostProcessGroup::serve() {
   for (;;) {
     std::shared_ptr<Job> job;
     {
@@ -131,7 +197,7 @@ void RingProcessGroup::serve() {
   }
 }
 
-void RingProcessGroup::listen() {
+void HostProcessGroup::listen() {
   std::vector<pollfd> watched{{wakeup_.get(), POLLIN, 0}};
   {
     std::lock_guard lock(transport_mutex_);
@@ -148,7 +214,7 @@ void RingProcessGroup::listen() {
 
 // -- what is executed -----------------------------------------------------------------------------------------------
 
-Frame RingProcessGroup::next_frame(const Collective& c) {
+Frame HostProcessGroup::next_frame(const Collective& c) {
   Frame frame = frame_of(c);
   frame.job = options_.job;
   frame.algorithm = static_cast<uint8_t>(options_.algorithm);
@@ -160,7 +226,7 @@ Frame RingProcessGroup::next_frame(const Collective& c) {
 }
 
 // "; this group's ranks 0, 1 are the job's 4, 5"
-std::string RingProcessGroup::words_on_ranks() const {
+std::string HostProcessGroup::words_on_ranks() const {
   if (options_.job_ranks.empty()) return "";
   std::string own, jobs;
   for (int r = 0; r < size(); ++r) {
@@ -171,7 +237,7 @@ std::string RingProcessGroup::words_on_ranks() const {
 }
 
 template <class Body>
-void RingProcessGroup::execute(const Collective& collective, Body body) {
+void HostProcessGroup::execute(const Collective& collective, Body body) {
   if (failure_) throw_failure(*failure_);
   Frame frame = next_frame(collective);
   if (frame.step >= 0) set_step(frame.step);
@@ -191,7 +257,7 @@ void RingProcessGroup::execute(const Collective& collective, Body body) {
   }
 }
 
-void RingProcessGroup::run(const Collective& c, const Frame& frame) {
+void HostProcessGroup::run(const Collective& c, const Frame& frame) {
   if (c.operation == Operation::AllReduce && shared_) {
     const ReduceFunctions& how = reduction("all_reduce", frame.dtype, c.reduce_op);
     shared_->run(frame, c.options.about, c.output.raw_data(), frame.count, how);
@@ -201,7 +267,7 @@ void RingProcessGroup::run(const Collective& c, const Frame& frame) {
   run_by_messages(c, frame, *transport_, options_);
 }
 
-std::shared_ptr<Storage> RingProcessGroup::allocate_shared(size_t bytes, Device device) {
+std::shared_ptr<Storage> HostProcessGroup::allocate_shared(size_t bytes, Device device) {
   CHECK_AS(DeviceError, reaches(device), "allocate_shared: on ", device, ", but this is a group of CPU ranks");
   if (!shared_) return std::make_shared<Storage>(bytes, device);
   std::shared_ptr<Storage> storage;
@@ -211,6 +277,58 @@ std::shared_ptr<Storage> RingProcessGroup::allocate_shared(size_t bytes, Device 
     storage = shared_->allocate(bytes);
   });
   return storage;
+}
+
+// -- groups out of groups: the ranks exchange their addresses through the parent, and connect anew -------------------
+
+namespace {
+
+constexpr int64_t kMaxText = 1024;
+
+// Every rank's text, by rank.
+std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string& text) {
+  ASSERT(text.size() < kMaxText);
+  const Tensor own = zeros({kMaxText}, {.dtype = DType::UInt8});
+  const Tensor all = empty({group.size(), kMaxText}, {.dtype = DType::UInt8});
+  std::memcpy(own.raw_data(), text.data(), text.size());
+  group.all_gather(all, own).wait();
+  std::vector<std::string> texts;
+  for (int r = 0; r < group.size(); ++r) {
+    const auto* begin = static_cast<const char*>(all.raw_data()) + r * kMaxText;
+    texts.emplace_back(begin, strnlen(begin, kMaxText));
+  }
+  return texts;
+}
+
+}  // namespace
+
+std::shared_ptr<ProcessGroup> HostProcessGroup::split(int color, int key) {
+  const auto wishes = all_gather_values<int64_t>(*this, {color, key});
+  std::vector<int> members;  // ranks of this group, by their rank in the new one
+  for (int r = 0; r < size(); ++r)
+    if (wishes[2 * r] == color && color >= 0) members.push_back(r);
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return wishes[2 * a + 1] < wishes[2 * b + 1]; });
+
+  // All ranks of this group exchange addresses, also those that join no group or another one.
+  const auto exchange = [&](const std::string& value) {
+    const std::vector<std::string> all = all_gather_texts(*this, value);
+    std::vector<std::string> texts;
+    for (const int member : members) texts.push_back(all[member]);
+    return texts;
+  };
+  if (members.empty()) {
+    exchange("");
+    return nullptr;
+  }
+  const auto me = std::find(members.begin(), members.end(), rank()) - members.begin();
+  Connected connected =
+      connect_ranks(static_cast<int>(me), static_cast<int>(members.size()), options_.connect, exchange);
+  HostOptions options = options_;
+  options.job = connected.job;
+  options.job_ranks.clear();
+  for (const int member : members)
+    options.job_ranks.push_back(options_.job_ranks.empty() ? member : options_.job_ranks[member]);
+  return std::make_shared<HostProcessGroup>(std::move(connected.transport), options);
 }
 
 }  // namespace ringgrad

@@ -1,4 +1,5 @@
-// What the averaging of gradients cost, and when each bucket was ready, launched and complete on this rank.
+// What a user tells the Reducer, and what it tells back: options, and when each bucket of a step was ready, launched
+// and complete on this rank.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,24 @@
 #include <string>
 #include <vector>
 
+#include "ringgrad/distributed/comm_hook.h"
+#include "ringgrad/distributed/ddp/bucket_plan.h"
+
 namespace ringgrad {
+
+struct ReducerOptions {
+  BucketCaps caps = {};
+  CommHook comm_hook = {};  // undefined: plain average. The same on all ranks, which compare its type
+  // Throw when a gradient is NaN or infinite, naming rank and parameter: on the CPU at once, on a GPU see
+  // finite_check.h. Off where a loss scale makes that normal.
+  bool check_finite = true;
+  // c in Note [Weights] (reducer.h): how many samples a rank usually has; 0: the mean of the first step. The same on
+  // all ranks.
+  double usual_samples = 0;
+  bool overlap = true;  // off: launch all buckets after backward (to measure what overlap is worth)
+  // On a GPU, which works behind the host: wait for it wherever the log notes a time, which else is the host's. Slower.
+  bool exact_times = false;
+};
 
 // Times are seconds since this rank's backward began. `ready` minus the same of another rank tells slow computation;
 // `completed` minus the last rank's `launched` tells a slow network.

@@ -1,9 +1,11 @@
-// The control side of Transport: who leaves, who fails, who is missed, and who is to blame.
+#include "ringgrad/distributed/transport/failure_detector.h"
+
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/distributed/transport/transport.h"
+#include "ringgrad/core/base/clock.h"
 
 namespace ringgrad {
 namespace {
@@ -13,45 +15,69 @@ constexpr std::chrono::milliseconds kRollCall{300};
 
 }  // namespace
 
-void Transport::tell_all(const ControlMessage& message) noexcept {
+std::string describe(const Position& position) {
+  if (position.frame.sequence == 0) return "before its first collective";
+  const std::string names = position.about ? str(" (", *position.about, ")") : "";
+  return str(position.inside ? "in " : "outside of collectives, its last one was ", describe(position.frame), names);
+}
+
+FailureDetector::FailureDetector(int rank, std::vector<FileDescriptor> controls)
+    : rank_(rank), exceptions_at_birth_(std::uncaught_exceptions()) {
+  for (FileDescriptor& control : controls) peers_.emplace_back(std::move(control));
+}
+
+// -- giving up, and leaving -----------------------------------------------------------------------------------------
+
+void FailureDetector::tell_all(const ControlMessage& message) noexcept {
   for (Peer& peer : peers_) peer.control.send(message);
 }
 
-void Transport::abort(const Failure& failure) noexcept {
+void FailureDetector::abort(const Failure& failure) noexcept {
   if (failure_) return;
   failure_ = failure;
   tell_all({ControlKind::Failed, failure.kind, failure.text});
 }
 
-void Transport::fail(Failure failure) {
+void FailureDetector::fail(Failure failure) {
   abort(failure);
   throw_failure(*failure_);
 }
 
-void Transport::interrupt(const Failure& failure) noexcept {
+void FailureDetector::interrupt(const Failure& failure) noexcept {
   {
     std::lock_guard lock(interrupt_mutex_);
     if (!interruption_) interruption_ = failure;
   }
   interrupted_ = true;
-  const uint64_t one = 1;
-  (void)!write(doorbell_.get(), &one, sizeof one);
 }
 
-void Transport::check_interrupt() {
+void FailureDetector::check_failure() const {
   if (failure_) throw_failure(*failure_);
+}
+
+void FailureDetector::check_interrupt() {
+  check_failure();
   if (!interrupted_) return;
   std::lock_guard lock(interrupt_mutex_);
   fail(*interruption_);
 }
 
-void Transport::watch(std::vector<pollfd>& descriptors) const {
+void FailureDetector::say_goodbye() noexcept {
+  if (interrupted_) abort(*interruption_);  // nobody has waited since
+  if (std::uncaught_exceptions() > exceptions_at_birth_)
+    abort({FailureKind::Died, str("rank ", rank_, " failed with an exception")});
+  tell_all({ControlKind::Goodbye});
+}
+
+// -- what other ranks say -------------------------------------------------------------------------------------------
+
+void FailureDetector::watch(std::vector<pollfd>& descriptors) const {
   for (const Peer& peer : peers_)
     if (peer.control.descriptor() >= 0 && !peer.control.closed())
       descriptors.push_back({peer.control.descriptor(), POLLIN | POLLRDHUP, 0});
 }
 
-void Transport::answer(ControlMessage message, int rank) {
+void FailureDetector::answer(ControlMessage message, int rank) {
   Peer& peer = peers_[rank];
   switch (message.kind) {
     case ControlKind::Goodbye:
@@ -70,14 +96,14 @@ void Transport::answer(ControlMessage message, int rank) {
       break;
     case ControlKind::Descriptor:
       if (!message.descriptor)
-        fail({FailureKind::Died, str("rank ", this->rank(), " may have no more open files, and takes no shared memory ",
+        fail({FailureKind::Died, str("rank ", rank_, " may have no more open files, and takes no shared memory ",
                                      "from rank ", rank, "; raise ulimit -n, or use --transport tcp")});
       peer.descriptors.push_back(std::move(message.descriptor));
       break;
   }
 }
 
-void Transport::hear(const ControlMessage& position, int rank) {
+void FailureDetector::hear(const ControlMessage& position, int rank) {
   FrameBytes bytes;
   if (position.text.size() < bytes.size()) return;
   std::memcpy(bytes.data(), position.text.data(), bytes.size());
@@ -87,9 +113,9 @@ void Transport::hear(const ControlMessage& position, int rank) {
   if (theirs.sequence == position_.frame.sequence && theirs.sequence > 0) compare(theirs, rank);
 }
 
-void Transport::compare(const Frame& theirs, int rank) {
+void FailureDetector::compare(const Frame& theirs, int rank) {
   try {
-    check_in_step(position_.frame, this->rank(), theirs, rank);
+    check_in_step(position_.frame, rank_, theirs, rank);
   } catch (const OutOfStepError& error) {
     fail({FailureKind::OutOfStep, error.what()});
   }
@@ -97,22 +123,22 @@ void Transport::compare(const Frame& theirs, int rank) {
 
 // What ranks say comes first, and only then whose connection is closed: a rank that gives up closes its connections,
 // too, and its words name the culprit.
-void Transport::attend() {
+void FailureDetector::attend() {
   check_interrupt();
   for (int r = 0; r < size(); ++r)
     while (auto message = peers_[r].control.receive()) answer(std::move(*message), r);
   for (int r = 0; r < size(); ++r)
-    if (r != rank() && peers_[r].control.closed() && !peers_[r].left)
+    if (r != rank_ && peers_[r].control.closed() && !peers_[r].left)
       fail({FailureKind::Died,
-            str("rank ", r, " died: its connection to rank ", rank(), " was closed without a goodbye")});
+            str("rank ", r, " died: its connection to rank ", rank_, " was closed without a goodbye")});
 }
 
-Failure Transport::left(int rank) const {
-  return {FailureKind::Died, str("rank ", rank, " has left the group, and rank ", this->rank(), " still needs it")};
+void FailureDetector::fail_because_left(int rank) {
+  fail({FailureKind::Died, str("rank ", rank, " has left the group, and rank ", rank_, " still needs it")});
 }
 
 // A data stream has ended. That may be a consequence only, so the control connections get a moment to tell the cause.
-void Transport::lost(int rank, const std::string& how) {
+void FailureDetector::fail_because_broken(int rank, const std::string& how) {
   const auto deadline = Deadline::after(kExplanation);
   do {
     attend();
@@ -120,25 +146,19 @@ void Transport::lost(int rank, const std::string& how) {
     watch(descriptors);
     poll(descriptors.data(), descriptors.size(), deadline.poll_timeout());
   } while (!deadline.passed());
-  if (peers_[rank].left) fail(left(rank));
-  fail({FailureKind::Died, str("the connection between ranks ", this->rank(), " and ", rank, " broke: ", how)});
+  if (peers_[rank].left) fail_because_left(rank);
+  fail({FailureKind::Died, str("the connection between ranks ", rank_, " and ", rank, " broke: ", how)});
 }
 
-// Called when nothing more can be received: throws if this rank needs one that has left, even in good order. What came
-// before the goodbye is in shared memory by then; over TCP it may still be under way, and the stream's end tells.
-void Transport::check_left(bool needs_all) {
-  for (int r = 0; r < size(); ++r) {
-    const Peer& peer = peers_[r];
-    if (peer.left && peer.memory && (needs_all || !peer.recvs.pending.empty() || !peer.sends.pending.empty()))
-      fail(left(r));
-  }
-}
+// -- silence --------------------------------------------------------------------------------------------------------
 
-// Nothing has moved for long. Whoever waits for a rank is mostly waiting for one who waits himself, so every rank is
-// asked where it is: the one to blame has not come to this collective, or does not answer at all.
-std::string Transport::who_is_missing() {
+void FailureDetector::ask_for_positions() noexcept { tell_all({ControlKind::Query}); }
+
+// A rank that is waited for mostly waits for another one itself, so every rank is asked where it is: the one to blame
+// has not come to this collective, or does not answer at all.
+std::string FailureDetector::who_is_missing(const PeerStreams& streams, const Sleep& sleep) {
   for (Peer& peer : peers_) peer.position.reset();
-  tell_all({ControlKind::Query});
+  ask_for_positions();
   const auto answered = [](const Peer& peer) { return peer.position || peer.left || peer.control.descriptor() < 0; };
   const auto deadline = Deadline::after(kRollCall);
   while (!deadline.passed() && !std::all_of(peers_.begin(), peers_.end(), answered)) sleep(deadline.poll_timeout());
@@ -146,7 +166,7 @@ std::string Transport::who_is_missing() {
   std::string text;
   for (int r = 0; r < size(); ++r) {
     const Peer& peer = peers_[r];
-    if (r == rank()) continue;
+    if (r == rank_) continue;
     if (peer.left)
       text += str("; rank ", r, " has left the group");
     else if (!peer.position)
@@ -157,18 +177,29 @@ std::string Transport::who_is_missing() {
   if (!text.empty()) return text;
   if (position_.inside) text = "; all ranks are in it";
   for (int r = 0; r < size(); ++r) {
-    const Peer& peer = peers_[r];
-    if (!peer.recvs.pending.empty()) text += str("; no data comes from rank ", r, " over ", peer.channel->name());
-    if (!peer.sends.pending.empty()) text += str("; rank ", r, " takes no data over ", peer.channel->name());
+    if (streams.receiving(r)) text += str("; no data comes from rank ", r, " over ", streams.channel(r));
+    if (streams.sending(r)) text += str("; rank ", r, " takes no data over ", streams.channel(r));
   }
   return text;
 }
 
-void Transport::timed_out() {
-  const std::string text = who_is_missing();
-  const std::string seconds = str(std::chrono::duration<double>(timeout()).count());
+void FailureDetector::time_out(std::chrono::milliseconds timeout, const PeerStreams& streams, const Sleep& sleep) {
+  const std::string text = who_is_missing(streams, sleep);
+  const std::string seconds = str(std::chrono::duration<double>(timeout).count());
   const char* where = position_.inside ? "" : " in a send or receive";
   fail({FailureKind::TimedOut, str("nothing moved for ", seconds, " s", where, text)});
+}
+
+// -- descriptors ----------------------------------------------------------------------------------------------------
+
+bool FailureDetector::send_descriptor(int rank, int descriptor) noexcept {
+  return peers_[rank].control.send({ControlKind::Descriptor}, descriptor);
+}
+
+FileDescriptor FailureDetector::take_descriptor(int rank) {
+  FileDescriptor first = std::move(peers_[rank].descriptors.front());
+  peers_[rank].descriptors.pop_front();
+  return first;
 }
 
 }  // namespace ringgrad

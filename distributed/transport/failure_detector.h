@@ -1,0 +1,109 @@
+// FailureDetector: who has left, who has failed, who is missed, and who is to blame. It listens and speaks on this
+// rank's control connections (control_link.h), one to every other rank.
+//
+// A group fails as a whole. The rank that notices first tells all others, and each throws the same words; so the first
+// cause reaches every rank, and not what follows from it. A process that dies says nothing: the kernel closes its
+// connections, and an end without a goodbye is a death. Silence alone is no failure, until the deadline: then every
+// rank is asked where it is.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ringgrad/distributed/failure.h"
+#include "ringgrad/distributed/transport/control_link.h"
+#include "ringgrad/distributed/transport/frame.h"
+#include "ringgrad/distributed/transport/peer_streams.h"
+
+namespace ringgrad {
+
+// What a rank is doing, for other ranks that miss it.
+struct Position {
+  Frame frame;          // of the collective it has entered last; its sequence is 0 before the first one
+  bool inside = false;  // it is in that collective still
+  std::shared_ptr<const std::string> about;  // what the collective is about: names of parameters
+};
+std::string describe(const Position& position);
+
+// Thread-safety: as Transport's, whose part it is; interrupt() is for all threads.
+class FailureDetector {
+ public:
+  // controls[r] leads to rank r; this rank's own entry is unused.
+  FailureDetector(int rank, std::vector<FileDescriptor> controls);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(peers_.size()); }
+  const Position& position() const { return position_; }
+  void set_position(Position position) { position_ = std::move(position); }
+  void leave_collective() { position_.inside = false; }
+
+  // Gives the group up: tells all ranks why. Only the first failure counts.
+  void abort(const Failure& failure) noexcept;
+  // The same, and throws the first failure.
+  [[noreturn]] void fail(Failure failure);
+  // The same from any thread: this rank's next check_interrupt() does it. The caller wakes this rank.
+  void interrupt(const Failure& failure) noexcept;
+  void check_failure() const;  // throws the group's failure, if there is one
+  void check_interrupt();      // and what interrupt() has asked for
+  // Leaves the group, in good order unless it was interrupted or an exception is what ends the transport.
+  void say_goodbye() noexcept;
+
+  // Hears what has arrived, and answers ranks that ask for this one. Throws when the group has failed.
+  void attend();
+  // Adds what to poll for attend().
+  void watch(std::vector<pollfd>& descriptors) const;
+
+  bool has_left(int rank) const { return peers_[rank].left; }
+  [[noreturn]] void fail_because_left(int rank);
+  // The data stream to `rank` has ended: throws for the reason that the control connections tell, or for that alone.
+  [[noreturn]] void fail_because_broken(int rank, const std::string& how);
+  // Throws OutOfStepError unless `rank`'s frame of the collective in which both are agrees with this rank's.
+  void compare(const Frame& theirs, int rank);
+
+  // Nothing has moved for long. Sleep: waits so many milliseconds at most, and attends.
+  using Sleep = std::function<void(int milliseconds)>;
+  void ask_for_positions() noexcept;
+  std::string who_is_missing(const PeerStreams& streams, const Sleep& sleep);
+  [[noreturn]] void time_out(std::chrono::milliseconds timeout, const PeerStreams& streams, const Sleep& sleep);
+
+  // Descriptors travel on the control connections, too (shared_memory_peers.h). send_descriptor() is false, with errno,
+  // where one cannot be sent now.
+  bool send_descriptor(int rank, int descriptor) noexcept;
+  size_t descriptors_from(int rank) const { return peers_[rank].descriptors.size(); }
+  FileDescriptor take_descriptor(int rank);  // in the order in which they were sent. REQUIRES: there is one
+  int control_of(int rank) const { return peers_[rank].control.descriptor(); }
+
+ private:
+  struct Peer {
+    explicit Peer(FileDescriptor socket) : control(std::move(socket)) {}
+    ControlLink control;
+    bool left = false;                       // said goodbye
+    std::optional<std::string> position;     // its answer to the last query
+    std::optional<uint64_t> entered;         // the same: which collective
+    std::deque<FileDescriptor> descriptors;  // sent by this peer, in order
+  };
+
+  void tell_all(const ControlMessage& message) noexcept;
+  void answer(ControlMessage message, int rank);
+  void hear(const ControlMessage& position, int rank);
+
+  const int rank_;
+  std::deque<Peer> peers_;  // by rank
+  Position position_;
+  std::optional<Failure> failure_;
+  std::mutex interrupt_mutex_;
+  std::optional<Failure> interruption_;
+  std::atomic<bool> interrupted_ = false;
+  const int exceptions_at_birth_;
+};
+
+}  // namespace ringgrad

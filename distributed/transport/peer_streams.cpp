@@ -1,0 +1,78 @@
+#include "ringgrad/distributed/transport/peer_streams.h"
+
+#include <algorithm>
+
+namespace ringgrad {
+namespace {
+
+constexpr size_t kPiecesAtOnce = 8;  // a header and its payload, of several messages, leave in one system call
+
+}  // namespace
+
+Transfer PeerStreams::send(int peer, std::span<const std::byte> bytes) {
+  Queue& queue = peers_[peer].sends;
+  queue.pending.push_back({const_cast<std::byte*>(bytes.data()), bytes.size()});
+  return {peer, true, ++queue.issued};
+}
+
+Transfer PeerStreams::recv(int peer, std::span<std::byte> bytes) {
+  Queue& queue = peers_[peer].recvs;
+  queue.pending.push_back({bytes.data(), bytes.size()});
+  return {peer, false, ++queue.issued};
+}
+
+bool PeerStreams::done(const Transfer& transfer) const {
+  const Peer& peer = peers_[transfer.peer];
+  return (transfer.outgoing ? peer.sends : peer.recvs).done >= transfer.number;
+}
+
+bool PeerStreams::push(int peer) {
+  Queue& queue = peers_[peer].sends;
+  iovec pieces[kPiecesAtOnce];
+  size_t count = 0;
+  for (auto it = queue.pending.begin(); it != queue.pending.end() && count < kPiecesAtOnce; ++it)
+    pieces[count++] = {it->data, it->left};
+  size_t taken = peers_[peer].channel->write({pieces, count});
+  const bool moved = taken > 0;
+  while (!queue.pending.empty()) {
+    Pending& front = queue.pending.front();
+    const size_t n = std::min(taken, front.left);
+    front.data += n;
+    front.left -= n;
+    taken -= n;
+    if (front.left > 0) break;
+    queue.pending.pop_front();  // also a transfer of no bytes, which needs no room
+    ++queue.done;
+  }
+  return moved;
+}
+
+bool PeerStreams::pull(int peer) {
+  Queue& queue = peers_[peer].recvs;
+  bool moved = false;
+  while (!queue.pending.empty()) {
+    Pending& front = queue.pending.front();
+    if (front.left > 0) {
+      const size_t n = peers_[peer].channel->read({front.data, front.left});
+      if (n == 0) break;
+      moved = true;
+      front.data += n;
+      front.left -= n;
+    }
+    if (front.left > 0) continue;
+    queue.pending.pop_front();
+    ++queue.done;
+  }
+  return moved;
+}
+
+void PeerStreams::watch(std::vector<pollfd>& descriptors) const {
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    const Peer& peer = peers_[r];
+    const int events = (peer.sends.pending.empty() ? 0 : POLLOUT) | (peer.recvs.pending.empty() ? 0 : POLLIN);
+    if (peer.channel && peer.channel->descriptor() >= 0 && events != 0)
+      descriptors.push_back({peer.channel->descriptor(), static_cast<short>(events), 0});
+  }
+}
+
+}  // namespace ringgrad

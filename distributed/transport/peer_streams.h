@@ -1,0 +1,63 @@
+// PeerStreams: the bytes between this rank and all others, as queues of transfers over one Channel to each. Moves what
+// can be moved, and never waits; Transport makes waiting out of it.
+#pragma once
+
+#include <poll.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ringgrad/distributed/transport/channel.h"
+
+namespace ringgrad {
+
+// A send or a receive under way.
+struct Transfer {
+  int peer = -1;
+  bool outgoing = false;
+  uint64_t number = 0;  // among those of this peer and direction, from 1 on
+};
+
+class PeerStreams {
+ public:
+  explicit PeerStreams(int size) : peers_(static_cast<size_t>(size)) {}
+
+  void connect(int peer, std::unique_ptr<Channel> channel) { peers_[peer].channel = std::move(channel); }
+  const char* channel(int peer) const { return peers_[peer].channel->name(); }
+
+  // Queues bytes, which must stay as they are until the transfer is done; or room for exactly so many.
+  Transfer send(int peer, std::span<const std::byte> bytes);
+  Transfer recv(int peer, std::span<std::byte> bytes);
+  bool done(const Transfer& transfer) const;
+
+  bool sending(int peer) const { return !peers_[peer].sends.pending.empty(); }
+  bool receiving(int peer) const { return !peers_[peer].recvs.pending.empty(); }
+  // Move bytes of queued transfers; false: the channel took or gave nothing. Throw ChannelClosed.
+  bool push(int peer);
+  bool pull(int peer);
+
+  // Adds what to poll for the transfers that are queued. Channels in shared memory have nothing: their peers ring.
+  void watch(std::vector<pollfd>& descriptors) const;
+
+ private:
+  struct Pending {
+    std::byte* data;
+    size_t left;
+  };
+  struct Queue {  // transfers of one peer and direction, in order
+    std::deque<Pending> pending;
+    uint64_t issued = 0, done = 0;
+  };
+  struct Peer {
+    std::unique_ptr<Channel> channel;
+    Queue sends, recvs;
+  };
+
+  std::vector<Peer> peers_;  // by rank
+};
+
+}  // namespace ringgrad
