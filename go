@@ -83,11 +83,11 @@ case "${1:-}" in
   '')
     install_missing
     build ringgrad_program
-    exec "$build/ringgrad" train
+    exec env RINGGRAD_CALLED_AS="$0" "$build/ringgrad" train
     ;;
   *)
     if [ ! -x "$build/ringgrad" ]; then install_missing; fi
     build ringgrad_program
-    exec "$build/ringgrad" "$@"
+    exec env RINGGRAD_CALLED_AS="$0" "$build/ringgrad" "$@"
     ;;
 esac

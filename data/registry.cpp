@@ -131,8 +131,8 @@ std::string data_directory(const std::string& given) {
 
 std::string command_for(const DatasetInfo& info, const fs::path& directory) {
   const bool usual = directory.lexically_normal() == fs::path(data_directory("")).lexically_normal();
-  return fmt::format("ringgrad data {} {}{}", info.draw ? "make" : "get", info.name,
-                     usual ? "" : " --data-dir " + directory.string());
+  return program_command(fmt::format("data {} {}{}", info.draw ? "make" : "get", info.name,
+                                     usual ? "" : " --data-dir " + directory.string()));
 }
 
 std::optional<fs::path> find_dataset(const DatasetInfo& info, const fs::path& directory) {
@@ -156,7 +156,7 @@ ImageDataset load_dataset(const std::string& name, Split split, const fs::path& 
 }
 
 fs::path make_dataset(const DatasetInfo& info, const fs::path& directory) {
-  CHECK(info.draw, "data make: ", info.name, " is not drawn by a program; ringgrad data get ", info.name,
+  CHECK(info.draw, "data make: ", info.name, " is not drawn by a program; ", program_command("data get " + info.name),
         " downloads it");
   const fs::path folder = make_folder(info, directory);
   info.draw(folder);
@@ -165,7 +165,8 @@ fs::path make_dataset(const DatasetInfo& info, const fs::path& directory) {
 
 fs::path get_dataset(const DatasetInfo& info, const fs::path& directory, const GetProgress& progress,
                      DownloadOptions options) {
-  CHECK(!info.draw, "data get: ", info.name, " is drawn on this machine; ringgrad data make ", info.name, " does it");
+  CHECK(!info.draw, "data get: ", info.name, " is drawn on this machine; ", program_command("data make " + info.name),
+        " does it");
   const fs::path folder = make_folder(info, directory);
   for (const DatasetDownload& what : info.downloads) {
     const bool archive = !what.members.empty();

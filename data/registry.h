@@ -18,7 +18,7 @@ namespace ringgrad {
 // Where data sets lie: what is given, else RINGGRAD_DATA_DIR, else data/files.
 std::string data_directory(const std::string& given);
 
-// The command that makes or gets a data set: "ringgrad data get mnist", with --data-dir where it is not the default.
+// The command that makes or gets a data set: "./go data get mnist", with --data-dir where it is not the default.
 std::string command_for(const DatasetInfo& info, const std::filesystem::path& directory);
 
 // The folder that holds at least one of the data set's files, or nothing.

@@ -23,6 +23,10 @@ struct GivenUpError : Error {
 // Failed: the program itself gave up; all ranks throw an Error.
 enum class FailureKind : uint8_t { Died, TimedOut, OutOfStep, Failed };
 
+// With these a process ends that has only noticed the failure of others. A launcher looks for the cause elsewhere, and
+// ends its job with one of them where no rank's own exit code says more.
+inline constexpr int kRankDied = 5, kOutOfStep = 6;  // out of step: or a time limit passed
+
 struct Failure {
   FailureKind kind = FailureKind::Died;
   std::string text;

@@ -4,15 +4,21 @@
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad::models {
-
 namespace {
 
 constexpr int64_t kChannels1 = 16, kChannels2 = 32;
 
-ConvNetOptions checked(ConvNetOptions options) {
-  CHECK(options.image_size >= 4, "ConvNet: images of ", options.image_size,
-        " pixels, expected at least 4: it halves them twice");
-  return options;
+// Pixels of the last maps, which the linear layer sees: halved twice on each side.
+int64_t convnet_pixels(int64_t image_size) {
+  CHECK(image_size >= 4, "ConvNet: images of ", image_size, " pixels, expected at least 4: it halves them twice");
+  return (image_size / 4) * (image_size / 4);
+}
+
+// Halved, without the border of an unpadded 5×5, halved again.
+int64_t lenet_pixels(int64_t image_size) {
+  CHECK(image_size >= 12, "LeNet: images of ", image_size, " pixels, expected at least 12");
+  const int64_t side = (image_size / 2 - 4) / 2;
+  return side * side;
 }
 
 }  // namespace
@@ -28,9 +34,9 @@ Tensor ConvNet::Layer::forward(const Tensor& x) {
 }
 
 ConvNet::ConvNet(ConvNetOptions options)
-    : layer1_(checked(options).in_channels, kChannels1),
+    : layer1_(options.in_channels, kChannels1),
       layer2_(kChannels1, kChannels2),
-      fc_((options.image_size / 4) * (options.image_size / 4) * kChannels2, options.num_classes) {
+      fc_(convnet_pixels(options.image_size) * kChannels2, options.num_classes) {
   register_module("layer1", layer1_);
   register_module("layer2", layer2_);
   register_module("fc", fc_);
@@ -38,20 +44,10 @@ ConvNet::ConvNet(ConvNetOptions options)
 
 Tensor ConvNet::forward(const Tensor& x) { return fc_(flatten(layer2_(layer1_(x)), 1)); }
 
-namespace {
-
-// The side of the maps that the linear layers see: halved, without the border of an unpadded 5×5, halved again.
-int64_t final_size(int64_t image_size) {
-  CHECK(image_size >= 12, "LeNet: images of ", image_size, " pixels, expected at least 12");
-  return (image_size / 2 - 4) / 2;
-}
-
-}  // namespace
-
-LeNet::LeNet(LeNetOptions options)
+LeNet::LeNet(ConvNetOptions options)
     : conv1_(options.in_channels, 6, 5, {.padding = 2}),
       conv2_(6, 16, 5),
-      fc1_(16 * final_size(options.image_size) * final_size(options.image_size), 120),
+      fc1_(lenet_pixels(options.image_size) * 16, 120),
       fc2_(120, 84),
       fc3_(84, options.num_classes) {
   register_module("conv1", conv1_);

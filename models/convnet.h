@@ -1,5 +1,4 @@
-// The MNIST ConvNet: (convolution 5×5, batch norm, ReLU, max pool) twice, and a linear layer. 29,034 parameters for
-// 28×28 images of one channel.
+// Two small networks for images such as MNIST's: the convolutional one of many tutorials, and LeNet-5.
 #pragma once
 
 #include "ringgrad/nn/layers.h"
@@ -7,16 +6,18 @@
 namespace ringgrad::models {
 
 struct ConvNetOptions {
-  int64_t in_channels = 1, num_classes = 10, image_size = 28;
+  int64_t in_channels = 1, num_classes = 10, image_size = 28;  // pixels on each side
 };
 
+// (Convolution 5×5, batch norm, ReLU, max pool) twice, and a linear layer. 29,034 parameters for MNIST. Throws Error
+// for images of less than 4 pixels.
 class ConvNet : public nn::Module {
  public:
   explicit ConvNet(ConvNetOptions options = {});
   Tensor forward(const Tensor& x) override;  // [N, in_channels, S, S] → [N, num_classes]
 
  private:
-  // Its convolution and norm are called "0" and "1", as in a Sequential of the four steps.
+  // Its convolution and norm are called "0" and "1", as in a Sequential of the four steps, whose weights it can load.
   struct Layer : nn::Module {
     Layer(int64_t in_channels, int64_t out_channels);
     Tensor forward(const Tensor& x) override;
@@ -28,14 +29,10 @@ class ConvNet : public nn::Module {
 };
 
 // LeNet-5 (LeCun, Bottou, Bengio & Haffner 1998) with ReLU and max pooling, as everybody trains it today. 61,706
-// parameters for 28×28 images of one channel.
-struct LeNetOptions {
-  int64_t in_channels = 1, num_classes = 10, image_size = 28;
-};
-
+// parameters for MNIST. Throws Error for images of less than 12 pixels.
 class LeNet : public nn::Module {
  public:
-  explicit LeNet(LeNetOptions options = {});
+  explicit LeNet(ConvNetOptions options = {});
   Tensor forward(const Tensor& x) override;  // [N, in_channels, S, S] → [N, num_classes]
 
  private:

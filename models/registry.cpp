@@ -11,33 +11,29 @@ namespace {
 
 constexpr int64_t kImageNetSize = 64;  // images from this side on are reduced by the stem
 
-struct Entry {
-  std::string name;
-  std::function<std::shared_ptr<nn::Module>(const ModelOptions&)> make;
-};
+using Make = std::function<std::shared_ptr<nn::Module>(const ModelOptions&)>;
 
-const std::vector<Entry>& entries() {
-  static const std::vector<Entry> all = [] {
-    std::vector<Entry> list;
-    list.push_back({"cnn", [](const ModelOptions& o) {
-                      return std::make_shared<ConvNet>(ConvNetOptions{o.in_channels, o.num_classes, o.image_size});
-                    }});
-    list.push_back({"lenet", [](const ModelOptions& o) {
-                      return std::make_shared<LeNet>(LeNetOptions{o.in_channels, o.num_classes, o.image_size});
-                    }});
-    for (Shortcut shortcut : {Shortcut::Padding, Shortcut::Projection})
-      for (int depth : {20, 32, 44, 56, 110}) {
-        const std::string suffix = shortcut == Shortcut::Projection ? "b" : "";
-        list.push_back(
-            {"resnet" + std::to_string(depth) + suffix, [depth, shortcut](const ModelOptions& o) {
-               return std::make_shared<CifarResNet>(depth, CifarResNetOptions{o.in_channels, o.num_classes, shortcut});
-             }});
-      }
-    for (int depth : {18, 34, 50, 101, 152})
-      list.push_back({"resnet" + std::to_string(depth), [depth](const ModelOptions& o) {
-                        const Stem stem = o.image_size < kImageNetSize ? Stem::Cifar : Stem::ImageNet;
-                        return std::make_shared<ResNet>(depth, ResNetOptions{o.in_channels, o.num_classes, stem});
-                      }});
+// In the order in which they are listed.
+const std::vector<std::pair<std::string, Make>>& entries() {
+  static const auto all = [] {
+    std::vector<std::pair<std::string, Make>> list;
+    const auto add = [&](const std::string& name, Make make) { list.emplace_back(name, std::move(make)); };
+    add("cnn", [](const ModelOptions& o) {
+      return std::make_shared<ConvNet>(ConvNetOptions{o.in_channels, o.num_classes, o.image_size});
+    });
+    add("lenet", [](const ModelOptions& o) {
+      return std::make_shared<LeNet>(ConvNetOptions{o.in_channels, o.num_classes, o.image_size});
+    });
+    for (const Shortcut shortcut : {Shortcut::Padding, Shortcut::Projection})
+      for (const int depth : {20, 32, 44, 56, 110})
+        add(str("resnet", depth, shortcut == Shortcut::Projection ? "b" : ""), [=](const ModelOptions& o) {
+          return std::make_shared<CifarResNet>(depth, CifarResNetOptions{o.in_channels, o.num_classes, shortcut});
+        });
+    for (const int depth : {18, 34, 50, 101, 152})
+      add(str("resnet", depth), [=](const ModelOptions& o) {
+        const Stem stem = o.image_size < kImageNetSize ? Stem::Cifar : Stem::ImageNet;
+        return std::make_shared<ResNet>(depth, ResNetOptions{o.in_channels, o.num_classes, stem});
+      });
     return list;
   }();
   return all;
@@ -47,16 +43,21 @@ const std::vector<Entry>& entries() {
 
 std::shared_ptr<nn::Module> make_model(const std::string& name, const ModelOptions& options) {
   std::string known;
-  for (const Entry& entry : entries()) {
-    if (entry.name == name) return entry.make(options);
-    known += (known.empty() ? "" : " ") + entry.name;
+  for (const auto& [own, make] : entries()) {
+    if (own == name) return make(options);
+    known += (known.empty() ? "" : " ") + own;
   }
   throw Error(str("make_model: there is no model '", name, "', expected one of: ", known));
 }
 
+ModelOptions usual_images(const std::string& name) {
+  if (name == "cnn" || name == "lenet") return {.in_channels = 1, .image_size = 28};
+  return {};
+}
+
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const Entry& entry : entries()) names.push_back(entry.name);
+  for (const auto& [name, make] : entries()) names.push_back(name);
   return names;
 }
 

@@ -19,6 +19,9 @@ struct ModelOptions {
 // drawn from the default generator: manual_seed() first makes them reproducible.
 std::shared_ptr<nn::Module> make_model(const std::string& name, const ModelOptions& options = {});
 
+// What such a network is usually shown, where no data set says it: MNIST's images, or CIFAR-10's.
+ModelOptions usual_images(const std::string& name);
+
 std::vector<std::string> model_names();
 
 }  // namespace ringgrad::models

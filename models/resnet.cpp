@@ -5,10 +5,15 @@
 #include "ringgrad/nn/init.h"
 
 namespace ringgrad::models {
-
 namespace {
 
-constexpr nn::Conv2dOptions kUnbiased{.bias = false};
+// No convolution here has a bias: the batch norm behind it would take that away again.
+nn::Conv2d conv1x1(int64_t in_channels, int64_t out_channels) {
+  return nn::Conv2d(in_channels, out_channels, 1, {.bias = false});
+}
+nn::Conv2d conv3x3(int64_t in_channels, int64_t out_channels, int64_t stride = 1) {
+  return nn::Conv2d(in_channels, out_channels, 3, {.stride = stride, .padding = 1, .bias = false});
+}
 
 void add_projection(nn::Sequential& downsample, int64_t in_channels, int64_t out_channels, int64_t stride) {
   downsample.push_back(
@@ -16,12 +21,19 @@ void add_projection(nn::Sequential& downsample, int64_t in_channels, int64_t out
   downsample.push_back(std::make_shared<nn::BatchNorm2d>(out_channels));
 }
 
+// Draws every convolution's weights anew, as He et al. and torchvision do: normal, by the fan out, for ReLU.
+void init_convolutions(nn::Module& network) {
+  for (const auto& [name, module] : network.named_modules())
+    if (const auto* conv = dynamic_cast<nn::Conv2d*>(module))
+      nn::init::kaiming_normal_(conv->weight, {.mode = nn::init::FanMode::FanOut});
+}
+
 }  // namespace
 
 BasicBlock::BasicBlock(int64_t in_channels, int64_t channels, int64_t stride, Shortcut shortcut)
-    : conv1_(in_channels, channels, 3, {.stride = stride, .padding = 1, .bias = false}),
+    : conv1_(conv3x3(in_channels, channels, stride)),
       bn1_(channels),
-      conv2_(channels, channels, 3, {.padding = 1, .bias = false}),
+      conv2_(conv3x3(channels, channels)),
       bn2_(channels),
       stride_(stride),
       padding_((channels - in_channels) / 2) {
@@ -52,11 +64,11 @@ Tensor BasicBlock::forward(const Tensor& x) {
 }
 
 Bottleneck::Bottleneck(int64_t in_channels, int64_t channels, int64_t stride)
-    : conv1_(in_channels, channels, 1, kUnbiased),
+    : conv1_(conv1x1(in_channels, channels)),
       bn1_(channels),
-      conv2_(channels, channels, 3, {.stride = stride, .padding = 1, .bias = false}),
+      conv2_(conv3x3(channels, channels, stride)),
       bn2_(channels),
-      conv3_(channels, kExpansion * channels, 1, kUnbiased),
+      conv3_(conv1x1(channels, kExpansion * channels)),
       bn3_(kExpansion * channels) {
   register_module("conv1", conv1_);
   register_module("bn1", bn1_);
@@ -73,12 +85,6 @@ Tensor Bottleneck::forward(const Tensor& x) {
   Tensor y = bn1_(conv1_(x), {.activation = Activation::Relu});
   y = bn2_(conv2_(y), {.activation = Activation::Relu});
   return bn3_(conv3_(y), {.activation = Activation::Relu, .residual = downsample_(x)});
-}
-
-void init_residual_network(nn::Module& network) {
-  for (const auto& [name, module] : network.named_modules())
-    if (const auto* conv = dynamic_cast<nn::Conv2d*>(module))
-      nn::init::kaiming_normal_(conv->weight, {.mode = nn::init::FanMode::FanOut});
 }
 
 namespace {
@@ -101,7 +107,7 @@ const Plan& plan_of(int depth) {
 }
 
 nn::Conv2d make_stem(const ResNetOptions& options) {
-  if (options.stem == Stem::Cifar) return nn::Conv2d(options.in_channels, 64, 3, {.padding = 1, .bias = false});
+  if (options.stem == Stem::Cifar) return conv3x3(options.in_channels, 64);
   return nn::Conv2d(options.in_channels, 64, 7, {.stride = 2, .padding = 3, .bias = false});
 }
 
@@ -120,7 +126,7 @@ ResNet::ResNet(int depth, ResNetOptions options)
   else
     add_layers<BasicBlock>(plan.blocks);
   register_module("fc", fc_);
-  init_residual_network(*this);
+  init_convolutions(*this);
 }
 
 template <class Block>
@@ -144,30 +150,28 @@ Tensor ResNet::forward(const Tensor& x) {
 }
 
 CifarResNet::CifarResNet(int depth, CifarResNetOptions options)
-    : conv1_(options.in_channels, 16, 3, {.padding = 1, .bias = false}), bn1_(16), fc_(64, options.num_classes) {
+    : conv1_(conv3x3(options.in_channels, 16)), bn1_(16), fc_(64, options.num_classes) {
   CHECK(depth >= 8 && depth % 6 == 2, "CifarResNet: depth ", depth, ", expected 6n + 2: 20, 32, 44, 56, 110");
-  const int n = (depth - 2) / 6;
   register_module("conv1", conv1_);
   register_module("bn1", bn1_);
-  add_blocks(layer1_, n, 16, 16, options.shortcut);
-  register_module("layer1", layer1_);
-  add_blocks(layer2_, n, 16, 32, options.shortcut);
-  register_module("layer2", layer2_);
-  add_blocks(layer3_, n, 32, 64, options.shortcut);
-  register_module("layer3", layer3_);
+  int64_t in_channels = 16;
+  for (int i = 0; i < 3; ++i) {
+    const int64_t channels = 16 << i;
+    for (int b = 0; b < (depth - 2) / 6; ++b) {
+      layers_[i].push_back(
+          std::make_shared<BasicBlock>(in_channels, channels, b == 0 && i > 0 ? 2 : 1, options.shortcut));
+      in_channels = channels;
+    }
+    register_module("layer" + std::to_string(i + 1), layers_[i]);
+  }
   register_module("fc", fc_);
-  init_residual_network(*this);
-}
-
-void CifarResNet::add_blocks(nn::Sequential& layer, int count, int64_t in_channels, int64_t channels,
-                             Shortcut shortcut) {
-  layer.push_back(std::make_shared<BasicBlock>(in_channels, channels, channels / in_channels, shortcut));
-  for (int i = 1; i < count; ++i) layer.push_back(std::make_shared<BasicBlock>(channels, channels, 1, shortcut));
+  init_convolutions(*this);
 }
 
 Tensor CifarResNet::forward(const Tensor& x) {
-  const Tensor y = bn1_(conv1_(x), {.activation = Activation::Relu});
-  return fc_(flatten(adaptive_avg_pool2d(layer3_(layer2_(layer1_(y))), 1), 1));
+  Tensor y = bn1_(conv1_(x), {.activation = Activation::Relu});
+  for (nn::Sequential& layer : layers_) y = layer(y);
+  return fc_(flatten(adaptive_avg_pool2d(y, 1), 1));
 }
 
 }  // namespace ringgrad::models

@@ -1,30 +1,18 @@
-// ResNets for ImageNet (He et al. 2015, table 1), with torchvision's names, so that weights are exchanged freely.
-//
-//   layer   output    ResNet-18  -34    -50    -101   -152
-//   conv1   112×112   7×7, 64, stride 2; then 3×3 max pool, stride 2
-//   layer1  56×56     2          3      3      3      3      blocks of 64 channels
-//   layer2  28×28     2          4      4      4      8                128
-//   layer3  14×14     2          6      6      23     36               256
-//   layer4  7×7       2          3      3      3      3                512
-//   fc      1×1       average, linear
-//
-// -18 and -34 are made of BasicBlocks, the others of Bottlenecks, whose outputs have four times as many channels.
+// Residual networks (He, Zhang, Ren & Sun 2015) with torchvision's names of parameters, so that weights are exchanged
+// freely: those for ImageNet (table 1), and the slim ones for CIFAR (§4.2).
 #pragma once
-
-#include <memory>
 
 #include "ringgrad/nn/layers.h"
 
 namespace ringgrad::models {
 
-// The blocks of residual networks (He, Zhang, Ren & Sun 2015, figure 5), with torchvision's names of parameters. The
-// last batch norm adds the shortcut and applies the ReLU in the same pass over the data.
-
-// What leads past a block whose output has another shape than its input (§3.3 there).
+// What leads past a block whose output has another shape than its input (§3.3).
 enum class Shortcut {
   Padding,     // option A: every second pixel, and channels of zeros, half of them on either side; no parameters
   Projection,  // option B: a 1×1 convolution and batch norm
 };
+
+// A block (figure 5) ends with a batch norm that adds the shortcut and applies the ReLU in the same pass over the data.
 
 // Two 3×3 convolutions, the first with the stride.
 class BasicBlock : public nn::Module {
@@ -56,11 +44,8 @@ class Bottleneck : public nn::Module {
   nn::BatchNorm2d bn2_;
   nn::Conv2d conv3_;
   nn::BatchNorm2d bn3_;
-  nn::Sequential downsample_;
+  nn::Sequential downsample_;  // empty where the shapes agree
 };
-
-// Draws every convolution's weights anew, as He et al. and torchvision do: normal, by the fan out, for ReLU.
-void init_residual_network(nn::Module& network);
 
 enum class Stem {
   ImageNet,
@@ -72,10 +57,19 @@ struct ResNetOptions {
   Stem stem = Stem::ImageNet;
 };
 
+//   layer   output    ResNet-18  -34    -50    -101   -152
+//   conv1   112×112   7×7, 64, stride 2; then 3×3 max pool, stride 2
+//   layer1  56×56     2          3      3      3      3      blocks of 64 channels
+//   layer2  28×28     2          4      4      4      8                128
+//   layer3  14×14     2          6      6      23     36               256
+//   layer4  7×7       2          3      3      3      3                512
+//   fc      1×1       average, linear
+//
+// -18 and -34 are made of BasicBlocks, the others of Bottlenecks, whose outputs have four times as many channels.
 // ResNet-18 has 11,173,962 parameters for CIFAR-10, ResNet-50 25,557,032 for ImageNet.
 class ResNet : public nn::Module {
  public:
-  explicit ResNet(int depth, ResNetOptions options = {});  // 18, 34, 50, 101 or 152
+  explicit ResNet(int depth, ResNetOptions options = {});  // 18, 34, 50, 101 or 152; else throws Error
   Tensor forward(const Tensor& x) override;                // [N, in_channels, H, W] → [N, num_classes]
 
  private:
@@ -89,28 +83,27 @@ class ResNet : public nn::Module {
   nn::Linear fc_;
 };
 
-// ResNets for CIFAR (He et al. 2015, §4.2): depth 6n + 2, few channels.
-//
-//   output   32×32      16×16    8×8      1×1
-//   layers   1 + 2n     2n       2n       average, linear
-//   channels 16         32       64
 struct CifarResNetOptions {
   int64_t in_channels = 3, num_classes = 10;
   Shortcut shortcut = Shortcut::Padding;
 };
 
+// Depth 6n + 2, few channels:
+//
+//   output   32×32      16×16    8×8      1×1
+//   layers   1 + 2n     2n       2n       average, linear
+//   channels 16         32       64
+//
 // ResNet-20 has 269,722 parameters with padding and 272,474 with projections.
 class CifarResNet : public nn::Module {
  public:
-  explicit CifarResNet(int depth, CifarResNetOptions options = {});  // 20, 32, 44, 56, 110, …
+  explicit CifarResNet(int depth, CifarResNetOptions options = {});  // 20, 32, 44, 56, 110, …; else throws Error
   Tensor forward(const Tensor& x) override;                          // [N, in_channels, H, W] → [N, num_classes]
 
  private:
-  void add_blocks(nn::Sequential& layer, int count, int64_t in_channels, int64_t channels, Shortcut shortcut);
-
   nn::Conv2d conv1_;
   nn::BatchNorm2d bn1_;
-  nn::Sequential layer1_, layer2_, layer3_;
+  nn::Sequential layers_[3];
   nn::Linear fc_;
 };
 

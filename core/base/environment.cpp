@@ -23,4 +23,8 @@ int number_from_environment(const char* name, int low, int high, int otherwise) 
   return number;
 }
 
+std::string program_command(const std::string& words) {
+  return variable("RINGGRAD_CALLED_AS", "ringgrad") + " " + words;
+}
+
 }  // namespace ringgrad

@@ -17,4 +17,8 @@ std::string variable(const char* name, const char* otherwise = "");
 // The same for a number. Throws EnvironmentError unless it is a whole number from low to high.
 int number_from_environment(const char* name, int low, int high, int otherwise);
 
+// A command of the program `ringgrad` as its caller can type it: "./go data get mnist". RINGGRAD_CALLED_AS says how the
+// program was called; it says so itself, for what it links and for the ranks that it starts.
+std::string program_command(const std::string& words);
+
 }  // namespace ringgrad

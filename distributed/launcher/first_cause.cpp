@@ -9,11 +9,11 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/clock.h"
+#include "ringgrad/distributed/failure.h"
 
 namespace ringgrad {
 namespace {
 
-constexpr int kRankDied = 5, kOutOfStep = 6;
 constexpr const char* kInterrupted = "interrupted: all ranks have ended\n";
 
 bool failed(const RankEnd& end) { return end.wait_status != 0; }

@@ -1,17 +1,20 @@
 // The program `ringgrad`. Every error ends here: what, where and how to mend it, on stderr, and the exit code in words.
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/os/file_descriptor.h"
-#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/command_line.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
 int main(int argc, char** argv) {
   using namespace ringgrad::program;
   ringgrad::open_standard_streams();
+  // Hints name the program as it was called, also those of the ranks that it starts; ./go has said its own name.
+  if (argc > 0 && ringgrad::variable("RINGGRAD_CALLED_AS").empty()) setenv("RINGGRAD_CALLED_AS", argv[0], 1);
   signal(SIGXFSZ, SIG_IGN);  // a file beyond its limit is an error of the write
   try {
     const int code = run_command_line(argc, argv);

@@ -18,11 +18,10 @@
 #include "ringgrad/distributed/collectives/reduction.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
-#include "ringgrad/models/program/bench/quantile.h"
-#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/run/parallel_options.h"
+#include "ringgrad/models/program/run/division.h"
 
 namespace ringgrad::program {
 namespace {
@@ -81,7 +80,7 @@ std::vector<double> threads_of_one_process(const std::vector<Tensor>& buffers, i
     ++arrived;
     const int all = ++meetings * threads;
     for (int spins = 0; arrived < all; ++spins)
-      if (spins > 1000) std::this_thread::yield();  // somebody else wants the core
+      if (spins > 1000) std::this_thread::yield();  // more threads than cores: let the others run
   };
   std::vector<double> seconds;
   const auto work = [&](int thread) {
@@ -154,21 +153,22 @@ class Measurement {
   }
 
  private:
-  double in_place() {
+  template <class Body>
+  double seconds_of(Body&& body) {
     group_.barrier().wait();
     const auto start = Clock::now();
-    group_.all_reduce(x_).wait();
+    body();
     synchronize(current_stream(group_.device()));
     return seconds_since(start);
   }
-
+  double in_place() {
+    return seconds_of([&] { group_.all_reduce(x_).wait(); });
+  }
   double out_of_place() {
-    group_.barrier().wait();
-    const auto start = Clock::now();
-    copy_(out_, in_);
-    group_.all_reduce(out_).wait();
-    synchronize(current_stream(group_.device()));
-    return seconds_since(start);
+    return seconds_of([&] {
+      copy_(out_, in_);
+      group_.all_reduce(out_).wait();
+    });
   }
 
   int64_t total(int64_t n) {
@@ -309,9 +309,7 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
     throw UsageError("bench allreduce: --bound times the CPU's threads; leave it out with --device " + options.device);
   group.transport = options.transport;
   group.algorithm = algorithm->second;
-  const int code = launch([&] { measure(options); }, {.num_processes = options.ranks, .group = group});
-  if (code != kOk && code < 128) complain(failure_line(code));
-  return code;
+  return report_end(launch([&] { measure(options); }, {.num_processes = options.ranks, .group = group}));
 }
 
 }  // namespace ringgrad::program

@@ -21,12 +21,11 @@
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
+#include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/bench/ddp_workload.h"
-#include "ringgrad/models/program/bench/quantile.h"
-#include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/run/parallel_options.h"
+#include "ringgrad/models/program/run/division.h"
 #include "ringgrad/models/program/run/recipe.h"
 #include "ringgrad/nn/safetensors.h"
 
@@ -90,25 +89,18 @@ nlohmann::json measure_in_processes(const BenchDdpOptions& options, const std::s
   setenv(kFileVariable, file.c_str(), 1);
   SupervisorOptions job;
   job.num_processes = row.starts_with("ddp") ? options.ranks : 1;
-  job.command = {"/proc/self/exe",
-                 "bench",
-                 "ddp",
-                 "--row",
-                 row,
-                 "--model",
-                 options.model,
-                 "--device",
-                 options.device,
-                 "--backend",
-                 options.backend,
-                 "--batch",
-                 std::to_string(options.batch),
-                 "--ranks",
-                 std::to_string(options.ranks),
-                 "--seconds",
-                 fmt::format("{}", options.seconds),
-                 "--bucket-mb",
-                 fmt::format("{}", options.bucket_mb)};
+  job.command = {"/proc/self/exe", "bench", "ddp"};
+  const auto pass = [&](const char* option, const auto& value) {
+    job.command.insert(job.command.end(), {option, fmt::format("{}", value)});
+  };
+  pass("--row", row);
+  pass("--model", options.model);
+  pass("--device", options.device);
+  pass("--backend", options.backend);
+  pass("--batch", options.batch);
+  pass("--ranks", options.ranks);
+  pass("--seconds", options.seconds);
+  pass("--bucket-mb", options.bucket_mb);
   const JobResult result = supervise(job);
   if (result.exit_code != kOk)
     throw JobFailed(result.exit_code, fmt::format("bench ddp: row {}: {}", row, result.report));
@@ -131,18 +123,17 @@ nlohmann::json middle(std::vector<nlohmann::json> runs) {
 void print_row(const nlohmann::json& row, double single_ms) {
   std::vector<int64_t> memory = row["memory_bytes"];
   std::sort(memory.rbegin(), memory.rend());
-  const std::string exposed = row.contains("exposed_ms")
-                                  ? fmt::format("{:.2f} ms {:4.1f} %", row["exposed_ms"].get<double>(),
-                                                100 * row["exposed_ms"].get<double>() / row["step_ms"].get<double>())
-                                  : "";
-  const std::string kept = row.contains("kept_of_no_communication")
-                               ? fmt::format("{:.1f} %", 100 * row["kept_of_no_communication"].get<double>())
-                               : "";
+  const auto number = [&](const char* key) { return row[key].get<double>(); };
+  const double step_ms = number("step_ms");
+  std::string exposed, kept;  // not of one process
+  if (row.contains("exposed_ms"))
+    exposed = fmt::format("{:.2f} ms {:4.1f} %", number("exposed_ms"), 100 * number("exposed_ms") / step_ms);
+  if (row.contains("kept_of_no_communication"))
+    kept = fmt::format("{:.1f} %", 100 * number("kept_of_no_communication"));
   result(fmt::format("{:<15}{:>5}{:>11.2f} ms{:>10}{:>9.2f}×{:>19}{:>9}   {:>9} / {:<9}{:>10}",
-                     row["row"].get<std::string>(), row["ranks"].get<int>(), row["step_ms"].get<double>(),
-                     with_commas(static_cast<int64_t>(row["images_per_second"].get<double>())),
-                     single_ms / row["step_ms"].get<double>(), exposed, kept, human_bytes(memory.front()),
-                     human_bytes(memory.back()), human_bytes(row["moved_bytes"])));
+                     row["row"].get<std::string>(), row["ranks"].get<int>(), step_ms,
+                     with_commas(static_cast<int64_t>(number("images_per_second"))), single_ms / step_ms, exposed, kept,
+                     human_bytes(memory.front()), human_bytes(memory.back()), human_bytes(row["moved_bytes"])));
 }
 
 // DataParallel's communication is no separate activity that could be timed: it is what its step takes longer than the
@@ -199,7 +190,7 @@ nlohmann::json compare_results(const std::vector<std::string>& rows, const Tempo
 
 int bench_ddp(const BenchDdpOptions& options) {
   if (!options.row.empty()) return run_row(options);
-  check_model(options.model);
+  recipe_field("model").check_choice(options.model);
   check_divisible(options.batch, options.ranks);
   check_backend(options.backend, options.device);
   const Device first(options.device);

@@ -10,8 +10,7 @@
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/models/program/bench/quantile.h"
-#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 

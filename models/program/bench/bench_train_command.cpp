@@ -21,9 +21,8 @@
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/bench/kernel_table.h"
-#include "ringgrad/models/program/bench/quantile.h"
-#include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/recipe.h"
@@ -44,12 +43,12 @@ double total(const StepTimes& times) {
 }
 
 // A network, and a batch of noise that it is trained to know by heart.
-class Workload {
+class SyntheticTraining {
  public:
-  explicit Workload(const BenchTrainOptions& options) : device_(options.device), dtype_(dtype_named(options.dtype)) {
+  explicit SyntheticTraining(const BenchTrainOptions& options)
+      : device_(options.device), dtype_(dtype_named(options.dtype)) {
     manual_seed(0);
-    const bool mnist = options.model == "cnn" || options.model == "lenet";
-    const models::ModelOptions sizes{.in_channels = mnist ? 1 : 3, .image_size = mnist ? 28 : 32};
+    const models::ModelOptions sizes = models::usual_images(options.model);
     model_ = models::make_model(options.model, sizes);
     images_ = empty({options.batch, sizes.in_channels, sizes.image_size, sizes.image_size});
     normal_(images_, 0, 1);
@@ -145,18 +144,18 @@ int64_t peak_resident_bytes() {
 }  // namespace
 
 int bench_train(const BenchTrainOptions& options) {
-  check_model(options.model);
+  recipe_field("model").check_choice(options.model);
   const Device device(options.device);
   check_device("bench train", device);
   const std::string processor = device_backend(device.type).describe(device.index);
   if (processor.starts_with("emulated"))
-    throw DeviceError("bench train: " + str(device) + " is " + processor + ", and its times mean nothing");
+    throw DeviceError(fmt::format("bench train: {} is {}, and its times mean nothing", str(device), processor));
   set_conv_algorithm(conv_algorithm_named(options.conv));
   set_provider(provider_named(options.provider));
   // Read when the first kernel runs, which has not happened yet.
   if (options.threads > 0) setenv("RINGGRAD_THREADS", std::to_string(options.threads).c_str(), 1);
 
-  Workload workload(options);
+  SyntheticTraining workload(options);
   workload.step();
   const double first_step = milliseconds_since_start();
   for (int i = 0; i < options.warm_up; ++i) workload.step();

@@ -10,7 +10,6 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/distributed/process_group.h"
-#include "ringgrad/models/program/bench/quantile.h"
 #include "ringgrad/models/registry.h"
 #include "ringgrad/nn/safetensors.h"
 
@@ -28,8 +27,7 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
 
 Workload::Workload(const WorkloadOptions& options, const std::string& method, ProcessGroup& group) : group_(group) {
   manual_seed(0);
-  const bool mnist = options.model == "cnn" || options.model == "lenet";
-  const models::ModelOptions sizes{.in_channels = mnist ? 1 : 3, .image_size = mnist ? 28 : 32};
+  const models::ModelOptions sizes = models::usual_images(options.model);
   const auto make = [=, model = options.model] { return models::make_model(model, sizes); };
   const Device device = group.device().is_cuda() ? group.device() : Device(options.device);
   const int64_t batch = options.batch / group.size(), first = group.rank() * batch;

@@ -11,7 +11,7 @@
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/distributed/process_group.h"
-#include "ringgrad/models/program/run/options.h"
+#include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/nn/optim/optimizers.h"
 
 namespace ringgrad::program {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/cpu/machine_peak.h"
-#include "ringgrad/models/program/bench/quantile.h"
+#include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/console/console.h"
 
 namespace ringgrad::program {

@@ -1,25 +1,88 @@
-// The commands of the program. Each prints its result, throws on failure, and returns an exit code (exit_code.h).
+// The commands of the program, and what each can be told. Each prints its result, throws on failure, and returns an
+// exit code (exit_code.h). Those that only measure are in bench/.
 #pragma once
 
-#include "ringgrad/models/program/run/options.h"
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ringgrad/models/program/bench/bench.h"
+#include "ringgrad/models/program/run/division.h"
+#include "ringgrad/models/program/run/recipe.h"
 
 namespace ringgrad::program {
 
+struct TrainOptions {
+  Recipe recipe;                // its values count where their options are `given`
+  std::set<std::string> given;  // such as "--lr"
+  Division division;
+  std::string data_dir;
+  std::optional<uint64_t> seed;
+  std::string out;         // the run directory; "" : runs/NNNN-data-model
+  std::string resume;      // a run directory to continue
+  std::string init;        // a run directory or file whose weights to begin with; "" : random ones
+  int workers = 1;         // data loader threads
+  std::string backend;     // between ranks: ring, mpi, nccl, nccl-ring; "" : RINGGRAD_BACKEND, else as the device is
+  std::string transport;   // between ranks: auto, shm or tcp; "" : RINGGRAD_TRANSPORT, else the fastest
+  int64_t max_steps = 0;   // stop after so many steps of this call; 0: never
+  int64_t save_every = 0;  // checkpoint every so many steps, besides every epoch; 0: never
+};
 int train(const TrainOptions& options);
-int eval(const EvalOptions& options);
-int predict(const PredictOptions& options);
-int data(const DataOptions& options);
-int inspect(const InspectOptions& options);
-int graph(const GraphOptions& options);
-int trace(const TraceOptions& options);
-int doctor();
-int launch_program(const LaunchCommandOptions& options);
-int bench_allreduce(const BenchAllReduceOptions& options);
-int bench_ops(const BenchOpsOptions& options);
-int bench_ddp(const BenchDdpOptions& options);
-int bench_train(const BenchTrainOptions& options);
 
-// Parses the command line and runs the command it names.
-int run_command_line(int argc, char** argv);
+struct EvalOptions {
+  std::string checkpoint;                                                // a run directory or a .safetensors file
+  std::string model, data, data_dir, device = "cpu", provider = "auto";  // "" : as the checkpoint says
+  bool confusion = false;
+};
+int eval(const EvalOptions& options);
+
+struct PredictOptions {
+  std::string checkpoint;
+  std::string image;  // a PNG, PGM or PPM file, or an index into the test set
+  std::string model, data, data_dir, device = "cpu";
+};
+int predict(const PredictOptions& options);
+
+struct DataOptions {
+  std::string action;  // list, make, get, check
+  std::string name;
+  std::string data_dir;
+};
+int data(const DataOptions& options);
+
+struct InspectOptions {
+  std::string path;
+  std::string npy;     // write this tensor …
+  std::string output;  // … to this .npy file
+};
+int inspect(const InspectOptions& options);
+
+struct GraphOptions {
+  std::string model = "cnn";
+  bool dot = false;
+};
+int graph(const GraphOptions& options);
+
+struct TraceOptions : WorkloadOptions {
+  TraceOptions() { bucket_mb = 0.25; }  // a small network, too, has several then
+  int steps = 10;                       // the last one is shown
+};
+int trace(const TraceOptions& options);
+
+int doctor();
+
+struct LaunchCommandOptions {
+  int processes = 1;  // on this machine
+  int machines = 1, machine_rank = 0;
+  std::string master_address;  // "" : loopback, on one machine
+  int master_port = 0;         // 0: any free one, on one machine
+  double timeout_seconds = 0;  // 0: as RINGGRAD_TIMEOUT says
+  std::string transport;       // shm, tcp; "" : as RINGGRAD_TRANSPORT says
+  std::string log_directory;   // "" : no logs
+  std::vector<std::string> command;
+};
+int launch_program(const LaunchCommandOptions& options);
 
 }  // namespace ringgrad::program

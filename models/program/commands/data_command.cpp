@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ringgrad/core/base/environment.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
@@ -39,23 +40,23 @@ int list(const std::string& directory) {
 
 int make_or_get(const DatasetInfo& info, const std::string& directory, bool download) {
   if (download && info.draw)
-    throw UsageError(fmt::format("{} is drawn, not downloaded: ringgrad data make {}", info.name, info.name));
+    throw UsageError(
+        fmt::format("{} is drawn, not downloaded: {}", info.name, program_command("data make " + info.name)));
   if (!download && !info.draw)
-    throw UsageError(fmt::format("{} cannot be drawn: ringgrad data get {} downloads it", info.name, info.name));
+    throw UsageError(
+        fmt::format("{} cannot be drawn: {} downloads it", info.name, program_command("data get " + info.name)));
   std::optional<Progress> progress;
   std::string current;
-  const auto folder = download ? get_dataset(info, directory,
-                                             [&](const std::string& file, uint64_t received, uint64_t total) {
-                                               if (file != current) {
-                                                 progress.reset();
-                                                 progress.emplace(file, static_cast<int64_t>(total));
-                                                 current = file;
-                                               }
-                                               progress->update(static_cast<int64_t>(received), [&] {
-                                                 return human_bytes(static_cast<int64_t>(received));
-                                               });
-                                             })
-                               : make_dataset(info, directory);
+  const auto show = [&](const std::string& file, uint64_t received, uint64_t total) {
+    if (file != current) {
+      progress.reset();
+      progress.emplace(file, static_cast<int64_t>(total));
+      current = file;
+    }
+    const auto bytes = static_cast<int64_t>(received);
+    progress->update(bytes, [&] { return human_bytes(bytes); });
+  };
+  const auto folder = download ? get_dataset(info, directory, show) : make_dataset(info, directory);
   progress.reset();
   result(fmt::format("{} is in {}", info.title, folder.string()));
   if (json_wanted()) print_json({{"name", info.name}, {"folder", folder.string()}});

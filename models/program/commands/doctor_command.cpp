@@ -15,7 +15,7 @@
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/run/parallel_options.h"
+#include "ringgrad/models/program/run/division.h"
 
 namespace ringgrad::program {
 namespace {

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <vector>
 
+#include <fmt/format.h>
+
 #ifdef RINGGRAD_PNG
 #include <png.h>
 #endif
@@ -104,9 +106,9 @@ Tensor read_image(const std::string& path) {
   if (start.starts_with("P5") || start.starts_with("P6")) return read_pnm(in, path, magic[1] == '6');
 #ifdef RINGGRAD_PNG
   if (start == "\x89PNG\r\n\x1a\n") return read_png(path);
-  throw DataError(str("image: ", path, " is neither PNG nor binary PGM or PPM"));
+  throw DataError(fmt::format("image: {} is neither PNG nor binary PGM or PPM", path));
 #else
-  throw DataError(str("image: ", path, " is not binary PGM or PPM, and this build reads no PNG (libpng-dev)"));
+  throw DataError(fmt::format("image: {} is not binary PGM or PPM, and this build reads no PNG (libpng-dev)", path));
 #endif
 }
 

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <span>
 
 #include <fmt/format.h>
@@ -45,30 +46,20 @@ Summary summarize(const Tensor& tensor) {
   return s;
 }
 
-// NumPy's format, version 1.0: for looking at a tensor with other tools.
+const char* numpy_name(DType dtype) {
+  static const std::map<DType, const char*> names = {
+      {DType::Float32, "<f4"}, {DType::Float64, "<f8"}, {DType::Float16, "<f2"}, {DType::Int64, "<i8"},
+      {DType::Int32, "<i4"},   {DType::UInt8, "|u1"},   {DType::Bool, "|b1"}};
+  const auto found = names.find(dtype);
+  if (found == names.end()) throw UsageError(fmt::format("--npy: NumPy has no dtype {}", ringgrad::name(dtype)));
+  return found->second;
+}
+
+// NumPy's format, version 1.0: for looking at a tensor with other tools. The header's length is padded to a multiple of
+// 64 bytes.
 void write_npy(const Tensor& tensor, const std::string& path) {
   static_assert(std::endian::native == std::endian::little);
-  const auto type = [&]() -> const char* {
-    switch (tensor.dtype()) {
-      case DType::Float32:
-        return "<f4";
-      case DType::Float64:
-        return "<f8";
-      case DType::Float16:
-        return "<f2";
-      case DType::Int64:
-        return "<i8";
-      case DType::Int32:
-        return "<i4";
-      case DType::UInt8:
-        return "|u1";
-      case DType::Bool:
-        return "|b1";
-      default:
-        throw UsageError(str("--npy: NumPy has no dtype ", tensor.dtype()));
-    }
-  }();
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': (", type);
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': (", numpy_name(tensor.dtype()));
   for (int64_t size : tensor.shape()) header += fmt::format("{}, ", size);
   header += "), }";
   header.resize((header.size() + 10 + 1 + 63) / 64 * 64 - 10 - 1, ' ');

@@ -25,7 +25,7 @@
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/run/parallel_options.h"
+#include "ringgrad/models/program/run/division.h"
 #include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/run/saved_model.h"
 #include "ringgrad/models/program/train/training.h"
@@ -36,11 +36,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 void check_resume(const TrainOptions& o) {
-  const bool sets_recipe = !o.model.empty() || !o.data.empty() || o.seed || o.epochs || o.batch || o.lr || o.momentum ||
-                           o.weight_decay || o.label_smoothing || o.warmup || o.clip_norm || o.optimizer ||
-                           o.schedule || o.crop || o.cutout || o.flip || o.nesterov || o.dtype || o.amp || o.conv ||
-                           o.provider || !o.out.empty() || !o.init.empty();
-  if (!o.resume.empty() && sets_recipe)
+  if (!o.resume.empty() && (!o.given.empty() || o.seed || !o.out.empty() || !o.init.empty()))
     throw UsageError("--resume takes model, data, seed, recipe and directory from the run; leave those options out");
 }
 
@@ -51,15 +47,15 @@ struct Tally {
   double images_per_second() const { return seconds > 0 ? static_cast<double>(images) / seconds : 0; }
 };
 
-void print_header(const RunConfig& config, const TrainOptions& options, Training& training,
-                  const ImageDataset& train_set, const ImageDataset& test_set, const ProcessGroup* group) {
+void print_header(const RunConfig& config, Training& training, const ImageDataset& train_set,
+                  const ImageDataset& test_set, const ProcessGroup* group) {
   const auto& shape = train_set.images.shape();
-  message(fmt::format("{} · {} · seed {}", bold("ringgrad " RINGGRAD_VERSION), describe_division(options, group),
+  message(fmt::format("{} · {} · seed {}", bold("ringgrad " RINGGRAD_VERSION), describe(*config.division, group),
                       config.seed));
-  const std::string place = str(training.data_on_device() ? " · on the device, augmented there" : "",
-                                training.step_captured() ? " · steps are captured" : "");
-  message(fmt::format("data    {} {} train / {} test, {}×{}×{}{}", config.recipe.data, with_commas(train_set.size()),
-                      with_commas(test_set.size()), shape[2], shape[3], shape[1], place));
+  message(fmt::format("data    {} {} train / {} test, {}×{}×{}{}{}", config.recipe.data, with_commas(train_set.size()),
+                      with_commas(test_set.size()), shape[2], shape[3], shape[1],
+                      training.data_on_device() ? " · on the device, augmented there" : "",
+                      training.step_captured() ? " · steps are captured" : ""));
   message(fmt::format("model   {} {} parameters", config.recipe.model, with_commas(training.model().num_parameters())));
   const std::string parts =
       group ? fmt::format(" = {} × {} ranks", config.recipe.batch / group->size(), group->size()) : "";
@@ -109,13 +105,10 @@ void report_epoch(const RunDirectory& run, const Training& training, const Epoch
   run.append_metrics(metrics);
 }
 
-void say_division(const RunConfig& config, const DivisionOptions& now) {
-  if (config.division && *config.division != now)
-    message(fmt::format("note    the run began with {}; from here on {}", as_words(*config.division), as_words(now)));
-}
+std::string resume_command(const RunDirectory& run) { return program_command("train --resume " + run.path().string()); }
 
 int stopped_by_signal(const RunDirectory& run, const Training& training) {
-  result(fmt::format("stopped at step {} · resume: ringgrad train --resume {}", training.step(), run.path().string()));
+  result(fmt::format("stopped at step {} · resume: {}", training.step(), resume_command(run)));
   return 128 + (interrupted() ? interrupted() : SIGINT);  // the signal may have reached another rank only
 }
 
@@ -140,21 +133,18 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
                ProcessGroup* group) {
   if (group && !group->is_main_process()) silence_console();
   const auto& [train_set, test_set] = data;
-  const Device device(options.device);
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
   set_provider(provider_named(config.recipe.provider));
-  Training training(
-      config.recipe, train_set, device, config.seed, options.workers,
-      {.group = group, .sync_batch_norm = options.sync_bn.value_or(false), .replicas = replicas_for(options)},
-      options.init);
+  Training training(config, train_set, group, options.workers, options.init);
   if (!options.resume.empty()) training.load(RunDirectory::open(options.resume).checkpoint());
-  if (group) check_same_lines(*group, "train", "checkpoint", {str("step ", training.step())});
+  if (group) check_same_lines(*group, "train", "checkpoint", {fmt::format("step {}", training.step())});
   const std::filesystem::path checkpoint = run ? run->checkpoint() : "";
-  print_header(config, options, training, train_set, test_set, group);
+  print_header(config, training, train_set, test_set, group);
   catch_interrupts();
 
   const auto tested = [&] {
-    Evaluation test = evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group);
+    Evaluation test = evaluate(training.model(), test_set, test_transform(config.recipe.data),
+                               Device(config.division->device), group);
     CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ", test.loss,
           " after step ", training.step(), ": the run diverged. A lower --lr helps, or --clip-norm 1");
     return test;
@@ -216,10 +206,9 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     result(fmt::format("ranks   parameters bit-identical on {0} of {0} ranks ({1:016x})", group->size(), hash));
   result(fmt::format("saved   {} (loads in PyTorch)", run->model().string()));
   if (training.epoch() < config.recipe.epochs)
-    message(
-        fmt::format("next    ringgrad train --resume {} goes on after step {}", run->path().string(), training.step()));
+    message(fmt::format("next    {} goes on after step {}", resume_command(*run), training.step()));
   else
-    message(fmt::format("next    ringgrad eval {} --confusion", run->path().string()));
+    message(fmt::format("next    {} --confusion", program_command("eval " + run->path().string())));
   if (json_wanted())
     print_json({{"test_accuracy", test.accuracy()},
                 {"test_loss", test.loss},
@@ -236,10 +225,12 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   return kOk;
 }
 
+// What the run is to be, or was when it began; its division is not settled yet.
 RunConfig configure(const TrainOptions& options) {
   RunConfig config;
   if (options.resume.empty())
-    config = {make_recipe(options), data_directory(options.data_dir), options.seed.value_or(1), {}};
+    config = {
+        make_recipe(options.recipe, options.given), data_directory(options.data_dir), options.seed.value_or(1), {}};
   else
     config = read_config(RunDirectory::open(options.resume));
   if (!options.data_dir.empty()) config.data_dir = options.data_dir;
@@ -247,10 +238,9 @@ RunConfig configure(const TrainOptions& options) {
   return config;
 }
 
-RunDirectory open_run(const TrainOptions& options, RunConfig config, int ranks) {
+RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
   if (!options.resume.empty()) return RunDirectory::resume(options.resume);
-  config.division = division_of(options, ranks);
-  RunDirectory run = RunDirectory::create(options.out, config.recipe.data + "-" + config.recipe.model);
+  RunDirectory run = RunDirectory::create(options.out, fmt::format("{}-{}", config.recipe.data, config.recipe.model));
   run.write_config(to_json(config));
   return run;
 }
@@ -263,8 +253,7 @@ constexpr const char* kRunVariable = "RINGGRAD_RUN";
 void leave(const TrainOptions& options, const RunDirectory& run, int code) {
   const bool unreadable = code == kBadData && !options.resume.empty();
   if (std::filesystem::exists(run.checkpoint()) && code < 128 && !unreadable)
-    complain(fmt::format("last checkpoint: {0}/checkpoint.safetensors · resume: ringgrad train --resume {0}",
-                         run.path().string()));
+    complain(fmt::format("last checkpoint: {} · resume: {}", run.checkpoint().string(), resume_command(run)));
   else if (options.resume.empty() && !std::filesystem::exists(run.checkpoint()))
     run.discard();
 }
@@ -280,29 +269,29 @@ int leaving_run(const TrainOptions& options, const RunDirectory& run, const std:
   }
 }
 
-// Ranks that somebody else has started may have been told different things: that comes out here, not after an epoch.
+// Ranks that another launcher has started may have different options: that is found here, not after an epoch.
 void check_same_work(ProcessGroup& group, const TrainOptions& options, const RunConfig& config, const Data& data) {
-  std::vector<std::string> lines = {str("--seed ", config.seed), str("--max-steps ", options.max_steps),
-                                    str("--sync-bn ", options.sync_bn.value_or(false)),
-                                    str(data.train_set.size(), " training and ", data.test_set.size(), " test images")};
+  std::vector<std::string> lines = {
+      fmt::format("--seed {}", config.seed), fmt::format("--max-steps {}", options.max_steps),
+      fmt::format("--sync-bn {:d}", *config.division->sync_bn),
+      fmt::format("{} training and {} test images", data.train_set.size(), data.test_set.size())};
   const nlohmann::json recipe = to_json(config.recipe);
-  for (const auto& [key, value] : recipe.items()) lines.push_back(str(key, " ", value.dump()));
+  for (const auto& [key, value] : recipe.items()) lines.push_back(fmt::format("{} {}", key, value.dump()));
   check_same_lines(group, "train", "recipe", lines);
 }
 
-// This process is one of several ranks, which somebody has started.
+// This process is one of several ranks that a launcher has started.
 int train_as_rank(const TrainOptions& options, const RunConfig& config, const Data& data) {
   ProcessGroup& group = process_group();
-  TrainOptions own = options;
-  if (group.device().is_cuda()) own.device = str(group.device());
+  RunConfig own = config;
+  if (group.device().is_cuda()) own.division->device = str(group.device());
   check_same_work(group, options, config, data);
   check_divisible(config.recipe.batch, group.size());
-  check_sync_bn(options, data.train_set.size(), config.recipe.batch, group.size());
-  if (!group.is_main_process()) return train_rank(own, config, data, nullptr, &group);
-  say_division(config, division_of(options, group.size()));
+  check_sync_bn(*config.division, data.train_set.size(), config.recipe.batch);
+  if (!group.is_main_process()) return train_rank(options, own, data, nullptr, &group);
   const std::string launchers = variable(kRunVariable);
-  const RunDirectory run = launchers.empty() ? open_run(options, config, group.size()) : RunDirectory::open(launchers);
-  const auto body = [&] { return train_rank(own, config, data, &run, &group); };
+  const RunDirectory run = launchers.empty() ? open_run(options, config) : RunDirectory::open(launchers);
+  const auto body = [&] { return train_rank(options, own, data, &run, &group); };
   return launchers.empty() ? leaving_run(options, run, body) : body();
 }
 
@@ -310,14 +299,12 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
 int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks) {
   check_divisible(config.recipe.batch, ranks);
   catch_interrupts();  // until the launcher does: from here on there is a directory to clear away
-  const RunDirectory run = open_run(options, config, ranks);
+  const RunDirectory run = open_run(options, config);
   setenv(kRunVariable, run.path().c_str(), 1);
-  const int code = leaving_run(options, run, [&] {
+  return report_end(leaving_run(options, run, [&] {
     const InterruptsHeld held;
     return interrupted() ? 128 + interrupted() : launch([] {}, {.num_processes = ranks});
-  });
-  if (code != kOk && code < 128) complain(failure_line(code));
-  return code;
+  }));
 }
 
 // What `--resume` names, now and for the ranks: runs/latest may be another run at the next look.
@@ -328,15 +315,15 @@ TrainOptions with_run_resolved(TrainOptions options, bool is_rank) {
   return options;
 }
 
-// A rank that somebody else has started trains with all the others, whose number is not its own to choose.
-void check_launched(const TrainOptions& options, const RankEnvironment& here) {
+// A rank that another launcher has started trains with all the others: their number is not an option of its own.
+void check_launched(const Division& asked, const RankEnvironment& here) {
   const std::string launched = fmt::format("this is one of {} ranks, as {} says", here.size, here.source);
-  const bool alone = options.parallel == "none" || options.parallel == "dp";
+  const bool alone = asked.parallel == "none" || asked.parallel == "dp";
   if (alone && here.size > 1)
     throw UsageError(
-        fmt::format("--parallel {} is for one process, and {}; leave one of them out", options.parallel, launched));
-  if (!alone && options.ranks > 0 && options.ranks != here.size)
-    throw UsageError(fmt::format("--ranks is {}, and {}; leave --ranks out", options.ranks, launched));
+        fmt::format("--parallel {} is for one process, and {}; leave one of them out", asked.parallel, launched));
+  if (!alone && asked.ranks > 0 && asked.ranks != here.size)
+    throw UsageError(fmt::format("--ranks is {}, and {}; leave --ranks out", asked.ranks, launched));
 }
 
 // Threads are counted at their first use. Our launcher has divided the cores already, by RINGGRAD_THREADS; mpirun and
@@ -356,31 +343,37 @@ int train(const TrainOptions& asked) {
   share_cores(here.local_size);
   check_resume(asked);
   const bool is_rank = !here.source.empty();
-  const TrainOptions given = with_run_resolved(asked, is_rank);
-  const RunConfig config = configure(given);
-  if (is_rank) check_launched(given, here);
-  const TrainOptions options = complete(given, config.division, is_rank);
-  check_parallel_options(options);
-  if (options.parallel == "dp" && options.device == "cpu" && variable("RINGGRAD_CPU_DEVICES").empty())
-    setenv("RINGGRAD_CPU_DEVICES", std::to_string(replicas_for(options)).c_str(), 1);
-  check_device("train", Device(options.device));
+  const TrainOptions options = with_run_resolved(asked, is_rank);
+  RunConfig config = configure(options);
+  if (is_rank) check_launched(options.division, here);
+
+  const std::optional<Division> before = config.division;
+  const Division division = complete(options.division, before, is_rank);
+  check_division(division);
+  check_connection(division, options.backend, options.transport);
+  if (division.parallel == "dp" && division.device == "cpu" && variable("RINGGRAD_CPU_DEVICES").empty())
+    setenv("RINGGRAD_CPU_DEVICES", fmt::format("{}", division.ranks).c_str(), 1);
+  check_device("train", Device(division.device));
   if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);
-  const int ranks = ranks_for(options, config.recipe.batch);
-  if (is_rank && options.parallel != "none" && options.parallel != "dp") {
+  const bool meets_others = is_rank && division.parallel != "none" && division.parallel != "dp";
+  int ranks = ranks_for(division, config.recipe.batch);
+  if (meets_others) ranks = here.size;
+  config.division = settle(division, ranks);
+  if (!meets_others && ranks > 1) return start_ranks(options, config, ranks);
+
+  if (before && *before != *config.division && here.rank == 0)
+    message(
+        fmt::format("note    the run began with {}; from here on {}", as_words(*before), as_words(*config.division)));
+  const Data data(config);  // before the ranks meet: what is missing here is missing for all of them
+  if (meets_others) {
     int code = kOk;
-    const Data data(config);  // before the ranks meet: what is missing here is missing for all of them
     launch([&] { code = train_as_rank(options, config, data); },
-           {.group = group_options_for(options.device, options.backend)});
+           {.group = group_options_for(division.device, options.backend)});
     return code;
   }
-  if (ranks > 1) return start_ranks(options, config, ranks);
-  const Data data(config);
   catch_interrupts();  // from here on there is a directory to clear away
-  const RunDirectory run = open_run(options, config, 1);
-  return leaving_run(options, run, [&] {
-    say_division(config, division_of(options, 1));
-    return train_rank(options, config, data, &run, nullptr);
-  });
+  const RunDirectory run = open_run(options, config);
+  return leaving_run(options, run, [&] { return train_rank(options, config, data, &run, nullptr); });
 }
 
 }  // namespace ringgrad::program

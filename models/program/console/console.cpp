@@ -29,9 +29,10 @@ std::string styled(const char* code, const std::string& text) {
   return fmt::format("\033[{}m{}\033[0m", code, text);
 }
 
-int terminal_columns() {
+// Of the terminal behind a stream; 80 where there is none.
+int columns(int stream) {
   winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  return ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 constexpr double kRedrawSeconds = 0.1, kPlainSeconds = 30;
@@ -59,11 +60,7 @@ void print_json(const nlohmann::json& document) {
   std::cout << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
 
-int line_width() {
-  winsize size;
-  const bool terminal = ioctl(options.json ? STDERR_FILENO : STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return terminal ? std::clamp<int>(size.ws_col, 40, 200) : 80;
-}
+int line_width() { return std::clamp(columns(options.json ? STDERR_FILENO : STDOUT_FILENO), 40, 200); }
 
 std::string bold(const std::string& text) { return styled("1", text); }
 
@@ -104,7 +101,7 @@ void Progress::update(int64_t done, const std::function<std::string()>& detail) 
     std::cerr << label_ << ' ' << text << std::endl;
     return;
   }
-  const int width = std::clamp(terminal_columns() - 42, 0, 24);  // a line that wraps could not be drawn over
+  const int width = std::clamp(columns(STDERR_FILENO) - 42, 0, 24);  // a line that wraps could not be drawn over
   const int filled = static_cast<int>(done * width / std::max<int64_t>(total_, 1));
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < filled ? "━" : i == filled ? "╸" : " ";

@@ -51,9 +51,7 @@ class Progress {
   bool visible_ = false;
 };
 
-// "Did you mean …?" for words mistyped on the command line.
-
-// ". Did you mean 'train'?" or "".
+// For a word mistyped on the command line: ". Did you mean 'train'?" or "".
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace ringgrad::program

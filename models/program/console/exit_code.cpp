@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <new>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -20,47 +21,38 @@
 namespace ringgrad::program {
 
 const char* describe(int code) {
-  switch (code) {
-    case kOk:
-      return "success";
-    case kTrainingFailed:
-      return "training failed";
-    case kUsage:
-      return "usage";
-    case kEnvironment:
-      return "the environment lacks something";
-    case kBadData:
-      return "bad data or checkpoint";
-    case kRankDied:
-      return "a rank died";
-    case kOutOfStep:
-      return "timeout, or ranks out of step";
-    case kOutOfMemory:
-      return "out of memory";
-    case kDiskFull:
-      return "disk or file system";
-    case kInterrupted:
-      return "interrupted";
-    default:
-      return code > 128 ? strsignal(code - 128) : "unknown";
-  }
+  static constexpr std::pair<int, const char*> kWords[] = {{kOk, "success"},
+                                                           {kTrainingFailed, "training failed"},
+                                                           {kUsage, "usage"},
+                                                           {kEnvironment, "the environment lacks something"},
+                                                           {kBadData, "bad data or checkpoint"},
+                                                           {kRankDied, "a rank died"},
+                                                           {kOutOfStep, "timeout, or ranks out of step"},
+                                                           {kOutOfMemory, "out of memory"},
+                                                           {kDiskFull, "disk or file system"},
+                                                           {kInterrupted, "interrupted"}};
+  for (const auto& [known, words] : kWords)
+    if (known == code) return words;
+  return code > 128 ? strsignal(code - 128) : "unknown";
 }
 
 std::string failure_line(int code) { return fmt::format("ringgrad: failed (exit {}: {})", code, describe(code)); }
 
+template <class... Types>
+static bool is(const std::exception& error) {
+  return (... || (dynamic_cast<const Types*>(&error) != nullptr));
+}
+
 int exit_code_of(const std::exception& error) {
-  const auto is = [&]<class Type>() { return dynamic_cast<const Type*>(&error) != nullptr; };
   if (const auto* job = dynamic_cast<const JobFailed*>(&error)) return job->exit_code;
-  if (is.template operator()<UsageError>() || is.template operator()<EnvironmentError>()) return kUsage;
-  if (is.template operator()<NotImplementedError>()) return kEnvironment;  // this build has no such part
-  if (is.template operator()<AddressInUseError>() || is.template operator()<ExecuteError>()) return kEnvironment;
-  if (is.template operator()<TimeoutError>() || is.template operator()<OutOfStepError>()) return kOutOfStep;
-  if (is.template operator()<DistributedError>()) return kRankDied;
-  if (is.template operator()<OutOfMemoryError>() || is.template operator()<std::bad_alloc>()) return kOutOfMemory;
-  if (is.template operator()<DeviceError>() || is.template operator()<CudaError>()) return kEnvironment;
-  if (is.template operator()<DataError>()) return kBadData;
-  if (is.template operator()<IoError>() || is.template operator()<std::filesystem::filesystem_error>())
-    return kDiskFull;
+  if (is<UsageError, EnvironmentError>(error)) return kUsage;
+  if (is<NotImplementedError, AddressInUseError, ExecuteError>(error)) return kEnvironment;  // the first: in this build
+  if (is<TimeoutError, OutOfStepError>(error)) return kOutOfStep;
+  if (is<DistributedError>(error)) return kRankDied;  // what is left of it
+  if (is<OutOfMemoryError, std::bad_alloc>(error)) return kOutOfMemory;
+  if (is<DeviceError, CudaError>(error)) return kEnvironment;
+  if (is<DataError>(error)) return kBadData;
+  if (is<IoError, std::filesystem::filesystem_error>(error)) return kDiskFull;
   if (cannot_start_thread(error)) return kEnvironment;
   return kTrainingFailed;
 }

@@ -5,16 +5,18 @@
 #include <exception>
 #include <string>
 
+#include "ringgrad/distributed/failure.h"
+
 namespace ringgrad::program {
 
 enum ExitCode : int {
   kOk = 0,
-  kTrainingFailed = 1,  // the loss became NaN, or an error nobody foresaw
-  kUsage = 2,           // an unknown command or option, or a value that cannot be
-  kEnvironment = 3,     // no such device or program, a missing package, a port in use
-  kBadData = 4,         // a data set or checkpoint is missing, damaged or does not fit
-  kRankDied = 5,
-  kOutOfStep = 6,  // a time limit passed, or ranks disagree
+  kTrainingFailed = 1,                // the loss became NaN, or an unexpected error
+  kUsage = 2,                         // an unknown command or option, or a value that cannot be
+  kEnvironment = 3,                   // no such device or program, a missing package, a port in use
+  kBadData = 4,                       // a data set or checkpoint is missing, damaged or does not fit
+  kRankDied = ringgrad::kRankDied,    // 5
+  kOutOfStep = ringgrad::kOutOfStep,  // 6: a time limit passed, or ranks disagree
   kOutOfMemory = 7,
   kDiskFull = 8,
   kInterrupted = 130,  // Ctrl-C, after saving
@@ -46,7 +48,6 @@ int exit_code_of(const std::exception& error);
 
 // Ctrl-C and SIGTERM ask for a clean end: the step in progress is finished and saved. A second one, half a second later
 // or more, ends at once.
-
 void catch_interrupts();
 int interrupted();  // the signal that asked for the end, or 0
 

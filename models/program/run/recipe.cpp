@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -15,40 +16,37 @@
 namespace ringgrad::program {
 namespace {
 
-const std::vector<std::string> kOptimizers = {"sgd", "adam", "adamw"};
-const std::vector<std::string> kDTypes = {"fp32", "bf16", "fp16"};
-const std::vector<std::string> kAmpLevels = {"O0", "O1", "O2", "O3"};
-const std::vector<std::string> kConvAlgorithms = {"auto", "direct", "winograd"};  // in the order of ConvAlgorithm
-const std::vector<std::string> kProviderNames = {"auto", "native", "vendor", "fastest"};
-const std::vector<std::string> kSchedules = {"constant", "step", "cosine", "onecycle"};
-
-void check_choice(const char* option, const std::string& value, const std::vector<std::string>& choices) {
-  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
-  throw UsageError(fmt::format("{} is '{}', expected one of {}{}", option, value, fmt::join(choices, ", "),
-                               did_you_mean(value, choices)));
+std::vector<std::string> dataset_names() {
+  std::vector<std::string> names;
+  for (const DatasetInfo& info : datasets()) names.push_back(info.name);
+  return names;
 }
 
-void check_value(const char* option, double value, bool valid, const char* expected) {
-  if (!valid) throw UsageError(fmt::format("{} is {}, expected {}", option, value, expected));
-}
+using Range = RecipeField::Range;
+constexpr double kAboveZero = std::numeric_limits<double>::denorm_min(), kLargest = std::numeric_limits<double>::max(),
+                 kBelowOne = 1 - std::numeric_limits<double>::epsilon() / 2;
+constexpr Range kFraction{0, kBelowOne, "a number in [0, 1)"};
+constexpr double kMany = 1'000'000;  // far beyond use, and products of such numbers are far from where integers end
 
 template <class T>
-void check_range(const char* option, T value, T low, T high) {
-  if (value >= low && value <= high) return;  // NaN is not
-  throw UsageError(fmt::format("{} is {}, expected {} to {}", option, value, low, high));
-}
-
-template <class T>
-void overlay(T& value, const std::optional<T>& given) {
-  if (given) value = *given;
+void check_value(const RecipeField& field, const T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    field.check_choice(value);
+  } else if constexpr (!std::is_same_v<T, bool>) {
+    const auto& [low, high, words] = field.range;
+    if (static_cast<double>(value) >= low && static_cast<double>(value) <= high) return;  // NaN is not
+    throw UsageError(fmt::format("{} is {}, expected {}", field.option(), value,
+                                 words ? words : fmt::format("{} to {}", low, high)));
+  }
 }
 
 // What reached the accuracies in README, there with fewer epochs of CIFAR-10.
 Recipe defaults(const std::string& model, const std::string& data) {
+  const bool gray = data == "digits" || data == "mnist";
   Recipe recipe;
-  recipe.model = model;
+  recipe.model = !model.empty() ? model : gray ? "cnn" : "resnet20";
   recipe.data = data;
-  if (data == "digits" || data == "mnist") {
+  if (gray) {
     recipe.epochs = data == "mnist" ? 3 : 4;
     recipe.lr = 0.05;
     recipe.weight_decay = 1e-4;
@@ -63,36 +61,71 @@ Recipe defaults(const std::string& model, const std::string& data) {
 
 }  // namespace
 
-Recipe make_recipe(const TrainOptions& options) {
-  const std::string data = options.data.empty() ? "digits" : options.data;
-  const bool gray = data == "digits" || data == "mnist";
-  Recipe recipe = defaults(options.model.empty() ? (gray ? "cnn" : "resnet20") : options.model, data);
-  overlay(recipe.epochs, options.epochs);
-  overlay(recipe.batch, options.batch);
-  overlay(recipe.optimizer, options.optimizer);
-  if (options.optimizer && *options.optimizer != "sgd") recipe.lr = 1e-3;
-  overlay(recipe.lr, options.lr);
-  overlay(recipe.momentum, options.momentum);
-  overlay(recipe.nesterov, options.nesterov);
-  overlay(recipe.weight_decay, options.weight_decay);
-  overlay(recipe.schedule, options.schedule);
-  overlay(recipe.warmup, options.warmup);
-  overlay(recipe.label_smoothing, options.label_smoothing);
-  overlay(recipe.clip_norm, options.clip_norm);
-  overlay(recipe.crop, options.crop);
-  overlay(recipe.flip, options.flip);
-  overlay(recipe.cutout, options.cutout);
-  if (options.amp && *options.amp != "O0") recipe.dtype = "fp16";
-  overlay(recipe.dtype, options.dtype);
-  recipe.amp = recipe.dtype == "fp32" ? "O0" : "O1";
-  overlay(recipe.amp, options.amp);
-  overlay(recipe.conv, options.conv);
-  overlay(recipe.provider, options.provider);
+const std::vector<RecipeField>& recipe_fields() {
+  using R = Recipe;
+  using F = RecipeField;
+  static const std::vector<RecipeField> fields = {
+      F::word("model", &R::model, "cnn, lenet, resnet20 … resnet110, resnet18 … resnet152 (default: as the data needs)",
+              models::model_names()),
+      F::word("data", &R::data, "digits, shapes, mnist, cifar10 or cifar100", dataset_names()),
+      F::number("epochs", &R::epochs, "passes over the training set", {1, kMany}),
+      F::number("batch", &R::batch, "global batch size, of all ranks together", {1, kMany}),
+      F::word("optimizer", &R::optimizer, "sgd, adam or adamw", {"sgd", "adam", "adamw"}),
+      F::number("lr", &R::lr, "peak learning rate", {kAboveZero, kLargest, "a positive number"}),
+      F::number("momentum", &R::momentum, "of sgd", kFraction),
+      F::flag("nesterov", &R::nesterov, "Nesterov's momentum"),
+      F::number("weight_decay", &R::weight_decay, "L2 penalty (decoupled for adamw)", {0, 1000}),
+      F::word("schedule", &R::schedule, "constant, step, cosine or onecycle",
+              {"constant", "step", "cosine", "onecycle"}),
+      F::number("warmup", &R::warmup, "epochs of linear warm-up", {0, kMany}),
+      F::number("label_smoothing", &R::label_smoothing, "in [0, 1)", kFraction),
+      F::number("clip_norm", &R::clip_norm, "clip the gradient's norm; 0: never",
+                {0, kLargest, "zero (never) or more"}),
+      F::number("crop", &R::crop, "random crop after padding by so many pixels", {0, 16}),
+      F::flag("flip", &R::flip, "random horizontal flips"),
+      F::number("cutout", &R::cutout, "a random square of this size set to the mean", {0, 32}),
+      F::word("dtype", &R::dtype, "fp32, bf16 or fp16, of images and activations", {"fp32", "bf16", "fp16"}),
+      F::word("amp", &R::amp, "O0: float32; O1: float32 parameters; O2: 16-bit ones with float32 copies; O3: without",
+              {"O0", "O1", "O2", "O3"}),
+      F::word("conv", &R::conv, "auto, direct or winograd: how the CPU convolves",
+              {"auto", "direct", "winograd"}),  // in the order of ConvAlgorithm
+      F::word("provider", &R::provider,
+              "native (ours), vendor (oneDNN; cuBLAS, cuDNN), fastest (measured at first use, and remembered) or auto: "
+              "native on the CPU, fastest on CUDA",
+              {"auto", "native", "vendor", "fastest"}),
+  };
+  return fields;
+}
 
-  if (recipe.optimizer != "sgd" && (options.momentum || options.nesterov))
+const RecipeField& recipe_field(const std::string& name) {
+  const auto& fields = recipe_fields();
+  return *std::find_if(fields.begin(), fields.end(), [&](const RecipeField& field) { return field.name == name; });
+}
+
+std::string RecipeField::option() const {
+  std::string words = "--" + name;
+  std::replace(words.begin(), words.end(), '_', '-');
+  return words;
+}
+
+void RecipeField::check_choice(const std::string& value) const {
+  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+  throw UsageError(fmt::format("{} is '{}', expected one of {}{}", option(), value, fmt::join(choices, ", "),
+                               did_you_mean(value, choices)));
+}
+
+Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given) {
+  Recipe recipe = defaults(asked.model, asked.data.empty() ? "digits" : asked.data);
+  if (asked.optimizer != "sgd") recipe.lr = 1e-3;
+  if (asked.amp != "O0") recipe.dtype = "fp16";
+  for (const RecipeField& field : recipe_fields())
+    if (given.contains(field.option())) std::visit([&](auto member) { recipe.*member = asked.*member; }, field.member);
+  if (!given.contains("--amp")) recipe.amp = recipe.dtype == "fp32" ? "O0" : "O1";
+
+  if (recipe.optimizer != "sgd" && (given.contains("--momentum") || given.contains("--nesterov")))
     throw UsageError(
         fmt::format("--momentum and --nesterov belong to sgd; {} has moments of its own", recipe.optimizer));
-  if (options.nesterov.value_or(false) && recipe.momentum == 0)
+  if (asked.nesterov && recipe.momentum == 0)
     throw UsageError("--nesterov with --momentum 0: Nesterov's momentum needs some");
   if (recipe.momentum == 0) recipe.nesterov = false;
   check_recipe(recipe);
@@ -100,32 +133,14 @@ Recipe make_recipe(const TrainOptions& options) {
 }
 
 void check_recipe(const Recipe& r) {
-  check_data(r.data);
-  check_model(r.model);
-  check_choice("--optimizer", r.optimizer, kOptimizers);
-  check_choice("--schedule", r.schedule, kSchedules);
-  check_choice("--dtype", r.dtype, kDTypes);
-  check_choice("--amp", r.amp, kAmpLevels);
+  for (const RecipeField& field : recipe_fields())
+    std::visit([&](auto member) { check_value(field, r.*member); }, field.member);
   if ((r.amp == "O0") != (r.dtype == "fp32"))
     throw UsageError(
         fmt::format("--amp {} and --dtype {} exclude each other: O0 is fp32, the others are not", r.amp, r.dtype));
-  check_choice("--conv", r.conv, kConvAlgorithms);
-  check_choice("--provider", r.provider, kProviderNames);
-  // The limits are far beyond use, and keep products of these numbers far from where integers end.
-  check_range<int64_t>("--epochs", r.epochs, 1, 1'000'000);
-  check_range<int64_t>("--batch", r.batch, 1, 1'000'000);
-  check_range<double>("--warmup", r.warmup, 0, 1'000'000);
   if (r.warmup > 0 && r.schedule == "onecycle")
     throw UsageError(
         "--warmup goes with --schedule constant, step or cosine; onecycle, the default, warms up by itself");
-  check_range<double>("--weight-decay", r.weight_decay, 0, 1000);
-  check_range<int64_t>("--crop", r.crop, 0, 16);
-  check_range<int64_t>("--cutout", r.cutout, 0, 32);
-  check_value("--lr", r.lr, r.lr > 0 && std::isfinite(r.lr), "a positive number");
-  check_value("--momentum", r.momentum, r.momentum >= 0 && r.momentum < 1, "a number in [0, 1)");
-  check_value("--label-smoothing", r.label_smoothing, r.label_smoothing >= 0 && r.label_smoothing < 1,
-              "a number in [0, 1)");
-  check_value("--clip-norm", r.clip_norm, r.clip_norm >= 0 && std::isfinite(r.clip_norm), "zero (never) or more");
 }
 
 optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch) {
@@ -140,41 +155,37 @@ optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch) {
   return optim::SequentialLR{.schedules = {rise, schedule}, .milestones = {warmup}};
 }
 
-void check_model(const std::string& name) { check_choice("--model", name, models::model_names()); }
-
-void check_data(const std::string& name) {
-  std::vector<std::string> names;
-  for (const DatasetInfo& info : datasets()) names.push_back(info.name);
-  check_choice("--data", name, names);
-}
-
 DType dtype_named(const std::string& name) {
-  check_choice("--dtype", name, kDTypes);
+  recipe_field("dtype").check_choice(name);
   return name == "bf16" ? DType::BFloat16 : name == "fp16" ? DType::Float16 : DType::Float32;
 }
 
 ConvAlgorithm conv_algorithm_named(const std::string& name) {
-  check_choice("--conv", name, kConvAlgorithms);
-  const auto at = std::find(kConvAlgorithms.begin(), kConvAlgorithms.end(), name);
-  return static_cast<ConvAlgorithm>(at - kConvAlgorithms.begin());
+  const RecipeField& field = recipe_field("conv");
+  field.check_choice(name);
+  return static_cast<ConvAlgorithm>(std::find(field.choices.begin(), field.choices.end(), name) -
+                                    field.choices.begin());
 }
 
 std::optional<Provider> provider_named(const std::string& name) {
-  check_choice("--provider", name, kProviderNames);
+  recipe_field("provider").check_choice(name);
   for (const Provider provider : {Provider::Native, Provider::Vendor, Provider::Fastest})
     if (name == ringgrad::name(provider)) return provider;
   return {};
 }
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recipe, model, data, epochs, batch, optimizer, lr, momentum, nesterov, weight_decay,
-                                   schedule, warmup, label_smoothing, clip_norm, crop, cutout, flip, dtype, amp, conv,
-                                   provider)
-
-nlohmann::json to_json(const Recipe& recipe) { return recipe; }
+nlohmann::json to_json(const Recipe& recipe) {
+  nlohmann::json json;
+  for (const RecipeField& field : recipe_fields())
+    std::visit([&](auto member) { json[field.name] = recipe.*member; }, field.member);
+  return json;
+}
 
 Recipe recipe_from_json(const nlohmann::json& json) {
-  const Recipe recipe = json.get<Recipe>();
-  const nlohmann::json understood = recipe;
+  Recipe recipe;
+  for (const RecipeField& field : recipe_fields())
+    std::visit([&](auto member) { json.at(field.name).get_to(recipe.*member); }, field.member);
+  const nlohmann::json understood = to_json(recipe);
   for (const auto& [key, value] : understood.items())  // a fraction would have become a whole number
     if (json.at(key) != value)
       throw UsageError(fmt::format("{} is {}, expected a whole number", key, json.at(key).dump()));
@@ -183,11 +194,10 @@ Recipe recipe_from_json(const nlohmann::json& json) {
 
 std::string summary(const Recipe& r) {
   std::string text = fmt::format("{} lr {} {}", r.optimizer, r.lr, r.schedule);
-  if (r.optimizer == "sgd")
-    text += fmt::format(" momentum {}{}", r.momentum,
-                        r.nesterov        ? " (Nesterov)"
-                        : r.momentum == 0 ? " (so no Nesterov)"
-                                          : "");
+  if (r.optimizer == "sgd") {
+    const char* nesterov = r.nesterov ? " (Nesterov)" : r.momentum == 0 ? " (so no Nesterov)" : "";
+    text += fmt::format(" momentum {}{}", r.momentum, nesterov);
+  }
   if (r.weight_decay > 0) text += fmt::format(" weight decay {}", r.weight_decay);
   if (r.warmup > 0) text += fmt::format(" warm-up {} epochs", r.warmup);
   if (r.label_smoothing > 0) text += fmt::format(" label smoothing {}", r.label_smoothing);

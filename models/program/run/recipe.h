@@ -1,15 +1,18 @@
-// How a model is trained on a data set by default. Every value can be set on the command line, and the whole recipe is
-// printed and saved with the run.
+// How a model is trained on a data set: every hyperparameter, its defaults, and what it may be. All of it can be set on
+// the command line, and the whole recipe is printed and saved with the run.
 #pragma once
 
+#include <optional>
+#include <set>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "ringgrad/core/dtype.h"
 #include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/core/kernels/kernel.h"
-#include "ringgrad/models/program/run/options.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"
 
 namespace ringgrad::program {
@@ -17,7 +20,7 @@ namespace ringgrad::program {
 struct Recipe {
   std::string model, data;
   int64_t epochs = 4;
-  int64_t batch = 128;
+  int64_t batch = 128;  // of all ranks together
   std::string optimizer = "sgd";
   double lr = 0.1;
   double momentum = 0.9;
@@ -35,21 +38,50 @@ struct Recipe {
   std::string provider = "auto";  // or native, vendor, fastest; see core/kernels/kernel.h
 };
 
-// The defaults for the model and data with the options laid over them. Throws UsageError, with a suggestion, on a name
-// or a value that cannot be.
-Recipe make_recipe(const TrainOptions& options);
+// A hyperparameter is declared in two places: in Recipe, and as a row of this table. The command line and its help, the
+// checks, config.json and checkpoints, and the comparison of launched ranks go by the table.
+struct RecipeField {
+  using Member = std::variant<int64_t Recipe::*, double Recipe::*, bool Recipe::*, std::string Recipe::*>;
+  using Names = std::vector<std::string>;
+  struct Range {
+    double low = 0, high = 0;
+    const char* words = nullptr;  // instead of "low to high"
+  };
+
+  std::string name;  // in JSON
+  Member member;
+  std::string help;
+  Range range;    // of a number
+  Names choices;  // of a word
+
+  static RecipeField number(std::string name, Member of, std::string help, Range range) {
+    return {std::move(name), of, std::move(help), range, {}};
+  }
+  static RecipeField word(std::string name, std::string Recipe::*of, std::string help, Names choices) {
+    return {std::move(name), of, std::move(help), {}, std::move(choices)};
+  }
+  static RecipeField flag(std::string name, bool Recipe::*of, std::string help) {
+    return {std::move(name), of, std::move(help), {}, {}};
+  }
+  std::string option() const;  // "--label-smoothing"
+  // Throws UsageError, in the option's name and with a suggestion, where this is none of the choices.
+  void check_choice(const std::string& value) const;
+};
+const std::vector<RecipeField>& recipe_fields();
+const RecipeField& recipe_field(const std::string& name);  // REQUIRES: there is one
+
+// The defaults for the model and data, with those of `asked` in their place whose options are `given`. Throws
+// UsageError on a name or a value that cannot be.
+Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given);
+
+// Throws UsageError on a name or value that cannot be, also in a recipe from a file.
+void check_recipe(const Recipe& recipe);
 
 // The learning rate as a function of the peak (recipe.lr) and the steps done. The warm-up rises from nothing to the
 // peak; what follows counts from there.
 optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch);
 
-// Throws UsageError on a name or value that cannot be, also in a recipe from a file.
-void check_recipe(const Recipe& recipe);
-
-// Throws UsageError, with a suggestion, where there is no such model.
-void check_model(const std::string& name);
-void check_data(const std::string& name);
-// What its --dtype, --conv and --provider stand for. Throw UsageError, in the option's name.
+// What the names of --dtype, --conv and --provider stand for. Throw UsageError, in the option's name.
 DType dtype_named(const std::string& name);
 ConvAlgorithm conv_algorithm_named(const std::string& name);
 std::optional<Provider> provider_named(const std::string& name);  // "auto": nullopt

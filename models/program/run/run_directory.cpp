@@ -48,7 +48,7 @@ std::pair<int, fs::path> newest_run() {
 
 fs::path next_run(const std::string& name) {
   std::error_code error, ignored;
-  for (int number = newest_run().first;;) {  // somebody else may take the number first
+  for (int number = newest_run().first;;) {  // another process may take the number first
     const fs::path path = fs::path(kRuns) / fmt::format("{:04}-{}", ++number, name);
     if (fs::create_directory(path, error)) return path;
     CHECK_AS(IoError, fs::exists(path, ignored), "train: cannot make the directory ", path.string(), ": ",
@@ -74,8 +74,8 @@ RunDirectory RunDirectory::create(const std::string& path, const std::string& na
   run.made_ = made;
   run.hold();
   if (fs::exists(run.checkpoint()))
-    throw UsageError("train: " + path + " already holds a run; continue it with --resume " + path +
-                     ", or choose another directory");
+    throw UsageError(fmt::format(
+        "train: {0} already holds a run; continue it with --resume {0}, or choose another directory", path));
   run.check_free();
   if (!named) point_latest_at(run.path_.filename());
   return run;
@@ -94,12 +94,12 @@ RunDirectory RunDirectory::resume(const std::string& path) {
   return run;
 }
 
-// Nothing of somebody else's is written over: a run that stopped before its first checkpoint has left a config.json
+// Files that are no run's are not written over: a run that stopped before its first checkpoint has left a config.json
 // with a recipe, and no more.
 void RunDirectory::check_free() const {
   const auto refuse = [&](const char* file) {
-    throw UsageError("train: " + path_.string() + " holds a " + file +
-                     " already, which is no unfinished run's; choose another directory");
+    throw UsageError(fmt::format("train: {} holds a {} already, which is no unfinished run's; choose another directory",
+                                 path_.string(), file));
   };
   for (const char* file : {"model.safetensors", "metrics.jsonl"})
     if (fs::exists(path_ / file)) refuse(file);
@@ -113,8 +113,8 @@ void RunDirectory::hold() {
   CHECK_AS(IoError, *held_, "train: cannot open the directory ", path_.string(), ": ", std::strerror(errno),
            "; it must be readable");
   if (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw UsageError("train: another process is training in " + path_.string() +
-                     "; wait for it, or choose another --out");
+    throw UsageError(
+        fmt::format("train: another process is training in {}; wait for it, or choose another --out", path_.string()));
 }
 
 void RunDirectory::discard() const {
@@ -142,7 +142,7 @@ nlohmann::json RunDirectory::read_config() const {
   try {
     return nlohmann::json::parse(std::ifstream(file));
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(str("run: ", file.string(), " is damaged: ", error.what()));
+    throw DataError(fmt::format("run: {} is damaged: {}", file.string(), error.what()));
   }
 }
 
@@ -180,7 +180,7 @@ void RunDirectory::append_metrics(const nlohmann::json& line) const {
   const int reason = errno;
   if (out.good()) return;
   fs::resize_file(file, whole, ignored);
-  throw IoError(str("train: cannot write ", file.string(), ": ", std::strerror(reason)));
+  throw IoError(fmt::format("train: cannot write {}: {}", file.string(), std::strerror(reason)));
 }
 
 namespace {
@@ -202,7 +202,8 @@ nlohmann::json to_json(const RunConfig& config) {
                          {"data_dir", config.data_dir},
                          {"seed", config.seed}};
   if (const auto& d = config.division)
-    json["division"] = {{"parallel", d->parallel}, {"ranks", d->ranks}, {"sync_bn", d->sync_bn}, {"device", d->device}};
+    json["division"] = {
+        {"parallel", d->parallel}, {"ranks", d->ranks}, {"sync_bn", *d->sync_bn}, {"device", d->device}};
   return json;
 }
 
@@ -220,13 +221,8 @@ RunConfig read_config(const RunDirectory& run) {
     if (json.contains("division")) {
       const nlohmann::json& d = json["division"];
       config.division =
-          DivisionOptions{d.at("parallel"), whole<int>(d, "ranks", 1, kMaxRanks), d.at("sync_bn"), d.at("device")};
-      TrainOptions options;
-      options.parallel = config.division->parallel;
-      options.ranks = config.division->ranks;
-      options.sync_bn = config.division->sync_bn;
-      options.device = config.division->device;
-      check_parallel_options(options);
+          Division{d.at("parallel"), whole<int>(d, "ranks", 1, kMaxRanks), d.at("sync_bn").get<bool>(), d.at("device")};
+      check_division(*config.division);
       Device(config.division->device);
     }
     return config;

@@ -11,7 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "ringgrad/distributed/os/file_descriptor.h"
-#include "ringgrad/models/program/run/parallel_options.h"
+#include "ringgrad/models/program/run/division.h"
 #include "ringgrad/models/program/run/recipe.h"
 
 namespace ringgrad::program {
@@ -20,7 +20,7 @@ class RunDirectory {
  public:
   // Makes `path`, or runs/NNNN-name with the next free number where `path` is empty, and holds it: no other process may
   // train there until the last copy of this object is gone. What a run left that stopped before its first checkpoint
-  // is in nobody's way. Throws UsageError where a run, its process or a file of one of its names is there, IoError.
+  // may stay there. Throws UsageError where a run, its process or a file of one of its names is there, IoError.
   static RunDirectory create(const std::string& path, const std::string& name);
   // An existing run, to read, by a path without links; throws DataError where it has no config.json.
   static RunDirectory open(const std::string& path);
@@ -52,12 +52,12 @@ class RunDirectory {
 };
 
 // config.json: what is fixed for the whole life of a run, over any number of resumptions, and how its work was divided
-// when it began.
+// when it began. While it is trained, `division` is how it is divided now.
 struct RunConfig {
   Recipe recipe;
   std::string data_dir;
   uint64_t seed = 1;
-  std::optional<DivisionOptions> division;  // none: of a run from before it was kept
+  std::optional<Division> division;  // settled; none: of a run from before it was kept
 };
 
 nlohmann::json to_json(const RunConfig& config);

@@ -2,9 +2,12 @@
 
 #include <map>
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
 #include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
@@ -37,26 +40,28 @@ fs::path weights_of(const std::string& path) {
   }
   const RunDirectory run = RunDirectory::open(path);
   CHECK_AS(DataError, fs::exists(run.model()), "load: there is no ", run.model().string(),
-           fs::exists(run.checkpoint()) ? "; the run has not finished: continue it with ringgrad train --resume " + path
-                                        : "; the run stopped before its first checkpoint, and can be trained anew");
+           fs::exists(run.checkpoint())
+               ? "; the run has not finished: continue it with " + program_command("train --resume " + path)
+               : "; the run stopped before its first checkpoint, and can be trained anew");
   return run.model();
 }
 
 void give(nn::Module& module, const nn::SafetensorsFile& saved, const fs::path& file, const std::string& what) {
   try {
     if (module.load_state_dict(saved.tensors).stripped_module_prefix)
-      message("note    " + file.string() + ": all names begin with \"module.\" (PyTorch's DistributedDataParallel), " +
-              "which was left out");
+      message(fmt::format(
+          "note    {}: all names begin with \"module.\" (PyTorch's DistributedDataParallel), which was left out",
+          file.string()));
   } catch (const Error& error) {
-    throw DataError(str("load: ", file.string(), " does not fit ", what, ": ", error.what()));
+    throw DataError(fmt::format("load: {} does not fit {}: {}", file.string(), what, error.what()));
   }
 }
 
 }  // namespace
 
 std::shared_ptr<nn::Module> make_model_for(const std::string& model, const std::string& data) {
-  check_model(model);
-  check_data(data);
+  recipe_field("model").check_choice(model);
+  recipe_field("data").check_choice(data);
   const DatasetInfo& info = dataset_info(data);
   return models::make_model(model, {.in_channels = info.channels,
                                     .num_classes = static_cast<int64_t>(info.classes.size()),
@@ -80,7 +85,7 @@ SavedModel load_model(const std::string& path, const std::string& model, const s
     if (!given.empty()) return given;
     const auto found = about.find(key);
     if (found == about.end())
-      throw UsageError(file.string() + " does not say which " + key + " it is for; name it with --" + key);
+      throw UsageError(fmt::format("{0} does not say which {1} it is for; name it with --{1}", file.string(), key));
     return found->second;
   };
   SavedModel loaded{nullptr, said("model", model), said("data", data), ""};

@@ -4,18 +4,22 @@
 #include <cmath>
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/data/data_loader.h"
+#include "ringgrad/data/resident_batches.h"
 #include "ringgrad/data/sampler.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/process_group.h"
 #include "ringgrad/distributed/sync_batch_norm.h"
+#include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/saved_model.h"
-#include "ringgrad/models/program/train/training_batches.h"
-#include "ringgrad/models/program/train/training_progress.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/nn/optim/optimizer.h"
 #include "ringgrad/nn/optim/optimizers.h"
@@ -45,8 +49,7 @@ std::shared_ptr<Sampler> make_sampler(int64_t images, uint64_t seed, const Proce
   return std::make_shared<DistributedSampler>(images, group->size(), group->rank(), options);
 }
 
-}  // namespace
-
+// The data set's normalisation with the recipe's augmentation.
 ImageTransform train_transform(const Recipe& recipe, uint64_t seed) {
   ImageTransform transform = test_transform(recipe.data);
   transform.augment = {.crop_padding = static_cast<int>(recipe.crop),
@@ -56,44 +59,100 @@ ImageTransform train_transform(const Recipe& recipe, uint64_t seed) {
   return transform;
 }
 
-Training::Training(const Recipe& recipe, const ImageDataset& train_set, Device device, uint64_t seed, int workers,
-                   const Division& division, const std::string& init)
-    : recipe_(recipe),
-      device_(device),
-      group_(division.group),
+// The batches of a loader's threads, on a device.
+class LoaderBatches final : public BatchSource {
+ public:
+  LoaderBatches(const ImageDataset& dataset, std::shared_ptr<Sampler> sampler, const DataLoaderOptions& options,
+                TensorOptions images)
+      : loader_(dataset, std::move(sampler), options), images_(images) {}
+
+  void start_pass() override {
+    at_.reset();  // its threads first
+    at_.emplace(loader_.begin());
+  }
+  void advance() override { ++*at_; }
+  std::span<const int64_t> indices() const override { return (*at_)->indices; }
+  Batch current() override {
+    Batch batch = **at_;
+    batch.data = to(to(batch.data, images_.device), images_.dtype);
+    batch.target = to(batch.target, images_.device);
+    return batch;
+  }
+  bool on_device() const override { return false; }
+  double waited_seconds() const override { return loader_.waited_seconds(); }
+  SamplerState state() const override { return loader_.state(); }
+  void load_state(const SamplerState& state) override { loader_.load_state(state); }
+
+ private:
+  DataLoader loader_;
+  TensorOptions images_;
+  mutable std::optional<DataLoader::Iterator> at_;
+};
+
+// Where the batches come from: on CUDA from the data set in the device's memory, unless that takes more than half of
+// what is free there, else from a loader's threads. The same batches either way. `images`: what the network reads, and
+// where.
+std::unique_ptr<BatchSource> training_batches(const ImageDataset& dataset, std::shared_ptr<Sampler> sampler,
+                                              const DataLoaderOptions& options, TensorOptions images) {
+  if (images.device.is_cuda()) {
+    const size_t bytes = ResidentBatches::bytes(dataset);
+    const size_t available = device_backend(images.device.type).free_memory(images.device.index);
+    if (bytes <= available / 2)
+      return std::make_unique<ResidentBatches>(dataset, std::move(sampler), options.batch_size, options.transform,
+                                               images);
+    message(fmt::format("note    {} of images stay on the host: {} has {} free, of which they may take half",
+                        human_bytes(static_cast<int64_t>(bytes)), str(images.device),
+                        human_bytes(static_cast<int64_t>(available))));
+  }
+  return std::make_unique<LoaderBatches>(dataset, std::move(sampler), options, images);
+}
+
+}  // namespace
+
+Training::Training(const RunConfig& config, const ImageDataset& train_set, ProcessGroup* group, int workers,
+                   const std::string& init)
+    : recipe_(config.recipe),
+      device_(config.division->device),
+      group_(group),
       train_size_(train_set.size()),
-      steps_per_epoch_((train_set.size() + recipe.batch - 1) / recipe.batch),
-      learning_rate_(learning_rate(recipe, steps_per_epoch_)),
-      own_batch_(recipe.batch / (group_ ? group_->size() : 1)),
+      steps_per_epoch_((train_size_ + recipe_.batch - 1) / recipe_.batch),
+      learning_rate_(learning_rate(recipe_, steps_per_epoch_)),
+      own_batch_(recipe_.batch / (group ? group->size() : 1)),
       batches_(training_batches(
-          train_set, make_sampler(train_set.size(), seed, group_),
-          {.batch_size = own_batch_, .num_workers = workers, .transform = train_transform(recipe, seed)},
-          {.dtype = dtype_named(recipe.dtype), .device = device})) {
-  manual_seed(seed);
-  model_ = make_model_for(recipe.model, recipe.data);
+          train_set, make_sampler(train_size_, config.seed, group),
+          {.batch_size = own_batch_, .num_workers = workers, .transform = train_transform(recipe_, config.seed)},
+          {.dtype = dtype_named(recipe_.dtype), .device = device_})) {
+  manual_seed(config.seed);
+  model_ = make_model_for(recipe_.model, recipe_.data);
   if (!init.empty()) load_weights(*model_, init);
-  model_->to(device);
-  precision_.emplace(recipe, *model_, device);
+  model_->to(device_);
+  precision_.emplace(recipe_, *model_, device_);
+  wrap(config);
+  optimizer_ = make_optimizer(recipe_, precision_->trained_parameters());
+  loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device_});
+  if (CapturedStep::possible(device_) && batches_->on_device() && network_ == model_.get())
+    captured_step_.emplace(device_, [this] { compute(); });
+}
+
+// Chooses what a step calls: the model itself, or what divides its work.
+void Training::wrap(const RunConfig& config) {
   network_ = model_.get();
+  const Division& division = *config.division;
   if (group_) {
-    if (division.sync_batch_norm) convert_sync_batchnorm(*model_, *group_);
+    if (*division.sync_bn) convert_sync_batchnorm(*model_, *group_);
     DistributedDataParallelOptions options;
-    options.usual_samples = static_cast<double>(recipe.batch) / group_->size();
+    options.usual_samples = static_cast<double>(recipe_.batch) / group_->size();
     options.check_finite = !precision_->may_overflow();
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group_, options);
     network_ = ddp_.get();
-    if (group_->rank() > 0) manual_seed(seed + static_cast<uint64_t>(group_->rank()));  // other neurons drop out
-  } else if (division.replicas > 1) {
+    if (group_->rank() > 0) manual_seed(config.seed + static_cast<uint64_t>(group_->rank()));  // other neurons drop out
+  } else if (division.replicas() > 1) {
     std::vector<Device> devices;
-    for (int i = 0; i < division.replicas; ++i) devices.emplace_back(device.type, device.index + i);
-    const auto replica = [&] { return make_model_for(recipe.model, recipe.data); };
-    dp_ = std::make_unique<DataParallel>(*model_, replica, devices);
+    for (int i = 0; i < division.replicas(); ++i) devices.emplace_back(device_.type, device_.index + i);
+    dp_ = std::make_unique<DataParallel>(
+        *model_, [this] { return make_model_for(recipe_.model, recipe_.data); }, devices);
     network_ = dp_.get();
   }
-  optimizer_ = make_optimizer(recipe, precision_->trained_parameters());
-  loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device});
-  if (CapturedStep::possible(device) && batches_->on_device() && network_ == model_.get())
-    captured_step_.emplace(device, [this] { compute(); });
 }
 
 // A rank whose part of the epoch has one batch less than others' takes part in the last step without images.
@@ -185,80 +244,12 @@ ShardDigest Training::used_images() const {
 }
 
 void Training::check_loss() const {
-  if (const double loss = own_mean_loss(); !std::isfinite(loss)) diverged(str("the loss is ", loss));
-}
-
-// The loss of the last step is older than what that step made of the parameters.
-void Training::check_state() const {
-  for (const auto& [name, tensor] : model_->state_dict())
-    if (is_floating(tensor.dtype()) && !std::isfinite(sum(to(tensor, DType::Float64)).item<double>()))
-      diverged(name + " is not finite");
+  if (const double loss = own_mean_loss(); !std::isfinite(loss)) diverged(fmt::format("the loss is {}", loss));
 }
 
 void Training::diverged(const std::string& what) const {
-  throw Error(str("train: ", what, " by step ", step_, " (epoch ", (step_ - 1) / steps_per_epoch_ + 1,
-                  "): the run diverged. A lower --lr helps, or --clip-norm 1"));
-}
-
-void Training::save(const std::filesystem::path& path) {
-  check_loss();
-  const auto sums = loss_sums();
-  const ShardDigest used = used_images();
-  if (group_ && !group_->is_main_process()) return;
-  check_state();
-  set_phase(Phase::Checkpoint);
-  const TrainingProgress progress{.step = step_,
-                                  .images = images_,
-                                  .loss_sums = sums,
-                                  .used_images = used,
-                                  .sampler = batches_->state(),
-                                  .ready_order = ddp_ ? ddp_->ready_order() : std::vector<std::string>(),
-                                  .recipe = recipe_};
-  nn::save_checkpoint(path, {.model = model_->state_dict(),
-                             .optimizer = stepping_state(),
-                             .random = nn::random_state({device_}),
-                             .progress = {{"progress", to_text(progress)}}});
-}
-
-// What the optimizer and the mixed precision keep.
-nn::NamedTensors Training::stepping_state() {
-  nn::NamedTensors state = optimizer_->state_dict();
-  for (auto& entry : precision_->state_dict()) state.push_back(std::move(entry));
-  return state;
-}
-
-void Training::load(const std::filesystem::path& path) {
-  CHECK_AS(DataError, std::filesystem::exists(path), "train: there is no ", path.string(),
-           ": the run stopped before its first checkpoint; start it anew");
-  const nn::Checkpoint checkpoint = nn::load_checkpoint(path);
-  const auto said = checkpoint.progress.find("progress");
-  CHECK_AS(DataError, said != checkpoint.progress.end(), "train: ", path.string(),
-           " is no checkpoint of a training run");
-  TrainingProgress progress;
-  try {  // everything is read and checked before anything is changed
-    progress = progress_from(said->second, recipe_, train_size_);
-    nn::check_by_name("model", model_->state_dict(), checkpoint.model, true);
-    nn::check_by_name("optimizer", stepping_state(), checkpoint.optimizer, true);
-    nn::check_random_state(checkpoint.random);
-  } catch (const Error& error) {
-    throw DataError(str("train: ", path.string(), ": ", error.what()));
-  }
-
-  model_->load_state_dict(checkpoint.model);
-  optimizer_->load_state_dict(precision_->load(checkpoint.optimizer));
-  if (ddp_) ddp_->set_ready_order(progress.ready_order);
-  const size_t ranks = group_ ? group_->size() : 1, rank = group_ ? group_->rank() : 0;
-  if (rank == 0) nn::set_random_state(checkpoint.random, device_);
-  batches_->load_state(progress.sampler);
-  step_ = progress.step;
-  images_ = progress.images;
-  digest_ = rank == 0 ? progress.used_images : ShardDigest();
-  // As many ranks as before: each goes on with its own sum. Else the first one takes them all, and all the images.
-  const std::vector<double>& sums = progress.loss_sums;
-  const bool as_before = sums.size() == ranks;
-  const double all = std::accumulate(sums.begin(), sums.end(), 0.0);
-  own_images_ = as_before ? images_ / static_cast<int64_t>(ranks) : rank == 0 ? images_ : 0;
-  fill_(loss_sum_, as_before ? sums[rank] : rank == 0 ? all : 0);
+  throw Error(fmt::format("train: {} by step {} (epoch {}): the run diverged. A lower --lr helps, or --clip-norm 1",
+                          what, step_, (step_ - 1) / steps_per_epoch_ + 1));
 }
 
 }  // namespace ringgrad::program

@@ -12,7 +12,7 @@
 #include "ringgrad/data/sampler.h"
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
-#include "ringgrad/models/program/run/recipe.h"
+#include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/train/evaluation.h"
 #include "ringgrad/models/program/train/mixed_precision.h"
 #include "ringgrad/nn/module.h"
@@ -20,22 +20,14 @@
 
 namespace ringgrad::program {
 
-// The data set's normalisation with the recipe's augmentation.
-ImageTransform train_transform(const Recipe& recipe, uint64_t seed);
-
-// How a step's work is divided: not at all, over the ranks of a group, or over devices of this process.
-struct Division {
-  ProcessGroup* group = nullptr;  // DistributedDataParallel. Must outlive the training
-  bool sync_batch_norm = false;   // with a group: batch norm over all ranks' samples
-  int replicas = 1;               // DataParallel on so many devices, from the given one on, where there are several
-};
-
 class Training {
  public:
-  // With a group everything below is collective. Each rank takes its part of every global batch: recipe.batch must be a
-  // multiple of the ranks. `init`: whose weights to begin with (see load_weights), random ones where it is empty.
-  Training(const Recipe& recipe, const ImageDataset& train_set, Device device, uint64_t seed, int workers,
-           const Division& division = {}, const std::string& init = "");
+  // config.division is settled: by its method the step is done on one device, on replicas of the model, or by the ranks
+  // of `group`, which must outlive the training; then everything below is collective. Each rank takes its part of every
+  // global batch: recipe.batch must be a multiple of the ranks. `workers`: threads that prepare batches. `init`: whose
+  // weights to begin with (see load_weights), random ones where it is empty.
+  Training(const RunConfig& config, const ImageDataset& train_set, ProcessGroup* group, int workers,
+           const std::string& init = "");
 
   // Called after every step; returns true to stop there.
   using AfterStep = std::function<bool()>;
@@ -71,6 +63,7 @@ class Training {
   const DistributedDataParallel* distributed() const { return ddp_.get(); }
 
  private:
+  void wrap(const RunConfig& config);
   void train_step();
   void compute();
   std::vector<double> loss_sums() const;

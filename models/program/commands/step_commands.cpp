@@ -1,20 +1,42 @@
-// `ringgrad trace`: when each bucket of a training step was ready, launched and complete, beside backward.
+// What a training step is made of: `ringgrad graph` shows its tape; `ringgrad trace`, when each bucket of gradients was
+// ready, launched and complete, beside backward.
 #include <algorithm>
+#include <sstream>
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
+#include "ringgrad/autograd/graph_print.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/device.h"
+#include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/models/program/bench/ddp_workload.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/run/parallel_options.h"
+#include "ringgrad/models/program/run/division.h"
 #include "ringgrad/models/program/run/recipe.h"
+#include "ringgrad/models/registry.h"
 
 namespace ringgrad::program {
+
+int graph(const GraphOptions& options) {
+  recipe_field("model").check_choice(options.model);
+  const models::ModelOptions sizes = models::usual_images(options.model);
+  const auto model = models::make_model(options.model, sizes);
+  const Tensor x = zeros({2, sizes.in_channels, sizes.image_size, sizes.image_size});
+  const Tensor loss = cross_entropy(model->forward(x), zeros({2}, {.dtype = DType::Int64}));
+  std::ostringstream text;
+  if (options.dot)
+    print_graph_dot(text, loss, model->named_parameters());
+  else
+    print_graph(text, loss, model->named_parameters());
+  result(text.str());
+  return kOk;
+}
+
 namespace {
 
 // Seconds in which some bucket was under way, and those of them before this rank's last gradient was complete.
@@ -105,7 +127,7 @@ void trace_step(const TraceOptions& options, ProcessGroup& group) {
 }  // namespace
 
 int trace(const TraceOptions& options) {
-  check_model(options.model);
+  recipe_field("model").check_choice(options.model);
   const RankEnvironment here = rank_environment();
   const bool is_rank = !here.source.empty();
   const int ranks = is_rank ? here.size : options.ranks;
@@ -114,10 +136,8 @@ int trace(const TraceOptions& options) {
   check_divisible(options.batch, ranks);
   if (!is_rank && ranks > cpu_cores())
     message(fmt::format("{} ranks on {} cores take turns: the times tell of the scheduler, too", ranks, cpu_cores()));
-  const int code = launch([&] { trace_step(options, process_group()); },
-                          {.num_processes = ranks, .group = group_options_for(options.device, options.backend)});
-  if (code != kOk && code < 128) complain(failure_line(code));
-  return code;
+  return report_end(launch([&] { trace_step(options, process_group()); },
+                           {.num_processes = ranks, .group = group_options_for(options.device, options.backend)}));
 }
 
 }  // namespace ringgrad::program

@@ -1,0 +1,65 @@
+// The commands `ringgrad bench …`: what each can be told, and what they say of their samples.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ringgrad::program {
+
+struct BenchAllReduceOptions {
+  int ranks = 2;
+  std::string device = "cpu", backend;                     // backend "": as the device is
+  std::string transport = "auto";                          // shm, tcp
+  std::string algorithm = "auto";                          // gather, exchange, ring, segmented, shared
+  uint64_t min_bytes = 0, max_bytes = uint64_t{64} << 20;  // min 0: the sizes 1 KiB, 64 KiB, 1, 4, 25 and 64 MiB
+  int factor = 2;
+  double seconds = 0.5;  // for each size
+  int iterations = 0;    // 0: as many as `seconds` allow
+  int warmup = 5;
+  bool bound = false;  // also what the sums alone cost, with threads of one process
+};
+int bench_allreduce(const BenchAllReduceOptions& options);
+
+struct BenchOpsOptions {
+  int repetitions = 300;
+};
+int bench_ops(const BenchOpsOptions& options);
+
+struct BenchTrainOptions {
+  std::string model = "cnn", dtype = "fp32", conv = "auto", provider = "auto", device = "cpu";
+  int64_t batch = 100;
+  int threads = 0;  // 0: one per core
+  int steps = 20, warm_up = 3;
+  bool profile = false;
+};
+int bench_train(const BenchTrainOptions& options);
+
+// Training on noise that is divided over ranks.
+struct WorkloadOptions {
+  std::string model = "resnet20";
+  std::string device = "cpu", backend;  // backend "": as the device is
+  int64_t batch = 128;                  // of all ranks together
+  int ranks = 2;
+  double bucket_mb = 0;  // 0: the default caps
+};
+
+struct BenchDdpOptions : WorkloadOptions {
+  double seconds = 3;  // a row and round
+  int rounds = 3;
+  bool force = false;
+  std::string row;  // measure this row in this process, as one of its ranks; "" : all of them
+};
+int bench_ddp(const BenchDdpOptions& options);
+
+// The sample below which the fraction q of the others lies; 0 of none.
+inline double quantile(std::vector<double> samples, double q) {
+  if (samples.empty()) return 0;
+  std::sort(samples.begin(), samples.end());
+  return samples[static_cast<size_t>(q * static_cast<double>(samples.size() - 1) + 0.5)];
+}
+inline double median(std::vector<double> samples) { return quantile(std::move(samples), 0.5); }
+
+}  // namespace ringgrad::program

@@ -1,0 +1,148 @@
+#include "ringgrad/models/program/run/division.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+
+namespace ringgrad::program {
+namespace {
+
+#if defined(RINGGRAD_NCCL) && !defined(RINGGRAD_CUDA_EMULATED)  // emulated, it connects threads only
+constexpr bool kHasNccl = true;
+#else
+constexpr bool kHasNccl = false;
+#endif
+
+constexpr int kMaxReplicas = 64;  // as many devices as there can be
+
+void check_name(const char* option, const std::string& name, const std::vector<std::string>& known,
+                const char* expected) {
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    throw UsageError(fmt::format("{} is '{}', expected {}{}", option, name, expected, did_you_mean(name, known)));
+}
+
+}  // namespace
+
+Division complete(Division d, const std::optional<Division>& before, bool launched) {
+  if (d.device.empty()) d.device = before ? before->device : "cpu";
+  if (before) {
+    const bool silent = d.parallel.empty() && d.ranks == 0;
+    if (!launched) {
+      if (silent || (d.parallel.empty() && before->parallel == "dp")) d.parallel = before->parallel;
+      if (d.ranks == 0 && d.parallel == before->parallel) d.ranks = before->ranks;
+    }
+    if (!d.sync_bn && (d.parallel.empty() || d.parallel == "ddp")) d.sync_bn = before->sync_bn;
+  }
+  if (d.parallel == "dp" && d.ranks == 0) d.ranks = 2;
+  return d;
+}
+
+void check_division(const Division& d) {
+  const bool dp = d.parallel == "dp";
+  if (!d.parallel.empty()) check_name("--parallel", d.parallel, {"none", "dp", "ddp"}, "none, dp or ddp");
+  if (d.parallel == "none" && d.ranks > 1)
+    throw UsageError(fmt::format("--parallel none is one rank, and --ranks is {}; leave one of them out", d.ranks));
+  if (const int most = dp ? kMaxReplicas : kMaxRanks; d.ranks < 0 || d.ranks > most)
+    throw UsageError(
+        fmt::format("--ranks is {}, expected at most {}{}", d.ranks, most, dp ? " with --parallel dp" : ""));
+  if (d.sync_bn.value_or(false) && !d.parallel.empty() && d.parallel != "ddp")
+    throw UsageError(fmt::format("--sync-bn needs --parallel ddp, not {}", d.parallel));
+}
+
+int ranks_for(const Division& d, int64_t batch) {
+  const Device device(d.device);
+  if (d.ranks == 0 && d.parallel.empty()) return device.is_cpu() && cpu_cores() >= 2 && batch % 2 == 0 ? 2 : 1;
+  if (d.parallel == "none" || d.parallel == "dp") return 1;
+  if (!connects_ranks_on(device))
+    throw NotImplementedError(
+        fmt::format("--parallel ddp on {} needs NCCL between processes, which this build lacks; use --device "
+                    "cpu, or --parallel dp",
+                    d.device));
+  return d.ranks > 0 ? d.ranks : 2;
+}
+
+Division settle(const Division& d, int ranks) {
+  if (ranks == 1 && d.replicas() > 1) return {"dp", d.ranks, false, d.device};
+  return {ranks > 1 ? "ddp" : "none", ranks, ranks > 1 && d.sync_bn.value_or(false), d.device};
+}
+
+std::string as_words(const Division& d) {
+  return fmt::format("--parallel {} --ranks {}{} --device {}", d.parallel, d.ranks, *d.sync_bn ? " --sync-bn" : "",
+                     d.device);
+}
+
+std::string describe(const Division& d, const ProcessGroup* group) {
+  const Device wanted(d.device);
+  const std::string device =
+      wanted.is_cpu() ? d.device : fmt::format("{} ({})", d.device, device_backend(wanted.type).describe(wanted.index));
+  if (d.parallel == "dp")
+    return fmt::format("DataParallel, {} replicas · {}, {} threads", d.ranks, device, cpu_cores());
+  if (!group) return fmt::format("{}, {} threads", device, cpu_cores());
+  return fmt::format("DDP, {} ranks ({}) · {}, {} thread{} per rank", group->size(), group->backend(), device,
+                     cpu_cores(), cpu_cores() == 1 ? "" : "s");
+}
+
+void check_divisible(int64_t batch, int ranks) {
+  if (batch % ranks == 0) return;
+  const int64_t below = batch / ranks * ranks, above = below + ranks;
+  throw UsageError(fmt::format("--batch is the global batch; {} does not divide by {} ranks. Try {}{}.", batch, ranks,
+                               below > 0 ? fmt::format("{} or ", below) : "", above));
+}
+
+void check_sync_bn(const Division& d, int64_t images, int64_t batch) {
+  const int64_t last = images % batch;
+  if (*d.sync_bn && last > 0 && last < d.ranks)
+    throw UsageError(fmt::format(
+        "--sync-bn needs an image on every rank, and of {} images in batches of {} the last batch has {} for "
+        "{} ranks; choose another --batch, or leave --sync-bn out",
+        images, batch, last, d.ranks));
+}
+
+void check_backend(const std::string& backend, const std::string& device) {
+  if (backend.empty()) return;
+  check_name("--backend", backend, {"ring", "mpi", "nccl", "nccl-ring"}, "ring, mpi, nccl or nccl-ring");
+  if (backend.starts_with("nccl") != Device(device).is_cuda())
+    throw UsageError(
+        fmt::format("--backend {} does not go with --device {}: nccl and nccl-ring connect GPUs, ring and "
+                    "mpi CPUs",
+                    backend, device));
+}
+
+void check_connection(const Division& d, const std::string& backend, const std::string& transport) {
+  if (!transport.empty() && !is_transport(transport))
+    throw UsageError(fmt::format("--transport is '{}', expected auto, shm or tcp", transport));
+  check_backend(backend, d.device);
+  if ((d.parallel == "none" || d.parallel == "dp") && !(transport + backend).empty())
+    throw UsageError(fmt::format("--{} is for ranks, and --parallel {} is one process; leave one of them out",
+                                 backend.empty() ? "transport" : "backend", d.parallel));
+}
+
+bool connects_ranks_on(Device device) { return device.is_cpu() || kHasNccl; }
+
+void check_ranks(const char* command, int ranks, const std::string& device, const std::string& backend) {
+  check_backend(backend, device);
+  check_device(command, Device(device));
+  if (ranks > 1 && !connects_ranks_on(Device(device)))
+    throw NotImplementedError(fmt::format(
+        "{}: ranks on {} need NCCL between processes, which this build lacks; use --device cpu", command, device));
+}
+
+InitOptions group_options_for(const std::string& device, const std::string& backend) {
+  const Device named(device);
+  InitOptions options;
+  options.backend = backend.empty() ? default_backend(named) : backend;
+  if (named.is_cuda() && device != "cuda") options.device = named;
+  return options;
+}
+
+int report_end(int code) {
+  if (code != kOk && code < 128) complain(failure_line(code));
+  return code;
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,149 @@
+// What a checkpoint holds of a training run: the tensors, and in words where it stands.
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/models/program/train/training.h"
+#include "ringgrad/nn/checkpoint.h"
+
+namespace ringgrad::program {
+namespace {
+
+struct TrainingProgress {
+  int64_t step = 0;               // over all epochs
+  int64_t images = 0;             // of the epoch under way, or of the one that has just ended
+  std::vector<double> loss_sums;  // over those images, one for each rank
+  ShardDigest used_images;        // the same images, of all ranks together
+  SamplerState sampler;
+  std::vector<std::string> ready_order;  // of gradients; see DistributedDataParallel::ready_order()
+  Recipe recipe;
+};
+
+// All of it but the sums follows from the number of steps.
+void check_consistent(const TrainingProgress& p, int64_t train_size) {
+  const int64_t steps_per_epoch = (train_size + p.recipe.batch - 1) / p.recipe.batch;
+  CHECK_AS(DataError, p.step >= 1 && p.step <= p.recipe.epochs * steps_per_epoch, "stands at step ", p.step,
+           ", expected 1 to ", p.recipe.epochs * steps_per_epoch);
+  const int64_t epoch = p.step / steps_per_epoch, position = p.step % steps_per_epoch * p.recipe.batch;
+  CHECK_AS(DataError, p.sampler.epoch == epoch && p.sampler.position == position, "goes on at image ",
+           p.sampler.position, " of epoch ", p.sampler.epoch, ", expected image ", position, " of epoch ", epoch,
+           " after step ", p.step);
+  const int64_t images = position > 0 ? position : train_size;
+  CHECK_AS(DataError, p.images == images, "has used ", p.images, " images of its epoch, expected ", images,
+           " after step ", p.step);
+  CHECK_AS(DataError, !p.loss_sums.empty(), "has no sum of losses, expected one for each rank");
+}
+
+std::string to_text(const TrainingProgress& p) {
+  const nlohmann::json json = {{"step", p.step},
+                               {"images", p.images},
+                               {"loss_sums", p.loss_sums},
+                               {"used_images", {p.used_images.low, p.used_images.high}},
+                               {"sampler", {p.sampler.seed, p.sampler.epoch, p.sampler.position}},
+                               {"ready_order", p.ready_order},
+                               {"recipe", to_json(p.recipe)}};
+  return json.dump();
+}
+
+// Throws DataError, in words that follow a file's name, where something lacks, where a run of this recipe over so many
+// images cannot stand there, or where the recipe is another one.
+TrainingProgress progress_from(const std::string& text, const Recipe& recipe, int64_t train_size) {
+  TrainingProgress p;
+  try {
+    const auto json = nlohmann::json::parse(text);
+    const nlohmann::json wanted = to_json(recipe), found = to_json(recipe_from_json(json.at("recipe")));
+    for (const auto& [key, value] : found.items())
+      CHECK_AS(DataError, value == wanted[key], "belongs to another recipe: its ", key, " is ", value.dump(),
+               ", the run's is ", wanted[key].dump());
+    p.recipe = recipe;
+    json.at("step").get_to(p.step);
+    json.at("images").get_to(p.images);
+    json.at("loss_sums").get_to(p.loss_sums);
+    p.used_images = {json.at("used_images").at(0), json.at("used_images").at(1)};
+    const auto& sampler = json.at("sampler");
+    p.sampler = {sampler.at(0), sampler.at(1), sampler.at(2)};
+    json.at("ready_order").get_to(p.ready_order);
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(fmt::format("lacks what continuing needs: {}", error.what()));
+  }
+  check_consistent(p, train_size);
+  return p;
+}
+
+}  // namespace
+
+// The loss of the last step is older than what that step made of the parameters.
+void Training::check_state() const {
+  for (const auto& [name, tensor] : model_->state_dict())
+    if (is_floating(tensor.dtype()) && !std::isfinite(sum(to(tensor, DType::Float64)).item<double>()))
+      diverged(name + " is not finite");
+}
+
+void Training::save(const std::filesystem::path& path) {
+  check_loss();
+  const auto sums = loss_sums();
+  const ShardDigest used = used_images();
+  if (group_ && !group_->is_main_process()) return;
+  check_state();
+  set_phase(Phase::Checkpoint);
+  const TrainingProgress progress{.step = step_,
+                                  .images = images_,
+                                  .loss_sums = sums,
+                                  .used_images = used,
+                                  .sampler = batches_->state(),
+                                  .ready_order = ddp_ ? ddp_->ready_order() : std::vector<std::string>(),
+                                  .recipe = recipe_};
+  nn::save_checkpoint(path, {.model = model_->state_dict(),
+                             .optimizer = stepping_state(),
+                             .random = nn::random_state({device_}),
+                             .progress = {{"progress", to_text(progress)}}});
+}
+
+// What the optimizer and the mixed precision keep.
+nn::NamedTensors Training::stepping_state() {
+  nn::NamedTensors state = optimizer_->state_dict();
+  for (auto& entry : precision_->state_dict()) state.push_back(std::move(entry));
+  return state;
+}
+
+void Training::load(const std::filesystem::path& path) {
+  CHECK_AS(DataError, std::filesystem::exists(path), "train: there is no ", path.string(),
+           ": the run stopped before its first checkpoint; start it anew");
+  const nn::Checkpoint checkpoint = nn::load_checkpoint(path);
+  const auto said = checkpoint.progress.find("progress");
+  CHECK_AS(DataError, said != checkpoint.progress.end(), "train: ", path.string(),
+           " is no checkpoint of a training run");
+  TrainingProgress progress;
+  try {  // everything is read and checked before anything is changed
+    progress = progress_from(said->second, recipe_, train_size_);
+    nn::check_by_name("model", model_->state_dict(), checkpoint.model, true);
+    nn::check_by_name("optimizer", stepping_state(), checkpoint.optimizer, true);
+    nn::check_random_state(checkpoint.random);
+  } catch (const Error& error) {
+    throw DataError(fmt::format("train: {}: {}", path.string(), error.what()));
+  }
+
+  model_->load_state_dict(checkpoint.model);
+  optimizer_->load_state_dict(precision_->load(checkpoint.optimizer));
+  if (ddp_) ddp_->set_ready_order(progress.ready_order);
+  const size_t ranks = group_ ? group_->size() : 1, rank = group_ ? group_->rank() : 0;
+  if (rank == 0) nn::set_random_state(checkpoint.random, device_);
+  batches_->load_state(progress.sampler);
+  step_ = progress.step;
+  images_ = progress.images;
+  digest_ = rank == 0 ? progress.used_images : ShardDigest();
+  // As many ranks as before: each goes on with its own sum. Else the first one takes them all, and all the images.
+  const std::vector<double>& sums = progress.loss_sums;
+  const bool as_before = sums.size() == ranks;
+  const double all = std::accumulate(sums.begin(), sums.end(), 0.0);
+  own_images_ = as_before ? images_ / static_cast<int64_t>(ranks) : rank == 0 ? images_ : 0;
+  fill_(loss_sum_, as_before ? sums[rank] : rank == 0 ? all : 0);
+}
+
+}  // namespace ringgrad::program
