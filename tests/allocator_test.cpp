@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "ringgrad/autograd/ops.h"
-#include "ringgrad/core/base/check.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"

@@ -44,9 +44,9 @@ double total(const StepTimes& times) {
 }
 
 // A network, and a batch of noise that it is trained to know by heart.
-class Workload {
+class TrainWorkload {
  public:
-  explicit Workload(const BenchTrainOptions& options) : device_(options.device), dtype_(dtype_named(options.dtype)) {
+  explicit TrainWorkload(const BenchTrainOptions& options) : device_(options.device), dtype_(dtype_named(options.dtype)) {
     manual_seed(0);
     const bool mnist = options.model == "cnn" || options.model == "lenet";
     const models::ModelOptions sizes{.in_channels = mnist ? 1 : 3, .image_size = mnist ? 28 : 32};
@@ -156,7 +156,7 @@ int bench_train(const BenchTrainOptions& options) {
   // Read when the first kernel runs, which has not happened yet.
   if (options.threads > 0) setenv("RINGGRAD_THREADS", std::to_string(options.threads).c_str(), 1);
 
-  Workload workload(options);
+  TrainWorkload workload(options);
   workload.step();
   const double first_step = milliseconds_since_start();
   for (int i = 0; i < options.warm_up; ++i) workload.step();

@@ -5,17 +5,12 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
 namespace ringgrad::program {
 namespace {
-
-#if defined(RINGGRAD_NCCL) && !defined(RINGGRAD_CUDA_EMULATED)  // emulated, it connects threads only
-constexpr bool kHasNccl = true;
-#else
-constexpr bool kHasNccl = false;
-#endif
 
 constexpr int kMaxReplicas = 64;  // as many devices as there can be
 
@@ -67,7 +62,11 @@ void check_backend(const std::string& backend, const std::string& device) {
                     backend, device));
 }
 
-bool connects_ranks_on(Device device) { return device.is_cpu() || kHasNccl; }
+bool connects_ranks_on(Device device) { 
+  if (device.is_cpu()) return true;
+  const GroupBackend* nccl = find_group_backend("nccl");
+  return nccl && nccl->between_processes;
+}
 
 void check_ranks(const char* command, int ranks, const std::string& device, const std::string& backend) {
   check_backend(backend, device);
