@@ -25,7 +25,7 @@ Tensor in_layout(const Tensor& x, bool channels_last) {
 struct Expected {
   std::vector<double> y, dx, dw;
 };
-Expected in_double(const Case& c, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& dy) {
+Expected by_cpu(const Case& c, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& dy) {
   const Tensor y = empty(c.y(), {.dtype = DType::Float64}), dx = empty(c.x, y.options()), dw = empty(c.w, y.options());
   kernels::conv2d(y, in_double(x), in_double(w), in_double(bias), c.options);
   kernels::conv2d_backward_input(dx, in_double(dy), in_double(w), c.options);
@@ -43,8 +43,8 @@ void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
   const Tensor w = in_layout(random_tensor(c.w, dtype, 2), channels_last);
   const Tensor dy = in_layout(random_tensor(y_shape, dtype, 3), channels_last);
   const Tensor bias = random_tensor({c.w[0]}, dtype, 4);
-  const Expected expected = in_double(c, x, w, bias, dy);
-  const Expected magnitudes = in_double(c, absolute(x), absolute(w), absolute(bias), absolute(dy));
+  const Expected expected = by_cpu(c, x, w, bias, dy);
+  const Expected magnitudes = by_cpu(c, absolute(x), absolute(w), absolute(bias), absolute(dy));
   const Terms terms = terms_of(c);
   INFO(cuda::name(step) << " x " << c.x << ", w " << c.w << ", stride " << c.options.stride.h << ", padding "
                         << c.options.padding.h << ", groups " << c.options.groups << ", " << dtype
@@ -100,8 +100,8 @@ TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches",
     for (const bool channels_last : {false, true}) {
       const Tensor x = in_layout(random_tensor(c.x, dtype, 5), channels_last);
       const Tensor w = random_tensor(c.w, dtype, 6), dy = random_tensor(c.y(), dtype, 7);
-      const Expected expected = in_double(c, x, w, {}, dy);
-      const Expected magnitudes = in_double(c, absolute(x), absolute(w), {}, absolute(dy));
+      const Expected expected = by_cpu(c, x, w, {}, dy);
+      const Expected magnitudes = by_cpu(c, absolute(x), absolute(w), {}, absolute(dy));
       const Terms terms = terms_of(c);
       const Tensor out = empty_on_device(c.y(), dtype), out_dw = empty_on_device(c.w, dtype), out_dx = to_device(x);
       kernels::conv2d(out, to_device(x), to_device(w), {}, c.options);

@@ -72,7 +72,8 @@ TEST_CASE("a convolutional network on several ranks", "[ddp]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
   const auto alone = train_alone<SmallCnn>(dtype, {1, 8, 8}, 10);
   for (const int ranks : {2, 3, 4})
-    CHECK(relative_difference(train_ranks<SmallCnn>(ranks, dtype, {1, 8, 8}, 10, {}), alone) < training_tolerance(dtype));
+    CHECK(relative_difference(train_ranks<SmallCnn>(ranks, dtype, {1, 8, 8}, 10, {}), alone) <
+          training_tolerance(dtype));
 }
 
 TEST_CASE("more ranks than samples: a rank without data shadows the others", "[ddp][quick][threads]") {

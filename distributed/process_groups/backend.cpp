@@ -44,7 +44,8 @@ const GroupBackend* find_group_backend(const std::string& name, std::string* why
   if (name == "mpi" && !backends.contains(name))
     reason = load_mpi();
   else if (!backends.contains(name))
-    reason = str("this build has no backend ", name, "; configure with -DRINGGRAD_CUDA=toolkit where NCCL is installed");
+    reason =
+        str("this build has no backend ", name, "; configure with -DRINGGRAD_CUDA=toolkit where NCCL is installed");
   const auto found = backends.find(name);
   if (found != backends.end()) return &found->second;
   if (why) *why = reason;

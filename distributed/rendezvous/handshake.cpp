@@ -64,7 +64,7 @@ void introduce(const FileDescriptor& socket, const Claims& claims, std::string_v
                const char* peer) {
   ASSERT(claims.value.size() <= kMaxClaimedValue);
   const ClientHello hello{
-      kHelloMagic,        kVersion, claims.purpose, 0, claims.rank, claims.size, static_cast<uint32_t>(claims.value.size()),
+      kHelloMagic,   kVersion, claims.purpose, 0, claims.rank, claims.size, static_cast<uint32_t>(claims.value.size()),
       random_nonce()};
   const std::string said = bytes_of(hello) + claims.value;
   write_all(socket, as_span(said), deadline, peer);

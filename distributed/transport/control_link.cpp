@@ -19,8 +19,8 @@ static_assert(sizeof(Header) == 8);
 constexpr uint32_t kControlMagic = 0x72674374;
 
 bool sensible(const Header& header) {
-  return header.magic == kControlMagic && header.kind <= ControlKind::Descriptor && header.failure <= FailureKind::Failed &&
-         header.text_length <= ControlLink::kMaxText;
+  return header.magic == kControlMagic && header.kind <= ControlKind::Descriptor &&
+         header.failure <= FailureKind::Failed && header.text_length <= ControlLink::kMaxText;
 }
 
 union DescriptorSpace {  // aligned room for one ancillary descriptor

@@ -46,7 +46,8 @@ double total(const StepTimes& times) {
 // A network, and a batch of noise that it is trained to know by heart.
 class TrainWorkload {
  public:
-  explicit TrainWorkload(const BenchTrainOptions& options) : device_(options.device), dtype_(dtype_named(options.dtype)) {
+  explicit TrainWorkload(const BenchTrainOptions& options)
+      : device_(options.device), dtype_(dtype_named(options.dtype)) {
     manual_seed(0);
     const bool mnist = options.model == "cnn" || options.model == "lenet";
     const models::ModelOptions sizes{.in_channels = mnist ? 1 : 3, .image_size = mnist ? 28 : 32};
