@@ -1,8 +1,9 @@
 #!/bin/sh
 # The two commands a newcomer needs, and a short way to the third:
 #   ./go               install what is missing, build, train the default network
-#   ./go test          the same, then every test
+#   ./go test          the same, then every test but the longest, which --long adds
 #   ./go COMMAND …     build if needed, then: ringgrad COMMAND …   (try ./go --help)
+#   ./go --emulated COMMAND …   the same with CUDA devices, emulated on the CPU: RINGGRAD_CUDA_DEVICES of them (1)
 #   ./go clean         remove what was built
 # GO_PRESET=cuda|debug|asan|tsan builds another preset; GO_NO_INSTALL=1 never touches apt. The truth about how things are
 # built is in CMakePresets.json; this script only calls it.
@@ -70,6 +71,12 @@ build() {  # $@: further options of cmake --build
   }
 }
 
+program=ringgrad
+if [ "${1:-}" = --emulated ]; then
+  shift
+  program=ringgrad_emulated
+  export RINGGRAD_CUDA_DEVICES="${RINGGRAD_CUDA_DEVICES:-1}"
+fi
 case "${1:-}" in
   clean)
     rm -rf "$root/build"
@@ -78,16 +85,18 @@ case "${1:-}" in
     shift
     install_missing
     build
-    cd "$build" && exec ctest --output-on-failure -j "$(jobs)" "$@"
+    skip="-LE long"
+    if [ "${1:-}" = --long ]; then shift; skip=; fi
+    cd "$build" && exec ctest --output-on-failure -j "$(jobs)" $skip "$@"
     ;;
   '')
     install_missing
-    build ringgrad_program
-    exec env RINGGRAD_CALLED_AS="$0" "$build/ringgrad" train
+    build ${program}_program
+    exec env RINGGRAD_CALLED_AS="$0" "$build/$program" train
     ;;
   *)
-    if [ ! -x "$build/ringgrad" ]; then install_missing; fi
-    build ringgrad_program
-    exec env RINGGRAD_CALLED_AS="$0" "$build/ringgrad" "$@"
+    if [ ! -x "$build/$program" ]; then install_missing; fi
+    build ${program}_program
+    exec env RINGGRAD_CALLED_AS="$0" "$build/$program" "$@"
     ;;
 esac

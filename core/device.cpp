@@ -16,7 +16,6 @@ namespace {
 
 constinit std::array<DeviceBackend*, kDeviceTypes> backends{};
 
-constexpr int kMaxDevices = 64;
 // The streams set by StreamGuard; a null handle means the device's default stream.
 thread_local std::array<std::array<Stream, kMaxDevices>, kDeviceTypes> guarded_streams;
 
@@ -64,8 +63,7 @@ void check_device(const char* operation, Device device) {
   CHECK_AS(
       DeviceError, count > 0, operation, ": no ", name(device.type), " device: ", why_no_device(device.type),
       device.is_cuda()
-          ? "; build for GPUs with cmake --preset cuda, or let RINGGRAD_CUDA_DEVICES=1 emulate one on the CPU, slowly, "
-            "where the emulator is built in"
+          ? "; build for GPUs with cmake --preset cuda, or emulate one on the CPU, slowly: ./go --emulated"
           : "");
   CHECK_AS(DeviceError, device.index >= 0 && device.index < count, operation, ": device ", device,
            " does not exist, expected an index below ", count,

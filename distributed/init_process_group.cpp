@@ -1,15 +1,13 @@
 #include "ringgrad/distributed/init_process_group.h"
 
-#include <algorithm>
 #include <mutex>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/os/child_process.h"
+#include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/distributed/process_groups/host_process_group.h"
-#include "ringgrad/distributed/process_groups/mpi_process_group.h"
-#include "ringgrad/distributed/process_groups/nccl_process_group.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/rendezvous/rendezvous.h"
 
@@ -42,41 +40,15 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment, cons
   return std::make_shared<HostProcessGroup>(std::move(connected.transport), ring);
 }
 
-std::shared_ptr<ProcessGroup> make_mpi([[maybe_unused]] const RankEnvironment& environment,
-                                       [[maybe_unused]] const InitOptions& options) {
-#ifdef RINGGRAD_MPI
-  auto group = mpi_process_group(options.timeout);
-  CHECK_AS(OutOfStepError, group->size() == environment.size && group->rank() == environment.rank, "mpi: this is rank ",
-           group->rank(), " of ", group->size(), " to MPI, and rank ", environment.rank, " of ", environment.size,
-           " to ", environment.source, "; start the ranks with the mpirun of the MPI library in use");
-  return group;
-#else
-  throw NotImplementedError("init_process_group: this build has no backend mpi; configure with -DRINGGRAD_MPI=ON");
-#endif
-}
-
-std::shared_ptr<ProcessGroup> make_nccl([[maybe_unused]] const RankEnvironment& environment,
-                                        const InitOptions& options) {
-#ifdef RINGGRAD_NCCL
-  const int devices = std::max(1, device_count(DeviceType::CUDA));
-  const Device device = options.device.value_or(Device(DeviceType::CUDA, environment.local_rank % devices));
-  check_device("init_process_group", device);
-  NcclOptions nccl;
-  if (options.backend == "nccl-ring") nccl.all_reduce = NcclAllReduce::Ring;
-  nccl.timeout = options.timeout;
-  return std::make_shared<NcclProcessGroup>(make_ring(environment, options), device, nccl);
-#else
-  throw NotImplementedError(str("init_process_group: this build has no backend ", options.backend,
-                                "; configure with -DRINGGRAD_CUDA=toolkit where NCCL is installed"));
-#endif
-}
-
 std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment, const InitOptions& options) {
-  if (options.backend == "mpi") return make_mpi(environment, options);
-  if (options.backend == "nccl" || options.backend == "nccl-ring") return make_nccl(environment, options);
-  CHECK_AS(EnvironmentError, options.backend == "ring", "init_process_group: no backend '", options.backend,
-           "'; ring, mpi, nccl or nccl-ring");
-  return make_ring(environment, options);
+  const auto make_hosts = [&] { return make_ring(environment, options); };
+  if (options.backend == "ring") return make_hosts();
+  CHECK_AS(EnvironmentError, options.backend == "mpi" || options.backend == "nccl" || options.backend == "nccl-ring",
+           "init_process_group: no backend '", options.backend, "'; ring, mpi, nccl or nccl-ring");
+  std::string why;
+  const GroupBackend* backend = find_group_backend(options.backend, &why);
+  CHECK_AS(NotImplementedError, backend != nullptr, "init_process_group: ", why);
+  return backend->make({options.backend, environment, options.device, options.timeout, make_hosts});
 }
 
 }  // namespace
@@ -84,16 +56,12 @@ std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment, con
 std::string default_backend(Device device) { return variable("RINGGRAD_BACKEND", device.is_cuda() ? "nccl" : "ring"); }
 std::string default_transport() { return variable("RINGGRAD_TRANSPORT", "auto"); }
 std::vector<std::string> available_backends() {
-  return {
-      "ring",
-#ifdef RINGGRAD_MPI
-      "mpi",
-#endif
-#ifdef RINGGRAD_NCCL
-      "nccl",
-      "nccl-ring",
-#endif
-  };
+  std::vector<std::string> available = {"ring"};
+  for (const char* name : {"mpi", "nccl", "nccl-ring"}) {
+    const GroupBackend* backend = find_group_backend(name);
+    if (backend && backend->between_processes) available.emplace_back(name);
+  }
+  return available;
 }
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {

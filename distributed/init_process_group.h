@@ -14,10 +14,10 @@ namespace ringgrad {
 
 std::string default_backend(Device device = {});  // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
 std::string default_transport();                  // RINGGRAD_TRANSPORT, else "auto"
-std::vector<std::string> available_backends();    // those that this build has
+std::vector<std::string> available_backends();    // those that connect processes here
 
 struct InitOptions {
-  // For tensors on the CPU "ring", or "mpi" under mpirun or srun (mpi_process_group.h). For a GPU per rank "nccl", or
+  // For tensors on the CPU "ring", or "mpi" under mpirun or srun (mpi_process_group.cpp). For a GPU per rank "nccl", or
   // "nccl-ring" where all-reduce is our ring over NCCL's send and receive (nccl_process_group.h); beside it a ring of
   // the hosts takes tensors on the CPU.
   std::string backend = default_backend();

@@ -46,7 +46,8 @@ TEST_CASE("DataParallel on CUDA devices trains as the CPU does", "[data_parallel
   const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   const auto alone = train_on({});
   for (const int n : {1, 2, 3})
-    if (enough_devices(n)) CHECK(relative_difference(train_on(cuda_devices(n)), alone) < 1e-5);
+    if (enough_devices(n))
+      CHECK(relative_difference(train_on(cuda_devices(n)), alone) < training_tolerance(DType::Float32));
 }
 
 TEST_CASE("an error in a replica names the CUDA device", "[data_parallel][cuda][threads]") {

@@ -64,7 +64,7 @@ struct Normed : nn::Module {
 
 TEST_CASE("20 steps on several devices are 20 steps on one", "[data_parallel][quick][threads]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
-  const double tolerance = dtype == DType::Float32 ? 1e-5 : 1e-12;
+  const double tolerance = training_tolerance(dtype);
   const auto mlp = train_on<Mlp>(0, dtype, {6}, 3), cnn = train_on<SmallCnn>(0, dtype, {1, 8, 8}, 10);
   for (const int n : {1, 2, 3}) {
     CHECK(relative_difference(train_on<Mlp>(n, dtype, {6}, 3), mlp) < tolerance);

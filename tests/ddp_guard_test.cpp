@@ -247,7 +247,8 @@ TEST_CASE("what a failed backward has launched does not reach the next one's gra
     for (const auto& [name, parameter] : alone->named_parameters())
       for (const auto& [own_name, own] : net->named_parameters())
         must(own_name != name ||
-                 relative_difference(to_vector<double>(own.grad()), to_vector<double>(parameter.grad())) < 1e-5,
+                 relative_difference(to_vector<double>(own.grad()), to_vector<double>(parameter.grad())) <
+                     training_tolerance(DType::Float32),
              "the gradient of " + name);
   });
   for (const std::string& error : errors) CHECK(error == "");

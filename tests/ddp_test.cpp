@@ -51,17 +51,15 @@ std::vector<double> train_ranks(int ranks, DType dtype, const Shape& sample, int
   return result;
 }
 
-double tolerance(DType dtype) { return dtype == DType::Float32 ? 1e-5 : 1e-12; }
-
 }  // namespace
 
 TEST_CASE("20 steps on several ranks are 20 steps on one", "[ddp][quick][threads]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
   const auto alone = train_alone<Mlp>(dtype, {6}, 3);
   for (const int ranks : {1, 2, 3, 4})
-    CHECK(relative_difference(train_ranks<Mlp>(ranks, dtype, {6}, 3, {}), alone) < tolerance(dtype));
-  CHECK(relative_difference(train_ranks<Mlp>(2, dtype, {6}, 3, {}, "tcp"), alone) < tolerance(dtype));
-  CHECK(relative_difference(train_ranks<Mlp>(3, dtype, {6}, 3, {.overlap = false}), alone) < tolerance(dtype));
+    CHECK(relative_difference(train_ranks<Mlp>(ranks, dtype, {6}, 3, {}), alone) < training_tolerance(dtype));
+  CHECK(relative_difference(train_ranks<Mlp>(2, dtype, {6}, 3, {}, "tcp"), alone) < training_tolerance(dtype));
+  CHECK(relative_difference(train_ranks<Mlp>(3, dtype, {6}, 3, {.overlap = false}), alone) < training_tolerance(dtype));
 }
 
 TEST_CASE("buckets that split a tensor change nothing", "[ddp][quick][threads]") {
@@ -74,7 +72,8 @@ TEST_CASE("a convolutional network on several ranks", "[ddp]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
   const auto alone = train_alone<SmallCnn>(dtype, {1, 8, 8}, 10);
   for (const int ranks : {2, 3, 4})
-    CHECK(relative_difference(train_ranks<SmallCnn>(ranks, dtype, {1, 8, 8}, 10, {}), alone) < tolerance(dtype));
+    CHECK(relative_difference(train_ranks<SmallCnn>(ranks, dtype, {1, 8, 8}, 10, {}), alone) <
+          training_tolerance(dtype));
 }
 
 TEST_CASE("more ranks than samples: a rank without data shadows the others", "[ddp][quick][threads]") {

@@ -5,8 +5,8 @@ test notices.
     emulator_mutants.py BUILD_DIRECTORY [FILE ...]
 
 A mutant is one file, compiled without one line and linked into a copy of the tests, whose other objects stay as they
-are. Prints a row for each; exit status 1 when one survives. Takes minutes, so ctest does not run it. Needs a build with
-RINGGRAD_CUDA=emulated in which the tests below have been built.
+are. Prints a row for each; exit status 1 when one survives. Takes minutes, so ctest runs it when asked for what is long:
+./go test --long -R emulator_mutants. Needs a build with RINGGRAD_CUDA=emulated in which the tests below have been built.
 """
 
 import json
@@ -20,11 +20,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WAIT = r"__syncthreads|__pipeline_wait_prior|(?:cuda::)?wait_for|\S+(?:->|\.)block|synchronize"
 SITE = re.compile(rf"^\s*(?:if \(.*\) )?((?:{WAIT})\(.*\));")
-# Files, the folder of the build whose objects they belong to, and the tests that are to notice.
+# Files, the folder of the build whose objects they belong to, and the tests that are to notice: a program and its cases.
 KINDS = [
-    ("cuda_kernels/*.cu", "ringgrad_checked_kernels", ["emulator_racecheck"]),
-    ("cuda_kernels/common/*.cuh", "ringgrad_checked_kernels", ["emulator_racecheck"]),
-    ("distributed/**/nccl_*.cpp", "ringgrad_distributed", ["cuda_nccl_test", "cuda_nccl_ring_test", "cuda_nccl_training_test"]),
+    ("cuda_kernels/*.cu", "ringgrad_checked_kernels", [("emulator_racecheck", "[cuda]")]),
+    ("cuda_kernels/common/*.cuh", "ringgrad_checked_kernels", [("emulator_racecheck", "[cuda]")]),
+    ("distributed/**/nccl_*.cpp", "ringgrad_nccl",
+     [("all_tests", f"[#{file}][cuda]") for file in ("cuda_nccl_test", "cuda_nccl_ring_test", "cuda_nccl_training_test")]),
 ]
 # Which kernel shows what a header's barrier is for, where its name does not say it.
 COMPILED_IN = {
@@ -64,28 +65,28 @@ class Mutants:
             scratch = Path(directory)
             lines = (ROOT / file).read_text().splitlines()
             lines[number - 1] = ""
-            mutated = scratch / file
+            mutated = scratch / "ringgrad" / file
             mutated.parent.mkdir(parents=True)
             mutated.write_text("\n".join(lines) + "\n")
             source = COMPILED_IN.get(file.name, file.name)
             original = str(ROOT / file)
-            command = self.compile_command(objects, source).replace(f"-I{ROOT} ", f"-I{scratch} -I{ROOT} ", 1)
-            words = shlex.split(command)
+            words = shlex.split(self.compile_command(objects, source))
+            words.insert(next(i for i, word in enumerate(words) if word.startswith("-I")), f"-I{scratch}")
             words[words.index("-o") + 1] = str(scratch / "mutant.o")
             if file.suffix != ".cuh":
                 words = [str(mutated) if word == original else word for word in words]
             subprocess.run([*words, "-Wno-error"], cwd=self.build, check=True)
             replaced = rf"\S*{objects}\.dir/\S*{re.escape(source)}\.o"
-            return next((said for test in tests if (said := self.test(scratch, test, replaced))), "")
+            return next((said for test, cases in tests if (said := self.test(scratch, test, cases, replaced))), "")
 
-    def test(self, scratch, test, replaced):
+    def test(self, scratch, test, cases, replaced):
         # First of all objects: of what several define, the linker takes the first. An archive keeps what is replaced.
         link = re.sub(replaced, "", self.link_command(test))
         link = re.sub(r"(\S+\.o )", rf"-Wl,--allow-multiple-definition {scratch}/mutant.o \1", link, count=1)
         link = link.replace(f"-o tests/{test}", f"-o {scratch}/{test}", 1)
         subprocess.run(["sh", "-c", link], cwd=self.build, check=True)
         try:
-            result = subprocess.run([scratch / test, "[cuda]", "--abort"], stdout=subprocess.PIPE,
+            result = subprocess.run([scratch / test, "--filenames-as-tags", cases, "--abort"], stdout=subprocess.PIPE,
                                     stderr=subprocess.STDOUT, text=True, timeout=300)
         except subprocess.TimeoutExpired:
             return "hangs"

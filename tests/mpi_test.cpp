@@ -100,7 +100,7 @@ TEST_CASE("collectives and training over MPI", "[mpi][quick]") {
   try {
     group = init_process_group({.backend = "mpi"});
   } catch (const NotImplementedError& error) {
-    REQUIRE(std::string(error.what()).find("-DRINGGRAD_MPI=ON") != std::string::npos);
+    REQUIRE(std::string(error.what()).find("install an MPI library") != std::string::npos);
     return;
   }
   REQUIRE(group->backend() == "mpi");

@@ -57,7 +57,7 @@ TEST_CASE("ranks with SyncBatchNorm train as one rank", "[sync_batch_norm][quick
       ddp.check_identical();
       if (group.is_main_process()) result = values;
     });
-    CHECK(relative_difference(result, alone) < (dtype == DType::Float32 ? 1e-5 : 1e-12));
+    CHECK(relative_difference(result, alone) < training_tolerance(dtype));
   }
 }
 

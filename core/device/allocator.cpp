@@ -146,8 +146,6 @@ class DeviceAccount {
   MemoryStats stats_;
 };
 
-constexpr int kMaxDevices = 64;
-
 DeviceAccount& account(Device device) {
   // Never destroyed, like the backends: tensors may outlive every static object.
   static auto* accounts = [] {

@@ -11,6 +11,8 @@
 
 namespace ringgrad {
 
+constexpr int kMaxDevices = 64;  // of a type, so that tables of them need no lock
+
 // Operations recorded once and run again with one call, which saves the host what queueing each of them costs. On CUDA
 // that cost, not the device, limits the training of small networks.
 class DeviceGraph {

@@ -113,7 +113,8 @@ cudaError_t cudaGetLastError() {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = static_cast<int>(Runtime::instance().devices.size());
-  return *count ? cudaSuccess : fail(cudaErrorNoDevice);
+  return *count ? cudaSuccess
+                : fail(cudaErrorNoDevice, "they are emulated on the CPU, as many as RINGGRAD_CUDA_DEVICES says (0)");
 }
 
 static bool exists(int device) { return device >= 0 && device < static_cast<int>(Runtime::instance().devices.size()); }

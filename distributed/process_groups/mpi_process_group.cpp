@@ -1,4 +1,9 @@
-#include "ringgrad/distributed/process_groups/mpi_process_group.h"
+// The ProcessGroup of ranks that mpirun or srun has started, over the site's MPI library: non-blocking collectives of
+// MPI-3, on CPU tensors. A module of its own, so that nobody else links MPI (backend.h).
+//
+// What MPI cannot do: name a rank that is missing (a TimeoutError says only for what this one waits), compare what the
+// ranks are doing, or go on after an error. So abort() ends all processes of the job, as MPI's own errors do, and so
+// does a rank that leaves after an error.
 
 #include <climits>
 #include <condition_variable>
@@ -15,6 +20,7 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/distributed/collectives/reduction.h"
 #include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/process_groups/backend.h"
 
 namespace ringgrad {
 namespace {
@@ -286,8 +292,8 @@ class MpiProcessGroup final : public ProcessGroup {
   std::thread worker_;
 };
 
-}  // namespace
-
+// Collective over all processes of the MPI job. Initialises MPI, which is finalised with this group and cannot come
+// back; groups split off must have gone before. Throws DistributedError when MPI cannot be initialised for threads.
 std::shared_ptr<ProcessGroup> mpi_process_group(std::chrono::milliseconds timeout) {
   int initialized = 0, provided = 0;
   MPI_Initialized(&initialized);
@@ -299,5 +305,17 @@ std::shared_ptr<ProcessGroup> mpi_process_group(std::chrono::milliseconds timeou
            "mpi: this MPI library does not let several threads call it, one at a time");
   return std::make_shared<MpiProcessGroup>(MPI_COMM_WORLD, timeout);
 }
+
+std::shared_ptr<ProcessGroup> make(const GroupRequest& request) {
+  auto group = mpi_process_group(request.timeout);
+  const RankEnvironment& environment = request.environment;
+  CHECK_AS(OutOfStepError, group->size() == environment.size && group->rank() == environment.rank, "mpi: this is rank ",
+           group->rank(), " of ", group->size(), " to MPI, and rank ", environment.rank, " of ", environment.size,
+           " to ", environment.source, "; start the ranks with the mpirun of the MPI library in use");
+  return group;
+}
+[[maybe_unused]] const bool registered = register_group_backend("mpi", {make});
+
+}  // namespace
 
 }  // namespace ringgrad

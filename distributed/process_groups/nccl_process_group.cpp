@@ -9,6 +9,7 @@
 #include "ringgrad/cuda_kernels/runtime/combine.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/distributed/collectives/ring.h"
+#include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/distributed/process_groups/nccl_communicator.h"
 
 namespace ringgrad {
@@ -253,5 +254,27 @@ std::vector<Tensor> nccl_ring_all_reduce(NcclCommunicator& communicator, Stream 
   }
   return {incoming, partial};
 }
+
+namespace {
+
+std::shared_ptr<ProcessGroup> make(const GroupRequest& request) {
+  const int devices = std::max(1, device_count(DeviceType::CUDA));
+  const Device device = request.device.value_or(Device(DeviceType::CUDA, request.environment.local_rank % devices));
+  check_device("init_process_group", device);
+  NcclOptions options;
+  if (request.backend == "nccl-ring") options.all_reduce = NcclAllReduce::Ring;
+  options.timeout = request.timeout;
+  return std::make_shared<NcclProcessGroup>(request.connect_hosts(), device, options);
+}
+
+#ifdef RINGGRAD_CUDA_EMULATED  // the emulator's NCCL connects threads
+constexpr bool kBetweenProcesses = false;
+#else
+constexpr bool kBetweenProcesses = true;
+#endif
+[[maybe_unused]] const bool registered = register_group_backend("nccl", {make, kBetweenProcesses}) &&
+                                         register_group_backend("nccl-ring", {make, kBetweenProcesses});
+
+}  // namespace
 
 }  // namespace ringgrad

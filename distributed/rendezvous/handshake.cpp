@@ -20,7 +20,7 @@ namespace ringgrad {
 
 namespace {
 
-constexpr uint32_t kMagic = 0x68534752;
+constexpr uint32_t kHelloMagic = 0x68534752;
 constexpr uint16_t kVersion = 1;
 constexpr int kMaxStrangers = 64;
 constexpr std::chrono::seconds kHandshake{5};
@@ -71,7 +71,7 @@ void client_handshake(const FileDescriptor& socket, const Claims& claims, std::s
                       const char* peer) {
   ASSERT(claims.value.size() <= kMaxClaimedValue);
   const ClientHello hello{
-      kMagic,        kVersion, claims.purpose, 0, claims.rank, claims.size, static_cast<uint32_t>(claims.value.size()),
+      kHelloMagic,   kVersion, claims.purpose, 0, claims.rank, claims.size, static_cast<uint32_t>(claims.value.size()),
       random_nonce()};
   const std::string said = bytes_of(hello) + claims.value;
   write_all(socket, as_span(said), deadline, peer);
@@ -103,7 +103,7 @@ ServerHandshake::State ServerHandshake::advance(std::string_view secret) {
   const auto unless_gone = [&] { return gone_ ? State::Refused : State::Waiting; };
   if (!fill(sizeof hello)) return unless_gone();
   std::memcpy(&hello, received_.data(), sizeof hello);
-  if (hello.magic != kMagic || hello.version != kVersion || hello.purpose > ConnectionPurpose::Data ||
+  if (hello.magic != kHelloMagic || hello.version != kVersion || hello.purpose > ConnectionPurpose::Data ||
       hello.reserved != 0 || hello.value_bytes > kMaxClaimedValue)
     return State::Refused;
   const size_t said_bytes = sizeof hello + hello.value_bytes;

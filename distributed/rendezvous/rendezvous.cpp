@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxValue = 512;
 constexpr uint32_t kMaxReply = 64 << 20;
-constexpr std::chrono::milliseconds kLookAround{100};  // how often rank 0 looks whether those who wait still live
+constexpr std::chrono::milliseconds kBetweenChecks{100};  // how often rank 0 looks whether those who wait still live
 constexpr std::chrono::seconds kGrace{1};  // rank 0's word on who is missing comes before a rank's own deadline
 
 // A reply: this header, then a failure's text or, for each rank, the length of its value (4 bytes) and the value.
@@ -85,7 +85,7 @@ class RendezvousServer {
     PeerListener listener(std::move(listeners), options_.secret, size_);
     try {
       while (joined_ < size_) {
-        if (auto admitted = listener.next(Deadline::after(kLookAround)))
+        if (auto admitted = listener.next(Deadline::after(kBetweenChecks)))
           admit(std::move(*admitted));
         else if (deadline_.passed())
           throw_failure({FailureKind::TimedOut, missing()});

@@ -16,11 +16,11 @@ struct Header {
   uint16_t text_length;
 };
 static_assert(sizeof(Header) == 8);
-constexpr uint32_t kMagic = 0x72674374;
+constexpr uint32_t kControlMagic = 0x72674374;
 
 bool sensible(const Header& header) {
-  return header.magic == kMagic && header.kind <= ControlKind::Descriptor && header.failure <= FailureKind::Failed &&
-         header.text_length <= ControlLink::kMaxText;
+  return header.magic == kControlMagic && header.kind <= ControlKind::Descriptor &&
+         header.failure <= FailureKind::Failed && header.text_length <= ControlLink::kMaxText;
 }
 
 union DescriptorSpace {  // aligned room for one ancillary descriptor
@@ -38,7 +38,7 @@ bool ControlLink::send(const ControlMessage& message, int descriptor) noexcept {
   if (closed_ || !socket_) return false;
   char bytes[sizeof(Header) + kMaxText];
   const size_t length = std::min(message.text.size(), kMaxText);
-  const Header header{kMagic, message.kind, message.failure, static_cast<uint16_t>(length)};
+  const Header header{kControlMagic, message.kind, message.failure, static_cast<uint16_t>(length)};
   std::memcpy(bytes, &header, sizeof header);
   std::memcpy(bytes + sizeof header, message.text.data(), length);
 
@@ -96,7 +96,7 @@ bool ends_with_goodbye(const FileDescriptor& socket) {
   Header last;
   if (size < static_cast<ssize_t>(sizeof last)) return false;
   std::memcpy(&last, bytes + size - sizeof last, sizeof last);
-  return last.magic == kMagic && last.kind == ControlKind::Goodbye;
+  return last.magic == kControlMagic && last.kind == ControlKind::Goodbye;
 }
 
 std::optional<ControlMessage> ControlLink::receive() {

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/device.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/nn/layers.h"
@@ -17,6 +18,9 @@ struct Net : nn::Module {
   }
   Tensor forward(const Tensor& x) override { return fc2(relu(fc1(x))); }
 };
+
+// The project's own core/device.h beside ringgrad's.
+static_assert(OwnDevice{}.number == 7 && DeviceType::CPU != DeviceType::CUDA);
 
 int main() {
   manual_seed(1);

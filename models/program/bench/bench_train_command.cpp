@@ -43,9 +43,9 @@ double total(const StepTimes& times) {
 }
 
 // A network, and a batch of noise that it is trained to know by heart.
-class SyntheticTraining {
+class TrainWorkload {
  public:
-  explicit SyntheticTraining(const BenchTrainOptions& options)
+  explicit TrainWorkload(const BenchTrainOptions& options)
       : device_(options.device), dtype_(dtype_named(options.dtype)) {
     manual_seed(0);
     const models::ModelOptions sizes = models::usual_images(options.model);
@@ -155,7 +155,7 @@ int bench_train(const BenchTrainOptions& options) {
   // Read when the first kernel runs, which has not happened yet.
   if (options.threads > 0) setenv("RINGGRAD_THREADS", std::to_string(options.threads).c_str(), 1);
 
-  SyntheticTraining workload(options);
+  TrainWorkload workload(options);
   workload.step();
   const double first_step = milliseconds_since_start();
   for (int i = 0; i < options.warm_up; ++i) workload.step();

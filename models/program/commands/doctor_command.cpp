@@ -8,14 +8,15 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/autotune.h"
 #include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/distributed/init_process_group.h"
+#include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/run/division.h"
 
 namespace ringgrad::program {
 namespace {
@@ -59,21 +60,10 @@ int kernels_with(DeviceType device, Provider provider) {
 // What became of the CUDA kernels in this build.
 std::string cuda_build(int kernels) {
   if (kernels == 0)
-    return "off: this build has no CUDA kernels (libboost-context-dev was not found, or it was told so)";
-#ifdef RINGGRAD_CUDA_EMULATED
-  return "emulated on the CPU, for tests: RINGGRAD_CUDA_DEVICES says how many devices (0); for GPUs: cmake --preset "
-         "cuda";
-#else
-  return device_count(DeviceType::CUDA) > 0 ? "compiled for GPUs" : "no GPU: " + why_no_device(DeviceType::CUDA);
-#endif
-}
-
-// Between processes.
-std::vector<std::string> backends() {
-  std::vector<std::string> all = available_backends();
-  if (!connects_ranks_on(DeviceType::CUDA))
-    std::erase_if(all, [](const auto& name) { return name.starts_with("nccl"); });
-  return all;
+    return "off: this program has no CUDA kernels; emulated on the CPU: ./go --emulated; for GPUs: cmake --preset cuda";
+  if (device_count(DeviceType::CUDA) == 0) return "no GPU: " + why_no_device(DeviceType::CUDA);
+  const std::string first = device_backend(DeviceType::CUDA).describe(0);
+  return first.starts_with("emulated") ? first + ", for tests; for GPUs: cmake --preset cuda" : "compiled for GPUs";
 }
 
 // One library that can stand in for native kernels: its version, or why it is not there.
@@ -121,7 +111,7 @@ int doctor() {
       {"cuda_devices", gpus},
       {"cuda", cuda_build(cuda)},
       {"bfloat16_products", bfloat16_products()},
-      {"backends", backends()},
+      {"backends", available_backends()},
       {"kernels",
        {{"cpu_native", native}, {"cpu_vendor", vendor}, {"cuda_native", cuda}, {"cuda_vendor", cuda_vendor}}},
 #ifdef RINGGRAD_CURL
@@ -149,7 +139,10 @@ int doctor() {
                      native, cuda, vendor, cuda_vendor));
   result(fmt::format("bfloat16   convolutions multiply it {}", bfloat16_products()));
   result(fmt::format("cuda       {}", cuda_build(cuda)));
-  result(fmt::format("backends   {} (--backend)", fmt::join(backends(), ", ")));
+  result(fmt::format("backends   {} (--backend)", fmt::join(report["backends"].get<std::vector<std::string>>(), ", ")));
+  std::string why;
+  const bool mpi = find_group_backend("mpi", &why) != nullptr;
+  result("mpi        " + on(mpi, why.c_str()));
   report_vendor(report, DeviceType::CPU, "oneDNN", "libdnnl-dev was not found when this was built");
   if (cuda > 0) {
     report_vendor(report, DeviceType::CUDA, "cuBLAS", "needs a build for GPUs (cmake --preset cuda)");

@@ -5,18 +5,13 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
 namespace ringgrad::program {
 namespace {
-
-#if defined(RINGGRAD_NCCL) && !defined(RINGGRAD_CUDA_EMULATED)  // emulated, it connects threads only
-constexpr bool kHasNccl = true;
-#else
-constexpr bool kHasNccl = false;
-#endif
 
 constexpr int kMaxReplicas = 64;  // as many devices as there can be
 
@@ -122,7 +117,11 @@ void check_connection(const Division& d, const std::string& backend, const std::
                                  backend.empty() ? "transport" : "backend", d.parallel));
 }
 
-bool connects_ranks_on(Device device) { return device.is_cpu() || kHasNccl; }
+bool connects_ranks_on(Device device) {
+  if (device.is_cpu()) return true;
+  const GroupBackend* nccl = find_group_backend("nccl");
+  return nccl && nccl->between_processes;
+}
 
 void check_ranks(const char* command, int ranks, const std::string& device, const std::string& backend) {
   check_backend(backend, device);

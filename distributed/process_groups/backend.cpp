@@ -1,0 +1,55 @@
+#include "ringgrad/distributed/process_groups/backend.h"
+
+#include <dlfcn.h>
+
+#include <map>
+#include <mutex>
+
+#include "ringgrad/core/error.h"
+
+namespace ringgrad {
+namespace {
+
+// Recursive: a module registers its backend while it is being loaded.
+struct Registry {
+  std::recursive_mutex mutex;
+  std::map<std::string, GroupBackend> backends;
+};
+Registry& registry() {  // made at first use, which is before main
+  static Registry& registry = *new Registry;
+  return registry;
+}
+
+// The module lies beside the program, or in the library folder of what is installed; the path to search is in the
+// program (RUNPATH). It stays loaded. Empty on success.
+std::string load_mpi() {
+  if (dlopen("libringgrad_mpi.so", RTLD_NOW | RTLD_GLOBAL)) return {};
+  const std::string error = dlerror();
+  return "this build has no backend mpi (" + error +
+         "); install an MPI library (Debian: libopenmpi-dev openmpi-bin) and build again";
+}
+
+}  // namespace
+
+bool register_group_backend(const std::string& name, GroupBackend backend) {
+  std::lock_guard lock(registry().mutex);
+  registry().backends[name] = backend;
+  return true;
+}
+
+const GroupBackend* find_group_backend(const std::string& name, std::string* why) {
+  std::lock_guard lock(registry().mutex);
+  auto& backends = registry().backends;
+  std::string reason;
+  if (name == "mpi" && !backends.contains(name))
+    reason = load_mpi();
+  else if (!backends.contains(name))
+    reason =
+        str("this build has no backend ", name, "; configure with -DRINGGRAD_CUDA=toolkit where NCCL is installed");
+  const auto found = backends.find(name);
+  if (found != backends.end()) return &found->second;
+  if (why) *why = reason;
+  return nullptr;
+}
+
+}  // namespace ringgrad
