@@ -1,8 +1,7 @@
 // Cross entropy of logits, and negative log likelihood of log-probabilities, on the CPU.
 //
 // The forward pass keeps two numbers for each row, the maximum and log Σ e^(x - max), instead of the probabilities:
-// backward makes p = e^(x - max - log sum) again, which costs less than writing and reading an array as large as the
-// logits.
+// backward makes p = e^(x - max - log sum) again, which costs less than to write and read an array as large as they.
 #include <limits>
 
 #include "ringgrad/core/base/check.h"

@@ -27,8 +27,7 @@ constexpr int64_t kPartsBytes = 10 << 20;          // accumulators of all parts
 constexpr int64_t kMinTiles = 48, kMaxTiles = 256;
 
 // The transforms of one operand: [panel of channels][product][tile][channel of the panel], where a word holds as many
-// tiles of the same channel as a product has terms. One cache line between planes keeps them from starting in the same
-// cache set.
+// tiles of the same channel as a product has terms. One cache line between planes keeps them out of one cache set.
 template <class Product>
 struct Panels {
   int64_t blocks, tiles, products;
@@ -94,8 +93,8 @@ class WeightGradient {
   }
 
  private:
-  // A block of T tiles reads and writes 36 C K accumulators and (36 or 81) T (C + K) transformed numbers: T makes them
-  // equally many.
+  // A block of T tiles reads and writes 36 C K accumulators and (36 or 81) T (C + K) transformed numbers: T makes
+  // them equally many.
   Blocking choose_blocking() const {
     const int64_t tiles = grid_.count(), c = p_.in.channels(), k = p_.out.channels();
     const int64_t balanced = 2 * kFactors * c * k / (kProducts * (c + k));
