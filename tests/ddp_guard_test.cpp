@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
