@@ -34,7 +34,8 @@ using CommHook = std::function<Work(const GradBucket& bucket)>;
 CommHook bf16_compress_hook();
 CommHook fp16_compress_hook();
 
-// Work that runs `after` when it is waited for the first time, once `work` is done.
+// Work that runs `after` when it is waited for the first time, once `work` is done: on the thread that waits, which is
+// the one that owns the gradients, so that `after` may write them.
 Work then(Work work, std::function<void()> after);
 
 }  // namespace ringgrad

@@ -41,7 +41,7 @@ Failure failure_of(std::exception_ptr error);
 // The system has no more threads, or no memory for one's stack.
 bool cannot_start_thread(const std::exception& error);
 
-// The exception tells of another rank's failure: this one has only been told of it, or misses somebody.
+// The exception tells of another rank's failure: this one has only been told of it, or misses a rank.
 bool is_noticed(const std::exception& error);
 
 }  // namespace ringgrad

@@ -6,6 +6,9 @@
 // 16-bit floats are summed in float32 and rounded once, at the end. Partial results therefore have a type of their
 // own, `wide`: float for the 16-bit types, else the dtype itself. Min and max hand NaN on, wherever it stands.
 // An average is the sum times 1/ranks (int64: the quotient, rounded towards zero).
+//
+// Floating-point addition is not associative, so ranks hold the same bits only where each element is added up in one
+// order. Every algorithm sees to that: one rank adds an element for all, or all add in the order of ranks.
 #pragma once
 
 #include <cstddef>

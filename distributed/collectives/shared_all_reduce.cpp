@@ -51,7 +51,7 @@ SharedAllReduce::Place SharedAllReduce::find(const void* x, size_t bytes) const 
   return {};
 }
 
-// Where `rank` has its buffer of so many bytes, after everybody has entered.
+// Where `rank` has its buffer of so many bytes, after all ranks have entered.
 std::byte* SharedAllReduce::address(int rank, size_t bytes) const {
   const Board& board = memory_.board(rank);
   const uint64_t id = board.segment.load(std::memory_order_relaxed),
@@ -70,7 +70,7 @@ std::byte* SharedAllReduce::address(int rank, size_t bytes) const {
 
 std::byte* SharedAllReduce::staging(int rank) const { return memory_.staging(rank) + turn_ * kPieceBytes; }
 
-void SharedAllReduce::everybody_entered() {
+void SharedAllReduce::wait_until_all_entered() {
   transport_.wait_until([this] {
     const uint64_t sequence = transport_.position().frame.sequence;
     for (int r = 0; r < size_; ++r)
@@ -100,7 +100,7 @@ void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string>
   own.segment.store(place.segment, std::memory_order_relaxed);
   own.offset.store(place.offset, std::memory_order_relaxed);
   transport_.enter(frame, std::move(about));
-  everybody_entered();
+  wait_until_all_entered();
 
   bool all_shared = true, none_shared = true;
   for (int r = 0; r < size_; ++r) {
@@ -109,7 +109,7 @@ void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string>
     none_shared &= !shared;
   }
   if (count == 0)
-    meet();  // nobody goes on before everybody has seen what the others are in
+    meet();  // no rank goes on before all have seen what the others are in
   else if (all_shared)
     reduce_in_place(count, reduction);
   else
@@ -124,10 +124,9 @@ void SharedAllReduce::reduce_in_place(size_t count, const ReduceFunctions& reduc
   meet();
 }
 
-// Each piece: everybody stages it; everybody reduces its slice into its own staging area; everybody collects all
-// slices. Two areas take turns, also from one collective to the next: a rank that stages a piece need not wait for
-// those who still collect the one before, and all have collected the one before that, or they would not have met for
-// the last.
+// Each piece: every rank stages it, reduces its slice into its own staging area, and collects all slices. Two areas
+// take turns, also from one collective to the next: a rank that stages a piece need not wait for those who still
+// collect the one before, and all have collected the one before that, or they would not have met for the last.
 void SharedAllReduce::reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction,
                                     bool first_is_staged) {
   const size_t item = reduction.item_bytes, piece = kPieceBytes / item;

@@ -1,7 +1,7 @@
 // All-reduce between ranks that see each other's memory: nothing is sent.
 //
 // Each rank owns one slice of the elements. It reduces that slice over all ranks' buffers and stores the result into
-// all of them. Everybody meets twice: when every buffer is complete, and when every slice is stored. n ranks move
+// all of them. All ranks meet twice: when every buffer is complete, and when every slice is stored. n ranks move
 // 2 n · bytes(x) in all, which is the least possible: each byte of each buffer is read once and written once. All
 // ranks hold the same bits, because each element is computed by one of them, in the order of ranks.
 //
@@ -41,7 +41,7 @@ class SharedAllReduce {
   Place find(const void* x, size_t bytes) const;
   std::byte* address(int rank, size_t bytes) const;
   std::byte* staging(int rank) const;
-  void everybody_entered();
+  void wait_until_all_entered();
   void meet();
   void reduce_in_place(size_t count, const ReduceFunctions& reduction);
   void reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction, bool first_is_staged);

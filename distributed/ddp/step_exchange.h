@@ -1,5 +1,8 @@
 // The small things that ranks tell each other at the end of every step: how many samples each had, the buffers of the
 // module, and a flag. One all-reduce, and before it one of the buffers on CUDA, where there are some.
+//
+// At the end, when all buckets are done: to know the number of samples first would cost a round trip before the first
+// bucket (Note [Weights] in reducer.h). All travels as float64, in which counts are exact.
 #pragma once
 
 #include <vector>

@@ -35,7 +35,7 @@ struct RankStatus {
   std::atomic<int64_t> step;       // the training step, plus 1; 0: before the first
   std::atomic<int64_t> failed_at;  // steady clock, nanoseconds; 0: has not failed
   std::atomic<FailureKind> failure;
-  std::atomic<bool> noticed;    // the failure is another rank's: this one has only been told of it, or misses somebody
+  std::atomic<bool> noticed;    // the failure is another rank's: this one has only been told of it, or misses a rank
   char text[kMaxText + 1];      // what failed; complete once failed_at is set
   std::atomic<uint32_t> waits;  // counts long waits; `waiting` says what the last one is for
   char waiting[kMaxText + 1];

@@ -32,7 +32,7 @@ struct SupervisorOptions {
 // (through a pipe where there are logs); other ranks' lines begin with "[rank 1] ". SIGINT, SIGTERM and SIGHUP (unless
 // it is ignored, as by nohup) are passed on to the ranks, which go on for it where they are stopped; a second one kills
 // them, as does RINGGRAD_TIMEOUT after the first. Output that nobody reads holds up the ranks, not the supervisor:
-// after a signal its reader is not waited for, so whoever has something to say at the end leaves it to final_message. A
+// after a signal its reader is not waited for, so what is to be said at the end is left to final_message. A
 // rank that is stopped, or has waited for others for 5 s, is noted on stderr.
 //
 // Ranks get torchrun's environment (rank_environment.h), and one share of the cores each (RINGGRAD_THREADS,

@@ -136,7 +136,7 @@ class Connector {
     }
   }
 
-  // Whoever has connected, and then gives up or dies because of another rank, closes its connections, mostly with
+  // A rank that has connected, and then gives up or dies because of another one, closes its connections, mostly with
   // something in them: those who are through already ask after this rank. One that needs nobody any more may leave.
   void check_alive() {
     for (int peer = 0; peer < size_; ++peer) {

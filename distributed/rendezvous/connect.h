@@ -22,7 +22,8 @@ struct ConnectOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
 };
 
-// Collective: gives everybody's values, by rank, for one's own of at most 512 bytes.
+// Collective: gives all ranks' values, by rank, for this one's of at most 512 bytes. The job's ranks exchange them at
+// the rendezvous (rendezvous.h); those of a group that is split off, through the group that they have already.
 using Exchange = std::function<std::vector<std::string>(const std::string& value)>;
 
 struct Connected {

@@ -83,7 +83,7 @@ void client_handshake(const FileDescriptor& socket, const Claims& claims, std::s
   write_all(socket, mac, deadline, peer);
 }
 
-// Never reads beyond the handshake: what follows it belongs to whoever takes the socket.
+// Never reads beyond the handshake: what follows it belongs to what takes the socket.
 bool ServerHandshake::fill(size_t bytes) {
   while (received_.size() < bytes && !gone_) {
     char chunk[256];

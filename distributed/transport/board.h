@@ -1,4 +1,4 @@
-// What ranks of one machine see of each other's memory (transport.h).
+// What ranks of one machine see of each other's memory (shared_memory_peers.h).
 #pragma once
 
 #include <sched.h>
@@ -23,7 +23,8 @@ struct Board {
   uint32_t queue_capacity;
   cpu_set_t cpus;  // where the owner may run
 
-  alignas(64) std::atomic<uint32_t> sleeping;  // 1: ring the bell (an eventfd) after a change. Reset by whoever rings.
+  alignas(64)
+      std::atomic<uint32_t> sleeping;  // 1: ring the bell (an eventfd) after a change. The rank that rings resets it.
 
   // The collective that the owner has entered last, all in one cache line. `entered` is its sequence, and is stored
   // last.

@@ -2,7 +2,7 @@
 //
 // Data streams may be full, or stuck in the middle of a message, when something goes wrong. The control connection
 // carries only a few short messages, so it is free whenever a rank has to say why it gives up; and the kernel closes it
-// when a process dies, however it dies, which wakes everybody who polls it. It also passes file descriptors.
+// when a process dies, however it dies, which wakes every rank that polls it. It also passes file descriptors.
 #pragma once
 
 #include <cstdint>
