@@ -1,10 +1,8 @@
 #include "ringgrad/autograd/accumulate_grad.h"
 
-#include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 namespace {

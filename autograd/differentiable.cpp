@@ -1,7 +1,6 @@
 #include "ringgrad/autograd/differentiable.h"
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/error.h"
 
 namespace ringgrad {
 

@@ -17,7 +17,6 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/graph.h"
-#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

@@ -15,7 +15,6 @@
 
 #include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 

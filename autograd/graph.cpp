@@ -6,7 +6,6 @@
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

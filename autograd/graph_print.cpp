@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <ostream>
 #include <unordered_map>
-#include <vector>
 
 #include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"

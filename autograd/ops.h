@@ -11,7 +11,6 @@
 
 #include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/core/random.h"
-#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

@@ -9,17 +9,13 @@ namespace ringgrad {
 size_t itemsize(DType dtype) {
   switch (dtype) {
     case DType::Float64:
-    case DType::Int64:
-      return 8;
+    case DType::Int64: return 8;
     case DType::Float32:
-    case DType::Int32:
-      return 4;
+    case DType::Int32: return 4;
     case DType::BFloat16:
-    case DType::Float16:
-      return 2;
+    case DType::Float16: return 2;
     case DType::UInt8:
-    case DType::Bool:
-      return 1;
+    case DType::Bool: return 1;
   }
   return 0;
 }
@@ -28,22 +24,14 @@ DType accumulator_dtype(DType dtype) { return dtype == DType::Float64 ? DType::F
 
 const char* name(DType dtype) {
   switch (dtype) {
-    case DType::Float32:
-      return "float32";
-    case DType::Float64:
-      return "float64";
-    case DType::BFloat16:
-      return "bfloat16";
-    case DType::Float16:
-      return "float16";
-    case DType::Int64:
-      return "int64";
-    case DType::Int32:
-      return "int32";
-    case DType::UInt8:
-      return "uint8";
-    case DType::Bool:
-      return "bool";
+    case DType::Float32: return "float32";
+    case DType::Float64: return "float64";
+    case DType::BFloat16: return "bfloat16";
+    case DType::Float16: return "float16";
+    case DType::Int64: return "int64";
+    case DType::Int32: return "int32";
+    case DType::UInt8: return "uint8";
+    case DType::Bool: return "bool";
   }
   return "?";
 }

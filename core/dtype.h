@@ -117,32 +117,22 @@ using Accumulator = std::conditional_t<std::is_same_v<T, bfloat16> || std::is_sa
 template <class Body>
 decltype(auto) visit_floating(const char* operation, DType dtype, Body&& body) {
   switch (dtype) {
-    case DType::Float32:
-      return body.template operator()<float>();
-    case DType::Float64:
-      return body.template operator()<double>();
-    case DType::BFloat16:
-      return body.template operator()<bfloat16>();
-    case DType::Float16:
-      return body.template operator()<float16>();
-    default:
-      throw_unsupported_dtype(operation, dtype, "a floating dtype");
+    case DType::Float32: return body.template operator()<float>();
+    case DType::Float64: return body.template operator()<double>();
+    case DType::BFloat16: return body.template operator()<bfloat16>();
+    case DType::Float16: return body.template operator()<float16>();
+    default: throw_unsupported_dtype(operation, dtype, "a floating dtype");
   }
 }
 
 template <class Body>
 decltype(auto) visit_dtype(const char* operation, DType dtype, Body&& body) {
   switch (dtype) {
-    case DType::Int64:
-      return body.template operator()<int64_t>();
-    case DType::Int32:
-      return body.template operator()<int32_t>();
-    case DType::UInt8:
-      return body.template operator()<uint8_t>();
-    case DType::Bool:
-      return body.template operator()<bool>();
-    default:
-      return visit_floating(operation, dtype, std::forward<Body>(body));
+    case DType::Int64: return body.template operator()<int64_t>();
+    case DType::Int32: return body.template operator()<int32_t>();
+    case DType::UInt8: return body.template operator()<uint8_t>();
+    case DType::Bool: return body.template operator()<bool>();
+    default: return visit_floating(operation, dtype, std::forward<Body>(body));
   }
 }
 

@@ -18,7 +18,6 @@
 #pragma once
 
 #include "ringgrad/core/kernels/augmentation.h"
-#include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/core/kernels/kernel.h"
 
 namespace ringgrad::kernels {

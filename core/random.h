@@ -11,7 +11,6 @@
 #include <type_traits>
 
 #include "ringgrad/core/base/number.h"
-#include "ringgrad/core/dtype.h"
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad {

@@ -17,6 +17,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "ringgrad/core/device.h"
 #include "ringgrad/core/dtype.h"
@@ -161,6 +164,9 @@ class Tensor {
 
   std::shared_ptr<Impl> impl_;
 };
+
+// What a module lists, an optimizer keeps, a checkpoint holds and ranks compare.
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 // The elements, abbreviated above 1000 of them, then [2, 3] float32 cpu:0.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);

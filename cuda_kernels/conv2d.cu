@@ -14,7 +14,6 @@
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/conv_operands.cuh"
 #include "ringgrad/cuda_kernels/common/simt_gemm.cuh"
-#include "ringgrad/cuda_kernels/common/strided_index.cuh"
 #include "ringgrad/cuda_kernels/ladders.h"
 
 namespace ringgrad::cuda {

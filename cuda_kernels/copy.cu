@@ -6,7 +6,6 @@
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/map.cuh"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
-#include "ringgrad/cuda_kernels/runtime/stream.h"
 
 namespace ringgrad::cuda {
 namespace {
@@ -21,22 +20,14 @@ struct Identity {
 template <class Y>
 __device__ Y load_as(const void* x, DType dtype, int64_t i) {
   switch (dtype) {
-    case DType::Float32:
-      return narrow<Y>(static_cast<const float*>(x)[i]);
-    case DType::Float64:
-      return narrow<Y>(static_cast<const double*>(x)[i]);
-    case DType::BFloat16:
-      return narrow<Y>(widen(static_cast<const __nv_bfloat16*>(x)[i]));
-    case DType::Float16:
-      return narrow<Y>(widen(static_cast<const __half*>(x)[i]));
-    case DType::Int64:
-      return narrow<Y>(static_cast<const int64_t*>(x)[i]);
-    case DType::Int32:
-      return narrow<Y>(static_cast<const int32_t*>(x)[i]);
-    case DType::UInt8:
-      return narrow<Y>(static_cast<const uint8_t*>(x)[i]);
-    default:
-      return narrow<Y>(widen(static_cast<const bool*>(x)[i]));
+    case DType::Float32: return narrow<Y>(static_cast<const float*>(x)[i]);
+    case DType::Float64: return narrow<Y>(static_cast<const double*>(x)[i]);
+    case DType::BFloat16: return narrow<Y>(widen(static_cast<const __nv_bfloat16*>(x)[i]));
+    case DType::Float16: return narrow<Y>(widen(static_cast<const __half*>(x)[i]));
+    case DType::Int64: return narrow<Y>(static_cast<const int64_t*>(x)[i]);
+    case DType::Int32: return narrow<Y>(static_cast<const int32_t*>(x)[i]);
+    case DType::UInt8: return narrow<Y>(static_cast<const uint8_t*>(x)[i]);
+    default: return narrow<Y>(widen(static_cast<const bool*>(x)[i]));
   }
 }
 

@@ -3,7 +3,6 @@
 // Mapping: one team of threads per row (common/reduce.cuh). log Σ e^x and its maximum are found in one pass ("online
 // softmax", Milakov & Gimelshein 2018), so that the row is read twice instead of three times.
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/map.cuh"
 #include "ringgrad/cuda_kernels/common/reduce.cuh"
 

@@ -4,7 +4,6 @@
 // always there is none, so the one atomic minimum costs nothing.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 #include "ringgrad/cuda_kernels/launch.h"
 

@@ -5,7 +5,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/gemm.cuh"
 #include "ringgrad/cuda_kernels/ladders.h"
 #include "ringgrad/cuda_kernels/launch.h"

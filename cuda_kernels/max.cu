@@ -4,7 +4,6 @@
 // threads read neighbouring elements of each of the N planes.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/reduce.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 

@@ -4,8 +4,6 @@
 // windows that cover its pixel send back, so that no atomics are needed and sums are the same at each run.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/core/kernels/geometry.h"
-#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 #include "ringgrad/cuda_kernels/launch.h"
 

@@ -1,13 +1,11 @@
 // Random numbers: the stream that core/random.h defines, the same on the CPU and here, whatever the grid.
 //
 // Mapping: one thread per Philox block, that is, per four consecutive elements.
-#include "ringgrad/core/random.h"
 
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 #include "ringgrad/cuda_kernels/launch.h"
 

@@ -13,11 +13,9 @@
 #include <memory>
 #include <span>
 
-#include "ringgrad/data/batch_source.h"
 #include "ringgrad/data/image_dataset.h"
 #include "ringgrad/data/loading/pass.h"
 #include "ringgrad/data/loading/prefetcher.h"
-#include "ringgrad/data/sampler.h"
 
 namespace ringgrad {
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "ringgrad/core/kernels/augmentation.h"
-#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

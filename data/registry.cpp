@@ -6,7 +6,6 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
-#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/data/formats/byte_reader.h"
 #include "ringgrad/data/formats/cifar.h"

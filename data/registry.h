@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "ringgrad/data/datasets/catalog.h"
-#include "ringgrad/data/datasets/download.h"
 #include "ringgrad/data/image_dataset.h"
 
 namespace ringgrad {

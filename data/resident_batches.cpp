@@ -1,7 +1,6 @@
 #include "ringgrad/data/resident_batches.h"
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 

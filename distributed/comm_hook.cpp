@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "ringgrad/core/factory.h"
-
 namespace ringgrad {
 namespace {
 

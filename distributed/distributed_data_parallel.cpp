@@ -4,7 +4,6 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/ddp/reducer.h"
 #include "ringgrad/distributed/job/job_status.h"

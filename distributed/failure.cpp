@@ -8,14 +8,10 @@ namespace ringgrad {
 
 void throw_failure(const Failure& failure, const std::string& context) {
   switch (failure.kind) {
-    case FailureKind::TimedOut:
-      throw TimeoutError(context + failure.text);
-    case FailureKind::OutOfStep:
-      throw OutOfStepError(context + failure.text);
-    case FailureKind::Failed:
-      throw GivenUpError(context + failure.text);
-    default:
-      throw DistributedError(context + failure.text);
+    case FailureKind::TimedOut: throw TimeoutError(context + failure.text);
+    case FailureKind::OutOfStep: throw OutOfStepError(context + failure.text);
+    case FailureKind::Failed: throw GivenUpError(context + failure.text);
+    default: throw DistributedError(context + failure.text);
   }
 }
 

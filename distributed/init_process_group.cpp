@@ -8,7 +8,6 @@
 #include "ringgrad/distributed/os/child_process.h"
 #include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/distributed/process_groups/host_process_group.h"
-#include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/rendezvous/rendezvous.h"
 
 namespace ringgrad {

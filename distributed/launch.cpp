@@ -4,7 +4,6 @@
 #include <fstream>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
 

@@ -1,7 +1,6 @@
 #include "ringgrad/distributed/process_group.h"
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 namespace {

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/tensor.h"
 #include "ringgrad/distributed/failure.h"
 #include "ringgrad/distributed/transport/frame.h"
 #include "ringgrad/distributed/work.h"

@@ -1,11 +1,7 @@
 #include "ringgrad/distributed/sync_batch_norm.h"
 
-#include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/error.h"
-#include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels.h"
 #include "ringgrad/nn/layers.h"
 
 namespace ringgrad {

@@ -1,6 +1,5 @@
 #include "ringgrad/models/convnet.h"
 
-#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad::models {

@@ -1,6 +1,5 @@
 #include "ringgrad/models/resnet.h"
 
-#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/nn/init.h"
 

@@ -1,10 +1,8 @@
 #include "ringgrad/nn/layers.h"
 
-#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/core/tensor.h"
 #include "ringgrad/nn/init.h"
 
 namespace ringgrad::nn {

@@ -9,7 +9,7 @@
 
 namespace ringgrad::nn {
 
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+using ringgrad::NamedTensors;
 
 // What loading by name found: own names that the state lacks, and names of the state that nobody owns.
 struct LoadReport {

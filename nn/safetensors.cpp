@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/nn/safetensors_header.h"

@@ -29,6 +29,7 @@ GOOD = {
     "nn/module.cpp": '#include "ringgrad/nn/module.h"\n// Eigen::Map here is prose, and #include "ringgrad/nn/none.h" too\n',
     "distributed/data_parallel.cpp": '#include "ringgrad/nn/module.h"\n',
     "distributed/process_groups/nccl_process_group.cpp": '#include <nccl.h>\n#include "ringgrad/cuda_kernels/runtime/stream.h"\n',
+    "models/program/train/training.h": "#pragma once\n",
     "tests/op_specs.cpp": '#include "ringgrad/nn/module.h"\nrow({.name = "add", .kernels = {"add"}});\n'
     'row.kernels = {op, op + "_backward"};\nrow(op = "exp");\n',
 }
@@ -48,6 +49,7 @@ MUTANTS = [
     ("layers", "distributed/collectives/ring.cpp", LONG_ARROW, 1),
     ("layers", "distributed/data_parallel.cpp", LONG_ARROW, 1),
     ("layers", "nn/module.cpp", '#include "ringgrad/tests/op_specs.cpp"\n', 1),
+    ("rooms", "models/program/run/recipe.h", '#include "ringgrad/models/program/train/training.h"\n', 1),
     ("rooms", "core/base/check.h", '#include "ringgrad/core/tensor.h"\n', 1),
     ("rooms", "distributed/transport/frame.cpp", '\n#include "ringgrad/distributed/data_parallel.cpp"\n', 2),
     ("rooms", "distributed/transport/frame.cpp", '#include "ringgrad/core/tensor.h"\n', 1),

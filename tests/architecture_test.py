@@ -42,6 +42,8 @@ MAY_INCLUDE = {
 # stands above all of them.
 ROOMS = {
     "core": ["base error", "device", "dtype", "shape", "tensor factory random kernels", "cpu"],
+    "data": ["sampler image_dataset", "batch_source formats", "loading synthetic", "datasets"],
+    "models/program": ["console", "run", "train", "bench", "commands"],
     "distributed": [
         "os",
         "failure",
@@ -111,10 +113,12 @@ def layers(tree):
 
 
 def room_of(path):
-    """The room of a folder that has rooms: "transport" for distributed/transport/frame.h, "failure" for
-    distributed/failure.cpp."""
-    inner = path.split("/")[1:]
-    return inner[0] if len(inner) > 1 else os.path.splitext(inner[0])[0]
+    """(folder that has rooms, room): ("distributed", "transport") for distributed/transport/frame.h, ("distributed",
+    "failure") for distributed/failure.cpp, (None, None) where there are no rooms."""
+    for folder in ROOMS:
+        if path.startswith(folder + "/"):
+            return folder, os.path.splitext(path[len(folder) + 1 :].split("/")[0])[0]
+    return None, None
 
 
 def rooms(tree):
@@ -127,18 +131,20 @@ def rooms(tree):
     }
     for source in tree.cpp:
         for line, path, _ in source.includes:
-            if source.folder not in floors or path not in tree.paths:
+            folder, room = room_of(source.path)
+            if folder is None or path not in tree.paths:
                 continue
             seen += 1
-            floor, room = floors[source.folder], room_of(source.path)
-            if path.split("/")[0] == source.folder:
+            floor = floors[folder]
+            their_folder, their_room = room_of(path)
+            if their_folder == folder:
                 above = len(floor)
-                mine, theirs = floor.get(room, above), floor.get(room_of(path), above)
+                mine, theirs = floor.get(room, above), floor.get(their_room, above)
                 if mine < theirs:
                     below = ", ".join(name for name in floor if floor[name] <= mine)
                     mend = f"{room} sees only {below}; move what it needs down, or the code that needs it up"
                     breaches.append(Breach(source.path, line, f"{room} may not include {path}", mend))
-            elif source.folder == "distributed" and room in WITHOUT_TENSORS and path.startswith("core/"):
+            elif folder == "distributed" and room in WITHOUT_TENSORS and path.startswith("core/"):
                 if not CORE_WITHOUT_TENSORS.match(path):
                     mend = "rooms below process_group.h move bytes; what knows tensors belongs to collectives or above"
                     breaches.append(Breach(source.path, line, f"{room} may not include {path}", mend))

@@ -43,16 +43,11 @@ double reduced(ReduceOp op, int size, int64_t i, DType dtype) {
 // Of a result that has been rounded twice: 1 / size, and the product.
 double tolerance(DType dtype) {
   switch (dtype) {
-    case DType::BFloat16:
-      return 0x1p-7;
-    case DType::Float16:
-      return 0x1p-10;
-    case DType::Float32:
-      return 0x1p-22;
-    case DType::Float64:
-      return 0x1p-51;
-    default:
-      return 0;
+    case DType::BFloat16: return 0x1p-7;
+    case DType::Float16: return 0x1p-10;
+    case DType::Float32: return 0x1p-22;
+    case DType::Float64: return 0x1p-51;
+    default: return 0;
   }
 }
 

@@ -7,8 +7,8 @@
 
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/sha256.h"
-#include "ringgrad/data/formats/byte_reader.h"
 #include "ringgrad/data/datasets/download.h"
+#include "ringgrad/data/formats/byte_reader.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data_files.h"
 

@@ -3,8 +3,8 @@
 #include <map>
 
 #include "ringgrad/autograd/ops.h"
-#include "ringgrad/nn/optim/optimizer.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"
+#include "ringgrad/nn/optim/optimizer.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/golden.h"
 

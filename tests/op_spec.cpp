@@ -19,16 +19,11 @@ std::vector<OpSpec> collect() {
 
 double rounded(double value, DType dtype) {
   switch (dtype) {
-    case DType::Float64:
-      return value;
-    case DType::Bool:
-      return value != 0;
-    case DType::BFloat16:
-      return static_cast<float>(bfloat16(static_cast<float>(value)));
-    case DType::Float16:
-      return static_cast<float>(float16(static_cast<float>(value)));
-    default:
-      return static_cast<float>(value);  // integers of the samples are small
+    case DType::Float64: return value;
+    case DType::Bool: return value != 0;
+    case DType::BFloat16: return static_cast<float>(bfloat16(static_cast<float>(value)));
+    case DType::Float16: return static_cast<float>(float16(static_cast<float>(value)));
+    default: return static_cast<float>(value);  // integers of the samples are small
   }
 }
 
@@ -116,18 +111,12 @@ Sample not_smooth(std::vector<Input> inputs) { return Sample(std::move(inputs), 
 
 const char* name(Arrangement arrangement) {
   switch (arrangement) {
-    case Arrangement::Contiguous:
-      return "contiguous";
-    case Arrangement::Reversed:
-      return "reversed in memory";
-    case Arrangement::Gaps:
-      return "with gaps";
-    case Arrangement::ChannelsLast:
-      return "channels-last";
-    case Arrangement::ChannelBlocked:
-      return "channel-blocked";
-    default:
-      return "in mixed layouts";
+    case Arrangement::Contiguous: return "contiguous";
+    case Arrangement::Reversed: return "reversed in memory";
+    case Arrangement::Gaps: return "with gaps";
+    case Arrangement::ChannelsLast: return "channels-last";
+    case Arrangement::ChannelBlocked: return "channel-blocked";
+    default: return "in mixed layouts";
   }
 }
 
@@ -151,9 +140,7 @@ Array values_of(const Input& input, int i, DType tested) {
     case Input::Values::Integers:
       for (double& v : x.values) v = std::floor(input.low + (input.high - input.low) * unit());
       break;
-    case Input::Values::Literal:
-      x.values = input.literal;
-      break;
+    case Input::Values::Literal: x.values = input.literal; break;
   }
   for (double& v : x.values) v = rounded(v, input.dtype_for(tested));
   return x;

@@ -15,16 +15,11 @@ namespace ringgrad::test {
 
 double machine_epsilon(DType dtype) {
   switch (dtype) {
-    case DType::Float32:
-      return std::numeric_limits<float>::epsilon();
-    case DType::Float64:
-      return std::numeric_limits<double>::epsilon();
-    case DType::BFloat16:
-      return 0x1p-7;
-    case DType::Float16:
-      return 0x1p-10;
-    default:
-      return 0;
+    case DType::Float32: return std::numeric_limits<float>::epsilon();
+    case DType::Float64: return std::numeric_limits<double>::epsilon();
+    case DType::BFloat16: return 0x1p-7;
+    case DType::Float16: return 0x1p-10;
+    default: return 0;
   }
 }
 

@@ -78,12 +78,9 @@ Tensor over_rows(const char* operation, const Tensor& x, const Tensor& target, c
 
 Tensor reduce(const Tensor& losses, Reduction reduction) {
   switch (reduction) {
-    case Reduction::Mean:
-      return mean(losses);
-    case Reduction::Sum:
-      return sum(losses);
-    default:
-      return losses;
+    case Reduction::Mean: return mean(losses);
+    case Reduction::Sum: return sum(losses);
+    default: return losses;
   }
 }
 

@@ -4,7 +4,6 @@
 
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 namespace {

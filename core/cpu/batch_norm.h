@@ -4,7 +4,6 @@
 
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cpu {

@@ -5,7 +5,6 @@
 #include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/conv2d_im2col.h"
 #include "ringgrad/core/cpu/widen.h"
-#include "ringgrad/core/kernels/geometry.h"
 
 namespace ringgrad {
 namespace {

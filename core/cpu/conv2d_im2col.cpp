@@ -5,7 +5,6 @@
 #include "ringgrad/core/cpu/im2col.h"
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/number.h"
 #include "ringgrad/core/cpu/conv/blocked_images.h"
 #include "ringgrad/core/cpu/elementwise.h"
 #include "ringgrad/core/factory.h"

@@ -9,7 +9,6 @@
 #include "ringgrad/core/cpu/vector_math.h"
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
 namespace {
@@ -76,11 +75,8 @@ void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight, 
           row_loss = (1 - smoothing) * row_weight * surprise(target);
           if (smoothing != 0) row_loss += share * sum_lanes<A>(classes, [&](int64_t c) { return u[c] * surprise(c); });
           break;
-        case Target::Ignored:
-          row_loss = row_weight = 0;
-          break;
-        case Target::Outside:
-          row_loss = row_weight = kNaN<A>;
+        case Target::Ignored: row_loss = row_weight = 0; break;
+        case Target::Outside: row_loss = row_weight = kNaN<A>;
       }
     });
   });

@@ -27,16 +27,11 @@ void find_not_finite_cpu(Stream, const Tensor& record, const Tensor& x, int64_t 
   ASSERT(x.is_contiguous() && record.numel() == 1);
   auto& first = *record.data<int64_t>();
   switch (x.dtype()) {
-    case DType::Float64:
-      return find<uint64_t>(first, x.raw_data(), x.numel(), base, 0x7ff0000000000000);
-    case DType::Float32:
-      return find<uint32_t>(first, x.raw_data(), x.numel(), base, 0x7f800000);
-    case DType::BFloat16:
-      return find<uint16_t>(first, x.raw_data(), x.numel(), base, 0x7f80);
-    case DType::Float16:
-      return find<uint16_t>(first, x.raw_data(), x.numel(), base, 0x7c00);
-    default:
-      throw_unsupported_dtype("find_not_finite", x.dtype(), "a floating dtype");
+    case DType::Float64: return find<uint64_t>(first, x.raw_data(), x.numel(), base, 0x7ff0000000000000);
+    case DType::Float32: return find<uint32_t>(first, x.raw_data(), x.numel(), base, 0x7f800000);
+    case DType::BFloat16: return find<uint16_t>(first, x.raw_data(), x.numel(), base, 0x7f80);
+    case DType::Float16: return find<uint16_t>(first, x.raw_data(), x.numel(), base, 0x7c00);
+    default: throw_unsupported_dtype("find_not_finite", x.dtype(), "a floating dtype");
   }
 }
 

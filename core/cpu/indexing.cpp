@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/number.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/device/parallel.h"

@@ -11,7 +11,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 

@@ -8,7 +8,6 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/cpu/conv/product.h"
 #include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
 namespace {

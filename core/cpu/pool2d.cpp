@@ -8,7 +8,6 @@
 #include "ringgrad/core/cpu/pool2d_blocked.h"
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -1,5 +1,4 @@
 // Random numbers on the CPU: the stream that core/random.h defines, in batches whose rounds run side by side.
-#include "ringgrad/core/random.h"
 
 #include <cmath>
 

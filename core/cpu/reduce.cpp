@@ -9,10 +9,8 @@
 #include <optional>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/number.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 

@@ -6,7 +6,6 @@
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/vector_math.h"
 #include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {

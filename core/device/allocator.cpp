@@ -12,7 +12,6 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/device_backend.h"
-#include "ringgrad/core/error.h"
 
 namespace ringgrad {
 namespace {

@@ -2,7 +2,6 @@
 
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device/allocator.h"
-#include "ringgrad/core/device/device_backend.h"
 
 namespace ringgrad {
 namespace {

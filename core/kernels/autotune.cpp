@@ -11,12 +11,10 @@
 #include <mutex>
 #include <sstream>
 
-#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/device/parallel.h"
-#include "ringgrad/core/error.h"
-#include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/core/kernels/kernel.h"
 
 namespace ringgrad {

@@ -24,10 +24,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "ringgrad/core/device.h"
 #include "ringgrad/core/kernels/autotune.h"
 #include "ringgrad/core/kernels/call_signature.h"
-#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 

@@ -13,7 +13,6 @@
 #pragma once
 
 #include "ringgrad/core/kernels/geometry.h"
-#include "ringgrad/cuda_kernels/common/gemm.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 #include "ringgrad/cuda_kernels/common/tensor_core_gemm.cuh"
 

@@ -4,7 +4,6 @@
 // all operands are dense in the same order; else one element at a time.
 #pragma once
 
-#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 #include "ringgrad/cuda_kernels/launch.h"
 

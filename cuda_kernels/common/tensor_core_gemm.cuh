@@ -12,11 +12,9 @@
 
 #include <cuda_pipeline.h>
 
-#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/gemm.cuh"
 #include "ringgrad/cuda_kernels/common/mma.cuh"
 #include "ringgrad/cuda_kernels/common/reduce.cuh"
-#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 

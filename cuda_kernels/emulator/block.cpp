@@ -3,7 +3,6 @@
 #include <bit>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/cuda_kernels/emulator/grid.h"
 #include "ringgrad/cuda_kernels/emulator/language.h"
 
 namespace ringgrad::emulator {
@@ -88,12 +87,9 @@ void Block::run(const Grid& grid, int64_t index) {
 
 int Block::choose(uint32_t set) {
   switch (schedule_) {
-    case Schedule::Forward:
-      return std::countr_zero(set);
-    case Schedule::Reversed:
-      return 31 - std::countl_zero(set);
-    case Schedule::Random:
-      break;
+    case Schedule::Forward: return std::countr_zero(set);
+    case Schedule::Reversed: return 31 - std::countl_zero(set);
+    case Schedule::Random: break;
   }
   for (auto skip = random_() % static_cast<unsigned>(std::popcount(set)); skip > 0; --skip) set &= set - 1;
   return std::countr_zero(set);

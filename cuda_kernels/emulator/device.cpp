@@ -3,9 +3,7 @@
 #include <cstring>
 
 #include "ringgrad/core/error.h"
-#include "ringgrad/cuda_kernels/emulator/config.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
-#include "ringgrad/cuda_kernels/emulator/shared_memory.h"
 
 namespace ringgrad::emulator {
 namespace {

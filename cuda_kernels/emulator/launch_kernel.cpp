@@ -1,14 +1,11 @@
 // Emulated launches: the blocks of a grid, on the threads of the first CPU device. Blocks do not wait for each other,
 // so any may run on any thread in any order; each thread keeps one Block, whose stacks the next launch uses again.
-#include "ringgrad/cuda_kernels/emulator/include/cuda_runtime.h"
 
 #include <cstddef>
 #include <cstring>
 
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/error.h"
-#include "ringgrad/cuda_kernels/emulator/block.h"
-#include "ringgrad/cuda_kernels/emulator/grid.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {

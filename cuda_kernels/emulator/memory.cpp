@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "ringgrad/core/error.h"
-#include "ringgrad/cuda_kernels/emulator/config.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {

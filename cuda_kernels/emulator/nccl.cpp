@@ -13,7 +13,6 @@
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/include/cuda_bf16.h"
-#include "ringgrad/cuda_kernels/emulator/include/cuda_fp16.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace {
@@ -61,16 +60,12 @@ struct CommunicatorState {
 
 size_t bytes_of(ncclDataType_t type) {
   switch (type) {
-    case ncclUint8:
-      return 1;
+    case ncclUint8: return 1;
     case ncclFloat16:
-    case ncclBfloat16:
-      return 2;
+    case ncclBfloat16: return 2;
     case ncclInt32:
-    case ncclFloat32:
-      return 4;
-    default:
-      return 8;
+    case ncclFloat32: return 4;
+    default: return 8;
   }
 }
 
@@ -91,20 +86,13 @@ void reduce_as(const std::vector<const void*>& from, void* to, size_t offset, si
 void reduce(const std::vector<const void*>& from, void* to, size_t offset, size_t count, ncclDataType_t type,
             ncclRedOp_t op) {
   switch (type) {
-    case ncclUint8:
-      return reduce_as<uint8_t, int64_t>(from, to, offset, count, op);
-    case ncclInt32:
-      return reduce_as<int32_t, int64_t>(from, to, offset, count, op);
-    case ncclInt64:
-      return reduce_as<int64_t, int64_t>(from, to, offset, count, op);
-    case ncclFloat16:
-      return reduce_as<__half, float>(from, to, offset, count, op);
-    case ncclBfloat16:
-      return reduce_as<__nv_bfloat16, float>(from, to, offset, count, op);
-    case ncclFloat32:
-      return reduce_as<float, float>(from, to, offset, count, op);
-    default:
-      return reduce_as<double, double>(from, to, offset, count, op);
+    case ncclUint8: return reduce_as<uint8_t, int64_t>(from, to, offset, count, op);
+    case ncclInt32: return reduce_as<int32_t, int64_t>(from, to, offset, count, op);
+    case ncclInt64: return reduce_as<int64_t, int64_t>(from, to, offset, count, op);
+    case ncclFloat16: return reduce_as<__half, float>(from, to, offset, count, op);
+    case ncclBfloat16: return reduce_as<__nv_bfloat16, float>(from, to, offset, count, op);
+    case ncclFloat32: return reduce_as<float, float>(from, to, offset, count, op);
+    default: return reduce_as<double, double>(from, to, offset, count, op);
   }
 }
 
@@ -223,18 +211,12 @@ ncclResult_t collective(const Call& call, ncclComm_t handle, cudaStream_t stream
 
 const char* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
-    case ncclSuccess:
-      return "no error";
-    case ncclSystemError:
-      return "the emulated NCCL connects threads of one process only";
-    case ncclInvalidArgument:
-      return "invalid argument";
-    case ncclInvalidUsage:
-      return "invalid usage";
-    case ncclInProgress:
-      return "NCCL operation in progress";
-    default:
-      return "unhandled error";
+    case ncclSuccess: return "no error";
+    case ncclSystemError: return "the emulated NCCL connects threads of one process only";
+    case ncclInvalidArgument: return "invalid argument";
+    case ncclInvalidUsage: return "invalid usage";
+    case ncclInProgress: return "NCCL operation in progress";
+    default: return "unhandled error";
   }
 }
 

@@ -3,8 +3,6 @@
 #include <map>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/cuda_kernels/emulator/block.h"
-#include "ringgrad/cuda_kernels/emulator/grid.h"
 #include "ringgrad/cuda_kernels/emulator/language.h"
 
 namespace ringgrad::emulator {

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/grid.h"
 
 namespace ringgrad::emulator {

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "ringgrad/core/error.h"
-#include "ringgrad/cuda_kernels/emulator/config.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {

@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/device/device_backend.h"
-#include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
 
 namespace ringgrad::cuda {

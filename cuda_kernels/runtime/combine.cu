@@ -3,7 +3,6 @@
 #include "ringgrad/cuda_kernels/runtime/combine.h"
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 #include "ringgrad/cuda_kernels/launch.h"
 
@@ -15,12 +14,9 @@ constexpr int kThreads = 256;
 template <class A>
 __device__ A combined(Combination combination, A a, A b) {
   switch (combination) {
-    case Combination::Min:
-      return a < b || a != a ? a : b;
-    case Combination::Max:
-      return a > b || a != a ? a : b;
-    default:
-      return static_cast<A>(a + b);
+    case Combination::Min: return a < b || a != a ? a : b;
+    case Combination::Max: return a > b || a != a ? a : b;
+    default: return static_cast<A>(a + b);
   }
 }
 

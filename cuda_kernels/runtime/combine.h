@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#include "ringgrad/core/device.h"
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cuda {

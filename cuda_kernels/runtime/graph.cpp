@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "ringgrad/cuda_kernels/runtime/stream.h"
-
 namespace ringgrad::cuda {
 namespace {
 

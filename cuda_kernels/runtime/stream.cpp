@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/error.h"
 
 namespace ringgrad::cuda {
 

@@ -44,16 +44,11 @@ struct Types {
 };
 Types types_of(DType dtype) {
   switch (dtype) {
-    case DType::Float64:
-      return {CUDA_R_64F, CUBLAS_COMPUTE_64F};
-    case DType::Float32:
-      return {CUDA_R_32F, CUBLAS_COMPUTE_32F};  // without TF32: float32 means float32
-    case DType::BFloat16:
-      return {CUDA_R_16BF, CUBLAS_COMPUTE_32F};
-    case DType::Float16:
-      return {CUDA_R_16F, CUBLAS_COMPUTE_32F};
-    default:
-      throw_unsupported_dtype("matmul", dtype, "a floating dtype");
+    case DType::Float64: return {CUDA_R_64F, CUBLAS_COMPUTE_64F};
+    case DType::Float32: return {CUDA_R_32F, CUBLAS_COMPUTE_32F};  // without TF32: float32 means float32
+    case DType::BFloat16: return {CUDA_R_16BF, CUBLAS_COMPUTE_32F};
+    case DType::Float16: return {CUDA_R_16F, CUBLAS_COMPUTE_32F};
+    default: throw_unsupported_dtype("matmul", dtype, "a floating dtype");
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/kernel.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
@@ -36,16 +35,11 @@ cudnnHandle_t cudnn_handle(const char* operation, Stream stream) {
 
 cudnnDataType_t cudnn_type(DType dtype) {
   switch (dtype) {
-    case DType::Float64:
-      return CUDNN_DATA_DOUBLE;
-    case DType::Float32:
-      return CUDNN_DATA_FLOAT;
-    case DType::BFloat16:
-      return CUDNN_DATA_BFLOAT16;
-    case DType::Float16:
-      return CUDNN_DATA_HALF;
-    default:
-      throw_unsupported_dtype("cudnn", dtype, "a floating dtype");
+    case DType::Float64: return CUDNN_DATA_DOUBLE;
+    case DType::Float32: return CUDNN_DATA_FLOAT;
+    case DType::BFloat16: return CUDNN_DATA_BFLOAT16;
+    case DType::Float16: return CUDNN_DATA_HALF;
+    default: throw_unsupported_dtype("cudnn", dtype, "a floating dtype");
   }
 }
 

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/file.h"
-#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/formats/byte_reader.h"
 

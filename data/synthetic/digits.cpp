@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <vector>
 
-#include "ringgrad/core/random.h"
 #include "ringgrad/data/formats/idx.h"
 #include "ringgrad/data/sampler.h"
 

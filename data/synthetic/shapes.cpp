@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdlib>
 
-#include "ringgrad/core/random.h"
 #include "ringgrad/data/sampler.h"
 #include "ringgrad/data/synthetic/fixed_point.h"
 
@@ -35,22 +34,14 @@ bool in_shape(int shape, Point p, int outline, int32_t period) {
   auto cell = [&](int32_t x) { return (x + 64 * period) / period; };  // positive within the picture
   auto within = [&](int32_t x) { return (x + 64 * period) % period - period / 2; };
   switch (shape) {
-    case Circle:
-      return norm2(p) < squared(225);
-    case Square:
-      return u < 190 && v < 190;
-    case Triangle:
-      return p.y < 128 && 443 * u < 256 * (p.y + 256);  // equilateral: 443 / 256 = sqrt(3)
-    case Star:
-      return in_star(p);
-    case Ring:
-      return norm2(p) < squared(240) && norm2(p) > squared(145);
-    case Cross:
-      return std::min(u, v) < 75 && std::max(u, v) < 235;
-    case Crescent:
-      return norm2(p) < squared(240) && norm2({p.x - 110, p.y}) > squared(200);
-    default:
-      break;
+    case Circle: return norm2(p) < squared(225);
+    case Square: return u < 190 && v < 190;
+    case Triangle: return p.y < 128 && 443 * u < 256 * (p.y + 256);  // equilateral: 443 / 256 = sqrt(3)
+    case Star: return in_star(p);
+    case Ring: return norm2(p) < squared(240) && norm2(p) > squared(145);
+    case Cross: return std::min(u, v) < 75 && std::max(u, v) < 235;
+    case Crescent: return norm2(p) < squared(240) && norm2({p.x - 110, p.y}) > squared(200);
+    default: break;
   }
   if (!in_shape(outline, p, 0, 0)) return false;
   if (shape == Stripes) return cell(p.x) % 2 == 0;

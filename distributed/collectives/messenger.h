@@ -4,7 +4,6 @@
 #include <deque>
 #include <vector>
 
-#include "ringgrad/distributed/transport/frame.h"
 #include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {

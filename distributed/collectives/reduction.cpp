@@ -115,14 +115,10 @@ constexpr ReduceFunctions kReduction = {sizeof(T),         sizeof(Accumulator<T>
 template <class T>
 const ReduceFunctions& for_op(ReduceOp op) {
   switch (op) {
-    case ReduceOp::Average:
-      return kReduction<T, Average>;
-    case ReduceOp::Min:
-      return kReduction<T, Min>;
-    case ReduceOp::Max:
-      return kReduction<T, Max>;
-    default:
-      return kReduction<T, Sum>;
+    case ReduceOp::Average: return kReduction<T, Average>;
+    case ReduceOp::Min: return kReduction<T, Min>;
+    case ReduceOp::Max: return kReduction<T, Max>;
+    default: return kReduction<T, Sum>;
   }
 }
 

@@ -13,7 +13,6 @@
 
 #include <cstddef>
 
-#include "ringgrad/core/dtype.h"
 #include "ringgrad/distributed/transport/frame.h"
 
 namespace ringgrad {

@@ -4,19 +4,12 @@
 // is packed or copied, and a bucket is ready when the last parameter that reaches into it is.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
-
-// The gradients of one dtype, as one flat array. `parameters` are positions in a list of them; parameter k's
-// gradient begins at offsets[k]. What lies between two gradients is zero.
+// The gradients of one dtype, as one flat array. `parameters` are positions in a NamedTensors; parameter k's gradient
+// begins at offsets[k]. What lies between two gradients is zero.
 struct GradArena {
   Tensor flat;  // [n]
   std::vector<int> parameters;

@@ -2,10 +2,7 @@
 
 #include <algorithm>
 
-#include "ringgrad/core/error.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
 namespace {

@@ -5,8 +5,6 @@
 #include <sstream>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/factory.h"
-#include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
 namespace {

@@ -6,11 +6,8 @@
 #include <random>
 
 #include "ringgrad/autograd/differentiable.h"
-#include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
-#include "ringgrad/core/device.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"

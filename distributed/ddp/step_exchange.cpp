@@ -1,9 +1,7 @@
 #include "ringgrad/distributed/ddp/step_exchange.h"
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 namespace {

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/clock.h"
-#include "ringgrad/distributed/failure.h"
 
 namespace ringgrad {
 namespace {

@@ -10,15 +10,12 @@
 #include <memory>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device.h"
-#include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launcher/first_cause.h"
 #include "ringgrad/distributed/launcher/rank_output.h"
 #include "ringgrad/distributed/os/child_process.h"
-#include "ringgrad/distributed/os/socket.h"
 #include "ringgrad/distributed/rendezvous/handshake.h"
 
 namespace ringgrad {

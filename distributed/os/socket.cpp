@@ -18,7 +18,6 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
-#include "ringgrad/core/error.h"
 
 namespace ringgrad {
 

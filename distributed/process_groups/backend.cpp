@@ -5,8 +5,6 @@
 #include <map>
 #include <mutex>
 
-#include "ringgrad/core/error.h"
-
 namespace ringgrad {
 namespace {
 

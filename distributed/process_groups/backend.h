@@ -18,8 +18,8 @@ namespace ringgrad {
 struct GroupRequest {
   std::string backend;  // the name asked for: one file may implement several
   const RankEnvironment& environment;
-  std::optional<Device> device;       // as in InitOptions
-  std::chrono::milliseconds timeout;  // of connecting, and of every collective
+  std::optional<Device> device;                                  // as in InitOptions
+  std::chrono::milliseconds timeout;                             // of connecting, and of every collective
   std::function<std::shared_ptr<ProcessGroup>()> connect_hosts;  // collective: the ring of the job's hosts
 };
 

@@ -8,7 +8,6 @@
 #include <exception>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/collectives/collectives.h"
 #include "ringgrad/distributed/collectives/ring.h"
 #include "ringgrad/distributed/job/job_status.h"
@@ -42,27 +41,13 @@ void run_by_messages(const Collective& c, const Frame& frame, Transport& transpo
         ring_all_reduce(messages, out.data(), count, how(),
                         options.algorithm == AllReduceAlgorithm::Ring ? kWholeChunk : segment);
       break;
-    case Operation::Broadcast:
-      broadcast(messages, c.root, out, segment);
-      break;
-    case Operation::Reduce:
-      reduce(messages, c.root, out.data(), in.data(), count, how(), segment);
-      break;
-    case Operation::Gather:
-      gather(messages, c.root, out, in);
-      break;
-    case Operation::Scatter:
-      scatter(messages, c.root, out, in);
-      break;
-    case Operation::AllGather:
-      ring_all_gather(messages, out, in, segment);
-      break;
-    case Operation::ReduceScatter:
-      ring_reduce_scatter(messages, out.data(), in.data(), count, how(), segment);
-      break;
-    case Operation::Barrier:
-      barrier(messages);
-      break;
+    case Operation::Broadcast: broadcast(messages, c.root, out, segment); break;
+    case Operation::Reduce: reduce(messages, c.root, out.data(), in.data(), count, how(), segment); break;
+    case Operation::Gather: gather(messages, c.root, out, in); break;
+    case Operation::Scatter: scatter(messages, c.root, out, in); break;
+    case Operation::AllGather: ring_all_gather(messages, out, in, segment); break;
+    case Operation::ReduceScatter: ring_reduce_scatter(messages, out.data(), in.data(), count, how(), segment); break;
+    case Operation::Barrier: barrier(messages); break;
     case Operation::SendRecv:
       if (c.input.defined())
         messages.send(c.root, in);
@@ -70,8 +55,7 @@ void run_by_messages(const Collective& c, const Frame& frame, Transport& transpo
         messages.recv(c.root, out);
       messages.finish();
       break;
-    default:
-      ASSERT(false);
+    default: ASSERT(false);
   }
 }
 

@@ -10,7 +10,6 @@
 #include "ringgrad/distributed/collectives/shared_all_reduce.h"
 #include "ringgrad/distributed/process_group.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
-#include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {
 

@@ -17,7 +17,6 @@
 #include <mpi.h>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/clock.h"
 #include "ringgrad/distributed/collectives/reduction.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/process_groups/backend.h"
@@ -45,14 +44,10 @@ MPI_Datatype arithmetic_type(DType dtype) {
 
 MPI_Datatype bits_type(DType dtype) {  // for bytes that only travel
   switch (itemsize(dtype)) {
-    case 1:
-      return MPI_UINT8_T;
-    case 2:
-      return MPI_UINT16_T;
-    case 4:
-      return MPI_UINT32_T;
-    default:
-      return MPI_UINT64_T;
+    case 1: return MPI_UINT8_T;
+    case 2: return MPI_UINT16_T;
+    case 4: return MPI_UINT32_T;
+    default: return MPI_UINT64_T;
   }
 }
 
@@ -247,25 +242,18 @@ class MpiProcessGroup final : public ProcessGroup {
            MPI_Request* request) {
     const bool here = rank() == root;
     switch (operation) {
-      case Operation::AllReduce:
-        return MPI_Iallreduce(MPI_IN_PLACE, out, n, type, op, comm_, request);
-      case Operation::Broadcast:
-        return MPI_Ibcast(out, n, type, root, comm_, request);
+      case Operation::AllReduce: return MPI_Iallreduce(MPI_IN_PLACE, out, n, type, op, comm_, request);
+      case Operation::Broadcast: return MPI_Ibcast(out, n, type, root, comm_, request);
       case Operation::Reduce:
         return MPI_Ireduce(here ? MPI_IN_PLACE : in, here ? out : nullptr, n, type, op, root, comm_, request);
-      case Operation::Gather:
-        return MPI_Igather(in, n, type, out, n, type, root, comm_, request);
-      case Operation::Scatter:
-        return MPI_Iscatter(in, n, type, out, n, type, root, comm_, request);
-      case Operation::AllGather:
-        return MPI_Iallgather(in, n, type, out, n, type, comm_, request);
-      case Operation::ReduceScatter:
-        return MPI_Ireduce_scatter_block(in, out, n, type, op, comm_, request);
+      case Operation::Gather: return MPI_Igather(in, n, type, out, n, type, root, comm_, request);
+      case Operation::Scatter: return MPI_Iscatter(in, n, type, out, n, type, root, comm_, request);
+      case Operation::AllGather: return MPI_Iallgather(in, n, type, out, n, type, comm_, request);
+      case Operation::ReduceScatter: return MPI_Ireduce_scatter_block(in, out, n, type, op, comm_, request);
       case Operation::SendRecv:
         return sends ? MPI_Isend(in, n, type, root, 0, comm_, request)
                      : MPI_Irecv(out, n, type, root, 0, comm_, request);
-      default:
-        return MPI_Ibarrier(comm_, request);
+      default: return MPI_Ibarrier(comm_, request);
     }
   }
 

@@ -5,9 +5,7 @@
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
-#include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/distributed/job/job_status.h"
 
 namespace ringgrad {

@@ -18,7 +18,6 @@
 #include <string>
 #include <thread>
 
-#include "ringgrad/core/device.h"
 #include "ringgrad/distributed/process_group.h"
 
 struct ncclComm;

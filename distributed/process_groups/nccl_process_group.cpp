@@ -5,12 +5,10 @@
 #include <algorithm>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/cuda_kernels/runtime/combine.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/distributed/collectives/ring.h"
 #include "ringgrad/distributed/process_groups/backend.h"
-#include "ringgrad/distributed/process_groups/nccl_communicator.h"
 
 namespace ringgrad {
 
@@ -18,35 +16,23 @@ namespace {
 
 ncclDataType_t nccl_type(Operation operation, DType dtype) {
   switch (dtype) {
-    case DType::Float32:
-      return ncclFloat32;
-    case DType::Float64:
-      return ncclFloat64;
-    case DType::Float16:
-      return ncclFloat16;
-    case DType::BFloat16:
-      return ncclBfloat16;
-    case DType::Int64:
-      return ncclInt64;
-    case DType::Int32:
-      return ncclInt32;
-    case DType::UInt8:
-      return ncclUint8;
-    default:
-      throw_unsupported_dtype(name(operation), dtype, "a number");
+    case DType::Float32: return ncclFloat32;
+    case DType::Float64: return ncclFloat64;
+    case DType::Float16: return ncclFloat16;
+    case DType::BFloat16: return ncclBfloat16;
+    case DType::Int64: return ncclInt64;
+    case DType::Int32: return ncclInt32;
+    case DType::UInt8: return ncclUint8;
+    default: throw_unsupported_dtype(name(operation), dtype, "a number");
   }
 }
 
 ncclRedOp_t nccl_op(ReduceOp op) {
   switch (op) {
-    case ReduceOp::Sum:
-      return ncclSum;
-    case ReduceOp::Average:
-      return ncclAvg;
-    case ReduceOp::Min:
-      return ncclMin;
-    default:
-      return ncclMax;
+    case ReduceOp::Sum: return ncclSum;
+    case ReduceOp::Average: return ncclAvg;
+    case ReduceOp::Min: return ncclMin;
+    default: return ncclMax;
   }
 }
 
@@ -147,12 +133,10 @@ void NcclProcessGroup::call_nccl(const Collective& c, ncclComm* comm) {
   switch (c.operation) {
     case Operation::AllReduce:
       return check(ncclAllReduce(in, out, count, type, nccl_op(c.reduce_op), comm, stream), "ncclAllReduce");
-    case Operation::Broadcast:
-      return check(ncclBroadcast(in, out, count, type, c.root, comm, stream), "ncclBroadcast");
+    case Operation::Broadcast: return check(ncclBroadcast(in, out, count, type, c.root, comm, stream), "ncclBroadcast");
     case Operation::Reduce:
       return check(ncclReduce(in, out, count, type, nccl_op(c.reduce_op), c.root, comm, stream), "ncclReduce");
-    case Operation::AllGather:
-      return check(ncclAllGather(in, out, count, type, comm, stream), "ncclAllGather");
+    case Operation::AllGather: return check(ncclAllGather(in, out, count, type, comm, stream), "ncclAllGather");
     case Operation::ReduceScatter:
       return check(ncclReduceScatter(in, out, count, type, nccl_op(c.reduce_op), comm, stream), "ncclReduceScatter");
     case Operation::Gather:
@@ -193,12 +177,9 @@ size_t bytes(const Tensor& x) { return static_cast<size_t>(x.numel()) * itemsize
 
 cuda::Combination combination_of(ReduceOp op) {
   switch (op) {
-    case ReduceOp::Min:
-      return cuda::Combination::Min;
-    case ReduceOp::Max:
-      return cuda::Combination::Max;
-    default:
-      return cuda::Combination::Sum;
+    case ReduceOp::Min: return cuda::Combination::Min;
+    case ReduceOp::Max: return cuda::Combination::Max;
+    default: return cuda::Combination::Sum;
   }
 }
 

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "ringgrad/distributed/job/rank_environment.h"
-#include "ringgrad/distributed/process_group.h"
 #include "ringgrad/distributed/process_groups/nccl_communicator.h"
 
 struct ncclComm;

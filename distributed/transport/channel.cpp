@@ -6,8 +6,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "ringgrad/core/error.h"
-
 namespace ringgrad {
 
 constexpr size_t kReadAhead = 4096;

@@ -80,20 +80,15 @@ void FailureDetector::watch(std::vector<pollfd>& descriptors) const {
 void FailureDetector::answer(ControlMessage message, int rank) {
   Peer& peer = peers_[rank];
   switch (message.kind) {
-    case ControlKind::Goodbye:
-      peer.left = true;
-      break;
-    case ControlKind::Failed:
-      fail({message.failure, message.text});
+    case ControlKind::Goodbye: peer.left = true; break;
+    case ControlKind::Failed: fail({message.failure, message.text});
     case ControlKind::Query: {
       const FrameBytes frame = encode(position_.frame);
       std::string text(reinterpret_cast<const char*>(frame.data()), frame.size());
       peer.control.send({ControlKind::Position, {}, text + describe(position_)});
       break;
     }
-    case ControlKind::Position:
-      hear(message, rank);
-      break;
+    case ControlKind::Position: hear(message, rank); break;
     case ControlKind::Descriptor:
       if (!message.descriptor)
         fail({FailureKind::Died, str("rank ", rank_, " may have no more open files, and takes no shared memory ",

@@ -19,7 +19,6 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/distributed/failure.h"
 #include "ringgrad/distributed/transport/control_link.h"
 #include "ringgrad/distributed/transport/frame.h"
 #include "ringgrad/distributed/transport/peer_streams.h"

@@ -3,7 +3,6 @@
 #include <zlib.h>
 
 #include <bit>
-#include <cstddef>
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"

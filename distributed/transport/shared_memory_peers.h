@@ -15,7 +15,6 @@
 
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/distributed/transport/board.h"
-#include "ringgrad/distributed/transport/channel.h"
 #include "ringgrad/distributed/transport/failure_detector.h"
 
 namespace ringgrad {

@@ -20,9 +20,6 @@
 #include <span>
 #include <vector>
 
-#include "ringgrad/core/base/clock.h"
-#include "ringgrad/distributed/transport/failure_detector.h"
-#include "ringgrad/distributed/transport/peer_streams.h"
 #include "ringgrad/distributed/transport/shared_memory_peers.h"
 
 namespace ringgrad {

@@ -9,8 +9,6 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/environment.h"
-#include "ringgrad/core/error.h"
-#include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"

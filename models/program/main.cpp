@@ -4,9 +4,7 @@
 #include <iostream>
 
 #include "ringgrad/core/base/environment.h"
-#include "ringgrad/core/error.h"
 #include "ringgrad/distributed/job/job_status.h"
-#include "ringgrad/distributed/os/file_descriptor.h"
 #include "ringgrad/models/program/command_line.h"
 #include "ringgrad/models/program/console/exit_code.h"
 

@@ -5,7 +5,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::optim {
 

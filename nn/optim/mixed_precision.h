@@ -12,7 +12,6 @@
 
 #include <map>
 
-#include "ringgrad/nn/named_tensors.h"
 #include "ringgrad/nn/optim/optimizer.h"
 
 namespace ringgrad::optim {

@@ -9,8 +9,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/core/tensor.h"
-#include "ringgrad/nn/arena.h"
 
 namespace ringgrad::optim {
 

@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/core/tensor.h"
 #include "ringgrad/nn/arena.h"
 #include "ringgrad/nn/named_tensors.h"
 

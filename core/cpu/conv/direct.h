@@ -3,7 +3,6 @@
 #pragma once
 
 #include "ringgrad/core/cpu/conv/filters.h"
-#include "ringgrad/core/device.h"
 
 namespace ringgrad::conv {
 

@@ -3,12 +3,8 @@
 // from the window: its rows are pixels, its reduction runs over channels and taps.
 #include <algorithm>
 
-#include "ringgrad/core/cpu/conv/direct.h"
 #include "ringgrad/core/cpu/conv/direct_window.h"
-#include "ringgrad/core/cpu/conv/filters.h"
 #include "ringgrad/core/cpu/conv/gemm.h"
-#include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
 namespace {

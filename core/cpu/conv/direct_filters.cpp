@@ -3,8 +3,6 @@
 
 #include "ringgrad/core/cpu/conv/direct.h"
 #include "ringgrad/core/cpu/conv/gemm.h"
-#include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
 namespace {

@@ -5,11 +5,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "ringgrad/core/cpu/conv/direct.h"
 #include "ringgrad/core/cpu/conv/direct_window.h"
 #include "ringgrad/core/cpu/conv/gemm.h"
-#include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
 namespace {

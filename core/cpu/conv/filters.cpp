@@ -1,7 +1,5 @@
 #include "ringgrad/core/cpu/conv/filters.h"
 
-#include <algorithm>
-
 namespace ringgrad::conv {
 namespace {
 

@@ -10,7 +10,6 @@
 #endif
 
 #include "ringgrad/core/cpu/conv/blocked_images.h"
-#include "ringgrad/core/dtype.h"
 
 namespace ringgrad::conv {
 

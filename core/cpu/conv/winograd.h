@@ -4,7 +4,6 @@
 
 #include "ringgrad/core/cpu/conv/filters.h"
 #include "ringgrad/core/cpu/conv/gemm.h"
-#include "ringgrad/core/device.h"
 
 namespace ringgrad::conv {
 

@@ -1,13 +1,9 @@
 // Forward pass and data gradient. Per block of tiles: input transform (from 6 x 6 pixels of 16 channels in registers to
 // 36 planes), 36 matrix products with the transformed filters, output transform.
 #include "ringgrad/core/cpu/blocking.h"
-#include "ringgrad/core/cpu/conv/filters.h"
-#include "ringgrad/core/cpu/conv/gemm.h"
 #include "ringgrad/core/cpu/conv/tiles.h"
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"
 #include "ringgrad/core/cpu/conv/winograd.h"
-#include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
 namespace {

@@ -1,12 +1,9 @@
 // Weight gradient: dw = sum over tiles of Gᵀ [ (Bᵀ x B) ⊙ (A dy Aᵀ) ] G. Per block of tiles both transforms, then for
 // each of the 36 planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G once at the end.
 #include "ringgrad/core/cpu/blocking.h"
-#include "ringgrad/core/cpu/conv/gemm.h"
 #include "ringgrad/core/cpu/conv/tiles.h"
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"
 #include "ringgrad/core/cpu/conv/winograd.h"
-#include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::conv {
 namespace {

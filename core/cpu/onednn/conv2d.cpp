@@ -2,8 +2,6 @@
 #include "ringgrad/core/cpu/onednn/primitive.h"
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/kernels.h"
-#include "ringgrad/core/kernels/geometry.h"
 
 namespace ringgrad::onednn {
 namespace {

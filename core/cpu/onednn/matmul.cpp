@@ -3,8 +3,6 @@
 
 #include "ringgrad/core/cpu/onednn/primitive.h"
 #include "ringgrad/core/cpu/widen.h"
-#include "ringgrad/core/kernels.h"
-#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::onednn {
 namespace {

@@ -8,9 +8,7 @@
 #endif
 
 #include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/error.h"
-#include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/core/kernels/kernel.h"
 
 namespace ringgrad::onednn {

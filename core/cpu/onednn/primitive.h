@@ -10,9 +10,7 @@
 
 #include <dnnl.hpp>
 
-#include "ringgrad/core/device.h"
 #include "ringgrad/core/kernels/call_signature.h"
-#include "ringgrad/core/tensor.h"
 
 namespace ringgrad::onednn {
 

@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "ringgrad/core/error.h"
-#include "ringgrad/cuda_kernels/emulator/block.h"
 #include "ringgrad/cuda_kernels/emulator/language.h"
 
 namespace ringgrad::emulator {

@@ -3,9 +3,6 @@
 #include <algorithm>
 
 #include "ringgrad/core/error.h"
-#include "ringgrad/cuda_kernels/emulator/block.h"
-#include "ringgrad/cuda_kernels/emulator/check/address.h"
-#include "ringgrad/cuda_kernels/emulator/language.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "ringgrad/cuda_kernels/emulator/block.h"
-#include "ringgrad/cuda_kernels/emulator/grid.h"
 
 namespace {
 

@@ -1,6 +1,5 @@
 // The observer of builds whose kernels report their accesses. RINGGRAD_EMU_CHECK=0 switches the checker off,
 // RINGGRAD_EMU_PROFILE=1 the profile on; it is printed to stderr at the end of the program.
-#include "ringgrad/cuda_kernels/emulator/grid.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -4,8 +4,6 @@
 #include <cstdio>
 #include <set>
 
-#include "ringgrad/cuda_kernels/emulator/block.h"
-#include "ringgrad/cuda_kernels/emulator/check/address.h"
 #include "ringgrad/cuda_kernels/emulator/language.h"
 
 namespace ringgrad::emulator {

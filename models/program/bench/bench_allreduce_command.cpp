@@ -13,8 +13,6 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/autograd/ops.h"
-#include "ringgrad/core/base/clock.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/collectives/reduction.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/rendezvous/connect.h"

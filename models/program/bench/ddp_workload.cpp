@@ -7,9 +7,6 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/device/allocator.h"
-#include "ringgrad/core/factory.h"
-#include "ringgrad/core/random.h"
-#include "ringgrad/distributed/process_group.h"
 #include "ringgrad/models/registry.h"
 #include "ringgrad/nn/safetensors.h"
 

@@ -10,7 +10,6 @@
 
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
-#include "ringgrad/distributed/process_group.h"
 #include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/nn/optim/optimizers.h"
 

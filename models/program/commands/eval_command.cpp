@@ -7,7 +7,6 @@
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/run/recipe.h"
 #include "ringgrad/models/program/run/saved_model.h"
 #include "ringgrad/models/program/train/training.h"
 

@@ -10,9 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/factory.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/data/formats/cifar.h"
 #include "ringgrad/data/formats/idx.h"
 #include "ringgrad/models/program/commands/commands.h"

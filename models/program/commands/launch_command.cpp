@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/environment.h"
-#include "ringgrad/core/error.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/exit_code.h"

@@ -8,7 +8,6 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/commands/image_file.h"

@@ -9,15 +9,11 @@
 
 #include "ringgrad/autograd/graph_print.h"
 #include "ringgrad/autograd/ops.h"
-#include "ringgrad/core/device.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/models/program/bench/ddp_workload.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/run/division.h"
-#include "ringgrad/models/program/run/recipe.h"
 #include "ringgrad/models/registry.h"
 
 namespace ringgrad::program {

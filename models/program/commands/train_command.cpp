@@ -17,16 +17,12 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
-#include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/run/division.h"
-#include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/run/saved_model.h"
 #include "ringgrad/models/program/train/training.h"
 

@@ -13,8 +13,6 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/environment.h"
-#include "ringgrad/core/error.h"
-#include "ringgrad/distributed/failure.h"
 #include "ringgrad/distributed/os/child_process.h"
 #include "ringgrad/distributed/os/socket.h"
 

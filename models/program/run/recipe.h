@@ -10,8 +10,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "ringgrad/core/dtype.h"
-#include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/core/kernels/kernel.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"
 

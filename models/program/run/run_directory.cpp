@@ -14,9 +14,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/error.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
 namespace ringgrad::program {

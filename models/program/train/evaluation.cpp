@@ -5,7 +5,6 @@
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/distributed/job/job_status.h"

@@ -1,7 +1,5 @@
 #include "ringgrad/models/program/train/mixed_precision.h"
 
-#include "ringgrad/nn/optim/optimizer.h"
-
 namespace ringgrad::program {
 namespace {
 

@@ -6,22 +6,15 @@
 
 #include <fmt/format.h>
 
-#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/device/device_backend.h"
-#include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/resident_batches.h"
-#include "ringgrad/data/sampler.h"
 #include "ringgrad/distributed/job/job_status.h"
-#include "ringgrad/distributed/process_group.h"
 #include "ringgrad/distributed/sync_batch_norm.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/saved_model.h"
 #include "ringgrad/nn/checkpoint.h"
-#include "ringgrad/nn/optim/optimizer.h"
 #include "ringgrad/nn/optim/optimizers.h"
 
 namespace ringgrad::program {

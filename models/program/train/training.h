@@ -8,15 +8,11 @@
 
 #include "ringgrad/core/device/captured_step.h"
 #include "ringgrad/data/batch_source.h"
-#include "ringgrad/data/image_dataset.h"
-#include "ringgrad/data/sampler.h"
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/train/evaluation.h"
 #include "ringgrad/models/program/train/mixed_precision.h"
-#include "ringgrad/nn/module.h"
-#include "ringgrad/nn/optim/optimizer.h"
 
 namespace ringgrad::program {
 
