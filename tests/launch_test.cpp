@@ -145,7 +145,7 @@ ChildProcess start_launcher(const std::string& scenario, int ranks, const Direct
 }  // namespace
 
 // These two are run by the others, in processes of their own; by themselves they do nothing.
-TEST_CASE("a rank that is launched", "[.]") {
+TEST_CASE("a rank of a job", "[.]") {
   if (variable("RINGGRAD_STATUS_FD").empty()) return;
   const int code = rank_main();
   std::cout << std::flush;
@@ -155,9 +155,9 @@ TEST_CASE("a rank that is launched", "[.]") {
 TEST_CASE("a launcher of a job", "[.]") {
   if (variable("TEST_RANKS").empty()) return;
   SupervisorOptions options;
-  options.command = {"/proc/self/exe", "a rank that is launched"};
+  options.command = {"/proc/self/exe", "a rank of a job"};
   if (contains(variable("TEST_SCENARIO"), "script"))
-    options.command = {"sh", "-c", "\"$0\" \"a rank that is launched\"; true",
+    options.command = {"sh", "-c", "\"$0\" \"a rank of a job\"; true",
                        std::filesystem::read_symlink("/proc/self/exe").string()};
   options.num_processes = std::atoi(variable("TEST_RANKS").c_str());
   std::cout << std::flush;  // what Catch has said; later nobody may be reading
