@@ -3,7 +3,8 @@
 //
 // It is what makes a training step cheap: zero_grad is one fill, an optimizer step one kernel, a bucket of the
 // distributed reducer a range (nothing is packed or copied), a checkpoint one write. Parameters lie in the order in
-// which backward finishes them (the reverse of their registration), so buckets at the front are complete first.
+// which backward finishes them, so buckets at the front are complete first: the reverse of their registration, until
+// DistributedDataParallel has seen the order in which they really do.
 //
 // There is no registry: the layout is a property of the tensors themselves, and whoever needs it looks at them.
 #pragma once
