@@ -132,10 +132,16 @@ class LayerNorm : public Module {
 
 // ---- nonlinearities, for Sequential -------------------------------------------------------------------------------
 // Elsewhere the functions of autograd/ops.h are shorter.
-class ReLU : public Module {
+template <Tensor (*f)(const Tensor& x)>
+class Nonlinearity : public Module {
  public:
-  Tensor forward(const Tensor& x) override { return relu(x); }
+  Tensor forward(const Tensor& x) override { return f(x); }
 };
+using ReLU = Nonlinearity<relu>;
+using GELU = Nonlinearity<gelu>;
+using SiLU = Nonlinearity<silu>;
+using Sigmoid = Nonlinearity<sigmoid>;
+using Tanh = Nonlinearity<tanh>;
 
 class LeakyReLU : public Module {
  public:
@@ -146,47 +152,20 @@ class LeakyReLU : public Module {
   double slope_;
 };
 
-class GELU : public Module {
- public:
-  Tensor forward(const Tensor& x) override { return gelu(x); }
-};
-
-class SiLU : public Module {
- public:
-  Tensor forward(const Tensor& x) override { return silu(x); }
-};
-
-class Sigmoid : public Module {
- public:
-  Tensor forward(const Tensor& x) override { return sigmoid(x); }
-};
-
-class Tanh : public Module {
- public:
-  Tensor forward(const Tensor& x) override { return tanh(x); }
-};
-
 // ---- pooling ------------------------------------------------------------------------------------------------------
 // MaxPool2d pool{{.kernel = 3, .stride = 2, .padding = 1}}, or just MaxPool2d pool{2}.
-class MaxPool2d : public Module {
+template <Tensor (*pool)(const Tensor& x, const Pool2dOptions& options)>
+class Pool2d : public Module {
  public:
-  explicit MaxPool2d(Pair kernel) : options_{.kernel = kernel} {}
-  explicit MaxPool2d(const Pool2dOptions& options) : options_(options) {}
-  Tensor forward(const Tensor& x) override { return max_pool2d(x, options_); }
+  explicit Pool2d(Pair kernel) : options_{.kernel = kernel} {}
+  explicit Pool2d(const Pool2dOptions& options) : options_(options) {}
+  Tensor forward(const Tensor& x) override { return pool(x, options_); }
 
  private:
   Pool2dOptions options_;
 };
-
-class AvgPool2d : public Module {
- public:
-  explicit AvgPool2d(Pair kernel) : options_{.kernel = kernel} {}
-  explicit AvgPool2d(const Pool2dOptions& options) : options_(options) {}
-  Tensor forward(const Tensor& x) override { return avg_pool2d(x, options_); }
-
- private:
-  Pool2dOptions options_;
-};
+using MaxPool2d = Pool2d<max_pool2d>;
+using AvgPool2d = Pool2d<avg_pool2d>;
 
 class AdaptiveAvgPool2d : public Module {
  public:

@@ -1,7 +1,6 @@
 #include "ringgrad/distributed/transport/failure_detector.h"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 
 #include "ringgrad/core/base/check.h"
@@ -99,11 +98,9 @@ void FailureDetector::answer(ControlMessage message, int rank) {
 }
 
 void FailureDetector::hear(const ControlMessage& position, int rank) {
-  FrameBytes bytes;
-  if (position.text.size() < bytes.size()) return;
-  std::memcpy(bytes.data(), position.text.data(), bytes.size());
-  const Frame theirs = decode(bytes);
-  peers_[rank].position = position.text.substr(bytes.size());
+  if (position.text.size() < kFrameBytes) return;
+  const Frame theirs = decode(std::as_bytes(std::span(position.text)).first<kFrameBytes>());
+  peers_[rank].position = position.text.substr(kFrameBytes);
   peers_[rank].entered = theirs.sequence;
   if (theirs.sequence == position_.frame.sequence && theirs.sequence > 0) compare(theirs, rank);
 }

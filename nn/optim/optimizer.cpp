@@ -27,13 +27,9 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
   int position = 0;
   for (GroupSpec& spec : specs) {
     check_lr(name, spec.lr);
-    Group group{.named = {},
-                .parameters = {},
-                .lr = spec.lr,
-                .lr_tensor = {},
-                .guarded_lr = {},
-                .state_names = spec.state_names,
-                .state = {}};
+    Group group;
+    group.lr = spec.lr;
+    group.state_names = spec.state_names;
     for (auto& [given_name, parameter] : spec.parameters.named) {
       const std::string own_name = given_name.empty() ? std::to_string(position) : given_name;
       ++position;
@@ -65,8 +61,7 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
 }
 
 void Optimizer::zero_grad() {
-  for (Group& group : groups_)
-    for (const nn::ArenaRange& range : nn::arena_ranges(group.parameters)) fill_(range.grads, 0);
+  for (const Tensor& grads : flat_grads()) fill_(grads, 0);
 }
 
 std::vector<Tensor> Optimizer::flat_grads() {

@@ -91,7 +91,7 @@ class Optimizer {
   struct Group {
     nn::NamedTensors named;
     std::vector<Tensor> parameters;
-    double lr;
+    double lr = 0;
     Tensor lr_tensor, guarded_lr;
     std::vector<std::string> state_names;
     std::vector<StateRange> state;
