@@ -18,10 +18,7 @@ void accumulate(const Tensor& leaf, const Tensor& g) {
     return;
   }
   Tensor like_leaf;
-  if (!meta.grad || !fits || g.is_channel_blocked()) {
-    like_leaf = empty(leaf.shape(), {leaf.dtype(), leaf.device()});
-    copy_(like_leaf, g);
-  }
+  if (!meta.grad || !fits || g.is_channel_blocked()) like_leaf = copy_of(g, {leaf.dtype(), leaf.device()});
   if (!meta.grad) {
     meta.grad = like_leaf;
   } else {

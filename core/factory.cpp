@@ -164,11 +164,14 @@ void copy_(const Tensor& destination, const Tensor& source) {
     kernels::copy(destination, source);
 }
 
-Tensor on_device(const Tensor& x, Device device) {
-  if (x.device() == device) return x;
-  const Tensor y = empty(x.shape(), {x.dtype(), device});
+Tensor copy_of(const Tensor& x, TensorOptions options) {
+  const Tensor y = empty(x.shape(), options);
   copy_(y, x);
   return y;
+}
+
+Tensor on_device(const Tensor& x, Device device) {
+  return x.device() == device ? x : copy_of(x, {x.dtype(), device});
 }
 
 Tensor as_contiguous(const Tensor& x) {

@@ -38,6 +38,9 @@ void fill_(const Tensor& x, double value);
 // Same shape; converts dtype, crosses devices, reorders. A copy to the host is there on return.
 void copy_(const Tensor& destination, const Tensor& source);
 
+// The same elements, contiguous, with another dtype, device or layout; without history.
+Tensor copy_of(const Tensor& x, TensorOptions options);
+
 // x itself where it is on the device, else a copy there; without history.
 Tensor on_device(const Tensor& x, Device device);
 

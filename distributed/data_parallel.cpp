@@ -14,12 +14,6 @@
 namespace ringgrad {
 namespace {
 
-Tensor copy_to(const Tensor& x, Device device) {
-  Tensor y = empty(x.shape(), {x.dtype(), device});
-  copy_(y, x);
-  return y;
-}
-
 Tensor sum_of(const Tensor& a, const Tensor& b) {  // an undefined a is zero
   if (!a) return b;
   Tensor sum = empty(b.shape(), {b.dtype(), b.device()});
@@ -34,7 +28,7 @@ std::vector<Tensor> broadcast(const std::vector<Tensor>& parameters, std::span<c
   std::vector<Tensor> outputs;
   for (size_t r = 0; r < devices.size(); ++r)
     for (const Tensor& parameter : parameters)
-      outputs.push_back(r == 0 ? parameter.detach() : copy_to(parameter, devices[r]));
+      outputs.push_back(r == 0 ? parameter.detach() : copy_of(parameter, {parameter.dtype(), devices[r]}));
   return differentiable(
       "broadcast", parameters, std::move(outputs),
       [n = parameters.size(), replicas = devices.size(), home = devices[0]](std::span<const Tensor> dy) {
@@ -97,7 +91,7 @@ DataParallel::DataParallel(nn::Module& module, const MakeReplica& make_replica, 
     for (size_t i = 0; i < buffers.size(); ++i)
       CHECK_AS(ShapeError, own_buffers[i].shape() == buffers[i].second.shape(), "data_parallel: ", buffers[i].first,
                " is ", own_buffers[i].shape(), " in a replica and ", buffers[i].second.shape(), " in the module");
-    for (const Tensor& buffer : own_buffers) buffer.set_data(copy_to(buffer, device));
+    for (const Tensor& buffer : own_buffers) buffer.set_data(copy_of(buffer, {buffer.dtype(), device}));
     replicas_.push_back(std::move(replica));
   }
   adopt(module);

@@ -63,12 +63,6 @@ void sum_over_ranks(const Tensor& a, const Tensor& b, int64_t samples, ProcessGr
   copy_(b, packed.as_strided({n}, {1}, n));
 }
 
-Tensor copy_of(const Tensor& x) {
-  const Tensor y = empty_like(x);
-  copy_(y, x);
-  return y;
-}
-
 }  // namespace
 
 Tensor sync_batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
@@ -104,8 +98,8 @@ Tensor sync_batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bi
                           const Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get());
                           kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(),
                                                               var.get(), eps);
-                          const Tensor dweight = wants_weight ? copy_of(sum_dy_xhat) : Tensor();
-                          const Tensor dbias = wants_bias ? copy_of(sum_dy) : Tensor();
+                          const Tensor dweight = wants_weight ? copy_of(sum_dy_xhat, {sum_dy.dtype(), sum_dy.device()}) : Tensor();
+                          const Tensor dbias = wants_bias ? copy_of(sum_dy, {sum_dy.dtype(), sum_dy.device()}) : Tensor();
                           sum_over_ranks(sum_dy, sum_dy_xhat, dy.size(0), group);
                           const Tensor dx = empty_like(x.get()), dresidual = wants_residual ? empty_like(dx) : Tensor();
                           kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(), var.get(),

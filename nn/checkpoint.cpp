@@ -21,7 +21,7 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
   NamedTensors all;
   for (const auto& [prefix, part] : {std::pair(kModel, &checkpoint.model), std::pair(kOptimizer, &checkpoint.optimizer),
                                      std::pair(kRandom, &checkpoint.random)})
-    for (auto& entry : with_prefix(*part, prefix)) all.push_back(std::move(entry));
+    for (const auto& [name, tensor] : *part) all.emplace_back(prefix + name, tensor);
   save_safetensors(path, all, checkpoint.progress);
 }
 
@@ -41,9 +41,7 @@ NamedTensors random_state(const std::vector<Device>& devices) {
   NamedTensors state;
   for (Device device : devices) {
     const Tensor& own = default_generator(device).state();
-    Tensor copy = empty_like(own);
-    copy_(copy, own);
-    state.emplace_back(str(device), copy);
+    state.emplace_back(str(device), copy_of(own, {own.dtype(), own.device()}));
   }
   return state;
 }

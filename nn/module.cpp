@@ -11,15 +11,10 @@ namespace {
 // Gives a tensor, and its gradient, another dtype or device; every handle follows.
 void replace(const Tensor& tensor, TensorOptions options) {
   if (tensor.dtype() == options.dtype && tensor.device() == options.device) return;
-  const auto converted = [&options](const Tensor& x) {
-    Tensor y = empty(x.shape(), options);
-    copy_(y, x);
-    return y;
-  };
   const Tensor grad = tensor.grad();
   if (grad) tensor.set_grad({});  // a gradient must always fit its tensor
-  tensor.set_data(converted(tensor));
-  if (grad) tensor.set_grad(converted(grad));
+  tensor.set_data(copy_of(tensor, options));
+  if (grad) tensor.set_grad(copy_of(grad, options));
 }
 
 void check_defined(const std::string& name, const Tensor& value) {

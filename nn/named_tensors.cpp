@@ -83,10 +83,4 @@ NamedTensors without_prefix(const NamedTensors& named, const std::string& prefix
   return stripped;
 }
 
-NamedTensors with_prefix(const NamedTensors& named, const std::string& prefix) {
-  NamedTensors prefixed;
-  for (const auto& [name, tensor] : named) prefixed.emplace_back(prefix + name, tensor);
-  return prefixed;
-}
-
 }  // namespace ringgrad::nn

@@ -28,8 +28,7 @@ LoadReport copy_by_name(const char* operation, const NamedTensors& own, const Na
 // All of that but the copying: where several states are to be loaded or none, each is checked first.
 LoadReport check_by_name(const char* operation, const NamedTensors& own, const NamedTensors& state, bool strict);
 
-// The entries whose names begin with `prefix`, without it; and all entries, with it.
+// The entries whose names begin with `prefix`, without it.
 NamedTensors without_prefix(const NamedTensors& named, const std::string& prefix);
-NamedTensors with_prefix(const NamedTensors& named, const std::string& prefix);
 
 }  // namespace ringgrad::nn

@@ -137,7 +137,8 @@ TEST_CASE("module: load_state_dict says what does not fit, and changes nothing t
 
 TEST_CASE("module: a state with the prefix module. throughout loads, with a note", "[quick]") {
   Net net;
-  nn::NamedTensors state = nn::with_prefix(Net().state_dict(), "module.");
+  nn::NamedTensors state = Net().state_dict();
+  for (auto& [name, tensor] : state) name = "module." + name;
   REQUIRE(net.load_state_dict(state).stripped_module_prefix);
   state[0].first = "bias";
   REQUIRE_THROWS_AS(net.load_state_dict(state), DataError);

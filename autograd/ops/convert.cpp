@@ -20,8 +20,7 @@ Tensor to(const Tensor& x, Device device) {
   check_defined("to", x);
   if (x.device() == device) return x;
   check_device("to", device);
-  Tensor y = empty(x.shape(), {x.dtype(), device, x.layout()});
-  copy_(y, x);
+  const Tensor y = copy_of(x, {x.dtype(), device, x.layout()});
   return differentiable("to", {x}, y, [from = x.device()](const Tensor& dy) -> Gradients { return {to(dy, from)}; });
 }
 

@@ -1,18 +1,8 @@
 #include "ringgrad/distributed/collectives/messenger.h"
 
-#include <zlib.h>
-
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
-namespace {
-
-uint32_t checksum(std::span<const std::byte> payload) {
-  const auto* bytes = reinterpret_cast<const Bytef*>(payload.data());
-  return static_cast<uint32_t>(crc32(0, bytes, static_cast<uInt>(payload.size())));
-}
-
-}  // namespace
 
 Messenger::Messenger(Transport& transport, const Frame& frame, bool checksums)
     : transport_(transport), frame_(frame), checksums_(checksums), peers_(transport.size()) {}
@@ -25,7 +15,7 @@ Transfer Messenger::send(int peer, std::span<const std::byte> payload) {
     Frame frame = frame_;
     frame.part = to.sent++;
     frame.payload_bytes = piece.size();
-    if (checksums_) frame.payload_crc = checksum(piece);
+    if (checksums_) frame.payload_crc = crc_of(piece.data(), piece.size());
     headers_.push_back(encode(frame));
     to.last = transport_.send(peer, headers_.back());
     if (!piece.empty()) to.last = transport_.send(peer, piece);
@@ -49,7 +39,7 @@ void Messenger::recv(int peer, std::span<std::byte> payload) {
     ++from.received;
     if (!piece.empty()) transport_.wait(transport_.recv(peer, piece));
     if (theirs.payload_crc != 0)
-      CHECK_AS(DistributedError, theirs.payload_crc == checksum(piece), "a message from rank ", peer, " to rank ",
+      CHECK_AS(DistributedError, theirs.payload_crc == crc_of(piece.data(), piece.size()), "a message from rank ", peer, " to rank ",
                rank(), " was damaged on its way: the CRC of its ", piece.size(), " bytes is wrong");
   } while (!payload.empty());
 }

@@ -34,21 +34,6 @@ std::string text_of(ProcessGroup& group, int root, const std::string& own) {
 
 }  // namespace
 
-uint64_t hash_of(const void* data, size_t bytes) {
-  uint64_t hash = 0x9e3779b97f4a7c15 ^ bytes;
-  const auto mix = [&hash](uint64_t word) {
-    hash = (hash ^ word) * 0xd6e8feb86659fd93;
-    hash ^= hash >> 32;
-  };
-  const auto* at = static_cast<const std::byte*>(data);
-  for (; bytes > 0; at += std::min<size_t>(bytes, 8), bytes -= std::min<size_t>(bytes, 8)) {
-    uint64_t word = 0;
-    std::memcpy(&word, at, std::min<size_t>(bytes, 8));
-    mix(word);
-  }
-  return hash;
-}
-
 void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines) {
   std::string all;
   for (const std::string& line : lines) all += line + "\n";

@@ -25,8 +25,4 @@ void check_same_signature(ProcessGroup& group, const char* what, const NamedTens
 // REQUIRES: check_same_signature() passes.
 uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedTensors& tensors);
 
-// 64 bits of any bytes, the same on every machine: each 8-byte word is mixed in with a multiplication and a shift, as
-// in wyhash. Not for use against an adversary.
-uint64_t hash_of(const void* data, size_t bytes);
-
 }  // namespace ringgrad

@@ -73,6 +73,11 @@ FrameBytes encode(const Frame& frame);
 // known enumerators, a payload of at most kMaxPayload, zeros where nothing is.
 Frame decode(std::span<const std::byte, kFrameBytes> bytes);
 
+// 64 bits of any bytes, the same on every machine: each 8-byte word is mixed in with a multiplication and a shift, as
+// in wyhash. Not for use against an adversary.
+uint64_t hash_of(const void* data, size_t bytes);
+uint32_t crc_of(const void* data, size_t bytes);  // CRC-32
+
 // A hash of all that ranks must agree on.
 uint64_t fingerprint(const Frame& frame);
 

@@ -95,8 +95,7 @@ MasterWeights::MasterWeights(nn::NamedTensors parameters) : model_(std::move(par
   for (const auto& [name, tensor] : model_) {
     CHECK(tensor.defined() && tensor.is_leaf() && tensor.requires_grad(), "MasterWeights: parameter '", name,
           "' is no leaf that requires a gradient");
-    const Tensor master = empty(tensor.shape(), {DType::Float32, tensor.device()});
-    copy_(master, tensor);
+    const Tensor master = copy_of(tensor, {DType::Float32, tensor.device()});
     master.set_requires_grad();
     masters_.emplace_back(name, master);
   }
