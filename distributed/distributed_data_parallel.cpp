@@ -1,39 +1,15 @@
 #include "ringgrad/distributed/distributed_data_parallel.h"
 
-#include <algorithm>
-
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/ddp/reducer.h"
 #include "ringgrad/distributed/job/job_status.h"
-#include "ringgrad/nn/arena.h"
 
 namespace ringgrad {
 namespace {
 
 constexpr const char* kName = "distributed_data_parallel";
-
-// Gradients where all ranks can read and write them, parameters beside each other in the order of `order`.
-std::vector<GradArena> lay_out(ProcessGroup& group, const NamedTensors& parameters, const std::vector<int>& order) {
-  std::vector<Tensor> backwards;  // flatten_parameters() reverses
-  for (auto i = order.rbegin(); i != order.rend(); ++i) backwards.push_back(parameters[*i].second);
-  nn::flatten_parameters(backwards, [&](int64_t numel, TensorOptions options) {
-    const auto bytes = static_cast<size_t>(numel) * itemsize(options.dtype);
-    const Tensor flat(group.allocate_shared(bytes, options.device), {numel}, {1}, 0, options.dtype);
-    fill_(flat, 0);
-    return flat;
-  });
-  std::vector<GradArena> arenas;
-  for (nn::ArenaRange& range : nn::arena_ranges(backwards)) {
-    for (int& i : range.parameters) i = order[order.size() - 1 - static_cast<size_t>(i)];
-    arenas.push_back({range.grads, std::move(range.parameters), std::move(range.offsets)});
-  }
-  // arena_ranges() lists them by address, which differs from rank to rank.
-  std::sort(arenas.begin(), arenas.end(),
-            [](const GradArena& a, const GradArena& b) { return a.flat.dtype() < b.flat.dtype(); });
-  return arenas;
-}
 
 }  // namespace
 
@@ -57,9 +33,7 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
 
   check_same_signature(group, kName, state);
   check_same_signature(group, "distributed_data_parallel (parameters that require a gradient)", trained);
-  reducer_ = std::make_shared<Reducer>(
-      group, trained, module.buffers(),
-      [&group, trained](const std::vector<int>& order) { return lay_out(group, trained, order); }, std::move(options));
+  reducer_ = std::make_shared<Reducer>(group, trained, module.buffers(), std::move(options));
   for (const auto& [name, tensor] : module.state_dict()) group.broadcast(tensor, 0).wait();
 }
 

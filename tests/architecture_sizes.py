@@ -57,7 +57,7 @@ def book(tree):
 
 def chapters_of(tree):
     """The links between README.md's marks, and the files there: a folder's own for "nn/", a header with its source for
-    "nn/arena.h"."""
+    "autograd/arena.h"."""
     readme = tree.root / "README.md"
     part = re.search(r"<!-- book -->(.*?)<!-- end -->", readme.read_text() if readme.exists() else "", re.S)
     addresses = re.findall(r"\]\(([\w/.]+)\)", part[1]) if part else []

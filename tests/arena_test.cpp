@@ -1,5 +1,5 @@
 // Parameters in flat arenas: where they lie, that handles follow, and what counts as one range.
-#include "ringgrad/nn/arena.h"
+#include "ringgrad/autograd/arena.h"
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
@@ -8,8 +8,6 @@
 #include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
-using nn::arena_ranges;
-using nn::flatten_parameters;
 using test::require_error;
 
 namespace {

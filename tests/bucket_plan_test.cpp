@@ -14,15 +14,15 @@ using namespace ringgrad::test;
 namespace {
 
 // An arena whose parameters have these sizes, each beginning at a multiple of 16, numbered from `first` on.
-GradArena arena_of(const std::vector<int64_t>& sizes, int first = 0, DType dtype = DType::Float32) {
-  GradArena arena;
+ArenaRange arena_of(const std::vector<int64_t>& sizes, int first = 0, DType dtype = DType::Float32) {
+  ArenaRange arena;
   int64_t at = 0;
   for (const int64_t size : sizes) {
     arena.parameters.push_back(first++);
     arena.offsets.push_back(at);
     at += (size + 15) / 16 * 16;
   }
-  arena.flat = zeros({arena.offsets.back() + sizes.back()}, {.dtype = dtype});
+  arena.grads = zeros({arena.offsets.back() + sizes.back()}, {.dtype = dtype});
   return arena;
 }
 
@@ -56,7 +56,7 @@ TEST_CASE("a tensor larger than the cap is split, and its rest takes others in",
 TEST_CASE("buckets cover every element once, whatever the caps", "[bucket_plan][quick]") {
   const int64_t first = GENERATE(1, 64, 200, 4096, 1 << 30), cap = GENERATE(1, 64, 200, 4096, 1 << 30);
   const DType dtype = GENERATE(DType::Float32, DType::Float64, DType::BFloat16);
-  const GradArena arena = arena_of({1, 700, 16, 3, 5000, 64, 1}, 0, dtype);
+  const ArenaRange arena = arena_of({1, 700, 16, 3, 5000, 64, 1}, 0, dtype);
   int64_t at = 0;
   const auto buckets = plan_buckets({arena}, counting(7), {first, cap});
   for (size_t b = 0; b < buckets.size(); ++b) {
@@ -66,17 +66,17 @@ TEST_CASE("buckets cover every element once, whatever the caps", "[bucket_plan][
     const int64_t bytes = (buckets[b].end - buckets[b].begin) * static_cast<int64_t>(itemsize(dtype));
     REQUIRE(bytes <= std::max<int64_t>(b == 0 ? first : cap, 16 * static_cast<int64_t>(itemsize(dtype))));
     for (size_t k = 0; k < arena.parameters.size(); ++k) {  // it waits for exactly those that reach into it
-      const int64_t begin = arena.offsets[k], end = k + 1 < 7 ? arena.offsets[k + 1] : arena.flat.numel();
+      const int64_t begin = arena.offsets[k], end = k + 1 < 7 ? arena.offsets[k + 1] : arena.grads.numel();
       const bool reaches = begin < buckets[b].end && end > buckets[b].begin;
       const auto& listed = buckets[b].parameters;
       REQUIRE((std::find(listed.begin(), listed.end(), static_cast<int>(k)) != listed.end()) == reaches);
     }
   }
-  CHECK(at == arena.flat.numel());
+  CHECK(at == arena.grads.numel());
 }
 
 TEST_CASE("buckets of two dtypes are launched in one order of readiness", "[bucket_plan][quick]") {
-  GradArena single = arena_of({16, 16}), twice = arena_of({16, 16}, 2, DType::Float64);
+  ArenaRange single = arena_of({16, 16}), twice = arena_of({16, 16}, 2, DType::Float64);
   const auto buckets = plan_buckets({single, twice}, {0, 2, 1, 3}, {.first_bytes = 1, .bytes = 1});
   std::vector<int> order;
   for (const BucketRange& bucket : buckets)

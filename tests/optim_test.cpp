@@ -160,7 +160,7 @@ TEST_CASE("optim: groups have options and rates of their own", "[quick]") {
 TEST_CASE("optim: the parameters lie in one range, and zero_grad keeps their gradients' memory", "[quick]") {
   Net net;
   optim::SGD optimizer(net.parameters(), {.lr = 0.1});
-  REQUIRE(nn::arena_ranges(net.parameters()).size() == 1);
+  REQUIRE(arena_ranges(net.parameters()).size() == 1);
   backward(net);
   const void* place = net.a.weight.grad().raw_data();
   optimizer.zero_grad();
@@ -208,13 +208,13 @@ TEST_CASE("optim: state follows parameters that are laid anew, bit for bit", "[q
     const auto expected = train(make, {});
     // Into another order, as a data-parallel wrapper does.
     REQUIRE(train(make, [](Net& net, auto&) {
-              nn::flatten_parameters({net.b.weight, net.a.bias, net.b.bias, net.a.weight},
-                                     [](int64_t n, TensorOptions options) { return zeros({n}, options); });
+              flatten_parameters({net.b.weight, net.a.bias, net.b.bias, net.a.weight},
+                                 [](int64_t n, TensorOptions options) { return zeros({n}, options); });
             }) == expected);
     // Into two arenas.
     REQUIRE(train(make, [](Net& net, auto&) {
-              nn::flatten_parameters({net.a.weight, net.b.weight});
-              REQUIRE(nn::arena_ranges(net.parameters()).size() > 1);
+              flatten_parameters({net.a.weight, net.b.weight});
+              REQUIRE(arena_ranges(net.parameters()).size() > 1);
             }) == expected);
     // To another dtype and back: the state of three steps is not exact in 16 bits, but in float64.
     REQUIRE(train(make, [](Net& net, auto& optimizer) {
@@ -298,7 +298,7 @@ TEST_CASE("optim: what cannot be optimised is refused", "[quick]") {
 TEST_CASE("clip_grad_norm_ scales all gradients together, and only where it must", "[quick]") {
   const Tensor a = zeros({2}).set_requires_grad(), b = zeros({1}).set_requires_grad();
   SECTION("apart") {}
-  SECTION("in an arena") { nn::flatten_parameters({a, b}); }
+  SECTION("in an arena") { flatten_parameters({a, b}); }
   a.set_grad(tensor<float>({2, -3}));
   b.set_grad(tensor<float>({6}));
   REQUIRE(optim::clip_grad_norm_({a, b}, 8).item<float>() == 7);
@@ -339,7 +339,7 @@ TEST_CASE("clip_grad_norm_ of mixed dtypes, of NaN, of nothing", "[quick]") {
 TEST_CASE("a gradient that is not finite leaves no trace in an arena once it is gone", "[quick]") {
   const double bad = GENERATE(NAN, INFINITY), max_norm = GENERATE(1.0, INFINITY);
   const Tensor a = zeros({2}).set_requires_grad(), b = zeros({1}).set_requires_grad();
-  nn::flatten_parameters({a, b});
+  flatten_parameters({a, b});
   fill_(a.grad(), bad);
   optim::clip_grad_norm_({a, b}, max_norm);
   copy_(a.grad(), tensor<float>({3, 0}));

@@ -10,8 +10,8 @@ namespace {
 constexpr int64_t kCut = 16;  // tensors are cut at multiples of this many elements: a cache line of float32
 
 // Cuts one arena; see plan_buckets().
-void cut(const GradArena& arena, int index, const BucketCaps& caps, std::vector<BucketRange>& buckets) {
-  const auto item = static_cast<int64_t>(itemsize(arena.flat.dtype()));
+void cut(const ArenaRange& arena, int index, const BucketCaps& caps, std::vector<BucketRange>& buckets) {
+  const auto item = static_cast<int64_t>(itemsize(arena.grads.dtype()));
   BucketRange open{index, 0, 0, {}};
   const auto cap = [&] {
     const int64_t bytes = buckets.empty() ? caps.first_bytes : caps.bytes;
@@ -23,7 +23,7 @@ void cut(const GradArena& arena, int index, const BucketCaps& caps, std::vector<
   };
   for (size_t k = 0; k < arena.parameters.size(); ++k) {
     const bool last = k + 1 == arena.parameters.size();
-    const int64_t end = last ? arena.flat.numel() : arena.offsets[k + 1];
+    const int64_t end = last ? arena.grads.numel() : arena.offsets[k + 1];
     if (end - open.begin > cap()) close();
     for (; end - open.begin > cap(); close()) {  // this tensor alone is larger than a bucket
       open.parameters = {arena.parameters[k]};
@@ -37,7 +37,7 @@ void cut(const GradArena& arena, int index, const BucketCaps& caps, std::vector<
 
 }  // namespace
 
-std::vector<BucketRange> plan_buckets(const std::vector<GradArena>& arenas, const std::vector<int>& ready_order,
+std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas, const std::vector<int>& ready_order,
                                       const BucketCaps& caps) {
   CHECK(caps.first_bytes > 0 && caps.bytes > 0, "buckets: the caps are ", caps.first_bytes, " and ", caps.bytes,
         " bytes, expected at least 1");

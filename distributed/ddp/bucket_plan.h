@@ -4,17 +4,9 @@
 // is packed or copied, and a bucket is ready when the last parameter that reaches into it is.
 #pragma once
 
-#include "ringgrad/core/tensor.h"
+#include "ringgrad/autograd/arena.h"
 
 namespace ringgrad {
-
-// The gradients of one dtype, as one flat array. `parameters` are positions in a NamedTensors; parameter k's gradient
-// begins at offsets[k]. What lies between two gradients is zero.
-struct GradArena {
-  Tensor flat;  // [n]
-  std::vector<int> parameters;
-  std::vector<int64_t> offsets;
-};
 
 struct BucketRange {
   int arena;
@@ -30,10 +22,10 @@ struct BucketCaps {
   int64_t bytes = int64_t{25} << 20;
 };
 
-// Cuts the arenas into buckets, in the order in which they are expected to become ready: `ready_order` lists all
-// parameters so. The order is the same on all ranks that pass the same arguments, and all launch their buckets in it.
-// REQUIRES: each arena lists its parameters in ready_order's order. Throws Error unless the caps are positive.
-std::vector<BucketRange> plan_buckets(const std::vector<GradArena>& arenas, const std::vector<int>& ready_order,
+// Cuts the arenas' gradients into buckets, in the order in which they are expected to become ready: `ready_order` lists
+// all parameters so. The order is the same on all ranks that pass the same arguments, and all launch their buckets in
+// it. REQUIRES: each arena lists its parameters in ready_order's order. Throws Error unless the caps are positive.
+std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas, const std::vector<int>& ready_order,
                                       const BucketCaps& caps);
 
 }  // namespace ringgrad

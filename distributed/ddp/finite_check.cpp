@@ -13,7 +13,7 @@ constexpr int64_t kAllFinite = int64_t{1} << 62;
 
 }  // namespace
 
-FiniteCheck::FiniteCheck(ProcessGroup& group, const NamedTensors& parameters, const std::vector<GradArena>& arenas)
+FiniteCheck::FiniteCheck(ProcessGroup& group, const NamedTensors& parameters, const std::vector<ArenaRange>& arenas)
     : group_(group), parameters_(parameters), arenas_(arenas), found_(tensor<int64_t>({kAllFinite})) {}
 
 std::optional<std::string> FiniteCheck::look(int parameter, const Tensor& gradient, int64_t step) {
@@ -27,7 +27,7 @@ void FiniteCheck::look_later(const BucketRange& range, const Tensor& flat, int64
   if (flat.device().is_cpu()) return;
   if (!record_) record_ = full({1}, static_cast<double>(kAllFinite), {.dtype = DType::Int64, .device = flat.device()});
   int64_t position = range.begin;
-  for (int a = 0; a < range.arena; ++a) position += arenas_[a].flat.numel();
+  for (int a = 0; a < range.arena; ++a) position += arenas_[a].grads.numel();
   kernels::find_not_finite(record_, flat, (std::max<int64_t>(step, 0) << kPositionBits) + position);
 }
 
@@ -40,7 +40,7 @@ std::optional<std::string> FiniteCheck::compare(const CollectiveOptions& options
   if (*first == kAllFinite) return {};
   int64_t position = *first & ((int64_t{1} << kPositionBits) - 1);
   size_t a = 0;
-  while (position >= arenas_[a].flat.numel()) position -= arenas_[a++].flat.numel();
+  while (position >= arenas_[a].grads.numel()) position -= arenas_[a++].grads.numel();
   const auto next = std::upper_bound(arenas_[a].offsets.begin(), arenas_[a].offsets.end(), position);
   return describe(arenas_[a].parameters[static_cast<size_t>(next - arenas_[a].offsets.begin()) - 1],
                   static_cast<int>(first - records.begin()), step_of(*first));

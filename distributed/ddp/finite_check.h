@@ -24,7 +24,7 @@ class FiniteCheck {
   static constexpr int64_t kStepsBetweenComparisons = 50;
 
   // All three must outlive this. Positions are counted in `arenas`: compare() before they change.
-  FiniteCheck(ProcessGroup& group, const NamedTensors& parameters, const std::vector<GradArena>& arenas);
+  FiniteCheck(ProcessGroup& group, const NamedTensors& parameters, const std::vector<ArenaRange>& arenas);
 
   // For gradients on the CPU; others are passed over.
   std::optional<std::string> look(int parameter, const Tensor& gradient, int64_t step);
@@ -39,7 +39,7 @@ class FiniteCheck {
 
   ProcessGroup& group_;
   const NamedTensors& parameters_;
-  const std::vector<GradArena>& arenas_;
+  const std::vector<ArenaRange>& arenas_;
   const Tensor found_;  // on the CPU
   Tensor record_;       // on the GPU; undefined: no gradient there
 };

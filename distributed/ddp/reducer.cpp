@@ -28,13 +28,32 @@ std::string names_of(const NamedTensors& parameters, const std::vector<int>& lis
   return listed.size() <= kNamesShown ? text : str(text, " (", listed.size(), " parameters)");
 }
 
+// Gradients where all ranks can read and write them, parameters beside each other in the order of `order`.
+std::vector<ArenaRange> lay_out(ProcessGroup& group, const NamedTensors& parameters, const std::vector<int>& order) {
+  std::vector<Tensor> backwards;  // flatten_parameters() reverses
+  for (auto i = order.rbegin(); i != order.rend(); ++i) backwards.push_back(parameters[*i].second);
+  flatten_parameters(backwards, [&](int64_t numel, TensorOptions options) {
+    const auto bytes = static_cast<size_t>(numel) * itemsize(options.dtype);
+    const Tensor flat(group.allocate_shared(bytes, options.device), {numel}, {1}, 0, options.dtype);
+    fill_(flat, 0);
+    return flat;
+  });
+  std::vector<ArenaRange> arenas = arena_ranges(backwards);
+  for (ArenaRange& arena : arenas) {
+    arena.values = {};  // who moves the parameters away can let that memory go
+    for (int& i : arena.parameters) i = order[order.size() - 1 - static_cast<size_t>(i)];
+  }
+  // arena_ranges() lists them by address, which differs from rank to rank.
+  std::sort(arenas.begin(), arenas.end(),
+            [](const ArenaRange& a, const ArenaRange& b) { return a.grads.dtype() < b.grads.dtype(); });
+  return arenas;
+}
+
 }  // namespace
 
-Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, LayOut lay_out,
-                 ReducerOptions options)
+Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ReducerOptions options)
     : group_(group),
       parameters_(std::move(parameters)),
-      lay_out_(std::move(lay_out)),
       options_(std::move(options)),
       exchange_(group, std::move(buffers)),
       usual_samples_(options_.usual_samples) {
@@ -52,14 +71,14 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
 }
 
 void Reducer::initialize_buckets(const std::vector<int>& order) {
-  arenas_ = lay_out_(order);
+  arenas_ = lay_out(group_, parameters_, order);
   buckets_.clear();
   views_.assign(parameters_.size(), {});
   buckets_of_.assign(parameters_.size(), {});
-  for (const GradArena& arena : arenas_)
+  for (const ArenaRange& arena : arenas_)
     for (size_t k = 0; k < arena.parameters.size(); ++k) {
       const Shape& shape = parameters_[arena.parameters[k]].second.shape();
-      views_[arena.parameters[k]] = arena.flat.as_strided(shape, contiguous_strides(shape), arena.offsets[k]);
+      views_[arena.parameters[k]] = arena.grads.as_strided(shape, contiguous_strides(shape), arena.offsets[k]);
     }
   // Ranks that weight or compress their gradients in another way must not add them up either.
   const std::string hook = options_.comm_hook.target_type().name();
@@ -70,7 +89,7 @@ void Reducer::initialize_buckets(const std::vector<int>& order) {
     layout.insert(layout.end(), {range.arena, range.begin, range.end});
     layout.insert(layout.end(), range.parameters.begin(), range.parameters.end());
     Bucket bucket;
-    bucket.flat = arenas_[range.arena].flat.as_strided({range.end - range.begin}, {1}, range.begin);
+    bucket.flat = arenas_[range.arena].grads.as_strided({range.end - range.begin}, {1}, range.begin);
     bucket.names = std::make_shared<const std::string>(names_of(parameters_, range.parameters));
     bucket.range = std::move(range);
     buckets_.push_back(std::move(bucket));
@@ -149,12 +168,10 @@ void Reducer::mark_variable_ready(int parameter) {
       if (log_.buckets[b].completed == 0 && buckets_[b].work.done())
         log_.buckets[b].completed = end_of(buckets_[b].work);
   for (const int b : buckets_of_[parameter])
-    if (--buckets_[b].pending == 0) mark_bucket_ready(b, *pass);
-}
-
-void Reducer::mark_bucket_ready(int bucket, const Pass& pass) {
-  log_.buckets[bucket].ready = now();
-  all_reduce_ready_buckets(pass);
+    if (--buckets_[b].pending == 0) {
+      log_.buckets[b].ready = now();
+      all_reduce_ready_buckets(*pass);
+    }
 }
 
 // A user may have dropped or replaced a gradient, and backward then made a new one, or none.
@@ -281,7 +298,7 @@ void Reducer::exchange_samples() {
   any_samples_ = sum.samples > 0;
   samples_ = passes_ = 0;
   if (!any_samples_) return;
-  for (const GradArena& arena : arenas_) scale(arena.flat, usual_samples_ / (sum.samples / group_.size()));
+  for (const ArenaRange& arena : arenas_) scale(arena.grads, usual_samples_ / (sum.samples / group_.size()));
 }
 
 std::vector<std::string> Reducer::ready_order() const {
@@ -317,7 +334,7 @@ bool Reducer::shadow() {
   step_ += step_stride_;
   samples_ = passes_ = 0;
   reset_buckets();
-  for (const GradArena& arena : arenas_) fill_(arena.flat, 0);
+  for (const ArenaRange& arena : arenas_) fill_(arena.grads, 0);
   for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.set_grad(views_[i]);
   finalize_backward(/*reached=*/true);
   return any_samples_;

@@ -3,8 +3,8 @@
 // The life of a step, in PyTorch's words (Li et al. 2020, "PyTorch Distributed", sections 3.2 and 4.2):
 //   prepare_for_backward   in forward: gives the output a node by which backward is noticed
 //   mark_variable_ready    in backward: the hook of a parameter whose gradient is complete
-//   mark_bucket_ready      all gradients of a bucket are
-//   all_reduce_bucket      and the buckets before it are under way: its all-reduce runs while backward goes on
+//   all_reduce_bucket      all gradients of a bucket are, and the buckets before it are under way: its all-reduce runs
+//                          while backward goes on
 //   finalize_backward      after the last node: launches what is left, and waits for everything
 //
 // It communicates during backward and at its end, never in forward. So evaluation, skipped outputs and several
@@ -24,7 +24,6 @@
 // depends on which parameters a rank's loss has, and all ranks must issue the same collectives.
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "ringgrad/autograd/accumulate_grad.h"
@@ -36,13 +35,9 @@ namespace ringgrad {
 
 class Reducer : public std::enable_shared_from_this<Reducer> {
  public:
-  // Lays the gradients into arenas so that those of the parameters in this order lie one after the other.
-  using LayOut = std::function<std::vector<GradArena>(const std::vector<int>& ready_order)>;
-
   // Collective. `parameters` are leaves that require grad, the same on all ranks; `buffers` are brought together after
-  // every step (step_exchange.h). The group must outlive this.
-  Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, LayOut lay_out,
-          ReducerOptions options);
+  // every step (step_exchange.h). Moves values and gradients into arenas. The group must outlive this.
+  Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ReducerOptions options);
 
   // An output of the module for a batch of so many samples: the same tensor, with a node that tells the reducer when
   // a backward pass begins that has it in its graph. Without that the hooks would run, and nothing be averaged.
@@ -98,7 +93,6 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void reset_buckets();
   void output_reached(int64_t samples);
   void mark_variable_ready(int parameter);
-  void mark_bucket_ready(int bucket, const Pass& pass);
   void all_reduce_ready_buckets(const Pass& pass);
   void all_reduce_bucket(bool async);
   void finalize_backward(bool reached);
@@ -115,7 +109,6 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   ProcessGroup& group_;
   const NamedTensors parameters_;
-  const LayOut lay_out_;
   const ReducerOptions options_;
   StepExchange exchange_;
   std::vector<HookHandle> hooks_;
@@ -123,7 +116,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // The plan: who travels with whom.
   std::vector<int> order_;
-  std::vector<GradArena> arenas_;
+  std::vector<ArenaRange> arenas_;
   std::vector<Bucket> buckets_;               // in the order in which they are launched
   std::vector<Tensor> views_;                 // by parameter: its gradient's place in the arena
   std::vector<std::vector<int>> buckets_of_;  // by parameter

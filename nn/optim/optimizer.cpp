@@ -52,7 +52,7 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
   CHECK(!all.empty(), name, ": there are no parameters that require a gradient");
 
   NoGradGuard no_grad;
-  nn::flatten_parameters(all);
+  flatten_parameters(all);
   step_ = zeros({}, {.dtype = DType::Int64, .device = all[0].device()});
   for (Group& group : groups_) {
     group.lr_tensor = full({}, group.lr, {.dtype = DType::Float64, .device = all[0].device()});
@@ -67,7 +67,7 @@ void Optimizer::zero_grad() {
 std::vector<Tensor> Optimizer::flat_grads() {
   std::vector<Tensor> flat;
   for (Group& group : groups_)
-    for (const nn::ArenaRange& range : nn::arena_ranges(group.parameters)) flat.push_back(range.grads);
+    for (const ArenaRange& range : arena_ranges(group.parameters)) flat.push_back(range.grads);
   return flat;
 }
 
@@ -78,7 +78,7 @@ void Optimizer::step(const Tensor& guard) {
           "' was frozen when the optimizer was made, which left it out, and requires a gradient now; make a new ",
           "optimizer, or freeze parameters after making it");
   for (int g = 0; g < num_groups(); ++g) {
-    const std::vector<nn::ArenaRange> ranges = current_ranges(groups_[g]);
+    const std::vector<ArenaRange> ranges = current_ranges(groups_[g]);
     groups_[g].guarded_lr = groups_[g].lr_tensor;
     if (guard) {  // the kernels take a learning rate of NaN for "do nothing"
       groups_[g].guarded_lr = empty_like(guard);
@@ -97,7 +97,7 @@ void Optimizer::step(const Tensor& guard) {
 }
 
 // A parameter may have been frozen since: each run of neighbours that still require a gradient is updated.
-void Optimizer::update_range(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) {
+void Optimizer::update_range(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
   const auto parameter = [&](size_t i) -> const Tensor& { return groups_[group].parameters[range.parameters[i]]; };
   const size_t count = range.parameters.size();
   for (size_t first = 0, end; first < count; first = end + 1) {
@@ -106,7 +106,7 @@ void Optimizer::update_range(int group, const nn::ArenaRange& range, const std::
     if (end - first == count) return update(group, range, state);
     const int64_t begin = range.offsets[first], numel = range.offsets[end - 1] + parameter(end - 1).numel() - begin;
     const auto part = [&](const Tensor& flat) { return flat.as_strided({numel}, {1}, flat.storage_offset() + begin); };
-    nn::ArenaRange run{.parameters = {}, .offsets = {}, .values = part(range.values), .grads = part(range.grads)};
+    ArenaRange run{.parameters = {}, .offsets = {}, .values = part(range.values), .grads = part(range.grads)};
     for (size_t i = first; i < end; ++i) {
       run.parameters.push_back(range.parameters[i]);
       run.offsets.push_back(range.offsets[i] - begin);
@@ -139,9 +139,9 @@ Device Optimizer::device() const {
   return group->parameters[0].device();
 }
 
-std::vector<nn::ArenaRange> Optimizer::current_ranges(Group& group) {
-  std::vector<nn::ArenaRange> ranges = nn::arena_ranges(group.parameters);
-  const auto laid_like = [](const StateRange& state, const nn::ArenaRange& range) {
+std::vector<ArenaRange> Optimizer::current_ranges(Group& group) {
+  std::vector<ArenaRange> ranges = arena_ranges(group.parameters);
+  const auto laid_like = [](const StateRange& state, const ArenaRange& range) {
     const auto fits = [&range](const Tensor& array) {
       return array.numel() == range.values.numel() && array.dtype() == range.values.dtype() &&
              array.device() == range.values.device();
@@ -154,7 +154,7 @@ std::vector<nn::ArenaRange> Optimizer::current_ranges(Group& group) {
   const Device here = device();
   group.lr_tensor = on_device(group.lr_tensor, here);
   step_ = on_device(step_, here);
-  for (const nn::ArenaRange& range : ranges)
+  for (const ArenaRange& range : ranges)
     CHECK_AS(DeviceError, range.values.device() == step_.device(), name_, ": parameter '",
              group.named[range.parameters[0]].first, "' is now on ", range.values.device(), ", others on ",
              step_.device(), ", expected one device");
@@ -163,12 +163,12 @@ std::vector<nn::ArenaRange> Optimizer::current_ranges(Group& group) {
 
 // The parameters may have been laid anew since the last step (by DistributedDataParallel, or Module::to): their state
 // is copied to where it belongs now.
-void Optimizer::lay_state(Group& group, const std::vector<nn::ArenaRange>& ranges) {
+void Optimizer::lay_state(Group& group, const std::vector<ArenaRange>& ranges) {
   std::map<std::string, Tensor> old;
   for (const auto& [name, tensor] : state_of(group)) old[name] = tensor;
 
   group.state.clear();
-  for (const nn::ArenaRange& range : ranges) {
+  for (const ArenaRange& range : ranges) {
     StateRange state{range.parameters, range.offsets, {}};
     for (size_t i = 0; i < group.state_names.size(); ++i) state.arrays.push_back(zeros_like(range.values));
     group.state.push_back(std::move(state));
@@ -227,10 +227,10 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
     if (parameter.grad()) reached.push_back(parameter);
   }
   if (reached.empty()) return zeros({}, {.device = parameters[0].device()});
-  const std::vector<nn::ArenaRange> ranges = nn::arena_ranges(reached);
+  const std::vector<ArenaRange> ranges = arena_ranges(reached);
   const Device device = ranges[0].grads.device();
   Tensor total = zeros({}, {.device = device});  // float32 unless a gradient is float64
-  for (const nn::ArenaRange& range : ranges) {
+  for (const ArenaRange& range : ranges) {
     CHECK_AS(DeviceError, range.grads.device() == device, "clip_grad_norm_: gradients on ", device, " and ",
              range.grads.device(), ", expected one device");
     const DType dtype = accumulator_dtype(range.grads.dtype());
@@ -242,7 +242,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   const Tensor norm = sqrt(total);
   const Tensor factor = clamp(max_norm / (norm + 1e-6), 0, 1);
   kernels::clamp_backward(factor, factor, factor, 0, 1);  // NaN becomes 0: times NaN, the gaps would be zeros no more
-  for (const nn::ArenaRange& range : ranges) {
+  for (const ArenaRange& range : ranges) {
     const Tensor everywhere = to(factor, range.grads.dtype()).as_strided(range.grads.shape(), {0}, 0);
     begin_write("clip_grad_norm_", range.grads);
     kernels::mul(range.grads, range.grads, everywhere);

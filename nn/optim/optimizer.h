@@ -1,5 +1,5 @@
 // Optimizer: what all of them share. A step is one kernel for each contiguous range of a group's parameters, which is
-// one kernel in all where the parameters lie in an arena (nn/arena.h); zero_grad is one fill for each.
+// one kernel in all where the parameters lie in an arena (autograd/arena.h); zero_grad is one fill for each.
 //
 // Learning rates and the number of steps live on the parameters' device, so that a step that was captured in a CUDA
 // graph follows a schedule without being captured anew.
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/nn/arena.h"
+#include "ringgrad/autograd/arena.h"
 #include "ringgrad/nn/named_tensors.h"
 
 namespace ringgrad::optim {
@@ -77,7 +77,7 @@ class Optimizer {
   Optimizer(const char* name, std::vector<GroupSpec> groups);
 
   // One step for one range: `state` has a flat array for each of the group's state_names, laid like range.values.
-  virtual void update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) = 0;
+  virtual void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) = 0;
   const Tensor& guarded_lr(int group) const { return groups_[group].guarded_lr; }  // float64 []
   const Tensor& step_tensor() const { return step_; }                              // int64 [], steps taken before
 
@@ -98,10 +98,10 @@ class Optimizer {
   };
   int checked(int group) const;
   Device device() const;
-  void update_range(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state);
+  void update_range(int group, const ArenaRange& range, const std::vector<Tensor>& state);
   // Where the group's parameters lie now, with the state laid like them.
-  std::vector<nn::ArenaRange> current_ranges(Group& group);
-  void lay_state(Group& group, const std::vector<nn::ArenaRange>& ranges);
+  std::vector<ArenaRange> current_ranges(Group& group);
+  void lay_state(Group& group, const std::vector<ArenaRange>& ranges);
   static nn::NamedTensors state_of(const Group& group);
 
   const char* name_;
@@ -113,8 +113,8 @@ class Optimizer {
 // Scales all gradients together so that their joint 2-norm is at most max_norm (Pascanu et al. 2013), and returns the
 // norm they had, a scalar on their device: nothing waits for it. As in PyTorch the factor is max_norm / (norm + 1e-6)
 // where that is below 1. A gradient that is NaN or infinite leaves NaN in its place and 0 elsewhere (in PyTorch a NaN
-// spreads to every gradient; here it must not reach the gaps of an arena, see nn/arena.h). Parameters on one device;
-// those without a gradient stay without.
+// spreads to every gradient; here it must not reach the gaps of an arena, see autograd/arena.h). Parameters on one
+// device; those without a gradient stay without.
 Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm);
 
 }  // namespace ringgrad::optim

@@ -34,7 +34,7 @@ SGD::SGD(std::vector<ParamGroup<SGDOptions>> groups) : Optimizer("SGD", specs<Gr
                         .nesterov = options.nesterov});
 }
 
-void SGD::update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) {
+void SGD::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
   kernels::sgd_step(range.values, state.empty() ? Tensor() : state[0], range.grads, guarded_lr(group), step_tensor(),
                     options_[group]);
 }
@@ -81,7 +81,7 @@ AdamW::AdamW(ParameterList parameters, AdamWOptions options)
     : AdamW(std::vector<ParamGroup<AdamWOptions>>{{std::move(parameters), options}}) {}
 AdamW::AdamW(std::vector<ParamGroup<AdamWOptions>> groups) : Adam("AdamW", as_adam(std::move(groups)), true) {}
 
-void Adam::update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) {
+void Adam::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
   kernels::adam_step(range.values, state[0], state[1], range.grads, guarded_lr(group), step_tensor(), options_[group]);
 }
 

@@ -22,7 +22,7 @@ class SGD : public Optimizer {
 
  protected:
   // kernels::sgd_step; state: "momentum" where there is one.
-  void update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) override;
+  void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) override;
 
  private:
   std::vector<kernels::SgdStepOptions> options_;
@@ -46,7 +46,7 @@ class Adam : public Optimizer {
  protected:
   Adam(const char* name, std::vector<ParamGroup<AdamOptions>> groups, bool decoupled);
   // kernels::adam_step; state: "exp_avg" and "exp_avg_sq", the paper's m and v.
-  void update(int group, const nn::ArenaRange& range, const std::vector<Tensor>& state) override;
+  void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) override;
 
  private:
   std::vector<kernels::AdamStepOptions> options_;

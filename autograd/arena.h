@@ -14,7 +14,7 @@
 
 #include "ringgrad/core/tensor.h"
 
-namespace ringgrad::nn {
+namespace ringgrad {
 
 // A range of neighbouring parameters, as flat arrays over them and the gaps between them (which hold zeros).
 struct ArenaRange {
@@ -38,4 +38,4 @@ void flatten_parameters(const std::vector<Tensor>& parameters, const AllocateGra
 // gradient gets a zeroed one of its own; what is not contiguous is made so.
 std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters);
 
-}  // namespace ringgrad::nn
+}  // namespace ringgrad

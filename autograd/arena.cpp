@@ -1,4 +1,4 @@
-#include "ringgrad/nn/arena.h"
+#include "ringgrad/autograd/arena.h"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 
-namespace ringgrad::nn {
+namespace ringgrad {
 namespace {
 
 int64_t padded(int64_t numel) { return (numel + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
@@ -115,4 +115,4 @@ void flatten_parameters(const std::vector<Tensor>& parameters, const AllocateGra
   }
 }
 
-}  // namespace ringgrad::nn
+}  // namespace ringgrad
