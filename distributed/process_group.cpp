@@ -1,5 +1,8 @@
 #include "ringgrad/distributed/process_group.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
@@ -115,6 +118,19 @@ Work ProcessGroup::recv(const Tensor& x, int peer, const CollectiveOptions& opti
 
 Work ProcessGroup::barrier(const CollectiveOptions& options) {
   return submit({Operation::Barrier, {}, {}, ReduceOp::Sum, -1, options});
+}
+
+std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string& own) {
+  const auto sizes = all_gather_values<int64_t>(group, {static_cast<int64_t>(own.size())});
+  const int64_t room = *std::max_element(sizes.begin(), sizes.end()) + 1;  // memory of no bytes has no place
+  const Tensor mine = zeros({room}, {.dtype = DType::UInt8});
+  const Tensor all = empty({group.size(), room}, {.dtype = DType::UInt8});
+  std::memcpy(mine.raw_data(), own.data(), own.size());
+  group.all_gather(all, mine).wait();
+  std::vector<std::string> texts;
+  for (size_t r = 0; r < sizes.size(); ++r)
+    texts.emplace_back(static_cast<const char*>(all.raw_data()) + static_cast<int64_t>(r) * room, sizes[r]);
+  return texts;
 }
 
 }  // namespace ringgrad

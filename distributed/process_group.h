@@ -155,4 +155,7 @@ std::vector<T> all_gather_values(ProcessGroup& group, const std::vector<T>& own,
   return to_vector<T>(all);
 }
 
+// The same for one text of each rank, of any length.
+std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string& own);
+
 }  // namespace ringgrad

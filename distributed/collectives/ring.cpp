@@ -120,12 +120,7 @@ void ring_all_gather(Messenger& messages, std::span<std::byte> y, std::span<cons
   const auto chunk = [&](int i) { return y.subspan(wrapped(i, size) * x.size(), x.size()); };
   if (!x.empty()) std::memmove(chunk(rank).data(), x.data(), x.size());
   const auto segments = [&](int i, auto body) {
-    const auto whole = chunk(i);
-    for (size_t at = 0; at < whole.size();) {
-      const size_t n = std::min(segment_bytes, whole.size() - at);
-      body(whole.subspan(at, n));
-      at += n;
-    }
+    for_each_segment({0, x.size()}, segment_bytes, [&](Range s) { body(chunk(i).subspan(s.begin, s.count())); });
   };
   if (size > 1) segments(rank, [&](std::span<std::byte> s) { messages.send(right, s); });
   for (int step = 0; step < size - 1; ++step) {

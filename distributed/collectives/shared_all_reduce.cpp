@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/collectives/ring.h"
 
 namespace ringgrad {
 namespace {
@@ -11,11 +12,7 @@ namespace {
 constexpr size_t kLine = 64;                       // slices begin at cache lines of the buffer
 constexpr size_t kPieceBytes = kStagingBytes / 2;  // the next piece is staged while others still read the last one
 
-struct Slice {
-  size_t begin, end;
-};
-
-Slice slice_of(size_t count, int size, int rank, size_t item_bytes) {
+Range slice_of(size_t count, int size, int rank, size_t item_bytes) {
   const size_t unit = kLine / item_bytes, units = (count + unit - 1) / unit, n = static_cast<size_t>(size);
   const auto edge = [&](size_t r) { return std::min(count, units * r / n * unit); };
   return {edge(static_cast<size_t>(rank)), edge(static_cast<size_t>(rank) + 1)};
@@ -138,7 +135,7 @@ void SharedAllReduce::reduce_staged(std::byte* x, size_t count, const ReduceFunc
       std::memcpy(staged[rank_], x + at * item, n * item);
       meet();
     }
-    const Slice own = slice_of(n, size_, rank_, item);
+    const Range own = slice_of(n, size_, rank_, item);
     reduction.reduce_all(&staged[rank_], 1, staged.data(), size_, own.begin, own.end);
     meet();
     for (int r = 0; r < size_; ++r) {

@@ -7,15 +7,13 @@
 namespace ringgrad {
 namespace {
 
-constexpr int64_t kCut = 16;  // tensors are cut at multiples of this many elements: a cache line of float32
-
-// Cuts one arena; see plan_buckets().
+// Cuts one arena, tensors at cache lines; see plan_buckets().
 void cut(const ArenaRange& arena, int index, const BucketCaps& caps, std::vector<BucketRange>& buckets) {
   const auto item = static_cast<int64_t>(itemsize(arena.grads.dtype()));
   BucketRange open{index, 0, 0, {}};
   const auto cap = [&] {
     const int64_t bytes = buckets.empty() ? caps.first_bytes : caps.bytes;
-    return std::max<int64_t>(bytes / item / kCut, 1) * kCut;
+    return std::max<int64_t>(bytes / item / kArenaAlignment, 1) * kArenaAlignment;
   };
   const auto close = [&] {
     if (open.end > open.begin) buckets.push_back(open);

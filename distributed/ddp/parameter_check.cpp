@@ -1,7 +1,6 @@
 #include "ringgrad/distributed/ddp/parameter_check.h"
 
 #include <algorithm>
-#include <cstring>
 #include <sstream>
 
 #include "ringgrad/core/base/check.h"
@@ -22,16 +21,6 @@ uint64_t hash_of(const std::string& text) { return ringgrad::hash_of(text.data()
   throw OutOfStepError(text);
 }
 
-// Every rank learns rank `root`'s text.
-std::string text_of(ProcessGroup& group, int root, const std::string& own) {
-  const Tensor size = full({}, static_cast<double>(own.size()), {.dtype = DType::Int64});
-  group.broadcast(size, root).wait();
-  const Tensor text = zeros({size.item<int64_t>()}, {.dtype = DType::UInt8});
-  if (group.rank() == root) std::memcpy(text.raw_data(), own.data(), own.size());
-  group.broadcast(text, root).wait();
-  return {static_cast<const char*>(text.raw_data()), static_cast<size_t>(text.numel())};
-}
-
 }  // namespace
 
 void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines) {
@@ -43,8 +32,9 @@ void check_same_lines(ProcessGroup& group, const char* what, const char* noun, c
 
   // All ranks see that two differ, and look together for where.
   const int other = static_cast<int>(differs - hashes.begin());
+  const std::vector<std::string> texts = all_gather_texts(group, all);
   const auto lines_of = [&](int rank) {
-    std::istringstream text(text_of(group, rank, all));
+    std::istringstream text(texts[rank]);
     std::vector<std::string> lines;
     for (std::string line; std::getline(text, line);) lines.push_back(line);
     return lines;

@@ -86,8 +86,9 @@ class Supervisor {
     const std::string secret = secret_for_ranks();
     for (int i = 0; i < options_.num_processes; ++i) start(i, port, secret);
     while (running_ > 0) step();
-    for (const Rank& rank : ranks_) ends_.push_back(rank.end);
-    const JobResult result = first_cause(ends_, status_, interrupted_by_, Clock::now());
+    std::vector<RankEnd> ends;
+    for (const Rank& rank : ranks_) ends.push_back(rank.end);
+    const JobResult result = first_cause(ends, status_, interrupted_by_, Clock::now());
     pass_on_the_rest(options_.final_message ? options_.final_message(result) : "");
     return result;
   }
@@ -279,7 +280,6 @@ class Supervisor {
   LauncherPipe launcher_pipe_;
   OutputSink output_{STDOUT_FILENO}, error_{STDERR_FILENO};
   std::vector<Rank> ranks_;
-  std::vector<RankEnd> ends_;
   int running_ = 0, interrupted_by_ = 0;
   Clock::time_point interrupted_at_;
   const std::chrono::milliseconds timeout_ = default_timeout();

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <numeric>
+
+#include <fmt/format.h>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/collectives/collectives.h"
@@ -212,12 +215,10 @@ Frame HostProcessGroup::next_frame(const Collective& c) {
 // "; this group's ranks 0, 1 are the job's 4, 5"
 std::string HostProcessGroup::words_on_ranks() const {
   if (options_.job_ranks.empty()) return "";
-  std::string own, jobs;
-  for (int r = 0; r < size(); ++r) {
-    own += str(r == 0 ? "" : ", ", r);
-    jobs += str(r == 0 ? "" : ", ", options_.job_ranks[r]);
-  }
-  return str("; this group's ranks ", own, " are the job's ", jobs);
+  std::vector<int> own(options_.job_ranks.size());
+  std::iota(own.begin(), own.end(), 0);
+  return fmt::format("; this group's ranks {} are the job's {}", fmt::join(own, ", "),
+                     fmt::join(options_.job_ranks, ", "));
 }
 
 template <class Body>
@@ -264,27 +265,6 @@ std::shared_ptr<Storage> HostProcessGroup::allocate_shared(size_t bytes, Device 
 }
 
 // -- groups out of groups: the ranks exchange their addresses through the parent, and connect anew -------------------
-
-namespace {
-
-constexpr int64_t kMaxText = 1024;
-
-// Every rank's text, by rank.
-std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string& text) {
-  ASSERT(text.size() < kMaxText);
-  const Tensor own = zeros({kMaxText}, {.dtype = DType::UInt8});
-  const Tensor all = empty({group.size(), kMaxText}, {.dtype = DType::UInt8});
-  std::memcpy(own.raw_data(), text.data(), text.size());
-  group.all_gather(all, own).wait();
-  std::vector<std::string> texts;
-  for (int r = 0; r < group.size(); ++r) {
-    const auto* begin = static_cast<const char*>(all.raw_data()) + r * kMaxText;
-    texts.emplace_back(begin, strnlen(begin, kMaxText));
-  }
-  return texts;
-}
-
-}  // namespace
 
 std::shared_ptr<ProcessGroup> HostProcessGroup::split(int color, int key) {
   const auto wishes = all_gather_values<int64_t>(*this, {color, key});

@@ -17,8 +17,6 @@ constexpr std::chrono::milliseconds kMoment{200};  // for a call of NCCL that sh
 
 }  // namespace
 
-bool NcclCommunicator::UnderWay::is_done() const { return done && done->done(); }
-
 NcclCommunicator::NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device, std::chrono::milliseconds timeout)
     : host_(std::move(host)), device_(device), timeout_(timeout), stream_(std::make_unique<cuda::OwnedStream>(device)) {
   const cuda::DeviceGuard guard(device_);
@@ -191,7 +189,8 @@ void NcclCommunicator::watch() {
 
 // What has gone wrong, if anything.
 std::optional<Failure> NcclCommunicator::look() {  // caller holds mutex_, and there is no failure yet
-  while (!pending_.empty() && pending_.front()->is_done()) pending_.pop_front();
+  const auto is_done = [](const UnderWay& work) { return work.done && work.done->done(); };
+  while (!pending_.empty() && is_done(*pending_.front())) pending_.pop_front();
   int state = ncclSuccess;
   if (std::unique_lock idle(issue_mutex_, std::try_to_lock); idle) state = state_of(comm_);
   if (state != ncclSuccess && state != ncclInProgress)

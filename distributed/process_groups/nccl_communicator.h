@@ -60,7 +60,6 @@ class NcclCommunicator {
     std::shared_ptr<cuda::Event> done;  // nullptr: still being issued
     std::chrono::steady_clock::time_point deadline;
     std::string what;
-    bool is_done() const;
   };
 
   void connect();

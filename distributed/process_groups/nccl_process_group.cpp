@@ -40,6 +40,26 @@ Tensor flat(const Tensor& x) {
   return Tensor(x.storage(), {static_cast<int64_t>(items_in(x))}, {1}, x.storage_offset(), x.dtype());
 }
 
+Tensor slice(const Tensor& x, Range r) {
+  return x.as_strided({static_cast<int64_t>(r.count())}, {1}, x.storage_offset() + static_cast<int64_t>(r.begin));
+}
+
+// n elements of a dtype in a working buffer; `begin` counts in the buffer's own elements, which are as large or larger.
+Tensor buffer_part(const Tensor& buffer, int64_t begin, int64_t n, DType dtype) {
+  const auto ratio = static_cast<int64_t>(itemsize(buffer.dtype()) / itemsize(dtype));
+  return Tensor(buffer.storage(), {n}, {1}, (buffer.storage_offset() + begin) * ratio, dtype);
+}
+
+size_t bytes(const Tensor& x) { return static_cast<size_t>(x.numel()) * itemsize(x.dtype()); }
+
+cuda::Combination combination_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::Min: return cuda::Combination::Min;
+    case ReduceOp::Max: return cuda::Combination::Max;
+    default: return cuda::Combination::Sum;
+  }
+}
+
 }  // namespace
 
 // A collective under way. It keeps the tensors until the stream that waits for it may let them go.
@@ -160,30 +180,6 @@ Work NcclProcessGroup::issue_on_host(Collective c) {
   if (c.operation == Operation::Barrier) synchronize(current_stream(device()));
   return issue_in(*host_, std::move(c));
 }
-
-namespace {
-
-Tensor slice(const Tensor& x, Range r) {
-  return x.as_strided({static_cast<int64_t>(r.count())}, {1}, x.storage_offset() + static_cast<int64_t>(r.begin));
-}
-
-// n elements of a dtype in a working buffer; `begin` counts in the buffer's own elements, which are as large or larger.
-Tensor buffer_part(const Tensor& buffer, int64_t begin, int64_t n, DType dtype) {
-  const auto ratio = static_cast<int64_t>(itemsize(buffer.dtype()) / itemsize(dtype));
-  return Tensor(buffer.storage(), {n}, {1}, (buffer.storage_offset() + begin) * ratio, dtype);
-}
-
-size_t bytes(const Tensor& x) { return static_cast<size_t>(x.numel()) * itemsize(x.dtype()); }
-
-cuda::Combination combination_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::Min: return cuda::Combination::Min;
-    case ReduceOp::Max: return cuda::Combination::Max;
-    default: return cuda::Combination::Sum;
-  }
-}
-
-}  // namespace
 
 // Step t of 2 (size-1) of Patarasuk & Yuan 2009, as in ring.cpp: the chunk that comes in is rank - t - 1, the one that
 // leaves is rank - t, which came in one step earlier. In the first size-1 steps partial results travel, from `partial`

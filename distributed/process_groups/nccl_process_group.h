@@ -18,14 +18,7 @@
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/process_groups/nccl_communicator.h"
 
-struct ncclComm;
-
 namespace ringgrad {
-
-namespace cuda {
-class OwnedStream;
-}
-class NcclCommunicator;
 
 enum class NcclAllReduce : uint8_t {
   Library,  // ncclAllReduce
@@ -66,12 +59,9 @@ class NcclProcessGroup final : public ProcessGroup {
   std::shared_ptr<NcclCommunicator> communicator_;
 };
 
-}  // namespace ringgrad
-
 // Our ring all-reduce for ranks with a GPU each: distributed/collectives/ring.h's schedule, carried by ncclSend and
 // ncclRecv.
-namespace ringgrad {
-
+//
 // In the body of communicator.queue(): queues on its stream what makes x[n], contiguous on the communicator's device,
 // the reduction of all ranks' x, bit for bit the same everywhere and the same as ring_all_reduce() on the CPU; the host
 // waits for nothing. A segment is added on `adding`, another stream of the device, while the next one travels.

@@ -49,25 +49,20 @@ FileDescriptor new_doorbell() {
 }  // namespace
 
 Transport::Transport(int rank, std::vector<Link> links, int ranks_here, Deadline deadline)
-    : Transport(rank, local_ranks(links), std::move(links), ranks_here, deadline) {}
-
-Transport::Transport(int rank, const std::vector<bool>& local, std::vector<Link>&& links, int ranks_here,
-                     Deadline deadline)
-    : ranks_(rank, controls_of(links)),
-      streams_(static_cast<int>(links.size())),
+    : links_(std::move(links)),
+      local_(local_ranks(links_)),
+      ranks_(rank, controls_of(links_)),
+      streams_(static_cast<int>(links_.size())),
       doorbell_(new_doorbell()),
-      memory_(ranks_, local, doorbell_, deadline),
-      ranks_here_(ranks_here),
-      all_local_(std::count(local.begin(), local.end(), true) + 1 == static_cast<ptrdiff_t>(local.size())) {
-  for (Link& link : links) data_.push_back(std::move(link.data));
-}
+      memory_(ranks_, local_, doorbell_, deadline),
+      ranks_here_(ranks_here) {}
 
 Transport::~Transport() { ranks_.say_goodbye(); }
 
 void Transport::complete(Deadline deadline) {
   for (int r = 0; r < size(); ++r) {
-    if (data_[r])
-      streams_.connect(r, std::make_unique<SocketChannel>(std::move(data_[r])));
+    if (links_[r].data)
+      streams_.connect(r, std::make_unique<SocketChannel>(std::move(links_[r].data)));
     else if (r != rank())
       streams_.connect(r, memory_.open(r, deadline));
   }

@@ -13,6 +13,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -67,7 +68,7 @@ class Transport {
 
   // Where all ranks of the group share memory, they can do more than send bytes: read each other's
   // (shared_all_reduce.h).
-  bool shares_memory() const { return all_local_; }
+  bool shares_memory() const { return std::count(local_.begin(), local_.end(), true) + 1 == size(); }
   // What follows REQUIRES shares_memory().
   SharedMemoryPeers& memory() { return memory_; }
   // Returns once done(), which other ranks' boards must bring about. Throws as wait() does.
@@ -91,20 +92,19 @@ class Transport {
   void set_spinning(bool on) { spinning_ = on; }
 
  private:
-  Transport(int rank, const std::vector<bool>& local, std::vector<Link>&& links, int ranks_here, Deadline deadline);
   template <class Done>
   void block_until(const Done& done, bool needs_all);
   bool progress();
   void check_left(bool needs_all);
   void sleep(int milliseconds);
 
+  std::vector<Link> links_;        // by rank: the control connections go to ranks_, data in complete() to streams_
+  const std::vector<bool> local_;  // by rank: whether it shares this one's memory
   FailureDetector ranks_;
   PeerStreams streams_;
   FileDescriptor doorbell_;  // an eventfd: wakes this rank
   SharedMemoryPeers memory_;
-  std::vector<FileDescriptor> data_;  // by rank, until complete() makes channels of them
   const int ranks_here_;
-  const bool all_local_;
   bool roomy_ = false;  // there is a core for every rank
   std::chrono::milliseconds timeout_ = std::chrono::seconds(60);
   bool spinning_ = true;
