@@ -13,13 +13,9 @@ namespace {
 
 using nlohmann::json;
 
-struct DTypeName {
-  const char* text;
-  DType dtype;
-};
-constexpr DTypeName kDTypeNames[] = {{"F32", DType::Float32}, {"F64", DType::Float64}, {"BF16", DType::BFloat16},
-                                     {"F16", DType::Float16}, {"I64", DType::Int64},   {"I32", DType::Int32},
-                                     {"U8", DType::UInt8},    {"BOOL", DType::Bool}};
+constexpr std::pair<const char*, DType> kDTypeNames[] = {
+    {"F32", DType::Float32}, {"F64", DType::Float64}, {"BF16", DType::BFloat16}, {"F16", DType::Float16},
+    {"I64", DType::Int64},   {"I32", DType::Int32},   {"U8", DType::UInt8},      {"BOOL", DType::Bool}};
 
 constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kHash = "sha256";         // of the JSON text, with these 64 digits themselves as zeros
@@ -78,9 +74,9 @@ class HeaderReader {
       return true;
     }
     if (depth_ != 2 || field_ != "dtype") fail("a JSON string where ", expected(), " was expected");
-    for (const DTypeName& known : kDTypeNames)
-      if (text == known.text) {
-        header_.entries.back().dtype = known.dtype;
+    for (const auto& [known, dtype] : kDTypeNames)
+      if (text == known) {
+        header_.entries.back().dtype = dtype;
         return true;
       }
     fail("dtype '", text.substr(0, 20), "' is not supported, expected F32, F64, BF16, F16, I64, I32, U8 or BOOL");
@@ -222,8 +218,8 @@ SafetensorsHeader read_safetensors_header(const InputFile& file) {
 std::string make_safetensors_header(const SafetensorsHeader& header) {
   const auto dtype_name = [](DType dtype) {
     return std::find_if(std::begin(kDTypeNames), std::end(kDTypeNames),
-                        [dtype](const DTypeName& known) { return known.dtype == dtype; })
-        ->text;
+                        [dtype](const auto& known) { return known.second == dtype; })
+        ->first;
   };
   std::string text = str("{\"", kMetadata, "\":{\"", kHash, "\":\"", kNoHash, "\"");
   const size_t own = text.size() - 1 - kNoHash.size();

@@ -15,7 +15,6 @@ class Messenger {
 
   int rank() const { return transport_.rank(); }
   int size() const { return transport_.size(); }
-  const Frame& frame() const { return frame_; }
 
   // Queues a message to `peer`. The payload must stay as it is until wait() for it, or finish().
   Transfer send(int peer, std::span<const std::byte> payload);

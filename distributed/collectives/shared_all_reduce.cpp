@@ -67,24 +67,18 @@ std::byte* SharedAllReduce::address(int rank, size_t bytes) const {
 
 std::byte* SharedAllReduce::staging(int rank) const { return memory_.staging(rank) + turn_ * kPieceBytes; }
 
-void SharedAllReduce::wait_until_all_entered() {
-  transport_.wait_until([this] {
-    const uint64_t sequence = transport_.position().frame.sequence;
+void SharedAllReduce::wait_for_all(std::atomic<uint64_t> Board::*count, uint64_t value) {
+  transport_.wait_until([&] {
     for (int r = 0; r < size_; ++r)
-      if (memory_.board(r).entered.load() < sequence) return false;
+      if ((memory_.board(r).*count).load() < value) return false;
     return true;
   });
-  memory_.check_entered();
 }
 
 void SharedAllReduce::meet() {
   memory_.board(rank_).arrived.store(++meetings_);
   memory_.ring_bells();
-  transport_.wait_until([this] {
-    for (int r = 0; r < size_; ++r)
-      if (memory_.board(r).arrived.load() < meetings_) return false;
-    return true;
-  });
+  wait_for_all(&Board::arrived, meetings_);
 }
 
 void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string> about, void* x, size_t count,
@@ -97,7 +91,8 @@ void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string>
   own.segment.store(place.segment, std::memory_order_relaxed);
   own.offset.store(place.offset, std::memory_order_relaxed);
   transport_.enter(frame, std::move(about));
-  wait_until_all_entered();
+  wait_for_all(&Board::entered, transport_.position().frame.sequence);
+  memory_.check_entered();
 
   bool all_shared = true, none_shared = true;
   for (int r = 0; r < size_; ++r) {

@@ -41,7 +41,7 @@ class SharedAllReduce {
   Place find(const void* x, size_t bytes) const;
   std::byte* address(int rank, size_t bytes) const;
   std::byte* staging(int rank) const;
-  void wait_until_all_entered();
+  void wait_for_all(std::atomic<uint64_t> Board::*count, uint64_t value);  // on every rank's board
   void meet();
   void reduce_in_place(size_t count, const ReduceFunctions& reduction);
   void reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction, bool first_is_staged);

@@ -8,12 +8,6 @@
 namespace ringgrad {
 namespace {
 
-std::string signature(const std::pair<std::string, Tensor>& named) {
-  return str("'", named.first, "' ", named.second.shape(), " ", named.second.dtype());
-}
-
-uint64_t hash_of(const std::string& text) { return ringgrad::hash_of(text.data(), text.size()); }
-
 // All ranks come to the same conclusion, but not at the same moment: one that is still in the last collective when
 // another has left it learns the reason from that one.
 [[noreturn]] void disagree(ProcessGroup& group, const std::string& text) {
@@ -26,7 +20,7 @@ uint64_t hash_of(const std::string& text) { return ringgrad::hash_of(text.data()
 void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines) {
   std::string all;
   for (const std::string& line : lines) all += line + "\n";
-  const auto hashes = all_gather_values<int64_t>(group, {static_cast<int64_t>(hash_of(all))});
+  const auto hashes = all_gather_values<int64_t>(group, {static_cast<int64_t>(hash_of(all.data(), all.size()))});
   const auto differs = std::find_if(hashes.begin(), hashes.end(), [&](int64_t hash) { return hash != hashes[0]; });
   if (differs == hashes.end()) return;
 
@@ -49,7 +43,7 @@ void check_same_lines(ProcessGroup& group, const char* what, const char* noun, c
 
 void check_same_signature(ProcessGroup& group, const char* what, const NamedTensors& tensors) {
   std::vector<std::string> lines;
-  for (const auto& named : tensors) lines.push_back(signature(named));
+  for (const auto& [name, tensor] : tensors) lines.push_back(str("'", name, "' ", tensor.shape(), " ", tensor.dtype()));
   check_same_lines(group, what, "model", lines);
 }
 
@@ -57,8 +51,7 @@ uint64_t check_identical_values(ProcessGroup& group, const char* what, const Nam
   std::vector<int64_t> own;
   for (const auto& [name, tensor] : tensors) {
     const Tensor x = as_contiguous(on_device(tensor, {}));
-    own.push_back(
-        static_cast<int64_t>(ringgrad::hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()))));
+    own.push_back(static_cast<int64_t>(hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()))));
   }
   const auto hashes = all_gather_values(group, own);
   for (size_t i = 0; i < own.size(); ++i) {
@@ -69,7 +62,7 @@ uint64_t check_identical_values(ProcessGroup& group, const char* what, const Nam
       disagree(group, str(what, ": ", tensors[i].first, " differs from rank 0's on rank ", ranks,
                           "; something changed it on some ranks only, outside of the averaged gradients"));
   }
-  return ringgrad::hash_of(own.data(), own.size() * sizeof(int64_t));
+  return hash_of(own.data(), own.size() * sizeof(int64_t));
 }
 
 }  // namespace ringgrad

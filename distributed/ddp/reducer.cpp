@@ -269,7 +269,12 @@ void Reducer::finalize_backward(bool reached) {
     buckets_[b].work.wait();
     if (log_.buckets[b].completed == 0) log_.buckets[b].completed = end_of(buckets_[b].work);
   }
-  exchange_samples();
+  const StepExchange::Sum sum = exchange_.run(samples_, flag_, options_for(-1, sample_counts_));
+  any_flag_ = sum.flag;
+  any_samples_ = sum.samples > 0;
+  samples_ = passes_ = 0;
+  if (any_samples_)
+    for (const ArenaRange& arena : arenas_) scale(arena.grads, usual_samples_ / (sum.samples / group_.size()));
   log_.finished = now();
   totals_.exposed_seconds += log_.exposed();
   totals_.steps += 1;
@@ -290,15 +295,6 @@ void Reducer::abandon(const Pass& pass) {
   }
   samples_ = pass.samples;
   passes_ = pass.passes;
-}
-
-void Reducer::exchange_samples() {
-  const StepExchange::Sum sum = exchange_.run(samples_, flag_, options_for(-1, sample_counts_));
-  any_flag_ = sum.flag;
-  any_samples_ = sum.samples > 0;
-  samples_ = passes_ = 0;
-  if (!any_samples_) return;
-  for (const ArenaRange& arena : arenas_) scale(arena.grads, usual_samples_ / (sum.samples / group_.size()));
 }
 
 std::vector<std::string> Reducer::ready_order() const {

@@ -101,7 +101,6 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   void take_into_arena(int parameter);
   void learn_usual_samples();
-  void exchange_samples();
   double now() const;
   double end_of(const Work& work) const;
   void scale(const Tensor& x, double factor) const;

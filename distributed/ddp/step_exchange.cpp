@@ -1,18 +1,11 @@
 #include "ringgrad/distributed/ddp/step_exchange.h"
 
+#include <span>
+
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
-namespace {
-
-// f(array, numel) with the buffer's elements in their own type; the buffer is contiguous.
-template <class F>
-void visit_elements(const Tensor& buffer, F&& f) {
-  visit_dtype("step_exchange", buffer.dtype(), [&]<class T>() { f(buffer.data<T>(), buffer.numel()); });
-}
-
-}  // namespace
 
 StepExchange::StepExchange(ProcessGroup& group, std::vector<Tensor> buffers)
     : group_(group), buffers_(std::move(buffers)) {
@@ -53,9 +46,9 @@ StepExchange::Sum StepExchange::run(double samples, bool flag, const CollectiveO
   for (const Tensor& buffer : buffers_) {
     if (buffer.device().is_cuda()) continue;
     const double weight = weight_of(buffer, samples);
-    visit_elements(buffer, [&]<class T>(const T* x, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) next[i] = weight == 0 ? 0 : weight * static_cast<double>(x[i]);
-      next += n;
+    visit_dtype("step_exchange", buffer.dtype(), [&]<class T>() {
+      for (const T x : std::span(buffer.data<T>(), static_cast<size_t>(buffer.numel())))
+        *next++ = weight == 0 ? 0 : weight * static_cast<double>(x);
     });
   }
   visit_on_device([&](const Tensor& buffer, const Tensor& packed_part) {
@@ -80,9 +73,9 @@ StepExchange::Sum StepExchange::run(double samples, bool flag, const CollectiveO
     if (buffer.device().is_cuda()) continue;
     const double weights = weights_of(buffer);
     begin_write("step_exchange", buffer);
-    visit_elements(buffer, [&]<class T>(T* x, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) x[i] = static_cast<T>(next[i] / weights);
-      next += n;
+    visit_dtype("step_exchange", buffer.dtype(), [&]<class T>() {
+      for (T& x : std::span(buffer.data<T>(), static_cast<size_t>(buffer.numel())))
+        x = static_cast<T>(*next++ / weights);
     });
   }
   return sum;

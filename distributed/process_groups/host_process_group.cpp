@@ -118,10 +118,7 @@ void HostProcessGroup::abort(const std::string& reason, FailureKind kind) {
 
 // -- who executes ---------------------------------------------------------------------------------------------------
 
-void HostProcessGroup::wake() {
-  const uint64_t one = 1;
-  (void)!write(wakeup_.get(), &one, sizeof one);
-}
+void HostProcessGroup::wake() { eventfd_write(wakeup_.get(), 1); }
 
 // A blocking call is executed by its caller: waking the worker and being woken by it would cost more than a small
 // all-reduce does.
@@ -195,8 +192,8 @@ void HostProcessGroup::listen() {
     }
   }
   poll(watched.data(), watched.size(), -1);
-  uint64_t count;
-  (void)!read(wakeup_.get(), &count, sizeof count);
+  eventfd_t count;
+  eventfd_read(wakeup_.get(), &count);
 }
 
 // -- what is executed -----------------------------------------------------------------------------------------------

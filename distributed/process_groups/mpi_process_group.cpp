@@ -56,8 +56,6 @@ MPI_Op operation_of(ReduceOp op) {
   return op == ReduceOp::Max ? MPI_MAX : MPI_SUM;
 }
 
-bool is_16_bit(DType dtype) { return is_floating(dtype) && itemsize(dtype) == 2; }
-
 std::vector<float> widened(const Tensor& x) {
   std::vector<float> wide(items_in(x));
   visit_floating("mpi", x.dtype(), [&]<class T>() {
@@ -90,21 +88,16 @@ struct Job final : PendingWork {
 // Of jobs that have failed. MPI may still read and write their tensors, so they are kept for ever; under mpi_mutex.
 std::vector<std::shared_ptr<Job>>& failed_jobs = *new std::vector<std::shared_ptr<Job>>();
 
-int rank_in(MPI_Comm comm) {
-  int rank = 0;
-  MPI_Comm_rank(comm, &rank);
-  return rank;
-}
-int size_of(MPI_Comm comm) {
-  int size = 1;
-  MPI_Comm_size(comm, &size);
-  return size;
+int ask(int (*query)(MPI_Comm, int*), MPI_Comm comm) {
+  int answer = 0;
+  query(comm, &answer);
+  return answer;
 }
 
 class MpiProcessGroup final : public ProcessGroup {
  public:
   MpiProcessGroup(MPI_Comm comm, std::chrono::milliseconds timeout)
-      : ProcessGroup(rank_in(comm), size_of(comm)),
+      : ProcessGroup(ask(MPI_Comm_rank, comm), ask(MPI_Comm_size, comm)),
         comm_(comm),
         timeout_(timeout),
         exceptions_at_birth_(std::uncaught_exceptions()) {
@@ -224,7 +217,7 @@ class MpiProcessGroup final : public ProcessGroup {
     if (reduces(c.operation)) {
       (void)reduction(name(c.operation), dtype, c.reduce_op);  // throws where there is none
       type = arithmetic_type(dtype);
-      if (is_16_bit(dtype)) {
+      if (itemsize(dtype) == 2) {
         job.wide_in = widened(c.input);
         in = out = job.wide_in.data();
         if (c.operation == Operation::ReduceScatter) {

@@ -1,7 +1,7 @@
 #include "ringgrad/distributed/transport/shared_memory_peers.h"
 
 #include <poll.h>
-#include <unistd.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -112,8 +112,7 @@ void SharedMemoryPeers::set_sleeping(bool sleeping) {
 
 void SharedMemoryPeers::ring_bell(int peer) {
   if (!opened(peer) || board(peer).sleeping.load() == 0 || board(peer).sleeping.exchange(0) == 0) return;
-  const uint64_t one = 1;
-  (void)!write(peers_[peer].doorbell.get(), &one, sizeof one);
+  eventfd_write(peers_[peer].doorbell.get(), 1);
 }
 
 void SharedMemoryPeers::ring_bells() {

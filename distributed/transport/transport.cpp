@@ -1,7 +1,6 @@
 #include "ringgrad/distributed/transport/transport.h"
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -93,8 +92,7 @@ void Transport::enter(const Frame& frame, std::shared_ptr<const std::string> abo
 
 void Transport::interrupt(const Failure& failure) noexcept {
   ranks_.interrupt(failure);
-  const uint64_t one = 1;
-  (void)!write(doorbell_.get(), &one, sizeof one);
+  eventfd_write(doorbell_.get(), 1);
 }
 
 bool Transport::progress() {
@@ -190,8 +188,8 @@ void Transport::sleep(int milliseconds) {
   streams_.watch(polled_);
   poll(polled_.data(), polled_.size(), milliseconds);
   memory_.set_sleeping(false);
-  uint64_t rings;
-  (void)!read(doorbell_.get(), &rings, sizeof rings);
+  eventfd_t rings;
+  eventfd_read(doorbell_.get(), &rings);
   ranks_.check_interrupt();
   const auto ready = [](const pollfd& p) { return p.revents != 0; };
   if (std::any_of(polled_.begin(), polled_.begin() + static_cast<ptrdiff_t>(controls), ready)) ranks_.attend();

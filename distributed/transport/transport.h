@@ -54,7 +54,7 @@ class Transport {
   // Queues a receive of exactly so many bytes from `peer`.
   Transfer recv(int peer, std::span<std::byte> bytes);
   // Returns when the transfer is complete, which earlier ones of its peer and direction then are, too. Moves the bytes
-  // of all transfers meanwhile. Throws TimeoutError, naming who is missing, after timeout() in which nothing moved.
+  // of all transfers meanwhile. Throws TimeoutError, naming who is missing, after a timeout in which nothing moved.
   void wait(const Transfer& transfer);
 
   // Marks the begin and the end of a collective, which are numbered by their frames' sequence from 1 on. A rank that
@@ -86,7 +86,6 @@ class Transport {
   void watch(std::vector<pollfd>& descriptors) const { ranks_.watch(descriptors); }
   void attend() { ranks_.attend(); }
 
-  std::chrono::milliseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   // Whether waits may burn cycles for a few microseconds before they sleep; off where other threads want the core.
   void set_spinning(bool on) { spinning_ = on; }
