@@ -170,9 +170,7 @@ Tensor copy_of(const Tensor& x, TensorOptions options) {
   return y;
 }
 
-Tensor on_device(const Tensor& x, Device device) {
-  return x.device() == device ? x : copy_of(x, {x.dtype(), device});
-}
+Tensor on_device(const Tensor& x, Device device) { return x.device() == device ? x : copy_of(x, {x.dtype(), device}); }
 
 Tensor as_contiguous(const Tensor& x) {
   if (x.is_contiguous()) return x;

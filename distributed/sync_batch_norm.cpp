@@ -98,8 +98,9 @@ Tensor sync_batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bi
                           const Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get());
                           kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(),
                                                               var.get(), eps);
-                          const Tensor dweight = wants_weight ? copy_of(sum_dy_xhat, {sum_dy.dtype(), sum_dy.device()}) : Tensor();
-                          const Tensor dbias = wants_bias ? copy_of(sum_dy, {sum_dy.dtype(), sum_dy.device()}) : Tensor();
+                          const TensorOptions same{sum_dy.dtype(), sum_dy.device()};
+                          const Tensor dweight = wants_weight ? copy_of(sum_dy_xhat, same) : Tensor();
+                          const Tensor dbias = wants_bias ? copy_of(sum_dy, same) : Tensor();
                           sum_over_ranks(sum_dy, sum_dy_xhat, dy.size(0), group);
                           const Tensor dx = empty_like(x.get()), dresidual = wants_residual ? empty_like(dx) : Tensor();
                           kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(), var.get(),

@@ -39,8 +39,8 @@ void Messenger::recv(int peer, std::span<std::byte> payload) {
     ++from.received;
     if (!piece.empty()) transport_.wait(transport_.recv(peer, piece));
     if (theirs.payload_crc != 0)
-      CHECK_AS(DistributedError, theirs.payload_crc == crc_of(piece.data(), piece.size()), "a message from rank ", peer, " to rank ",
-               rank(), " was damaged on its way: the CRC of its ", piece.size(), " bytes is wrong");
+      CHECK_AS(DistributedError, theirs.payload_crc == crc_of(piece.data(), piece.size()), "a message from rank ", peer,
+               " to rank ", rank(), " was damaged on its way: the CRC of its ", piece.size(), " bytes is wrong");
   } while (!payload.empty());
 }
 
