@@ -128,9 +128,10 @@ bool fits(cudaMemcpyKind kind, bool from_device, bool to_device) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t handle) {
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);
-  cudaError_t error;
-  const auto stream = runtime.stream("cudaMemcpyAsync", handle, error);
-  if (error || bytes == 0) return error;
+  const auto stream = runtime.stream("cudaMemcpyAsync", handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  if (bytes == 0) return cudaSuccess;
+  cudaError_t error = cudaSuccess;
   const bool from_device = on_device(runtime, "cudaMemcpyAsync", from, bytes, error);
   const bool to_device = on_device(runtime, "cudaMemcpyAsync", to, bytes, error);
   if (error) return error;
@@ -153,9 +154,10 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t handle) {
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);
-  cudaError_t error;
-  const auto stream = runtime.stream("cudaMemsetAsync", handle, error);
-  if (error || bytes == 0) return error;
+  const auto stream = runtime.stream("cudaMemsetAsync", handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  if (bytes == 0) return cudaSuccess;
+  cudaError_t error = cudaSuccess;
   const bool to_device = on_device(runtime, "cudaMemsetAsync", memory, bytes, error);
   if (!error && !to_device) error = fail(cudaErrorInvalidValue, "cudaMemsetAsync of host memory");
   if (error) return error;

@@ -15,18 +15,17 @@ using Lock = std::unique_lock<std::mutex>;
 static constinit thread_local int chosen_operations = 0;
 bool must_not_wait() { return chosen_operations > 0; }
 
-std::shared_ptr<CUstream_st> Runtime::stream(const char* call, CUstream_st* handle, cudaError_t& error) {
+std::shared_ptr<CUstream_st> Runtime::stream(const char* call, CUstream_st* handle) {
   const int device = current_device();
-  error = cudaSuccess;
   if (!handle) return devices[static_cast<size_t>(device)].null_stream;
   if (const auto found = streams.find(handle); found != streams.end()) return found->second;
-  error = fail(cudaErrorInvalidResourceHandle, std::string(call) + " on a stream that does not exist");
+  fail(cudaErrorInvalidResourceHandle, std::string(call) + " on a stream that does not exist");
   return nullptr;
 }
 
-std::shared_ptr<CUstream_st> Runtime::find_stream(const char* call, CUstream_st* handle, cudaError_t& error) {
+std::shared_ptr<CUstream_st> Runtime::find_stream(const char* call, CUstream_st* handle) {
   std::lock_guard lock(mutex);
-  return stream(call, handle, error);
+  return stream(call, handle);
 }
 
 cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operation operation) {
@@ -158,16 +157,15 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  cudaError_t error;
-  const auto stream = Runtime::instance().find_stream("cudaStreamSynchronize", handle, error);
-  if (error) return error;
-  if ((error = forbid_while_capturing("cudaStreamSynchronize", *stream))) return error;
+  const auto stream = Runtime::instance().find_stream("cudaStreamSynchronize", handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  if (const cudaError_t error = forbid_while_capturing("cudaStreamSynchronize", *stream)) return error;
   Runtime::instance().drain_all(stream);
   return take_failure(stream->device);
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* data) {
-  cudaError_t error;
-  const auto stream = Runtime::instance().find_stream("cudaLaunchHostFunc", handle, error);
-  return error ? error : Runtime::instance().submit(stream, [=] { function(data); });
+  const auto stream = Runtime::instance().find_stream("cudaLaunchHostFunc", handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  return Runtime::instance().submit(stream, [=] { function(data); });
 }
