@@ -74,14 +74,6 @@ void check_size(const char* operation, int64_t pixels, int64_t taps) {
            " weights per filter, expected less than 2^31 of each");
 }
 
-// Itself where it is, or undefined.
-Tensor in_dtype(const Tensor& x, DType dtype) {
-  if (!x.defined() || x.dtype() == dtype) return x;
-  const Tensor copy = empty(x.shape(), {dtype, x.device()});
-  kernels::copy(copy, x);
-  return copy;
-}
-
 // ---- the three products -------------------------------------------------------------------------------------------
 
 template <class T>

@@ -60,8 +60,7 @@ void add(const char* name, Stream stream, const Tensor& dx, const Tensor& dy, co
   visit_dtype(name, dx.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     // Sums of narrower numbers are formed in the accumulation type and rounded once.
-    const Tensor sums = dx.dtype() == dtype_of<A> ? dx : empty(dx.shape(), {dtype_of<A>, dx.device()});
-    if (dx.dtype() != dtype_of<A>) kernels::copy(sums, dx);
+    const Tensor sums = in_dtype(dx, dtype_of<A>);
     launch_elements(stream, s.O * s.I, add_kernel<A, Element<T>>, s, device_data<A>(sums), device_data<T>(dy));
     if (dx.dtype() != dtype_of<A>) kernels::copy(dx, sums);
   });

@@ -9,14 +9,6 @@ namespace ringgrad::cpu {
 
 inline bool is_16_bit(const Tensor& x) { return x.dtype() == DType::Float16 || x.dtype() == DType::BFloat16; }
 
-// x in this dtype: itself, or a contiguous copy; undefined stays undefined.
-inline Tensor in_dtype(const Tensor& x, DType dtype) {
-  if (!x.defined() || x.dtype() == dtype) return x;
-  Tensor converted = empty(x.shape(), {dtype, x.device()});
-  kernels::copy(converted, x);
-  return converted;
-}
-
 inline Tensor widen(const Tensor& x) { return in_dtype(x, DType::Float32); }
 
 // Runs body(wide) with a float32 tensor of y's shape, and rounds what it wrote into y.
