@@ -43,9 +43,8 @@ struct Capture {
 
 struct Allocation {
   size_t bytes;
-  int device;  // kPinned: page-locked host memory
+  int device;
 };
-inline constexpr int kPinned = -1;
 
 struct DeviceState {
   std::atomic<bool> context = false;

@@ -50,8 +50,6 @@ cudaError_t cudaDeviceSynchronize();
 // ---- memory -------------------------------------------------------------------------------------------------------
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);  // waits for the device
-cudaError_t cudaMallocHost(void** memory, size_t bytes);
-cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 
 enum cudaMemcpyKind {
@@ -63,7 +61,6 @@ enum cudaMemcpyKind {
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr);
-cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream = nullptr);
 
 // ---- streams and events -------------------------------------------------------------------------------------------
 inline constexpr unsigned cudaStreamNonBlocking = 1;
