@@ -1,6 +1,5 @@
 // The emulated CUDA runtime: devices, memory, copies, streams, events, capture.
 #include <cmath>
-#include <cstring>
 
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/factory.h"

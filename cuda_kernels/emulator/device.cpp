@@ -76,7 +76,6 @@ Runtime::Runtime() : devices(static_cast<size_t>(config().devices)) {
   for (size_t i = 0; i < devices.size(); ++i) {
     devices[i].null_stream = std::make_shared<CUstream_st>();
     devices[i].null_stream->device = static_cast<int>(i);
-    devices[i].null_stream->blocking = true;
   }
 }
 

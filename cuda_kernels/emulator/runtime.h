@@ -58,7 +58,6 @@ struct DeviceState {
 
 struct CUstream_st {
   int device = 0;
-  bool blocking = false;  // waits for the null stream and the null stream for it
   std::deque<ringgrad::emulator::Operation> queue;
   uint64_t submitted = 0, completed = 0;
   bool running = false;

@@ -36,26 +36,7 @@ cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operatio
     stream->frontier = {node};
     return cudaSuccess;
   }
-  // The null stream waits for all blocking streams of its device, and they for it.
-  const auto& null_stream = devices[static_cast<size_t>(stream->device)].null_stream;
-  std::vector<std::pair<std::shared_ptr<CUstream_st>, uint64_t>> before;
-  const auto follow = [&](const std::shared_ptr<CUstream_st>& other) {
-    if (other->completed < other->submitted) before.emplace_back(other, other->submitted);
-  };
-  if (stream == null_stream) {
-    for (const auto& [handle, other] : streams)
-      if (other->blocking && other->device == stream->device) follow(other);
-  } else if (stream->blocking) {
-    follow(null_stream);
-  }
-  if (before.empty()) {
-    stream->queue.push_back(std::move(operation));
-  } else {
-    stream->queue.push_back([this, before, operation = std::move(operation)] {
-      for (const auto& [other, position] : before) drain(other, position);
-      operation();
-    });
-  }
+  stream->queue.push_back(std::move(operation));
   const uint64_t position = ++stream->submitted;
   lock.unlock();
   if (config().streams != StreamOrder::Eager) return cudaSuccess;
@@ -146,10 +127,10 @@ void Runtime::drain_device(int device) {
 using namespace ringgrad::emulator;
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
+  if (flags != cudaStreamNonBlocking) return fail(cudaErrorInvalidValue, "emulated streams are non-blocking");
   auto& runtime = Runtime::instance();
   auto stream = std::make_shared<CUstream_st>();
   stream->device = current_device();
-  stream->blocking = !(flags & cudaStreamNonBlocking);
   *handle = stream.get();
   std::lock_guard lock(runtime.mutex);
   runtime.streams[stream.get()] = std::move(stream);
