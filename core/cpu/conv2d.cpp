@@ -225,19 +225,13 @@ ConvAlgorithm algorithm(const conv::Conv2dGeometry& g) {
   return wanted == ConvAlgorithm::Winograd && !conv::has_winograd(g) ? ConvAlgorithm::Direct : wanted;
 }
 
-// Calls run.operator()<T>() with the type of blocked images.
-template <class Run>
-void visit_images(const Tensor& images, Run&& run) {
-  images.dtype() == DType::BFloat16 ? run.template operator()<bfloat16>() : run.template operator()<float>();
-}
-
 void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
                 const Conv2dOptions& options) {
   if (!y.is_channel_blocked()) return conv2d_im2col(stream, y, x, w, b, options);
   const conv::Conv2dGeometry g = geometry(x, w, options);
   const Tensor filters = in_dtype(w, DType::Float32), bias = in_dtype(b, DType::Float32);
   const float *const w_data = filters.data<float>(), *const b_data = bias.defined() ? bias.data<float>() : nullptr;
-  visit_images(y, [&]<class T>() {
+  visit_blocked(y, [&]<class T>() {
     if (x.is_channel_blocked())
       conv::convolve(stream, g, algorithm(g), Direction::Forward, x.data<T>(), w_data, b_data, y.data<T>());
     else
@@ -250,7 +244,7 @@ void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy
   if (!dy.is_channel_blocked()) return conv2d_im2col_backward_input(stream, dx, dy, w, options);
   const conv::Conv2dGeometry g = geometry(dx, w, options);
   const Tensor filters = in_dtype(w, DType::Float32);
-  visit_images(dy, [&]<class T>() {
+  visit_blocked(dy, [&]<class T>() {
     conv::convolve(stream, g, algorithm(g), Direction::BackwardInput, dy.data<T>(), filters.data<float>(), nullptr,
                    dx.data<T>());
   });
@@ -262,7 +256,7 @@ void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& d
   if (is_16_bit(dw))
     return narrow_into(dw, [&](const Tensor& wide) { conv2d_backward_weight_cpu(stream, wide, dy, x, options); });
   const conv::Conv2dGeometry g = geometry(x, dw, options);
-  visit_images(dy, [&]<class T>() {
+  visit_blocked(dy, [&]<class T>() {
     if (x.is_channel_blocked())
       conv::weight_gradient(stream, g, algorithm(g), x.data<T>(), dy.data<T>(), dw.data<float>());
     else
