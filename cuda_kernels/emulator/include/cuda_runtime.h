@@ -38,8 +38,7 @@ using cudaGraphExec_t = struct CUgraphExec_st*;
 // ---- devices ------------------------------------------------------------------------------------------------------
 struct cudaDeviceProp {
   char name[256];
-  size_t totalGlobalMem, sharedMemPerBlockOptin;
-  int major, minor, multiProcessorCount;
+  int multiProcessorCount;
 };
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
