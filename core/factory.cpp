@@ -179,4 +179,11 @@ Tensor as_contiguous(const Tensor& x) {
   return y;
 }
 
+Tensor in_dtype(const Tensor& x, DType dtype) {
+  if (!x.defined() || x.dtype() == dtype) return x;
+  Tensor y = empty(x.shape(), {dtype, x.device()});
+  kernels::copy(y, x);
+  return y;
+}
+
 }  // namespace ringgrad

@@ -47,4 +47,7 @@ Tensor on_device(const Tensor& x, Device device);
 // A contiguous strided copy of x, or x itself where it is one already; without history.
 Tensor as_contiguous(const Tensor& x);
 
+// x itself where it has the dtype, or is undefined, else a contiguous copy; without history.
+Tensor in_dtype(const Tensor& x, DType dtype);
+
 }  // namespace ringgrad

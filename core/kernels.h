@@ -240,4 +240,7 @@ void batch_norm_in_steps(Stream, const Tensor& y, const Tensor& mean, const Tens
 void batch_norm_backward_in_steps(Stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dx,
                                   const Tensor& dresidual, const Tensor& dy, const Tensor& x, const Tensor& y,
                                   const Tensor& mean, const Tensor& var, const Tensor& weight, double eps);
+// What reaches the normalised value, for libraries that take no y: dy where y > 0 (all of dy without y), in dresidual
+// where that is wanted.
+Tensor batch_norm_rectified(const Tensor& dresidual, const Tensor& dy, const Tensor& y);
 }  // namespace ringgrad

@@ -11,8 +11,6 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 struct ImageSet {
   const uint8_t* bytes;  // [size, channels, height, width]
   int64_t size;

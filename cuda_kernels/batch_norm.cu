@@ -13,8 +13,6 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 // ---- statistics ---------------------------------------------------------------------------------------------------
 
 // Mean and sum of squared deviations of the elements seen so far (Welford 1962); two of them are joined as in Chan,
@@ -196,8 +194,7 @@ void launch_vectors(Stream stream, const Tensor& x, bool aligned, void (*vector_
   const Channels channels(x);
   const bool vectors = aligned && (channels.last ? channels.C : channels.S) % kSize == 0;
   const int64_t n = vectors ? x.numel() / kSize : x.numel();
-  launch(vectors ? vector_kernel : element_kernel, grid_stride_blocks(stream, n, kThreads), kThreads, 0, stream,
-         channels, n, args...);
+  launch_elements(stream, n, vectors ? vector_kernel : element_kernel, channels, n, args...);
 }
 
 template <class T>

@@ -19,8 +19,6 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 // ---- direct -------------------------------------------------------------------------------------------------------
 
 // One thread per element of the product: row m, column n, every k. The operands do all the addressing.
@@ -58,8 +56,7 @@ bool images_in_chunks(const Tensor& x, const Tensor& w, const Tensor& y, const C
 template <bool kAAlongK, bool kBAlongK, class A, class B, class Store>
 void run_gemm(ConvStep step, Stream stream, const GemmShape& shape, const A& a, const B& b, const Store& store) {
   if (step == ConvStep::Direct) {
-    launch(direct_kernel<A, B, Store>, grid_stride_blocks(stream, shape.batches * shape.M * shape.N, kThreads),
-           kThreads, 0, stream, shape, a, b, store);
+    launch_elements(stream, shape.batches * shape.M * shape.N, direct_kernel<A, B, Store>, shape, a, b, store);
   } else if (step == ConvStep::ImplicitGemm) {
     simt_gemm<kAAlongK, kBAlongK>(stream, shape, a, b, store);
   } else {
@@ -75,14 +72,6 @@ void check_size(const char* operation, int64_t pixels, int64_t taps) {
   constexpr int64_t kLimit = int64_t{1} << 31;
   CHECK_AS(ShapeError, pixels < kLimit && taps < kLimit, operation, ": ", pixels, " pixels and ", taps,
            " weights per filter, expected less than 2^31 of each");
-}
-
-// Itself where it is, or undefined.
-Tensor in_dtype(const Tensor& x, DType dtype) {
-  if (!x.defined() || x.dtype() == dtype) return x;
-  const Tensor copy = empty(x.shape(), {dtype, x.device()});
-  kernels::copy(copy, x);
-  return copy;
 }
 
 // ---- the three products -------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ __device__ Y load_as(const void* x, DType dtype, int64_t i) {
 }
 
 template <class Y>
-__global__ void __launch_bounds__(kMapThreads)
+__global__ void __launch_bounds__(kThreads)
     copy_kernel(int64_t n, StridedIndex<2> index, Y* y, const void* x, DType dtype) {
   for (int64_t i = thread_number(); i < n; i += thread_count()) {
     const auto at = index.offsets(i);
@@ -65,8 +65,8 @@ void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
   const LoopPlan plan = plan_loops({&y, &x});
   if (plan.dims == 0) return;
   visit_dtype("copy", to, [&]<class Y>() {
-    launch(copy_kernel<Element<Y>>, grid_stride_blocks(stream, plan.numel, kMapThreads), kMapThreads, 0, stream,
-           plan.numel, StridedIndex<2>(plan), device_data<Y>(y), x.raw_data(), from);
+    launch_elements(stream, plan.numel, copy_kernel<Element<Y>>, plan.numel, StridedIndex<2>(plan), device_data<Y>(y),
+                    x.raw_data(), from);
   });
 }
 

@@ -53,7 +53,7 @@ struct Targets {
 };
 
 template <class Team, class T, class A = Compute<T>>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(Team team, int64_t N, Targets<A> targets, A* loss, A* weight, A* log_sum_exp, const T* x) {
   const int64_t C = targets.C;
   for (int64_t n = team.first_row(); n < N; n += team.row_step()) {
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kRowThreads)
 
 // With p = softmax(x) and U = Σ u:  d loss/dx[c] = (1 - s) u[t] (p[c] - [c = t]) + s/C (U p[c] - u[c]).
 template <class Team, class T, class A = Compute<T>>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kThreads)
     cross_entropy_backward_kernel(Team team, int64_t N, Targets<A> targets, T* dx, const A* scale, const T* x,
                                   const A* log_sum_exp) {
   const int64_t C = targets.C;
@@ -166,9 +166,8 @@ void nll_loss_cuda(Stream stream, const Tensor& loss, const Tensor& weight, cons
                    const Tensor& class_weight, int64_t ignore_index) {
   const int64_t N = x.shape()[0], C = x.shape()[1];
   visit_floating("nll_loss", x.dtype(), [&]<class T>() {
-    launch(nll_loss_kernel<Element<T>>, grid_stride_blocks(stream, N, kMapThreads), kMapThreads, 0, stream, N,
-           targets_of<T>(t, class_weight, C, ignore_index, 0), device_data<Accumulator<T>>(loss),
-           device_data<Accumulator<T>>(weight), device_data<T>(x));
+    launch_elements(stream, N, nll_loss_kernel<Element<T>>, N, targets_of<T>(t, class_weight, C, ignore_index, 0),
+                    device_data<Accumulator<T>>(loss), device_data<Accumulator<T>>(weight), device_data<T>(x));
   });
 }
 
@@ -176,9 +175,9 @@ void nll_loss_backward_cuda(Stream stream, const Tensor& dx, const Tensor& scale
                             const Tensor& class_weight, int64_t ignore_index) {
   const int64_t N = dx.shape()[0], C = dx.shape()[1];
   visit_floating("nll_loss", dx.dtype(), [&]<class T>() {
-    launch(nll_loss_backward_kernel<Element<T>>, grid_stride_blocks(stream, N * C, kMapThreads), kMapThreads, 0, stream,
-           N, targets_of<T>(t, class_weight, C, ignore_index, 0), device_data<T>(dx),
-           device_data<Accumulator<T>>(scale));
+    launch_elements(stream, N * C, nll_loss_backward_kernel<Element<T>>, N,
+                    targets_of<T>(t, class_weight, C, ignore_index, 0), device_data<T>(dx),
+                    device_data<Accumulator<T>>(scale));
   });
 }
 

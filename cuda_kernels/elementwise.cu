@@ -25,7 +25,7 @@ struct Constant {
   A value;
   __device__ A operator()() const { return value; }
 };
-void fill(Stream stream, const Tensor& x, double value) {
+void fill_cuda(Stream stream, const Tensor& x, double value) {
   visit_dtype("fill", x.dtype(), [&]<class T>() {
     // Rounded to T on the host, exactly as on the CPU.
     const T rounded = number<T>(value);
@@ -33,44 +33,14 @@ void fill(Stream stream, const Tensor& x, double value) {
   });
 }
 
-#define REGISTER(NAME, FUNCTION)         \
-  constexpr auto NAME##_cuda = FUNCTION; \
+#define REGISTER(NAME, FORMULAS)               \
+  constexpr auto NAME##_cuda = FORMULAS::NAME; \
   REGISTER_KERNEL(NAME, DeviceType::CUDA, Provider::Native, NAME##_cuda);
 
-REGISTER(fill, fill)
-REGISTER(pow, Functions::pow)
-REGISTER(affine, Arithmetic::affine)
-REGISTER(axpby, Arithmetic::axpby)
-REGISTER(add, Arithmetic::add)
-REGISTER(sub, Arithmetic::sub)
-REGISTER(mul, Arithmetic::mul)
-REGISTER(div, Arithmetic::div)
-REGISTER(maximum, Arithmetic::maximum)
-REGISTER(maximum_backward, Arithmetic::maximum_backward)
-REGISTER(equal, Arithmetic::equal)
-REGISTER(exp, Functions::exp)
-REGISTER(log, Functions::log)
-REGISTER(sqrt, Functions::sqrt)
-REGISTER(sqrt_backward, Functions::sqrt_backward)
-REGISTER(abs, Functions::abs)
-REGISTER(abs_backward, Functions::abs_backward)
-REGISTER(relu, Functions::relu)
-REGISTER(relu_backward, Functions::relu_backward)
-REGISTER(sigmoid, Functions::sigmoid)
-REGISTER(sigmoid_backward, Functions::sigmoid_backward)
-REGISTER(tanh, Functions::tanh)
-REGISTER(tanh_backward, Functions::tanh_backward)
-REGISTER(silu, Functions::silu)
-REGISTER(silu_backward, Functions::silu_backward)
-REGISTER(gelu, Functions::gelu)
-REGISTER(gelu_backward, Functions::gelu_backward)
-REGISTER(pow_backward, Functions::pow_backward)
-REGISTER(clamp, Functions::clamp)
-REGISTER(clamp_backward, Functions::clamp_backward)
-REGISTER(leaky_relu, Functions::leaky_relu)
-REGISTER(leaky_relu_backward, Functions::leaky_relu_backward)
-REGISTER(bce_with_logits, Functions::bce_with_logits)
-REGISTER(bce_with_logits_backward, Functions::bce_with_logits_backward)
+RINGGRAD_ARITHMETIC_KERNELS(REGISTER)
+RINGGRAD_FUNCTION_KERNELS(REGISTER)
+REGISTER_KERNEL(fill, DeviceType::CUDA, Provider::Native, fill_cuda);
+REGISTER(pow, Functions)
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -10,8 +10,6 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     find_not_finite_kernel(int64_t n, long long* record, const T* x, int64_t base) {
@@ -26,8 +24,8 @@ __global__ void __launch_bounds__(kThreads)
 void find_not_finite_cuda(Stream stream, const Tensor& record, const Tensor& x, int64_t base) {
   ASSERT(x.is_contiguous() && record.numel() == 1);
   visit_floating("find_not_finite", x.dtype(), [&]<class T>() {
-    launch(find_not_finite_kernel<Element<T>>, grid_stride_blocks(stream, x.numel(), kThreads), kThreads, 0, stream,
-           x.numel(), reinterpret_cast<long long*>(record.data<int64_t>()), device_data<T>(x), base);
+    launch_elements(stream, x.numel(), find_not_finite_kernel<Element<T>>, x.numel(),
+                    reinterpret_cast<long long*>(record.data<int64_t>()), device_data<T>(x), base);
   });
 }
 

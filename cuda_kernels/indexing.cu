@@ -11,8 +11,6 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 // x (or dx) [O, N, I], y (or dy) [O, M, I]; the index is [M], or [O, M, I] where it names single elements.
 struct Indexed {
   int64_t O, N, M, I;
@@ -54,8 +52,7 @@ Indexed indexed(const Tensor& x, const Tensor& y, const Tensor& index, bool per_
 
 void read(const char* name, Stream stream, const Tensor& y, const Tensor& x, const Indexed& s) {
   visit_dtype(name, x.dtype(), [&]<class T>() {
-    launch(read_kernel<Element<T>>, grid_stride_blocks(stream, y.numel(), kThreads), kThreads, 0, stream, s,
-           device_data<T>(y), device_data<T>(x));
+    launch_elements(stream, y.numel(), read_kernel<Element<T>>, s, device_data<T>(y), device_data<T>(x));
   });
 }
 
@@ -63,10 +60,8 @@ void add(const char* name, Stream stream, const Tensor& dx, const Tensor& dy, co
   visit_dtype(name, dx.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     // Sums of narrower numbers are formed in the accumulation type and rounded once.
-    const Tensor sums = dx.dtype() == dtype_of<A> ? dx : empty(dx.shape(), {dtype_of<A>, dx.device()});
-    if (dx.dtype() != dtype_of<A>) kernels::copy(sums, dx);
-    launch(add_kernel<A, Element<T>>, grid_stride_blocks(stream, s.O * s.I, kThreads), kThreads, 0, stream, s,
-           device_data<A>(sums), device_data<T>(dy));
+    const Tensor sums = in_dtype(dx, dtype_of<A>);
+    launch_elements(stream, s.O * s.I, add_kernel<A, Element<T>>, s, device_data<A>(sums), device_data<T>(dy));
     if (dx.dtype() != dtype_of<A>) kernels::copy(dx, sums);
   });
 }

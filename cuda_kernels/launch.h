@@ -41,4 +41,14 @@ inline unsigned grid_stride_blocks(Stream stream, int64_t n, int64_t threads) {
       std::min((n + threads - 1) / threads, kBlocksPerMultiprocessor * multiprocessors(stream.device)));
 }
 
+// The threads of a block, for kernels that have no reason to want another number.
+inline constexpr int kThreads = 256;
+
+// Launches a kernel whose threads go from item thread_number() on by thread_count() (common/strided_index.cuh) to the
+// last of n.
+template <class... Params, class... Args>
+void launch_elements(Stream stream, int64_t n, void (*kernel)(Params...), const Args&... args) {
+  launch(kernel, grid_stride_blocks(stream, n, kThreads), kThreads, 0, stream, args...);
+}
+
 }  // namespace ringgrad::cuda

@@ -13,9 +13,8 @@ namespace ringgrad::cuda {
 namespace {
 
 template <class Team, class T, class A = Compute<T>>
-__global__ void __launch_bounds__(kRowThreads)
-    layer_norm_kernel(Team team, int64_t N, int64_t C, T* y, A* mean, A* rstd, const T* x, const A* weight,
-                      const A* bias, A eps) {
+__global__ void __launch_bounds__(kThreads) layer_norm_kernel(Team team, int64_t N, int64_t C, T* y, A* mean, A* rstd,
+                                                              const T* x, const A* weight, const A* bias, A eps) {
   const A share = A(1) / static_cast<A>(C);
   for (int64_t n = team.first_row(); n < N; n += team.row_step()) {
     const T* row = x + n * C;
@@ -41,7 +40,7 @@ __global__ void __launch_bounds__(kRowThreads)
 
 // With g = weight dy:  dx = rstd (g - Σ g / C - xhat Σ (g xhat) / C).
 template <class Team, class T, class A = Compute<T>>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kThreads)
     layer_norm_backward_kernel(Team team, int64_t N, int64_t C, T* dx, const T* dy, const T* x, const A* mean,
                                const A* rstd, const A* weight) {
   const A share = A(1) / static_cast<A>(C);
@@ -63,11 +62,11 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-constexpr int kColumns = kWarp, kRowLanes = kRowThreads / kColumns;
+constexpr int kColumns = kWarp, kRowLanes = kThreads / kColumns;
 
 // dweight[c] = Σ_n dy xhat,  dbias[c] = Σ_n dy.
 template <class T, class A = Compute<T>>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kThreads)
     layer_norm_parameters_kernel(int64_t N, int64_t C, A* dweight, A* dbias, const T* dy, const T* x, const A* mean,
                                  const A* rstd) {
   __shared__ A weight_sums[kRowLanes][kColumns], bias_sums[kRowLanes][kColumns];
@@ -117,7 +116,7 @@ void layer_norm_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dwe
     launch_rows(stream, N, C, layer_norm_backward_kernel<WarpTeam, D>, layer_norm_backward_kernel<BlockTeam, D>, N, C,
                 device_data<T>(dx), device_data<T>(dy), device_data<T>(x), m, r, optional_data<Accumulator<T>>(weight));
     if (dweight.defined() || dbias.defined())
-      launch(layer_norm_parameters_kernel<D>, blocks_for(C, kColumns), kRowThreads, 0, stream, N, C,
+      launch(layer_norm_parameters_kernel<D>, blocks_for(C, kColumns), kThreads, 0, stream, N, C,
              optional_data<Accumulator<T>>(dweight), optional_data<Accumulator<T>>(dbias), device_data<T>(dy),
              device_data<T>(x), m, r);
   });

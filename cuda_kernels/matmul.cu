@@ -156,14 +156,6 @@ void run(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const
          MatrixStore<D>{device_data<T>(c), shape.M, shape.N, optional_data<T>(bias)});
 }
 
-// Whether four neighbours can be loaded at once wherever a tile begins.
-template <class T>
-bool loads_vectors(const MatrixOperand<T>& x) {
-  const int64_t other = x.k_stride == 1 ? x.long_stride : x.k_stride;
-  return (x.k_stride == 1 || x.long_stride == 1) && other % 4 == 0 && x.batch_stride % 4 == 0 &&
-         is_vector_aligned<4>(x.data);
-}
-
 MatmulStep fastest(const Tensor& c, const Tensor& a, const Tensor& b) {
   for (int step = kMatmulSteps - 1; step > 0; --step)
     if (supports(static_cast<MatmulStep>(step), c, a, b)) return static_cast<MatmulStep>(step);
@@ -191,7 +183,8 @@ const char* name(MatmulStep step) {
 bool supports(MatmulStep step, const Tensor& c, const Tensor& a, const Tensor& b) {
   if (step == MatmulStep::TensorCores) return tensor_cores_support(c, a, b);
   if (step != MatmulStep::Vectorised) return true;
-  return c.dtype() == DType::Float32 && loads_vectors(left_operand<float>(a)) && loads_vectors(right_operand<float>(b));
+  return c.dtype() == DType::Float32 && loads_vectors<4>(left_operand<float>(a)) &&
+         loads_vectors<4>(right_operand<float>(b));
 }
 
 void matmul(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {

@@ -8,13 +8,6 @@
 namespace ringgrad::cuda {
 namespace {
 
-// Whether eight neighbours can be loaded at once: all rows begin at multiples of 16 bytes.
-template <class T>
-bool loads_vectors(const MatrixOperand<T>& x) {
-  const int64_t other = x.k_stride == 1 ? x.long_stride : x.k_stride;
-  return other % kChunk == 0 && x.batch_stride % kChunk == 0 && is_vector_aligned<kChunk>(x.data);
-}
-
 template <class T, bool kVectors>
 void run(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
   using D = Element<T>;
@@ -32,7 +25,7 @@ void run(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const
 
 template <class T>
 void run(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
-  const bool vectors = loads_vectors(left_operand<T>(a)) && loads_vectors(right_operand<T>(b)) &&
+  const bool vectors = loads_vectors<kChunk>(left_operand<T>(a)) && loads_vectors<kChunk>(right_operand<T>(b)) &&
                        is_vector_aligned<2>(device_data<T>(c));
   (vectors ? run<T, true> : run<T, false>)(stream, c, a, b, bias);
 }

@@ -10,7 +10,6 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int64_t kNowhere = -1;  // no element yet
 
 template <class A>
@@ -42,7 +41,7 @@ struct Best {
 };
 
 template <class Team, class T, bool kMax>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kThreads)
     rows_kernel(Team team, int64_t rows, int64_t N, T* y, int64_t* index, const T* x) {
   using A = Compute<T>;
   for (int64_t row = team.first_row(); row < rows; row += team.row_step()) {
@@ -81,8 +80,8 @@ void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& in
       launch_rows(stream, outer, N, rows_kernel<WarpTeam, D, kMax>, rows_kernel<BlockTeam, D, kMax>, outer, N,
                   device_data<T>(y), index.data<int64_t>(), device_data<T>(x));
     else
-      launch(planes_kernel<D, kMax>, grid_stride_blocks(stream, outer * I, kThreads), kThreads, 0, stream, outer * I, N,
-             I, device_data<T>(y), index.data<int64_t>(), device_data<T>(x));
+      launch_elements(stream, outer * I, planes_kernel<D, kMax>, outer * I, N, I, device_data<T>(y),
+                      index.data<int64_t>(), device_data<T>(x));
   });
 }
 

@@ -12,8 +12,6 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 template <class A>
 struct Sgd {
   A momentum, fresh, weight_decay;
@@ -84,9 +82,9 @@ void sgd_step_cuda(Stream stream, const Tensor& param, const Tensor& buffer, con
     using A = ComputeOf<T>;
     const Sgd<A> options{static_cast<A>(o.momentum), static_cast<A>(1 - o.dampening), static_cast<A>(o.weight_decay),
                          o.nesterov};
-    launch(sgd_kernel<Element<T>>, grid_stride_blocks(stream, param.numel(), kThreads), kThreads, 0, stream,
-           param.numel(), flat<T>(param, param), o.momentum == 0 ? nullptr : flat<T>(buffer, param),
-           flat<T>(grad, param), lr.data<double>(), step.data<int64_t>(), options);
+    launch_elements(stream, param.numel(), sgd_kernel<Element<T>>, param.numel(), flat<T>(param, param),
+                    o.momentum == 0 ? nullptr : flat<T>(buffer, param), flat<T>(grad, param), lr.data<double>(),
+                    step.data<int64_t>(), options);
   });
 }
 
@@ -103,9 +101,9 @@ void adam_step_cuda(Stream stream, const Tensor& param, const Tensor& m, const T
                           o.beta2,
                           o.weight_decay,
                           o.decoupled};
-    launch(adam_kernel<Element<T>>, grid_stride_blocks(stream, param.numel(), kThreads), kThreads, 0, stream,
-           param.numel(), flat<T>(param, param), flat<T>(m, param), flat<T>(v, param), flat<T>(grad, param),
-           lr.data<double>(), step.data<int64_t>(), options);
+    launch_elements(stream, param.numel(), adam_kernel<Element<T>>, param.numel(), flat<T>(param, param),
+                    flat<T>(m, param), flat<T>(v, param), flat<T>(grad, param), lr.data<double>(), step.data<int64_t>(),
+                    options);
   });
 }
 

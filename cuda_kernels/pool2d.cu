@@ -10,8 +10,6 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 struct Range {
   int64_t first, last;  // last is outside
 };
@@ -140,18 +138,12 @@ struct AdaptiveWindows {
       : rows{x.shape()[2], y.shape()[2]}, columns{x.shape()[3], y.shape()[3]} {}
 };
 
-// One thread for each element of `output`, up to the usual number of blocks.
-template <class... Params, class... Args>
-void launch_per_element(Stream stream, const Tensor& output, void (*kernel)(Params...), const Args&... args) {
-  launch(kernel, grid_stride_blocks(stream, output.numel(), kThreads), kThreads, 0, stream, args...);
-}
-
 void max_pool2d_cuda(Stream stream, const Tensor& y, const Tensor& index, const Tensor& x, const Pool2dOptions& o) {
   ASSERT(is_image(y) && is_image(x) && same_memory(index, y));
   const Windows windows(o, x, y);
   visit_floating("max_pool2d", x.dtype(), [&]<class T>() {
-    launch_per_element(stream, y, max_pool2d_kernel<Element<T>>, Image(y), Image(x), windows.rows, windows.columns,
-                       device_data<T>(y), index.data<int32_t>(), device_data<T>(x));
+    launch_elements(stream, y.numel(), max_pool2d_kernel<Element<T>>, Image(y), Image(x), windows.rows, windows.columns,
+                    device_data<T>(y), index.data<int32_t>(), device_data<T>(x));
   });
 }
 void max_pool2d_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index,
@@ -159,8 +151,8 @@ void max_pool2d_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy,
   ASSERT(is_image(dx) && is_image(dy) && same_memory(index, dy));
   const Windows windows(o, dx, dy);
   visit_floating("max_pool2d", dx.dtype(), [&]<class T>() {
-    launch_per_element(stream, dx, max_pool2d_backward_kernel<Element<T>>, Image(dx), Image(dy), windows.rows,
-                       windows.columns, device_data<T>(dx), device_data<T>(dy), index.data<int32_t>());
+    launch_elements(stream, dx.numel(), max_pool2d_backward_kernel<Element<T>>, Image(dx), Image(dy), windows.rows,
+                    windows.columns, device_data<T>(dx), device_data<T>(dy), index.data<int32_t>());
   });
 }
 
@@ -168,8 +160,8 @@ template <class W>
 void average(const char* name, Stream stream, const Tensor& y, const Tensor& x, const W& windows, int64_t divisor) {
   ASSERT(is_image(y) && is_image(x));
   visit_floating(name, x.dtype(), [&]<class T>() {
-    launch_per_element(stream, y, avg_pool2d_kernel<Element<T>, decltype(windows.rows)>, Image(y), Image(x),
-                       windows.rows, windows.columns, divisor, device_data<T>(y), device_data<T>(x));
+    launch_elements(stream, y.numel(), avg_pool2d_kernel<Element<T>, decltype(windows.rows)>, Image(y), Image(x),
+                    windows.rows, windows.columns, divisor, device_data<T>(y), device_data<T>(x));
   });
 }
 template <class W>
@@ -177,8 +169,8 @@ void average_backward(const char* name, Stream stream, const Tensor& dx, const T
                       int64_t divisor) {
   ASSERT(is_image(dx) && is_image(dy));
   visit_floating(name, dx.dtype(), [&]<class T>() {
-    launch_per_element(stream, dx, avg_pool2d_backward_kernel<Element<T>, decltype(windows.rows)>, Image(dx), Image(dy),
-                       windows.rows, windows.columns, divisor, device_data<T>(dx), device_data<T>(dy));
+    launch_elements(stream, dx.numel(), avg_pool2d_backward_kernel<Element<T>, decltype(windows.rows)>, Image(dx),
+                    Image(dy), windows.rows, windows.columns, divisor, device_data<T>(dx), device_data<T>(dy));
   });
 }
 

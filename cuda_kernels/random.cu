@@ -12,8 +12,8 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kWords = 4;  // of a Philox block
+__host__ __device__ int64_t blocks_of(int64_t count) { return (count + kWords - 1) / kWords; }
 
 __global__ void advance_kernel(int64_t* snapshot, int64_t* state, int64_t count) {
   snapshot[0] = state[0];
@@ -26,8 +26,7 @@ __global__ void advance_kernel(int64_t* snapshot, int64_t* state, int64_t count)
 template <class Write>
 __device__ __forceinline__ void for_each_block(const int64_t* state, int64_t count, const Write& write) {
   const auto seed = static_cast<uint64_t>(state[0]), offset = static_cast<uint64_t>(state[1]);
-  const int64_t blocks = (count + kWords - 1) / kWords;
-  for (int64_t b = thread_number(); b < blocks; b += thread_count()) {
+  for (int64_t b = thread_number(); b < blocks_of(count); b += thread_count()) {
     const PhiloxBlock block = philox(seed, offset + static_cast<uint64_t>(b));
     write(b * kWords, block.word, static_cast<int>(min(count - b * kWords, int64_t{kWords})));
   }
@@ -66,10 +65,6 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-unsigned blocks(Stream stream, int64_t count) {
-  return grid_stride_blocks(stream, (count + kWords - 1) / kWords, kThreads);
-}
-
 void advance_random_state_cuda(Stream stream, const Tensor& snapshot, const Tensor& state, int64_t count) {
   launch(advance_kernel, 1, 1, 0, stream, snapshot.data<int64_t>(), state.data<int64_t>(), count);
 }
@@ -77,16 +72,16 @@ void advance_random_state_cuda(Stream stream, const Tensor& snapshot, const Tens
 void uniform_cuda(Stream stream, const Tensor& x, const Tensor& state, double low, double high) {
   ASSERT(x.is_contiguous());
   visit_floating("uniform", x.dtype(), [&]<class T>() {
-    launch(uniform_kernel<Element<T>>, blocks(stream, x.numel()), kThreads, 0, stream, x.numel(), device_data<T>(x),
-           state.data<int64_t>(), low, high - low, kUniformBits<T>);
+    launch_elements(stream, blocks_of(x.numel()), uniform_kernel<Element<T>>, x.numel(), device_data<T>(x),
+                    state.data<int64_t>(), low, high - low, kUniformBits<T>);
   });
 }
 
 void normal_cuda(Stream stream, const Tensor& x, const Tensor& state, double mean, double std) {
   ASSERT(x.is_contiguous());
   visit_floating("normal", x.dtype(), [&]<class T>() {
-    launch(normal_kernel<Element<T>>, blocks(stream, x.numel()), kThreads, 0, stream, x.numel(), device_data<T>(x),
-           state.data<int64_t>(), mean, std);
+    launch_elements(stream, blocks_of(x.numel()), normal_kernel<Element<T>>, x.numel(), device_data<T>(x),
+                    state.data<int64_t>(), mean, std);
   });
 }
 
@@ -96,8 +91,8 @@ void dropout_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor&
   visit_floating("dropout", x.dtype(), [&]<class T>() {
     using A = ComputeOf<T>;
     const A scale = p < 1 ? static_cast<A>(1 / (1 - p)) : A(0);
-    launch(dropout_kernel<Element<T>>, blocks(stream, x.numel()), kThreads, 0, stream, x.numel(), device_data<T>(y),
-           device_data<T>(x), state.data<int64_t>(), threshold, scale);
+    launch_elements(stream, blocks_of(x.numel()), dropout_kernel<Element<T>>, x.numel(), device_data<T>(y),
+                    device_data<T>(x), state.data<int64_t>(), threshold, scale);
   });
 }
 

@@ -10,7 +10,7 @@ namespace ringgrad::cuda {
 namespace {
 
 template <class Team, class T, bool kLog>
-__global__ void __launch_bounds__(kRowThreads) softmax_kernel(Team team, int64_t N, int64_t C, T* y, const T* x) {
+__global__ void __launch_bounds__(kThreads) softmax_kernel(Team team, int64_t N, int64_t C, T* y, const T* x) {
   using A = Compute<T>;
   constexpr A kLowest = -kInfinity<A>;
   for (int64_t n = team.first_row(); n < N; n += team.row_step()) {
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kRowThreads) softmax_kernel(Team team, int64_t
 
 // softmax: dx = y (dy - Σ dy y);  log_softmax: dx = dy - e^y Σ dy.
 template <class Team, class T, bool kLog>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kThreads)
     softmax_backward_kernel(Team team, int64_t N, int64_t C, T* dx, const T* dy, const T* y) {
   using A = Compute<T>;
   for (int64_t n = team.first_row(); n < N; n += team.row_step()) {

@@ -16,7 +16,6 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int64_t kTermsPerLane = 32;
 
 // What terms are added in: float for the 16-bit types, and 64 bits for integers.

@@ -21,7 +21,8 @@ GOOD = {
     "core/cpu/add.cpp": '#include <Eigen/Core>\n#include "ringgrad/core/base/check.h"\n'
     "REGISTER_KERNEL(add, DeviceType::CPU, Provider::Native, add_cpu);\n",
     "core/cpu/exp.cpp": "#define UNARY(NAME, F) \\\n  REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Native, F);\n"
-    "UNARY(exp, f)\nUNARY(exp_backward, g)\n",
+    "UNARY(exp, f)\nALL_BACKWARD(UNARY)\n",
+    "core/kernels/lists.h": "#define ALL_BACKWARD(REGISTER) \\\n  REGISTER(exp_backward, g)\n",
     "cuda_kernels/runtime/stream.h": "#include <cuda_runtime.h>\ncudaStream_t of(int);\n",
     "cuda_kernels/add.cu": '#include "ringgrad/cuda_kernels/tile.cuh"\n__global__ void add_kernel() {}\n',
     "cuda_kernels/tile.cuh": "__device__ inline int tile() { return 1; }\n",

@@ -274,13 +274,22 @@ def objects(tree):
     return len(folders), breaches
 
 
-def registered_kernels(text):
-    """Kernels that a file registers for the CPU, by REGISTER_KERNEL or by a macro of its own around that."""
+def kernel_lists(text):
+    """The names in a file's macros that apply the macro they are given to one kernel after the other, by macro."""
+    macros = re.findall(r"#define (\w+)\((\w+)\)((?:.*\\\n)*.*)", text)
+    return {macro: re.findall(rf"\b{each}\(\s*(\w+)", body) for macro, each, body in macros}
+
+
+def registered_kernels(text, lists):
+    """Kernels that a file registers for the CPU, by REGISTER_KERNEL or by a macro of its own around that, which may be
+    applied to one of the lists."""
     native = r"REGISTER_KERNEL\(\s*(?:kernels::)?(\w+)\s*,\s*DeviceType::CPU\s*,\s*Provider::Native\b"
     names = set(re.findall(native, text))
     for macro, first, body in re.findall(r"#define (\w+)\((\w+)[^)]*\)((?:.*\\\n)*.*)", text):
         if first in re.findall(native, body):
             names.update(re.findall(rf"^{macro}\(\s*(\w+)", text, re.M))
+            for applied in re.findall(rf"^(\w+)\({macro}\)", text, re.M):
+                names.update(lists.get(applied, ()))
     return names
 
 
@@ -295,13 +304,17 @@ def kernels(tree):
     declared = []
     registered = set()
     tested = set()
+    lists = {}
+    for source in tree.cpp:
+        if source.path.startswith("core/kernels/"):
+            lists.update(kernel_lists(without_comments(source.text)))
     for source in tree.cpp:
         text = without_comments(source.text)
         if re.match(r"core/kernels(\w*\.h|/\w+\.h)$", source.path):
             for match in re.finditer(r"^KERNEL\(\s*(\w+)\s*,", text, re.M):
                 declared.append((match[1], source.path, text.count("\n", 0, match.start()) + 1))
         elif source.path.startswith("core/cpu/"):
-            registered |= registered_kernels(text)
+            registered |= registered_kernels(text, lists)
         elif re.match(r"tests/op_specs\w*\.cpp$", source.path):
             tested |= mentioned_kernels(text)
     breaches = []

@@ -7,8 +7,9 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/vector_math.h"
-#include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
 namespace {

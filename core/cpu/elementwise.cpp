@@ -21,12 +21,12 @@ struct Cpu {
 using Arithmetic = ElementwiseArithmetic<Cpu>;
 using Functions = ElementwiseFunctions<Cpu>;
 
-void fill(Stream stream, const Tensor& x, double value) {
+void fill_cpu(Stream stream, const Tensor& x, double value) {
   visit_dtype("fill", x.dtype(), [&]<class T>() { map<T>(stream, x, [v = number<T>(value)] { return v; }); });
 }
 
 // c / x is made of x^-1: a division, which is a vector instruction and rounded once, where pow() would be a call.
-void pow(Stream stream, const Tensor& y, const Tensor& x, double exponent) {
+void pow_cpu(Stream stream, const Tensor& y, const Tensor& x, double exponent) {
   if (exponent != -1) return Functions::pow(stream, y, x, exponent);
   visit_floating("pow", x.dtype(), [&]<class T>() {
     map<T>(
@@ -34,44 +34,14 @@ void pow(Stream stream, const Tensor& y, const Tensor& x, double exponent) {
   });
 }
 
-#define REGISTER(NAME, FUNCTION)        \
-  constexpr auto NAME##_cpu = FUNCTION; \
+#define REGISTER(NAME, FORMULAS)              \
+  constexpr auto NAME##_cpu = FORMULAS::NAME; \
   REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Native, NAME##_cpu);
 
-REGISTER(fill, fill)
-REGISTER(pow, pow)
-REGISTER(affine, Arithmetic::affine)
-REGISTER(axpby, Arithmetic::axpby)
-REGISTER(add, Arithmetic::add)
-REGISTER(sub, Arithmetic::sub)
-REGISTER(mul, Arithmetic::mul)
-REGISTER(div, Arithmetic::div)
-REGISTER(maximum, Arithmetic::maximum)
-REGISTER(maximum_backward, Arithmetic::maximum_backward)
-REGISTER(equal, Arithmetic::equal)
-REGISTER(exp, Functions::exp)
-REGISTER(log, Functions::log)
-REGISTER(sqrt, Functions::sqrt)
-REGISTER(sqrt_backward, Functions::sqrt_backward)
-REGISTER(abs, Functions::abs)
-REGISTER(abs_backward, Functions::abs_backward)
-REGISTER(relu, Functions::relu)
-REGISTER(relu_backward, Functions::relu_backward)
-REGISTER(sigmoid, Functions::sigmoid)
-REGISTER(sigmoid_backward, Functions::sigmoid_backward)
-REGISTER(tanh, Functions::tanh)
-REGISTER(tanh_backward, Functions::tanh_backward)
-REGISTER(silu, Functions::silu)
-REGISTER(silu_backward, Functions::silu_backward)
-REGISTER(gelu, Functions::gelu)
-REGISTER(gelu_backward, Functions::gelu_backward)
-REGISTER(pow_backward, Functions::pow_backward)
-REGISTER(clamp, Functions::clamp)
-REGISTER(clamp_backward, Functions::clamp_backward)
-REGISTER(leaky_relu, Functions::leaky_relu)
-REGISTER(leaky_relu_backward, Functions::leaky_relu_backward)
-REGISTER(bce_with_logits, Functions::bce_with_logits)
-REGISTER(bce_with_logits_backward, Functions::bce_with_logits_backward)
+RINGGRAD_ARITHMETIC_KERNELS(REGISTER)
+RINGGRAD_FUNCTION_KERNELS(REGISTER)
+REGISTER_KERNEL(fill, DeviceType::CPU, Provider::Native, fill_cpu);
+REGISTER_KERNEL(pow, DeviceType::CPU, Provider::Native, pow_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -3,8 +3,8 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/conv/vector.h"
+#include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/device/parallel.h"
-#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 
@@ -64,12 +64,6 @@ template <class Body>
 void for_each_pixel(Range rows, Range columns, int64_t width, Body&& body) {
   for (int64_t h = rows.begin; h < rows.end; ++h)
     for (int64_t w = columns.begin; w < columns.end; ++w) body(h * width + w, (h * width + w) * kChannelBlock);
-}
-
-// Calls run.operator()<T>() with the element type of x.
-template <class Run>
-void visit_blocked(const Tensor& x, Run&& run) {
-  x.dtype() == DType::BFloat16 ? run.template operator()<bfloat16>() : run.template operator()<float>();
 }
 
 // The reciprocal of what the sum over a window is divided by.

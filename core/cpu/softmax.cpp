@@ -40,34 +40,31 @@ void forward(Stream stream, const char* name, const Tensor& y, const Tensor& x) 
   });
 }
 
-void softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) { forward<false>(stream, "softmax", y, x); }
-void log_softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) { forward<true>(stream, "log_softmax", y, x); }
-
-void softmax_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& y) {
-  visit_floating("softmax", y.dtype(), [&]<class T>() {
+// From y, the probabilities or their logarithms.
+template <bool kLog>
+void backward(Stream stream, const char* name, const Tensor& dx, const Tensor& dy, const Tensor& y) {
+  visit_floating(name, y.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_each_row<T>(stream, y, [&](int64_t offset, int64_t n, A*) {
       const T* const g = dy.data<T>() + offset;
       const T* const p = y.data<T>() + offset;
       T* const to = dx.data<T>() + offset;
-      const A mean = sum_lanes<A>(n, [g, p](int64_t i) { return static_cast<A>(g[i]) * static_cast<A>(p[i]); });
-      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(static_cast<A>(p[i]) * (static_cast<A>(g[i]) - mean));
+      const A sum = sum_lanes<A>(
+          n, [g, p](int64_t i) { return kLog ? static_cast<A>(g[i]) : static_cast<A>(g[i]) * static_cast<A>(p[i]); });
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = static_cast<T>(kLog ? static_cast<A>(g[i]) - fast_exp(static_cast<A>(p[i])) * sum
+                                    : static_cast<A>(p[i]) * (static_cast<A>(g[i]) - sum));
     });
   });
 }
 
+void softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) { forward<false>(stream, "softmax", y, x); }
+void log_softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) { forward<true>(stream, "log_softmax", y, x); }
+void softmax_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& y) {
+  backward<false>(stream, "softmax", dx, dy, y);
+}
 void log_softmax_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& y) {
-  visit_floating("log_softmax", y.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    for_each_row<T>(stream, y, [&](int64_t offset, int64_t n, A*) {
-      const T* const g = dy.data<T>() + offset;
-      const T* const log_p = y.data<T>() + offset;
-      T* const to = dx.data<T>() + offset;
-      const A total = sum_lanes<A>(n, [g](int64_t i) { return static_cast<A>(g[i]); });
-      for (int64_t i = 0; i < n; ++i)
-        to[i] = static_cast<T>(static_cast<A>(g[i]) - fast_exp(static_cast<A>(log_p[i])) * total);
-    });
-  });
+  backward<true>(stream, "log_softmax", dx, dy, y);
 }
 
 REGISTER_KERNEL(softmax, DeviceType::CPU, Provider::Native, softmax_cpu);

@@ -108,4 +108,16 @@ struct ElementwiseArithmetic {
   }
 };
 
+// REGISTER(name, Arithmetic) for each of these kernels: how a device registers its ElementwiseArithmetic.
+#define RINGGRAD_ARITHMETIC_KERNELS(REGISTER) \
+  REGISTER(affine, Arithmetic)                \
+  REGISTER(axpby, Arithmetic)                 \
+  REGISTER(add, Arithmetic)                   \
+  REGISTER(sub, Arithmetic)                   \
+  REGISTER(mul, Arithmetic)                   \
+  REGISTER(div, Arithmetic)                   \
+  REGISTER(maximum, Arithmetic)               \
+  REGISTER(maximum_backward, Arithmetic)      \
+  REGISTER(equal, Arithmetic)
+
 }  // namespace ringgrad

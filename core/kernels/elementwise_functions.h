@@ -181,4 +181,30 @@ struct ElementwiseFunctions {
   }
 };
 
+// REGISTER(name, Functions) for each of these kernels but pow, of which a device may have its own.
+#define RINGGRAD_FUNCTION_KERNELS(REGISTER) \
+  REGISTER(exp, Functions)                  \
+  REGISTER(log, Functions)                  \
+  REGISTER(sqrt, Functions)                 \
+  REGISTER(sqrt_backward, Functions)        \
+  REGISTER(abs, Functions)                  \
+  REGISTER(abs_backward, Functions)         \
+  REGISTER(relu, Functions)                 \
+  REGISTER(relu_backward, Functions)        \
+  REGISTER(sigmoid, Functions)              \
+  REGISTER(sigmoid_backward, Functions)     \
+  REGISTER(tanh, Functions)                 \
+  REGISTER(tanh_backward, Functions)        \
+  REGISTER(silu, Functions)                 \
+  REGISTER(silu_backward, Functions)        \
+  REGISTER(gelu, Functions)                 \
+  REGISTER(gelu_backward, Functions)        \
+  REGISTER(pow_backward, Functions)         \
+  REGISTER(clamp, Functions)                \
+  REGISTER(clamp_backward, Functions)       \
+  REGISTER(leaky_relu, Functions)           \
+  REGISTER(leaky_relu_backward, Functions)  \
+  REGISTER(bce_with_logits, Functions)      \
+  REGISTER(bce_with_logits_backward, Functions)
+
 }  // namespace ringgrad

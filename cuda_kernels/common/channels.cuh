@@ -28,7 +28,6 @@ struct Channels {
   __device__ __forceinline__ int64_t channel(int64_t offset) const { return last ? offset % C : offset / S % C; }
 };
 
-inline constexpr int kChannelThreads = 256;
 inline constexpr int64_t kTermsPerLane = 32;
 
 // A reduction over the terms of each channel. Reducer has
@@ -42,12 +41,11 @@ inline constexpr int64_t kTermsPerLane = 32;
 // are as many columns as C needs, up to 32: a warp then reads consecutive memory. Else a column is one channel, and a
 // block has one. Segments are merged in order by a second launch.
 template <int kSize, class Reducer>
-__global__ void __launch_bounds__(kChannelThreads)
-    reduce_channels_kernel(Channels channels, int columns, int64_t segments, Reducer reducer,
-                           typename Reducer::State* partials) {
+__global__ void __launch_bounds__(kThreads) reduce_channels_kernel(Channels channels, int columns, int64_t segments,
+                                                                   Reducer reducer, typename Reducer::State* partials) {
   using State = typename Reducer::State;
-  const int lanes = kChannelThreads / columns;
-  __shared__ State states[kSize][kChannelThreads];
+  const int lanes = kThreads / columns;
+  __shared__ State states[kSize][kThreads];
   const int column = static_cast<int>(threadIdx.x) % columns, lane = static_cast<int>(threadIdx.x) / columns;
   const int64_t segment = blockIdx.x % segments, c = (blockIdx.x / segments * columns + column) * kSize;
   const int64_t first = segment * lanes * kTermsPerLane;
@@ -75,15 +73,15 @@ __global__ void __launch_bounds__(kChannelThreads)
 
 // One block per channel merges its segments.
 template <class Reducer>
-__global__ void __launch_bounds__(kChannelThreads)
+__global__ void __launch_bounds__(kThreads)
     merge_segments_kernel(int64_t segments, Reducer reducer, const typename Reducer::State* partials) {
   using State = typename Reducer::State;
-  __shared__ State states[kChannelThreads];
+  __shared__ State states[kThreads];
   const int64_t c = blockIdx.x;
   State state{};
-  for (int64_t s = threadIdx.x; s < segments; s += kChannelThreads) reducer.merge(state, partials[c * segments + s]);
+  for (int64_t s = threadIdx.x; s < segments; s += kThreads) reducer.merge(state, partials[c * segments + s]);
   states[threadIdx.x] = state;
-  for (unsigned half = kChannelThreads / 2; half > 0; half /= 2) {
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x < half) reducer.merge(states[threadIdx.x], states[threadIdx.x + half]);
   }
@@ -98,17 +96,17 @@ void reduce_channels(Stream stream, const Channels& channels, bool aligned, cons
   const bool vectors = channels.last && aligned && channels.C % kSize == 0;
   const int64_t wanted = channels.last ? channels.C / (vectors ? kSize : 1) : 1;
   const auto columns = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::min(wanted, kMostColumns))));
-  const int64_t segment = kChannelThreads / columns * kTermsPerLane;
+  const int64_t segment = kThreads / columns * kTermsPerLane;
   const int64_t segments = std::max<int64_t>(1, (channels.terms + segment - 1) / segment);
   const auto bytes = static_cast<int64_t>(sizeof(State)) * channels.C * segments;
   const Tensor partials = segments > 1 ? empty({bytes}, {DType::UInt8, stream.device}) : Tensor();
   State* const states = segments > 1 ? static_cast<State*>(partials.raw_data()) : nullptr;
   launch(vectors ? reduce_channels_kernel<kSize, Reducer> : reduce_channels_kernel<1, Reducer>,
-         static_cast<unsigned>(blocks_for(channels.C, vectors ? columns * kSize : columns) * segments), kChannelThreads,
-         0, stream, channels, columns, segments, reducer, states);
+         static_cast<unsigned>(blocks_for(channels.C, vectors ? columns * kSize : columns) * segments), kThreads, 0,
+         stream, channels, columns, segments, reducer, states);
   if (segments > 1)
-    launch(merge_segments_kernel<Reducer>, static_cast<unsigned>(channels.C), kChannelThreads, 0, stream, segments,
-           reducer, static_cast<const State*>(states));
+    launch(merge_segments_kernel<Reducer>, static_cast<unsigned>(channels.C), kThreads, 0, stream, segments, reducer,
+           static_cast<const State*>(states));
 }
 
 }  // namespace ringgrad::cuda

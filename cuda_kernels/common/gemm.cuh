@@ -76,6 +76,14 @@ MatrixOperand<Element<T>> right_operand(const Tensor& b) {
   return {{}, device_data<T>(b), b.shape()[2], b.strides()[0], b.strides()[2], b.strides()[1]};
 }
 
+// Whether kSize neighbours can be loaded at once wherever a tile begins, at a multiple of kSize.
+template <int kSize, class T>
+bool loads_vectors(const MatrixOperand<T>& x) {
+  const int64_t other = x.k_stride == 1 ? x.long_stride : x.k_stride;
+  return (x.k_stride == 1 || x.long_stride == 1) && other % kSize == 0 && x.batch_stride % kSize == 0 &&
+         is_vector_aligned<kSize>(x.data);
+}
+
 // c [B, M, N] contiguous, plus bias [N] unless that is nullptr.
 template <class T>
 struct MatrixStore {

@@ -9,8 +9,6 @@
 
 namespace ringgrad::cuda {
 
-inline constexpr int kMapThreads = 256;
-
 template <int kSize, class Out, class F, class... X>
 __device__ __forceinline__ Vector<Out, kSize> map_vector(const F& f, const Vector<X, kSize>&... x) {
   Vector<Out, kSize> y;
@@ -20,7 +18,7 @@ __device__ __forceinline__ Vector<Out, kSize> map_vector(const F& f, const Vecto
 }
 
 template <int kSize, class Out, class F, class... X>
-__global__ void __launch_bounds__(kMapThreads) map_dense_kernel(int64_t n, F f, Out* y, const X*... x) {
+__global__ void __launch_bounds__(kThreads) map_dense_kernel(int64_t n, F f, Out* y, const X*... x) {
   const int64_t vectors = n / kSize;
   for (int64_t i = thread_number(); i < vectors; i += thread_count())
     store_vector<kSize>(y, i, map_vector<kSize, Out>(f, load_vector<kSize>(x, i)...));
@@ -40,7 +38,7 @@ __device__ __forceinline__ void map_at(const typename StridedIndex<1 + sizeof...
 }
 
 template <class Out, class F, class... X>
-__global__ void __launch_bounds__(kMapThreads)
+__global__ void __launch_bounds__(kThreads)
     map_strided_kernel(int64_t n, StridedIndex<1 + sizeof...(X)> index, F f, Out* y, const X*... x) {
   for (int64_t i = thread_number(); i < n; i += thread_count())
     map_at(index.offsets(i), std::index_sequence_for<X...>{}, f, y, x...);
@@ -57,13 +55,13 @@ void map_to(Stream stream, const Tensor& y, F f, const Inputs&... x) {
                (is_vector_aligned<kSize>(x.template data<In>()) && ...);
   for (int i = 0; i < kOperands; ++i) dense = dense && plan.inner_stride(i) == 1;
   if (dense) {
-    const unsigned blocks = grid_stride_blocks(stream, (plan.numel + kSize - 1) / kSize, kMapThreads);
-    launch(map_dense_kernel<kSize, Element<Out>, F, std::conditional_t<true, Element<In>, Inputs>...>, blocks,
-           kMapThreads, 0, stream, plan.numel, f, device_data<Out>(y), device_data<In>(x)...);
+    launch_elements(stream, (plan.numel + kSize - 1) / kSize,
+                    map_dense_kernel<kSize, Element<Out>, F, std::conditional_t<true, Element<In>, Inputs>...>,
+                    plan.numel, f, device_data<Out>(y), device_data<In>(x)...);
   } else {
-    launch(map_strided_kernel<Element<Out>, F, std::conditional_t<true, Element<In>, Inputs>...>,
-           grid_stride_blocks(stream, plan.numel, kMapThreads), kMapThreads, 0, stream, plan.numel,
-           StridedIndex<kOperands>(plan), f, device_data<Out>(y), device_data<In>(x)...);
+    launch_elements(stream, plan.numel,
+                    map_strided_kernel<Element<Out>, F, std::conditional_t<true, Element<In>, Inputs>...>, plan.numel,
+                    StridedIndex<kOperands>(plan), f, device_data<Out>(y), device_data<In>(x)...);
   }
 }
 

@@ -65,8 +65,6 @@ __device__ A block_reduce(A value, Operation operation, A neutral) {
 //     for (int64_t n = team.first_row(); n < N; n += team.row_step())
 //       for (int64_t c = team.rank(); c < C; c += team.size()) …
 
-inline constexpr int kRowThreads = 256;
-
 struct WarpTeam {
   __device__ __forceinline__ int64_t first_row() const {
     return int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
@@ -98,10 +96,9 @@ void launch_rows(Stream stream, int64_t rows, int64_t columns, void (*warp_kerne
   // A warp goes over a row of 1024 in 32 steps; from there on the other warps of a block help more than more rows do.
   constexpr int64_t kLongRow = 1024;
   if (columns <= kLongRow)
-    launch(warp_kernel, grid_stride_blocks(stream, rows * kWarp, kRowThreads), kRowThreads, 0, stream, WarpTeam{},
-           args...);
+    launch_elements(stream, rows * kWarp, warp_kernel, WarpTeam{}, args...);
   else
-    launch(block_kernel, grid_stride_blocks(stream, rows, 1), kRowThreads, 0, stream, BlockTeam{}, args...);
+    launch(block_kernel, grid_stride_blocks(stream, rows, 1), kThreads, 0, stream, BlockTeam{}, args...);
 }
 
 }  // namespace ringgrad::cuda

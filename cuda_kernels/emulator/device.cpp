@@ -76,7 +76,6 @@ Runtime::Runtime() : devices(static_cast<size_t>(config().devices)) {
   for (size_t i = 0; i < devices.size(); ++i) {
     devices[i].null_stream = std::make_shared<CUstream_st>();
     devices[i].null_stream->device = static_cast<int>(i);
-    devices[i].null_stream->blocking = true;
   }
 }
 
@@ -132,9 +131,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (!exists(device)) return fail(cudaErrorInvalidDevice);
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "emulated on the CPU");
-  properties->totalGlobalMem = config().memory_bytes;
-  properties->sharedMemPerBlockOptin = kMaxSharedBytes;
-  properties->major = 9;
   // So few that grid-stride launchers choose small grids; odd, because power-of-two strides collide in the host's L1.
   properties->multiProcessorCount = 3;
   return cudaSuccess;

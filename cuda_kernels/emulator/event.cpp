@@ -7,13 +7,13 @@ using namespace ringgrad::emulator;
 
 namespace {
 
-CUevent_st* find_event(Runtime& runtime, const char* call, cudaEvent_t handle, cudaError_t& error) {
+// nullptr for a handle that is no event, which the call answers with cudaErrorInvalidResourceHandle. REQUIRES: the
+// lock.
+CUevent_st* find_event(Runtime& runtime, const char* call, cudaEvent_t handle) {
   current_device();
-  const auto found = runtime.events.find(handle);
-  error = found != runtime.events.end()
-              ? cudaSuccess
-              : fail(cudaErrorInvalidResourceHandle, std::string(call) + " with an event that does not exist");
-  return error ? nullptr : found->second.get();
+  if (const auto found = runtime.events.find(handle); found != runtime.events.end()) return found->second.get();
+  fail(cudaErrorInvalidResourceHandle, std::string(call) + " with an event that does not exist");
+  return nullptr;
 }
 
 // What a capture recorded has not happened: the host can neither wait for it nor ask.
@@ -37,19 +37,18 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned) {
 cudaError_t cudaEventDestroy(cudaEvent_t handle) {
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
-  cudaError_t error;
-  if (find_event(runtime, "cudaEventDestroy", handle, error)) runtime.events.erase(handle);
-  return error;
+  if (!find_event(runtime, "cudaEventDestroy", handle)) return cudaErrorInvalidResourceHandle;
+  runtime.events.erase(handle);
+  return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);
-  cudaError_t error;
-  CUevent_st* event = find_event(runtime, "cudaEventRecord", handle, error);
-  if (error) return error;
-  const auto stream = runtime.stream("cudaEventRecord", stream_handle, error);
-  if (error) return error;
+  CUevent_st* event = find_event(runtime, "cudaEventRecord", handle);
+  if (!event) return cudaErrorInvalidResourceHandle;
+  const auto stream = runtime.stream("cudaEventRecord", stream_handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
   event->stream = stream;
   event->capture = stream->capture;
   event->frontier = stream->frontier;
@@ -63,11 +62,10 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, unsigned) {
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);
-  cudaError_t error;
-  CUevent_st* event = find_event(runtime, "cudaStreamWaitEvent", handle, error);
-  if (error) return error;
-  const auto stream = runtime.stream("cudaStreamWaitEvent", stream_handle, error);
-  if (error) return error;
+  CUevent_st* event = find_event(runtime, "cudaStreamWaitEvent", handle);
+  if (!event) return cudaErrorInvalidResourceHandle;
+  const auto stream = runtime.stream("cudaStreamWaitEvent", stream_handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
   if (!event->stream) return cudaSuccess;  // never recorded: nothing to wait for
   if (stream->capture && stream->capture != event->capture) {
     stream->capture->invalid = true;
@@ -92,9 +90,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);
-  cudaError_t error;
-  CUevent_st* event = find_event(runtime, "cudaEventSynchronize", handle, error);
-  if (error) return error;
+  CUevent_st* event = find_event(runtime, "cudaEventSynchronize", handle);
+  if (!event) return cudaErrorInvalidResourceHandle;
   if (event->capture) return refuse_captured(*event);
   if (!event->stream) return cudaSuccess;
   const auto stream = event->stream;
@@ -107,9 +104,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);
-  cudaError_t error;
-  CUevent_st* event = find_event(runtime, "cudaEventQuery", handle, error);
-  if (error) return error;
+  CUevent_st* event = find_event(runtime, "cudaEventQuery", handle);
+  if (!event) return cudaErrorInvalidResourceHandle;
   if (event->capture) return refuse_captured(*event);
   const auto stream = event->stream;
   if (!stream || stream->completed >= event->position) return cudaSuccess;
@@ -123,10 +119,9 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start_handle, cudaEvent_t end_handle) {
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
-  cudaError_t error;
-  const CUevent_st* start = find_event(runtime, "cudaEventElapsedTime", start_handle, error);
-  const CUevent_st* end = error ? nullptr : find_event(runtime, "cudaEventElapsedTime", end_handle, error);
-  if (error) return error;
+  const CUevent_st* start = find_event(runtime, "cudaEventElapsedTime", start_handle);
+  const CUevent_st* end = find_event(runtime, "cudaEventElapsedTime", end_handle);
+  if (!start || !end) return cudaErrorInvalidResourceHandle;
   for (const CUevent_st* event : {start, end}) {
     if (!event->time) return fail(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime of an event never recorded");
     if (event->stream->completed < event->position) return cudaErrorNotReady;

@@ -88,9 +88,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
   if (!handle) return fail(cudaErrorStreamCaptureUnsupported, "the null stream cannot be captured");
-  cudaError_t error;
-  const auto stream = runtime.stream("cudaStreamBeginCapture", handle, error);
-  if (error) return error;
+  const auto stream = runtime.stream("cudaStreamBeginCapture", handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
   if (stream->capture) return refuse(*stream->capture, "cudaStreamBeginCapture");
   stream->capture = std::make_shared<Capture>(Capture{handle, mode, std::this_thread::get_id(), {handle}, {}});
   stream->frontier.clear();
@@ -102,9 +101,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   *graph = nullptr;
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
-  cudaError_t error;
-  const auto stream = runtime.stream("cudaStreamEndCapture", handle, error);
-  if (error || !stream->capture) return fail(cudaErrorInvalidValue, "cudaStreamEndCapture without a capture");
+  const auto stream = runtime.stream("cudaStreamEndCapture", handle);
+  if (!stream || !stream->capture) return fail(cudaErrorInvalidValue, "cudaStreamEndCapture without a capture");
   const std::shared_ptr<Capture> capture = stream->capture;
   if (capture->origin != handle) {
     capture->invalid = true;
@@ -135,9 +133,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
   auto& runtime = Runtime::instance();
-  cudaError_t error;
-  const auto stream = runtime.find_stream("cudaGraphLaunch", handle, error);
-  return error ? error : runtime.submit(stream, [nodes = executable->nodes] { replay(*nodes); });
+  const auto stream = runtime.find_stream("cudaGraphLaunch", handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  return runtime.submit(stream, [nodes = executable->nodes] { replay(*nodes); });
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {

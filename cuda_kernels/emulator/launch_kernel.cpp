@@ -52,9 +52,8 @@ cudaError_t launch(const cudaLaunchConfig_t& config, void (*body)(const void*), 
   if (const std::string problem = wrong_configuration(config); !problem.empty())
     return fail(cudaErrorInvalidConfiguration, problem);
   auto& runtime = Runtime::instance();
-  cudaError_t error;
-  const auto stream = runtime.find_stream("a launch", config.stream, error);
-  if (error) return error;
+  const auto stream = runtime.find_stream("a launch", config.stream);
+  if (!stream) return cudaErrorInvalidResourceHandle;
   if (stream->device != current_device())
     return fail(cudaErrorInvalidResourceHandle, str("a launch on a stream of device ", stream->device,
                                                     " while the current device is ", current_device()));

@@ -54,7 +54,7 @@ cudaError_t cudaFree(void* memory) {
   {
     std::lock_guard lock(runtime.mutex);
     const auto found = runtime.allocations.find(address);
-    if (found == runtime.allocations.end() || found->second.device == kPinned)
+    if (found == runtime.allocations.end())
       return fail(cudaErrorInvalidValue, "cudaFree of an address that cudaMalloc did not return");
     device = found->second.device;
   }
@@ -62,30 +62,6 @@ cudaError_t cudaFree(void* memory) {
   std::lock_guard lock(runtime.mutex);
   const auto found = runtime.allocations.find(address);
   runtime.devices[static_cast<size_t>(device)].used_bytes -= found->second.bytes;
-  runtime.allocations.erase(found);
-  std::free(memory);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMallocHost(void** memory, size_t bytes) {
-  *memory = nullptr;
-  if (const cudaError_t error = forbid_while_capturing("cudaMallocHost")) return error;
-  if (posix_memalign(memory, 4096, bytes ? bytes : 1) != 0) return fail(cudaErrorMemoryAllocation);
-  auto& runtime = Runtime::instance();
-  std::lock_guard lock(runtime.mutex);
-  runtime.allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, kPinned};
-  return cudaSuccess;
-}
-
-cudaError_t cudaFreeHost(void* memory) {
-  if (!memory) return cudaSuccess;
-  if (const cudaError_t error = forbid_while_capturing("cudaFreeHost")) return error;
-  auto& runtime = Runtime::instance();
-  for (size_t device = 0; device < runtime.devices.size(); ++device) runtime.drain_device(static_cast<int>(device));
-  std::lock_guard lock(runtime.mutex);
-  const auto found = runtime.allocations.find(reinterpret_cast<uintptr_t>(memory));
-  if (found == runtime.allocations.end() || found->second.device != kPinned)
-    return fail(cudaErrorInvalidValue, "cudaFreeHost of an address that cudaMallocHost did not return");
   runtime.allocations.erase(found);
   std::free(memory);
   return cudaSuccess;
@@ -106,15 +82,15 @@ namespace {
 
 // Whether `memory` is a device's; sets `error` when the `bytes` there reach beyond their allocation. REQUIRES: the
 // lock.
-bool on_device(Runtime& runtime, const char* call, const void* memory, size_t bytes, cudaError_t& error) {
+bool on_device(Runtime& runtime, const void* memory, size_t bytes, cudaError_t& error) {
   uintptr_t begin = 0;
   const Allocation* allocation = runtime.find(memory, &begin);
   if (!allocation) return false;
   const size_t offset = reinterpret_cast<uintptr_t>(memory) - begin;
   if (offset + bytes > allocation->bytes)
-    error = fail(cudaErrorInvalidValue, ringgrad::str(call, " of ", bytes, " bytes at offset ", offset,
+    error = fail(cudaErrorInvalidValue, ringgrad::str("cudaMemcpyAsync of ", bytes, " bytes at offset ", offset,
                                                       " of an allocation of ", allocation->bytes));
-  return allocation->device != kPinned;
+  return true;
 }
 
 bool fits(cudaMemcpyKind kind, bool from_device, bool to_device) {
@@ -128,11 +104,12 @@ bool fits(cudaMemcpyKind kind, bool from_device, bool to_device) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t handle) {
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);
-  cudaError_t error;
-  const auto stream = runtime.stream("cudaMemcpyAsync", handle, error);
-  if (error || bytes == 0) return error;
-  const bool from_device = on_device(runtime, "cudaMemcpyAsync", from, bytes, error);
-  const bool to_device = on_device(runtime, "cudaMemcpyAsync", to, bytes, error);
+  const auto stream = runtime.stream("cudaMemcpyAsync", handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  if (bytes == 0) return cudaSuccess;
+  cudaError_t error = cudaSuccess;
+  const bool from_device = on_device(runtime, from, bytes, error);
+  const bool to_device = on_device(runtime, to, bytes, error);
   if (error) return error;
   if (!fits(kind, from_device, to_device))
     return fail(cudaErrorInvalidMemcpyDirection,
@@ -148,17 +125,4 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   if (const cudaError_t error = forbid_while_capturing("cudaMemcpy")) return error;
   if (const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr)) return error;
   return cudaStreamSynchronize(nullptr);
-}
-
-cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t handle) {
-  auto& runtime = Runtime::instance();
-  std::unique_lock lock(runtime.mutex);
-  cudaError_t error;
-  const auto stream = runtime.stream("cudaMemsetAsync", handle, error);
-  if (error || bytes == 0) return error;
-  const bool to_device = on_device(runtime, "cudaMemsetAsync", memory, bytes, error);
-  if (!error && !to_device) error = fail(cudaErrorInvalidValue, "cudaMemsetAsync of host memory");
-  if (error) return error;
-  lock.unlock();
-  return runtime.submit(stream, [=] { std::memset(memory, value, bytes); });
 }

@@ -195,9 +195,8 @@ ncclResult_t submit(bool receives, cudaStream_t handle, emulator::Operation oper
     return ncclSuccess;
   }
   auto& runtime = emulator::Runtime::instance();
-  cudaError_t error;
-  const auto stream = runtime.find_stream("an operation of NCCL", handle, error);
-  if (error) return ncclInvalidArgument;
+  const auto stream = runtime.find_stream("an operation of NCCL", handle);
+  if (!stream) return ncclInvalidArgument;
   return runtime.submit(stream, std::move(operation)) ? ncclUnhandledCudaError : ncclSuccess;
 }
 

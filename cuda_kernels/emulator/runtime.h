@@ -43,9 +43,8 @@ struct Capture {
 
 struct Allocation {
   size_t bytes;
-  int device;  // kPinned: page-locked host memory
+  int device;
 };
-inline constexpr int kPinned = -1;
 
 struct DeviceState {
   std::atomic<bool> context = false;
@@ -59,7 +58,6 @@ struct DeviceState {
 
 struct CUstream_st {
   int device = 0;
-  bool blocking = false;  // waits for the null stream and the null stream for it
   std::deque<ringgrad::emulator::Operation> queue;
   uint64_t submitted = 0, completed = 0;
   bool running = false;
@@ -99,10 +97,10 @@ class Runtime {
 
   // The allocation that contains `memory`, or nullptr.
   const Allocation* find(const void* memory, uintptr_t* begin = nullptr);
-  // nullptr means the current device's null stream. Returns nullptr, and sets `error`, for a handle that is no stream.
-  // The second is for callers without the lock.
-  std::shared_ptr<CUstream_st> stream(const char* call, CUstream_st* handle, cudaError_t& error);
-  std::shared_ptr<CUstream_st> find_stream(const char* call, CUstream_st* handle, cudaError_t& error);
+  // The handle nullptr means the current device's null stream. For one that is no stream returns nullptr, which the
+  // call answers with cudaErrorInvalidResourceHandle. The second is for callers without the lock.
+  std::shared_ptr<CUstream_st> stream(const char* call, CUstream_st* handle);
+  std::shared_ptr<CUstream_st> find_stream(const char* call, CUstream_st* handle);
 
   // Queues an operation (or records it, while capturing) and runs it when streams are eager. Returns cudaSuccess, or
   // what an operation that ran meanwhile failed with. Takes the lock.

@@ -15,18 +15,17 @@ using Lock = std::unique_lock<std::mutex>;
 static constinit thread_local int chosen_operations = 0;
 bool must_not_wait() { return chosen_operations > 0; }
 
-std::shared_ptr<CUstream_st> Runtime::stream(const char* call, CUstream_st* handle, cudaError_t& error) {
+std::shared_ptr<CUstream_st> Runtime::stream(const char* call, CUstream_st* handle) {
   const int device = current_device();
-  error = cudaSuccess;
   if (!handle) return devices[static_cast<size_t>(device)].null_stream;
   if (const auto found = streams.find(handle); found != streams.end()) return found->second;
-  error = fail(cudaErrorInvalidResourceHandle, std::string(call) + " on a stream that does not exist");
+  fail(cudaErrorInvalidResourceHandle, std::string(call) + " on a stream that does not exist");
   return nullptr;
 }
 
-std::shared_ptr<CUstream_st> Runtime::find_stream(const char* call, CUstream_st* handle, cudaError_t& error) {
+std::shared_ptr<CUstream_st> Runtime::find_stream(const char* call, CUstream_st* handle) {
   std::lock_guard lock(mutex);
-  return stream(call, handle, error);
+  return stream(call, handle);
 }
 
 cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operation operation) {
@@ -37,26 +36,7 @@ cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operatio
     stream->frontier = {node};
     return cudaSuccess;
   }
-  // The null stream waits for all blocking streams of its device, and they for it.
-  const auto& null_stream = devices[static_cast<size_t>(stream->device)].null_stream;
-  std::vector<std::pair<std::shared_ptr<CUstream_st>, uint64_t>> before;
-  const auto follow = [&](const std::shared_ptr<CUstream_st>& other) {
-    if (other->completed < other->submitted) before.emplace_back(other, other->submitted);
-  };
-  if (stream == null_stream) {
-    for (const auto& [handle, other] : streams)
-      if (other->blocking && other->device == stream->device) follow(other);
-  } else if (stream->blocking) {
-    follow(null_stream);
-  }
-  if (before.empty()) {
-    stream->queue.push_back(std::move(operation));
-  } else {
-    stream->queue.push_back([this, before, operation = std::move(operation)] {
-      for (const auto& [other, position] : before) drain(other, position);
-      operation();
-    });
-  }
+  stream->queue.push_back(std::move(operation));
   const uint64_t position = ++stream->submitted;
   lock.unlock();
   if (config().streams != StreamOrder::Eager) return cudaSuccess;
@@ -147,10 +127,10 @@ void Runtime::drain_device(int device) {
 using namespace ringgrad::emulator;
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
+  if (flags != cudaStreamNonBlocking) return fail(cudaErrorInvalidValue, "emulated streams are non-blocking");
   auto& runtime = Runtime::instance();
   auto stream = std::make_shared<CUstream_st>();
   stream->device = current_device();
-  stream->blocking = !(flags & cudaStreamNonBlocking);
   *handle = stream.get();
   std::lock_guard lock(runtime.mutex);
   runtime.streams[stream.get()] = std::move(stream);
@@ -158,16 +138,15 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  cudaError_t error;
-  const auto stream = Runtime::instance().find_stream("cudaStreamSynchronize", handle, error);
-  if (error) return error;
-  if ((error = forbid_while_capturing("cudaStreamSynchronize", *stream))) return error;
+  const auto stream = Runtime::instance().find_stream("cudaStreamSynchronize", handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  if (const cudaError_t error = forbid_while_capturing("cudaStreamSynchronize", *stream)) return error;
   Runtime::instance().drain_all(stream);
   return take_failure(stream->device);
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* data) {
-  cudaError_t error;
-  const auto stream = Runtime::instance().find_stream("cudaLaunchHostFunc", handle, error);
-  return error ? error : Runtime::instance().submit(stream, [=] { function(data); });
+  const auto stream = Runtime::instance().find_stream("cudaLaunchHostFunc", handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  return Runtime::instance().submit(stream, [=] { function(data); });
 }

@@ -9,8 +9,6 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 template <class A>
 __device__ A combined(Combination combination, A a, A b) {
   switch (combination) {
@@ -59,8 +57,8 @@ void combine(Stream stream, const Tensor& y, const Tensor& own, const Tensor& in
   visit_number("all_reduce", own.dtype(), [&]<class T>() {
     using Partial = std::conditional_t<std::is_integral_v<T>, T, ComputeOf<T>>;
     visit_types<Partial, T>(y.dtype(), incoming.dtype(), [&]<class Y, class In>() {
-      launch(combine_kernel<Element<Y>, Element<T>, Element<In>>, grid_stride_blocks(stream, n, kThreads), kThreads, 0,
-             stream, n, device_data<Y>(y), device_data<T>(own), device_data<In>(incoming), combination, divisor);
+      launch_elements(stream, n, combine_kernel<Element<Y>, Element<T>, Element<In>>, n, device_data<Y>(y),
+                      device_data<T>(own), device_data<In>(incoming), combination, divisor);
     });
   });
 }

@@ -85,14 +85,7 @@ bool batch_norm_backward_cudnn(Stream stream, const Tensor& sum_dy, const Tensor
       kept_bytes > 0)
     return false;
   const Tensor workspace = cudnn_workspace(stream, workspace_bytes);
-  Tensor g = dy;
-  if (dresidual || y) {
-    g = dresidual ? dresidual : empty_like(dy);
-    if (y)
-      kernels::relu_backward(g, dy, y);
-    else
-      kernels::copy(g, dy);
-  }
+  const Tensor g = batch_norm_rectified(dresidual, dy, y);
   const Tensor rstd = empty_like(var);
   kernels::affine(rstd, var, 1, eps);
   kernels::pow(rstd, rstd, -0.5);

@@ -171,11 +171,7 @@ bool conv2d_cudnn(Stream stream, const Tensor& y, const Tensor& x, const Tensor&
                 "conv2d", "cudnnConvolutionForward"))
           return false;
         if (b) {
-          Tensor bias = b;
-          if (b.dtype() != y.dtype()) {
-            bias = empty(b.shape(), {y.dtype(), y.device()});
-            kernels::copy(bias, b);
-          }
+          const Tensor bias = in_dtype(b, y.dtype());
           kernels::add(y, y, bias.as_strided(y.shape(), {0, bias.strides()[0], 0, 0}, bias.storage_offset()));
         }
         return true;

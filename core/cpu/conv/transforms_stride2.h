@@ -12,20 +12,7 @@ namespace ringgrad::conv {
 
 inline constexpr double kScaleP = 1 / (2 * kP * (kP2 - kQ2)), kScaleQ = 1 / (2 * kQ * (kQ2 - kP2));
 
-// Bᵀ of F(4,2): five products from d[0], d[kStep], … d[4 kStep].
-template <int kStep>
-inline void interpolate_five(const Vector* d, Vector* v) {
-  const float p = kP, q = kQ, p2 = kP2, q2 = kQ2, sum = kP2 + kQ2, product = kP2 * kQ2;
-  const Vector odd_p = d[3 * kStep] - q2 * d[kStep], even_p = d[2 * kStep] - q2 * d[0];
-  const Vector odd_q = d[3 * kStep] - p2 * d[kStep], even_q = d[2 * kStep] - p2 * d[0];
-  v[0] = odd_p + p * even_p;
-  v[1] = odd_p - p * even_p;
-  v[2] = odd_q + q * even_q;
-  v[3] = odd_q - q * even_q;
-  v[4] = product * d[0] + (d[4 * kStep] - sum * d[2 * kStep]);
-}
-
-// Its Aᵀ: four outputs from the five products.
+// Aᵀ of F(4,2): four outputs from the five products.
 inline void moments_of_five(const Vector* v, Vector* y) {
   const float p = kP, q = kQ, p2 = kP2, q2 = kQ2, p3 = kP * kP2, q3 = kQ * kQ2;
   const Vector sum_p = v[0] + v[1], diff_p = v[0] - v[1], sum_q = v[2] + v[3], diff_q = v[2] - v[3];
@@ -35,13 +22,23 @@ inline void moments_of_five(const Vector* v, Vector* y) {
   y[3] = p3 * diff_p + (q3 * diff_q + v[4]);
 }
 
-// x -> products, from columns 2p - 1 … 2p + 7
+// The input's transform: Bᵀ of F(4,2), five products from d[0], d[kStep], … d[4 kStep], and the four middle columns.
+//   kStep 2   x -> products, from columns 2p - 1 … 2p + 7
+//   kStep 1   dy -> products for the data gradient, from columns p … p + 4
+template <int kStep>
 struct InputStride2 {
-  static constexpr int kIn = 9, kOut = 9;
+  static constexpr int kIn = 4 * kStep + 1, kOut = 9;
   static void apply(const Vector* d, Vector* v) {
-    interpolate_five<2>(d, v);
+    const float p = kP, q = kQ, p2 = kP2, q2 = kQ2, sum = kP2 + kQ2, product = kP2 * kQ2;
+    const Vector odd_p = d[3 * kStep] - q2 * d[kStep], even_p = d[2 * kStep] - q2 * d[0];
+    const Vector odd_q = d[3 * kStep] - p2 * d[kStep], even_q = d[2 * kStep] - p2 * d[0];
+    v[0] = odd_p + p * even_p;
+    v[1] = odd_p - p * even_p;
+    v[2] = odd_q + q * even_q;
+    v[3] = odd_q - q * even_q;
+    v[4] = product * d[0] + (d[4 * kStep] - sum * d[2 * kStep]);
     RINGGRAD_UNROLL
-    for (int i = 0; i < 4; ++i) v[5 + i] = d[2 * i + 1];
+    for (int i = 0; i < 4; ++i) v[5 + i] = d[kStep * (i + 1) - 1];
   }
 };
 // products -> y
@@ -95,7 +92,7 @@ struct FilterAdjointStride2 {
 
 struct Stride2 {
   static constexpr int kEdge = 9, kOutputStep = 4, kInputStep = 8;
-  using Input = InputStride2;
+  using Input = InputStride2<2>;
   using Output = OutputStride2;
   using OutputAdjoint = OutputAdjointStride2;
   using Filter = FilterStride2;
@@ -104,14 +101,6 @@ struct Stride2 {
 
 // The data gradient: dx at even columns is w1 dy, at odd columns an F(4,2) of dy with the outer taps (turned: the
 // filters come so, see Direction).
-struct InputStride2Backward {  // dy -> products, from columns p … p + 4
-  static constexpr int kIn = 5, kOut = 9;
-  static void apply(const Vector* d, Vector* v) {
-    interpolate_five<1>(d, v);
-    RINGGRAD_UNROLL
-    for (int i = 0; i < 4; ++i) v[5 + i] = d[i];
-  }
-};
 struct OutputStride2Backward {  // products -> dx, columns 2p … 2p + 7
   static constexpr int kIn = 9, kOut = 8;
   static void apply(const Vector* v, Vector* x) {
@@ -126,7 +115,7 @@ struct OutputStride2Backward {  // products -> dx, columns 2p … 2p + 7
 };
 struct Stride2Backward {
   static constexpr int kEdge = 9, kOutputStep = 8, kInputStep = 4;
-  using Input = InputStride2Backward;
+  using Input = InputStride2<1>;
   using Output = OutputStride2Backward;
   using Filter = FilterStride2;
 };

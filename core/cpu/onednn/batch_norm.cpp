@@ -2,7 +2,6 @@
 // backward pass is not ours (we take it from y), so dy is rectified before that, into dresidual where that is wanted.
 #include "ringgrad/core/cpu/onednn/primitive.h"
 #include "ringgrad/core/cpu/workspace.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad::onednn {
@@ -67,14 +66,7 @@ bool batch_norm_backward_onednn(Stream stream, const Tensor& sum_dy, const Tenso
     return {dnnl::batch_normalization_backward(pass), pass.scratchpad_desc()};
   });
   if (!primitive) return false;
-  Tensor g = dy;
-  if (dresidual || y) {
-    g = dresidual ? dresidual : empty_like(dy);
-    if (y)
-      kernels::relu_backward(g, dy, y);
-    else
-      kernels::copy(g, dy);
-  }
+  const Tensor g = batch_norm_rectified(dresidual, dy, y);
   execute(stream, *primitive,
           {{DNNL_ARG_SRC, as_memory(x)},
            {DNNL_ARG_MEAN, as_memory(mean)},

@@ -1,7 +1,8 @@
 // oneDNN's convolutions. Channel-blocked images are its nChw16c, so nothing is reordered but the filters.
 #include "ringgrad/core/cpu/onednn/primitive.h"
-#include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::onednn {
 namespace {
@@ -86,8 +87,7 @@ bool run(Stream stream, const std::string& signature, const Call& c) {
 
 bool conv2d_onednn(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
                    const Conv2dOptions& o) {
-  return run(stream, call_signature("conv2d", y, x, w, b, o),
-             {Pass::Forward, x, w, y, cpu::in_dtype(b, DType::Float32), o});
+  return run(stream, call_signature("conv2d", y, x, w, b, o), {Pass::Forward, x, w, y, in_dtype(b, DType::Float32), o});
 }
 bool conv2d_backward_input_onednn(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
                                   const Conv2dOptions& o) {

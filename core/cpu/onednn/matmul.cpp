@@ -2,7 +2,8 @@
 #include <algorithm>
 
 #include "ringgrad/core/cpu/onednn/primitive.h"
-#include "ringgrad/core/cpu/widen.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad::onednn {
 namespace {
@@ -17,7 +18,7 @@ bool matmul_onednn(Stream stream, const Tensor& c, const Tensor& a_, const Tenso
   const Tensor a = operand(a_), b = operand(b_);
   if (a.size(0) < c.size(0) && b.size(0) < c.size(0)) return false;  // both repeat, which it refuses
   if (!supports(c) || a.numel() == 0 || has_internal_overlap(a) || has_internal_overlap(b)) return false;
-  Tensor bias = cpu::in_dtype(bias_, DType::Float32);
+  Tensor bias = in_dtype(bias_, DType::Float32);
   if (bias) bias = bias.as_strided({1, 1, c.size(2)}, {c.size(2), c.size(2), bias.strides()[0]}, bias.storage_offset());
   const auto primitive = find(stream, call_signature("matmul", c, a, b, bias), [&]() -> Primitive {
     const auto product =

@@ -47,8 +47,7 @@ void Checker::check_bounds(const Access& access) {
   if (end > first + allocation->bytes)
     return report(access, str(end - first - allocation->bytes, " bytes beyond an allocation of ", allocation->bytes),
                   nullptr);
-  const bool ours = allocation->device == device_ || allocation->device == kPinned;
-  if (!ours)
+  if (allocation->device != device_)
     return report(access, str("memory of device ", allocation->device, " by device ", device_, " without peer access"),
                   nullptr);
   known_begin_ = first;

@@ -38,8 +38,7 @@ using cudaGraphExec_t = struct CUgraphExec_st*;
 // ---- devices ------------------------------------------------------------------------------------------------------
 struct cudaDeviceProp {
   char name[256];
-  size_t totalGlobalMem, sharedMemPerBlockOptin;
-  int major, minor, multiProcessorCount;
+  int multiProcessorCount;
 };
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
@@ -50,8 +49,6 @@ cudaError_t cudaDeviceSynchronize();
 // ---- memory -------------------------------------------------------------------------------------------------------
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);  // waits for the device
-cudaError_t cudaMallocHost(void** memory, size_t bytes);
-cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 
 enum cudaMemcpyKind {
@@ -63,10 +60,9 @@ enum cudaMemcpyKind {
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr);
-cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream = nullptr);
 
 // ---- streams and events -------------------------------------------------------------------------------------------
-inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaStreamNonBlocking = 1;  // the one kind there is: the null stream waits for no other
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
