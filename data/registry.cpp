@@ -56,7 +56,7 @@ ImageDataset read_split(const DatasetInfo& info, Split split, const fs::path& fo
     const std::string prefix = split == Split::Train ? "train" : "t10k";
     const fs::path images = find(prefix + "-images-idx3-ubyte"), labels = find(prefix + "-labels-idx1-ubyte");
     ImageDataset dataset = read_idx_dataset(info.name, images, labels, info.classes);
-    const Shape expected{dataset.size(), info.channels, info.height, info.width};
+    const Shape expected{dataset.size(), info.channels, info.image_size, info.image_size};
     CHECK_AS(DataError, dataset.images.shape() == expected, "data: ", images.string(), ": holds images of shape ",
              dataset.images.shape(), ", expected ", expected, " as ", info.title, " has");
     return dataset;

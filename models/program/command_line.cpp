@@ -6,8 +6,6 @@
 #include <limits>
 #include <regex>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/commands/commands.h"

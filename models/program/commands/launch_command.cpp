@@ -2,8 +2,6 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/models/program/commands/commands.h"
@@ -25,8 +23,8 @@ std::string final_message(const JobResult& result) {
 
 int launch_program(const LaunchCommandOptions& options) {
   if (options.machine_rank >= options.machines)
-    throw UsageError(fmt::format("launch: --node-rank {} does not exist with --nnodes {}; the first is 0",
-                                 options.machine_rank, options.machines));
+    throw UsageError("launch: --node-rank {} does not exist with --nnodes {}; the first is 0", options.machine_rank,
+                     options.machines);
   if (options.machines > 1 && (options.master_address.empty() || options.master_port == 0))
     throw UsageError("launch: several machines need --master-addr and --master-port, the same on all of them");
   const bool secret = !variable("RINGGRAD_SECRET").empty() || !variable("RINGGRAD_SECRET_FILE").empty();

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <iostream>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/clock.h"
