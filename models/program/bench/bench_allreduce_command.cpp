@@ -263,9 +263,7 @@ void measure(const BenchAllReduceOptions& options) {
   if (!main) return;
   result("# Out of bounds values : {} {}", wrong, wrong == 0 ? "OK" : "FAILED");
   result("# Avg bus bandwidth    : {:.4g}", rows.empty() ? 0 : bus_bandwidths / static_cast<double>(rows.size()));
-  if (json_wanted())
-    print_json(
-        {{"ranks", group.size()}, {"backend", group.backend()}, {"device", str(group.device())}, {"rows", rows}});
+  print_json({{"ranks", group.size()}, {"backend", group.backend()}, {"device", str(group.device())}, {"rows", rows}});
   if (wrong > 0) throw Error(fmt::format("bench allreduce: {} wrong elements", wrong));
 }
 

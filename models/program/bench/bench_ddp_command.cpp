@@ -232,7 +232,7 @@ int bench_ddp(const BenchDdpOptions& options) {
       "kept: throughput as a part of that of the same processes without communication (no_sync), in turn; dp's is\n"
       "against ddp's, and its exposed communication the difference. moved: bytes of a step between devices. |Δ|: of\n"
       "parameters; where there is batch norm, which sees the whole batch in one process only, compare the two others.");
-  if (json_wanted()) print_json(document);
+  print_json(document);
   return kOk;
 }
 

@@ -77,7 +77,7 @@ int bench_ops(const BenchOpsOptions& options) {
     add_cell("forward_backward", both);
     result(row);
   }
-  if (json_wanted()) print_json(report);
+  print_json(report);
   return kOk;
 }
 

@@ -207,7 +207,7 @@ int bench_train(const BenchTrainOptions& options) {
     table.print();
     report["profile"] = table.to_json();
   }
-  if (json_wanted()) print_json(report);
+  print_json(report);
   return kOk;
 }
 

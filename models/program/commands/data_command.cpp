@@ -32,7 +32,7 @@ int list(const std::string& directory) {
                       {"classes", info.classes.size()},
                       {"folder", folder ? nlohmann::json(folder->string()) : nlohmann::json()}});
   }
-  if (json_wanted()) print_json({{"data_dir", directory}, {"data", report}});
+  print_json({{"data_dir", directory}, {"data", report}});
   return kOk;
 }
 
@@ -55,7 +55,7 @@ int make_or_get(const DatasetInfo& info, const std::string& directory, bool down
   const auto folder = download ? get_dataset(info, directory, show) : make_dataset(info, directory);
   progress.reset();
   result("{} is in {}", info.title, folder.string());
-  if (json_wanted()) print_json({{"name", info.name}, {"folder", folder.string()}});
+  print_json({{"name", info.name}, {"folder", folder.string()}});
   return kOk;
 }
 
@@ -72,12 +72,11 @@ int check(const DatasetInfo& info, const std::string& directory) {
   }
   result("{}: {} training and {} test images, all well formed", info.title, with_commas(checked.train_size),
          with_commas(checked.test_size));
-  if (json_wanted())
-    print_json({{"name", info.name},
-                {"folder", checked.folder.string()},
-                {"train", checked.train_size},
-                {"test", checked.test_size},
-                {"files", files}});
+  print_json({{"name", info.name},
+              {"folder", checked.folder.string()},
+              {"train", checked.train_size},
+              {"test", checked.test_size},
+              {"files", files}});
   return kOk;
 }
 

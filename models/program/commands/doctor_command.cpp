@@ -8,6 +8,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/data/datasets/download.h"
 #include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
@@ -109,11 +110,7 @@ int doctor() {
       {"backends", available_backends()},
       {"kernels",
        {{"cpu_native", native}, {"cpu_vendor", vendor}, {"cuda_native", cuda}, {"cuda_vendor", cuda_vendor}}},
-#ifdef RINGGRAD_CURL
-      {"download", true},
-#else
-      {"download", false},
-#endif
+      {"download", can_download()},
 #ifdef RINGGRAD_PNG
       {"png", true},
 #else
@@ -147,7 +144,7 @@ int doctor() {
   for (int i = 0; i < gpus; ++i) report_autotune(report, Device(DeviceType::CUDA, i));
   result("data get   " + on(report["download"], "built without libcurl (libcurl4-openssl-dev)"));
   result("png        " + on(report["png"], "built without libpng (libpng-dev); predict reads PGM and PPM"));
-  if (json_wanted()) print_json(report);
+  print_json(report);
   return kOk;
 }
 

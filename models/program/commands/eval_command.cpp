@@ -38,15 +38,14 @@ int eval(const EvalOptions& options) {
   result("{} on {}: {:.2f} % ({} of {} correct), loss {:.4f}", saved.model, saved.data, 100 * evaluation.accuracy(),
          evaluation.correct, evaluation.total, evaluation.loss);
   if (options.confusion) print_confusion(evaluation, test_set.classes);
-  if (json_wanted())
-    print_json({{"model", saved.model},
-                {"data", saved.data},
-                {"accuracy", evaluation.accuracy()},
-                {"correct", evaluation.correct},
-                {"total", evaluation.total},
-                {"loss", evaluation.loss},
-                {"classes", test_set.classes},
-                {"confusion", evaluation.confusion}});
+  print_json({{"model", saved.model},
+              {"data", saved.data},
+              {"accuracy", evaluation.accuracy()},
+              {"correct", evaluation.correct},
+              {"total", evaluation.total},
+              {"loss", evaluation.loss},
+              {"classes", test_set.classes},
+              {"confusion", evaluation.confusion}});
   return kOk;
 }
 

@@ -76,11 +76,10 @@ int inspect_idx(const fs::path& path) {
   const Tensor elements = read_idx(path);
   const Summary s = summarize(elements);
   result("{}: IDX, bytes {}, from {} to {}, mean {:.2f}", path.string(), str(elements.shape()), s.low, s.high, s.mean);
-  if (json_wanted())
-    print_json({{"path", path.string()},
-                {"format", "idx"},
-                {"shape", std::vector<int64_t>(elements.shape().begin(), elements.shape().end())},
-                {"mean", s.mean}});
+  print_json({{"path", path.string()},
+              {"format", "idx"},
+              {"shape", std::vector<int64_t>(elements.shape().begin(), elements.shape().end())},
+              {"mean", s.mean}});
   return kOk;
 }
 
@@ -96,11 +95,10 @@ int inspect_cifar(const fs::path& path) {
   for (int64_t label : to_vector<int64_t>(set.labels)) ++counts[label];
   result("{}: {}, {} images of 32×32×3; per label {}", path.string(), fine ? "CIFAR-100" : "CIFAR-10",
          with_commas(set.size()), fmt::join(counts, " "));
-  if (json_wanted())
-    print_json({{"path", path.string()},
-                {"format", fine ? "cifar100" : "cifar10"},
-                {"images", set.size()},
-                {"per_label", counts}});
+  print_json({{"path", path.string()},
+              {"format", fine ? "cifar100" : "cifar10"},
+              {"images", set.size()},
+              {"per_label", counts}});
   return kOk;
 }
 
@@ -138,7 +136,7 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
   }
   result("{} tensors, {} elements, {}", file.tensors.size(), with_commas(elements),
          human_bytes(static_cast<int64_t>(fs::file_size(path))));
-  if (json_wanted()) print_json({{"path", path.string()}, {"tensors", tensors}, {"metadata", metadata}});
+  print_json({{"path", path.string()}, {"tensors", tensors}, {"metadata", metadata}});
   return kOk;
 }
 

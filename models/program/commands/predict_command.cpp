@@ -82,10 +82,9 @@ int predict(const PredictOptions& options) {
     for (int block = 0; block < static_cast<int>(p * 40 + 0.5f); ++block) bar += "█";
     result("{:>14} {:6.2f} %  {}{}", name, 100 * p, bar, name == label ? "  ← the label" : "");
   }
-  if (json_wanted())
-    print_json({{"prediction", info.classes[order[0]]},
-                {"label", label.empty() ? nlohmann::json() : nlohmann::json(label)},
-                {"probabilities", probabilities}});
+  print_json({{"prediction", info.classes[order[0]]},
+              {"label", label.empty() ? nlohmann::json() : nlohmann::json(label)},
+              {"probabilities", probabilities}});
   return kOk;
 }
 

@@ -101,7 +101,6 @@ void trace_step(const TraceOptions& options, ProcessGroup& group) {
   result("{} · batch {} on {} ranks ({}) · step {}", options.model, options.batch, group.size(), group.backend(),
          log.step);
   print(log, group.device().is_cuda());
-  if (!json_wanted()) return;
   const Communication seconds = communication_of(log);
   print_json({{"model", options.model},
               {"batch", options.batch},

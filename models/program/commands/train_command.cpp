@@ -172,7 +172,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
       return stop;
     });
     progress.clear();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = seconds_since(start);
     const int64_t images = training.images() - images_before;
     tally.seconds += seconds;
     tally.images += images;
@@ -200,19 +200,18 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     message("next    {} goes on after step {}", resume_command(*run), training.step());
   else
     message("next    {} --confusion", program_command("eval " + run->path().string()));
-  if (json_wanted())
-    print_json({{"test_accuracy", test.accuracy()},
-                {"test_loss", test.loss},
-                {"epochs", training.epoch()},
-                {"steps", training.step()},
-                {"ranks", group ? group->size() : 1},
-                {"seconds", tally.seconds},
-                {"images_per_second", tally.images_per_second()},
-                {"waiting_for_data", tally.seconds > 0 ? training.waited_for_data() / tally.seconds : 0},
-                {"parameters", training.model().num_parameters()},
-                {"data_on_device", training.data_on_device()},
-                {"step_captured", training.step_captured()},
-                {"run", run->path().string()}});
+  print_json({{"test_accuracy", test.accuracy()},
+              {"test_loss", test.loss},
+              {"epochs", training.epoch()},
+              {"steps", training.step()},
+              {"ranks", group ? group->size() : 1},
+              {"seconds", tally.seconds},
+              {"images_per_second", tally.images_per_second()},
+              {"waiting_for_data", tally.seconds > 0 ? training.waited_for_data() / tally.seconds : 0},
+              {"parameters", training.model().num_parameters()},
+              {"data_on_device", training.data_on_device()},
+              {"step_captured", training.step_captured()},
+              {"run", run->path().string()}});
   return kOk;
 }
 

@@ -134,15 +134,6 @@ void RunDirectory::write_config(const nlohmann::json& config) const {
   out.commit();
 }
 
-nlohmann::json RunDirectory::read_config() const {
-  const fs::path file = path_ / "config.json";
-  try {
-    return nlohmann::json::parse(std::ifstream(file));
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("run: {} is damaged: {}", file.string(), error.what()));
-  }
-}
-
 std::string RunDirectory::metrics() const {
   const fs::path file = path_ / "metrics.jsonl";
   std::error_code none;
@@ -208,8 +199,8 @@ RunConfig read_config(const RunDirectory& run) {
   const auto damaged = [&](const char* how, const std::exception& error) {
     return DataError(fmt::format("run: {}/config.json {}{}", run.path().string(), how, error.what()));
   };
-  const nlohmann::json json = run.read_config();
   try {
+    const auto json = nlohmann::json::parse(std::ifstream(run.path() / "config.json"));
     RunConfig config{recipe_from_json(json.at("recipe")),
                      json.at("data_dir"),
                      whole<uint64_t>(json, "seed", 0, std::numeric_limits<uint64_t>::max()),
@@ -223,6 +214,8 @@ RunConfig read_config(const RunDirectory& run) {
       Device(config.division->device);
     }
     return config;
+  } catch (const nlohmann::json::parse_error& error) {
+    throw damaged("is damaged: ", error);
   } catch (const nlohmann::json::exception& error) {
     throw damaged("lacks what a run needs: ", error);
   } catch (const UsageError& error) {
