@@ -120,9 +120,17 @@ std::vector<T> to_vector(const Tensor& x) {
   return std::vector<T>(host.data<T>(), host.data<T>() + host.numel());
 }
 
+template <class T>
+T Tensor::item() const {
+  impl("item");
+  CHECK_AS(ShapeError, numel() == 1, "item: the tensor has shape ", shape(), ", expected one element");
+  return to_vector<T>(*this)[0];
+}
+
 #define INSTANTIATE(T)                                                 \
   template Tensor tensor(const std::vector<T>&, const Shape&, Device); \
-  template std::vector<T> to_vector(const Tensor&);
+  template std::vector<T> to_vector(const Tensor&);                    \
+  template T Tensor::item() const;
 INSTANTIATE(float)
 INSTANTIATE(double)
 INSTANTIATE(int64_t)

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <numeric>
 #include <sstream>
 
 #include <unistd.h>
@@ -32,12 +33,6 @@ namespace {
 // Milliseconds of the phases of one step: zeroing the gradients, forward pass and loss, backward pass, optimizer.
 constexpr std::array<const char*, 4> kPhases = {"zero_grad", "forward", "backward", "optimizer"};
 using StepTimes = std::array<double, kPhases.size()>;
-
-double total(const StepTimes& times) {
-  double sum = 0;
-  for (const double time : times) sum += time;
-  return sum;
-}
 
 // A network, and a batch of noise that it is trained to know by heart.
 class TrainWorkload {
@@ -167,7 +162,8 @@ int bench_train(const BenchTrainOptions& options) {
     for (const StepTimes& step : steps) all.push_back(value(step));
     return all;
   };
-  const std::vector<double> totals = samples(total);
+  const std::vector<double> totals =
+      samples([](const StepTimes& step) { return std::accumulate(step.begin(), step.end(), 0.0); });
   const double step_ms = median(totals), low = quantile(totals, 0.25), high = quantile(totals, 0.75);
   const double rate = static_cast<double>(options.batch) / step_ms * 1e3;
   nlohmann::json report = {{"model", options.model},
