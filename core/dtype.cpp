@@ -1,40 +1,29 @@
 #include "ringgrad/core/dtype.h"
 
+#include <iterator>
 #include <ostream>
 
 #include "ringgrad/core/error.h"
 
 namespace ringgrad {
+namespace {
 
-size_t itemsize(DType dtype) {
-  switch (dtype) {
-    case DType::Float64:
-    case DType::Int64: return 8;
-    case DType::Float32:
-    case DType::Int32: return 4;
-    case DType::BFloat16:
-    case DType::Float16: return 2;
-    case DType::UInt8:
-    case DType::Bool: return 1;
-  }
-  return 0;
-}
+struct Properties {
+  const char* name;
+  size_t itemsize;
+};
+constexpr Properties kProperties[] = {  // in the order of DType
+    {"float32", 4}, {"float64", 8}, {"bfloat16", 2}, {"float16", 2},
+    {"int64", 8},   {"int32", 4},   {"uint8", 1},    {"bool", 1}};
+static_assert(std::size(kProperties) == static_cast<size_t>(DType::Bool) + 1);
+
+}  // namespace
+
+size_t itemsize(DType dtype) { return kProperties[static_cast<int>(dtype)].itemsize; }
 
 DType accumulator_dtype(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
 
-const char* name(DType dtype) {
-  switch (dtype) {
-    case DType::Float32: return "float32";
-    case DType::Float64: return "float64";
-    case DType::BFloat16: return "bfloat16";
-    case DType::Float16: return "float16";
-    case DType::Int64: return "int64";
-    case DType::Int32: return "int32";
-    case DType::UInt8: return "uint8";
-    case DType::Bool: return "bool";
-  }
-  return "?";
-}
+const char* name(DType dtype) { return kProperties[static_cast<int>(dtype)].name; }
 
 bool is_floating(DType dtype) { return dtype <= DType::Float16; }
 

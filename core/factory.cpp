@@ -84,18 +84,14 @@ Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0, 
 Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1, options); }
 Tensor scalar(double value, TensorOptions options) { return full({}, value, options); }
 
-Tensor zeros_like(const Tensor& x) {
-  check_defined("zeros_like", "model", x);
+static Tensor full_like(const char* operation, const Tensor& x, double value) {
+  check_defined(operation, "model", x);
   Tensor y = empty_like(x);
-  fill(y, 0);
+  fill(y, value);
   return y;
 }
-Tensor ones_like(const Tensor& x) {
-  check_defined("ones_like", "model", x);
-  Tensor y = empty_like(x);
-  fill(y, 1);
-  return y;
-}
+Tensor zeros_like(const Tensor& x) { return full_like("zeros_like", x, 0); }
+Tensor ones_like(const Tensor& x) { return full_like("ones_like", x, 1); }
 
 Tensor arange(int64_t n, TensorOptions options) {
   CHECK_AS(ShapeError, n >= 0, "arange: ", n, " numbers, expected at least 0");
@@ -113,10 +109,7 @@ Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device) {
            " values for shape ", shape, ", expected ", shape.numel());
   Tensor host = empty(shape, {.dtype = dtype_of<T>});
   std::copy(values.begin(), values.end(), host.data<T>());
-  if (device == host.device()) return host;
-  Tensor x = empty(shape, {.dtype = dtype_of<T>, .device = device});
-  copy_(x, host);
-  return x;
+  return on_device(host, device);
 }
 
 template <class T>
@@ -127,9 +120,17 @@ std::vector<T> to_vector(const Tensor& x) {
   return std::vector<T>(host.data<T>(), host.data<T>() + host.numel());
 }
 
+template <class T>
+T Tensor::item() const {
+  impl("item");
+  CHECK_AS(ShapeError, numel() == 1, "item: the tensor has shape ", shape(), ", expected one element");
+  return to_vector<T>(*this)[0];
+}
+
 #define INSTANTIATE(T)                                                 \
   template Tensor tensor(const std::vector<T>&, const Shape&, Device); \
-  template std::vector<T> to_vector(const Tensor&);
+  template std::vector<T> to_vector(const Tensor&);                    \
+  template T Tensor::item() const;
 INSTANTIATE(float)
 INSTANTIATE(double)
 INSTANTIATE(int64_t)

@@ -114,21 +114,6 @@ void Tensor::throw_wrong_dtype(DType wanted) const {
   throw DTypeError(str("data: the tensor has dtype ", dtype(), ", and its elements were asked for as ", wanted));
 }
 
-template <class T>
-T Tensor::item() const {
-  impl("item");
-  CHECK_AS(ShapeError, numel() == 1, "item: the tensor has shape ", shape(), ", expected one element");
-  return to_vector<T>(*this)[0];
-}
-template float Tensor::item() const;
-template double Tensor::item() const;
-template int64_t Tensor::item() const;
-template int32_t Tensor::item() const;
-template uint8_t Tensor::item() const;
-template bool Tensor::item() const;
-template float16 Tensor::item() const;
-template bfloat16 Tensor::item() const;
-
 bool has_internal_overlap(const Tensor& x) {
   if (x.is_channel_blocked() || x.numel() == 0) return false;
   for (int d = 0; d < x.dim(); ++d)

@@ -24,19 +24,15 @@ fs::path present(const DatasetInfo& info, const fs::path& file) {
   return !fs::exists(file, error) && fs::exists(packed, error) ? packed : file;
 }
 
-uint64_t download_bytes(const DatasetInfo& info) {
-  uint64_t bytes = 0;
-  for (const DatasetDownload& download : info.downloads) bytes += download.bytes;
-  return bytes;
-}
-
 [[noreturn]] void throw_missing(const DatasetInfo& info, const fs::path& directory, const std::string& what) {
   if (info.draw) throw DataError(fmt::format("{}.\n  make it    {}", what, command_for(info, directory)));
+  uint64_t bytes = 0;
+  for (const DatasetDownload& download : info.downloads) bytes += download.bytes;
   throw DataError(
       fmt::format("{}, and nothing is downloaded by itself.\n"
                   "  get it     {}  ({:.1f} MB, https, SHA-256 checked)\n"
                   "  offline    --data {}",
-                  what, command_for(info, directory), static_cast<double>(download_bytes(info)) / 1e6, info.stand_in));
+                  what, command_for(info, directory), static_cast<double>(bytes) / 1e6, info.stand_in));
 }
 
 fs::path find_or_throw(const DatasetInfo& info, const fs::path& directory) {
@@ -56,7 +52,7 @@ ImageDataset read_split(const DatasetInfo& info, Split split, const fs::path& fo
     const std::string prefix = split == Split::Train ? "train" : "t10k";
     const fs::path images = find(prefix + "-images-idx3-ubyte"), labels = find(prefix + "-labels-idx1-ubyte");
     ImageDataset dataset = read_idx_dataset(info.name, images, labels, info.classes);
-    const Shape expected{dataset.size(), info.channels, info.height, info.width};
+    const Shape expected{dataset.size(), info.channels, info.image_size, info.image_size};
     CHECK_AS(DataError, dataset.images.shape() == expected, "data: ", images.string(), ": holds images of shape ",
              dataset.images.shape(), ", expected ", expected, " as ", info.title, " has");
     return dataset;

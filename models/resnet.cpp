@@ -105,6 +105,17 @@ const Plan& plan_of(int depth) {
   throw Error(str("ResNet: depth ", depth, ", expected 18, 34, 50, 101 or 152"));
 }
 
+// Layers of so many blocks: each with twice the channels of the one before and, from the second on, half the side.
+template <class Block, class... Options>
+void add_blocks(std::span<nn::Sequential> layers, std::span<const int> blocks, int64_t channels, Options... options) {
+  int64_t in_channels = channels;
+  for (size_t i = 0; i < layers.size(); ++i, channels *= 2)
+    for (int b = 0; b < blocks[i]; ++b) {
+      layers[i].push_back(std::make_shared<Block>(in_channels, channels, b == 0 && i > 0 ? 2 : 1, options...));
+      in_channels = channels * Block::kExpansion;
+    }
+}
+
 nn::Conv2d make_stem(const ResNetOptions& options) {
   if (options.stem == Stem::Cifar) return conv3x3(options.in_channels, 64);
   return nn::Conv2d(options.in_channels, 64, 7, {.stride = 2, .padding = 3, .bias = false});
@@ -121,24 +132,12 @@ ResNet::ResNet(int depth, ResNetOptions options)
   register_module("conv1", conv1_);
   register_module("bn1", bn1_);
   if (plan.bottleneck)
-    add_layers<Bottleneck>(plan.blocks);
+    add_blocks<Bottleneck>(layers_, plan.blocks, 64);
   else
-    add_layers<BasicBlock>(plan.blocks);
+    add_blocks<BasicBlock>(layers_, plan.blocks, 64);
+  for (int i = 0; i < 4; ++i) register_module("layer" + std::to_string(i + 1), layers_[i]);
   register_module("fc", fc_);
   init_convolutions(*this);
-}
-
-template <class Block>
-void ResNet::add_layers(const int (&blocks)[4]) {
-  int64_t in_channels = 64;
-  for (int i = 0; i < 4; ++i) {
-    const int64_t channels = 64 << i;
-    for (int b = 0; b < blocks[i]; ++b) {
-      layers_[i].push_back(std::make_shared<Block>(in_channels, channels, b == 0 && i > 0 ? 2 : 1));
-      in_channels = channels * Block::kExpansion;
-    }
-    register_module("layer" + std::to_string(i + 1), layers_[i]);
-  }
 }
 
 Tensor ResNet::forward(const Tensor& x) {
@@ -153,16 +152,9 @@ CifarResNet::CifarResNet(int depth, CifarResNetOptions options)
   CHECK(depth >= 8 && depth % 6 == 2, "CifarResNet: depth ", depth, ", expected 6n + 2: 20, 32, 44, 56, 110");
   register_module("conv1", conv1_);
   register_module("bn1", bn1_);
-  int64_t in_channels = 16;
-  for (int i = 0; i < 3; ++i) {
-    const int64_t channels = 16 << i;
-    for (int b = 0; b < (depth - 2) / 6; ++b) {
-      layers_[i].push_back(
-          std::make_shared<BasicBlock>(in_channels, channels, b == 0 && i > 0 ? 2 : 1, options.shortcut));
-      in_channels = channels;
-    }
-    register_module("layer" + std::to_string(i + 1), layers_[i]);
-  }
+  const int n = (depth - 2) / 6, blocks[] = {n, n, n};
+  add_blocks<BasicBlock>(layers_, blocks, 16, options.shortcut);
+  for (int i = 0; i < 3; ++i) register_module("layer" + std::to_string(i + 1), layers_[i]);
   register_module("fc", fc_);
   init_convolutions(*this);
 }

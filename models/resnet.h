@@ -73,9 +73,6 @@ class ResNet : public nn::Module {
   Tensor forward(const Tensor& x) override;                // [N, in_channels, H, W] → [N, num_classes]
 
  private:
-  template <class Block>
-  void add_layers(const int (&blocks)[4]);
-
   Stem stem_;
   nn::Conv2d conv1_;
   nn::BatchNorm2d bn1_;

@@ -56,8 +56,8 @@ TEST_CASE("digits and shapes: the files have the known SHA-256", "[quick]") {
   // What the catalog says about them is so: sizes, balance, constants for normalisation.
   const ImageDataset train = load_dataset(info.name, Split::Train, folder.path());
   const ImageDataset test = load_dataset(info.name, Split::Test, folder.path());
-  REQUIRE(train.images.shape() == Shape{info.train_size, info.channels, info.height, info.width});
-  REQUIRE(test.images.shape() == Shape{info.test_size, info.channels, info.height, info.width});
+  REQUIRE(train.images.shape() == Shape{info.train_size, info.channels, info.image_size, info.image_size});
+  REQUIRE(test.images.shape() == Shape{info.test_size, info.channels, info.image_size, info.image_size});
   std::vector<int64_t> of_class(10, 0);
   for (int64_t label : to_vector<int64_t>(train.labels)) ++of_class[label];
   REQUIRE(of_class == std::vector<int64_t>(10, info.train_size / 10));

@@ -52,7 +52,7 @@ TEST_CASE("registry: the catalog holds together", "[quick]") {
       bytes += file.bytes;
     }
     const auto records = static_cast<uint64_t>(info.train_size + info.test_size);
-    const auto pixels = static_cast<uint64_t>(info.channels * info.height * info.width);
+    const auto pixels = static_cast<uint64_t>(info.channels * info.image_size * info.image_size);
     REQUIRE(bytes == (info.format == DatasetInfo::Idx        ? records * (pixels + 1) + 48
                       : info.format == DatasetInfo::Cifar100 ? records * (pixels + 2)
                                                              : records * (pixels + 1)));

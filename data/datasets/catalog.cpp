@@ -18,8 +18,7 @@ DatasetInfo digits() {
       .train_size = 12000,
       .test_size = 2000,
       .channels = 1,
-      .height = 28,
-      .width = 28,
+      .image_size = 28,
       .mean = {0.0872f},
       .std = {0.1905f},
       .classes = kTenDigits,
@@ -28,10 +27,7 @@ DatasetInfo digits() {
                 {"train-labels-idx1-ubyte", 12008, "62a31bd879b73088b26c066c59c9794256c5fe723a55f6d974a9243cd4e96deb"},
                 {"t10k-images-idx3-ubyte", 1568016, "953603ffcfbf5eefe506a606200d21cf36baf9371c3a967e0337c64d7f17a1d5"},
                 {"t10k-labels-idx1-ubyte", 2008, "8a5d218475397cb9a02c7241babe7bd8bd00952b23c0c320ba260b47a40a81ac"}},
-      .folders = {},
-      .downloads = {},
-      .draw = make_digits,
-      .stand_in = ""};
+      .draw = make_digits};
 }
 
 DatasetInfo shapes() {
@@ -42,8 +38,7 @@ DatasetInfo shapes() {
           .train_size = 10000,
           .test_size = 2000,
           .channels = 3,
-          .height = 32,
-          .width = 32,
+          .image_size = 32,
           .mean = {0.4988f, 0.4958f, 0.4991f},
           .std = {0.2530f, 0.2525f, 0.2524f},
           .classes = shape_classes(),
@@ -53,10 +48,7 @@ DatasetInfo shapes() {
                     {"data_batch_4.bin", 6146000, "a5a71b2be388dc63016cae99c4933c20b9d52cd65743b532715054544c0419f0"},
                     {"data_batch_5.bin", 6146000, "ced9f16d35d8788c185bc947f5f02e1c87447f91e5c34a8e25e8b260e7ac4d07"},
                     {"test_batch.bin", 6146000, "eb6499abd1334945528132a4dce2f1c2db62e7eb9039b00904b17100b53e6ec4"}},
-          .folders = {},
-          .downloads = {},
-          .draw = make_shapes,
-          .stand_in = ""};
+          .draw = make_shapes};
 }
 
 DatasetDownload mnist_file(const std::string& name, uint64_t bytes, const std::string& sha256) {
@@ -64,8 +56,7 @@ DatasetDownload mnist_file(const std::string& name, uint64_t bytes, const std::s
            "https://storage.googleapis.com/cvdf-datasets/mnist/" + name},
           name,
           bytes,
-          sha256,
-          {}};
+          sha256};
 }
 
 DatasetInfo mnist() {
@@ -77,8 +68,7 @@ DatasetInfo mnist() {
       .train_size = 60000,
       .test_size = 10000,
       .channels = 1,
-      .height = 28,
-      .width = 28,
+      .image_size = 28,
       .mean = {0.1307f},
       .std = {0.3081f},
       .classes = kTenDigits,
@@ -96,13 +86,20 @@ DatasetInfo mnist() {
                                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
                     mnist_file("t10k-labels-idx1-ubyte.gz", 4542,
                                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6")},
-      .draw = nullptr,
       .stand_in = "digits"};
 }
 
+// Krizhevsky's archives hold all files in one folder, which people unpack here or there.
+DatasetInfo in_archive(DatasetInfo info, const std::string& folder, const std::string& name, uint64_t bytes,
+                       const std::string& sha256) {
+  info.folders = {folder, info.name + "/" + folder, "."};
+  info.downloads = {{{"https://www.cs.toronto.edu/~kriz/" + name}, name, bytes, sha256}};
+  for (const DatasetFile& file : info.files) info.downloads[0].members[folder + "/" + file.name] = file.bytes;
+  return info;
+}
+
 DatasetInfo cifar10() {
-  const std::string folder = "cifar-10-batches-bin/";
-  DatasetInfo info{
+  const DatasetInfo info{
       .name = "cifar10",
       .title = "CIFAR-10",
       .about = "small photographs of ten kinds of things (Krizhevsky 2009)",
@@ -110,8 +107,7 @@ DatasetInfo cifar10() {
       .train_size = 50000,
       .test_size = 10000,
       .channels = 3,
-      .height = 32,
-      .width = 32,
+      .image_size = 32,
       .mean = {0.4914f, 0.4822f, 0.4465f},
       .std = {0.2470f, 0.2435f, 0.2616f},
       .classes = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"},
@@ -121,21 +117,13 @@ DatasetInfo cifar10() {
                 {"data_batch_4.bin", 30730000, "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"},
                 {"data_batch_5.bin", 30730000, "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"},
                 {"test_batch.bin", 30730000, "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"}},
-      .folders = {"cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "."},
-      .downloads = {{{"https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"},
-                     "cifar-10-binary.tar.gz",
-                     170052171,
-                     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-                     {}}},
-      .draw = nullptr,
       .stand_in = "shapes"};
-  for (const DatasetFile& file : info.files) info.downloads[0].members[folder + file.name] = file.bytes;
-  return info;
+  return in_archive(info, "cifar-10-batches-bin", "cifar-10-binary.tar.gz", 170052171,
+                    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd");
 }
 
 DatasetInfo cifar100() {
-  const std::string folder = "cifar-100-binary/";
-  DatasetInfo info{
+  const DatasetInfo info{
       .name = "cifar100",
       .title = "CIFAR-100",
       .about = "small photographs of a hundred kinds of things (Krizhevsky 2009)",
@@ -143,8 +131,7 @@ DatasetInfo cifar100() {
       .train_size = 50000,
       .test_size = 10000,
       .channels = 3,
-      .height = 32,
-      .width = 32,
+      .image_size = 32,
       .mean = {0.5071f, 0.4865f, 0.4409f},
       .std = {0.2673f, 0.2564f, 0.2762f},
       .classes = {"apple",       "aquarium_fish", "baby",      "bear",       "beaver",       "bed",
@@ -166,16 +153,9 @@ DatasetInfo cifar100() {
                   "willow_tree", "wolf",          "woman",     "worm"},
       .files = {{"train.bin", 153700000, "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"},
                 {"test.bin", 30740000, "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"}},
-      .folders = {"cifar-100-binary", "cifar100/cifar-100-binary", "."},
-      .downloads = {{{"https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"},
-                     "cifar-100-binary.tar.gz",
-                     168513733,
-                     "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-                     {}}},
-      .draw = nullptr,
       .stand_in = "shapes"};
-  for (const DatasetFile& file : info.files) info.downloads[0].members[folder + file.name] = file.bytes;
-  return info;
+  return in_archive(info, "cifar-100-binary", "cifar-100-binary.tar.gz", 168513733,
+                    "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec");
 }
 
 }  // namespace

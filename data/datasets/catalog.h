@@ -21,7 +21,7 @@ struct DatasetDownload {
   std::string name;               // what to call it on the disk: a .tar.gz of all files, or FILE.gz of one
   uint64_t bytes;
   std::string sha256;
-  WantedMembers members;  // of a .tar.gz; empty: a .gz
+  WantedMembers members = {};  // of a .tar.gz; empty: a .gz
 };
 
 struct DatasetInfo {
@@ -30,14 +30,14 @@ struct DatasetInfo {
   std::string about;  // one line
   enum Format { Idx, Cifar10, Cifar100 } format;
   int64_t train_size, test_size;
-  int64_t channels, height, width;
+  int64_t channels, image_size;  // pixels on each side
   std::vector<float> mean, std;  // per channel, of pixel / 255 over the training images
   std::vector<std::string> classes;
   std::vector<DatasetFile> files;
-  std::vector<std::string> folders;                      // other places below the data directory where people keep it
-  std::vector<DatasetDownload> downloads;                // none: drawn by a program
+  std::vector<std::string> folders = {};                 // other places below the data directory where people keep it
+  std::vector<DatasetDownload> downloads = {};           // none: drawn by a program
   void (*draw)(const std::filesystem::path&) = nullptr;  // writes all files; null: downloaded
-  std::string stand_in;  // the drawn data set for its networks, to offer when it is missing
+  std::string stand_in = "";  // the drawn data set for its networks, to offer when it is missing
 };
 
 // In the order in which `ringgrad data list` shows them.

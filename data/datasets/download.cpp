@@ -109,9 +109,6 @@ void download(const std::string& url, const std::filesystem::path&, const Downlo
 
 #endif
 
-}  // namespace ringgrad
-
-namespace ringgrad {
 namespace {
 
 constexpr size_t kBlock = 512;  // headers are one block, contents are padded to whole ones (POSIX.1-1988, ustar)

@@ -6,8 +6,6 @@
 #include <limits>
 #include <regex>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/commands/commands.h"
@@ -67,10 +65,6 @@ void add_recipe_option(CLI::App* app, const RecipeField& field, TrainOptions& o)
 void add_data_dir_option(CLI::App* app, std::string& directory) {
   app->add_option("--data-dir", directory, "where data sets lie (default: $RINGGRAD_DATA_DIR, else data/files)");
 }
-void add_data_options(CLI::App* app, std::string& name, std::string& directory) {
-  app->add_option("--data", name, recipe_field("data").help);
-  add_data_dir_option(app, directory);
-}
 void add_provider_option(CLI::App* app, std::string& provider) {
   app->add_option("--provider", provider, recipe_field("provider").help);
 }
@@ -114,13 +108,18 @@ void add_train(CLI::App& app, Run& run) {
       "ddp: batch norm over the whole global batch");
 }
 
+void add_checkpoint_options(CLI::App* app, CheckpointOptions& o) {
+  app->add_option("checkpoint", o.checkpoint, "a run directory or a .safetensors file")->required();
+  app->add_option("--model", o.model, "needed where the file does not say");
+  app->add_option("--data", o.data, recipe_field("data").help);
+  add_data_dir_option(app, o.data_dir);
+  add_device_option(app, o.device);
+}
+
 void add_eval(CLI::App& app, Run& run) {
   auto* eval_app = app.add_subcommand("eval", "Accuracy of a checkpoint, and where it errs");
   auto& o = options_of(eval_app, eval, run);
-  eval_app->add_option("checkpoint", o.checkpoint, "a run directory or a .safetensors file")->required();
-  eval_app->add_option("--model", o.model, "needed where the file does not say");
-  add_data_options(eval_app, o.data, o.data_dir);
-  add_device_option(eval_app, o.device);
+  add_checkpoint_options(eval_app, o);
   add_provider_option(eval_app, o.provider);
   eval_app->add_flag("--confusion", o.confusion, "print the confusion matrix");
 }
@@ -128,11 +127,8 @@ void add_eval(CLI::App& app, Run& run) {
 void add_predict(CLI::App& app, Run& run) {
   auto* predict_app = app.add_subcommand("predict", "What a network sees in one image");
   auto& o = options_of(predict_app, predict, run);
-  predict_app->add_option("checkpoint", o.checkpoint, "a run directory or a .safetensors file")->required();
+  add_checkpoint_options(predict_app, o);
   predict_app->add_option("image", o.image, "a PNG, PGM or PPM file, or a number: that test image")->required();
-  predict_app->add_option("--model", o.model, "needed where the file does not say");
-  add_data_options(predict_app, o.data, o.data_dir);
-  add_device_option(predict_app, o.device);
 }
 
 void add_data(CLI::App& app, Run& run) {
@@ -221,21 +217,22 @@ void add_trace(CLI::App& app, Run& run) {
 void add_launch(CLI::App& app, Run& run) {
   auto* launch_app = app.add_subcommand("launch", "Start a program on several ranks, with torchrun's environment");
   auto& o = options_of(launch_app, launch_program, run);
-  launch_app->add_option("-n,--nproc-per-node", o.processes, "ranks on this machine")
+  launch_app->add_option("-n,--nproc-per-node", o.job.num_processes, "ranks on this machine")
       ->required()
       ->check(CLI::Range(1, 4096));
-  launch_app->add_option("--nnodes", o.machines, "machines; run the same command on each")->check(CLI::Range(1, 4096));
-  launch_app->add_option("--node-rank", o.machine_rank, "which of them this one is, from 0 on")
+  launch_app->add_option("--nnodes", o.job.num_machines, "machines; run the same command on each")
+      ->check(CLI::Range(1, 4096));
+  launch_app->add_option("--node-rank", o.job.machine_rank, "which of them this one is, from 0 on")
       ->check(CLI::Range(0, 4095));
   launch_app->add_option("--master-addr", o.master_address, "machine 0's address");
-  launch_app->add_option("--master-port", o.master_port, "a free port there (one machine: found by itself)")
+  launch_app->add_option("--master-port", o.job.port, "a free port there (one machine: found by itself)")
       ->check(CLI::Range(1, 65534));
   launch_app->add_option("--timeout", o.timeout_seconds, "seconds a rank may keep the others waiting (default: 60)")
       ->check(CLI::Range(0.001, 1e5));
   launch_app->add_option("--transport", o.transport, "between ranks: auto (the fastest for each pair), shm or tcp")
       ->check(CLI::IsMember(transport_names()));
-  launch_app->add_option("--log-dir", o.log_directory, "also write every rank's output to rankN.log there");
-  launch_app->add_option("command", o.command, "-- PROGRAM ARGUMENTS")->required();
+  launch_app->add_option("--log-dir", o.job.log_directory, "also write every rank's output to rankN.log there");
+  launch_app->add_option("command", o.job.command, "-- PROGRAM ARGUMENTS")->required();
   launch_app->footer("Example\n  " + program_command("launch -n 4 -- ./train --epochs 3"));
 }
 

@@ -8,8 +8,6 @@
 #include <chrono>
 #include <thread>
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/autograd/ops.h"
@@ -198,23 +196,23 @@ std::string cells(double microseconds, int64_t bytes, int ranks, int64_t wrong) 
 }
 
 void print_head(const ProcessGroup& group, const BenchAllReduceOptions& options) {
-  result(fmt::format("# nranks {} backend {} algorithm {} warmup iters: {} check: on, medians on rank 0", group.size(),
-                     group.backend(), options.algorithm, options.warmup));
+  result("# nranks {} backend {} algorithm {} warmup iters: {} check: on, medians on rank 0", group.size(),
+         group.backend(), options.algorithm, options.warmup);
   result("#");
-  result(fmt::format("#{:>57}{:>39}", "out-of-place", "in-place"));
+  result("#{:>57}{:>39}", "out-of-place", "in-place");
   const std::string names = fmt::format("{:>9}{:>8}{:>8}{:>7}", "time", "algbw", "busbw", "#wrong");
   const std::string units = fmt::format("{:>9}{:>8}{:>8}{:>7}", "(us)", "(GB/s)", "(GB/s)", "");
-  result(fmt::format("#{:>11}{:>14}{:>10}{:>8}{:>8}{}{}", "size", "count", "type", "redop", "root", names, names));
-  result(fmt::format("#{:>11}{:>14}{:>10}{:>8}{:>8}{}{}", "(B)", "(elements)", "", "", "", units, units));
+  result("#{:>11}{:>14}{:>10}{:>8}{:>8}{}{}", "size", "count", "type", "redop", "root", names, names);
+  result("#{:>11}{:>14}{:>10}{:>8}{:>8}{}{}", "(B)", "(elements)", "", "", "", units, units);
 }
 
 void print_row(const Row& row, int ranks) {
-  result(fmt::format("{:>12}{:>14}{:>10}{:>8}{:>8}{}{}", row.bytes, row.bytes / 4, "float", "sum", -1,
-                     cells(row.out_of_place.median, row.bytes, ranks, row.wrong_out_of_place),
-                     cells(row.in_place.median, row.bytes, ranks, row.wrong)));
+  result("{:>12}{:>14}{:>10}{:>8}{:>8}{}{}", row.bytes, row.bytes / 4, "float", "sum", -1,
+         cells(row.out_of_place.median, row.bytes, ranks, row.wrong_out_of_place),
+         cells(row.in_place.median, row.bytes, ranks, row.wrong));
   if (row.bound.median > 0)
-    result(fmt::format("#{:>11} the same sums by {} threads of one process: {:.1f} us, {:.0f} % of the time above", "",
-                       ranks, row.bound.median, 100 * row.bound.median / row.in_place.median));
+    result("#{:>11} the same sums by {} threads of one process: {:.1f} us, {:.0f} % of the time above", "", ranks,
+           row.bound.median, 100 * row.bound.median / row.in_place.median);
 }
 
 nlohmann::json to_json(const Row& row, int ranks) {
@@ -263,12 +261,9 @@ void measure(const BenchAllReduceOptions& options) {
     bus_bandwidths += rows.back()["busbw_GBps"].get<double>();
   }
   if (!main) return;
-  result(fmt::format("# Out of bounds values : {} {}", wrong, wrong == 0 ? "OK" : "FAILED"));
-  result(fmt::format("# Avg bus bandwidth    : {:.4g}",
-                     rows.empty() ? 0 : bus_bandwidths / static_cast<double>(rows.size())));
-  if (json_wanted())
-    print_json(
-        {{"ranks", group.size()}, {"backend", group.backend()}, {"device", str(group.device())}, {"rows", rows}});
+  result("# Out of bounds values : {} {}", wrong, wrong == 0 ? "OK" : "FAILED");
+  result("# Avg bus bandwidth    : {:.4g}", rows.empty() ? 0 : bus_bandwidths / static_cast<double>(rows.size()));
+  print_json({{"ranks", group.size()}, {"backend", group.backend()}, {"device", str(group.device())}, {"rows", rows}});
   if (wrong > 0) throw Error(fmt::format("bench allreduce: {} wrong elements", wrong));
 }
 
@@ -292,17 +287,16 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
   if (options.transport == "tcp" && algorithm->second == AllReduceAlgorithm::SharedMemory)
     throw UsageError("bench allreduce: --algorithm shared works in memory that ranks share, not over --transport tcp");
   if (sizes(options).empty())
-    throw UsageError(fmt::format(
+    throw UsageError(
         "bench allreduce: no size from -b {} to -e {}; expected the first to be smaller, and without -b at least 1K",
-        options.min_bytes, options.max_bytes));
+        options.min_bytes, options.max_bytes);
   const RankEnvironment here = rank_environment();
   check_ranks("bench allreduce", here.source.empty() ? options.ranks : here.size, options.device, options.backend);
   InitOptions group = group_options_for(options.device, options.backend);
   if (group.backend != "ring" && (options.transport != "auto" || options.algorithm != "auto"))
     throw UsageError(
-        fmt::format("bench allreduce: --transport and --algorithm are the ring's, and the backend is {}; "
-                    "leave them out",
-                    group.backend));
+        "bench allreduce: --transport and --algorithm are the ring's, and the backend is {}; leave them out",
+        group.backend);
   if (options.bound && !Device(options.device).is_cpu())
     throw UsageError("bench allreduce: --bound times the CPU's threads; leave it out with --device " + options.device);
   group.transport = options.transport;

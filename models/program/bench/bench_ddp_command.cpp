@@ -9,7 +9,6 @@
 #include <iostream>
 #include <map>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -127,10 +126,10 @@ void print_row(const nlohmann::json& row, double single_ms) {
     exposed = fmt::format("{:.2f} ms {:4.1f} %", number("exposed_ms"), 100 * number("exposed_ms") / step_ms);
   if (row.contains("kept_of_no_communication"))
     kept = fmt::format("{:.1f} %", 100 * number("kept_of_no_communication"));
-  result(fmt::format("{:<15}{:>5}{:>11.2f} ms{:>10}{:>9.2f}×{:>19}{:>9}   {:>9} / {:<9}{:>10}",
-                     row["row"].get<std::string>(), row["ranks"].get<int>(), step_ms,
-                     with_commas(static_cast<int64_t>(number("images_per_second"))), single_ms / step_ms, exposed, kept,
-                     human_bytes(memory.front()), human_bytes(memory.back()), human_bytes(row["moved_bytes"])));
+  result("{:<15}{:>5}{:>11.2f} ms{:>10}{:>9.2f}×{:>19}{:>9}   {:>9} / {:<9}{:>10}", row["row"].get<std::string>(),
+         row["ranks"].get<int>(), step_ms, with_commas(static_cast<int64_t>(number("images_per_second"))),
+         single_ms / step_ms, exposed, kept, human_bytes(memory.front()), human_bytes(memory.back()),
+         human_bytes(row["moved_bytes"]));
 }
 
 // DataParallel's communication is no separate activity that could be timed: it is what its step takes longer than the
@@ -151,8 +150,8 @@ void print_verdict(const Runs& runs) {
   std::vector<double> ratios;
   for (size_t round = 0; round < runs.at("ddp").size(); ++round)
     ratios.push_back(runs.at("dp")[round]["step_ms"].get<double>() / runs.at("ddp")[round]["step_ms"].get<double>());
-  result(fmt::format("DDP is {:.2f}× as fast as DataParallel ({:.2f}–{:.2f} in {} rounds).", median(ratios),
-                     quantile(ratios, 0), quantile(ratios, 1), ratios.size()));
+  result("DDP is {:.2f}× as fast as DataParallel ({:.2f}–{:.2f} in {} rounds).", median(ratios), quantile(ratios, 0),
+         quantile(ratios, 1), ratios.size());
 }
 
 double largest_difference(const fs::path& a, const fs::path& b) {
@@ -194,20 +193,17 @@ int bench_ddp(const BenchDdpOptions& options) {
   check_device("bench ddp", first);
   if (first.is_cuda()) check_device("bench ddp", Device(first.type, first.index + options.ranks - 1));
   if (first.is_cpu() && options.ranks > cpu_cores() && !options.force)
-    throw UsageError(
-        fmt::format("bench ddp: {} ranks on {} cores: the rows would measure the scheduler; --force to run",
-                    options.ranks, cpu_cores()));
+    throw UsageError("bench ddp: {} ranks on {} cores: the rows would measure the scheduler; --force to run",
+                     options.ranks, cpu_cores());
   double load = 0;
   if (getloadavg(&load, 1) == 1 && load > 0.5)
-    message(fmt::format("load {:.1f}: other work is running, and shares the cores with what is measured", load));
+    message("load {:.1f}: other work is running, and shares the cores with what is measured", load);
 
   const std::string processor = device_backend(first.type).describe(first.index);
-  if (processor.starts_with("emulated"))
-    message(fmt::format("{} is {}, and its times mean nothing", options.device, processor));
+  if (processor.starts_with("emulated")) message("{} is {}, and its times mean nothing", options.device, processor);
   const std::vector<std::string> names = rows_on(first);
   if (names.size() == 2)
-    message(fmt::format("the ranks of ddp on {} need NCCL between processes, which this build lacks: left out",
-                        options.device));
+    message("the ranks of ddp on {} need NCCL between processes, which this build lacks: left out", options.device);
 
   const TemporaryDirectory files;
   Runs runs;
@@ -217,11 +213,10 @@ int bench_ddp(const BenchDdpOptions& options) {
   for (const auto& [name, several] : runs) rows[name] = middle(several);
   add_prices(rows);
 
-  result(fmt::format("{} · batch {} · {} rounds of {} s a row · {}", options.model, options.batch, options.rounds,
-                     options.seconds,
-                     first.is_cpu() ? fmt::format("{} cores in all", cpu_cores()) : options.device + ": " + processor));
-  result(fmt::format("{:<15}{:>5}{:>14}{:>10}{:>10}{:>19}{:>9}   {:^21}{:>10}", "", "ranks", "step", "img/s",
-                     "speed-up", "exposed comm.", "kept", "memory: most / least", "moved"));
+  result("{} · batch {} · {} rounds of {} s a row · {}", options.model, options.batch, options.rounds, options.seconds,
+         first.is_cpu() ? fmt::format("{} cores in all", cpu_cores()) : options.device + ": " + processor);
+  result("{:<15}{:>5}{:>14}{:>10}{:>10}{:>19}{:>9}   {:^21}{:>10}", "", "ranks", "step", "img/s", "speed-up",
+         "exposed comm.", "kept", "memory: most / least", "moved");
   nlohmann::json document = {{"model", options.model},
                              {"batch", options.batch},
                              {"device", options.device},
@@ -237,7 +232,7 @@ int bench_ddp(const BenchDdpOptions& options) {
       "kept: throughput as a part of that of the same processes without communication (no_sync), in turn; dp's is\n"
       "against ddp's, and its exposed communication the difference. moved: bytes of a step between devices. |Δ|: of\n"
       "parameters; where there is batch norm, which sees the whole batch in one process only, compare the two others.");
-  if (json_wanted()) print_json(document);
+  print_json(document);
   return kOk;
 }
 

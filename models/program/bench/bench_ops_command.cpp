@@ -3,8 +3,6 @@
 #include <chrono>
 #include <functional>
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/autograd/engine.h"
@@ -42,9 +40,9 @@ int bench_ops(const BenchOpsOptions& options) {
       {"relu", [](const Tensor& x, const Tensor&) { return relu(x); }},
   };
   nlohmann::json report = {{"chain", kChain}, {"repetitions", options.repetitions}};
-  result(fmt::format("chain of {} operations on one float, one thread; median of {} (quartiles), ns per operation",
-                     kChain, options.repetitions));
-  result(fmt::format("{:<8}{:>28}{:>28}{:>28}", "", "forward, no tape", "forward", "forward + backward"));
+  result("chain of {} operations on one float, one thread; median of {} (quartiles), ns per operation", kChain,
+         options.repetitions);
+  result("{:<8}{:>28}{:>28}{:>28}", "", "forward, no tape", "forward", "forward + backward");
   for (const Operation& operation : operations) {
     const auto chain = [&] {
       Tensor x = leaf;
@@ -79,7 +77,7 @@ int bench_ops(const BenchOpsOptions& options) {
     add_cell("forward_backward", both);
     result(row);
   }
-  if (json_wanted()) print_json(report);
+  print_json(report);
   return kOk;
 }
 

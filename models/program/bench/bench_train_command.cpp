@@ -7,9 +7,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <numeric>
 #include <sstream>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -33,12 +33,6 @@ namespace {
 // Milliseconds of the phases of one step: zeroing the gradients, forward pass and loss, backward pass, optimizer.
 constexpr std::array<const char*, 4> kPhases = {"zero_grad", "forward", "backward", "optimizer"};
 using StepTimes = std::array<double, kPhases.size()>;
-
-double total(const StepTimes& times) {
-  double sum = 0;
-  for (const double time : times) sum += time;
-  return sum;
-}
 
 // A network, and a batch of noise that it is trained to know by heart.
 class TrainWorkload {
@@ -168,7 +162,8 @@ int bench_train(const BenchTrainOptions& options) {
     for (const StepTimes& step : steps) all.push_back(value(step));
     return all;
   };
-  const std::vector<double> totals = samples(total);
+  const std::vector<double> totals =
+      samples([](const StepTimes& step) { return std::accumulate(step.begin(), step.end(), 0.0); });
   const double step_ms = median(totals), low = quantile(totals, 0.25), high = quantile(totals, 0.75);
   const double rate = static_cast<double>(options.batch) / step_ms * 1e3;
   nlohmann::json report = {{"model", options.model},
@@ -190,26 +185,25 @@ int bench_train(const BenchTrainOptions& options) {
                            {"allocations_per_step", (after.allocations - before.allocations) / options.steps},
                            {"system_allocations", after.cache_misses - before.cache_misses},
                            {"loss", workload.loss()}};
-  result(fmt::format("{}, batch {}, {}, {} threads: {:.0f} images/s · {} {:.2f} ms ({:.2f}–{:.2f}), median of {}",
-                     options.model, options.batch, options.dtype, cpu_cores(), rate,
-                     workload.captured() ? "captured step" : "step", step_ms, low, high, options.steps));
+  result("{}, batch {}, {}, {} threads: {:.0f} images/s · {} {:.2f} ms ({:.2f}–{:.2f}), median of {}", options.model,
+         options.batch, options.dtype, cpu_cores(), rate, workload.captured() ? "captured step" : "step", step_ms, low,
+         high, options.steps);
   for (size_t i = 0; device.is_cpu() && i < kPhases.size(); ++i) {  // on CUDA the host runs ahead of the device
     const double phase = median(samples([i](const StepTimes& step) { return step[i]; }));
     report["phases_ms"][kPhases[i]] = phase;
-    result(fmt::format("  {:<10}{:>9.2f} ms", kPhases[i], phase));
+    result("  {:<10}{:>9.2f} ms", kPhases[i], phase);
   }
-  result(fmt::format(
-      "memory {} in tensors, {} in all · {} allocations a step, {} from the system · first step after "
-      "{:.0f} ms",
-      human_bytes(after.peak_bytes), human_bytes(peak_resident_bytes()),
-      (after.allocations - before.allocations) / options.steps, after.cache_misses - before.cache_misses, first_step));
+  result("memory {} in tensors, {} in all · {} allocations a step, {} from the system · first step after {:.0f} ms",
+         human_bytes(after.peak_bytes), human_bytes(peak_resident_bytes()),
+         (after.allocations - before.allocations) / options.steps, after.cache_misses - before.cache_misses,
+         first_step);
   if (options.profile) {
     KernelTable table;
     for (int i = 0; i < options.steps; ++i) workload.profile_into(table);
     table.print();
     report["profile"] = table.to_json();
   }
-  if (json_wanted()) print_json(report);
+  print_json(report);
   return kOk;
 }
 

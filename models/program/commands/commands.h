@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/run/division.h"
 #include "ringgrad/models/program/run/recipe.h"
@@ -31,17 +32,20 @@ struct TrainOptions {
 };
 int train(const TrainOptions& options);
 
-struct EvalOptions {
-  std::string checkpoint;                                                // a run directory or a .safetensors file
-  std::string model, data, data_dir, device = "cpu", provider = "auto";  // "" : as the checkpoint says
+struct CheckpointOptions {
+  std::string checkpoint;             // a run directory or a .safetensors file
+  std::string model, data, data_dir;  // "" : as the checkpoint says
+  std::string device = "cpu";
+};
+
+struct EvalOptions : CheckpointOptions {
+  std::string provider = "auto";
   bool confusion = false;
 };
 int eval(const EvalOptions& options);
 
-struct PredictOptions {
-  std::string checkpoint;
+struct PredictOptions : CheckpointOptions {
   std::string image;  // a PNG, PGM or PPM file, or an index into the test set
-  std::string model, data, data_dir, device = "cpu";
 };
 int predict(const PredictOptions& options);
 
@@ -74,14 +78,10 @@ int trace(const TraceOptions& options);
 int doctor();
 
 struct LaunchCommandOptions {
-  int processes = 1;  // on this machine
-  int machines = 1, machine_rank = 0;
+  SupervisorOptions job;
   std::string master_address;  // "" : loopback, on one machine
-  int master_port = 0;         // 0: any free one, on one machine
   double timeout_seconds = 0;  // 0: as RINGGRAD_TIMEOUT says
   std::string transport;       // shm, tcp; "" : as RINGGRAD_TRANSPORT says
-  std::string log_directory;   // "" : no logs
-  std::vector<std::string> command;
 };
 int launch_program(const LaunchCommandOptions& options);
 

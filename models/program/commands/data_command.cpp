@@ -1,6 +1,4 @@
 // `ringgrad data list | make | get | check`
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/environment.h"
@@ -18,33 +16,31 @@ const DatasetInfo& named(const std::string& name) {
     if (info.name == name) return info;
     names.push_back(info.name);
   }
-  throw UsageError(fmt::format("no data set '{}' among {}{}", name, fmt::join(names, ", "), did_you_mean(name, names)));
+  throw UsageError("no data set '{}' among {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
 }
 
 int list(const std::string& directory) {
   nlohmann::json report = nlohmann::json::array();
   for (const DatasetInfo& info : datasets()) {
     const auto folder = find_dataset(info, directory);
-    result(fmt::format("{:<10} {:>7} + {:>6} images {}×{}×{}  {:<44} {}", info.name, with_commas(info.train_size),
-                       with_commas(info.test_size), info.height, info.width, info.channels, info.about,
-                       folder ? folder->string() : command_for(info, directory)));
+    result("{:<10} {:>7} + {:>6} images {}×{}×{}  {:<44} {}", info.name, with_commas(info.train_size),
+           with_commas(info.test_size), info.image_size, info.image_size, info.channels, info.about,
+           folder ? folder->string() : command_for(info, directory));
     report.push_back({{"name", info.name},
                       {"train", info.train_size},
                       {"test", info.test_size},
                       {"classes", info.classes.size()},
                       {"folder", folder ? nlohmann::json(folder->string()) : nlohmann::json()}});
   }
-  if (json_wanted()) print_json({{"data_dir", directory}, {"data", report}});
+  print_json({{"data_dir", directory}, {"data", report}});
   return kOk;
 }
 
 int make_or_get(const DatasetInfo& info, const std::string& directory, bool download) {
   if (download && info.draw)
-    throw UsageError(
-        fmt::format("{} is drawn, not downloaded: {}", info.name, program_command("data make " + info.name)));
+    throw UsageError("{} is drawn, not downloaded: {}", info.name, program_command("data make " + info.name));
   if (!download && !info.draw)
-    throw UsageError(
-        fmt::format("{} cannot be drawn: {} downloads it", info.name, program_command("data get " + info.name)));
+    throw UsageError("{} cannot be drawn: {} downloads it", info.name, program_command("data get " + info.name));
   std::optional<Progress> progress;
   std::string current;
   const auto show = [&](const std::string& file, uint64_t received, uint64_t total) {
@@ -58,8 +54,8 @@ int make_or_get(const DatasetInfo& info, const std::string& directory, bool down
   };
   const auto folder = download ? get_dataset(info, directory, show) : make_dataset(info, directory);
   progress.reset();
-  result(fmt::format("{} is in {}", info.title, folder.string()));
-  if (json_wanted()) print_json({{"name", info.name}, {"folder", folder.string()}});
+  result("{} is in {}", info.title, folder.string());
+  print_json({{"name", info.name}, {"folder", folder.string()}});
   return kOk;
 }
 
@@ -67,22 +63,20 @@ int check(const DatasetInfo& info, const std::string& directory) {
   const CheckedDataset checked = check_dataset(info, directory);
   nlohmann::json files = nlohmann::json::array();
   for (const CheckedFile& file : checked.files) {
-    result(fmt::format("{}  {:>12}  {}  {}", file.sha256.substr(0, 16), human_bytes(static_cast<int64_t>(file.bytes)),
-                       file.as_published ? "as published" : "well formed, but not the published bytes",
-                       file.file.string()));
+    result("{}  {:>12}  {}  {}", file.sha256.substr(0, 16), human_bytes(static_cast<int64_t>(file.bytes)),
+           file.as_published ? "as published" : "well formed, but not the published bytes", file.file.string());
     files.push_back({{"file", file.file.string()},
                      {"bytes", file.bytes},
                      {"sha256", file.sha256},
                      {"as_published", file.as_published}});
   }
-  result(fmt::format("{}: {} training and {} test images, all well formed", info.title, with_commas(checked.train_size),
-                     with_commas(checked.test_size)));
-  if (json_wanted())
-    print_json({{"name", info.name},
-                {"folder", checked.folder.string()},
-                {"train", checked.train_size},
-                {"test", checked.test_size},
-                {"files", files}});
+  result("{}: {} training and {} test images, all well formed", info.title, with_commas(checked.train_size),
+         with_commas(checked.test_size));
+  print_json({{"name", info.name},
+              {"folder", checked.folder.string()},
+              {"train", checked.train_size},
+              {"test", checked.test_size},
+              {"files", files}});
   return kOk;
 }
 

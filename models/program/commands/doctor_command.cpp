@@ -3,13 +3,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/data/datasets/download.h"
 #include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
@@ -71,7 +70,7 @@ void report_vendor(nlohmann::json& report, DeviceType device, const std::string&
   report["vendors"][library] = found;
   std::string label = library;
   for (char& c : label) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  result(fmt::format("{:<11}{}", label, found.empty() ? fmt::format("off: {}", why_not) : "on: " + found));
+  result("{:<11}{}", label, found.empty() ? fmt::format("off: {}", why_not) : "on: " + found);
 }
 
 // What was measured on a device, and where that can be read.
@@ -81,8 +80,8 @@ void report_autotune(nlohmann::json& report, Device device) {
       std::count_if(tuned.begin(), tuned.end(), [](const TunedCall& call) { return call.native_us <= call.vendor_us; });
   const std::string file = autotune_file(device);
   report["autotune"][str(device)] = {{"file", file}, {"calls", tuned.size()}, {"native_faster", native_wins}};
-  result(fmt::format("autotune   {}: {} calls measured, the native kernel faster in {} ({})", str(device), tuned.size(),
-                     native_wins, file));
+  result("autotune   {}: {} calls measured, the native kernel faster in {} ({})", str(device), tuned.size(),
+         native_wins, file);
 }
 
 }  // namespace
@@ -111,11 +110,7 @@ int doctor() {
       {"backends", available_backends()},
       {"kernels",
        {{"cpu_native", native}, {"cpu_vendor", vendor}, {"cuda_native", cuda}, {"cuda_vendor", cuda_vendor}}},
-#ifdef RINGGRAD_CURL
-      {"download", true},
-#else
-      {"download", false},
-#endif
+      {"download", can_download()},
 #ifdef RINGGRAD_PNG
       {"png", true},
 #else
@@ -125,18 +120,18 @@ int doctor() {
   const auto on = [](bool yes, const char* why_not) {
     return yes ? std::string("on") : fmt::format("off: {}", why_not);
   };
-  result(fmt::format("ringgrad {}", RINGGRAD_VERSION));
-  result(fmt::format("cpu        {}, {} cores, {}; built for {}", report["cpu"].get<std::string>(), cpu_cores(),
-                     instructions, built_for()));
-  result(fmt::format("memory     {} available", report["memory_available"].get<std::string>()));
-  result(fmt::format("disk       {} available here", human_bytes(static_cast<int64_t>(space.available))));
-  result(fmt::format("devices    {} logical CPU device(s) (RINGGRAD_CPU_DEVICES), {} CUDA device(s)",
-                     device_count(DeviceType::CPU), gpus));
-  result(fmt::format("kernels    {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's library",
-                     native, cuda, vendor, cuda_vendor));
-  result(fmt::format("bfloat16   convolutions multiply it {}", bfloat16_products()));
-  result(fmt::format("cuda       {}", cuda_build(cuda)));
-  result(fmt::format("backends   {} (--backend)", fmt::join(report["backends"].get<std::vector<std::string>>(), ", ")));
+  result("ringgrad {}", RINGGRAD_VERSION);
+  result("cpu        {}, {} cores, {}; built for {}", report["cpu"].get<std::string>(), cpu_cores(), instructions,
+         built_for());
+  result("memory     {} available", report["memory_available"].get<std::string>());
+  result("disk       {} available here", human_bytes(static_cast<int64_t>(space.available)));
+  result("devices    {} logical CPU device(s) (RINGGRAD_CPU_DEVICES), {} CUDA device(s)", device_count(DeviceType::CPU),
+         gpus);
+  result("kernels    {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's library", native, cuda,
+         vendor, cuda_vendor);
+  result("bfloat16   convolutions multiply it {}", bfloat16_products());
+  result("cuda       {}", cuda_build(cuda));
+  result("backends   {} (--backend)", fmt::join(report["backends"].get<std::vector<std::string>>(), ", "));
   std::string why;
   const bool mpi = find_group_backend("mpi", &why) != nullptr;
   result("mpi        " + on(mpi, why.c_str()));
@@ -149,7 +144,7 @@ int doctor() {
   for (int i = 0; i < gpus; ++i) report_autotune(report, Device(DeviceType::CUDA, i));
   result("data get   " + on(report["download"], "built without libcurl (libcurl4-openssl-dev)"));
   result("png        " + on(report["png"], "built without libpng (libpng-dev); predict reads PGM and PPM"));
-  if (json_wanted()) print_json(report);
+  print_json(report);
   return kOk;
 }
 

@@ -1,6 +1,4 @@
 // `ringgrad eval`
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/data/registry.h"
@@ -37,18 +35,17 @@ int eval(const EvalOptions& options) {
   const ImageDataset test_set = load_dataset(saved.data, Split::Test, directory);
   saved.module->to(device);
   const Evaluation evaluation = evaluate(*saved.module, test_set, test_transform(saved.data), device);
-  result(fmt::format("{} on {}: {:.2f} % ({} of {} correct), loss {:.4f}", saved.model, saved.data,
-                     100 * evaluation.accuracy(), evaluation.correct, evaluation.total, evaluation.loss));
+  result("{} on {}: {:.2f} % ({} of {} correct), loss {:.4f}", saved.model, saved.data, 100 * evaluation.accuracy(),
+         evaluation.correct, evaluation.total, evaluation.loss);
   if (options.confusion) print_confusion(evaluation, test_set.classes);
-  if (json_wanted())
-    print_json({{"model", saved.model},
-                {"data", saved.data},
-                {"accuracy", evaluation.accuracy()},
-                {"correct", evaluation.correct},
-                {"total", evaluation.total},
-                {"loss", evaluation.loss},
-                {"classes", test_set.classes},
-                {"confusion", evaluation.confusion}});
+  print_json({{"model", saved.model},
+              {"data", saved.data},
+              {"accuracy", evaluation.accuracy()},
+              {"correct", evaluation.correct},
+              {"total", evaluation.total},
+              {"loss", evaluation.loss},
+              {"classes", test_set.classes},
+              {"confusion", evaluation.confusion}});
   return kOk;
 }
 

@@ -6,8 +6,6 @@
 #include <map>
 #include <span>
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
@@ -50,7 +48,7 @@ const char* numpy_name(DType dtype) {
       {DType::Float32, "<f4"}, {DType::Float64, "<f8"}, {DType::Float16, "<f2"}, {DType::Int64, "<i8"},
       {DType::Int32, "<i4"},   {DType::UInt8, "|u1"},   {DType::Bool, "|b1"}};
   const auto found = names.find(dtype);
-  if (found == names.end()) throw UsageError(fmt::format("--npy: NumPy has no dtype {}", ringgrad::name(dtype)));
+  if (found == names.end()) throw UsageError("--npy: NumPy has no dtype {}", ringgrad::name(dtype));
   return found->second;
 }
 
@@ -77,13 +75,11 @@ void write_npy(const Tensor& tensor, const std::string& path) {
 int inspect_idx(const fs::path& path) {
   const Tensor elements = read_idx(path);
   const Summary s = summarize(elements);
-  result(fmt::format("{}: IDX, bytes {}, from {} to {}, mean {:.2f}", path.string(), str(elements.shape()), s.low,
-                     s.high, s.mean));
-  if (json_wanted())
-    print_json({{"path", path.string()},
-                {"format", "idx"},
-                {"shape", std::vector<int64_t>(elements.shape().begin(), elements.shape().end())},
-                {"mean", s.mean}});
+  result("{}: IDX, bytes {}, from {} to {}, mean {:.2f}", path.string(), str(elements.shape()), s.low, s.high, s.mean);
+  print_json({{"path", path.string()},
+              {"format", "idx"},
+              {"shape", std::vector<int64_t>(elements.shape().begin(), elements.shape().end())},
+              {"mean", s.mean}});
   return kOk;
 }
 
@@ -97,13 +93,12 @@ int inspect_cifar(const fs::path& path) {
   const ImageDataset set = read_cifar(format, "inspect", path.parent_path(), Split::Train, classes);
   std::vector<int64_t> counts(classes.size());
   for (int64_t label : to_vector<int64_t>(set.labels)) ++counts[label];
-  result(fmt::format("{}: {}, {} images of 32×32×3; per label {}", path.string(), fine ? "CIFAR-100" : "CIFAR-10",
-                     with_commas(set.size()), fmt::join(counts, " ")));
-  if (json_wanted())
-    print_json({{"path", path.string()},
-                {"format", fine ? "cifar100" : "cifar10"},
-                {"images", set.size()},
-                {"per_label", counts}});
+  result("{}: {}, {} images of 32×32×3; per label {}", path.string(), fine ? "CIFAR-100" : "CIFAR-10",
+         with_commas(set.size()), fmt::join(counts, " "));
+  print_json({{"path", path.string()},
+              {"format", fine ? "cifar100" : "cifar10"},
+              {"images", set.size()},
+              {"per_label", counts}});
   return kOk;
 }
 
@@ -113,7 +108,7 @@ const Tensor& tensor_named(const std::string& wanted, const nn::NamedTensors& te
     if (name == wanted) return tensor;
     names.push_back(name);
   }
-  throw UsageError(fmt::format("--npy: {} has no tensor '{}'{}", path.string(), wanted, did_you_mean(wanted, names)));
+  throw UsageError("--npy: {} has no tensor '{}'{}", path.string(), wanted, did_you_mean(wanted, names));
 }
 
 int inspect_weights(const fs::path& path, const InspectOptions& options) {
@@ -124,9 +119,9 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
   for (const auto& [name, tensor] : file.tensors) {
     elements += tensor.numel();
     const Summary s = summarize(tensor);
-    result(fmt::format("{:<44} {:<9} {:<18} mean {:9.2e}  std {:9.2e}  [{:.3g}, {:.3g}]{}", name,
-                       ringgrad::name(tensor.dtype()), str(tensor.shape()), s.mean, s.std, s.low, s.high,
-                       s.not_finite ? fmt::format("  {} NOT FINITE", s.not_finite) : ""));
+    result("{:<44} {:<9} {:<18} mean {:9.2e}  std {:9.2e}  [{:.3g}, {:.3g}]{}", name, ringgrad::name(tensor.dtype()),
+           str(tensor.shape()), s.mean, s.std, s.low, s.high,
+           s.not_finite ? fmt::format("  {} NOT FINITE", s.not_finite) : "");
     tensors.push_back({{"name", name},
                        {"dtype", ringgrad::name(tensor.dtype())},
                        {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())},
@@ -137,11 +132,11 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
   nlohmann::json metadata;
   for (const auto& [key, value] : file.metadata) {
     metadata[key] = value;
-    result(fmt::format("{} = {}", key, value));
+    result("{} = {}", key, value);
   }
-  result(fmt::format("{} tensors, {} elements, {}", file.tensors.size(), with_commas(elements),
-                     human_bytes(static_cast<int64_t>(fs::file_size(path)))));
-  if (json_wanted()) print_json({{"path", path.string()}, {"tensors", tensors}, {"metadata", metadata}});
+  result("{} tensors, {} elements, {}", file.tensors.size(), with_commas(elements),
+         human_bytes(static_cast<int64_t>(fs::file_size(path))));
+  print_json({{"path", path.string()}, {"tensors", tensors}, {"metadata", metadata}});
   return kOk;
 }
 

@@ -2,10 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/base/environment.h"
-#include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
@@ -24,30 +21,24 @@ std::string final_message(const JobResult& result) {
 }  // namespace
 
 int launch_program(const LaunchCommandOptions& options) {
-  if (options.machine_rank >= options.machines)
-    throw UsageError(fmt::format("launch: --node-rank {} does not exist with --nnodes {}; the first is 0",
-                                 options.machine_rank, options.machines));
-  if (options.machines > 1 && (options.master_address.empty() || options.master_port == 0))
+  SupervisorOptions job = options.job;
+  if (job.machine_rank >= job.num_machines)
+    throw UsageError("launch: --node-rank {} does not exist with --nnodes {}; the first is 0", job.machine_rank,
+                     job.num_machines);
+  if (job.num_machines > 1 && (options.master_address.empty() || job.port == 0))
     throw UsageError("launch: several machines need --master-addr and --master-port, the same on all of them");
   const bool secret = !variable("RINGGRAD_SECRET").empty() || !variable("RINGGRAD_SECRET_FILE").empty();
-  if (options.machines > 1 && !secret)
+  if (job.num_machines > 1 && !secret)
     throw UsageError(
         "launch: several machines need a secret, the same on all of them, so that no stranger can join:\n"
         "  openssl rand -hex 32 > job.secret && chmod 600 job.secret && export RINGGRAD_SECRET_FILE=job.secret");
   if (options.timeout_seconds > 0) setenv("RINGGRAD_TIMEOUT", fmt::format("{}", options.timeout_seconds).c_str(), 1);
   if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);
   std::error_code error;
-  if (!options.log_directory.empty()) std::filesystem::create_directories(options.log_directory, error);
-  if (error) throw IoError(fmt::format("launch: --log-dir {}: {}", options.log_directory, error.message()));
+  if (!job.log_directory.empty()) std::filesystem::create_directories(job.log_directory, error);
+  if (error) throw IoError(fmt::format("launch: --log-dir {}: {}", job.log_directory, error.message()));
 
-  SupervisorOptions job;
-  job.command = options.command;
-  job.num_processes = options.processes;
-  job.num_machines = options.machines;
-  job.machine_rank = options.machine_rank;
   if (!options.master_address.empty()) job.host = options.master_address;
-  job.port = options.master_port;
-  job.log_directory = options.log_directory;
   job.final_message = final_message;
   return supervise(job).exit_code;
 }

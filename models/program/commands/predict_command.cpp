@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/autograd/engine.h"
@@ -52,11 +50,9 @@ int predict(const PredictOptions& options) {
     const ImageDataset test_set = load_dataset(saved.data, Split::Test, directory);
     const int64_t index = std::stol(options.image);
     if (index >= test_set.size())
-      throw UsageError(
-          fmt::format("test image {} of {} does not exist, expected 0 to {}", index, saved.data, test_set.size() - 1));
-    image = as_contiguous(test_set.images.as_strided({info.channels, info.height, info.width},
-                                                     {info.height * info.width, info.width, 1},
-                                                     index * info.channels * info.height * info.width));
+      throw UsageError("test image {} of {} does not exist, expected 0 to {}", index, saved.data, test_set.size() - 1);
+    const Shape shape{info.channels, info.image_size, info.image_size};
+    image = test_set.images.as_strided(shape, contiguous_strides(shape), index * shape.numel());
     label = info.classes[test_set.labels.data<int64_t>()[index]];
   } else {
     image = read_image(options.image);
@@ -68,7 +64,7 @@ int predict(const PredictOptions& options) {
   const auto per_channel = [&](const std::vector<float>& values) {
     return tensor(values, {1, static_cast<int64_t>(values.size()), 1, 1});
   };
-  const Tensor pixels = fit_image(image, info.channels, info.height) / 255.0;
+  const Tensor pixels = fit_image(image, info.channels, info.image_size) / 255.0;
   const Tensor x = to((pixels - per_channel(info.mean)) / per_channel(info.std), device);
   const auto probability = to_vector<float>(softmax(saved.module->forward(x)));
 
@@ -84,12 +80,11 @@ int predict(const PredictOptions& options) {
     if (i >= kTop) continue;
     std::string bar;
     for (int block = 0; block < static_cast<int>(p * 40 + 0.5f); ++block) bar += "█";
-    result(fmt::format("{:>14} {:6.2f} %  {}{}", name, 100 * p, bar, name == label ? "  ← the label" : ""));
+    result("{:>14} {:6.2f} %  {}{}", name, 100 * p, bar, name == label ? "  ← the label" : "");
   }
-  if (json_wanted())
-    print_json({{"prediction", info.classes[order[0]]},
-                {"label", label.empty() ? nlohmann::json() : nlohmann::json(label)},
-                {"probabilities", probabilities}});
+  print_json({{"prediction", info.classes[order[0]]},
+              {"label", label.empty() ? nlohmann::json() : nlohmann::json(label)},
+              {"probabilities", probabilities}});
   return kOk;
 }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <sstream>
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/autograd/graph_print.h"
@@ -74,23 +72,21 @@ std::string bar(const BucketLog& bucket, const ReductionLog& log, int width) {
 }
 
 void print(const ReductionLog& log, bool on_gpu) {
-  result(
-      fmt::format("\n{:>6}{:>11}{:>9}{:>10}{:>11}   parameters", "bucket", "size", "ready", "launched", "completed"));
+  result("\n{:>6}{:>11}{:>9}{:>10}{:>11}   parameters", "bucket", "size", "ready", "launched", "completed");
   for (size_t b = 0; b < log.buckets.size(); ++b) {
     const BucketLog& bucket = log.buckets[b];
-    result(fmt::format("{:>6}{:>11}{:>9.2f}{:>10.2f}{:>11.2f}   {}", b, human_bytes(bucket.bytes), bucket.ready * 1e3,
-                       bucket.launched * 1e3, bucket.completed * 1e3, first_and_last(*bucket.parameters)));
+    result("{:>6}{:>11}{:>9.2f}{:>10.2f}{:>11.2f}   {}", b, human_bytes(bucket.bytes), bucket.ready * 1e3,
+           bucket.launched * 1e3, bucket.completed * 1e3, first_and_last(*bucket.parameters));
   }
   const int width = line_width() - 8;
   const int end = static_cast<int>(log.computed / log.finished * (width - 1));
-  result(fmt::format("\nbackward{:─>{}}┤", "", end));
-  for (size_t b = 0; b < log.buckets.size(); ++b) result(fmt::format("{:>6}  {}", b, bar(log.buckets[b], log, width)));
+  result("\nbackward{:─>{}}┤", "", end);
+  for (size_t b = 0; b < log.buckets.size(); ++b) result("{:>6}  {}", b, bar(log.buckets[b], log, width));
   const Communication seconds = communication_of(log);
-  result(fmt::format("\nBackward took {:.2f} ms; the gradients were averaged {:.2f} ms after it.", log.computed * 1e3,
-                     log.exposed() * 1e3));
-  result(fmt::format("Of {:.2f} ms of communication {:.2f} ms were hidden behind backward: {:.0f} %.",
-                     seconds.all * 1e3, seconds.hidden * 1e3,
-                     seconds.all > 0 ? 100 * seconds.hidden / seconds.all : 0.0));
+  result("\nBackward took {:.2f} ms; the gradients were averaged {:.2f} ms after it.", log.computed * 1e3,
+         log.exposed() * 1e3);
+  result("Of {:.2f} ms of communication {:.2f} ms were hidden behind backward: {:.0f} %.", seconds.all * 1e3,
+         seconds.hidden * 1e3, seconds.all > 0 ? 100 * seconds.hidden / seconds.all : 0.0);
   message(
       "Milliseconds since backward began, on rank 0. ░ ready, but others go first; █ its all-reduce, and\n"
       "waiting for other ranks; │ backward has ended. The last bucket is always launched after that.");
@@ -102,10 +98,9 @@ void trace_step(const TraceOptions& options, ProcessGroup& group) {
   work.block(options.steps);
   if (!group.is_main_process()) return;
   const ReductionLog& log = work.ddp()->log();
-  result(fmt::format("{} · batch {} on {} ranks ({}) · step {}", options.model, options.batch, group.size(),
-                     group.backend(), log.step));
+  result("{} · batch {} on {} ranks ({}) · step {}", options.model, options.batch, group.size(), group.backend(),
+         log.step);
   print(log, group.device().is_cuda());
-  if (!json_wanted()) return;
   const Communication seconds = communication_of(log);
   print_json({{"model", options.model},
               {"batch", options.batch},
@@ -131,7 +126,7 @@ int trace(const TraceOptions& options) {
   check_ranks("trace", ranks, options.device, options.backend);
   check_divisible(options.batch, ranks);
   if (!is_rank && ranks > cpu_cores())
-    message(fmt::format("{} ranks on {} cores take turns: the times tell of the scheduler, too", ranks, cpu_cores()));
+    message("{} ranks on {} cores take turns: the times tell of the scheduler, too", ranks, cpu_cores());
   return report_end(launch([&] { trace_step(options, process_group()); },
                            {.num_processes = ranks, .group = group_options_for(options.device, options.backend)}));
 }

@@ -11,8 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
@@ -46,17 +44,16 @@ struct Tally {
 void print_header(const RunConfig& config, Training& training, const ImageDataset& train_set,
                   const ImageDataset& test_set, const ProcessGroup* group) {
   const auto& shape = train_set.images.shape();
-  message(fmt::format("{} · {} · seed {}", bold("ringgrad " RINGGRAD_VERSION), describe(*config.division, group),
-                      config.seed));
-  message(fmt::format("data    {} {} train / {} test, {}×{}×{}{}{}", config.recipe.data, with_commas(train_set.size()),
-                      with_commas(test_set.size()), shape[2], shape[3], shape[1],
-                      training.data_on_device() ? " · on the device, augmented there" : "",
-                      training.step_captured() ? " · steps are captured" : ""));
-  message(fmt::format("model   {} {} parameters", config.recipe.model, with_commas(training.model().num_parameters())));
+  message("{} · {} · seed {}", bold("ringgrad " RINGGRAD_VERSION), describe(*config.division, group), config.seed);
+  message("data    {} {} train / {} test, {}×{}×{}{}{}", config.recipe.data, with_commas(train_set.size()),
+          with_commas(test_set.size()), shape[2], shape[3], shape[1],
+          training.data_on_device() ? " · on the device, augmented there" : "",
+          training.step_captured() ? " · steps are captured" : "");
+  message("model   {} {} parameters", config.recipe.model, with_commas(training.model().num_parameters()));
   const std::string parts =
       group ? fmt::format(" = {} × {} ranks", config.recipe.batch / group->size(), group->size()) : "";
-  message(fmt::format("recipe  {} · batch {}{} · {} steps × {} epochs", summary(config.recipe), config.recipe.batch,
-                      parts, training.steps_per_epoch(), config.recipe.epochs));
+  message("recipe  {} · batch {}{} · {} steps × {} epochs", summary(config.recipe), config.recipe.batch, parts,
+          training.steps_per_epoch(), config.recipe.epochs);
 }
 
 // How fast an epoch went, on this rank.
@@ -104,7 +101,7 @@ void report_epoch(const RunDirectory& run, const Training& training, const Epoch
 std::string resume_command(const RunDirectory& run) { return program_command("train --resume " + run.path().string()); }
 
 int stopped_by_signal(const RunDirectory& run, const Training& training) {
-  result(fmt::format("stopped at step {} · resume: {}", training.step(), resume_command(run)));
+  result("stopped at step {} · resume: {}", training.step(), resume_command(run));
   return 128 + (interrupted() ? interrupted() : SIGINT);  // the signal may have reached another rank only
 }
 
@@ -175,7 +172,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
       return stop;
     });
     progress.clear();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = seconds_since(start);
     const int64_t images = training.images() - images_before;
     tally.seconds += seconds;
     tally.images += images;
@@ -195,29 +192,26 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   if (!run) return kOk;
   save_model(run->model(), training.model(), config.recipe);
 
-  result(fmt::format("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(),
-                     test.loss, tally.steps, human_time(tally.seconds),
-                     with_commas(static_cast<int64_t>(tally.images_per_second()))));
-  if (group)
-    result(fmt::format("ranks   parameters bit-identical on {0} of {0} ranks ({1:016x})", group->size(), hash));
-  result(fmt::format("saved   {} (loads in PyTorch)", run->model().string()));
+  result("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(), test.loss,
+         tally.steps, human_time(tally.seconds), with_commas(static_cast<int64_t>(tally.images_per_second())));
+  if (group) result("ranks   parameters bit-identical on {0} of {0} ranks ({1:016x})", group->size(), hash);
+  result("saved   {} (loads in PyTorch)", run->model().string());
   if (training.epoch() < config.recipe.epochs)
-    message(fmt::format("next    {} goes on after step {}", resume_command(*run), training.step()));
+    message("next    {} goes on after step {}", resume_command(*run), training.step());
   else
-    message(fmt::format("next    {} --confusion", program_command("eval " + run->path().string())));
-  if (json_wanted())
-    print_json({{"test_accuracy", test.accuracy()},
-                {"test_loss", test.loss},
-                {"epochs", training.epoch()},
-                {"steps", training.step()},
-                {"ranks", group ? group->size() : 1},
-                {"seconds", tally.seconds},
-                {"images_per_second", tally.images_per_second()},
-                {"waiting_for_data", tally.seconds > 0 ? training.waited_for_data() / tally.seconds : 0},
-                {"parameters", training.model().num_parameters()},
-                {"data_on_device", training.data_on_device()},
-                {"step_captured", training.step_captured()},
-                {"run", run->path().string()}});
+    message("next    {} --confusion", program_command("eval " + run->path().string()));
+  print_json({{"test_accuracy", test.accuracy()},
+              {"test_loss", test.loss},
+              {"epochs", training.epoch()},
+              {"steps", training.step()},
+              {"ranks", group ? group->size() : 1},
+              {"seconds", tally.seconds},
+              {"images_per_second", tally.images_per_second()},
+              {"waiting_for_data", tally.seconds > 0 ? training.waited_for_data() / tally.seconds : 0},
+              {"parameters", training.model().num_parameters()},
+              {"data_on_device", training.data_on_device()},
+              {"step_captured", training.step_captured()},
+              {"run", run->path().string()}});
   return kOk;
 }
 
@@ -316,10 +310,9 @@ void check_launched(const Division& asked, const RankEnvironment& here) {
   const std::string launched = fmt::format("this is one of {} ranks, as {} says", here.size, here.source);
   const bool alone = asked.parallel == "none" || asked.parallel == "dp";
   if (alone && here.size > 1)
-    throw UsageError(
-        fmt::format("--parallel {} is for one process, and {}; leave one of them out", asked.parallel, launched));
+    throw UsageError("--parallel {} is for one process, and {}; leave one of them out", asked.parallel, launched);
   if (!alone && asked.ranks > 0 && asked.ranks != here.size)
-    throw UsageError(fmt::format("--ranks is {}, and {}; leave --ranks out", asked.ranks, launched));
+    throw UsageError("--ranks is {}, and {}; leave --ranks out", asked.ranks, launched);
 }
 
 // Threads are counted at their first use. Our launcher has divided the cores already, by RINGGRAD_THREADS; mpirun and
@@ -358,8 +351,7 @@ int train(const TrainOptions& asked) {
   if (!meets_others && ranks > 1) return start_ranks(options, config, ranks);
 
   if (before && *before != *config.division && here.rank == 0)
-    message(
-        fmt::format("note    the run began with {}; from here on {}", as_words(*before), as_words(*config.division)));
+    message("note    the run began with {}; from here on {}", as_words(*before), as_words(*config.division));
   const Data data(config);  // before the ranks meet: what is missing here is missing for all of them
   if (meets_others) {
     int code = kOk;

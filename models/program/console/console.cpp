@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <iostream>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/clock.h"
@@ -40,7 +39,6 @@ constexpr double kRedrawSeconds = 0.1, kPlainSeconds = 30;
 }  // namespace
 
 void configure_console(const ConsoleOptions& wanted) { options = wanted; }
-bool json_wanted() { return options.json; }
 
 void silence_console() {
   silent = true;
@@ -55,7 +53,7 @@ void message(const std::string& line) {
 }
 void complain(const std::string& line) { std::cerr << line << std::endl; }
 void print_json(const nlohmann::json& document) {
-  if (silent) return;
+  if (silent || !options.json) return;
   // Bytes that are no UTF-8 (a file name, say) are replaced rather than refused.
   std::cout << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
@@ -116,6 +114,7 @@ void Progress::clear() {
 
 namespace {
 
+// A transposition counts one (Damerau 1964).
 int edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<int>> d(a.size() + 1, std::vector<int>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = static_cast<int>(i);
@@ -129,8 +128,9 @@ int edit_distance(const std::string& a, const std::string& b) {
   return d[a.size()][b.size()];
 }
 
-// The candidate nearest to `word` by edit distance (transpositions count one: Damerau 1964), or "" when all are far.
-std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
+}  // namespace
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
   int best_distance = std::max(1, static_cast<int>(word.size()) / 3) + 1;  // a third of the letters may be wrong
   for (const std::string& candidate : candidates) {
@@ -140,13 +140,6 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
       best = candidate;
     }
   }
-  return best;
-}
-
-}  // namespace
-
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
-  const std::string best = nearest(word, candidates);
   return best.empty() ? "" : ". Did you mean '" + best + "'?";
 }
 

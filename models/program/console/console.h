@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json_fwd.hpp>
 
 namespace ringgrad::program {
@@ -19,11 +20,19 @@ struct ConsoleOptions {
 void configure_console(const ConsoleOptions& options);
 void silence_console();  // from now on nothing is printed: of several ranks only one speaks
 
-bool json_wanted();
 void result(const std::string& line);    // a line of the answer
 void message(const std::string& line);   // a line about what is going on
 void complain(const std::string& line);  // a line about a failure, also where the console is quiet
-void print_json(const nlohmann::json& document);
+// The same lines, put together as by fmt::format: result("{} of {} correct", right, all).
+template <class First, class... Rest>
+void result(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest) {
+  result(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...));
+}
+template <class First, class... Rest>
+void message(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest) {
+  message(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...));
+}
+void print_json(const nlohmann::json& document);  // with --json; else nothing
 int line_width();  // of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere
 
 std::string bold(const std::string& text);  // on stderr's terminal only

@@ -10,8 +10,6 @@
 #include <new>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/os/child_process.h"
 #include "ringgrad/distributed/os/socket.h"

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <csignal>
-#include <exception>
+#include <stdexcept>
 #include <string>
+
+#include <fmt/format.h>
 
 #include "ringgrad/distributed/failure.h"
 
@@ -26,21 +28,17 @@ const char* describe(int code);      // "bad data or checkpoint"; above 128, a s
 std::string failure_line(int code);  // "ringgrad: failed (exit 5: a rank died)"
 
 // A mistake on the command line; the message is printed as it is.
-struct UsageError : std::exception {
-  explicit UsageError(std::string message) : message_(std::move(message)) {}
-  const char* what() const noexcept override { return message_.c_str(); }
-
- private:
-  std::string message_;
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+  template <class First, class... Rest>
+  UsageError(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest)
+      : std::runtime_error(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...)) {}
 };
 
 // A job of ranks that ended badly, with the code and the words of its first cause.
-struct JobFailed : std::exception {
-  JobFailed(int code, std::string report) : exit_code(code), report(std::move(report)) {}
-  const char* what() const noexcept override { return report.c_str(); }
-
+struct JobFailed : std::runtime_error {
+  JobFailed(int code, const std::string& report) : std::runtime_error(report), exit_code(code) {}
   int exit_code;
-  std::string report;
 };
 
 // The code for an exception that reached main.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
@@ -18,7 +16,7 @@ constexpr int kMaxReplicas = 64;  // as many devices as there can be
 void check_name(const char* option, const std::string& name, const std::vector<std::string>& known,
                 const char* expected) {
   if (std::find(known.begin(), known.end(), name) == known.end())
-    throw UsageError(fmt::format("{} is '{}', expected {}{}", option, name, expected, did_you_mean(name, known)));
+    throw UsageError("{} is '{}', expected {}{}", option, name, expected, did_you_mean(name, known));
 }
 
 }  // namespace
@@ -41,12 +39,11 @@ void check_division(const Division& d) {
   const bool dp = d.parallel == "dp";
   if (!d.parallel.empty()) check_name("--parallel", d.parallel, {"none", "dp", "ddp"}, "none, dp or ddp");
   if (d.parallel == "none" && d.ranks > 1)
-    throw UsageError(fmt::format("--parallel none is one rank, and --ranks is {}; leave one of them out", d.ranks));
+    throw UsageError("--parallel none is one rank, and --ranks is {}; leave one of them out", d.ranks);
   if (const int most = dp ? kMaxReplicas : kMaxRanks; d.ranks < 0 || d.ranks > most)
-    throw UsageError(
-        fmt::format("--ranks is {}, expected at most {}{}", d.ranks, most, dp ? " with --parallel dp" : ""));
+    throw UsageError("--ranks is {}, expected at most {}{}", d.ranks, most, dp ? " with --parallel dp" : "");
   if (d.sync_bn.value_or(false) && !d.parallel.empty() && d.parallel != "ddp")
-    throw UsageError(fmt::format("--sync-bn needs --parallel ddp, not {}", d.parallel));
+    throw UsageError("--sync-bn needs --parallel ddp, not {}", d.parallel);
 }
 
 int ranks_for(const Division& d, int64_t batch) {
@@ -54,10 +51,9 @@ int ranks_for(const Division& d, int64_t batch) {
   if (d.ranks == 0 && d.parallel.empty()) return device.is_cpu() && cpu_cores() >= 2 && batch % 2 == 0 ? 2 : 1;
   if (d.parallel == "none" || d.parallel == "dp") return 1;
   if (!connects_ranks_on(device))
-    throw NotImplementedError(
-        fmt::format("--parallel ddp on {} needs NCCL between processes, which this build lacks; use --device "
-                    "cpu, or --parallel dp",
-                    d.device));
+    throw NotImplementedError(fmt::format(
+        "--parallel ddp on {} needs NCCL between processes, which this build lacks; use --device cpu, or --parallel dp",
+        d.device));
   return d.ranks > 0 ? d.ranks : 2;
 }
 
@@ -85,36 +81,34 @@ std::string describe(const Division& d, const ProcessGroup* group) {
 void check_divisible(int64_t batch, int ranks) {
   if (batch % ranks == 0) return;
   const int64_t below = batch / ranks * ranks, above = below + ranks;
-  throw UsageError(fmt::format("--batch is the global batch; {} does not divide by {} ranks. Try {}{}.", batch, ranks,
-                               below > 0 ? fmt::format("{} or ", below) : "", above));
+  throw UsageError("--batch is the global batch; {} does not divide by {} ranks. Try {}{}.", batch, ranks,
+                   below > 0 ? fmt::format("{} or ", below) : "", above);
 }
 
 void check_sync_bn(const Division& d, int64_t images, int64_t batch) {
   const int64_t last = images % batch;
   if (*d.sync_bn && last > 0 && last < d.ranks)
-    throw UsageError(fmt::format(
-        "--sync-bn needs an image on every rank, and of {} images in batches of {} the last batch has {} for "
-        "{} ranks; choose another --batch, or leave --sync-bn out",
-        images, batch, last, d.ranks));
+    throw UsageError(
+        "--sync-bn needs an image on every rank, and of {} images in batches of {} the last batch has {} for {} ranks; "
+        "choose another --batch, or leave --sync-bn out",
+        images, batch, last, d.ranks);
 }
 
 void check_backend(const std::string& backend, const std::string& device) {
   if (backend.empty()) return;
   check_name("--backend", backend, {"ring", "mpi", "nccl", "nccl-ring"}, "ring, mpi, nccl or nccl-ring");
   if (backend.starts_with("nccl") != Device(device).is_cuda())
-    throw UsageError(
-        fmt::format("--backend {} does not go with --device {}: nccl and nccl-ring connect GPUs, ring and "
-                    "mpi CPUs",
-                    backend, device));
+    throw UsageError("--backend {} does not go with --device {}: nccl and nccl-ring connect GPUs, ring and mpi CPUs",
+                     backend, device);
 }
 
 void check_connection(const Division& d, const std::string& backend, const std::string& transport) {
   if (!transport.empty() && !is_transport(transport))
-    throw UsageError(fmt::format("--transport is '{}', expected auto, shm or tcp", transport));
+    throw UsageError("--transport is '{}', expected auto, shm or tcp", transport);
   check_backend(backend, d.device);
   if ((d.parallel == "none" || d.parallel == "dp") && !(transport + backend).empty())
-    throw UsageError(fmt::format("--{} is for ranks, and --parallel {} is one process; leave one of them out",
-                                 backend.empty() ? "transport" : "backend", d.parallel));
+    throw UsageError("--{} is for ranks, and --parallel {} is one process; leave one of them out",
+                     backend.empty() ? "transport" : "backend", d.parallel);
 }
 
 bool connects_ranks_on(Device device) {

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/data/datasets/catalog.h"
@@ -35,8 +33,8 @@ void check_value(const RecipeField& field, const T& value) {
   } else if constexpr (!std::is_same_v<T, bool>) {
     const auto& [low, high, words] = field.range;
     if (static_cast<double>(value) >= low && static_cast<double>(value) <= high) return;  // NaN is not
-    throw UsageError(fmt::format("{} is {}, expected {}", field.option(), value,
-                                 words ? words : fmt::format("{} to {}", low, high)));
+    throw UsageError("{} is {}, expected {}", field.option(), value,
+                     words ? words : fmt::format("{} to {}", low, high));
   }
 }
 
@@ -110,8 +108,8 @@ std::string RecipeField::option() const {
 
 void RecipeField::check_choice(const std::string& value) const {
   if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
-  throw UsageError(fmt::format("{} is '{}', expected one of {}{}", option(), value, fmt::join(choices, ", "),
-                               did_you_mean(value, choices)));
+  throw UsageError("{} is '{}', expected one of {}{}", option(), value, fmt::join(choices, ", "),
+                   did_you_mean(value, choices));
 }
 
 Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given) {
@@ -123,8 +121,7 @@ Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given) {
   if (!given.contains("--amp")) recipe.amp = recipe.dtype == "fp32" ? "O0" : "O1";
 
   if (recipe.optimizer != "sgd" && (given.contains("--momentum") || given.contains("--nesterov")))
-    throw UsageError(
-        fmt::format("--momentum and --nesterov belong to sgd; {} has moments of its own", recipe.optimizer));
+    throw UsageError("--momentum and --nesterov belong to sgd; {} has moments of its own", recipe.optimizer);
   if (asked.nesterov && recipe.momentum == 0)
     throw UsageError("--nesterov with --momentum 0: Nesterov's momentum needs some");
   if (recipe.momentum == 0) recipe.nesterov = false;
@@ -136,8 +133,7 @@ void check_recipe(const Recipe& r) {
   for (const RecipeField& field : recipe_fields())
     std::visit([&](auto member) { check_value(field, r.*member); }, field.member);
   if ((r.amp == "O0") != (r.dtype == "fp32"))
-    throw UsageError(
-        fmt::format("--amp {} and --dtype {} exclude each other: O0 is fp32, the others are not", r.amp, r.dtype));
+    throw UsageError("--amp {} and --dtype {} exclude each other: O0 is fp32, the others are not", r.amp, r.dtype);
   if (r.warmup > 0 && r.schedule == "onecycle")
     throw UsageError(
         "--warmup goes with --schedule constant, step or cosine; onecycle, the default, warms up by itself");
@@ -187,8 +183,7 @@ Recipe recipe_from_json(const nlohmann::json& json) {
     std::visit([&](auto member) { json.at(field.name).get_to(recipe.*member); }, field.member);
   const nlohmann::json understood = to_json(recipe);
   for (const auto& [key, value] : understood.items())  // a fraction would have become a whole number
-    if (json.at(key) != value)
-      throw UsageError(fmt::format("{} is {}, expected a whole number", key, json.at(key).dump()));
+    if (json.at(key) != value) throw UsageError("{} is {}, expected a whole number", key, json.at(key).dump());
   return recipe;
 }
 

@@ -11,7 +11,6 @@
 #include <iterator>
 #include <limits>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
@@ -73,8 +72,8 @@ RunDirectory RunDirectory::create(const std::string& path, const std::string& na
   run.made_ = made;
   run.hold();
   if (fs::exists(run.checkpoint()))
-    throw UsageError(fmt::format(
-        "train: {0} already holds a run; continue it with --resume {0}, or choose another directory", path));
+    throw UsageError("train: {0} already holds a run; continue it with --resume {0}, or choose another directory",
+                     path);
   run.check_free();
   if (!named) point_latest_at(run.path_.filename());
   return run;
@@ -97,8 +96,8 @@ RunDirectory RunDirectory::resume(const std::string& path) {
 // with a recipe, and no more.
 void RunDirectory::check_free() const {
   const auto refuse = [&](const char* file) {
-    throw UsageError(fmt::format("train: {} holds a {} already, which is no unfinished run's; choose another directory",
-                                 path_.string(), file));
+    throw UsageError("train: {} holds a {} already, which is no unfinished run's; choose another directory",
+                     path_.string(), file);
   };
   for (const char* file : {"model.safetensors", "metrics.jsonl"})
     if (fs::exists(path_ / file)) refuse(file);
@@ -112,8 +111,7 @@ void RunDirectory::hold() {
   CHECK_AS(IoError, *held_, "train: cannot open the directory ", path_.string(), ": ", std::strerror(errno),
            "; it must be readable");
   if (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw UsageError(
-        fmt::format("train: another process is training in {}; wait for it, or choose another --out", path_.string()));
+    throw UsageError("train: another process is training in {}; wait for it, or choose another --out", path_.string());
 }
 
 void RunDirectory::discard() const {
@@ -134,15 +132,6 @@ void RunDirectory::write_config(const nlohmann::json& config) const {
   AtomicFile out(path_ / "config.json");
   out.write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
   out.commit();
-}
-
-nlohmann::json RunDirectory::read_config() const {
-  const fs::path file = path_ / "config.json";
-  try {
-    return nlohmann::json::parse(std::ifstream(file));
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("run: {} is damaged: {}", file.string(), error.what()));
-  }
 }
 
 std::string RunDirectory::metrics() const {
@@ -189,7 +178,7 @@ template <class T>
 T whole(const nlohmann::json& json, const char* key, uint64_t low, uint64_t high) {
   const nlohmann::json& value = json.at(key);
   if (!value.is_number_unsigned() || value.get<uint64_t>() < low || value.get<uint64_t>() > high)
-    throw UsageError(fmt::format("{} is {}, expected a whole number from {} to {}", key, value.dump(), low, high));
+    throw UsageError("{} is {}, expected a whole number from {} to {}", key, value.dump(), low, high);
   return value.get<T>();
 }
 
@@ -210,8 +199,8 @@ RunConfig read_config(const RunDirectory& run) {
   const auto damaged = [&](const char* how, const std::exception& error) {
     return DataError(fmt::format("run: {}/config.json {}{}", run.path().string(), how, error.what()));
   };
-  const nlohmann::json json = run.read_config();
   try {
+    const auto json = nlohmann::json::parse(std::ifstream(run.path() / "config.json"));
     RunConfig config{recipe_from_json(json.at("recipe")),
                      json.at("data_dir"),
                      whole<uint64_t>(json, "seed", 0, std::numeric_limits<uint64_t>::max()),
@@ -225,6 +214,8 @@ RunConfig read_config(const RunDirectory& run) {
       Device(config.division->device);
     }
     return config;
+  } catch (const nlohmann::json::parse_error& error) {
+    throw damaged("is damaged: ", error);
   } catch (const nlohmann::json::exception& error) {
     throw damaged("lacks what a run needs: ", error);
   } catch (const UsageError& error) {

@@ -34,7 +34,6 @@ class RunDirectory {
   std::filesystem::path model() const { return path_ / "model.safetensors"; }
 
   void write_config(const nlohmann::json& config) const;
-  nlohmann::json read_config() const;
   // Throws IoError; the file is as it was then. A half-written line, of a process that was killed, goes.
   void append_metrics(const nlohmann::json& line) const;
   int64_t last_epoch() const;  // that has a line in metrics.jsonl; 0: none has

@@ -2,8 +2,6 @@
 
 #include <map>
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
@@ -49,9 +47,8 @@ fs::path weights_of(const std::string& path) {
 void give(nn::Module& module, const nn::SafetensorsFile& saved, const fs::path& file, const std::string& what) {
   try {
     if (module.load_state_dict(saved.tensors).stripped_module_prefix)
-      message(fmt::format(
-          "note    {}: all names begin with \"module.\" (PyTorch's DistributedDataParallel), which was left out",
-          file.string()));
+      message("note    {}: all names begin with \"module.\" (PyTorch's DistributedDataParallel), which was left out",
+              file.string());
   } catch (const Error& error) {
     throw DataError(fmt::format("load: {} does not fit {}: {}", file.string(), what, error.what()));
   }
@@ -65,7 +62,7 @@ std::shared_ptr<nn::Module> make_model_for(const std::string& model, const std::
   const DatasetInfo& info = dataset_info(data);
   return models::make_model(model, {.in_channels = info.channels,
                                     .num_classes = static_cast<int64_t>(info.classes.size()),
-                                    .image_size = info.height});
+                                    .image_size = info.image_size});
 }
 
 void save_model(const fs::path& path, const nn::Module& model, const Recipe& recipe) {
@@ -85,7 +82,7 @@ SavedModel load_model(const std::string& path, const std::string& model, const s
     if (!given.empty()) return given;
     const auto found = about.find(key);
     if (found == about.end())
-      throw UsageError(fmt::format("{0} does not say which {1} it is for; name it with --{1}", file.string(), key));
+      throw UsageError("{0} does not say which {1} it is for; name it with --{1}", file.string(), key);
     return found->second;
   };
   SavedModel loaded{nullptr, said("model", model), said("data", data), ""};

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/resident_batches.h"
@@ -93,9 +91,8 @@ std::unique_ptr<BatchSource> training_batches(const ImageDataset& dataset, std::
     if (bytes <= available / 2)
       return std::make_unique<ResidentBatches>(dataset, std::move(sampler), options.batch_size, options.transform,
                                                images);
-    message(fmt::format("note    {} of images stay on the host: {} has {} free, of which they may take half",
-                        human_bytes(static_cast<int64_t>(bytes)), str(images.device),
-                        human_bytes(static_cast<int64_t>(available))));
+    message("note    {} of images stay on the host: {} has {} free, of which they may take half",
+            human_bytes(static_cast<int64_t>(bytes)), str(images.device), human_bytes(static_cast<int64_t>(available)));
   }
   return std::make_unique<LoaderBatches>(dataset, std::move(sampler), options, images);
 }
