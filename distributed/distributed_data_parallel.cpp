@@ -31,6 +31,8 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
     CHECK_AS(DeviceError, group.reaches(tensor.device()), kName, ": ", name, " is on ", tensor.device(),
              ", which this group of ranks (", group.backend(), ") does not reach");
 
+  // Before anything is averaged or broadcast: ranks that built different networks must learn which tensor differs, not
+  // wait for each other in a collective that the others never enter.
   check_same_signature(group, kName, state);
   check_same_signature(group, "distributed_data_parallel (parameters that require a gradient)", trained);
   reducer_ = std::make_shared<Reducer>(group, trained, module.buffers(), std::move(options));

@@ -9,6 +9,7 @@
 namespace ringgrad::nn {
 namespace {
 
+// One file holds all of it, so that no run finds a model beside the optimizer of another step.
 constexpr const char *kModel = "model.", *kOptimizer = "optim.", *kRandom = "random.";
 
 bool belongs_to_checkpoint(const std::pair<std::string, Tensor>& entry) {

@@ -11,6 +11,7 @@
 
 namespace ringgrad::cpu {
 
+// Kernels need scratch of sizes that shapes decide, many times a step: a std::vector would clear it and go to malloc.
 // `count` uninitialised elements, aligned to 64 bytes. T is trivial. Throws OutOfMemoryError.
 template <class T>
 class Workspace {
@@ -66,6 +67,7 @@ class ThreadWorkspaces {
 
  private:
   static constexpr int64_t kLine = 16;  // floats of a cache line
+  // Whoever comes second to a slice takes the next; there are as many as threads, so one is always free.
   // Slices start an odd number of cache lines apart, so that two threads on one core do not meet in the same sets.
   static int64_t slice_stride(int64_t floats) { return ((floats + kLine - 1) / kLine + 1) / 2 * 2 * kLine + kLine; }
 

@@ -12,6 +12,7 @@ void append(std::string& text, Number value) {
   text.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
+// "[64,3,32,32]" for a shape, "(3072,1024,32,1)" for strides.
 template <class Numbers>
 void append_list(std::string& text, char open, const Numbers& numbers, int count, char close) {
   text += open;
@@ -25,6 +26,7 @@ void append_list(std::string& text, char open, const Numbers& numbers, int count
 }  // namespace
 
 CallSignature::CallSignature(const char* kernel) {
+  // More than a convolution of three tensors needs: one allocation, whatever follows.
   text_.reserve(256);
   text_ += kernel;
 }
@@ -37,6 +39,7 @@ CallSignature& CallSignature::operator<<(const Tensor& x) {
   }
   text_ += name(x.dtype());
   append_list(text_, '[', x.shape(), x.dim(), ']');
+  // How it lies in memory decides the speed as much as its shape; row-major order, the usual one, is not spelled out.
   if (x.layout() == Layout::ChannelBlocked)
     text_ += "blocked";
   else if (x.is_contiguous())

@@ -20,7 +20,7 @@ class Recording {
       cudaStreamEndCapture(native(stream_), &graph_);
     }
     if (graph_) cudaGraphDestroy(graph_);
-    cudaGetLastError();
+    cudaGetLastError();  // of the end of a capture that failed: it must not be taken for a later call's
   }
   Recording(const Recording&) = delete;
 
@@ -44,6 +44,7 @@ bool capturing() { return capture_depth > 0; }
 Graph::Graph(OwnedStream stream, cudaGraph_t recorded) : stream_(std::move(stream)) {
   CUDA_CHECK(cudaGraphGetNodes(recorded, nullptr, &nodes_));
   CUDA_CHECK(cudaGraphInstantiate(&executable_, recorded, 0));
+  // The graph has the addresses of blocks that the allocator would give away when the step's tensors are gone.
   keep_memory(device());
 }
 Graph::Graph(Graph&& other) noexcept
@@ -61,6 +62,8 @@ void Graph::launch(Stream stream) const {
   CUDA_CHECK(cudaGraphLaunch(executable_, native(stream)));
 }
 
+// On a stream of its own: what other threads queue meanwhile on the default stream must not be recorded, and what is
+// recorded must not wait for it. Thread-local mode lets them allocate and wait, too.
 Graph capture(Device device, const std::function<void()>& body) {
   const DeviceGuard device_guard(device);
   OwnedStream own(device);

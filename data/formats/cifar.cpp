@@ -9,6 +9,8 @@
 
 namespace ringgrad {
 
+// Neither files nor records have a header that says what they are: only lengths and the range of labels can be checked,
+// and so both are, before anything is believed.
 const CifarFormat kCifar10{
     1,
     {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
