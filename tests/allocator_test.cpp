@@ -14,6 +14,10 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 using namespace ringgrad;
 using namespace ringgrad::test;
 
