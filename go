@@ -1,7 +1,7 @@
 #!/bin/sh
 # The two commands a newcomer needs, and a short way to the third:
 #   ./go               install what is missing, build, train the default network
-#   ./go test          the same, then every test but the longest, which --long adds
+#   ./go test          the same, then every test but the longest, which --long adds (hours: -LE hours leaves those out)
 #   ./go COMMAND …     build if needed, then: ringgrad COMMAND …   (try ./go --help)
 #   ./go --emulated COMMAND …   the same with CUDA devices, emulated on the CPU: RINGGRAD_CUDA_DEVICES of them (1)
 #   ./go clean         remove what was built
@@ -84,9 +84,9 @@ case "${1:-}" in
   test)
     shift
     install_missing
-    build
-    skip="-LE long"
-    if [ "${1:-}" = --long ]; then shift; skip=; fi
+    skip="-LE long" targets=all
+    if [ "${1:-}" = --long ]; then shift; skip= targets="all long_tests"; fi
+    build $targets
     cd "$build" && exec ctest --output-on-failure -j "$(jobs)" $skip "$@"
     ;;
   '')

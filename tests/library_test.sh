@@ -1,8 +1,8 @@
 #!/bin/sh
-# Builds the outside programs in tests/library in both ways that README names, and runs them:
-# library_test.sh BUILD_DIR SOURCE_DIR
+# Builds the outside programs in tests/library in one of the two ways that README names, and runs them:
+# library_test.sh BUILD_DIR SOURCE_DIR installed|subdirectory
 set -eu
-build=$1 source=$2
+build=$1 source=$2 way=$3
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -21,11 +21,12 @@ trains() {  # COMMAND…: two ranks, whose loss falls and who end with the same 
     { echo "$*: expected two losses that fall, and the same weights on two ranks"; cat "$scratch/output"; exit 1; }
 }
 
-quietly cmake --install "$build" --prefix "$scratch/prefix"
-outside installed -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$scratch/prefix"
-trains "$scratch/installed/ddp"
-trains "$scratch/prefix/bin/ringgrad" launch -n 2 -- "$scratch/installed/ddp"
-
-# From the source tree everything is compiled again, as quickly as can be; this is also the build for any x86-64 processor.
-outside subdirectory -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DRINGGRAD_SOURCE="$source" \
-  -DRINGGRAD_NATIVE=OFF -DRINGGRAD_CUDA=off -DRINGGRAD_ONEDNN=OFF
+if [ "$way" = installed ]; then
+  quietly cmake --install "$build" --prefix "$scratch/prefix"
+  outside installed -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$scratch/prefix"
+  trains "$scratch/installed/ddp"
+  trains "$scratch/prefix/bin/ringgrad" launch -n 2 -- "$scratch/installed/ddp"
+else  # everything is compiled again, as quickly as can be; this is also the build for any x86-64 processor
+  outside subdirectory -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DRINGGRAD_SOURCE="$source" \
+    -DRINGGRAD_NATIVE=OFF -DRINGGRAD_CUDA=off -DRINGGRAD_ONEDNN=OFF
+fi
