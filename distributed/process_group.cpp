@@ -4,14 +4,13 @@
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {
 
 void check_tensor(Operation operation, const char* what, const Tensor& x) {
   CHECK(x.defined(), name(operation), ": ", what, " is undefined");
-  CHECK_AS(ShapeError, x.numel() == 0 || x.flat_numel() > 0, name(operation), ": ", what, " of shape ", x.shape(),
-           " and strides ", x.strides(), " is not dense; pass contiguous() of it");
 }
 
 void check_parts(Operation operation, const Tensor& whole, const Tensor& part, int parts) {
@@ -23,9 +22,24 @@ void check_parts(Operation operation, const Tensor& whole, const Tensor& part, i
            " is not ", parts, " times one of shape ", part.shape(), ": there is one part for each rank");
 }
 
+// So that every backend sees bytes in the order of the elements.
+void make_contiguous(Collective& c) {
+  const bool in_place = c.input.defined() && c.output.defined() && c.input.is_same(c.output);
+  if (c.output.defined() && !c.output.is_contiguous()) {
+    c.destination = c.output;
+    c.output = in_place ? as_contiguous(c.output) : empty(c.output.shape(), {c.output.dtype(), c.output.device()});
+  }
+  if (in_place)
+    c.input = c.output;
+  else if (c.input.defined())
+    c.input = as_contiguous(c.input);
+}
+
 }  // namespace
 
-size_t items_in(const Tensor& x) { return x.numel() == 0 ? 0 : static_cast<size_t>(x.flat_numel()); }
+void deliver(const Collective& c) {
+  if (c.destination.defined()) kernels::copy(c.destination, c.output);
+}
 
 Frame frame_of(const Collective& c) {
   Frame frame;
@@ -37,7 +51,7 @@ Frame frame_of(const Collective& c) {
   if (c.operation != Operation::SendRecv) frame.root = c.root;
   if (const Tensor& x = c.part()) {
     frame.dtype = x.dtype();
-    frame.count = items_in(x);
+    set_shape(frame, x.shape());
   }
   return frame;
 }
@@ -58,6 +72,7 @@ Work ProcessGroup::submit(Collective collective) {
              device_.is_cpu() ? ", but this is a group of CPU ranks"
                               : str(", expected ", device_, ", the rank's device, or the CPU"));
   if (collective.output.defined()) begin_write(name(collective.operation), collective.output);
+  make_contiguous(collective);
   return issue(std::move(collective));
 }
 

@@ -1,14 +1,15 @@
 // ProcessGroup: the collectives of a group of ranks, on tensors.
 //
 // Every rank of the group must call the same collectives in the same order, with the same shapes, dtypes and options;
-// ranks that do not are told so by an OutOfStepError that names both sides. Tensors must be dense (every element of the
-// storage range used once) and of the same layout on all ranks.
+// ranks that do not are told so by an OutOfStepError that names both sides. How a tensor lies in memory is each rank's
+// own affair: what travels are its elements, row-major, and a tensor that is not contiguous (transposed, sliced,
+// channel-blocked) costs a copy before, and one after where it is written.
 //
 // Failure: a collective throws DistributedError when a rank died or gave up, TimeoutError when one is missing for
 // longer than the group's timeout, OutOfStepError when ranks disagree. The group is dead then; its tensors hold
-// anything, and every later call throws the first cause again. Mistakes that a rank sees alone (an undefined tensor or
-// one with gaps, a wrong shape, dtype or device, a rank that does not exist) are refused before anything is sent, and
-// the group lives on.
+// anything, and every later call throws the first cause again. Mistakes that a rank sees alone (an undefined tensor, a
+// wrong shape, dtype or device, a rank that does not exist) are refused before anything is sent, and the group lives
+// on.
 //
 // Thread-safety: calls from several threads are executed one after another, in some order, so threads help only where
 // the order does not matter to other ranks.
@@ -48,13 +49,14 @@ struct CollectiveOptions {
   std::shared_ptr<const std::string> about = {};  // "conv2.weight conv1.weight"
 };
 
-// One call, as a backend sees it. The tensors have been checked.
+// One call, as a backend sees it. The tensors have been checked, and are contiguous.
 struct Collective {
   Operation operation;
   Tensor input, output;
   ReduceOp reduce_op = ReduceOp::Sum;
   int root = -1;  // the peer of send and recv
   CollectiveOptions options = {};
+  Tensor destination = {};  // the caller's tensor, where `output` only stands in for it
 
   // The tensor that is as large on every rank; undefined in a barrier.
   const Tensor& part() const {
@@ -63,8 +65,9 @@ struct Collective {
   }
 };
 
-// Elements from the first to the last in a dense tensor's storage.
-size_t items_in(const Tensor& x);
+// What a backend does once the output is complete, and before it says so: brings it to the caller's tensor, on the
+// current stream of its device.
+void deliver(const Collective& collective);
 
 // What a frame says of a collective wherever it is done; job, sequence and algorithm are the host's own.
 Frame frame_of(const Collective& collective);

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "ringgrad/distributed/failure.h"
+#include "ringgrad/distributed/transport/crc32c.h"
 #include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
@@ -77,12 +78,13 @@ TEST_CASE("values beyond the caps are refused although the CRC is right", "[fram
     REQUIRE_THROWS_AS(decode(encode(frame)), DistributedError);
   };
   refused([](Frame& f) { f.payload_bytes = kMaxPayload + 1; });
-  refused([](Frame& f) { f.version = 2; });
+  refused([](Frame& f) { f.version = kFrameVersion + 1; });
   refused([](Frame& f) { f.operation = static_cast<Operation>(200); });
   refused([](Frame& f) { f.dtype = static_cast<DType>(8); });
   refused([](Frame& f) { f.reduce_op = static_cast<ReduceOp>(4); });
-  refused([](Frame& f) { f.reserved[5] = 1; });
+  refused([](Frame& f) { f.reserved[4] = 1; });
   refused([](Frame& f) { f.reserved_tail = 1; });
+  refused([](Frame& f) { f.dims = kMaxDims + 1; });
 }
 
 TEST_CASE("ranks that disagree are both named", "[frame][quick]") {
@@ -105,6 +107,14 @@ TEST_CASE("ranks that disagree are both named", "[frame][quick]") {
   theirs = sample();
   theirs.layout = 98;
   REQUIRE(contains(mismatch(sample(), theirs), "their buckets hold other parameters"));
+  Frame mine = sample();
+  set_shape(mine, {2, 3});
+  set_shape(theirs = sample(), {3, 2});
+  REQUIRE(contains(mismatch(mine, theirs), "rank 0 is in all_reduce (average) of [2, 3] float32"));
+  REQUIRE(contains(mismatch(mine, theirs), "rank 1 in all_reduce (average) of [3, 2] float32"));
+  set_shape(mine, {});
+  set_shape(theirs, {1});
+  REQUIRE(contains(mismatch(mine, theirs), "the tensor has 0 dimensions here and 1 there"));
   theirs = sample();
   theirs.job = 1;
   REQUIRE(contains(mismatch(sample(), theirs), "rank 1 belongs to another job"));
@@ -122,6 +132,7 @@ TEST_CASE("fingerprints differ where frames do", "[frame][quick]") {
   differs([](Frame& f) { f.sequence = 18; });
   differs([](Frame& f) { f.step = 13; });
   differs([](Frame& f) { f.count = 1001; });
+  differs([](Frame& f) { set_shape(f, {10, 100}); });
   differs([](Frame& f) { f.layout = 98; });
   differs([](Frame& f) { f.bucket = 2; });
   differs([](Frame& f) { f.root = 0; });
@@ -130,4 +141,16 @@ TEST_CASE("fingerprints differ where frames do", "[frame][quick]") {
   same.part = 7;
   same.payload_bytes = 1;
   REQUIRE(fingerprint(same) == fingerprint(sample()));
+}
+
+TEST_CASE("CRC-32C by table and by instruction", "[frame][quick]") {
+  REQUIRE(crc32c("123456789", 9) == 0xe3069283);  // RFC 3720
+  REQUIRE(crc32c(nullptr, 0) == 0);
+  std::vector<unsigned char> bytes(20'000);
+  std::mt19937 random(1);
+  for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
+  for (int i = 0; i < 200; ++i) {
+    const size_t at = random() % 100, size = random() % 19'000;
+    REQUIRE(crc32c(&bytes[at], size) == crc32c_portable(&bytes[at], size));
+  }
 }

@@ -1,6 +1,7 @@
 #include "ringgrad/distributed/collectives/messenger.h"
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/transport/crc32c.h"
 
 namespace ringgrad {
 
@@ -15,7 +16,7 @@ Transfer Messenger::send(int peer, std::span<const std::byte> payload) {
     Frame frame = frame_;
     frame.part = to.sent++;
     frame.payload_bytes = piece.size();
-    if (checksums_) frame.payload_crc = crc_of(piece.data(), piece.size());
+    if (checksums_) frame.payload_crc = crc32c(piece.data(), piece.size());
     headers_.push_back(encode(frame));
     to.last = transport_.send(peer, headers_.back());
     if (!piece.empty()) to.last = transport_.send(peer, piece);
@@ -39,7 +40,7 @@ void Messenger::recv(int peer, std::span<std::byte> payload) {
     ++from.received;
     if (!piece.empty()) transport_.wait(transport_.recv(peer, piece));
     if (theirs.payload_crc != 0)
-      CHECK_AS(DistributedError, theirs.payload_crc == crc_of(piece.data(), piece.size()), "a message from rank ", peer,
+      CHECK_AS(DistributedError, theirs.payload_crc == crc32c(piece.data(), piece.size()), "a message from rank ", peer,
                " to rank ", rank(), " was damaged on its way: the CRC of its ", piece.size(), " bytes is wrong");
   } while (!payload.empty());
 }

@@ -19,9 +19,8 @@ namespace ringgrad {
 namespace {
 
 std::span<std::byte> bytes_of(const Tensor& x) {
-  const size_t items = x.defined() ? items_in(x) : 0;
-  if (items == 0) return {};
-  return {static_cast<std::byte*>(x.raw_data()), items * itemsize(x.dtype())};
+  if (!x.defined() || x.numel() == 0) return {};
+  return {static_cast<std::byte*>(x.raw_data()), static_cast<size_t>(x.numel()) * itemsize(x.dtype())};
 }
 
 // So few bytes that messages cost more than what is in them.
@@ -227,6 +226,7 @@ void HostProcessGroup::execute(const Collective& collective, Body body) {
   try {
     body(frame);
     transport_->leave();
+    deliver(collective);
   } catch (const std::exception& error) {
     Failure failure = failure_of(std::current_exception());
     transport_->abort(failure);
@@ -254,7 +254,7 @@ std::shared_ptr<Storage> HostProcessGroup::allocate_shared(size_t bytes, Device 
   if (!shared_) return std::make_shared<Storage>(bytes, device);
   std::shared_ptr<Storage> storage;
   execute_here({Operation::AllocateShared, {}, {}}, [&](Frame& frame) {
-    frame.count = bytes;
+    set_shape(frame, {static_cast<int64_t>(bytes)});
     transport_->enter(frame);
     storage = shared_->allocate(bytes);
   });

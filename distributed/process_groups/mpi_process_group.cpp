@@ -57,7 +57,7 @@ MPI_Op operation_of(ReduceOp op) {
 }
 
 std::vector<float> widened(const Tensor& x) {
-  std::vector<float> wide(items_in(x));
+  std::vector<float> wide(static_cast<size_t>(x.numel()));
   visit_floating("mpi", x.dtype(), [&]<class T>() {
     const T* items = static_cast<const T*>(x.raw_data());
     for (size_t i = 0; i < wide.size(); ++i) wide[i] = static_cast<float>(items[i]);
@@ -250,10 +250,15 @@ class MpiProcessGroup final : public ProcessGroup {
     }
   }
 
-  // Averages are sums until here, and 16-bit results wide.
   void finish(Job& job) {
     const Collective& c = job.collective;
-    if (!reduces(c.operation) || !c.output.defined() || job.frame.count == 0) return;
+    if (reduces(c.operation) && c.output.defined() && job.frame.count > 0) scale(job);
+    deliver(c);
+  }
+
+  // Averages are sums until here, and 16-bit results wide.
+  void scale(Job& job) {
+    const Collective& c = job.collective;
     void* result = c.output.raw_data();
     const void* wide = result;
     if (!job.wide_out.empty())

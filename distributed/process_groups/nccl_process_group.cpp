@@ -36,9 +36,7 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   }
 }
 
-Tensor flat(const Tensor& x) {
-  return Tensor(x.storage(), {static_cast<int64_t>(items_in(x))}, {1}, x.storage_offset(), x.dtype());
-}
+Tensor flat(const Tensor& x) { return x.as_strided({x.numel()}, {1}, x.storage_offset()); }
 
 Tensor slice(const Tensor& x, Range r) {
   return x.as_strided({static_cast<int64_t>(r.count())}, {1}, x.storage_offset() + static_cast<int64_t>(r.begin));
@@ -134,6 +132,8 @@ Work NcclProcessGroup::issue(Collective c) {
           nccl_ring_all_reduce(*communicator_, adding_->get(), flat(c.output), c.reduce_op, options_.segment_bytes);
     else
       communicator_->together([&](ncclComm* comm) { call_nccl(c, comm); });
+    const StreamGuard after_it(communicator_->stream());
+    deliver(c);
   });
   const bool async = c.options.async;
   Work work(std::make_shared<Pending>(communicator_, std::move(done), std::move(c), std::move(memory), device()));
@@ -144,7 +144,8 @@ Work NcclProcessGroup::issue(Collective c) {
 void NcclProcessGroup::call_nccl(const Collective& c, ncclComm* comm) {
   const Tensor& x = c.part();
   const ncclDataType_t type = nccl_type(c.operation, x.dtype());
-  const size_t count = items_in(x), bytes = count * itemsize(x.dtype());
+  const auto count = static_cast<size_t>(x.numel());
+  const size_t bytes = count * itemsize(x.dtype());
   void* const in = c.input.defined() ? c.input.raw_data() : nullptr;
   void* const out = c.output.defined() ? c.output.raw_data() : nullptr;
   const cudaStream_t stream = cuda::native(communicator_->stream());

@@ -2,7 +2,7 @@
 //
 // It says what the sender is doing: which collective of which step, on what. The receiver compares that with what it is
 // doing itself before it looks at the payload. So ranks that disagree are found out in the collective in which they
-// do, at the price of 88 bytes and no extra round trip, and the error names both sides. (PyTorch finds this out with
+// do, at the price of 152 bytes and no extra round trip, and the error names both sides. (PyTorch finds this out with
 // TORCH_DISTRIBUTED_DEBUG=DETAIL, at an extra collective each time; otherwise it averages step i with step i+1.)
 #pragma once
 
@@ -13,6 +13,7 @@
 #include <string>
 
 #include "ringgrad/core/dtype.h"
+#include "ringgrad/core/shape.h"
 
 namespace ringgrad {
 
@@ -36,7 +37,7 @@ const char* name(Operation operation);  // "all_reduce"
 bool reduces(Operation operation);  // all_reduce, reduce, reduce_scatter
 
 inline constexpr uint32_t kFrameMagic = 0x64724752;  // "RGrd" in memory
-inline constexpr uint16_t kFrameVersion = 1;
+inline constexpr uint16_t kFrameVersion = 2;
 inline constexpr uint64_t kMaxPayload = uint64_t{1} << 30;
 
 // As it travels: little-endian, no gaps.
@@ -54,17 +55,21 @@ struct Frame {
   int32_t root = -1;      // -1: no root
   ReduceOp reduce_op = ReduceOp::Sum;
   uint8_t algorithm = 0;  // `AllReduceAlgorithm` (process_group.h)
-  uint8_t reserved[6] = {};
+  uint8_t dims = 0;       // of the tensor that is as large on every rank
+  uint8_t reserved[5] = {};
+  std::array<int64_t, kMaxDims> shape{};  // its sizes, then zeros
   // Above: what all ranks must agree on. Below: this message.
   uint32_t part = 0;         // which message of the collective between these two ranks
-  uint32_t payload_crc = 0;  // CRC-32, or 0: not computed
+  uint32_t payload_crc = 0;  // CRC-32C, or 0: not computed
   uint64_t payload_bytes = 0;
   uint32_t reserved_tail = 0;
-  uint32_t crc = 0;  // CRC-32 of everything above
+  uint32_t crc = 0;  // CRC-32C of everything above
 };
-inline constexpr size_t kFrameBytes = 88;
+inline constexpr size_t kFrameBytes = 152;
 static_assert(sizeof(Frame) == kFrameBytes);
 using FrameBytes = std::array<std::byte, kFrameBytes>;
+
+void set_shape(Frame& frame, const Shape& shape);  // and the count
 
 // Fills in the CRC.
 FrameBytes encode(const Frame& frame);
@@ -76,12 +81,11 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes);
 // 64 bits of any bytes, the same on every machine: each 8-byte word is mixed in with a multiplication and a shift, as
 // in wyhash. Not for use against an adversary.
 uint64_t hash_of(const void* data, size_t bytes);
-uint32_t crc_of(const void* data, size_t bytes);  // CRC-32
 
 // A hash of all that ranks must agree on.
 uint64_t fingerprint(const Frame& frame);
 
-// "all_reduce (average) of 1000 float32, step 12, bucket 1"
+// "all_reduce (average) of 1000 float32, step 12, bucket 1"; "broadcast of [2, 3] float32, root 0"
 std::string describe(const Frame& frame);
 
 // Throws OutOfStepError, naming both sides, unless the two agree.
