@@ -54,6 +54,12 @@ std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment, con
 
 std::string default_backend(Device device) { return variable("RINGGRAD_BACKEND", device.is_cuda() ? "nccl" : "ring"); }
 std::string default_transport() { return variable("RINGGRAD_TRANSPORT", "auto"); }
+Checksums default_checksums() {
+  const std::string value = variable("RINGGRAD_CHECKSUMS", "auto");
+  CHECK_AS(EnvironmentError, value == "auto" || value == "on" || value == "off", "RINGGRAD_CHECKSUMS is '", value,
+           "', expected auto, on or off");
+  return value == "on" ? Checksums::On : value == "off" ? Checksums::Off : Checksums::Auto;
+}
 std::vector<std::string> available_backends() {
   std::vector<std::string> available = {"ring"};
   for (const char* name : {"mpi", "nccl", "nccl-ring"}) {

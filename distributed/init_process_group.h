@@ -14,6 +14,7 @@ namespace ringgrad {
 
 std::string default_backend(Device device = {});  // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
 std::string default_transport();                  // RINGGRAD_TRANSPORT, else "auto"
+Checksums default_checksums();                    // RINGGRAD_CHECKSUMS: auto, on or off; else auto
 std::vector<std::string> available_backends();    // those that connect processes here
 
 struct InitOptions {
@@ -26,7 +27,7 @@ struct InitOptions {
   std::optional<Device> device = {};
   std::string transport = default_transport();  // of the ring; see transport_names() (rendezvous/connect.h)
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
-  bool checksums = false;  // a CRC-32 with every payload: a flipped bit is an error, not a wrong sum
+  Checksums checksums = default_checksums();              // of the ring
   std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait after it
 };
 

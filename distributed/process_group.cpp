@@ -51,7 +51,8 @@ Frame frame_of(const Collective& c) {
   if (c.operation != Operation::SendRecv) frame.root = c.root;
   if (const Tensor& x = c.part()) {
     frame.dtype = x.dtype();
-    set_shape(frame, x.shape());
+    static_assert(kMaxDims <= kFrameDims);
+    set_shape(frame, {x.shape().begin(), x.shape().end()});
   }
   return frame;
 }

@@ -38,6 +38,14 @@ enum class AllReduceAlgorithm : uint8_t {
   SharedMemory,     // nothing travels
 };
 
+// Which messages between ranks on CPUs carry a CRC-32C of their payload, so that a bit which the network flips is an
+// error that names the link, and not a wrong sum on all ranks alike. What is summed in shared memory is no message.
+enum class Checksums : uint8_t {
+  Auto,  // those over TCP, whose own checksum has 16 bits
+  On,
+  Off,
+};
+
 struct CollectiveOptions {
   // false: the collective is done, by the calling thread where possible, when the call returns. true: it is done by
   // the group's own thread, or on its own stream, in the order of issue; the tensors must be left alone until wait().

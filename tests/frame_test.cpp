@@ -84,7 +84,7 @@ TEST_CASE("values beyond the caps are refused although the CRC is right", "[fram
   refused([](Frame& f) { f.reduce_op = static_cast<ReduceOp>(4); });
   refused([](Frame& f) { f.reserved[4] = 1; });
   refused([](Frame& f) { f.reserved_tail = 1; });
-  refused([](Frame& f) { f.dims = kMaxDims + 1; });
+  refused([](Frame& f) { f.dims = kFrameDims + 1; });
 }
 
 TEST_CASE("ranks that disagree are both named", "[frame][quick]") {
@@ -108,12 +108,12 @@ TEST_CASE("ranks that disagree are both named", "[frame][quick]") {
   theirs.layout = 98;
   REQUIRE(contains(mismatch(sample(), theirs), "their buckets hold other parameters"));
   Frame mine = sample();
-  set_shape(mine, {2, 3});
-  set_shape(theirs = sample(), {3, 2});
+  set_shape(mine, std::array<int64_t, 2>{2, 3});
+  set_shape(theirs = sample(), std::array<int64_t, 2>{3, 2});
   REQUIRE(contains(mismatch(mine, theirs), "rank 0 is in all_reduce (average) of [2, 3] float32"));
   REQUIRE(contains(mismatch(mine, theirs), "rank 1 in all_reduce (average) of [3, 2] float32"));
   set_shape(mine, {});
-  set_shape(theirs, {1});
+  set_shape(theirs, std::array<int64_t, 1>{1});
   REQUIRE(contains(mismatch(mine, theirs), "the tensor has 0 dimensions here and 1 there"));
   theirs = sample();
   theirs.job = 1;
@@ -132,7 +132,7 @@ TEST_CASE("fingerprints differ where frames do", "[frame][quick]") {
   differs([](Frame& f) { f.sequence = 18; });
   differs([](Frame& f) { f.step = 13; });
   differs([](Frame& f) { f.count = 1001; });
-  differs([](Frame& f) { set_shape(f, {10, 100}); });
+  differs([](Frame& f) { set_shape(f, std::array<int64_t, 2>{10, 100}); });
   differs([](Frame& f) { f.layout = 98; });
   differs([](Frame& f) { f.bucket = 2; });
   differs([](Frame& f) { f.root = 0; });

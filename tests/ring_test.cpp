@@ -58,7 +58,7 @@ Messenger messenger(Transport& t, Operation operation, uint64_t count, int root 
   frame.count = count;
   frame.root = root;
   t.enter(frame);
-  return Messenger(t, frame, /*checksums=*/count % 2 == 1);
+  return Messenger(t, frame, count % 2 == 1 ? Checksums::On : Checksums::Off);
 }
 
 enum class Algorithm { GatherBroadcast, Exchange, Ring, SegmentedRing };

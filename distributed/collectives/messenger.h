@@ -4,14 +4,16 @@
 #include <deque>
 #include <vector>
 
+#include "ringgrad/distributed/process_group.h"
 #include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {
 
 class Messenger {
  public:
-  // `frame` says what this rank is doing. With `checksums` payloads carry a CRC-32, too.
-  Messenger(Transport& transport, const Frame& frame, bool checksums = false);
+  // `frame` says what this rank is doing; `checksums`, which payloads it sends with a CRC-32C. Those that come with one
+  // are checked.
+  Messenger(Transport& transport, const Frame& frame, Checksums checksums = Checksums::Auto);
 
   int rank() const { return transport_.rank(); }
   int size() const { return transport_.size(); }
@@ -20,7 +22,8 @@ class Messenger {
   Transfer send(int peer, std::span<const std::byte> payload);
 
   // Waits for the next message from `peer`, and receives its payload in place. Before the payload is touched the header
-  // is checked: throws OutOfStepError, naming both sides, when the peer is doing something else.
+  // is checked: throws OutOfStepError, naming both sides, when the peer is doing something else. Throws
+  // DistributedError, naming the link, when a bit of the message was flipped on its way.
   void recv(int peer, std::span<std::byte> payload);
 
   void wait(const Transfer& sent) { transport_.wait(sent); }
@@ -28,6 +31,9 @@ class Messenger {
   void finish();
 
  private:
+  std::string link_from(int peer) const;
+  Frame header_from(int peer);
+
   struct Peer {
     uint32_t sent = 0, received = 0;  // messages
     Transfer last;
@@ -35,7 +41,7 @@ class Messenger {
 
   Transport& transport_;
   Frame frame_;
-  bool checksums_;
+  Checksums checksums_;
   std::vector<Peer> peers_;
   std::deque<FrameBytes> headers_;  // must live until they are sent
 };

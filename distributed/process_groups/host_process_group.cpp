@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <numeric>
@@ -254,7 +255,7 @@ std::shared_ptr<Storage> HostProcessGroup::allocate_shared(size_t bytes, Device 
   if (!shared_) return std::make_shared<Storage>(bytes, device);
   std::shared_ptr<Storage> storage;
   execute_here({Operation::AllocateShared, {}, {}}, [&](Frame& frame) {
-    set_shape(frame, {static_cast<int64_t>(bytes)});
+    set_shape(frame, std::array{static_cast<int64_t>(bytes)});
     transport_->enter(frame);
     storage = shared_->allocate(bytes);
   });

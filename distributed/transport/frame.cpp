@@ -47,11 +47,14 @@ uint64_t hash_of(const void* data, size_t bytes) {
   return hash;
 }
 
-void set_shape(Frame& frame, const Shape& shape) {
-  frame.count = static_cast<uint64_t>(shape.numel());
-  frame.dims = static_cast<uint8_t>(shape.dim());
+void set_shape(Frame& frame, std::span<const int64_t> sizes) {
+  frame.dims = static_cast<uint8_t>(sizes.size());
   frame.shape = {};
-  std::copy(shape.begin(), shape.end(), frame.shape.begin());
+  frame.count = 1;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    frame.shape[d] = sizes[d];
+    frame.count *= static_cast<uint64_t>(sizes[d]);
+  }
 }
 
 FrameBytes encode(const Frame& frame) {
@@ -79,7 +82,7 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
     wrong = "unknown reduction";
   else if (frame.payload_bytes > kMaxPayload)
     wrong = "payload above 1 GiB";
-  else if (frame.dims > kMaxDims)
+  else if (frame.dims > kFrameDims)
     wrong = "too many dimensions";
   else if (std::memcmp(frame.reserved, zeros, sizeof zeros) != 0 || frame.reserved_tail != 0)
     wrong = "stray bytes";
@@ -89,17 +92,25 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
 
 // 9 words for what has one dimension, so this is ~10 ns.
 uint64_t fingerprint(const Frame& frame) {
-  return hash_of(&frame, offsetof(Frame, shape) + std::min<size_t>(frame.dims, kMaxDims) * sizeof(int64_t));
+  return hash_of(&frame, offsetof(Frame, shape) + std::min<size_t>(frame.dims, kFrameDims) * sizeof(int64_t));
 }
+
+namespace {
+
+// "1000", "[2, 3]"
+std::string extent(const Frame& frame) {
+  std::string sizes;
+  for (size_t d = 0; d < std::min<size_t>(frame.dims, kFrameDims); ++d)
+    sizes += str(sizes.empty() ? "" : ", ", frame.shape[d]);
+  return frame.dims > 1 ? "[" + sizes + "]" : str(frame.count);
+}
+
+}  // namespace
 
 std::string describe(const Frame& frame) {
   std::string text = name(frame.operation);
   if (reduces(frame.operation)) text += str(" (", name(frame.reduce_op), ")");
-  if (frame.operation != Operation::Barrier) {
-    const Shape shape(std::span(frame.shape).first(std::min<size_t>(frame.dims, kMaxDims)));
-    text +=
-        frame.dims > 1 ? str(" of ", shape, " ", name(frame.dtype)) : str(" of ", frame.count, " ", name(frame.dtype));
-  }
+  if (frame.operation != Operation::Barrier) text += str(" of ", extent(frame), " ", name(frame.dtype));
   if (frame.root >= 0) text += str(", root ", frame.root);
   if (frame.step >= 0) text += str(", step ", frame.step);
   if (frame.bucket >= 0) text += str(", bucket ", frame.bucket);

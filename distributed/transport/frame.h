@@ -13,7 +13,6 @@
 #include <string>
 
 #include "ringgrad/core/dtype.h"
-#include "ringgrad/core/shape.h"
 
 namespace ringgrad {
 
@@ -39,6 +38,7 @@ bool reduces(Operation operation);  // all_reduce, reduce, reduce_scatter
 inline constexpr uint32_t kFrameMagic = 0x64724752;  // "RGrd" in memory
 inline constexpr uint16_t kFrameVersion = 2;
 inline constexpr uint64_t kMaxPayload = uint64_t{1} << 30;
+inline constexpr size_t kFrameDims = 8;  // no tensor has more dimensions
 
 // As it travels: little-endian, no gaps.
 struct Frame {
@@ -57,7 +57,7 @@ struct Frame {
   uint8_t algorithm = 0;  // `AllReduceAlgorithm` (process_group.h)
   uint8_t dims = 0;       // of the tensor that is as large on every rank
   uint8_t reserved[5] = {};
-  std::array<int64_t, kMaxDims> shape{};  // its sizes, then zeros
+  std::array<int64_t, kFrameDims> shape{};  // its sizes, then zeros
   // Above: what all ranks must agree on. Below: this message.
   uint32_t part = 0;         // which message of the collective between these two ranks
   uint32_t payload_crc = 0;  // CRC-32C, or 0: not computed
@@ -69,7 +69,7 @@ inline constexpr size_t kFrameBytes = 152;
 static_assert(sizeof(Frame) == kFrameBytes);
 using FrameBytes = std::array<std::byte, kFrameBytes>;
 
-void set_shape(Frame& frame, const Shape& shape);  // and the count
+void set_shape(Frame& frame, std::span<const int64_t> sizes);  // and the count. At most kFrameDims sizes
 
 // Fills in the CRC.
 FrameBytes encode(const Frame& frame);

@@ -66,6 +66,7 @@ class Transport {
 
   const char* channel(int peer) const { return streams_.channel(peer); }  // how bytes reach it: "tcp", "shm"
 
+  bool shares_memory_with(int peer) const { return local_[peer]; }
   // Where all ranks of the group share memory, they can do more than send bytes: read each other's
   // (shared_all_reduce.h).
   bool shares_memory() const { return std::count(local_.begin(), local_.end(), true) + 1 == size(); }
