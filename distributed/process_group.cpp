@@ -48,6 +48,7 @@ Frame frame_of(const Collective& c) {
   frame.step = c.options.step;
   frame.bucket = c.options.bucket;
   frame.layout = c.options.layout;
+  frame.tag = c.options.tag;
   if (c.operation != Operation::SendRecv) frame.root = c.root;
   if (const Tensor& x = c.part()) {
     frame.dtype = x.dtype();
@@ -121,14 +122,16 @@ Work ProcessGroup::reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op,
 Work ProcessGroup::send(const Tensor& x, int peer, const CollectiveOptions& options) {
   check_tensor(Operation::SendRecv, "x", x);
   check_peer(Operation::SendRecv, peer);
+  CHECK(options.tag >= 0, "send: tag ", options.tag, " is negative");
   CHECK(peer != rank_, "send: rank ", rank_, " cannot send to itself");
   return submit({Operation::SendRecv, x, {}, ReduceOp::Sum, peer, options});
 }
 
 Work ProcessGroup::recv(const Tensor& x, int peer, const CollectiveOptions& options) {
   check_tensor(Operation::SendRecv, "x", x);
-  check_peer(Operation::SendRecv, peer);
-  CHECK(peer != rank_, "recv: rank ", rank_, " cannot receive from itself");
+  if (peer != kAnyRank) check_peer(Operation::SendRecv, peer);
+  CHECK(options.tag >= 0, "recv: tag ", options.tag, " is negative");
+  CHECK(peer != rank_ && size_ > 1, "recv: rank ", rank_, " cannot receive from itself");
   return submit({Operation::SendRecv, {}, x, ReduceOp::Sum, peer, options});
 }
 

@@ -55,6 +55,7 @@ struct CollectiveOptions {
   int32_t bucket = -1;
   uint64_t layout = 0;                            // a hash of what lies where in the buffer
   std::shared_ptr<const std::string> about = {};  // "conv2.weight conv1.weight"
+  int tag = 0;  // of send and recv: which of several letters between two ranks is meant
 };
 
 // One call, as a backend sees it. The tensors have been checked, and are contiguous.
@@ -62,7 +63,7 @@ struct Collective {
   Operation operation;
   Tensor input, output;
   ReduceOp reduce_op = ReduceOp::Sum;
-  int root = -1;  // the peer of send and recv
+  int root = -1;  // of send and recv, the peer
   CollectiveOptions options = {};
   Tensor destination = {};  // the caller's tensor, where `output` only stands in for it
 
@@ -113,9 +114,12 @@ class ProcessGroup {
   // y becomes this rank's part of the reduction of all ranks' x [size · numel(y)].
   Work reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op = ReduceOp::Sum,
                       const CollectiveOptions& options = {});
-  // Between two ranks only. Between the same two, sends are received in their order. One of the two must send first: a
-  // group does one collective after the other, also the asynchronous ones, so that two ranks which both begin with
-  // recv(), or with a large send(), wait for each other until the timeout.
+  // Between two ranks only: recv() gets what was sent to it with its tag, from `peer` or from any rank (kAnyRank; then
+  // Work::source() tells which), in the order in which a rank sent it. Sends and receives wait neither for each other
+  // nor for collectives, so that both ranks may receive first, asynchronously, or both send first: what nobody has
+  // asked for yet is kept in memory by its receiver, while that one waits for some letter. Both sides must mean the
+  // same shape, dtype and step. A send is done when its tensor may change, which says nothing of its receiver. On a GPU
+  // (nccl) there are neither tags nor kAnyRank, and one is done after the other, so one of two ranks must send first.
   Work send(const Tensor& x, int peer, const CollectiveOptions& options = {});
   Work recv(const Tensor& x, int peer, const CollectiveOptions& options = {});
   // Done when all ranks have called it.

@@ -18,6 +18,7 @@ class Work {
     virtual void wait() = 0;
     virtual bool done() const = 0;
     virtual Clock::time_point ended() const = 0;
+    virtual int source() const { return -1; }
   };
 
   Work() = default;  // is done
@@ -29,8 +30,11 @@ class Work {
     if (state_) state_->wait();
   }
   bool done() const { return !state_ || state_->done(); }
-  // When it was done; zero for a blocking call, and where the backend does not know. REQUIRES: done().
+  // When it was done; zero for a blocking collective, and where the backend does not know. REQUIRES: done().
   Clock::time_point ended() const { return state_ ? state_->ended() : Clock::time_point(); }
+
+  // The rank from which a receive came. REQUIRES: done(). -1 for all else.
+  int source() const { return state_ ? state_->source() : -1; }
 
  private:
   std::shared_ptr<State> state_;

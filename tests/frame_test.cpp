@@ -82,7 +82,7 @@ TEST_CASE("values beyond the caps are refused although the CRC is right", "[fram
   refused([](Frame& f) { f.operation = static_cast<Operation>(200); });
   refused([](Frame& f) { f.dtype = static_cast<DType>(8); });
   refused([](Frame& f) { f.reduce_op = static_cast<ReduceOp>(4); });
-  refused([](Frame& f) { f.reserved[4] = 1; });
+  refused([](Frame& f) { f.reserved = 1; });
   refused([](Frame& f) { f.reserved_tail = 1; });
   refused([](Frame& f) { f.dims = kFrameDims + 1; });
 }
@@ -136,6 +136,7 @@ TEST_CASE("fingerprints differ where frames do", "[frame][quick]") {
   differs([](Frame& f) { f.layout = 98; });
   differs([](Frame& f) { f.bucket = 2; });
   differs([](Frame& f) { f.root = 0; });
+  differs([](Frame& f) { f.tag = 1; });
   differs([](Frame& f) { f.reduce_op = ReduceOp::Sum; });
   Frame same = sample();
   same.part = 7;

@@ -5,18 +5,16 @@
 
 namespace ringgrad {
 
+bool needs_checksum(Checksums which, const Transport& transport, int peer) {
+  return which == Checksums::On || (which == Checksums::Auto && !transport.shares_memory_with(peer));
+}
+
 Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksums)
     : transport_(transport), frame_(frame), checksums_(checksums), peers_(transport.size()) {}
 
-// "a message from rank 1 to rank 0 over tcp"
-std::string Messenger::link_from(int peer) const {
-  return str("a message from rank ", peer, " to rank ", rank(), " over ", transport_.channel(peer));
-}
-
 Transfer Messenger::send(int peer, std::span<const std::byte> payload) {
   Peer& to = peers_[peer];
-  const bool guarded =
-      checksums_ == Checksums::On || (checksums_ == Checksums::Auto && !transport_.shares_memory_with(peer));
+  const bool guarded = needs_checksum(checksums_, transport_, peer);
   do {
     const auto piece = payload.first(std::min<size_t>(payload.size(), kMaxPayload));
     payload = payload.subspan(piece.size());
@@ -31,32 +29,19 @@ Transfer Messenger::send(int peer, std::span<const std::byte> payload) {
   return to.last;
 }
 
-Frame Messenger::header_from(int peer) {
-  FrameBytes bytes;
-  transport_.wait(transport_.recv(peer, bytes));
-  try {
-    return decode(bytes);
-  } catch (const DistributedError& error) {
-    throw DistributedError(str(link_from(peer), ": ", error.what()));
-  }
-}
-
 void Messenger::recv(int peer, std::span<std::byte> payload) {
   Peer& from = peers_[peer];
   do {
     const auto piece = payload.first(std::min<size_t>(payload.size(), kMaxPayload));
     payload = payload.subspan(piece.size());
-    const Frame theirs = header_from(peer);
+    const Frame theirs = transport_.await_message(peer);
     check_in_step(frame_, rank(), theirs, peer);
     CHECK_AS(OutOfStepError, theirs.part == from.received && theirs.payload_bytes == piece.size(),
              "ranks are out of step: rank ", rank(), " expects message ", from.received, " of ", piece.size(),
              " bytes, rank ", peer, " sent message ", theirs.part, " of ", theirs.payload_bytes, " bytes in ",
              describe(frame_));
     ++from.received;
-    if (!piece.empty()) transport_.wait(transport_.recv(peer, piece));
-    if (theirs.payload_crc != 0 && theirs.payload_crc != crc32c(piece.data(), piece.size()))
-      throw DistributedError(
-          str(link_from(peer), " was damaged on its way: the CRC of its ", piece.size(), " bytes is wrong"));
+    transport_.receive_payload(peer, theirs, piece);
   } while (!payload.empty());
 }
 

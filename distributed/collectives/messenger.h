@@ -9,6 +9,8 @@
 
 namespace ringgrad {
 
+bool needs_checksum(Checksums which, const Transport& transport, int peer);
+
 class Messenger {
  public:
   // `frame` says what this rank is doing; `checksums`, which payloads it sends with a CRC-32C. Those that come with one
@@ -31,9 +33,6 @@ class Messenger {
   void finish();
 
  private:
-  std::string link_from(int peer) const;
-  Frame header_from(int peer);
-
   struct Peer {
     uint32_t sent = 0, received = 0;  // messages
     Transfer last;

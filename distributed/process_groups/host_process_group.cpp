@@ -51,13 +51,6 @@ void run_by_messages(const Collective& c, const Frame& frame, Transport& transpo
     case Operation::AllGather: ring_all_gather(messages, out, in, segment); break;
     case Operation::ReduceScatter: ring_reduce_scatter(messages, out.data(), in.data(), count, how(), segment); break;
     case Operation::Barrier: barrier(messages); break;
-    case Operation::SendRecv:
-      if (c.input.defined())
-        messages.send(c.root, in);
-      else
-        messages.recv(c.root, out);
-      messages.finish();
-      break;
     default: ASSERT(false);
   }
 }
@@ -69,13 +62,34 @@ struct HostProcessGroup::Job final : PendingWork {
   Collective collective;
 };
 
+struct HostProcessGroup::LetterJob final : Letter, PendingWork {
+  explicit LetterJob(Collective c) : collective(std::move(c)) {
+    outgoing = collective.input.defined();
+    peer = collective.root;
+    frame = frame_of(collective);
+    payload = bytes_of(outgoing ? collective.input : collective.output);
+  }
+  void arrive(int sender) override {
+    deliver(collective);
+    collective = {};  // lets the tensors go
+    source_ = sender;
+    end(nullptr);
+  }
+  void fail(std::exception_ptr error) override {
+    collective = {};
+    end(error);
+  }
+  int source() const override { return source_; }
+
+  Collective collective;
+  int source_ = -1;
+};
+
 HostProcessGroup::HostProcessGroup(std::unique_ptr<Transport> transport, const HostOptions& options)
     : ProcessGroup(transport->rank(), transport->size()),
       options_(options),
       exceptions_at_birth_(std::uncaught_exceptions()),
       transport_(std::move(transport)),
-      sent_(size()),
-      received_(size()),
       wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   CHECK_AS(DistributedError, wakeup_, "process group: eventfd: ", std::strerror(errno));
   CHECK(options_.algorithm != AllReduceAlgorithm::SharedMemory || transport_->shares_memory(),
@@ -92,7 +106,7 @@ HostProcessGroup::~HostProcessGroup() {
   std::unique_lock lock(jobs_mutex_);
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     transport_->interrupt({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
-  else if (!jobs_.empty())
+  else if (!jobs_.empty() || transport_->letters_under_way() > 0)
     transport_->interrupt({FailureKind::Died, str("rank ", rank(), " left the group with collectives under way")});
   stop_ = true;
   lock.unlock();
@@ -118,21 +132,28 @@ void HostProcessGroup::abort(const std::string& reason, FailureKind kind) {
 
 // -- who executes ---------------------------------------------------------------------------------------------------
 
-void HostProcessGroup::wake() { eventfd_write(wakeup_.get(), 1); }
+void HostProcessGroup::wake() {
+  eventfd_write(wakeup_.get(), 1);
+  if (moving_letters_) transport_->ring();
+}
 
 // A blocking call is executed by its caller: waking the worker and being woken by it would cost more than a small
 // all-reduce does.
 template <class Body>
 void HostProcessGroup::execute_here(const Collective& collective, Body body) {
+  ++demand_;
+  if (moving_letters_) transport_->ring();
   std::unique_lock lock(jobs_mutex_);
   no_jobs_.wait(lock, [&] { return jobs_.empty(); });
   std::lock_guard transport_lock(transport_mutex_);
+  --demand_;
   lock.unlock();
   transport_->set_spinning(true);
   execute(collective, body);
 }
 
 Work HostProcessGroup::issue(Collective collective) {
+  if (collective.operation == Operation::SendRecv) return exchange_letter(std::move(collective));
   if (reduces(collective.operation))
     (void)reduction(name(collective.operation), collective.input.dtype(), collective.reduce_op);
   if (!collective.options.async) {
@@ -143,6 +164,7 @@ Work HostProcessGroup::issue(Collective collective) {
   {
     std::lock_guard lock(jobs_mutex_);
     jobs_.push_back(job);
+    ++demand_;
   }
   wake();
   return Work(std::move(job));
@@ -156,11 +178,17 @@ void HostProcessGroup::serve() {
       std::lock_guard lock(jobs_mutex_);
       if (!jobs_.empty())
         job = jobs_.front();
-      else if (stop_)
+      else if (stop_ && transport_->letters_under_way() == 0)
         return;
     }
     if (job == nullptr) {
-      listen();
+      if (transport_->letters_under_way() == 0) {
+        listen();
+      } else {
+        std::this_thread::yield();  // to who wants the transport
+        std::lock_guard lock(transport_mutex_);
+        move_letters(/*spinning=*/false, [this] { return transport_->letters_under_way() == 0; });
+      }
       continue;
     }
     std::exception_ptr error;
@@ -174,6 +202,7 @@ void HostProcessGroup::serve() {
     {
       std::lock_guard lock(jobs_mutex_);
       jobs_.pop_front();
+      --demand_;
     }
     job->collective = {};  // lets the tensors go
     job->end(error);
@@ -202,10 +231,7 @@ Frame HostProcessGroup::next_frame(const Collective& c) {
   Frame frame = frame_of(c);
   frame.job = options_.job;
   frame.algorithm = static_cast<uint8_t>(options_.algorithm);
-  if (c.operation == Operation::SendRecv)
-    frame.sequence = c.input.defined() ? ++sent_[c.root] : ++received_[c.root];
-  else
-    frame.sequence = ++sequence_;
+  frame.sequence = ++sequence_;
   return frame;
 }
 
@@ -229,15 +255,25 @@ void HostProcessGroup::execute(const Collective& collective, Body body) {
     transport_->leave();
     deliver(collective);
   } catch (const std::exception& error) {
-    Failure failure = failure_of(std::current_exception());
-    transport_->abort(failure);
-    failure.text = str(describe(collective), ": ", failure.text, words_on_ranks());
-    failure_ = failure;
-    const bool noticed = is_noticed(error);
-    report_failure(failure, noticed);
-    if (!noticed) throw;
+    const Failure failure = give_up(error, describe(collective));
+    if (!is_noticed(error)) throw;
     throw_failure(failure);
   }
+}
+
+// In the handler of what has ended the group: tells all ranks, and whoever waits for a letter.
+Failure HostProcessGroup::give_up(const std::exception& error, const std::string& during) {
+  Failure failure = failure_of(std::current_exception());
+  transport_->abort(failure);
+  failure.text = str(during, ": ", failure.text, words_on_ranks());
+  failure_ = failure;
+  report_failure(failure, is_noticed(error));
+  try {
+    throw_failure(failure);
+  } catch (...) {
+    transport_->fail_letters(std::current_exception());
+  }
+  return failure;
 }
 
 void HostProcessGroup::run(const Collective& c, const Frame& frame) {
@@ -246,8 +282,43 @@ void HostProcessGroup::run(const Collective& c, const Frame& frame) {
     shared_->run(frame, c.options.about, c.output.raw_data(), frame.count, how);
     return;
   }
-  if (c.operation != Operation::SendRecv) transport_->enter(frame, c.options.about);
+  transport_->enter(frame, c.options.about);
   run_by_messages(c, frame, *transport_, options_);
+}
+
+// -- letters --------------------------------------------------------------------------------------------------------
+
+// They travel beside the collectives, moved by whoever waits for something; by a thread of the group where nobody does.
+Work HostProcessGroup::exchange_letter(Collective collective) {
+  const bool async = collective.options.async;
+  auto letter = std::make_shared<LetterJob>(std::move(collective));
+  letter->frame.job = options_.job;
+  letter->guarded = letter->outgoing && needs_checksum(options_.checksums, *transport_, letter->peer);
+  transport_->post(letter);
+  if (std::unique_lock lock(transport_mutex_, std::defer_lock); !async && lock.try_lock())
+    move_letters(/*spinning=*/true, [&] { return letter->done(); });
+  if (transport_->letters_under_way() > 0) {
+    wake();
+    transport_->ring();
+  }
+  if (!async) letter->wait();
+  return Work(std::move(letter));
+}
+
+// REQUIRES: the caller holds the transport. Ends earlier when a collective wants it, or the group ends.
+void HostProcessGroup::move_letters(bool spinning, const std::function<bool()>& done) {
+  moving_letters_ = true;
+  try {
+    if (failure_) throw_failure(*failure_);
+    transport_->set_spinning(spinning);
+    transport_->move_letters_until([&] { return demand_ > 0 || stop_ || done(); });
+  } catch (const std::exception& error) {
+    if (failure_)
+      transport_->fail_letters(std::current_exception());
+    else
+      give_up(error, transport_->describe_letter());
+  }
+  moving_letters_ = false;
 }
 
 std::shared_ptr<Storage> HostProcessGroup::allocate_shared(size_t bytes, Device device) {

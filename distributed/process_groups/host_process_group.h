@@ -1,6 +1,7 @@
 // The ProcessGroup of CPU ranks: ours, over any Transport.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -36,6 +37,7 @@ class HostProcessGroup final : public ProcessGroup {
 
  private:
   struct Job;
+  struct LetterJob;
 
   Work issue(Collective collective) override;
   template <class Body>
@@ -43,6 +45,9 @@ class HostProcessGroup final : public ProcessGroup {
   template <class Body>
   void execute(const Collective& collective, Body body);
   void run(const Collective& collective, const Frame& frame);
+  Work exchange_letter(Collective collective);
+  void move_letters(bool spinning, const std::function<bool()>& done);
+  Failure give_up(const std::exception& error, const std::string& during);
   Frame next_frame(const Collective& collective);
   std::string words_on_ranks() const;
   void serve();
@@ -57,15 +62,19 @@ class HostProcessGroup final : public ProcessGroup {
   std::unique_ptr<Transport> transport_;
   std::optional<SharedAllReduce> shared_;
   uint64_t sequence_ = 0;
-  std::vector<uint64_t> sent_, received_;  // point to point, by peer
-  std::optional<Failure> failure_;         // the first cause, in the words of the collective that met it
+  std::optional<Failure> failure_;  // the first cause, in the words of the collective that met it
 
   // Asynchronous collectives in issue order; the worker executes the first one. When there is none, a caller of a
   // blocking one executes it itself.
   std::mutex jobs_mutex_;
   std::condition_variable no_jobs_;
   std::deque<std::shared_ptr<Job>> jobs_;
-  bool stop_ = false;
+  std::atomic<bool> stop_ = false;
+
+  // Who moves letters while no collective runs holds the transport, and leaves it as soon as a collective wants it.
+  std::atomic<bool> moving_letters_ = false;
+  std::atomic<int> demand_ = 0;  // collectives that have been called and not begun, or not done where asynchronous
+
   FileDescriptor wakeup_;  // an eventfd: the worker has something to do
   std::thread worker_;
 };

@@ -80,7 +80,10 @@ struct Job final : PendingWork {
 
   Collective collective;
   Frame frame;
+  int source() const override { return sender; }
+
   MPI_Request request = MPI_REQUEST_NULL;
+  int sender = -1;                       // of what a receive got
   std::vector<float> wide_in, wide_out;  // of 16-bit elements
   Deadline deadline;
 };
@@ -148,7 +151,7 @@ class MpiProcessGroup final : public ProcessGroup {
 
  private:
   Work issue(Collective collective) override {
-    const bool async = collective.options.async;
+    const bool async = collective.options.async, letter = collective.operation == Operation::SendRecv;
     auto job = std::make_shared<Job>(std::move(collective));
     CHECK(job->frame.count <= INT_MAX, describe(job->collective), ": MPI counts to ", INT_MAX, "; split the tensor");
     if (job->frame.step >= 0) set_step(job->frame.step);
@@ -168,7 +171,7 @@ class MpiProcessGroup final : public ProcessGroup {
     }
     while (!advance(job)) std::this_thread::yield();
     job->wait();
-    return {};
+    return letter ? Work(std::move(job)) : Work();
   }
 
   void serve() {
@@ -186,15 +189,22 @@ class MpiProcessGroup final : public ProcessGroup {
   bool advance(const std::shared_ptr<Job>& shared) {
     Job& job = *shared;
     try {
-      int done = 0, code;
+      int done = 0, code, items = 0;
+      MPI_Status status;
       {
         std::lock_guard lock(mpi_mutex);
-        code = MPI_Test(&job.request, &done, MPI_STATUS_IGNORE);
+        code = MPI_Test(&job.request, &done, &status);
+        if (code == MPI_SUCCESS && done && receives(job)) MPI_Get_count(&status, bits_type(job.frame.dtype), &items);
       }
       if (code != MPI_SUCCESS) check_mpi(code, describe(job.collective).c_str());  // words only when they are needed
       CHECK_AS(TimeoutError, done || !job.deadline.passed(), describe(job.collective), ": not done after ",
                std::chrono::duration<double>(timeout_).count(), " s; MPI does not tell who is missing");
       if (!done) return false;
+      if (receives(job)) {
+        job.sender = status.MPI_SOURCE;
+        CHECK_AS(OutOfStepError, static_cast<uint64_t>(items) == job.frame.count, describe(job.collective), ": rank ",
+                 job.sender, " sent ", items, " elements");
+      }
       finish(job);
       job.end(nullptr);
     } catch (...) {
@@ -208,9 +218,13 @@ class MpiProcessGroup final : public ProcessGroup {
     return true;
   }
 
+  static bool receives(const Job& job) {
+    return job.collective.operation == Operation::SendRecv && job.collective.output.defined();
+  }
+
   void start(Job& job) {
     const Collective& c = job.collective;
-    const int n = static_cast<int>(job.frame.count), root = c.root;
+    const auto n = static_cast<int>(job.frame.count);
     const DType dtype = job.frame.dtype;
     void *in = data_of(c.input), *out = data_of(c.output);
     MPI_Datatype type = bits_type(dtype);
@@ -227,14 +241,13 @@ class MpiProcessGroup final : public ProcessGroup {
       }
     }
     const MPI_Op op = operation_of(c.reduce_op);
-    check_mpi(post(c.operation, in, out, n, type, op, root, c.input.defined(), &job.request),
-              describe(job.collective).c_str());
+    check_mpi(post(c, in, out, n, type, op, &job.request), describe(job.collective).c_str());
   }
 
-  int post(Operation operation, void* in, void* out, int n, MPI_Datatype type, MPI_Op op, int root, bool sends,
-           MPI_Request* request) {
+  int post(const Collective& c, void* in, void* out, int n, MPI_Datatype type, MPI_Op op, MPI_Request* request) {
+    const int root = c.root, tag = c.options.tag;
     const bool here = rank() == root;
-    switch (operation) {
+    switch (c.operation) {
       case Operation::AllReduce: return MPI_Iallreduce(MPI_IN_PLACE, out, n, type, op, comm_, request);
       case Operation::Broadcast: return MPI_Ibcast(out, n, type, root, comm_, request);
       case Operation::Reduce:
@@ -244,8 +257,8 @@ class MpiProcessGroup final : public ProcessGroup {
       case Operation::AllGather: return MPI_Iallgather(in, n, type, out, n, type, comm_, request);
       case Operation::ReduceScatter: return MPI_Ireduce_scatter_block(in, out, n, type, op, comm_, request);
       case Operation::SendRecv:
-        return sends ? MPI_Isend(in, n, type, root, 0, comm_, request)
-                     : MPI_Irecv(out, n, type, root, 0, comm_, request);
+        if (c.input.defined()) return MPI_Isend(in, n, type, root, tag, comm_, request);
+        return MPI_Irecv(out, n, type, root == kAnyRank ? MPI_ANY_SOURCE : root, tag, comm_, request);
       default: return MPI_Ibarrier(comm_, request);
     }
   }

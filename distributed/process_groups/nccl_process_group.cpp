@@ -125,6 +125,9 @@ Work NcclProcessGroup::issue(Collective c) {
   if (!on_device) return issue_on_host(std::move(c));
 
   (void)nccl_type(c.operation, c.part().dtype());  // throws before anything is queued
+  if (c.operation == Operation::SendRecv)
+    CHECK_AS(NotImplementedError, c.options.tag == 0 && c.root != kAnyRank,
+             "send/recv: NCCL knows neither tags nor receives from any rank; send a tensor on the CPU");
   std::vector<Tensor> memory;
   auto done = communicator_->queue(describe(c), [&] {
     if (c.operation == Operation::AllReduce && adding_)

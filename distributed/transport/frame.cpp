@@ -67,7 +67,6 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
   Frame frame;
   std::memcpy(&frame, bytes.data(), kFrameBytes);
   const char* wrong = nullptr;
-  const uint8_t zeros[sizeof frame.reserved] = {};
   if (frame.magic != kFrameMagic)
     wrong = "it does not start with the magic number";
   else if (frame.version != kFrameVersion)
@@ -84,7 +83,7 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
     wrong = "payload above 1 GiB";
   else if (frame.dims > kFrameDims)
     wrong = "too many dimensions";
-  else if (std::memcmp(frame.reserved, zeros, sizeof zeros) != 0 || frame.reserved_tail != 0)
+  else if (frame.reserved != 0 || frame.reserved_tail != 0)
     wrong = "stray bytes";
   CHECK_AS(DistributedError, wrong == nullptr, "damaged message header: ", wrong);
   return frame;
@@ -111,6 +110,7 @@ std::string describe(const Frame& frame) {
   std::string text = name(frame.operation);
   if (reduces(frame.operation)) text += str(" (", name(frame.reduce_op), ")");
   if (frame.operation != Operation::Barrier) text += str(" of ", extent(frame), " ", name(frame.dtype));
+  if (frame.tag != 0) text += str(", tag ", frame.tag);
   if (frame.root >= 0) text += str(", root ", frame.root);
   if (frame.step >= 0) text += str(", step ", frame.step);
   if (frame.bucket >= 0) text += str(", bucket ", frame.bucket);

@@ -35,6 +35,8 @@ const char* name(Operation operation);  // "all_reduce"
 
 bool reduces(Operation operation);  // all_reduce, reduce, reduce_scatter
 
+inline constexpr int kAnyRank = -1;  // as the peer of a receive
+
 inline constexpr uint32_t kFrameMagic = 0x64724752;  // "RGrd" in memory
 inline constexpr uint16_t kFrameVersion = 2;
 inline constexpr uint64_t kMaxPayload = uint64_t{1} << 30;
@@ -56,7 +58,8 @@ struct Frame {
   ReduceOp reduce_op = ReduceOp::Sum;
   uint8_t algorithm = 0;  // `AllReduceAlgorithm` (process_group.h)
   uint8_t dims = 0;       // of the tensor that is as large on every rank
-  uint8_t reserved[5] = {};
+  uint8_t reserved = 0;
+  int32_t tag = 0;                          // of a send or receive
   std::array<int64_t, kFrameDims> shape{};  // its sizes, then zeros
   // Above: what all ranks must agree on. Below: this message.
   uint32_t part = 0;         // which message of the collective between these two ranks

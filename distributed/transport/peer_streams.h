@@ -22,6 +22,13 @@ struct Transfer {
   uint64_t number = 0;  // among those of this peer and direction, from 1 on
 };
 
+// What a rank hopes to read from a peer, beside the receives that it has queued.
+enum class Expect : uint8_t {
+  Nothing,
+  Anything,  // it reads whatever comes, and misses nothing
+  Message,   // it waits for one
+};
+
 class PeerStreams {
  public:
   explicit PeerStreams(int size) : peers_(static_cast<size_t>(size)) {}
@@ -35,12 +42,17 @@ class PeerStreams {
   bool done(const Transfer& transfer) const;
 
   bool sending(int peer) const { return !peers_[peer].sends.pending.empty(); }
-  bool receiving(int peer) const { return !peers_[peer].recvs.pending.empty(); }
+  bool transfers_from(int peer) const { return !peers_[peer].recvs.pending.empty(); }
+  bool receiving(int peer) const { return transfers_from(peer) || peers_[peer].expected == Expect::Message; }
   // Move bytes of queued transfers; false: the channel took or gave nothing. Throw ChannelClosed.
   bool push(int peer);
   bool pull(int peer);
+  // Fills the front of `bytes`, and returns how much. REQUIRES: no receive is queued. Throws ChannelClosed.
+  size_t read(int peer, std::span<std::byte> bytes) { return peers_[peer].channel->read(bytes); }
+  void expect(int peer, Expect what) { peers_[peer].expected = what; }
 
-  // Adds what to poll for the transfers that are queued. Channels in shared memory have nothing: their peers ring.
+  // Adds what to poll for the transfers that are queued, and for what is expected. Channels in shared memory have
+  // nothing: their peers ring.
   void watch(std::vector<pollfd>& descriptors) const;
 
  private:
@@ -55,6 +67,7 @@ class PeerStreams {
   struct Peer {
     std::unique_ptr<Channel> channel;
     Queue sends, recvs;
+    Expect expected = Expect::Nothing;
   };
 
   std::vector<Peer> peers_;  // by rank

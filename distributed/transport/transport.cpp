@@ -52,6 +52,7 @@ Transport::Transport(int rank, std::vector<Link> links, int ranks_here, Deadline
       local_(local_ranks(links_)),
       ranks_(rank, controls_of(links_)),
       streams_(static_cast<int>(links_.size())),
+      mailbox_(streams_, rank, static_cast<int>(links_.size())),
       doorbell_(new_doorbell()),
       memory_(ranks_, local_, doorbell_, deadline),
       ranks_here_(ranks_here) {}
@@ -84,6 +85,26 @@ void Transport::wait(const Transfer& transfer) {
   block_until([&] { return streams_.done(transfer); }, /*needs_all=*/false);
 }
 
+Frame Transport::await_message(int peer) {
+  ranks_.check_interrupt();
+  mailbox_.want(peer);
+  block_until([&] { return mailbox_.has_message(peer); }, /*needs_all=*/false);
+  mailbox_.want(-1);
+  return mailbox_.frame(peer);
+}
+
+void Transport::receive_payload(int peer, const Frame& frame, std::span<std::byte> payload) {
+  if (!mailbox_.take(peer, payload) && !payload.empty()) wait(recv(peer, payload));
+  mailbox_.check_payload(peer, frame, payload);
+}
+
+void Transport::move_letters_until(const std::function<bool()>& done) {
+  ranks_.check_interrupt();
+  block_until(done, /*needs_all=*/false);
+}
+
+void Transport::ring() noexcept { eventfd_write(doorbell_.get(), 1); }
+
 void Transport::enter(const Frame& frame, std::shared_ptr<const std::string> about) {
   ranks_.check_interrupt();
   ranks_.set_position({frame, true, std::move(about)});
@@ -92,11 +113,12 @@ void Transport::enter(const Frame& frame, std::shared_ptr<const std::string> abo
 
 void Transport::interrupt(const Failure& failure) noexcept {
   ranks_.interrupt(failure);
-  eventfd_write(doorbell_.get(), 1);
+  ring();
 }
 
 bool Transport::progress() {
   bool moved = false;
+  mailbox_.begin_posted();
   for (int r = 0; r < size(); ++r) {
     const auto ring_if = [&](bool some) {  // there are bytes for the peer, or there is room again
       if (some) memory_.ring_bell(r);
@@ -104,11 +126,13 @@ bool Transport::progress() {
     };
     try {
       if (streams_.sending(r)) ring_if(streams_.push(r));
-      if (streams_.receiving(r)) ring_if(streams_.pull(r));
+      if (streams_.transfers_from(r)) ring_if(streams_.pull(r));
+      if (mailbox_.reads_from(r)) ring_if(mailbox_.read_from(r));
     } catch (const ChannelClosed& closed) {
-      ranks_.fail_because_broken(r, closed.how);
+      if (!mailbox_.may_end(r)) ranks_.fail_because_broken(r, closed.how);
     }
   }
+  mailbox_.end_sent();
   return moved;
 }
 

@@ -7,8 +7,9 @@
 // poll() on all control connections, all busy sockets and its own doorbell. So a rank that dies, wherever it is in the
 // ring, wakes all ranks at once.
 //
-// It waits; the rest is done by its three parts: PeerStreams moves bytes, FailureDetector deals with ranks that leave,
-// fail or are missed, SharedMemoryPeers with boards, doorbells and segments.
+// It waits; the rest is done by its four parts: PeerStreams moves bytes, Mailbox makes messages of them,
+// FailureDetector deals with ranks that leave, fail or are missed, SharedMemoryPeers with boards, doorbells and
+// segments.
 #pragma once
 
 #include <poll.h>
@@ -21,6 +22,7 @@
 #include <span>
 #include <vector>
 
+#include "ringgrad/distributed/transport/mailbox.h"
 #include "ringgrad/distributed/transport/shared_memory_peers.h"
 
 namespace ringgrad {
@@ -31,7 +33,8 @@ struct Link {
   FileDescriptor data;
 };
 
-// Thread-safety: none; a group lets one thread at a time use its transport. Only interrupt() is for all.
+// Thread-safety: none; a group lets one thread at a time use its transport. Only interrupt(), post(),
+// letters_under_way() and ring() are for all.
 //
 // Errors: every function may throw DistributedError (a rank ended or gave up), OutOfStepError or TimeoutError. The
 // group is then dead for good: the stream may have stopped in the middle of a message.
@@ -56,6 +59,21 @@ class Transport {
   // Returns when the transfer is complete, which earlier ones of its peer and direction then are, too. Moves the bytes
   // of all transfers meanwhile. Throws TimeoutError, naming who is missing, after a timeout in which nothing moved.
   void wait(const Transfer& transfer);
+
+  // Messages of collectives, each a frame and a payload: returns the frame of the next one that `peer` sends, and
+  // receives its payload, of as many bytes as the frame says. Between the two nothing else may be received from `peer`.
+  Frame await_message(int peer);
+  void receive_payload(int peer, const Frame& frame, std::span<std::byte> payload);
+
+  // Letters, which any thread may post; they travel while some thread waits in a collective or in here. Each is told of
+  // its end, unless an exception ends them all: who catches it calls fail_letters().
+  void post(std::shared_ptr<Letter> letter) { mailbox_.post(std::move(letter)); }
+  int letters_under_way() const { return mailbox_.under_way(); }
+  std::string describe_letter() { return mailbox_.describe_first(); }
+  void move_letters_until(const std::function<bool()>& done);
+  void fail_letters(std::exception_ptr error) { mailbox_.fail_all(error); }
+  // Makes the thread that waits look again whether it is done. From any thread.
+  void ring() noexcept;
 
   // Marks the begin and the end of a collective, which are numbered by their frames' sequence from 1 on. A rank that
   // waits in the same collective and has another frame for it throws OutOfStepError, within half a second at the
@@ -102,6 +120,7 @@ class Transport {
   const std::vector<bool> local_;  // by rank: whether it shares this one's memory
   FailureDetector ranks_;
   PeerStreams streams_;
+  Mailbox mailbox_;
   FileDescriptor doorbell_;  // an eventfd: wakes this rank
   SharedMemoryPeers memory_;
   const int ranks_here_;

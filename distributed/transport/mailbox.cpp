@@ -1,0 +1,272 @@
+#include "ringgrad/distributed/transport/mailbox.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/failure.h"
+#include "ringgrad/distributed/transport/crc32c.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr size_t kPiece = 4 << 20;  // of a letter, which travels in messages of so many bytes
+
+}  // namespace
+
+// "a message from rank 1 to rank 0 over tcp"
+std::string Mailbox::link_from(int peer) const {
+  return str("a message from rank ", peer, " to rank ", rank_, " over ", streams_.channel(peer));
+}
+
+void Mailbox::check_payload(int peer, const Frame& frame, std::span<const std::byte> payload) const {
+  if (frame.payload_crc != 0 && frame.payload_crc != crc32c(payload.data(), payload.size()))
+    throw DistributedError(
+        str(link_from(peer), " was damaged on its way: the CRC of its ", payload.size(), " bytes is wrong"));
+}
+
+// -- reading --------------------------------------------------------------------------------------------------------
+
+// Messages come one after the other. One that is offered waits in its stream, as does what follows, for the collective.
+bool Mailbox::read_from(int peer) {
+  Peer& from = peers_[peer];
+  bool moved = false;
+  const auto read = [&](std::span<std::byte> to) {
+    const size_t n = to.empty() ? 0 : streams_.read(peer, to);
+    moved |= n > 0;
+    return n;
+  };
+  while (!from.offered && !streams_.transfers_from(peer)) {
+    if (from.in_payload) {
+      from.rest = from.rest.subspan(read(from.rest));
+      if (!from.rest.empty()) break;
+      from.in_payload = false;
+      finish_payload(peer);
+    } else {
+      from.header_bytes += read(std::span(from.header).subspan(from.header_bytes));
+      if (from.header_bytes < kFrameBytes) break;
+      from.header_bytes = 0;
+      route(peer);
+    }
+  }
+  return moved;
+}
+
+// The header of a message has come: where does its payload go?
+void Mailbox::route(int peer) {
+  Peer& from = peers_[peer];
+  try {
+    from.frame = decode(from.header);
+  } catch (const DistributedError& error) {
+    throw DistributedError(str(link_from(peer), ": ", error.what()));
+  }
+  const bool for_letter = from.frame.operation == Operation::SendRecv;
+  if (!for_letter && peer == wanted_ && from.kept.empty()) {
+    from.offered = true;
+    return;
+  }
+  from.in_payload = true;
+  from.letter = nullptr;
+  from.message = nullptr;
+  if (for_letter)
+    for (const auto& letter : receives_) {
+      if (!fits(*letter, peer, from.frame)) continue;
+      from.letter = letter;
+      from.rest = place_in(*letter, peer, from.frame);
+      return;
+    }
+  auto bytes = std::make_unique_for_overwrite<std::byte[]>(from.frame.payload_bytes);
+  Message message{peer, from.frame, std::move(bytes)};
+  from.message = for_letter ? &strays_.emplace_back(std::move(message)) : &from.kept.emplace_back(std::move(message));
+  from.rest = from.message->bytes();
+}
+
+void Mailbox::finish_payload(int peer) {
+  Peer& from = peers_[peer];
+  if (from.message != nullptr) {
+    check_payload(peer, from.frame, from.message->bytes());
+    from.message->complete = true;
+    deliver_strays();
+    return;
+  }
+  const auto letter = std::move(from.letter);
+  check_payload(peer, from.frame, letter->payload.subspan(letter->received, from.frame.payload_bytes));
+  add_to(letter, from.frame.payload_bytes);
+}
+
+bool Mailbox::may_end(int peer) {
+  const Peer& from = peers_[peer];
+  const auto waits = [&](const auto& letter) { return letter->peer == peer; };
+  if (peer == wanted_ || from.in_payload || from.header_bytes > 0 || streams_.transfers_from(peer) ||
+      streams_.sending(peer) || std::any_of(receives_.begin(), receives_.end(), waits))
+    return false;
+  peers_[peer].gone = true;
+  listen();
+  return true;
+}
+
+// -- collectives ----------------------------------------------------------------------------------------------------
+
+void Mailbox::want(int peer) {
+  const int before = std::exchange(wanted_, peer);
+  if (under_way_ > 0) return listen();
+  if (before >= 0) streams_.expect(before, Expect::Nothing);
+  if (peer >= 0) streams_.expect(peer, Expect::Message);
+}
+
+bool Mailbox::has_message(int peer) const {
+  const Peer& from = peers_[peer];
+  return from.kept.empty() ? from.offered : from.kept.front().complete;
+}
+
+const Frame& Mailbox::frame(int peer) const {
+  const Peer& from = peers_[peer];
+  return from.kept.empty() ? from.frame : from.kept.front().frame;
+}
+
+bool Mailbox::take(int peer, std::span<std::byte> payload) {
+  Peer& from = peers_[peer];
+  if (from.kept.empty()) {
+    from.offered = false;
+    return false;
+  }
+  if (!payload.empty()) std::memcpy(payload.data(), from.kept.front().payload.get(), payload.size());
+  from.kept.pop_front();
+  return true;
+}
+
+// -- letters --------------------------------------------------------------------------------------------------------
+
+void Mailbox::post(std::shared_ptr<Letter> letter) {
+  std::lock_guard lock(posted_mutex_);
+  posted_.push_back(std::move(letter));
+  ++under_way_;
+  some_posted_ = true;
+}
+
+std::string Mailbox::describe_first() {
+  std::lock_guard lock(posted_mutex_);
+  for (const auto& letters : {receives_, sends_, std::list(posted_.begin(), posted_.end())})
+    if (!letters.empty()) return describe(letters.front()->frame);
+  return name(Operation::SendRecv);
+}
+
+void Mailbox::begin_posted() {
+  if (!some_posted_.load(std::memory_order_relaxed)) return;
+  std::deque<std::shared_ptr<Letter>> posted;
+  {
+    std::lock_guard lock(posted_mutex_);
+    posted.swap(posted_);
+    some_posted_ = false;
+  }
+  for (auto& letter : posted) {
+    if (letter->outgoing) {
+      send(letter);
+      continue;
+    }
+    if (letter->peer != kAnyRank) peers_[letter->peer].gone = false;  // or nobody would learn that nothing can come
+    receives_.push_back(std::move(letter));
+  }
+  deliver_strays();
+  listen();
+}
+
+void Mailbox::send(const std::shared_ptr<Letter>& letter) {
+  letter->frame.sequence = ++peers_[letter->peer].letters_sent;
+  std::span<const std::byte> left = letter->payload;
+  do {
+    const auto piece = left.first(std::min(left.size(), kPiece));
+    left = left.subspan(piece.size());
+    Frame frame = letter->frame;
+    frame.part = static_cast<uint32_t>(letter->headers.size());
+    frame.payload_bytes = piece.size();
+    if (letter->guarded) frame.payload_crc = crc32c(piece.data(), piece.size());
+    letter->headers.push_back(encode(frame));
+    letter->last = streams_.send(letter->peer, letter->headers.back());
+    if (!piece.empty()) letter->last = streams_.send(letter->peer, piece);
+  } while (!left.empty());
+  sends_.push_back(letter);
+}
+
+void Mailbox::end_sent() {
+  for (auto it = sends_.begin(); it != sends_.end();) {
+    if (!streams_.done((*it)->last)) {
+      ++it;
+      continue;
+    }
+    const auto letter = *it;
+    it = sends_.erase(it);
+    letter->arrive(rank_);
+    --under_way_;
+    listen();
+  }
+}
+
+bool Mailbox::fits(const Letter& letter, int peer, const Frame& frame) const {
+  return (letter.peer == kAnyRank || letter.peer == peer) && letter.frame.tag == frame.tag &&
+         (letter.number == 0 || letter.number == frame.sequence);
+}
+
+// Where the next piece of a letter belongs, once it is clear that both sides mean the same.
+std::span<std::byte> Mailbox::place_in(Letter& letter, int peer, const Frame& frame) const {
+  Frame expected = letter.frame;
+  expected.sequence = frame.sequence;
+  check_in_step(expected, rank_, frame, peer);
+  CHECK_AS(OutOfStepError, frame.payload_bytes <= letter.payload.size() - letter.received, "send/recv: rank ", peer,
+           " sent more than the ", letter.payload.size(), " bytes that rank ", rank_, " expects");
+  letter.peer = peer;
+  letter.number = frame.sequence;
+  return letter.payload.subspan(letter.received, frame.payload_bytes);
+}
+
+void Mailbox::add_to(const std::shared_ptr<Letter>& letter, size_t bytes) {
+  letter->received += bytes;
+  if (letter->received < letter->payload.size()) return;
+  receives_.remove(letter);
+  letter->arrive(letter->peer);
+  --under_way_;
+  listen();
+}
+
+// Of one sender, what came first goes to the receive that was posted first.
+void Mailbox::deliver_strays() {
+  for (auto stray = strays_.begin(); stray != strays_.end();) {
+    const auto taker = std::find_if(receives_.begin(), receives_.end(),
+                                    [&](const auto& letter) { return fits(*letter, stray->peer, stray->frame); });
+    if (!stray->complete || taker == receives_.end()) {
+      ++stray;
+      continue;
+    }
+    const auto letter = *taker;
+    const auto place = place_in(*letter, stray->peer, stray->frame);
+    if (!place.empty()) std::memcpy(place.data(), stray->payload.get(), place.size());
+    stray = strays_.erase(stray);
+    add_to(letter, place.size());
+  }
+}
+
+// Whose streams are watched, and who is missed when nothing comes.
+void Mailbox::listen() {
+  for (int r = 0; r < static_cast<int>(peers_.size()); ++r)
+    streams_.expect(r, under_way_ > 0 && !peers_[r].gone ? Expect::Anything : Expect::Nothing);
+  for (const auto& letter : receives_)
+    if (letter->peer != kAnyRank) streams_.expect(letter->peer, Expect::Message);
+  if (wanted_ >= 0) streams_.expect(wanted_, Expect::Message);
+}
+
+void Mailbox::fail_all(std::exception_ptr error) {
+  receives_.splice(receives_.end(), sends_);
+  {
+    std::lock_guard lock(posted_mutex_);
+    receives_.insert(receives_.end(), posted_.begin(), posted_.end());
+    posted_.clear();
+  }
+  for (auto& letter : receives_) {
+    letter->fail(error);
+    --under_way_;
+  }
+  receives_.clear();
+}
+
+}  // namespace ringgrad
