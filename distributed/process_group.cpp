@@ -1,10 +1,6 @@
 #include "ringgrad/distributed/process_group.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {
@@ -26,7 +22,7 @@ void check_parts(Operation operation, const Tensor& whole, const Tensor& part, i
 void make_contiguous(Collective& c) {
   const bool in_place = c.input.defined() && c.output.defined() && c.input.is_same(c.output);
   if (c.output.defined() && !c.output.is_contiguous()) {
-    c.destination = c.output;
+    c.destinations = {c.output};
     c.output = in_place ? as_contiguous(c.output) : empty(c.output.shape(), {c.output.dtype(), c.output.device()});
   }
   if (in_place)
@@ -36,10 +32,6 @@ void make_contiguous(Collective& c) {
 }
 
 }  // namespace
-
-void deliver(const Collective& c) {
-  if (c.destination.defined()) kernels::copy(c.destination, c.output);
-}
 
 Frame frame_of(const Collective& c) {
   Frame frame;
@@ -52,6 +44,7 @@ Frame frame_of(const Collective& c) {
   if (c.operation != Operation::SendRecv) frame.root = c.root;
   if (const Tensor& x = c.part()) {
     frame.dtype = x.dtype();
+    if (!c.input_counts.empty()) return frame;  // sizes are two ranks' affair
     static_assert(kMaxDims <= kFrameDims);
     set_shape(frame, {x.shape().begin(), x.shape().end()});
   }
@@ -73,7 +66,9 @@ Work ProcessGroup::submit(Collective collective) {
              x->device(),
              device_.is_cpu() ? ", but this is a group of CPU ranks"
                               : str(", expected ", device_, ", the rank's device, or the CPU"));
-  if (collective.output.defined()) begin_write(name(collective.operation), collective.output);
+  if (collective.destinations.empty() && collective.output.defined())
+    begin_write(name(collective.operation), collective.output);
+  for (const Tensor& x : collective.destinations) begin_write(name(collective.operation), x);
   make_contiguous(collective);
   return issue(std::move(collective));
 }
@@ -114,6 +109,13 @@ Work ProcessGroup::all_gather(const Tensor& y, const Tensor& x, const Collective
   return submit({Operation::AllGather, x, y, ReduceOp::Sum, -1, options});
 }
 
+Work ProcessGroup::all_to_all(const Tensor& y, const Tensor& x, const CollectiveOptions& options) {
+  check_parts(Operation::AllToAll, x, y, 1);
+  CHECK_AS(ShapeError, x.numel() % size_ == 0, "all_to_all: a tensor of shape ", x.shape(), " has no ", size_,
+           " equal parts, one for each rank; pass lists of tensors");
+  return submit({Operation::AllToAll, x, y, ReduceOp::Sum, -1, options});
+}
+
 Work ProcessGroup::reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op, const CollectiveOptions& options) {
   check_parts(Operation::ReduceScatter, x, y, size_);
   return submit({Operation::ReduceScatter, x, y, op, -1, options});
@@ -137,19 +139,6 @@ Work ProcessGroup::recv(const Tensor& x, int peer, const CollectiveOptions& opti
 
 Work ProcessGroup::barrier(const CollectiveOptions& options) {
   return submit({Operation::Barrier, {}, {}, ReduceOp::Sum, -1, options});
-}
-
-std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string& own) {
-  const auto sizes = all_gather_values<int64_t>(group, {static_cast<int64_t>(own.size())});
-  const int64_t room = *std::max_element(sizes.begin(), sizes.end()) + 1;  // memory of no bytes has no place
-  const Tensor mine = zeros({room}, {.dtype = DType::UInt8});
-  const Tensor all = empty({group.size(), room}, {.dtype = DType::UInt8});
-  std::memcpy(mine.raw_data(), own.data(), own.size());
-  group.all_gather(all, mine).wait();
-  std::vector<std::string> texts;
-  for (size_t r = 0; r < sizes.size(); ++r)
-    texts.emplace_back(static_cast<const char*>(all.raw_data()) + static_cast<int64_t>(r) * room, sizes[r]);
-  return texts;
 }
 
 }  // namespace ringgrad

@@ -56,6 +56,8 @@ struct CollectiveOptions {
   uint64_t layout = 0;                            // a hash of what lies where in the buffer
   std::shared_ptr<const std::string> about = {};  // "conv2.weight conv1.weight"
   int tag = 0;  // of send and recv: which of several letters between two ranks is meant
+  // How long a wait in which nothing moves may last; 0: as the group was made. The end of it is the group's.
+  std::chrono::milliseconds timeout = std::chrono::milliseconds(0);
 };
 
 // One call, as a backend sees it. The tensors have been checked, and are contiguous.
@@ -65,12 +67,15 @@ struct Collective {
   ReduceOp reduce_op = ReduceOp::Sum;
   int root = -1;  // of send and recv, the peer
   CollectiveOptions options = {};
-  Tensor destination = {};  // the caller's tensor, where `output` only stands in for it
+  // The caller's tensors, where `output` only stands in for them: it holds their elements, one tensor after the other.
+  std::vector<Tensor> destinations = {};
+  // Elements of the input for each rank, and of the output from each. Empty: all ranks' parts are of one size.
+  std::vector<int64_t> input_counts = {}, output_counts = {};
 
-  // The tensor that is as large on every rank; undefined in a barrier.
+  // The tensor that is as large on every rank, if one is; undefined in a barrier.
   const Tensor& part() const {
     const bool whole_comes_in = operation == Operation::ReduceScatter || operation == Operation::Scatter;
-    return whole_comes_in || !input ? output : input;
+    return whole_comes_in || !input || !output_counts.empty() ? output : input;
   }
 };
 
@@ -111,6 +116,13 @@ class ProcessGroup {
   Work scatter(const Tensor& y, const Tensor& x, int root, const CollectiveOptions& options = {});
   // y [size · numel(x)] becomes all ranks' x in the order of ranks.
   Work all_gather(const Tensor& y, const Tensor& x, const CollectiveOptions& options = {});
+  // The same with parts of any shapes: parts[r] becomes rank r's x. All ranks know all the shapes.
+  Work all_gather(const std::vector<Tensor>& parts, const Tensor& x, const CollectiveOptions& options = {});
+  // y becomes part number rank() of every rank's x, in the order of ranks; both are [size · n].
+  Work all_to_all(const Tensor& y, const Tensor& x, const CollectiveOptions& options = {});
+  // The same with parts of any shapes: from[r] becomes rank r's to[rank()].
+  Work all_to_all(const std::vector<Tensor>& from, const std::vector<Tensor>& to,
+                  const CollectiveOptions& options = {});
   // y becomes this rank's part of the reduction of all ranks' x [size · numel(y)].
   Work reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op = ReduceOp::Sum,
                       const CollectiveOptions& options = {});
@@ -170,7 +182,15 @@ std::vector<T> all_gather_values(ProcessGroup& group, const std::vector<T>& own,
   return to_vector<T>(all);
 }
 
-// The same for one text of each rank, of any length.
+// The same for one text (or any bytes) of each rank, of any length.
 std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string& own);
+// The root has all ranks' texts then, the others nothing.
+std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& own, int root);
+// Every rank has the root's text then.
+std::string broadcast_text(ProcessGroup& group, const std::string& text, int root);
+
+// Collective: the group of the ranks on this one's machine, in their order; its rank() is what launchers call the local
+// rank.
+std::shared_ptr<ProcessGroup> local_group(ProcessGroup& group);
 
 }  // namespace ringgrad

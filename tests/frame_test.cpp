@@ -81,7 +81,7 @@ TEST_CASE("values beyond the caps are refused although the CRC is right", "[fram
   refused([](Frame& f) { f.version = kFrameVersion + 1; });
   refused([](Frame& f) { f.operation = static_cast<Operation>(200); });
   refused([](Frame& f) { f.dtype = static_cast<DType>(8); });
-  refused([](Frame& f) { f.reduce_op = static_cast<ReduceOp>(4); });
+  refused([](Frame& f) { f.reduce_op = static_cast<ReduceOp>(8); });
   refused([](Frame& f) { f.reserved = 1; });
   refused([](Frame& f) { f.reserved_tail = 1; });
   refused([](Frame& f) { f.dims = kFrameDims + 1; });

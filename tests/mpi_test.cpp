@@ -106,7 +106,7 @@ TEST_CASE("collectives and training over MPI", "[mpi][quick]") {
   REQUIRE(group->backend() == "mpi");
   for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64})
     test_collectives(*group, dtype);
-  REQUIRE_THROWS_AS(group->all_reduce(zeros({3}, {.dtype = DType::UInt8})), DTypeError);
+  REQUIRE_THROWS_AS(group->all_reduce(zeros({3}, {.dtype = DType::UInt8}), ReduceOp::Average), DTypeError);
 
   auto pair = group->split(group->rank() / 2);  // a job of one rank has one pair of one
   REQUIRE(pair->rank() == group->rank() % 2);

@@ -248,7 +248,8 @@ TEST_CASE("the caller's mistakes are refused before anybody hears of them", "[pr
     };
     const Tensor x = full({4}, 1);
     refuses([&] { group.all_reduce(Tensor()); });
-    refuses([&] { group.all_reduce(full({4}, 1, {.dtype = DType::UInt8})); });
+    refuses([&] { group.all_reduce(full({4}, 1, {.dtype = DType::UInt8}), ReduceOp::Average); });
+    refuses([&] { group.all_reduce(x, ReduceOp::BitXor); });
     refuses([&] { group.all_reduce(x.as_strided({2}, {0}, 0)); });  // two elements in one place
     refuses([&] { group.broadcast(x, 2); });
     refuses([&] { group.send(x, group.rank()); });

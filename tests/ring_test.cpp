@@ -171,7 +171,9 @@ TEST_CASE("the other collectives", "[ring][quick][threads]") {
     std::vector<float> gathered(n * count);
     auto x = elements<float>(rank, count);
     auto m6 = messenger(t, Operation::AllGather, count);
-    ring_all_gather(m6, bytes_of(gathered), bytes_of(x), 64);
+    std::vector<std::span<std::byte>> places;
+    for (size_t r = 0; r < n; ++r) places.push_back(bytes_of(gathered).subspan(r * count * 4, count * 4));
+    ring_all_gather(m6, places, bytes_of(x), 64);
     must(gathered == all, "all_gather");
 
     for (auto op : {ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min}) {
@@ -256,7 +258,8 @@ TEST_CASE("ranks in different collectives are told so", "[ring][quick][threads]"
   }
 }
 
-TEST_CASE("a reduction of bytes is refused", "[ring][quick][threads]") {
-  REQUIRE_THROWS_AS(reduction("all_reduce", DType::UInt8, ReduceOp::Sum), DTypeError);
-  REQUIRE_THROWS_AS(reduction("all_reduce", DType::Bool, ReduceOp::Max), DTypeError);
+TEST_CASE("what a dtype has no reduction for is refused", "[ring][quick][threads]") {
+  REQUIRE_THROWS_AS(reduction("all_reduce", DType::UInt8, ReduceOp::Average), DTypeError);
+  REQUIRE_THROWS_AS(reduction("all_reduce", DType::Bool, ReduceOp::Average), DTypeError);
+  REQUIRE_THROWS_AS(reduction("all_reduce", DType::Float16, ReduceOp::BitXor), DTypeError);
 }

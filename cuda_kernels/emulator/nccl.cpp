@@ -75,7 +75,8 @@ void reduce_as(const std::vector<const void*>& from, void* to, size_t offset, si
     const auto at = [&](size_t rank) { return static_cast<A>(static_cast<const T*>(from[rank])[offset + i]); };
     A total = at(0);
     for (size_t rank = 1; rank < from.size(); ++rank)
-      total = op == ncclMax   ? std::max(total, at(rank))
+      total = op == ncclProd  ? total * at(rank)
+              : op == ncclMax ? std::max(total, at(rank))
               : op == ncclMin ? std::min(total, at(rank))
                               : static_cast<A>(total + at(rank));
     if (op == ncclAvg) total = static_cast<A>(total / static_cast<A>(from.size()));

@@ -85,6 +85,22 @@ void scatter(Messenger& messages, int root, std::span<std::byte> y, std::span<co
   messages.finish();
 }
 
+void all_to_all(Messenger& messages, const std::vector<std::span<std::byte>>& from,
+                const std::vector<std::span<std::byte>>& to) {
+  const int size = messages.size(), rank = messages.rank();
+  if (!from[rank].empty())
+    std::memmove(from[rank].data(), to[rank].data(), std::min(from[rank].size(), to[rank].size()));
+  for (int distance = 1; distance < size; ++distance) {
+    const int right = (rank + distance) % size;
+    messages.send(right, to[right]);
+  }
+  for (int distance = 1; distance < size; ++distance) {
+    const int left = (rank + size - distance) % size;
+    messages.recv(left, from[left]);
+  }
+  messages.finish();
+}
+
 // After the round with distance d, each rank knows that the 2d ranks to its left have arrived.
 void barrier(Messenger& messages) {
   const int size = messages.size(), rank = messages.rank();

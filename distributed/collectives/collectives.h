@@ -1,6 +1,9 @@
 // The collectives that are no ring: along a chain of ranks, directly with a root, or in pairs.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "ringgrad/distributed/collectives/messenger.h"
 #include "ringgrad/distributed/collectives/reduction.h"
 
@@ -20,6 +23,11 @@ void gather(Messenger& messages, int root, std::span<std::byte> y, std::span<con
 
 // y[bytes] on rank r becomes the r-th of the `size` parts of the root's x[size · bytes]; x is used on the root alone.
 void scatter(Messenger& messages, int root, std::span<std::byte> y, std::span<const std::byte> x);
+
+// from[r] becomes rank r's to[rank]. Everybody sends to everybody, beginning with the neighbour, so that no rank is
+// sent everything at once.
+void all_to_all(Messenger& messages, const std::vector<std::span<std::byte>>& from,
+                const std::vector<std::span<std::byte>>& to);
 
 // Returns when all ranks have called it. Dissemination (Hensgen, Finkel & Manber 1988): ⌈log2 size⌉ rounds.
 void barrier(Messenger& messages);

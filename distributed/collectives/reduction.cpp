@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "ringgrad/core/error.h"
+
 namespace ringgrad {
 namespace {
 
@@ -14,10 +16,37 @@ struct Unscaled {
     return value;
   }
 };
+// Integers wrap around.
+template <class A>
+using Wrapping = typename std::conditional_t<std::is_integral_v<A>, std::make_unsigned<A>, std::type_identity<A>>::type;
 struct Sum : Unscaled {
   template <class A>
   static A apply(A a, A b) {
-    return a + b;
+    return static_cast<A>(static_cast<Wrapping<A>>(a) + static_cast<Wrapping<A>>(b));
+  }
+};
+struct Product : Unscaled {
+  template <class A>
+  static A apply(A a, A b) {
+    return static_cast<A>(static_cast<Wrapping<A>>(a) * static_cast<Wrapping<A>>(b));
+  }
+};
+struct BitAnd : Unscaled {
+  template <class A>
+  static A apply(A a, A b) {
+    return a & b;
+  }
+};
+struct BitOr : Unscaled {
+  template <class A>
+  static A apply(A a, A b) {
+    return a | b;
+  }
+};
+struct BitXor : Unscaled {
+  template <class A>
+  static A apply(A a, A b) {
+    return a ^ b;
   }
 };
 struct Average : Sum {
@@ -46,7 +75,7 @@ struct Max : Unscaled {
 template <class A>
 A scale_for(int ranks) {
   if constexpr (std::is_integral_v<A>)
-    return ranks;
+    return static_cast<A>(ranks);
   else
     return A(1) / static_cast<A>(ranks);
 }
@@ -112,22 +141,54 @@ constexpr ReduceFunctions kReduction = {sizeof(T),         sizeof(Accumulator<T>
                                         combine<T, Op, T>, combine<T, Op, Accumulator<T>>,
                                         finish<T, Op>,     reduce_all<T, Op>};
 
+// nullptr where T has no such operation.
 template <class T>
-const ReduceFunctions& for_op(ReduceOp op) {
+const ReduceFunctions* for_op(ReduceOp op) {
+  constexpr bool bits = std::is_integral_v<T>, averages = !bits || std::is_same_v<T, int64_t>;
   switch (op) {
-    case ReduceOp::Average: return kReduction<T, Average>;
-    case ReduceOp::Min: return kReduction<T, Min>;
-    case ReduceOp::Max: return kReduction<T, Max>;
-    default: return kReduction<T, Sum>;
+    case ReduceOp::Sum: return &kReduction<T, Sum>;
+    case ReduceOp::Min: return &kReduction<T, Min>;
+    case ReduceOp::Max: return &kReduction<T, Max>;
+    case ReduceOp::Product: return &kReduction<T, Product>;
+    case ReduceOp::Average:
+      if constexpr (averages) return &kReduction<T, Average>;
+      break;
+    case ReduceOp::BitAnd:
+      if constexpr (bits) return &kReduction<T, BitAnd>;
+      break;
+    case ReduceOp::BitOr:
+      if constexpr (bits) return &kReduction<T, BitOr>;
+      break;
+    case ReduceOp::BitXor:
+      if constexpr (bits) return &kReduction<T, BitXor>;
+      break;
+  }
+  return nullptr;
+}
+
+const ReduceFunctions* find(DType dtype, ReduceOp op) {
+  switch (dtype) {
+    case DType::Int64: return for_op<int64_t>(op);
+    case DType::Int32: return for_op<int32_t>(op);
+    case DType::UInt8: return for_op<uint8_t>(op);
+    case DType::Bool: return for_op<uint8_t>(on_bool(op));
+    default: return visit_floating("", dtype, [&]<class T>() -> const ReduceFunctions* { return for_op<T>(op); });
   }
 }
 
 }  // namespace
 
+ReduceOp on_bool(ReduceOp op) {
+  if (op == ReduceOp::Sum) return ReduceOp::Max;
+  return op == ReduceOp::Product ? ReduceOp::Min : op;
+}
+
 const ReduceFunctions& reduction(const char* operation, DType dtype, ReduceOp op) {
-  if (dtype == DType::Int64) return for_op<int64_t>(op);
-  if (!is_floating(dtype)) throw_unsupported_dtype(operation, dtype, "a floating dtype or int64");
-  return visit_floating(operation, dtype, [&]<class T>() -> const ReduceFunctions& { return for_op<T>(op); });
+  const ReduceFunctions* found = find(dtype, op);
+  if (found == nullptr)
+    throw_unsupported_dtype(str(operation, " (", name(op), ")").c_str(), dtype,
+                            op == ReduceOp::Average ? "a floating dtype or int64" : "integers or bool");
+  return *found;
 }
 
 }  // namespace ringgrad

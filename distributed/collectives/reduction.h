@@ -5,7 +5,8 @@
 //
 // 16-bit floats are summed in float32 and rounded once, at the end. Partial results therefore have a type of their
 // own, `wide`: float for the 16-bit types, else the dtype itself. Min and max hand NaN on, wherever it stands.
-// An average is the sum times 1/ranks (int64: the quotient, rounded towards zero).
+// An average is the sum times 1/ranks (int64: the quotient, rounded towards zero). Sums and products of
+// integers wrap around.
 //
 // Floating-point addition is not associative, so ranks hold the same bits only where each element is added up in one
 // order. Every algorithm sees to that: one rank adds an element for all, or all add in the order of ranks.
@@ -35,7 +36,10 @@ struct ReduceFunctions {
                      size_t end);
 };
 
-// Throws DTypeError in the name of `operation` for other dtypes than float32, float64, bfloat16, float16 and int64.
+// Throws DTypeError in the name of `operation` for averages of int32, uint8 and bool, and bits of floating dtypes.
 const ReduceFunctions& reduction(const char* operation, DType dtype, ReduceOp op);
+
+// The same operation where false is 0 and true is 1: a sum is "any", a product "all".
+ReduceOp on_bool(ReduceOp op);
 
 }  // namespace ringgrad

@@ -114,13 +114,14 @@ void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t cou
   messages.finish();
 }
 
-void ring_all_gather(Messenger& messages, std::span<std::byte> y, std::span<const std::byte> x, size_t segment_bytes) {
+void ring_all_gather(Messenger& messages, const std::vector<std::span<std::byte>>& places, std::span<const std::byte> x,
+                     size_t segment_bytes) {
   const int size = messages.size(), rank = messages.rank();
   const auto [left, right] = Neighbours(messages);
-  const auto chunk = [&](int i) { return y.subspan(wrapped(i, size) * x.size(), x.size()); };
-  if (!x.empty()) std::memmove(chunk(rank).data(), x.data(), x.size());
+  const auto place = [&](int i) { return places[wrapped(i, size)]; };
+  if (!x.empty()) std::memmove(place(rank).data(), x.data(), x.size());
   const auto segments = [&](int i, auto body) {
-    for_each_segment({0, x.size()}, segment_bytes, [&](Range s) { body(chunk(i).subspan(s.begin, s.count())); });
+    for_each_segment({0, place(i).size()}, segment_bytes, [&](Range s) { body(place(i).subspan(s.begin, s.count())); });
   };
   if (size > 1) segments(rank, [&](std::span<std::byte> s) { messages.send(right, s); });
   for (int step = 0; step < size - 1; ++step) {

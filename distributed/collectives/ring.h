@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "ringgrad/distributed/collectives/messenger.h"
 #include "ringgrad/distributed/collectives/reduction.h"
@@ -26,9 +28,10 @@ void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFun
 void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count, const ReduceFunctions& reduction,
                          size_t segment_bytes);
 
-// y[size · bytes] becomes the concatenation of all ranks' x[bytes], in the order of ranks. size-1 steps, each rank
-// sends (size-1) · bytes. x may be its own place in y.
-void ring_all_gather(Messenger& messages, std::span<std::byte> y, std::span<const std::byte> x, size_t segment_bytes);
+// places[r] becomes rank r's x, of as many bytes, on all ranks. size-1 steps; each rank sends all but one of them. x
+// may be its own place.
+void ring_all_gather(Messenger& messages, const std::vector<std::span<std::byte>>& places, std::span<const std::byte> x,
+                     size_t segment_bytes);
 
 // How the ring collectives cut a buffer, on the CPU and on GPUs.
 struct Range {

@@ -6,8 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <random>
+#include <string>
 
 #include "ringgrad/core/base/check.h"
 
@@ -68,6 +72,15 @@ std::shared_ptr<SharedMemory> SharedMemory::map(const FileDescriptor& descriptor
   std::shared_ptr<SharedMemory> result(new SharedMemory(static_cast<std::byte*>(data), bytes));
   known = result;
   return result;
+}
+
+uint64_t machine_id() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  if (boot.empty()) return std::random_device()();  // unknown: shares memory with nobody
+  struct stat network {};
+  stat("/proc/self/ns/net", &network);
+  return std::hash<std::string>()(str(boot, network.st_ino));
 }
 
 }  // namespace ringgrad

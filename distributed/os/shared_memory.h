@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "ringgrad/distributed/os/file_descriptor.h"
@@ -37,5 +38,8 @@ class SharedMemory {
   std::byte* data_;
   size_t size_;
 };
+
+// The same on all processes that can share memory with this one: a hash of the machine's boot and network namespace.
+uint64_t machine_id();
 
 }  // namespace ringgrad

@@ -24,6 +24,19 @@ std::span<std::byte> bytes_of(const Tensor& x) {
   return {static_cast<std::byte*>(x.raw_data()), static_cast<size_t>(x.numel()) * itemsize(x.dtype())};
 }
 
+// A rank's parts of it: of so many elements, or all alike.
+std::vector<std::span<std::byte>> parts_of(std::span<std::byte> whole, const std::vector<int64_t>& counts, int ranks,
+                                           size_t item_bytes) {
+  std::vector<std::span<std::byte>> parts;
+  for (int r = 0; r < ranks; ++r) {
+    const size_t bytes =
+        counts.empty() ? whole.size() / static_cast<size_t>(ranks - r) : static_cast<size_t>(counts[r]) * item_bytes;
+    parts.push_back(whole.first(bytes));
+    whole = whole.subspan(bytes);
+  }
+  return parts;
+}
+
 // So few bytes that messages cost more than what is in them.
 bool is_small(std::span<const std::byte> x, int ranks) { return x.size() * static_cast<size_t>(ranks - 1) <= 32 << 10; }
 
@@ -33,6 +46,9 @@ void run_by_messages(const Collective& c, const Frame& frame, Transport& transpo
   const size_t segment = options.segment_bytes, count = frame.count;
   const auto in = bytes_of(c.input), out = bytes_of(c.output);
   const auto how = [&]() -> const ReduceFunctions& { return reduction(name(c.operation), frame.dtype, c.reduce_op); };
+  const auto parts = [&](std::span<std::byte> whole, const std::vector<int64_t>& counts) {
+    return parts_of(whole, counts, transport.size(), itemsize(frame.dtype));
+  };
   switch (c.operation) {
     case Operation::AllReduce:
       if (options.algorithm == AllReduceAlgorithm::Exchange ||
@@ -48,7 +64,8 @@ void run_by_messages(const Collective& c, const Frame& frame, Transport& transpo
     case Operation::Reduce: reduce(messages, c.root, out.data(), in.data(), count, how(), segment); break;
     case Operation::Gather: gather(messages, c.root, out, in); break;
     case Operation::Scatter: scatter(messages, c.root, out, in); break;
-    case Operation::AllGather: ring_all_gather(messages, out, in, segment); break;
+    case Operation::AllGather: ring_all_gather(messages, parts(out, c.output_counts), in, segment); break;
+    case Operation::AllToAll: all_to_all(messages, parts(out, c.output_counts), parts(in, c.input_counts)); break;
     case Operation::ReduceScatter: ring_reduce_scatter(messages, out.data(), in.data(), count, how(), segment); break;
     case Operation::Barrier: barrier(messages); break;
     default: ASSERT(false);
@@ -98,7 +115,6 @@ HostProcessGroup::HostProcessGroup(std::unique_ptr<Transport> transport, const H
   const bool direct =
       options_.algorithm == AllReduceAlgorithm::Auto || options_.algorithm == AllReduceAlgorithm::SharedMemory;
   if (direct && transport_->shares_memory()) shared_.emplace(*transport_);
-  transport_->set_timeout(options_.timeout);
   worker_ = std::thread([this] { serve(); });
 }
 
@@ -235,6 +251,10 @@ Frame HostProcessGroup::next_frame(const Collective& c) {
   return frame;
 }
 
+std::chrono::milliseconds HostProcessGroup::timeout_of(const Collective& c) const {
+  return c.options.timeout.count() > 0 ? c.options.timeout : options_.timeout;
+}
+
 // "; this group's ranks 0, 1 are the job's 4, 5"
 std::string HostProcessGroup::words_on_ranks() const {
   if (options_.job_ranks.empty()) return "";
@@ -248,6 +268,7 @@ template <class Body>
 void HostProcessGroup::execute(const Collective& collective, Body body) {
   if (failure_) throw_failure(*failure_);
   Frame frame = next_frame(collective);
+  transport_->set_timeout(timeout_of(collective));
   if (frame.step >= 0) set_step(frame.step);
   if (frame.bucket >= 0) own_status().bucket = frame.bucket + 1;
   try {
@@ -293,6 +314,7 @@ Work HostProcessGroup::exchange_letter(Collective collective) {
   const bool async = collective.options.async;
   auto letter = std::make_shared<LetterJob>(std::move(collective));
   letter->frame.job = options_.job;
+  letter->timeout = timeout_of(letter->collective);
   letter->guarded = letter->outgoing && needs_checksum(options_.checksums, *transport_, letter->peer);
   transport_->post(letter);
   if (std::unique_lock lock(transport_mutex_, std::defer_lock); !async && lock.try_lock())

@@ -5,6 +5,7 @@
 // ranks are doing, or go on after an error. So abort() ends all processes of the job, as MPI's own errors do, and so
 // does a rank that leaves after an error.
 
+#include <algorithm>
 #include <climits>
 #include <condition_variable>
 #include <deque>
@@ -38,8 +39,14 @@ void check_mpi(int code, const char* what) {
 }
 
 MPI_Datatype arithmetic_type(DType dtype) {
-  if (dtype == DType::Float64) return MPI_DOUBLE;
-  return dtype == DType::Int64 ? MPI_INT64_T : MPI_FLOAT;  // 16-bit floats are summed in float32
+  switch (dtype) {
+    case DType::Float64: return MPI_DOUBLE;
+    case DType::Int64: return MPI_INT64_T;
+    case DType::Int32: return MPI_INT32_T;
+    case DType::UInt8:
+    case DType::Bool: return MPI_UINT8_T;
+    default: return MPI_FLOAT;  // 16-bit floats are summed in float32
+  }
 }
 
 MPI_Datatype bits_type(DType dtype) {  // for bytes that only travel
@@ -52,8 +59,15 @@ MPI_Datatype bits_type(DType dtype) {  // for bytes that only travel
 }
 
 MPI_Op operation_of(ReduceOp op) {
-  if (op == ReduceOp::Min) return MPI_MIN;
-  return op == ReduceOp::Max ? MPI_MAX : MPI_SUM;
+  switch (op) {
+    case ReduceOp::Min: return MPI_MIN;
+    case ReduceOp::Max: return MPI_MAX;
+    case ReduceOp::Product: return MPI_PROD;
+    case ReduceOp::BitAnd: return MPI_BAND;
+    case ReduceOp::BitOr: return MPI_BOR;
+    case ReduceOp::BitXor: return MPI_BXOR;
+    default: return MPI_SUM;
+  }
 }
 
 std::vector<float> widened(const Tensor& x) {
@@ -85,8 +99,20 @@ struct Job final : PendingWork {
   MPI_Request request = MPI_REQUEST_NULL;
   int sender = -1;                       // of what a receive got
   std::vector<float> wide_in, wide_out;  // of 16-bit elements
+  std::vector<int> in_counts, in_begins, out_counts, out_begins;
+  std::chrono::milliseconds timeout{};
   Deadline deadline;
 };
+
+// What MPI's vector collectives want to know: elements for or from each rank, and where they begin.
+void lay_out(const std::vector<int64_t>& elements, std::vector<int>& counts, std::vector<int>& begins) {
+  int at = 0;
+  for (const int64_t n : elements) {
+    counts.push_back(static_cast<int>(n));
+    begins.push_back(at);
+    at += static_cast<int>(n);
+  }
+}
 
 // Of jobs that have failed. MPI may still read and write their tensors, so they are kept for ever; under mpi_mutex.
 std::vector<std::shared_ptr<Job>>& failed_jobs = *new std::vector<std::shared_ptr<Job>>();
@@ -153,10 +179,14 @@ class MpiProcessGroup final : public ProcessGroup {
   Work issue(Collective collective) override {
     const bool async = collective.options.async, letter = collective.operation == Operation::SendRecv;
     auto job = std::make_shared<Job>(std::move(collective));
-    CHECK(job->frame.count <= INT_MAX, describe(job->collective), ": MPI counts to ", INT_MAX, "; split the tensor");
+    const Collective& c = job->collective;
+    const bool by_counts = !c.output_counts.empty();
+    CHECK(job->frame.count <= INT_MAX && (!by_counts || std::max(c.input.numel(), c.output.numel()) <= INT_MAX),
+          describe(job->collective), ": MPI counts to ", INT_MAX, "; split the tensor");
     if (job->frame.step >= 0) set_step(job->frame.step);
     if (job->frame.bucket >= 0) own_status().bucket = job->frame.bucket + 1;
-    job->deadline = Deadline::after(timeout_);
+    job->timeout = c.options.timeout.count() > 0 ? c.options.timeout : timeout_;
+    job->deadline = Deadline::after(job->timeout);
     {
       std::lock_guard lock(mpi_mutex);
       start(*job);
@@ -198,7 +228,7 @@ class MpiProcessGroup final : public ProcessGroup {
       }
       if (code != MPI_SUCCESS) check_mpi(code, describe(job.collective).c_str());  // words only when they are needed
       CHECK_AS(TimeoutError, done || !job.deadline.passed(), describe(job.collective), ": not done after ",
-               std::chrono::duration<double>(timeout_).count(), " s; MPI does not tell who is missing");
+               std::chrono::duration<double>(job.timeout).count(), " s; MPI does not tell who is missing");
       if (!done) return false;
       if (receives(job)) {
         job.sender = status.MPI_SOURCE;
@@ -240,11 +270,15 @@ class MpiProcessGroup final : public ProcessGroup {
         }
       }
     }
-    const MPI_Op op = operation_of(c.reduce_op);
-    check_mpi(post(c, in, out, n, type, op, &job.request), describe(job.collective).c_str());
+    const MPI_Op op = operation_of(dtype == DType::Bool ? on_bool(c.reduce_op) : c.reduce_op);
+    lay_out(c.input_counts, job.in_counts, job.in_begins);
+    lay_out(c.output_counts, job.out_counts, job.out_begins);
+    check_mpi(post(job, in, out, n, type, op), describe(job.collective).c_str());
   }
 
-  int post(const Collective& c, void* in, void* out, int n, MPI_Datatype type, MPI_Op op, MPI_Request* request) {
+  int post(Job& job, void* in, void* out, int n, MPI_Datatype type, MPI_Op op) {
+    const Collective& c = job.collective;
+    MPI_Request* const request = &job.request;
     const int root = c.root, tag = c.options.tag;
     const bool here = rank() == root;
     switch (c.operation) {
@@ -254,8 +288,16 @@ class MpiProcessGroup final : public ProcessGroup {
         return MPI_Ireduce(here ? MPI_IN_PLACE : in, here ? out : nullptr, n, type, op, root, comm_, request);
       case Operation::Gather: return MPI_Igather(in, n, type, out, n, type, root, comm_, request);
       case Operation::Scatter: return MPI_Iscatter(in, n, type, out, n, type, root, comm_, request);
-      case Operation::AllGather: return MPI_Iallgather(in, n, type, out, n, type, comm_, request);
+      case Operation::AllGather:
+        if (!c.output_counts.empty())
+          return MPI_Iallgatherv(in, job.out_counts[rank()], type, out, job.out_counts.data(), job.out_begins.data(),
+                                 type, comm_, request);
+        return MPI_Iallgather(in, n, type, out, n, type, comm_, request);
       case Operation::ReduceScatter: return MPI_Ireduce_scatter_block(in, out, n, type, op, comm_, request);
+      case Operation::AllToAll:
+        if (c.input_counts.empty()) return MPI_Ialltoall(in, n / size(), type, out, n / size(), type, comm_, request);
+        return MPI_Ialltoallv(in, job.in_counts.data(), job.in_begins.data(), type, out, job.out_counts.data(),
+                              job.out_begins.data(), type, comm_, request);
       case Operation::SendRecv:
         if (c.input.defined()) return MPI_Isend(in, n, type, root, tag, comm_, request);
         return MPI_Irecv(out, n, type, root == kAnyRank ? MPI_ANY_SOURCE : root, tag, comm_, request);

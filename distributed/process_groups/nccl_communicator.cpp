@@ -65,14 +65,16 @@ void NcclCommunicator::throw_if_failed() {
   if (failure_) throw_failure(*failure_);
 }
 
-std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, const std::function<void()>& body) {
+std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, std::chrono::milliseconds timeout,
+                                                     const std::function<void()>& body) {
+  if (timeout.count() == 0) timeout = timeout_;
   const cuda::DeviceGuard guard(device_);
   std::unique_lock issuing(issue_mutex_);  // all ranks issue in one order
   throw_if_failed();
   CHECK(!cuda::capturing(), what, ": cannot be captured: a replay has no deadline, and NCCL ends only after the graph");
   const auto done = std::make_shared<cuda::Event>(device_);
   cuda::wait_for(stream(), current_stream(device_));
-  const auto under_way = std::make_shared<UnderWay>(UnderWay{nullptr, Clock::now() + timeout_, what});
+  const auto under_way = std::make_shared<UnderWay>(UnderWay{nullptr, timeout, Clock::now() + timeout, what});
   {
     std::lock_guard lock(mutex_);
     pending_.push_back(under_way);
@@ -198,8 +200,9 @@ std::optional<Failure> NcclCommunicator::look() {  // caller holds mutex_, and t
                    str("nccl: ", ncclGetErrorString(static_cast<ncclResult_t>(state)), reason(), " on rank ", rank(),
                        pending_.empty() ? "" : " in " + pending_.front()->what)};
   if (!pending_.empty() && Clock::now() > pending_.front()->deadline)
-    return Failure{FailureKind::TimedOut, str(pending_.front()->what, ": not done after ", timeout_.count(),
-                                              " ms on rank ", rank(), "; another rank is missing or stuck")};
+    return Failure{FailureKind::TimedOut,
+                   str(pending_.front()->what, ": not done after ", pending_.front()->timeout.count(), " ms on rank ",
+                       rank(), "; another rank is missing or stuck")};
   return {};
 }
 

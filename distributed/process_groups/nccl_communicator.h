@@ -43,9 +43,10 @@ class NcclCommunicator {
   Stream stream() const;
 
   // Runs `body`, which queues work on stream(), behind what the caller's stream holds; the event marks its end. All
-  // ranks must queue in the same order. Where it is not done in time, `what` says in the error what it was. Throws
-  // Error while a step is captured: a replay would have no deadline.
-  std::shared_ptr<cuda::Event> queue(const std::string& what, const std::function<void()>& body);
+  // ranks must queue in the same order. Where it is not done in time (0: the communicator's), `what` says in the error
+  // what it was. Throws Error while a step is captured: a replay would have no deadline.
+  std::shared_ptr<cuda::Event> queue(const std::string& what, std::chrono::milliseconds timeout,
+                                     const std::function<void()>& body);
   // In the body of queue(): the calls of NCCL that `calls` makes go on together, as one operation of stream().
   void together(const std::function<void(ncclComm*)>& calls);
   // Throws CudaError for what a call of NCCL returned, an ncclResult_t, unless it went well or goes on.
@@ -58,6 +59,7 @@ class NcclCommunicator {
  private:
   struct UnderWay {
     std::shared_ptr<cuda::Event> done;  // nullptr: still being issued
+    std::chrono::milliseconds timeout;
     std::chrono::steady_clock::time_point deadline;
     std::string what;
   };

@@ -22,17 +22,20 @@ ncclDataType_t nccl_type(Operation operation, DType dtype) {
     case DType::BFloat16: return ncclBfloat16;
     case DType::Int64: return ncclInt64;
     case DType::Int32: return ncclInt32;
-    case DType::UInt8: return ncclUint8;
+    case DType::UInt8:
+    case DType::Bool: return ncclUint8;
     default: throw_unsupported_dtype(name(operation), dtype, "a number");
   }
 }
 
-ncclRedOp_t nccl_op(ReduceOp op) {
-  switch (op) {
+ncclRedOp_t nccl_op(const Collective& c) {
+  switch (c.part().dtype() == DType::Bool ? on_bool(c.reduce_op) : c.reduce_op) {
     case ReduceOp::Sum: return ncclSum;
     case ReduceOp::Average: return ncclAvg;
     case ReduceOp::Min: return ncclMin;
-    default: return ncclMax;
+    case ReduceOp::Max: return ncclMax;
+    case ReduceOp::Product: return ncclProd;
+    default: throw NotImplementedError(str(describe(c), ": NCCL does not reduce bits; reduce a tensor on the CPU"));
   }
 }
 
@@ -124,13 +127,15 @@ Work NcclProcessGroup::issue(Collective c) {
       (c.input.defined() && c.input.device().is_cuda()) || (c.output.defined() && c.output.device().is_cuda());
   if (!on_device) return issue_on_host(std::move(c));
 
-  (void)nccl_type(c.operation, c.part().dtype());  // throws before anything is queued
+  (void)nccl_type(c.operation, c.part().dtype());  // throws before anything is queued, and so does
+  if (reduces(c.operation)) (void)nccl_op(c);
   if (c.operation == Operation::SendRecv)
     CHECK_AS(NotImplementedError, c.options.tag == 0 && c.root != kAnyRank,
              "send/recv: NCCL knows neither tags nor receives from any rank; send a tensor on the CPU");
   std::vector<Tensor> memory;
-  auto done = communicator_->queue(describe(c), [&] {
-    if (c.operation == Operation::AllReduce && adding_)
+  auto done = communicator_->queue(describe(c), c.options.timeout, [&] {
+    if (c.operation == Operation::AllReduce && adding_ && c.reduce_op <= ReduceOp::Max &&
+        c.output.dtype() != DType::Bool)
       memory =
           nccl_ring_all_reduce(*communicator_, adding_->get(), flat(c.output), c.reduce_op, options_.segment_bytes);
     else
@@ -156,13 +161,15 @@ void NcclProcessGroup::call_nccl(const Collective& c, ncclComm* comm) {
   const auto check = [this](ncclResult_t result, const char* call) { communicator_->check(result, call); };
   switch (c.operation) {
     case Operation::AllReduce:
-      return check(ncclAllReduce(in, out, count, type, nccl_op(c.reduce_op), comm, stream), "ncclAllReduce");
+      return check(ncclAllReduce(in, out, count, type, nccl_op(c), comm, stream), "ncclAllReduce");
     case Operation::Broadcast: return check(ncclBroadcast(in, out, count, type, c.root, comm, stream), "ncclBroadcast");
     case Operation::Reduce:
-      return check(ncclReduce(in, out, count, type, nccl_op(c.reduce_op), c.root, comm, stream), "ncclReduce");
-    case Operation::AllGather: return check(ncclAllGather(in, out, count, type, comm, stream), "ncclAllGather");
+      return check(ncclReduce(in, out, count, type, nccl_op(c), c.root, comm, stream), "ncclReduce");
+    case Operation::AllGather:
+      if (!c.output_counts.empty()) return exchange_parts(c, comm, /*same_to_all=*/true);
+      return check(ncclAllGather(in, out, count, type, comm, stream), "ncclAllGather");
     case Operation::ReduceScatter:
-      return check(ncclReduceScatter(in, out, count, type, nccl_op(c.reduce_op), comm, stream), "ncclReduceScatter");
+      return check(ncclReduceScatter(in, out, count, type, nccl_op(c), comm, stream), "ncclReduceScatter");
     case Operation::Gather:
       check(ncclSend(in, count, type, c.root, comm, stream), "ncclSend");
       for (int r = 0; r < size() && rank() == c.root; ++r)
@@ -172,9 +179,29 @@ void NcclProcessGroup::call_nccl(const Collective& c, ncclComm* comm) {
       for (int r = 0; r < size() && rank() == c.root; ++r)
         check(ncclSend(piece(in, r), count, type, r, comm, stream), "ncclSend");
       return check(ncclRecv(out, count, type, c.root, comm, stream), "ncclRecv");
+    case Operation::AllToAll: return exchange_parts(c, comm, /*same_to_all=*/false);
     default:
       if (in) return check(ncclSend(in, count, type, c.root, comm, stream), "ncclSend");
       return check(ncclRecv(out, count, type, c.root, comm, stream), "ncclRecv");
+  }
+}
+
+// A part to every rank, and one from every rank, of whatever sizes.
+void NcclProcessGroup::exchange_parts(const Collective& c, ncclComm* comm, bool same_to_all) {
+  const ncclDataType_t type = nccl_type(c.operation, c.output.dtype());
+  const cudaStream_t stream = cuda::native(communicator_->stream());
+  auto* in = static_cast<const char*>(c.input.raw_data());
+  auto* out = static_cast<char*>(c.output.raw_data());
+  for (int r = 0; r < size(); ++r) {
+    const auto items = [&](const Tensor& whole, const std::vector<int64_t>& counts) {
+      return static_cast<size_t>(counts.empty() ? whole.numel() / size() : counts[r]);
+    };
+    const size_t sent = same_to_all ? static_cast<size_t>(c.input.numel()) : items(c.input, c.input_counts);
+    const size_t received = items(c.output, c.output_counts);
+    if (sent > 0) communicator_->check(ncclSend(in, sent, type, r, comm, stream), "ncclSend");
+    if (received > 0) communicator_->check(ncclRecv(out, received, type, r, comm, stream), "ncclRecv");
+    if (!same_to_all) in += sent * itemsize(c.input.dtype());
+    out += received * itemsize(c.output.dtype());
   }
 }
 

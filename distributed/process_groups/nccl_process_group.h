@@ -52,6 +52,7 @@ class NcclProcessGroup final : public ProcessGroup {
   Work issue(Collective collective) override;
   Work issue_on_host(Collective collective);
   void call_nccl(const Collective& collective, ncclComm* comm);
+  void exchange_parts(const Collective& collective, ncclComm* comm, bool same_to_all);
 
   std::shared_ptr<ProcessGroup> host_;
   NcclOptions options_;

@@ -1,15 +1,14 @@
 #include "ringgrad/distributed/rendezvous/connect.h"
 
 #include <poll.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 #include <sstream>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/distributed/os/shared_memory.h"
 #include "ringgrad/distributed/os/socket.h"
 #include "ringgrad/distributed/rendezvous/handshake.h"
 #include "ringgrad/distributed/transport/transport.h"
@@ -39,16 +38,6 @@ struct PeerAddress {
     return result;
   }
 };
-
-// The same on all processes that can share memory with this one: a hash of the machine's boot and network namespace.
-uint64_t machine_id() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  if (boot.empty()) return std::hash<std::string>()(new_secret());  // unknown: shares memory with nobody
-  struct stat network {};
-  stat("/proc/self/ns/net", &network);
-  return std::hash<std::string>()(str(boot, network.st_ino));
-}
 
 class Connector {
  public:

@@ -13,13 +13,14 @@ namespace ringgrad {
 static_assert(std::endian::native == std::endian::little, "frames travel as they lie in memory");
 
 const char* name(ReduceOp op) {
-  constexpr const char* names[] = {"sum", "average", "min", "max"};
+  constexpr const char* names[] = {"sum", "average", "min", "max", "product", "bit_and", "bit_or", "bit_xor"};
   return names[static_cast<int>(op)];
 }
 
 const char* name(Operation operation) {
-  constexpr const char* names[] = {"all_reduce", "broadcast",      "reduce",    "gather",  "scatter",
-                                   "all_gather", "reduce_scatter", "send/recv", "barrier", "allocate_shared"};
+  constexpr const char* names[] = {"all_reduce", "broadcast",  "reduce",         "gather",
+                                   "scatter",    "all_gather", "reduce_scatter", "all_to_all",
+                                   "send/recv",  "barrier",    "allocate_shared"};
   return names[static_cast<int>(operation)];
 }
 
@@ -77,7 +78,7 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
     wrong = "unknown operation";
   else if (frame.dtype > DType::Bool)
     wrong = "unknown dtype";
-  else if (frame.reduce_op > ReduceOp::Max)
+  else if (frame.reduce_op > ReduceOp::BitXor)
     wrong = "unknown reduction";
   else if (frame.payload_bytes > kMaxPayload)
     wrong = "payload above 1 GiB";

@@ -16,7 +16,7 @@
 
 namespace ringgrad {
 
-enum class ReduceOp : uint8_t { Sum, Average, Min, Max };
+enum class ReduceOp : uint8_t { Sum, Average, Min, Max, Product, BitAnd, BitOr, BitXor };
 enum class Operation : uint8_t {
   AllReduce,
   Broadcast,
@@ -25,6 +25,7 @@ enum class Operation : uint8_t {
   Scatter,
   AllGather,
   ReduceScatter,
+  AllToAll,
   SendRecv,
   Barrier,
   AllocateShared,

@@ -145,6 +145,15 @@ void Mailbox::post(std::shared_ptr<Letter> letter) {
   some_posted_ = true;
 }
 
+std::chrono::milliseconds Mailbox::shortest_timeout() {
+  std::lock_guard lock(posted_mutex_);
+  auto shortest = std::chrono::milliseconds::max();
+  for (const auto& letter : receives_) shortest = std::min(shortest, letter->timeout);
+  for (const auto& letter : sends_) shortest = std::min(shortest, letter->timeout);
+  for (const auto& letter : posted_) shortest = std::min(shortest, letter->timeout);
+  return shortest;
+}
+
 std::string Mailbox::describe_first() {
   std::lock_guard lock(posted_mutex_);
   for (const auto& letters : {receives_, sends_, std::list(posted_.begin(), posted_.end())})
@@ -152,8 +161,8 @@ std::string Mailbox::describe_first() {
   return name(Operation::SendRecv);
 }
 
-void Mailbox::begin_posted() {
-  if (!some_posted_.load(std::memory_order_relaxed)) return;
+bool Mailbox::begin_posted() {
+  if (!some_posted_.load(std::memory_order_relaxed)) return false;
   std::deque<std::shared_ptr<Letter>> posted;
   {
     std::lock_guard lock(posted_mutex_);
@@ -170,6 +179,7 @@ void Mailbox::begin_posted() {
   }
   deliver_strays();
   listen();
+  return true;
 }
 
 void Mailbox::send(const std::shared_ptr<Letter>& letter) {

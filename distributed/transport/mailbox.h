@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <exception>
 #include <list>
@@ -34,6 +35,7 @@ class Letter {
   int peer = kAnyRank;
   Frame frame;  // what both sides must agree on; its tag says which receive it is for
   std::span<std::byte> payload;
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of a wait in which nothing moves
 
  private:
   friend class Mailbox;
@@ -55,6 +57,7 @@ class Mailbox {
   int under_way() const { return under_way_.load(); }
   std::string describe_first();  // "send/recv of 10 float32"
   void fail_all(std::exception_ptr error);
+  std::chrono::milliseconds shortest_timeout();
 
   // A collective waits for the next message from `peer`, or for none (-1).
   void want(int peer);
@@ -68,7 +71,7 @@ class Mailbox {
 
   // Move bytes, and never wait. Throw ChannelClosed; DistributedError for a damaged message, naming the link, and
   // OutOfStepError for a letter that is not what its receiver expects.
-  void begin_posted();
+  bool begin_posted();  // false: there was nothing new
   void end_sent();
   bool reads_from(int peer) const { return peer == wanted_ || (under_way_ > 0 && !peers_[peer].gone); }
   bool read_from(int peer);

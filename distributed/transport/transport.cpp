@@ -100,7 +100,9 @@ void Transport::receive_payload(int peer, const Frame& frame, std::span<std::byt
 
 void Transport::move_letters_until(const std::function<bool()>& done) {
   ranks_.check_interrupt();
+  letters_only_ = true;
   block_until(done, /*needs_all=*/false);
+  letters_only_ = false;
 }
 
 void Transport::ring() noexcept { eventfd_write(doorbell_.get(), 1); }
@@ -117,8 +119,7 @@ void Transport::interrupt(const Failure& failure) noexcept {
 }
 
 bool Transport::progress() {
-  bool moved = false;
-  mailbox_.begin_posted();
+  bool moved = mailbox_.begin_posted();
   for (int r = 0; r < size(); ++r) {
     const auto ring_if = [&](bool some) {  // there are bytes for the peer, or there is room again
       if (some) memory_.ring_bell(r);
@@ -174,6 +175,7 @@ void Transport::block_until(const Done& done, bool needs_all) {
     if (silence == Moving) {  // the first sleep after something has moved
       ask = Deadline::after(kAskAfter);
       say = Deadline::after(kSayAfter);
+      if (letters_only_) timeout_ = mailbox_.shortest_timeout();
       deadline = Deadline::after(timeout_);
       silence = Quiet;
     } else if (deadline.passed()) {

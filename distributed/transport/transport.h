@@ -127,6 +127,7 @@ class Transport {
   bool roomy_ = false;  // there is a core for every rank
   std::chrono::milliseconds timeout_ = std::chrono::seconds(60);
   bool spinning_ = true;
+  bool letters_only_ = false;   // no collective waits: timeouts are the letters'
   std::vector<pollfd> polled_;  // by sleep(): kept for its memory
 };
 

@@ -21,7 +21,7 @@ enum ncclDataType_t {
   ncclFloat64 = 8,
   ncclBfloat16 = 9,
 };
-enum ncclRedOp_t { ncclSum = 0, ncclMax = 2, ncclMin = 3, ncclAvg = 4 };
+enum ncclRedOp_t { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 };
 
 using ncclComm_t = struct ncclComm*;
 struct ncclUniqueId {

@@ -1,0 +1,144 @@
+// Collectives of several tensors, which travel as one that holds their elements one after the other; and of texts.
+#include <algorithm>
+#include <cstring>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/distributed/os/shared_memory.h"
+#include "ringgrad/distributed/process_group.h"
+
+namespace ringgrad {
+namespace {
+
+// The elements of a contiguous tensor from `at` on, as one of that shape.
+Tensor piece_of(const Tensor& flat, const Shape& shape, int64_t at) {
+  return flat.as_strided(shape, contiguous_strides(shape), flat.storage_offset() + at);
+}
+
+// Tensors of one dtype on one device, one for each rank.
+std::vector<int64_t> check_list(Operation operation, const std::vector<Tensor>& list, const Tensor& like, int ranks) {
+  CHECK_AS(ShapeError, list.size() == static_cast<size_t>(ranks), name(operation), ": ", list.size(),
+           " tensors, expected one for each of the ", ranks, " ranks");
+  std::vector<int64_t> counts;
+  for (const Tensor& x : list) {
+    CHECK(x.defined(), name(operation), ": one of the tensors is undefined");
+    CHECK_AS(DTypeError, x.dtype() == like.dtype(), name(operation), ": tensors of dtypes ", x.dtype(), " and ",
+             like.dtype(), ", expected the same");
+    CHECK_AS(DeviceError, x.device() == like.device(), name(operation), ": tensors on ", x.device(), " and ",
+             like.device(), ", expected the same");
+    counts.push_back(x.numel());
+  }
+  return counts;
+}
+
+// One that can hold what is in all of these, one after the other.
+Tensor room_for(const std::vector<Tensor>& list) {
+  int64_t items = 0;
+  for (const Tensor& x : list) items += x.numel();
+  return empty({items}, {list[0].dtype(), list[0].device()});
+}
+
+uint64_t hash_of_shapes(const std::vector<Tensor>& list) {
+  std::vector<int64_t> words;
+  for (const Tensor& x : list) {
+    words.push_back(x.dim());
+    words.insert(words.end(), x.shape().begin(), x.shape().end());
+  }
+  return hash_of(words.data(), words.size() * sizeof(int64_t));
+}
+
+}  // namespace
+
+void deliver(const Collective& c) {
+  int64_t at = 0;
+  for (const Tensor& x : c.destinations) {
+    kernels::copy(x, piece_of(c.output, x.shape(), at));
+    at += x.numel();
+  }
+}
+
+Work ProcessGroup::all_gather(const std::vector<Tensor>& parts, const Tensor& x, const CollectiveOptions& options) {
+  CHECK(x.defined(), "all_gather: x is undefined");
+  const auto counts = check_list(Operation::AllGather, parts, x, size_);
+  CHECK_AS(ShapeError, parts[rank_].shape() == x.shape(), "all_gather: x has shape ", x.shape(), ", and part ", rank_,
+           ", its own place, shape ", parts[rank_].shape());
+  Collective c{Operation::AllGather, x, room_for(parts), ReduceOp::Sum, -1, options, parts};
+  c.output_counts = counts;
+  c.options.layout ^= hash_of_shapes(parts);
+  return submit(std::move(c));
+}
+
+Work ProcessGroup::all_to_all(const std::vector<Tensor>& from, const std::vector<Tensor>& to,
+                              const CollectiveOptions& options) {
+  CHECK(!to.empty(), "all_to_all: no tensors, expected one for each of the ", size_, " ranks");
+  const auto input_counts = check_list(Operation::AllToAll, to, to[0], size_);
+  const auto output_counts = check_list(Operation::AllToAll, from, to[0], size_);
+  CHECK_AS(ShapeError, from[rank_].shape() == to[rank_].shape(), "all_to_all: rank ", rank_, " sends itself shape ",
+           to[rank_].shape(), ", and expects ", from[rank_].shape());
+  const Tensor packed = room_for(to);
+  int64_t at = 0;
+  for (const Tensor& x : to) {
+    kernels::copy(piece_of(packed, x.shape(), at), x);
+    at += x.numel();
+  }
+  return submit(
+      {Operation::AllToAll, packed, room_for(from), ReduceOp::Sum, -1, options, from, input_counts, output_counts});
+}
+
+// -- what the host knows --------------------------------------------------------------------------------------------
+
+namespace {
+
+Tensor bytes_of(const std::string& text) {
+  const Tensor x = empty({static_cast<int64_t>(text.size())}, {.dtype = DType::UInt8});
+  if (!text.empty()) std::memcpy(x.raw_data(), text.data(), text.size());
+  return x;
+}
+
+std::string text_of(const Tensor& bytes) {
+  if (bytes.numel() == 0) return {};
+  return {static_cast<const char*>(bytes.raw_data()), static_cast<size_t>(bytes.numel())};
+}
+
+std::vector<std::string> texts_of(const std::vector<Tensor>& list) {
+  std::vector<std::string> texts;
+  for (const Tensor& x : list) texts.push_back(text_of(x));
+  return texts;
+}
+
+}  // namespace
+
+std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string& own) {
+  std::vector<Tensor> all;
+  for (const int64_t size : all_gather_values<int64_t>(group, {static_cast<int64_t>(own.size())}))
+    all.push_back(empty({size}, {.dtype = DType::UInt8}));
+  group.all_gather(all, bytes_of(own)).wait();
+  return texts_of(all);
+}
+
+std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& own, int root) {
+  const auto sizes = all_gather_values<int64_t>(group, {static_cast<int64_t>(own.size())});
+  std::vector<Tensor> from, to;
+  for (int r = 0; r < group.size(); ++r) {
+    from.push_back(empty({group.rank() == root ? sizes[r] : 0}, {.dtype = DType::UInt8}));
+    to.push_back(bytes_of(r == root ? own : ""));
+  }
+  group.all_to_all(from, to).wait();
+  return group.rank() == root ? texts_of(from) : std::vector<std::string>();
+}
+
+std::string broadcast_text(ProcessGroup& group, const std::string& text, int root) {
+  const Tensor size = tensor(std::vector<int64_t>{static_cast<int64_t>(text.size())});
+  group.broadcast(size, root).wait();
+  const Tensor bytes = group.rank() == root ? bytes_of(text) : empty({size.item<int64_t>()}, {.dtype = DType::UInt8});
+  group.broadcast(bytes, root).wait();
+  return text_of(bytes);
+}
+
+std::shared_ptr<ProcessGroup> local_group(ProcessGroup& group) {
+  const auto machines = all_gather_values<int64_t>(group, {static_cast<int64_t>(machine_id())});
+  const auto first = std::find(machines.begin(), machines.end(), machines[group.rank()]);
+  return group.split(static_cast<int>(first - machines.begin()));
+}
+
+}  // namespace ringgrad
