@@ -62,8 +62,14 @@ class Launch(ProgramCase):
         child.send_signal(signal.SIGTERM)
         self.assertEqual(child.wait(timeout=60), 128 + signal.SIGTERM)
 
+    def test_ranks_that_are_all_stopped_end_at_the_timeout(self):
+        child = self.launch("sh", "-c", "kill -STOP $$; sleep 600", stderr=subprocess.PIPE, RINGGRAD_TIMEOUT="0.3")
+        said = child.communicate(timeout=60)[1].decode()
+        self.assertEqual(child.returncode, 6, said)
+        self.assertIn("all ranks were stopped for 0.3", said)
+
     def test_ranks_that_do_not_end_are_killed_after_the_timeout(self):
-        child = self.launch("sh", "-c", "trap '' TERM; kill -STOP $$; sleep 600", RINGGRAD_TIMEOUT="0.3")
+        child = self.launch("sh", "-c", "trap '' TERM; kill -STOP $$; sleep 600", RINGGRAD_TIMEOUT="2")
         self.wait_until_stopped(self.children(child, 2))
         child.send_signal(signal.SIGTERM)
         self.assertEqual(child.wait(timeout=60), 128 + signal.SIGTERM)

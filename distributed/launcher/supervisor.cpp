@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -86,9 +87,7 @@ class Supervisor {
     const std::string secret = secret_for_ranks();
     for (int i = 0; i < options_.num_processes; ++i) start(i, port, secret);
     while (running_ > 0) step();
-    std::vector<RankEnd> ends;
-    for (const Rank& rank : ranks_) ends.push_back(rank.end);
-    const JobResult result = first_cause(ends, status_, interrupted_by_, Clock::now());
+    const JobResult result = this->result();
     pass_on_the_rest(options_.final_message ? options_.final_message(result) : "");
     return result;
   }
@@ -100,8 +99,18 @@ class Supervisor {
     FileDescriptor log;
     RankEnd end;
     uint32_t waits_noted = 0;
-    bool ended = false;
+    bool stopped = false, ended = false;
   };
+
+  JobResult result() const {
+    if (stood_still_ >= timeout_)
+      return {kOutOfStep,
+              str("all ranks were stopped for ", std::chrono::duration<double>(timeout_).count(),
+                  " s, and then killed; kill -CONT lets them go on, and RINGGRAD_TIMEOUT gives more time\n")};
+    std::vector<RankEnd> ends;
+    for (const Rank& rank : ranks_) ends.push_back(rank.end);
+    return first_cause(ends, status_, interrupted_by_, Clock::now());
+  }
 
   // The socket keeps the port from others until rank 0 listens: bound sockets that do not listen may share it.
   std::pair<FileDescriptor, int> reserve_port() const {
@@ -166,6 +175,7 @@ class Supervisor {
     while (const int signal = signals_.next()) handle(signal);
     for (Rank& rank : ranks_) look_at(rank);
     note_waits();
+    end_standstill();
     if (interrupted_by_ != 0 && patience_.passed()) kill_all(SIGKILL);
     if (ending_ && running_ > 0 && next_kill_.passed()) {
       kill_all(kill_signals_sent_++ == 0 ? SIGTERM : SIGKILL);
@@ -233,13 +243,24 @@ class Supervisor {
       if (changed == 0) return;
       if (changed < 0)  // somebody else in this process has waited for it, and knows how it ended
         ended(rank, W_EXITCODE(1, 0));
-      else if (WIFSTOPPED(status))
+      else if ((rank.stopped = WIFSTOPPED(status)))
         note(rank, str("is stopped (", strsignal(WSTOPSIG(status)), "); the others wait for it"));
       else if (WIFCONTINUED(status))
         note(rank, "goes on");
       else
         ended(rank, status);
     }
+  }
+
+  // A rank that is stopped is missed by the others, unless they all are. Only the time counts in which this process
+  // could look: whoever suspends a whole job means it to go on.
+  void end_standstill() {
+    if (running_ == 0 || interrupted_by_ != 0 || ending_) return;
+    const Clock::duration passed = Clock::now() - looked_;
+    looked_ += passed;
+    const bool stopped = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.stopped || r.ended; });
+    stood_still_ = stopped ? stood_still_ + std::min<Clock::duration>(passed, kLookAround) : Clock::duration{};
+    if (stood_still_ >= timeout_) kill_all(SIGKILL);
   }
 
   // Where one rank keeps others waiting, one of them says so.
@@ -283,9 +304,11 @@ class Supervisor {
   int running_ = 0, interrupted_by_ = 0;
   Clock::time_point interrupted_at_;
   const std::chrono::milliseconds timeout_ = default_timeout();
-  Deadline patience_;          // with ranks that were asked to end
-  bool ending_ = false;        // a rank has failed
-  int kill_signals_sent_ = 0;  // signals sent since then
+  Clock::time_point looked_ = Clock::now();
+  Clock::duration stood_still_{};  // how long all ranks have been stopped
+  Deadline patience_;              // with ranks that were asked to end
+  bool ending_ = false;            // a rank has failed
+  int kill_signals_sent_ = 0;      // signals sent since then
   Deadline next_kill_;
 };
 

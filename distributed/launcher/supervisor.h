@@ -33,7 +33,8 @@ struct SupervisorOptions {
 // it is ignored, as by nohup) are passed on to the ranks, which go on for it where they are stopped; a second one kills
 // them, as does RINGGRAD_TIMEOUT after the first. Output that nobody reads holds up the ranks, not the supervisor:
 // after a signal its reader is not waited for, so what is to be said at the end is left to final_message. A
-// rank that is stopped, or has waited for others for 5 s, is noted on stderr.
+// rank that is stopped, or has waited for others for 5 s, is noted on stderr; where all are stopped for
+// RINGGRAD_TIMEOUT, nobody misses them but the supervisor, which kills them (exit code 6).
 //
 // Ranks get torchrun's environment (rank_environment.h), and one share of the cores each (RINGGRAD_THREADS,
 // OMP_NUM_THREADS) unless that is set. Throws AddressInUseError when the port is taken, IoError when the program cannot

@@ -65,7 +65,8 @@ void FailureDetector::say_goodbye() noexcept {
   if (interrupted_) abort(*interruption_);  // nobody has waited since
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     abort({FailureKind::Died, str("rank ", rank_, " failed with an exception")});
-  tell_all({ControlKind::Goodbye});
+  // After a failure that would be an end in good order to a rank that still connects, and waits for this one.
+  if (!failure_) tell_all({ControlKind::Goodbye});
 }
 
 // -- what other ranks say -------------------------------------------------------------------------------------------
