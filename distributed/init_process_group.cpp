@@ -21,12 +21,17 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment, cons
   CHECK_AS(EnvironmentError, environment.size == 1 || !environment.address.host.empty(), "rendezvous: the job's ",
            environment.size,
            " ranks are on several machines; set MASTER_ADDR to an address of rank 0's machine, on all of them");
-  const RendezvousOptions rendezvous{environment.address, environment.secret, options.timeout};
+  const bool several_machines = environment.local_size != environment.size;
+  const RendezvousOptions rendezvous{environment.address, environment.secret, options.rendezvous_timeout,
+                                     several_machines ? IfForeign::ListenOnAll : IfForeign::Fail};
   ConnectOptions connect;
   connect.transport = options.transport;
   connect.secret = environment.secret;
   connect.timeout = options.timeout;
-  if (environment.size > 1) connect.host = address_towards(environment.address.host, Deadline::after(options.timeout));
+  if (!environment.reached_at.empty())
+    connect.host = environment.reached_at;
+  else if (environment.size > 1)
+    connect.host = address_towards(environment.address.host, Deadline::after(options.rendezvous_timeout));
   Connected connected = connect_ranks(environment.rank, environment.size, connect, [&](const std::string& value) {
     return meet(environment.rank, environment.size, value, rendezvous);
   });

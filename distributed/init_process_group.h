@@ -27,7 +27,8 @@ struct InitOptions {
   std::string transport = default_transport();  // of the ring; see transport_names() (rendezvous/connect.h)
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
   bool checksums = false;  // a CRC-32 with every payload: a flipped bit is an error, not a wrong sum
-  std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait after it
+  std::chrono::milliseconds rendezvous_timeout = default_rendezvous_timeout();  // until all ranks have come
+  std::chrono::milliseconds timeout = default_timeout();                        // of every wait after that
 };
 
 // Meets the other ranks and returns the group, which is also process_group() from then on. Blocks until all ranks have
