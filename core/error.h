@@ -43,6 +43,12 @@ struct IoError : Error {  // a file is missing, unreadable, or the disk is full
 struct DataError : IoError {  // a file was read, and what it holds is damaged or hostile
   using IoError::IoError;
 };
+struct NetworkError : IoError {  // a host is not known, does not answer, or has not what was asked for
+  using IoError::IoError;
+};
+struct LimitError : Error {  // the system gives this process no more of something; names the limit to raise
+  using Error::Error;
+};
 struct CudaError : Error {  // a call of the CUDA runtime or of a library on top of it failed
   using Error::Error;
 };

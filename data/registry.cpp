@@ -108,11 +108,17 @@ void download_any(const DatasetDownload& what, const fs::path& file, const GetPr
   options.bytes = what.bytes;
   options.sha256 = what.sha256;
   if (progress) options.progress = [&](uint64_t received) { progress(what.name, received, what.bytes); };
+  std::string before;  // why the servers before this one did not do
   for (size_t i = 0;; ++i) {
+    const bool last = i + 1 == what.urls.size();
     try {
       return download(what.urls[i], file, options);
-    } catch (const IoError&) {  // DataError included: another server may have the right file
-      if (i + 1 == what.urls.size()) throw;
+    } catch (const NetworkError& error) {
+      if (last) throw NetworkError(before + error.what());
+      before += error.what() + std::string("; and ");
+    } catch (const DataError& error) {  // another server may have the right file
+      if (last) throw DataError(before + error.what());
+      before += error.what() + std::string("; and ");
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <string_view>
 
 #include "ringgrad/core/error.h"
 
@@ -32,10 +33,15 @@ struct Failure {
   std::string text;
 };
 
+// As a terminal may see it: what steers one (control characters, bytes that are no UTF-8) is spelt out, such as "\x1b",
+// because names come from files and wires. Line ends and tabs stay.
+std::string printable(std::string_view text);
+
 // Throws DistributedError, TimeoutError, OutOfStepError or GivenUpError with the failure's text, after `context`.
 [[noreturn]] void throw_failure(const Failure& failure, const std::string& context = {});
 
-// The failure that an exception stands for; an exception of the program itself counts as Died.
+// The failure that an exception stands for, in printable words, of which none is longer than 300 characters; an
+// exception of the program itself counts as Died.
 Failure failure_of(std::exception_ptr error);
 
 // The system has no more threads, or no memory for one's stack.

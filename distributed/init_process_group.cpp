@@ -21,12 +21,17 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment, cons
   CHECK_AS(EnvironmentError, environment.size == 1 || !environment.address.host.empty(), "rendezvous: the job's ",
            environment.size,
            " ranks are on several machines; set MASTER_ADDR to an address of rank 0's machine, on all of them");
-  const RendezvousOptions rendezvous{environment.address, environment.secret, options.timeout};
+  const bool several_machines = environment.local_size != environment.size;
+  const RendezvousOptions rendezvous{environment.address, environment.secret, options.rendezvous_timeout,
+                                     several_machines ? IfForeign::ListenOnAll : IfForeign::Fail};
   ConnectOptions connect;
   connect.transport = options.transport;
   connect.secret = environment.secret;
   connect.timeout = options.timeout;
-  if (environment.size > 1) connect.host = address_towards(environment.address.host, Deadline::after(options.timeout));
+  if (!environment.reached_at.empty())
+    connect.host = environment.reached_at;
+  else if (environment.size > 1)
+    connect.host = address_towards(environment.address.host, Deadline::after(options.rendezvous_timeout));
   Connected connected = connect_ranks(environment.rank, environment.size, connect, [&](const std::string& value) {
     return meet(environment.rank, environment.size, value, rendezvous);
   });
@@ -54,12 +59,12 @@ std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment, con
 
 std::string default_backend(Device device) { return variable("RINGGRAD_BACKEND", device.is_cuda() ? "nccl" : "ring"); }
 std::string default_transport() { return variable("RINGGRAD_TRANSPORT", "auto"); }
-Checksums default_checksums() {
-  const std::string value = variable("RINGGRAD_CHECKSUMS", "auto");
-  CHECK_AS(EnvironmentError, value == "auto" || value == "on" || value == "off", "RINGGRAD_CHECKSUMS is '", value,
+Checksums checksums_named(const std::string& name) {
+  CHECK_AS(EnvironmentError, name == "auto" || name == "on" || name == "off", "checksums: '", name,
            "', expected auto, on or off");
-  return value == "on" ? Checksums::On : value == "off" ? Checksums::Off : Checksums::Auto;
+  return name == "on" ? Checksums::On : name == "off" ? Checksums::Off : Checksums::Auto;
 }
+Checksums default_checksums() { return checksums_named(variable("RINGGRAD_CHECKSUMS", "auto")); }
 std::vector<std::string> available_backends() {
   std::vector<std::string> available = {"ring"};
   for (const char* name : {"mpi", "nccl", "nccl-ring"}) {

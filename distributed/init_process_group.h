@@ -12,10 +12,11 @@
 
 namespace ringgrad {
 
-std::string default_backend(Device device = {});  // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
-std::string default_transport();                  // RINGGRAD_TRANSPORT, else "auto"
-Checksums default_checksums();                    // RINGGRAD_CHECKSUMS: auto, on or off; else auto
-std::vector<std::string> available_backends();    // those that connect processes here
+std::string default_backend(Device device = {});     // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
+std::string default_transport();                     // RINGGRAD_TRANSPORT, else "auto"
+Checksums checksums_named(const std::string& name);  // "auto", "on" or "off"; else EnvironmentError
+Checksums default_checksums();                       // RINGGRAD_CHECKSUMS: auto, on or off; else auto
+std::vector<std::string> available_backends();       // those that connect processes here
 
 struct InitOptions {
   // For tensors on the CPU "ring", or "mpi" under mpirun or srun (mpi_process_group.cpp). For a GPU per rank "nccl", or
@@ -27,8 +28,9 @@ struct InitOptions {
   std::optional<Device> device = {};
   std::string transport = default_transport();  // of the ring; see transport_names() (rendezvous/connect.h)
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
-  Checksums checksums = default_checksums();              // of the ring
-  std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait after it
+  Checksums checksums = default_checksums();                                    // of the ring
+  std::chrono::milliseconds rendezvous_timeout = default_rendezvous_timeout();  // until all ranks have come
+  std::chrono::milliseconds timeout = default_timeout();                        // of every wait after that
 };
 
 // Meets the other ranks and returns the group, which is also process_group() from then on. Blocks until all ranks have

@@ -35,13 +35,15 @@ Match match(const char* operation, const NamedTensors& own, const NamedTensors& 
     CHECK_AS(DataError, added, operation, ": the state has '", name, "' twice; nothing was loaded");
   }
 
-  std::vector<std::string> mismatched;
+  std::vector<std::string> mismatched, of_other_kind;
   for (const auto& [name, tensor] : own) {
     const auto found = given.find(name);
     if (found == given.end()) {
       report.missing.push_back(name);
       continue;
     }
+    if (is_floating(found->second.dtype()) != is_floating(tensor.dtype()))
+      of_other_kind.push_back(str(name, " is ", found->second.dtype(), " in the state, expected ", tensor.dtype()));
     if (found->second.shape() == tensor.shape())
       copies.emplace_back(tensor, found->second);
     else
@@ -51,6 +53,8 @@ Match match(const char* operation, const NamedTensors& own, const NamedTensors& 
   for (const auto& [name, tensor] : given) report.unexpected.push_back(name);
 
   CHECK_AS(ShapeError, mismatched.empty(), operation, ": shapes differ: ", joined(mismatched), "; nothing was loaded");
+  CHECK_AS(DTypeError, of_other_kind.empty(), operation, ": whole numbers are no weights: ", joined(of_other_kind),
+           "; nothing was loaded");
   CHECK_AS(DataError, !strict || (report.missing.empty() && report.unexpected.empty()), operation,
            ": the names do not match; nothing was loaded",
            report.missing.empty() ? "" : "; missing in the state: ", joined(report.missing),

@@ -52,7 +52,7 @@ TEST_CASE("download: a right file arrives, and progress is told", "[quick]") {
   DownloadOptions options = expecting(kBody);
   uint64_t last = 0;
   options.progress = [&](uint64_t received) {
-    REQUIRE(received > last);
+    REQUIRE(received >= last);
     last = received;
   };
   REQUIRE(target.error(server.url("x"), options).empty());
@@ -100,6 +100,7 @@ TEST_CASE("download: whatever a server does wrong, the old file stays", "[quick]
   REQUIRE(contains(error("wrong"), "SHA-256"));
   REQUIRE(contains(error("endless"), "more than the expected 100007 bytes"));
   REQUIRE(contains(error("missing"), "404"));
+  REQUIRE_THROWS_AS(download(server.url("missing"), target.file, options), NetworkError);
   error("nonsense");
   const int requests = server.requests();
   REQUIRE(contains(error("redirect"), "http"));
@@ -131,6 +132,12 @@ TEST_CASE("download: a server that falls silent or crawls is given up") {
     REQUIRE(contains(error, server.url(path)));
     REQUIRE(contains(error, "of 100007 bytes"));
   }
+  DownloadOptions impatient = expecting(kBody);
+  impatient.stall_seconds = 30;
+  impatient.progress = [&](uint64_t received) {
+    if (received == 0 && std::chrono::steady_clock::now() - start > std::chrono::seconds(3)) throw IoError("enough");
+  };
+  REQUIRE(target.error(server.url("silent"), impatient) == "enough");
   over = true;
   REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));  // the server would not have given up
 }

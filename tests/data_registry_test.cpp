@@ -218,6 +218,11 @@ TEST_CASE("registry: get downloads, unpacks, skips what is there and mends what 
   REQUIRE(server.requests() == 6);  // one file, from the second place after the first
   REQUIRE(check_dataset(mnist, folder.path()).train_size == 4);
 
+  fs::remove(folder / "mnist/train-labels-idx1-ubyte");
+  for (DatasetDownload& what : mnist.downloads) what.urls = {server.url("one"), server.url("two")};
+  const std::string both = error_of<DataError>([&] { get_dataset(mnist, folder.path(), {}, loopback); });
+  REQUIRE((contains(both, server.url("one")) && contains(both, "; and download: " + server.url("two"))));
+
   get_dataset(cifar, folder.path(), {}, loopback);
   REQUIRE(load_dataset("cifar100", Split::Train, folder.path()).size() == 1);
   REQUIRE(std::distance(fs::directory_iterator(folder / "cifar100"), {}) == 2);

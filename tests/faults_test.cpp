@@ -196,7 +196,7 @@ class LooseRanks {
                              {"WORLD_SIZE", std::to_string(size)},
                              {"MASTER_ADDR", "127.0.0.1"},
                              {"MASTER_PORT", std::to_string(local_address(ports[0]).port)},
-                             {"RINGGRAD_SECRET", "of this test"},
+                             {"RINGGRAD_SECRET", "only this test knows it"},
                              {"RINGGRAD_TIMEOUT", "1"}};
       ranks.push_back(start_child(options));
     }

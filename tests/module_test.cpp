@@ -120,6 +120,11 @@ TEST_CASE("module: load_state_dict says what does not fit, and changes nothing t
   REQUIRE(contains(shapes, "first.factor is [3] in the state, expected [2]"));
   REQUIRE(contains(shapes, "second.count is [1] in the state, expected []"));
 
+  nn::NamedTensors whole = state;
+  whole[0].second = zeros({2}, {.dtype = DType::Int32});
+  REQUIRE(contains(error_of<DTypeError>([&] { net.load_state_dict(whole); }),
+                   "bias is int32 in the state, expected float32"));
+
   nn::NamedTensors doubled = state;
   doubled.push_back(state[0]);
   REQUIRE(contains(error_of<DataError>([&] { net.load_state_dict(doubled); }), "'bias' twice"));

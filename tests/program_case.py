@@ -37,6 +37,39 @@ def rewrite_safetensors(path, rename=lambda name: name, **progress):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
 
 
+def change_tensor(path, name, values=None, dtype=None):
+    """Other bytes at a tensor's beginning, or another dtype, in a safetensors file; without the hashes."""
+    rewrite_safetensors(path)
+    data = path.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + length])
+    if dtype:
+        header[name]["dtype"] = dtype
+    content = bytearray(data[8 + length :])
+    if values:
+        begin = header[name]["data_offsets"][0]
+        content[begin : begin + 4 * len(values)] = struct.pack(f"<{len(values)}f", *values)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content)
+
+
+def change_memory(pid, pattern):
+    """Flips a bit of every occurrence of these bytes in what a process has written."""
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
+            addresses, rights = line.split()[:2]
+            begin, end = (int(address, 16) for address in addresses.split("-"))
+            if not rights.startswith("rw"):
+                continue
+            memory.seek(begin)
+            content = memory.read(end - begin)
+            at = content.find(pattern)
+            while at >= 0:
+                memory.seek(begin + at)
+                memory.write(bytes([pattern[0] ^ 1]))
+                at = content.find(pattern, at + 1)
+
+
 class ProgramCase(unittest.TestCase):
     """Each test runs in a directory of its own; `shared` is where its data sets lie."""
 
@@ -54,8 +87,8 @@ class ProgramCase(unittest.TestCase):
         return done
 
     def start(self, *words, **options):
-        return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir,
-                                env={**os.environ, "RINGGRAD_DATA_DIR": self.shared}, **options)
+        options = {"env": {**os.environ, "RINGGRAD_DATA_DIR": self.shared}, **options}
+        return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir, **options)
 
     def wait_for(self, path):
         deadline = time.time() + 60

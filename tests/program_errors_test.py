@@ -5,9 +5,9 @@ Each mistake has its exit code (--help lists them) and a message that names it; 
 overwritten.
 """
 
-import json, os, resource, signal, subprocess, sys, unittest
+import json, os, resource, shutil, signal, socket, subprocess, sys, unittest
 
-from program_case import PROGRAM, ProgramCase, rewrite_safetensors, write_idx, write_tiny
+from program_case import PROGRAM, ProgramCase, change_tensor, rewrite_safetensors, write_idx, write_tiny
 
 
 class Errors(ProgramCase):
@@ -101,6 +101,32 @@ class Errors(ProgramCase):
         self.refused("onecycle, the default, warms up by itself", "train", "--warmup", "1")
         self.refused("adam has moments of its own", "train", "--optimizer", "adam", "--momentum", "0.5")
         self.refused("leave those options out", "train", "--resume", "run", "--init", "run")
+
+    def test_what_is_decided_for_the_caller_is_said(self):
+        done = self.run_program("train", "--batch", "9", "--max-steps", "1", env={"RINGGRAD_THREADS": "2"})
+        self.assertIn("note    one process trains: a batch of 9 cannot be divided by two ranks", done.stderr)
+        ranks = 1 + len(os.sched_getaffinity(0))
+        done = self.run_program("train", "--batch", str(ranks), "--ranks", str(ranks), "--max-steps", "1")
+        self.assertIn(f"note    {ranks} ranks share {ranks - 1} cores", done.stderr)
+
+    def test_long_arguments_are_cut(self):
+        for words in (("train", "--data", "x" * 5000), ("x" * 5000,), ("inspect", "x" * 4000), ("train", "--" + "x" * 5000)):
+            done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)
+            self.assertLess(len(done.stderr), 1000)
+            self.assertIn("characters)", done.stderr)
+
+    def test_a_download_that_is_interrupted_leaves_nothing(self):
+        if not json.loads(self.run_program("doctor", "--json").stdout)["download"]:
+            self.skipTest("built without libcurl")
+        with socket.create_server(("127.0.0.1", 0)) as silent:  # a proxy that never answers
+            child = self.start("data", "get", "mnist", "--data-dir", str(self.dir / "data"),
+                               env={**os.environ, "https_proxy": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+            connection, _ = silent.accept()
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=20)
+            connection.close()
+        self.assertEqual(child.returncode, 130, err)
+        self.assertEqual(list((self.dir / "data/mnist").iterdir()), [])
 
     def test_a_mistake_of_launch_is_not_one_of_the_program(self):
         self.refused("--nproc-per-node", "launch", "-n", "0", "--", "sleep", "--foo")
@@ -289,6 +315,27 @@ class Errors(ProgramCase):
         for ranks in ("1", "2"):
             self.refused("a thread cannot be started: ", "train", "--ranks", ranks, "--batch", "8", code=3, preexec_fn=limit,
                          env={"RINGGRAD_THREADS": "1"})
+
+    def test_weights_that_cannot_be(self):
+        self.tiny_run("--max-steps", "1", "--out", "run")
+        for name, change, said in (("fc.weight", {"values": [float("nan")]}, "fc.weight holds values that are not finite"),
+                                   ("layer1.1.running_var", {"values": [-1.0]}, "layer1.1.running_var holds negative variances"),
+                                   ("fc.bias", {"dtype": "I32"}, "fc.bias is int32 in the state, expected float32")):
+            shutil.copy(self.dir / "run/model.safetensors", self.dir / "x.safetensors")
+            change_tensor(self.dir / "x.safetensors", name, **change)
+            for words in (("eval", "x.safetensors"), ("train", "--parallel", "none", "--init", "x.safetensors")):
+                done = self.refused(said, *words, code=4)
+                self.assertNotIn("--lr", done.stderr)
+
+    def test_names_that_would_steer_a_terminal(self):
+        header = json.dumps({"__metadata__": {"m": "\x1b]0;title\x07"},
+                             "w\x1b[2J\x9b1m": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+        (self.dir / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+        done = self.run_program("inspect", "x.safetensors")
+        self.assertIn(r"w\x1b[2J\xc2\x9b1m", done.stdout)
+        done.stderr += self.refused(r"expected one of", "eval", "x.safetensors", "--model", "\x1b[31mcnn", "--data", "digits").stderr
+        for steering in "\x1b\x9b\x07":
+            self.assertNotIn(steering, done.stdout + done.stderr)
 
     def test_a_checkpoint_is_a_model(self):
         self.tiny_run("--epochs", "1", "--out", "run")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`ringgrad launch` where its surroundings are odd: program_launch_test.py PATH_TO_RINGGRAD [test names]."""
 
-import os, pathlib, signal, subprocess, sys, time, unittest
+import os, pathlib, resource, signal, subprocess, sys, time, unittest
 
 from program_case import PROGRAM, ProgramCase, write_tiny
 
@@ -105,12 +105,23 @@ class Launch(ProgramCase):
                           ({**two, "LOCAL_WORLD_SIZE": "1"}, "set MASTER_ADDR"),
                           ({**two, "MASTER_ADDR": "203.0.113.9"}, "needs a secret"),
                           ({**two, "RINGGRAD_SECRET_FILE": "no-such-file"}, "No such file"),
+                          ({**two, "RINGGRAD_SECRET": "short"}, "can be guessed"),
+                          ({**two, "RINGGRAD_RENDEZVOUS_TIMEOUT": "soon"}, "expected seconds"),
                           ({**two, "RINGGRAD_TRANSPORT": "pigeon"}, "expected auto, shm or tcp"),
                           ({**two, "RINGGRAD_BACKEND": "pigeon"}, "no backend 'pigeon'")):
             write_tiny(self.dir / "data/digits")
             self.assertIn(said, self.run_program("train", "--batch", "8", env={"RINGGRAD_DATA_DIR": "data", **env}, code=2).stderr)
         self.assertIn("does not have that address", self.run_program("launch", "-n", "2", "--master-addr", "203.0.113.9", "--",
                                                                       "true", env={"RINGGRAD_SECRET": "s"}, code=2).stderr)
+        self.assertIn("cannot find host", self.run_program("train", "--batch", "8", code=3, env={
+            **two, "RINGGRAD_DATA_DIR": "data", "MASTER_ADDR": "x" * 64, "RINGGRAD_SECRET": "of 16 characters",
+            "RINGGRAD_RENDEZVOUS_TIMEOUT": "0.1"}).stderr)
+
+    def test_a_rank_with_another_secret_is_out_of_step(self):
+        write_tiny(self.dir / "data/digits")
+        words = '[ $RANK = 0 ] || export RINGGRAD_SECRET=another-and-long-enough; exec "$0" train --batch 8'
+        done = self.run_program("launch", "-n", "2", "--", "sh", "-c", words, PROGRAM, env={"RINGGRAD_DATA_DIR": "data"}, code=6)
+        self.assertIn("does not know this job's secret", done.stderr)
 
     def test_one_rank_of_a_launcher(self):
         write_tiny(self.dir / "data/digits")
@@ -139,9 +150,24 @@ class Launch(ProgramCase):
         self.assertIn("ringgrad: failed (exit 1", done.stderr)
 
     def test_too_few_descriptors(self):
-        done = self.shell('ulimit -n 20; exec "$0" launch -n 16 -- true', code=8)
+        done = self.shell('ulimit -n 20; exec "$0" launch -n 16 -- true', code=3)
         self.assertIn("Too many open files", done.stderr)
         self.assertIn("ulimit -n", done.stderr)
+
+    def test_limits_are_named(self):
+        def limited(said, kind, soft, *words, code=3, **env):
+            limit = lambda: resource.setrlimit(kind, (soft, resource.RLIM_INFINITY if kind != resource.RLIMIT_NOFILE else soft))
+            env = {"RINGGRAD_DATA_DIR": "data", **env}
+            self.assertIn(said, self.run_program(*words, env=env, preexec_fn=limit, code=code).stderr)
+        write_tiny(self.dir / "data/digits")
+        limited("ulimit -s", resource.RLIMIT_STACK, 128 << 10, "train")
+        for ranks, files in (("1", 4), ("2", 12)):
+            limited("ulimit -n", resource.RLIMIT_NOFILE, files, "train", "--batch", "8", "--ranks", ranks)
+        with open(self.dir / "large", "wb") as file:  # 40 MB, of which nothing is on the disk
+            file.write(bytes([0, 0, 8, 1]) + (40_000_000).to_bytes(4, "big"))
+            file.truncate(8 + 40_000_000)
+        limited(": no memory is left, in start-up", resource.RLIMIT_AS, 600 << 20, "inspect", "large", code=7,
+                OMP_NUM_THREADS="1", RINGGRAD_THREADS="1")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 """`ringgrad` on several ranks, and what starts and measures them: program_ranks_test.py PATH_TO_RINGGRAD [test names].
 """
 
-import json, os, pathlib, shutil, signal, socket, subprocess, sys, time, unittest
+import json, os, pathlib, shutil, signal, socket, struct, subprocess, sys, time, unittest
 
-from program_case import PROGRAM, DigitsCase, sha256, write_tiny
+from program_case import PROGRAM, DigitsCase, change_memory, sha256, write_idx, write_tiny
 
 
 class SeveralRanks(DigitsCase):
@@ -33,14 +33,19 @@ class SeveralRanks(DigitsCase):
             self.assertIn("ring over tcp" if transport == "tcp" else "shared memory", done.stderr)
         self.assertEqual(sha256(self.dir / "shm/model.safetensors"), sha256(self.dir / "tcp/model.safetensors"))
         self.run_program("train", "--transport", "carrier-pigeon", code=2)
+        self.run_program("train", "--checksums", "some", code=2)
+        self.short_run("checked", 6, "--ranks", "2", "--transport", "tcp", "--checksums", "on")
 
     def test_resume_is_bit_exact_on_a_ring(self):
         write_tiny(self.dir / "tiny/digits")  # a ring of three sums in another order where the buckets are others
         common = ["--model", "resnet20b", "--batch", "6", "--ranks", "3", "--transport", "tcp", "--data-dir", "tiny"]
         self.run_program("train", *common, "--out", "whole", "--max-steps", "4")
         self.run_program("train", *common, "--out", "parts", "--max-steps", "2")
-        self.run_program("train", "--resume", "parts", "--transport", "tcp", "--max-steps", "2")
+        done = self.run_program("train", "--resume", "parts", "--max-steps", "2")  # the transport is the run's
+        self.assertIn("ring over tcp", done.stderr)
         self.assertEqual(*(sha256(self.dir / out / "model.safetensors") for out in ("whole", "parts")))
+        done = self.run_program("train", "--resume", "parts", "--transport", "shm", "--max-steps", "1")
+        self.assertIn("--transport tcp --device cpu; from here on --parallel ddp --ranks 3 --transport shm", done.stderr)
 
     def test_resume_goes_on_as_the_run_was_divided(self):
         write_tiny(self.dir / "tiny/digits")
@@ -51,7 +56,7 @@ class SeveralRanks(DigitsCase):
         done = self.run_program("train", "--resume", "parts", "--max-steps", "2")
         self.assertNotIn("the run began", done.stderr)
         self.assertEqual(*(sha256(self.dir / out / "model.safetensors") for out in ("whole", "parts")))
-        self.assertIn("note    the run began with --parallel ddp --ranks 2 --sync-bn --device cpu; from here on --parallel none "
+        self.assertIn("note    the run began with --parallel ddp --ranks 2 --transport auto --sync-bn --device cpu; from here on --parallel none "
                       "--ranks 1 --device cpu", self.run_program("train", "--resume", "parts", "--parallel", "none",
                                                                  "--max-steps", "1").stderr)
         self.run_program("train", *common, "--parallel", "none", "--out", "alone", "--max-steps", "3")
@@ -160,9 +165,9 @@ class SeveralRanks(DigitsCase):
         child = self.start("train", "--batch", "32", "--epochs", "50", "--ranks", "2", "--save-every", "5", "--out", "run")
         self.wait_for("run/checkpoint.safetensors")
         ranks = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
-        os.kill(int(ranks[1]), signal.SIGINT)
+        os.kill(int(ranks[1]), signal.SIGTERM)
         out, err = child.communicate(timeout=60)
-        self.assertEqual(child.returncode, 130, err)
+        self.assertEqual(child.returncode, 143, err)
         self.assertIn("--resume run", out + err)
 
     def test_nohup(self):
@@ -253,12 +258,39 @@ class SeveralRanks(DigitsCase):
 
     def test_launched_ranks_are_told_the_same(self):
         for option, values, said in (("--seed", "12", "--seed 2 there, --seed 1 on rank 0"),
+                                     ("--save-every", "12", "--save-every 2 there, --save-every 1 on rank 0"),
                                      ("--max-steps", "12", "--max-steps 2 there, --max-steps 1 on rank 0"),
                                      ("--lr", "12", "lr 2.0 there, lr 1.0 on rank 0")):
             words = f'[ $RANK = 0 ] && value={values[0]} || value={values[1]}; exec "$0" train {option} $value --out run'
             error = self.run_program("launch", "-n", "2", "--", "sh", "-c", words, PROGRAM, code=6).stderr
             self.assertIn(f"rank 1 has another recipe than rank 0: {said}", error)
             self.assertFalse((self.dir / "run").exists())
+
+    def test_ranks_with_other_data_of_the_same_size_are_named(self):
+        for folder, mirrored in (("a", False), ("b", True)):
+            write_tiny(self.dir / folder / "digits")
+            if mirrored:
+                write_idx(self.dir / folder / "digits/train-labels-idx1-ubyte", 48, element=lambda i: 9 - i % 10)
+        words = '[ $RANK = 0 ] && data=a || data=b; exec "$0" train --batch 8 --max-steps 1 --data-dir $data --out run'
+        error = self.run_program("launch", "-n", "2", "--", "sh", "-c", words, PROGRAM, code=6).stderr
+        self.assertRegex(error, r"rank 1 has another recipe than rank 0: 48 training images \((\w+)\) with labels \(\w+\) there, "
+                                r"48 training images \(\1\) with labels \(\w+\) on rank 0")
+
+    def test_what_the_ranks_do_not_agree_on_is_not_saved(self):
+        # Steps so small that they change nothing, and then one weight of rank 1, as a fault of the memory would.
+        child = self.start("train", "--batch", "8", "--ranks", "2", "--lr", "1e-30", "--save-every", "4", "--out", "run")
+        self.wait_for("run/checkpoint.safetensors")
+        data = (self.dir / "run/checkpoint.safetensors").read_bytes()
+        length = struct.unpack("<Q", data[:8])[0]
+        begin = 8 + length + json.loads(data[8 : 8 + length])["model.fc.weight"]["data_offsets"][0]
+        rank = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()[1]
+        change_memory(rank, data[begin : begin + 64])
+        out, err = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 6, err)
+        self.assertIn("fc.weight differs from rank 0's on rank 1", err)
+        saved = json.loads(self.run_program("inspect", "run/checkpoint.safetensors", "--json").stdout)
+        self.assertLess(json.loads(saved["metadata"]["progress"])["step"], 1500)  # an epoch's, at whose end all is compared
+        self.run_program("train", "--resume", "run", "--max-steps", "1")
 
     def test_launch_refuses_what_cannot_be(self):
         self.run_program("launch", "--", "true", code=2)

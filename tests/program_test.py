@@ -100,6 +100,7 @@ class Program(DigitsCase):
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=20)
         self.assertEqual(child.returncode, 130, err)
+        self.assertIn("a second signal ends at once", err)
         self.assertIn("--resume run", out + err)
         self.run_program("train", "--resume", "run", "--max-steps", "3")
 

@@ -48,8 +48,9 @@ void must(bool condition, const char* what) {
 }
 
 // Runs body(group) on `size` ranks that meet and connect as processes do.
+// They call themselves `host`, which for others leads here.
 template <class Body>
-void run_connected(int size, const std::string& transport, Body body) {
+void run_connected(int size, const std::string& transport, Body body, const std::string& host = "127.0.0.1") {
   FileDescriptor reserved = listen_tcp({"127.0.0.1", 0});
   const RendezvousOptions rendezvous{local_address(reserved), "secret", std::chrono::seconds(10)};
   reserved.reset();
@@ -60,8 +61,12 @@ void run_connected(int size, const std::string& transport, Body body) {
     connect.transport = transport;
     connect.secret = "secret";
     connect.timeout = std::chrono::seconds(10);
-    Connected connected = connect_ranks(rank, size, connect,
-                                        [&](const std::string& value) { return meet(rank, size, value, rendezvous); });
+    connect.host = host;
+    Connected connected = connect_ranks(rank, size, connect, [&](const std::string& value) {
+      auto cards = meet(rank, size, value, rendezvous);
+      for (std::string& card : cards) card.replace(card.find(host), host.size(), "127.0.0.1");
+      return cards;
+    });
     HostOptions options;
     options.job = connected.job;
     options.connect = connect;
@@ -87,9 +92,10 @@ TEST_CASE("ranks of every starter", "[rank_environment][quick][threads]") {
                             {"LOCAL_WORLD_SIZE", "2"},
                             {"MASTER_ADDR", "10.0.0.1"},
                             {"MASTER_PORT", "29501"},
-                            {"RINGGRAD_SECRET", "s"}});
+                            {"RINGGRAD_SECRET", "a secret of enough letters"}});
   REQUIRE((r.rank == 3 && r.size == 4 && r.local_rank == 1 && r.local_size == 2));
-  REQUIRE((r.address.host == "10.0.0.1" && r.address.port == 29501 && r.secret == "s" && r.source == "RANK"));
+  REQUIRE((r.address.host == "10.0.0.1" && r.address.port == 29501 && r.source == "RANK"));
+  REQUIRE(r.secret == "a secret of enough letters");
 
   r = from({{"OMPI_COMM_WORLD_RANK", "1"},
             {"OMPI_COMM_WORLD_SIZE", "2"},
@@ -184,12 +190,21 @@ TEST_CASE("a secret file is for its owner alone", "[rank_environment][quick][thr
   const std::string file = directory + "/secret";
   const Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"RINGGRAD_SECRET_FILE", file}};
   REQUIRE(contains(error_of(variables), "No such file"));
-  std::ofstream(file) << "quiet\n";
+  std::ofstream(file) << "sixteen letters!\n";
   chmod(file.c_str(), 0600);
-  REQUIRE(from(variables).secret == "quiet");
+  REQUIRE(from(variables).secret == "sixteen letters!");
   chmod(file.c_str(), 0640);
   REQUIRE(contains(error_of(variables), "others than its owner can read"));
   std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("a secret that can be guessed is refused, and none is a word", "[rank_environment][quick]") {
+  const auto with = [](const char* secret) {
+    return Variables{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"RINGGRAD_SECRET", secret}};
+  };
+  REQUIRE(contains(error_of(with("fifteen letters")), "RINGGRAD_SECRET: 15 characters can be guessed"));
+  REQUIRE(from(with("none")).secret == "none");
+  REQUIRE(from(with("")).secret.empty());
 }
 
 TEST_CASE("several machines do not meet at a name for this machine alone", "[rank_environment][quick][threads]") {
@@ -206,6 +221,11 @@ TEST_CASE("ranks connect by shared memory and by TCP", "[rank_environment][quick
     group.all_reduce(x).wait();
     must(x.data<float>()[999] == static_cast<float>(size * (size + 1) / 2), "sum");
   });
+}
+
+TEST_CASE("ranks may be reached at addresses that are not their machine's", "[rank_environment][quick][threads]") {
+  run_connected(
+      2, "tcp", [](ProcessGroup& group) { group.barrier().wait(); }, "192.0.2.1");
 }
 
 TEST_CASE("groups split by color and are ordered by key", "[rank_environment][quick][threads]") {

@@ -17,10 +17,19 @@
 
 namespace ringgrad {
 namespace fs = std::filesystem;
+namespace {
+
+void check_limit(int descriptor, const fs::path& file) {
+  CHECK_AS(LimitError, descriptor >= 0 || (errno != EMFILE && errno != ENFILE), file.string(), ": ",
+           std::strerror(errno), "; close files, or raise the limit (ulimit -n)");
+}
+
+}  // namespace
 
 InputFile::InputFile(const fs::path& path)
     // Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
     : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  check_limit(descriptor_, path);
   CHECK_AS(IoError, descriptor_ >= 0, "read: ", path.string(), ": ", std::strerror(errno));
   struct stat status {};
   const bool regular = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
@@ -57,6 +66,8 @@ std::string prefix_of(const fs::path& file) {
   return str(file.filename().string(), ".", host, ".");
 }
 
+fs::path link_to(int descriptor) { return str("/proc/self/fd/", descriptor); }
+
 // Errors are ignored: nothing depends on it.
 void remove_parts_of_the_dead(const fs::path& file) {
   const std::string prefix = prefix_of(file);
@@ -80,7 +91,14 @@ AtomicFile::AtomicFile(const fs::path& file) : file_(file) {
   static std::atomic<int> count{0};
   remove_parts_of_the_dead(file);
   part_ = directory_of(file) / str(prefix_of(file), ::getpid(), ".", count++, kPart);
-  descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  // A nameless file gets its name through /proc, which some containers lack.
+  nameless_ = ::access(link_to(STDIN_FILENO).parent_path().c_str(), X_OK) == 0;
+  if (nameless_) descriptor_ = ::open(directory_of(file).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) {
+    nameless_ = false;
+    descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  }
+  check_limit(descriptor_, file);
   if (descriptor_ < 0) fail("cannot be created");
 }
 
@@ -92,8 +110,8 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::fail(const char* what) const {
   const int reason = errno;
-  throw IoError(
-      str("write: ", file_.string(), " ", what, ": ", std::strerror(reason), "; what was there before is intact"));
+  throw IoError(str("write: ", file_.string(), " ", what, ": ", std::strerror(reason),
+                    reason == EFBIG ? " (see ulimit -f)" : "", "; what was there before is intact"));
 }
 
 void AtomicFile::write(std::span<const uint8_t> bytes) { write_at(end_, bytes); }
@@ -111,6 +129,11 @@ void AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
 
 void AtomicFile::commit() {
   if (::fdatasync(descriptor_) != 0) fail("cannot be flushed to the disk");
+  if (nameless_) {
+    ::unlink(part_.c_str());  // of a process of the same number, long ago
+    if (::linkat(AT_FDCWD, link_to(descriptor_).c_str(), AT_FDCWD, part_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+      fail("cannot be named");
+  }
   if (::rename(part_.c_str(), file_.c_str()) != 0) fail("cannot be replaced");
   ::close(std::exchange(descriptor_, -1));
   // The new content is in place; a directory that cannot be flushed (some file systems) does not change that.

@@ -10,7 +10,8 @@ namespace ringgrad {
 // A regular file to read. Its size is that at opening: what is appended is not seen, one that shrinks is an error.
 class InputFile {
  public:
-  // Throws IoError where there is none, it cannot be read, or it is not a regular file (reading a pipe could hang).
+  // Throws IoError where there is none, it cannot be read, or it is not a regular file (reading a pipe could hang);
+  // LimitError where this process may have no more files open.
   explicit InputFile(const std::filesystem::path& path);
   ~InputFile();
   InputFile(const InputFile&) = delete;
@@ -29,16 +30,18 @@ class InputFile {
 
 // A file that appears under its name whole, or not at all.
 //
-// It is written as NAME.HOST.PID.N.part beside its final place; commit() flushes it to the disk, renames it and flushes
-// the directory (Pillai et al. 2014, "All File Systems Are Not Created Equal", on why each of the three is needed). So
-// at every instant, also when the machine stops, NAME is the old file or the new one.
+// It is written without a name, which the kernel clears away however the process ends; commit() flushes it to the disk,
+// names it NAME.HOST.PID.N.part beside its final place, renames it and flushes the directory (Pillai et al. 2014, "All
+// File Systems Are Not Created Equal", on why each of these is needed). So at every instant, also when the machine
+// stops, NAME is the old file or the new one. A file system without nameless files has the part from the beginning.
 //
 // Not thread-safe; but several threads, processes and machines may write the same NAME at once, each to a part of its
 // own: the last commit() wins. All members throw IoError naming the file, the byte and the system's reason; what was
 // there before is intact. A process that may hit RLIMIT_FSIZE must ignore SIGXFSZ.
 class AtomicFile {
  public:
-  // Also removes the parts of this file that processes of this machine left behind when they were killed.
+  // Throws LimitError where this process may have no more files open. Also removes the parts of this file that
+  // processes of this machine left behind when they were killed.
   explicit AtomicFile(const std::filesystem::path& file);
   ~AtomicFile();  // without commit(): removes what was written
   AtomicFile(const AtomicFile&) = delete;
@@ -54,6 +57,7 @@ class AtomicFile {
 
   std::filesystem::path file_, part_;
   int descriptor_ = -1;
+  bool nameless_ = false;
   uint64_t end_ = 0;
 };
 

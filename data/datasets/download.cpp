@@ -29,24 +29,35 @@ struct Receiver {
   uint64_t received = 0;
   std::exception_ptr error;
 
-  bool take(std::span<const uint8_t> bytes) {
+  // Whether it could be done.
+  template <class Body>
+  bool attempt(Body body) {
     try {
-      received += bytes.size();
-      if (received > options.bytes) return false;
-      sha256.update(bytes);
-      file.write(bytes);
-      if (options.progress) options.progress(received);
+      body();
       return true;
     } catch (...) {
       error = std::current_exception();
       return false;
     }
   }
+
+  bool take(std::span<const uint8_t> bytes) {
+    received += bytes.size();
+    return received <= options.bytes && attempt([&] {
+             sha256.update(bytes);
+             file.write(bytes);
+           });
+  }
 };
 
 size_t on_bytes(char* data, size_t, size_t size, void* receiver) {
   const bool taken = static_cast<Receiver*>(receiver)->take({reinterpret_cast<const uint8_t*>(data), size});
   return taken ? size : 0;  // anything else than size ends the transfer
+}
+
+int on_progress(void* receiver, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  auto& own = *static_cast<Receiver*>(receiver);
+  return own.attempt([&] { own.options.progress(own.received); }) ? 0 : 1;  // 1 ends the transfer
 }
 
 bool is_loopback_http(std::string_view url) { return url.starts_with("http://127.0.0.1:"); }
@@ -81,6 +92,11 @@ void download(const std::string& url, const std::filesystem::path& file, const D
   set(CURLOPT_USERAGENT, "ringgrad");
   set(CURLOPT_WRITEFUNCTION, on_bytes);
   set(CURLOPT_WRITEDATA, &receiver);
+  if (options.progress) {
+    set(CURLOPT_NOPROGRESS, 0L);
+    set(CURLOPT_XFERINFOFUNCTION, on_progress);
+    set(CURLOPT_XFERINFODATA, &receiver);
+  }
   if (options.allow_http_to_loopback) set(CURLOPT_PROXY, "");  // a proxy in the environment is not for this machine
   if (!options.ca_file.empty()) set(CURLOPT_CAINFO, options.ca_file.c_str());
   if (code == CURLE_OK) code = curl_easy_perform(curl.get());
@@ -88,7 +104,7 @@ void download(const std::string& url, const std::filesystem::path& file, const D
   if (receiver.error) std::rethrow_exception(receiver.error);
   CHECK_AS(DataError, receiver.received <= options.bytes, "download: ", url, ": sends more than the expected ",
            options.bytes, " bytes. Nothing was kept");
-  CHECK_AS(IoError, code == CURLE_OK, "download: ", url, ": ", *message ? message : curl_easy_strerror(code),
+  CHECK_AS(NetworkError, code == CURLE_OK, "download: ", url, ": ", *message ? message : curl_easy_strerror(code),
            ", after ", receiver.received, " of ", options.bytes, " bytes");
   CHECK_AS(DataError, receiver.received == options.bytes, "download: ", url, ": sent ", receiver.received,
            " bytes, expected ", options.bytes, ". Nothing was kept");

@@ -12,7 +12,8 @@ namespace ringgrad {
 struct DownloadOptions {
   uint64_t bytes = 0;  // exactly so many: more end the download at once, less are an error
   std::string sha256 = {};
-  std::function<void(uint64_t received)> progress = {};  // now and then; may throw to stop the download
+  // Called when bytes have come, and about every second where none do; may throw to stop the download.
+  std::function<void(uint64_t received)> progress = {};
 
   // For tests against a server on this machine; no command sets them.
   bool allow_http_to_loopback = false;  // for the first address only: a redirect to http is always refused
@@ -24,8 +25,8 @@ struct DownloadOptions {
 bool can_download();
 
 // https only, at most five redirects, each to https. `file` appears once size and hash have been found right; whatever
-// happens before, an older file stays as it was and no part is left behind. Throws IoError (network, disk), DataError
-// (wrong size or hash).
+// happens before, an older file stays as it was and no part is left behind. Throws NetworkError, IoError (disk),
+// DataError (wrong size or hash).
 void download(const std::string& url, const std::filesystem::path& file, const DownloadOptions& options);
 
 // Unpacks chosen files from a .tar or .tar.gz.

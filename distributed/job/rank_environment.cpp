@@ -15,6 +15,7 @@
 namespace ringgrad {
 namespace {
 
+constexpr size_t kMinSecret = 16;
 constexpr const char* kStepTasks = "SLURM_STEP_NUM_TASKS";
 
 struct Starter {
@@ -54,9 +55,16 @@ uint16_t derived_port(const Environment& environment) {
   return 29'500;  // torchrun's
 }
 
+std::string checked_secret(const char* variable, const std::string& secret) {
+  CHECK_AS(EnvironmentError, secret.empty() || secret == "none" || secret.size() >= kMinSecret, variable, ": ",
+           secret.size(), " characters can be guessed, expected at least ", kMinSecret,
+           ", as `openssl rand -hex 32` makes them; none: no secret, for a network that only you reach");
+  return secret;
+}
+
 std::string secret_from(const Environment& environment) {
   const std::string file = text(environment, "RINGGRAD_SECRET_FILE");
-  if (file.empty()) return text(environment, "RINGGRAD_SECRET");
+  if (file.empty()) return checked_secret("RINGGRAD_SECRET", text(environment, "RINGGRAD_SECRET"));
   struct stat status {};
   CHECK_AS(EnvironmentError, stat(file.c_str(), &status) == 0, "RINGGRAD_SECRET_FILE: ", file, ": ",
            std::strerror(errno));
@@ -65,7 +73,7 @@ std::string secret_from(const Environment& environment) {
   std::string secret;
   std::getline(std::ifstream(file), secret);
   CHECK_AS(EnvironmentError, !secret.empty(), "RINGGRAD_SECRET_FILE: ", file, " is empty");
-  return secret;
+  return checked_secret("RINGGRAD_SECRET_FILE", secret);
 }
 
 Address address_from(const Environment& environment, const RankEnvironment& r, bool step) {
@@ -118,18 +126,30 @@ RankEnvironment rank_environment_from(const Environment& environment) {
     break;
   }
   if (r.size == 1) return r;
+  r.reached_at = text(environment, "RINGGRAD_ADDRESS");
   r.secret = secret_from(environment);
   r.address = address_from(environment, r, step);
   return r;
 }
 
-std::chrono::milliseconds default_timeout() {
-  const std::string text = variable("RINGGRAD_TIMEOUT", "60");
+namespace {
+
+std::chrono::milliseconds seconds_in(const char* name, const std::string& text) {
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && seconds > 0 && seconds < 1e6,
-           "RINGGRAD_TIMEOUT is '", text, "', expected seconds");
+  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && seconds > 0 && seconds < 1e6, name, " is '", text,
+           "', expected seconds");
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000) + 1);
+}
+
+}  // namespace
+
+std::chrono::milliseconds default_timeout() {
+  return seconds_in("RINGGRAD_TIMEOUT", variable("RINGGRAD_TIMEOUT", "60"));
+}
+std::chrono::milliseconds default_rendezvous_timeout() {
+  const std::string text = variable("RINGGRAD_RENDEZVOUS_TIMEOUT");
+  return text.empty() ? default_timeout() : seconds_in("RINGGRAD_RENDEZVOUS_TIMEOUT", text);
 }
 
 RankEnvironment rank_environment() {

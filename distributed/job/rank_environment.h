@@ -21,17 +21,21 @@ struct RankEnvironment {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // among the ranks of this machine
   Address address;                     // where the ranks meet, on rank 0's machine; the host is "" where nobody says
-  std::string secret;                  // RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds
-  std::string source;                  // "RANK", "OMPI_COMM_WORLD_RANK", …; empty: nothing was set
+  std::string reached_at;  // RINGGRAD_ADDRESS: where other machines reach this one, if it is no address of its own
+  std::string secret;      // RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds; "none" : everybody may join
+  std::string source;      // "RANK", "OMPI_COMM_WORLD_RANK", …; empty: nothing was set
 };
 
-// How long ranks wait for each other unless told otherwise: RINGGRAD_TIMEOUT seconds, else 60. Throws EnvironmentError
-// for a value that makes no sense.
+// How long ranks wait for each other unless told otherwise: RINGGRAD_TIMEOUT seconds, else 60; and until all have come,
+// which may take longer where machines start one after the other: RINGGRAD_RENDEZVOUS_TIMEOUT, else the same. Throw
+// EnvironmentError for a value that makes no sense.
 std::chrono::milliseconds default_timeout();
+std::chrono::milliseconds default_rendezvous_timeout();
 
 using Environment = std::function<const char*(const char* name)>;  // getenv
 
-// Throws EnvironmentError for values that make no sense, and for a secret file that others can read.
+// Throws EnvironmentError for values that make no sense, for a secret file that others can read, and for a secret of
+// less than 16 characters other than "none".
 //
 // MASTER_ADDR defaults to loopback when all ranks are on this machine, and to a Slurm step's first node; MASTER_PORT to
 // a number derived from the starter's job id. Under torchrun, whose own store may occupy MASTER_PORT, it is the port

@@ -56,7 +56,7 @@ class SignalQueue {
     if (hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);  // nohup ignores it, which blocking would undo
     pthread_sigmask(SIG_BLOCK, &signals, &before_);
     queue_ = FileDescriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-    CHECK_AS(IoError, queue_, "launch: signalfd: ", std::strerror(errno));
+    check_opened<IoError>(static_cast<bool>(queue_), "launch: signalfd");
   }
   ~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
@@ -115,7 +115,8 @@ class Supervisor {
   // The socket keeps the port from others until rank 0 listens: bound sockets that do not listen may share it.
   std::pair<FileDescriptor, int> reserve_port() const {
     if (options_.machine_rank > 0) return {FileDescriptor(), options_.port};
-    FileDescriptor socket = bind_tcp({options_.host, static_cast<uint16_t>(options_.port)});
+    FileDescriptor socket = bind_tcp({options_.host, static_cast<uint16_t>(options_.port)},
+                                     options_.num_machines > 1 ? IfForeign::ListenOnAll : IfForeign::Fail);
     const int port = local_address(socket).port;
     return {std::move(socket), port};
   }
@@ -155,7 +156,7 @@ class Supervisor {
     if (logged) {
       const std::string path = str(options_.log_directory, "/rank", number, ".log");
       rank.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-      CHECK_AS(IoError, rank.log, "launch: ", path, ": ", std::strerror(errno));
+      check_opened<IoError>(static_cast<bool>(rank.log), "launch: ", path);
     }
     rank.child = start_child(child);
     rank.end.pid = rank.child.pid;

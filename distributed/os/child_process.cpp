@@ -23,8 +23,7 @@ struct Pipe {
   FileDescriptor read, write;
   Pipe() {
     int ends[2];
-    CHECK_AS(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: pipe: ", std::strerror(errno),
-             errno == EMFILE ? "; the launcher needs three descriptors for each rank: see ulimit -n" : "");
+    check_opened<IoError>(pipe2(ends, O_CLOEXEC) == 0, "launch: a pipe, of which each rank needs three");
     read = FileDescriptor(ends[0]);
     write = FileDescriptor(ends[1]);
   }
@@ -108,7 +107,8 @@ ChildProcess start_child(const ChildOptions& options) {
     reason = errno;
     kill(child.pid, SIGKILL);
     waitpid(child.pid, nullptr, 0);
-    throw IoError(str("launch: pidfd_open: ", std::strerror(reason)));
+    errno = reason;
+    check_opened<IoError>(false, "launch: a handle of the process");
   }
   if (!options.own_output) {
     child.output = std::move(output.read);
@@ -120,7 +120,7 @@ ChildProcess start_child(const ChildOptions& options) {
 // Nobody ever writes to this pipe: it only ends when the last descriptor for writing is closed, which the launcher has.
 LauncherPipe::LauncherPipe() {
   int ends[2];
-  CHECK_AS(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: pipe: ", std::strerror(errno));
+  check_opened<IoError>(pipe2(ends, O_CLOEXEC) == 0, "launch: a pipe");
   held_by_ranks_ = FileDescriptor(ends[0]);
   held_by_launcher_ = FileDescriptor(ends[1]);
 }

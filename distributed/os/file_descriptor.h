@@ -5,7 +5,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
+
+#include "ringgrad/core/error.h"
 
 namespace ringgrad {
 
@@ -30,6 +34,16 @@ class FileDescriptor {
  private:
   int fd_ = -1;
 };
+
+// After a call that makes a descriptor: throws unless it has, LimitError where this process may have no more, else an
+// E.
+template <class E, class... What>
+void check_opened(bool opened, const What&... what) {
+  if (opened) return;
+  const std::string text = str(what..., ": ", std::strerror(errno));
+  if (errno == EMFILE || errno == ENFILE) throw LimitError(text + "; close files, or raise the limit (ulimit -n)");
+  throw E(text);
+}
 
 // Where a program was started without standard input, output or error, the next file it opens would become that one,
 // and get what is meant for it. /dev/null takes the place.

@@ -42,8 +42,11 @@ SharedMemory::~SharedMemory() { munmap(data_, size_); }
 std::shared_ptr<SharedMemory> SharedMemory::create(size_t bytes) {
   bytes = std::max<size_t>(bytes, 1);  // nothing cannot be mapped
   FileDescriptor file(memfd_create("ringgrad", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  CHECK_AS(DistributedError, file, "shared memory: memfd_create: ", std::strerror(errno));
-  CHECK_AS(OutOfMemoryError, ftruncate(file.get(), static_cast<off_t>(bytes)) == 0, "shared memory: ", bytes,
+  check_opened<DistributedError>(static_cast<bool>(file), "shared memory: memfd_create");
+  const bool sized = ftruncate(file.get(), static_cast<off_t>(bytes)) == 0;
+  CHECK_AS(LimitError, sized || errno != EFBIG, "shared memory: ", bytes,
+           " bytes are more than a file may have; raise the limit (ulimit -f)");
+  CHECK_AS(OutOfMemoryError, sized, "shared memory: ", bytes,
            " bytes for ranks of one machine: ", std::strerror(errno));
   CHECK_AS(DistributedError, fcntl(file.get(), F_ADD_SEALS, kSeals) == 0, "shared memory: ", std::strerror(errno));
   auto memory = map(file, bytes);

@@ -16,7 +16,7 @@ namespace ringgrad {
 // Within one process a file is mapped once: ranks that are threads get the same addresses, where sanitizers see races.
 class SharedMemory {
  public:
-  // Zeros. Throws OutOfMemoryError.
+  // Zeros. Throws OutOfMemoryError; LimitError where this process may have no more or no such file.
   static std::shared_ptr<SharedMemory> create(size_t bytes);
   // Maps what another rank has created. Throws DistributedError unless it is such a file.
   static std::shared_ptr<SharedMemory> open(FileDescriptor descriptor);

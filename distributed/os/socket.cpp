@@ -9,12 +9,14 @@
 #include <sys/un.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
@@ -37,14 +39,14 @@ Addresses resolve(const Address& address, Deadline deadline = {}) {
   for (;;) {
     const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &result);
     if (error == 0) return {result, freeaddrinfo};
-    CHECK_AS(EnvironmentError, !deadline.passed(), "cannot find host '", address.host, "': ", gai_strerror(error));
+    CHECK_AS(NetworkError, !deadline.passed(), "cannot find host '", address.host, "': ", gai_strerror(error));
     std::this_thread::sleep_for(kRetryName);
   }
 }
 
 FileDescriptor new_socket(int family) {
   FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  CHECK_AS(DistributedError, socket, "socket: ", std::strerror(errno));
+  check_opened<DistributedError>(static_cast<bool>(socket), "no socket");
   return socket;
 }
 
@@ -123,17 +125,18 @@ std::string to_string(const Address& address) {
   return str(v6 ? "[" : "", address.host, v6 ? "]" : "", ":", address.port);
 }
 
-FileDescriptor bind_tcp(const Address& address) {
+FileDescriptor bind_tcp(const Address& address, IfForeign foreign) {
   const Addresses found = resolve(address);
   FileDescriptor socket = new_socket(found->ai_family);
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0) throw_cannot_listen(address);
-  return socket;
+  if (bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0) return socket;
+  if (errno != EADDRNOTAVAIL || foreign == IfForeign::Fail) throw_cannot_listen(address);
+  return bind_tcp({found->ai_family == AF_INET6 ? "::" : "0.0.0.0", address.port});
 }
 
-FileDescriptor listen_tcp(const Address& address) {
-  FileDescriptor socket = bind_tcp(address);
+FileDescriptor listen_tcp(const Address& address, IfForeign foreign) {
+  FileDescriptor socket = bind_tcp(address, foreign);
   if (listen(socket.get(), kBacklog) != 0) throw_cannot_listen(address);
   return socket;
 }
@@ -148,6 +151,16 @@ Address local_address(const FileDescriptor& socket) {
       getnameinfo(raw, length, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) == 0;
   CHECK_AS(DistributedError, known, "getsockname: ", std::strerror(errno));
   return {host, static_cast<uint16_t>(std::stoi(port))};
+}
+
+std::string host_at_other_end(const FileDescriptor& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  char host[NI_MAXHOST];
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  const bool known = getpeername(socket.get(), raw, &length) == 0 && address.ss_family != AF_UNIX &&
+                     getnameinfo(raw, length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
+  return known ? host : "this machine";
 }
 
 bool is_numeric(const std::string& host) {
@@ -186,8 +199,8 @@ FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused 
     int error = 0;
     for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next) {
       FileDescriptor socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      CHECK_AS(DistributedError, socket || (errno != EMFILE && errno != ENFILE), "no socket to reach ",
-               to_string(address), ": ", std::strerror(errno), "; close files, or raise the limit (ulimit -n)");
+      if (errno == EMFILE || errno == ENFILE)
+        check_opened<DistributedError>(static_cast<bool>(socket), "no socket to reach ", to_string(address));
       const auto patience = a->ai_next ? deadline.but_at_most(kNextAddress) : deadline;
       error = socket ? try_connect(socket, a->ai_addr, a->ai_addrlen, patience) : errno;
       if (error == 0 && !connected_with_itself(socket)) {
@@ -238,20 +251,51 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char *kTcpTable = "/proc/net/tcp", *kTcp6Table = "/proc/net/tcp6";
+
+// A row of the kernel's tables. The addresses are in hexadecimal: "0100007F:733C".
+struct TcpSocket {
+  std::string local, remote, state, inode;
+  uid_t user;
+};
+
+std::vector<TcpSocket> tcp_sockets(const char* path) {
+  std::vector<TcpSocket> sockets;
+  std::ifstream table(path);
+  std::string line, number, queues, timer, retries, timeout;
+  std::getline(table, line);  // the heading
+  for (TcpSocket s; table >> number >> s.local >> s.remote >> s.state >> queues >> timer >> retries >> s.user >>
+                    timeout >> s.inode;) {
+    std::getline(table, line);
+    sockets.push_back(s);
+  }
+  return sockets;
+}
+
+// As the tables have it: words of the machine, each as it lies in memory.
+std::string as_in_table(const sockaddr_storage& address) {
+  const bool v6 = address.ss_family == AF_INET6;
+  const auto& in = reinterpret_cast<const sockaddr_in&>(address);
+  const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
+  std::string text;
+  char word[16];
+  for (size_t i = 0; i < (v6 ? 4 : 1); ++i) {
+    std::snprintf(word, sizeof word, "%08X", v6 ? in6.sin6_addr.s6_addr32[i] : in.sin_addr.s_addr);
+    text += word;
+  }
+  std::snprintf(word, sizeof word, ":%04X", ntohs(v6 ? in6.sin6_port : in.sin_port));
+  return text + word;
+}
+
 // What the links of /proc/PID/fd to the sockets that listen on a port read: "socket:[12345]".
 std::set<std::string> listening_sockets(int port) {
   std::set<std::string> sockets;
-  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream table(path);
-    std::string line, number, local, remote, state, queues, timer, retries, user, timeout, inode;
-    std::getline(table, line);  // the heading
-    while (table >> number >> local >> remote >> state >> queues >> timer >> retries >> user >> timeout >> inode) {
-      std::getline(table, line);
-      const bool listens = state == "0A";
-      if (listens && std::stoi(local.substr(local.rfind(':') + 1), nullptr, 16) == port)
-        sockets.insert("socket:[" + inode + "]");
+  for (const char* path : {kTcpTable, kTcp6Table})
+    for (const TcpSocket& socket : tcp_sockets(path)) {
+      const std::string number = socket.local.substr(socket.local.rfind(':') + 1);
+      if (socket.state == "0A" && std::stoi(number, nullptr, 16) == port)
+        sockets.insert("socket:[" + socket.inode + "]");
     }
-  }
   return sockets;
 }
 
@@ -265,6 +309,18 @@ bool holds(const fs::path& process, const std::set<std::string>& sockets) {
 }
 
 }  // namespace
+
+std::optional<uid_t> user_at_other_end(const FileDescriptor& socket) {
+  sockaddr_storage own{}, other{};
+  socklen_t own_length = sizeof own, other_length = sizeof other;
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &own_length) != 0 ||
+      getpeername(socket.get(), reinterpret_cast<sockaddr*>(&other), &other_length) != 0)
+    return {};
+  const std::string here = as_in_table(own), there = as_in_table(other);
+  for (const TcpSocket& row : tcp_sockets(own.ss_family == AF_INET6 ? kTcp6Table : kTcpTable))
+    if (row.local == there && row.remote == here && row.inode != "0") return row.user;  // 0: nobody holds it any more
+  return {};
+}
 
 std::string port_owner(int port) {
   const auto sockets = listening_sockets(port);

@@ -1,8 +1,11 @@
 // Sockets: the few calls that the rest of the folder needs, with deadlines, and errors that name both ends.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,13 +26,22 @@ struct AddressInUseError : DistributedError {
   using DistributedError::DistributedError;
 };
 
+// An address that is not this machine's is a mistake, or how others reach it: through a router that translates
+// addresses, or a service of Kubernetes. Then this machine listens on all that it has.
+enum class IfForeign { Fail, ListenOnAll };
+
 // Listens on this address only; port 0: any free one. Throws AddressInUseError,
 // EnvironmentError for an address that is not this machine's, or DistributedError.
-FileDescriptor listen_tcp(const Address& address);
+FileDescriptor listen_tcp(const Address& address, IfForeign foreign = IfForeign::Fail);
 // Only takes the port; several such sockets and one that listens may have the same.
-FileDescriptor bind_tcp(const Address& address);
+FileDescriptor bind_tcp(const Address& address, IfForeign foreign = IfForeign::Fail);
 // The address to which a socket is bound, numeric.
 Address local_address(const FileDescriptor& socket);
+// The numeric address at the other end of a connection; "this machine" of a Unix socket.
+std::string host_at_other_end(const FileDescriptor& socket);
+// The user whose process holds the other end of a TCP connection within this machine; nothing where none does any more,
+// or the system does not tell.
+std::optional<uid_t> user_at_other_end(const FileDescriptor& socket);
 bool is_numeric(const std::string& host);
 bool is_loopback(const std::string& host);
 // This machine's own address on the way to `host`, numeric. Tries again until the deadline while the name is not known.
@@ -37,7 +49,7 @@ std::string address_towards(const std::string& host, Deadline deadline);
 
 // Connects, to the first of the host's addresses that answers; tries again while nobody listens yet, unless somebody is
 // known to have listened before (`Fail`), or while the name is not known. Throws TimeoutError at the deadline,
-// EnvironmentError where the name is still not known then, DistributedError when it fails otherwise; all name the
+// NetworkError where the name is still not known then, DistributedError when it fails otherwise; all name the
 // address and the cause.
 enum class IfRefused { TryAgain, Fail };
 FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused refused = IfRefused::TryAgain);

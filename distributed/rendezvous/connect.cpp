@@ -24,16 +24,18 @@ struct PeerAddress {
   std::string transport;   // what the rank was told to use
   std::string local_name;  // of its Unix socket
   Address address;
-  uint64_t job = 0;  // rank 0's counts
+  uint64_t job = 0;    // rank 0's counts
+  std::string secret;  // the same, where the job has none: they have met as processes of one user
 
   std::string print() const {
-    return str(machine, '\n', transport, '\n', local_name, '\n', address.host, '\n', address.port, '\n', job);
+    return str(machine, '\n', transport, '\n', local_name, '\n', address.host, '\n', address.port, '\n', job, '\n',
+               secret);
   }
   static PeerAddress parse(const std::string& text, int rank) {
     PeerAddress result;
     std::istringstream in(text);
     in >> result.machine >> result.transport >> result.local_name >> result.address.host >> result.address.port >>
-        result.job;
+        result.job >> result.secret;
     CHECK_AS(DistributedError, !in.fail(), "rendezvous: rank ", rank, " sent a damaged address");
     return result;
   }
@@ -45,16 +47,18 @@ class Connector {
       : rank_(rank), size_(size), options_(options), links_(size) {}
 
   Connected run(const Exchange& exchange) {
-    PeerAddress own{machine_id(), options_.transport, "ringgrad-" + new_secret().substr(0, 32), {options_.host, 0}, 0};
+    PeerAddress own{machine_id(), options_.transport, "ringgrad-" + new_secret().substr(0, 32), {options_.host, 0}, 0,
+                    new_secret()};
     own.job = std::stoull(new_secret().substr(0, 15), nullptr, 16);
     std::vector<FileDescriptor> listeners;
     if (size_ > 1 && options_.transport != "tcp") listeners.push_back(listen_local(own.local_name));
     if (size_ > 1 && options_.transport != "shm") {
-      listeners.push_back(listen_tcp(own.address));
+      listeners.push_back(listen_tcp(own.address, IfForeign::ListenOnAll));
       own.address.port = local_address(listeners.back()).port;
     }
-    PeerListener listener(std::move(listeners), options_.secret, size_);
     read_addresses(exchange(own.print()));
+    secret_ = options_.secret.empty() ? addresses_[0].secret : options_.secret;
+    PeerListener listener(std::move(listeners), secret_, size_);
     deadline_ = Deadline::after(options_.timeout);
 
     // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait for another.
@@ -91,7 +95,7 @@ class Connector {
     const auto dial = [&](ConnectionPurpose purpose) {
       FileDescriptor socket = shares_memory(peer) ? connect_local(addresses_[peer].local_name, deadline_)
                                                   : connect_tcp(addresses_[peer].address, deadline_, IfRefused::Fail);
-      client_handshake(socket, {purpose, rank_, size_, ""}, options_.secret, deadline_, name.c_str());
+      client_handshake(socket, {purpose, rank_, size_, ""}, secret_, deadline_, name.c_str());
       return socket;
     };
     try {
@@ -111,7 +115,7 @@ class Connector {
       if (!admitted) {
         check_alive();
         CHECK_AS(TimeoutError, !deadline_.passed(), "transport: ", names_of_missing(), " did not connect to rank ",
-                 rank_, " in time");
+                 rank_, " in time", listener.wrong_secret());
         continue;
       }
       --missing;
@@ -150,6 +154,7 @@ class Connector {
 
   const int rank_, size_;
   const ConnectOptions& options_;
+  std::string secret_;
   Deadline deadline_;  // of connecting: the rendezvous before it has its own
   std::vector<Link> links_;
   std::vector<PeerAddress> addresses_;

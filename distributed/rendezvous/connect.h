@@ -17,8 +17,8 @@ bool is_transport(const std::string& name);
 
 struct ConnectOptions {
   std::string transport = "auto";  // see transport_names()
-  std::string host = "127.0.0.1";  // this rank's own address, on which others reach it
-  std::string secret;
+  std::string host = "127.0.0.1";  // on which others reach this rank; it may be no address of this machine's
+  std::string secret;              // empty: what rank 0 thinks up, which the exchange must keep from strangers
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
 };
 

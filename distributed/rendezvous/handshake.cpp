@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -14,6 +15,8 @@
 #include <openssl/rand.h>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/failure.h"
+#include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/os/socket.h"
 
 namespace ringgrad {
@@ -21,7 +24,7 @@ namespace ringgrad {
 namespace {
 
 constexpr uint32_t kHelloMagic = 0x68534752;
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr int kMaxStrangers = 64;
 constexpr std::chrono::seconds kHandshake{5};
 
@@ -37,7 +40,7 @@ Nonce random_nonce() {
   return nonce;
 }
 
-// `said` is the client's hello with its value.
+// `said` is the client's hello with its value, which has the client's nonce.
 Mac sign(std::string_view secret, std::string_view side, std::string_view said, const Nonce& server_nonce) {
   std::string message(side);
   message.append(said);
@@ -67,6 +70,10 @@ std::string new_secret() {
   return text;
 }
 
+bool may_talk(const FileDescriptor& socket, std::string_view secret) {
+  return !secret.empty() || user_at_other_end(socket) == geteuid();
+}
+
 void client_handshake(const FileDescriptor& socket, const Claims& claims, std::string_view secret, Deadline deadline,
                       const char* peer) {
   ASSERT(claims.value.size() <= kMaxClaimedValue);
@@ -75,12 +82,14 @@ void client_handshake(const FileDescriptor& socket, const Claims& claims, std::s
       random_nonce()};
   const std::string said = bytes_of(hello) + claims.value;
   write_all(socket, as_span(said), deadline, peer);
-  ServerProof proof;
-  read_all(socket, std::as_writable_bytes(std::span(&proof, 1)), deadline, peer);
-  CHECK_AS(DistributedError, equal(proof.mac, sign(secret, "server", said, proof.nonce)), peer,
+  Nonce nonce;
+  read_all(socket, nonce, deadline, peer);
+  CHECK_AS(OutOfStepError, may_talk(socket, secret), peer, kAnotherUsers);
+  write_all(socket, sign(secret, "client", said, nonce), deadline, peer);
+  ServerAnswer answer;
+  read_all(socket, std::as_writable_bytes(std::span(&answer, 1)), deadline, peer);
+  CHECK_AS(OutOfStepError, answer.admitted == 1 && equal(answer.mac, sign(secret, "server", said, nonce)), peer,
            " does not know this job's secret: it belongs to another job, or RINGGRAD_SECRET differs");
-  const Mac mac = sign(secret, "client", said, proof.nonce);
-  write_all(socket, mac, deadline, peer);
 }
 
 // Never reads beyond the handshake: what follows it belongs to what takes the socket.
@@ -108,22 +117,24 @@ ServerHandshake::State ServerHandshake::advance(std::string_view secret) {
     return State::Refused;
   const size_t said_bytes = sizeof hello + hello.value_bytes;
   if (!fill(said_bytes)) return unless_gone();
-  const std::string_view said = std::string_view(received_).substr(0, said_bytes);
+  // A fresh connection has room for so few bytes; one that has not is no client of ours.
+  const auto say = [&](const auto& message) {
+    return send(socket_.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof message;
+  };
   if (!challenged_) {
-    proof_.nonce = random_nonce();
-    proof_.mac = sign(secret, "server", said, proof_.nonce);
-    // A fresh connection has room for 64 bytes; one that has not is no client of ours.
-    if (send(socket_.get(), &proof_, sizeof proof_, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof proof_)
-      return State::Refused;
+    nonce_ = random_nonce();
+    if (!say(nonce_)) return State::Refused;
     challenged_ = true;
   }
   Mac mac;
   if (!fill(said_bytes + mac.size())) return unless_gone();
   std::memcpy(mac.data(), received_.data() + said_bytes, mac.size());
-  if (!equal(mac, sign(secret, "client", std::string_view(received_).substr(0, said_bytes), proof_.nonce)))
-    return State::Refused;
+  const std::string_view said = std::string_view(received_).substr(0, said_bytes);
+  wrong_secret_ = !equal(mac, sign(secret, "client", said, nonce_));
   claims_ = {hello.purpose, hello.rank, hello.size, received_.substr(sizeof hello, hello.value_bytes)};
-  return State::Admitted;
+  ServerAnswer answer{};
+  if (!wrong_secret_) answer = {1, sign(secret, "server", said, nonce_)};
+  return say(answer) && !wrong_secret_ ? State::Admitted : State::Refused;
 }
 
 PeerListener::PeerListener(std::vector<FileDescriptor> listeners, std::string secret, int ranks)
@@ -131,8 +142,8 @@ PeerListener::PeerListener(std::vector<FileDescriptor> listeners, std::string se
 
 void PeerListener::accept_from(const FileDescriptor& listener) {
   FileDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  CHECK_AS(DistributedError, socket || (errno != EMFILE && errno != ENFILE),
-           "cannot admit a rank: ", std::strerror(errno), "; raise ulimit -n");
+  if (errno == EMFILE || errno == ENFILE)
+    check_opened<DistributedError>(static_cast<bool>(socket), "cannot admit a rank");
   if (!socket) return;  // it has gone already
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -141,6 +152,14 @@ void PeerListener::accept_from(const FileDescriptor& listener) {
     ++refused_;
   }
   pending_.push_back({ServerHandshake(std::move(socket)), Deadline::after(kHandshake)});
+}
+
+void PeerListener::note_refusal(const ServerHandshake& handshake) {
+  ++refused_;
+  if (!handshake.wrong_secret() || !wrong_secret_.empty()) return;
+  wrong_secret_ = str("; a process at ", host_at_other_end(handshake.socket()), " came as rank ",
+                      handshake.claims().rank, " with another secret");
+  report_waiting(wrong_secret_.substr(2) + ": RINGGRAD_SECRET differs, or it belongs to another job");
 }
 
 std::optional<AdmittedPeer> PeerListener::next(Deadline deadline) {
@@ -153,8 +172,8 @@ std::optional<AdmittedPeer> PeerListener::next(Deadline deadline) {
         return admitted;
       }
       if (state == ServerHandshake::State::Refused || it->deadline.passed()) {
+        note_refusal(it->handshake);
         it = pending_.erase(it);
-        ++refused_;
       } else {
         ++it;
       }

@@ -2,13 +2,15 @@
 //
 // Both know the job's secret. Each sends a fresh random number and an HMAC-SHA-256 over both numbers and everything the
 // client claims about itself; so nobody can join without the secret, nor replay what he has overheard, nor reflect it,
-// because the two sides' messages begin differently. After that, the connection is believed: nothing more is encrypted
-// or authenticated, so use a private network or a tunnel between machines.
+// because the two sides' messages begin differently. The one who joins proves first: whoever comes without the secret
+// leaves with a random number, on which he cannot try his guesses at home. After that, the connection is believed:
+// nothing more is encrypted or authenticated, so use a private network or a tunnel between machines.
 //
 //   client                                     server
 //   ClientHello {claims, nonce}        ─►
-//                                      ◄─      ServerProof {nonce, HMAC("server", hello, nonces)}
-//   ClientProof {HMAC("client", …)}    ─►
+//                                      ◄─      nonce
+//   HMAC("client", hello, nonces)      ─►
+//                                      ◄─      ServerAnswer {admitted, HMAC("server", hello, nonces)}
 #pragma once
 
 #include <array>
@@ -47,15 +49,23 @@ struct ClientHello {
   uint32_t value_bytes;  // the value follows
   Nonce nonce;
 };
-struct ServerProof {
-  Nonce nonce;
+struct ServerAnswer {
+  uint32_t admitted;  // 0: the client's proof is wrong, and the server gives none
   Mac mac;
 };
 
 // 256 random bits, as 64 hexadecimal digits.
 std::string new_secret();
 
-// The client's side. Throws TimeoutError or DistributedError, calling the server `peer`.
+// Without a secret, what counts is who runs the other process, which the system knows where it is one of this machine.
+// REQUIRES: the other process cannot have ended in good order yet.
+bool may_talk(const FileDescriptor& socket, std::string_view secret);
+inline constexpr const char* kAnotherUsers =
+    " does not belong to this job's user, and the job has no secret; all ranks are to be one user's, or know the same "
+    "RINGGRAD_SECRET";
+
+// The client's side. Throws TimeoutError, DistributedError, or OutOfStepError where the secrets differ, or the users
+// where there is no secret, calling the server `peer`.
 void client_handshake(const FileDescriptor& socket, const Claims& claims, std::string_view secret, Deadline deadline,
                       const char* peer);
 
@@ -65,12 +75,14 @@ class ServerHandshake {
   explicit ServerHandshake(FileDescriptor socket) : socket_(std::move(socket)) {}
 
   enum class State { Waiting, Refused, Admitted };
-  // Reads what is there. Refused: the client broke the protocol, does not know the secret or has gone.
+  // Reads what is there. Refused: the client broke the protocol, does not know the secret (claims() says then who it
+  // wanted to be) or has gone.
   State advance(std::string_view secret);
 
   const FileDescriptor& socket() const { return socket_; }
   FileDescriptor take_socket() { return std::move(socket_); }
-  const Claims& claims() const { return claims_; }  // REQUIRES: Admitted
+  bool wrong_secret() const { return wrong_secret_; }
+  const Claims& claims() const { return claims_; }  // REQUIRES: Admitted, or wrong_secret()
 
  private:
   bool fill(size_t bytes);
@@ -78,8 +90,8 @@ class ServerHandshake {
   FileDescriptor socket_;
   std::string received_;
   Claims claims_;
-  ServerProof proof_{};
-  bool challenged_ = false, gone_ = false;
+  Nonce nonce_{};
+  bool challenged_ = false, gone_ = false, wrong_secret_ = false;
 };
 
 struct AdmittedPeer {
@@ -98,6 +110,9 @@ class PeerListener {
   std::optional<AdmittedPeer> next(Deadline deadline);
 
   int refused() const { return refused_; }  // connections of strangers so far
+  // "; a process at 10.0.0.7 came as rank 1 with another secret", of the first that did; "" : none. It is told to the
+  // launcher at once.
+  const std::string& wrong_secret() const { return wrong_secret_; }
 
  private:
   struct Pending {
@@ -105,12 +120,14 @@ class PeerListener {
     Deadline deadline;
   };
   void accept_from(const FileDescriptor& listener);
+  void note_refusal(const ServerHandshake& handshake);
 
   std::vector<FileDescriptor> listeners_;
   std::string secret_;
   const size_t max_pending_;
   std::deque<Pending> pending_;  // in the order of arrival, and so of deadlines
   int refused_ = 0;
+  std::string wrong_secret_;
 };
 
 }  // namespace ringgrad

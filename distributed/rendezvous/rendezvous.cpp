@@ -81,14 +81,15 @@ class RendezvousServer {
 
   std::vector<std::string> run() {
     std::vector<FileDescriptor> listeners;
-    listeners.push_back(listen_tcp(options_.address));
+    listeners.push_back(listen_tcp(options_.address, options_.foreign));
+    here_ = local_address(listeners[0]);
     PeerListener listener(std::move(listeners), options_.secret, size_);
     try {
       while (joined_ < size_) {
         if (auto admitted = listener.next(Deadline::after(kBetweenChecks)))
           admit(std::move(*admitted));
         else if (deadline_.passed())
-          throw_failure({FailureKind::TimedOut, missing()});
+          throw_failure({FailureKind::TimedOut, missing() + listener.wrong_secret()});
         check_alive();
       }
       return answer();
@@ -116,6 +117,8 @@ class RendezvousServer {
   }
 
   void admit(AdmittedPeer admitted) {
+    if (!may_talk(admitted.socket, options_.secret))
+      return refuse(admitted.socket, {FailureKind::OutOfStep, str("rendezvous: this process", kAnotherUsers)});
     const int rank = admitted.claims.rank;
     const size_t end_of_who = admitted.claims.value.find('\n');
     Place place{std::move(admitted.socket), admitted.claims.value.substr(0, end_of_who), ""};
@@ -152,8 +155,11 @@ class RendezvousServer {
     int count = 0;
     for (int r = 0; r < size_; ++r)
       if (!places_[r]) ranks += str(count++ == 0 ? " " : ", ", r);
-    return str("rendezvous at ", to_string(options_.address), ": ", count == 1 ? "rank" : "ranks", ranks, " of ", size_,
-               count == 1 ? " has" : " have", " not joined within ",
+    const bool foreign = is_numeric(options_.address.host) && here_.host != options_.address.host;
+    const std::string listening =
+        foreign ? str(", where rank 0 listens as ", to_string(here_), " (it has no such address)") : "";
+    return str("rendezvous at ", to_string(options_.address), listening, ": ", count == 1 ? "rank" : "ranks", ranks,
+               " of ", size_, count == 1 ? " has" : " have", " not joined within ",
                std::chrono::duration<double>(options_.timeout).count(), " s", twice_);
   }
 
@@ -161,6 +167,7 @@ class RendezvousServer {
   const Deadline deadline_;
   const RendezvousOptions& options_;
   std::vector<std::optional<Place>> places_;  // by rank
+  Address here_;                              // where it listens
   int joined_ = 1;
   std::string twice_;
 };
@@ -198,7 +205,8 @@ std::vector<std::string> meet(int rank, int size, const std::string& value, cons
   CHECK_AS(EnvironmentError, !options.secret.empty() || is_loopback(options.address.host),
            "rendezvous: ", to_string(options.address),
            " can be reached from other machines, so the job needs a secret. Set "
-           "RINGGRAD_SECRET, or RINGGRAD_SECRET_FILE to a file that only you can read, on all machines");
+           "RINGGRAD_SECRET, or RINGGRAD_SECRET_FILE to a file that only you can read, on all machines; "
+           "RINGGRAD_SECRET=none does without, where you trust everybody who reaches that address");
   return rank == 0 ? RendezvousServer(size, value, options).run() : join(rank, size, value, options);
 }
 

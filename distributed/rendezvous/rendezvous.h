@@ -14,15 +14,18 @@
 namespace ringgrad {
 
 struct RendezvousOptions {
-  Address address;     // rank 0 listens here, all others connect to it
-  std::string secret;  // may be empty on a loopback address only
+  Address address;  // rank 0 listens here, all others connect to it
+  // Empty, on a loopback address only: all ranks are of one user, and nobody else's process is admitted.
+  std::string secret;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  IfForeign foreign = IfForeign::Fail;  // what rank 0 does where the address is not its machine's
 };
 
 // Collective over the job's ranks: returns all ranks' values, by rank. A value has at most 512 bytes.
 // Throws TimeoutError naming the missing ranks; DistributedError for a port that is taken and a rank that came twice
-// (on the later one); EnvironmentError for an address that is not this machine's or unknown, or no loopback without a
-// secret; OutOfStepError when ranks differ in `size`.
+// (on the later one); OutOfStepError where secrets or users differ; EnvironmentError for an address that is not this
+// machine's, or no loopback without a secret; NetworkError for one that is unknown; OutOfStepError when ranks differ in
+// `size`.
 std::vector<std::string> meet(int rank, int size, const std::string& value, const RendezvousOptions& options);
 
 }  // namespace ringgrad

@@ -102,7 +102,11 @@ void add_train(CLI::App& app, Run& run) {
   train_app->add_option("--ranks", o.division.ranks, "processes that share each batch, or devices with dp (default: 2)")
       ->check(CLI::Range(1, kMaxRanks));
   add_backend_option(train_app, o.backend);
-  train_app->add_option("--transport", o.transport, "between ranks: auto (the fastest for each pair), shm or tcp");
+  train_app->add_option("--transport", o.division.transport,
+                        "between ranks: auto (the fastest for each pair), shm or tcp");
+  train_app
+      ->add_option("--checksums", o.checksums, "on, off or auto: what travels between ranks is checked where it is TCP")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
   train_app->add_flag_function(
       "--sync-bn,!--no-sync-bn", [&o](int64_t count) { o.division.sync_bn = count > 0; },
       "ddp: batch norm over the whole global batch");
@@ -352,7 +356,8 @@ int run_command_line(int argc, char** argv) {
   configure_console(console);
   try {
     (void)default_timeout();
-  } catch (const Error& error) {  // RINGGRAD_TIMEOUT is as good as an option
+    (void)default_rendezvous_timeout();
+  } catch (const Error& error) {  // these variables are as good as options
     throw UsageError(error.what());
   }
   return run();

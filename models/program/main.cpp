@@ -1,20 +1,54 @@
 // The program `ringgrad`. Every error ends here: what, where and how to mend it, on stderr, and the exit code in words.
+#include <sys/resource.h>
+
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <new>
 
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/models/program/command_line.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
+namespace {
+
+using namespace ringgrad::program;
+
+// Says what the memory was for: std::bad_alloc knows only that there was none.
+class NoMemory : public std::bad_alloc {
+ public:
+  NoMemory() {
+    std::snprintf(text_, sizeof text_, "%s: no memory is left, in %s; see ulimit -v, and what else runs here",
+                  ringgrad::current_op(), ringgrad::name(ringgrad::own_status().phase.load()));
+  }
+  const char* what() const noexcept override { return text_; }
+
+ private:
+  char text_[160];
+};
+
+// Where the stack ends, a program ends without a word.
+void check_stack() {
+  constexpr rlim_t kNeeded = 512 << 10;
+  rlimit stack{};
+  if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < kNeeded)
+    throw ringgrad::LimitError(
+        fmt::format("the stack may have {} kB, expected at least {}; raise the limit (ulimit -s)", stack.rlim_cur >> 10,
+                    kNeeded >> 10));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  using namespace ringgrad::program;
   ringgrad::open_standard_streams();
   // Hints name the program as it was called, also those of the ranks that it starts; ./go has said its own name.
   if (argc > 0 && ringgrad::variable("RINGGRAD_CALLED_AS").empty()) setenv("RINGGRAD_CALLED_AS", argv[0], 1);
   signal(SIGXFSZ, SIG_IGN);  // a file beyond its limit is an error of the write
+  std::set_new_handler([] { throw NoMemory(); });
   try {
+    check_stack();
     const int code = run_command_line(argc, argv);
     if (code == kOk && !std::cout.flush())
       throw ringgrad::IoError("standard output cannot be written; is the disk full?");

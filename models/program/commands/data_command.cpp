@@ -43,7 +43,9 @@ int make_or_get(const DatasetInfo& info, const std::string& directory, bool down
     throw UsageError("{} cannot be drawn: {} downloads it", info.name, program_command("data get " + info.name));
   std::optional<Progress> progress;
   std::string current;
+  catch_interrupts();
   const auto show = [&](const std::string& file, uint64_t received, uint64_t total) {
+    if (interrupted()) throw JobFailed(128 + interrupted(), "data get: interrupted; nothing was kept of " + file);
     if (file != current) {
       progress.reset();
       progress.emplace(file, static_cast<int64_t>(total));

@@ -44,7 +44,8 @@ struct Tally {
 void print_header(const RunConfig& config, Training& training, const ImageDataset& train_set,
                   const ImageDataset& test_set, const ProcessGroup* group) {
   const auto& shape = train_set.images.shape();
-  message("{} · {} · seed {}", bold("ringgrad " RINGGRAD_VERSION), describe(*config.division, group), config.seed);
+  headline("ringgrad " RINGGRAD_VERSION,
+           fmt::format(" · {} · seed {}", describe(*config.division, group), config.seed));
   message("data    {} {} train / {} test, {}×{}×{}{}{}", config.recipe.data, with_commas(train_set.size()),
           with_commas(test_set.size()), shape[2], shape[3], shape[1],
           training.data_on_device() ? " · on the device, augmented there" : "",
@@ -100,9 +101,13 @@ void report_epoch(const RunDirectory& run, const Training& training, const Epoch
 
 std::string resume_command(const RunDirectory& run) { return program_command("train --resume " + run.path().string()); }
 
-int stopped_by_signal(const RunDirectory& run, const Training& training) {
-  result("stopped at step {} · resume: {}", training.step(), resume_command(run));
-  return 128 + (interrupted() ? interrupted() : SIGINT);  // the signal may have reached another rank only
+// Collective where training is: the signal may have reached another rank only.
+int stopped_by_signal(const RunDirectory* run, const Training& training, ProcessGroup* group) {
+  const std::vector<int64_t> own{interrupted()};
+  const auto signals = group ? all_gather_values(*group, own) : own;
+  if (!run) return kOk;
+  result("stopped at step {} · resume: {}", training.step(), resume_command(*run));
+  return 128 + static_cast<int>(*std::max_element(signals.begin(), signals.end()));
 }
 
 struct Data {
@@ -133,7 +138,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   if (group) check_same_lines(*group, "train", "checkpoint", {fmt::format("step {}", training.step())});
   const std::filesystem::path checkpoint = run ? run->checkpoint() : "";
   print_header(config, training, train_set, test_set, group);
-  catch_interrupts();
+  catch_interrupts(run ? "note    this step is finished and saved; a second signal ends at once" : nullptr);
 
   const auto tested = [&] {
     Evaluation test = evaluate(training.model(), test_set, test_transform(config.recipe.data),
@@ -152,7 +157,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     return !last->test.interrupted;
   };
   if (!options.resume.empty() && owes_epoch(run, training, group) && !end_epoch({}))
-    return run ? stopped_by_signal(*run, training) : kOk;
+    return stopped_by_signal(run, training, group);
 
   Tally tally;
   bool stop = false;
@@ -178,16 +183,16 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     tally.images += images;
 
     training.save(checkpoint);
-    if (training.interrupted()) return run ? stopped_by_signal(*run, training) : kOk;
+    if (training.interrupted()) return stopped_by_signal(run, training, group);
     if (training.at_epoch_end()) {
       const double data_wait = (training.waited_for_data() - data_before) / seconds;
       Pace pace{static_cast<double>(images) / seconds, seconds, data_wait, {}};
       if (group) pace.comm_wait = (training.distributed()->totals().exposed_seconds - waited_before) / seconds;
-      if (!end_epoch(pace)) return run ? stopped_by_signal(*run, training) : kOk;
+      if (!end_epoch(pace)) return stopped_by_signal(run, training, group);
     }
   }
   const Evaluation test = last ? last->test : tested();
-  if (test.interrupted) return run ? stopped_by_signal(*run, training) : kOk;
+  if (test.interrupted) return stopped_by_signal(run, training, group);
   const uint64_t hash = last && last->hash ? *last->hash : group ? training.distributed()->check_identical() : 0;
   if (!run) return kOk;
   save_model(run->model(), training.model(), config.recipe);
@@ -259,12 +264,19 @@ int leaving_run(const TrainOptions& options, const RunDirectory& run, const std:
   }
 }
 
-// Ranks that another launcher has started may have different options: that is found here, not after an epoch.
+uint64_t hash_of(const Tensor& x) {
+  return ringgrad::hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()));
+}
+
+// Ranks that another launcher has started may have different options, or files: that is found here, not after an epoch.
 void check_same_work(ProcessGroup& group, const TrainOptions& options, const RunConfig& config, const Data& data) {
   std::vector<std::string> lines = {
       fmt::format("--seed {}", config.seed), fmt::format("--max-steps {}", options.max_steps),
-      fmt::format("--sync-bn {:d}", *config.division->sync_bn),
-      fmt::format("{} training and {} test images", data.train_set.size(), data.test_set.size())};
+      fmt::format("--save-every {}", options.save_every), fmt::format("--sync-bn {:d}", *config.division->sync_bn)};
+  for (const ImageDataset* set : {&data.train_set, &data.test_set})
+    lines.push_back(fmt::format("{} {} images ({:016x}) with labels ({:016x})", set->size(),
+                                set == &data.train_set ? "training" : "test", hash_of(set->images),
+                                hash_of(set->labels)));
   const nlohmann::json recipe = to_json(config.recipe);
   for (const auto& [key, value] : recipe.items()) lines.push_back(fmt::format("{} {}", key, value.dump()));
   check_same_lines(group, "train", "recipe", lines);
@@ -285,9 +297,17 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   return launchers.empty() ? leaving_run(options, run, body) : body();
 }
 
+// Which this process may use.
+int cores_allowed() {
+  cpu_set_t bound;
+  return sched_getaffinity(0, sizeof bound, &bound) == 0 ? CPU_COUNT(&bound) : 1;
+}
+
 // Starts the ranks, waits for them, and says what is left of the run when they fail.
 int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks) {
   check_divisible(config.recipe.batch, ranks);
+  if (config.division->device == "cpu" && ranks > cores_allowed())
+    message("note    {} ranks share {} cores, and wait for each other more than they compute", ranks, cores_allowed());
   catch_interrupts();  // until the launcher does: from here on there is a directory to clear away
   const RunDirectory run = open_run(options, config);
   setenv(kRunVariable, run.path().c_str(), 1);
@@ -308,19 +328,17 @@ TrainOptions with_run_resolved(TrainOptions options, bool is_rank) {
 // A rank that another launcher has started trains with all the others: their number is not an option of its own.
 void check_launched(const Division& asked, const RankEnvironment& here) {
   const std::string launched = fmt::format("this is one of {} ranks, as {} says", here.size, here.source);
-  const bool alone = asked.parallel == "none" || asked.parallel == "dp";
-  if (alone && here.size > 1)
+  if (asked.one_process() && here.size > 1)
     throw UsageError("--parallel {} is for one process, and {}; leave one of them out", asked.parallel, launched);
-  if (!alone && asked.ranks > 0 && asked.ranks != here.size)
+  if (!asked.one_process() && asked.ranks > 0 && asked.ranks != here.size)
     throw UsageError("--ranks is {}, and {}; leave --ranks out", asked.ranks, launched);
 }
 
 // Threads are counted at their first use. Our launcher has divided the cores already, by RINGGRAD_THREADS; mpirun and
 // Slurm bind each rank to its own, or leave them all to all.
 void share_cores(int ranks_here) {
-  cpu_set_t bound;
-  const int allowed = sched_getaffinity(0, sizeof bound, &bound) == 0 ? CPU_COUNT(&bound) : 1;
-  const int share = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_here);
+  const int allowed = cores_allowed(),
+            share = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_here);
   if (ranks_here > 1 && variable("RINGGRAD_THREADS").empty())
     setenv("RINGGRAD_THREADS", std::to_string(std::min(allowed, share)).c_str(), 1);
 }
@@ -339,15 +357,18 @@ int train(const TrainOptions& asked) {
   const std::optional<Division> before = config.division;
   const Division division = complete(options.division, before, is_rank);
   check_division(division);
-  check_connection(division, options.backend, options.transport);
+  check_backend_of(division, options.backend);
   if (division.parallel == "dp" && division.device == "cpu" && variable("RINGGRAD_CPU_DEVICES").empty())
     setenv("RINGGRAD_CPU_DEVICES", fmt::format("{}", division.ranks).c_str(), 1);
   check_device("train", Device(division.device));
-  if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);
-  const bool meets_others = is_rank && division.parallel != "none" && division.parallel != "dp";
+  if (!division.transport.empty()) setenv("RINGGRAD_TRANSPORT", division.transport.c_str(), 1);
+  const bool meets_others = is_rank && !division.one_process();
   int ranks = ranks_for(division, config.recipe.batch);
   if (meets_others) ranks = here.size;
   config.division = settle(division, ranks);
+  const bool left_open = division.parallel.empty() && division.ranks == 0 && Device(division.device).is_cpu();
+  if (!is_rank && left_open && ranks == 1 && cpu_cores() > 1)
+    message("note    one process trains: a batch of {} cannot be divided by two ranks", config.recipe.batch);
   if (!meets_others && ranks > 1) return start_ranks(options, config, ranks);
 
   if (before && *before != *config.division && here.rank == 0)
@@ -355,8 +376,9 @@ int train(const TrainOptions& asked) {
   const Data data(config);  // before the ranks meet: what is missing here is missing for all of them
   if (meets_others) {
     int code = kOk;
-    launch([&] { code = train_as_rank(options, config, data); },
-           {.group = group_options_for(division.device, options.backend)});
+    InitOptions group = group_options_for(division.device, options.backend);
+    if (!options.checksums.empty()) group.checksums = checksums_named(options.checksums);
+    launch([&] { code = train_as_rank(options, config, data); }, {.group = group});
     return code;
   }
   catch_interrupts();  // from here on there is a directory to clear away

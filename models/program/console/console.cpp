@@ -10,6 +10,7 @@
 
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/distributed/failure.h"
 
 namespace ringgrad::program {
 
@@ -46,12 +47,15 @@ void silence_console() {
 }
 
 void result(const std::string& line) {
-  if (!silent) (options.json ? std::cerr : std::cout) << line << std::endl;
+  if (!silent) (options.json ? std::cerr : std::cout) << printable(line) << std::endl;
 }
 void message(const std::string& line) {
-  if (!options.quiet) std::cerr << line << std::endl;
+  if (!options.quiet) std::cerr << printable(line) << std::endl;
 }
-void complain(const std::string& line) { std::cerr << line << std::endl; }
+void headline(const std::string& title, const std::string& rest) {
+  if (!options.quiet) std::cerr << styled("1", title) << printable(rest) << std::endl;
+}
+void complain(const std::string& line) { std::cerr << printable(line) << std::endl; }
 void print_json(const nlohmann::json& document) {
   if (silent || !options.json) return;
   // Bytes that are no UTF-8 (a file name, say) are replaced rather than refused.
@@ -59,8 +63,6 @@ void print_json(const nlohmann::json& document) {
 }
 
 int line_width() { return std::clamp(columns(options.json ? STDERR_FILENO : STDOUT_FILENO), 40, 200); }
-
-std::string bold(const std::string& text) { return styled("1", text); }
 
 std::string with_commas(int64_t n) {
   std::string digits = std::to_string(n);

@@ -20,8 +20,10 @@ struct ConsoleOptions {
 void configure_console(const ConsoleOptions& options);
 void silence_console();  // from now on nothing is printed: of several ranks only one speaks
 
-void result(const std::string& line);    // a line of the answer
-void message(const std::string& line);   // a line about what is going on
+// All of these spell out what would steer a terminal (printable() in distributed/failure.h).
+void result(const std::string& line);                              // a line of the answer
+void message(const std::string& line);                             // a line about what is going on
+void headline(const std::string& title, const std::string& rest);  // a message with the title in bold
 void complain(const std::string& line);  // a line about a failure, also where the console is quiet
 // The same lines, put together as by fmt::format: result("{} of {} correct", right, all).
 template <class First, class... Rest>
@@ -34,8 +36,6 @@ void message(fmt::format_string<First, Rest...> format, First&& first, Rest&&...
 }
 void print_json(const nlohmann::json& document);  // with --json; else nothing
 int line_width();  // of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere
-
-std::string bold(const std::string& text);  // on stderr's terminal only
 
 // "1,234,567", "11.6 MB", "4.1 s", "2 min 10 s"
 std::string with_commas(int64_t n);

@@ -42,7 +42,8 @@ static bool is(const std::exception& error) {
 int exit_code_of(const std::exception& error) {
   if (const auto* job = dynamic_cast<const JobFailed*>(&error)) return job->exit_code;
   if (is<UsageError, EnvironmentError>(error)) return kUsage;
-  if (is<NotImplementedError, AddressInUseError, ExecuteError>(error)) return kEnvironment;  // the first: in this build
+  if (is<NotImplementedError, AddressInUseError, ExecuteError, LimitError, NetworkError>(error))
+    return kEnvironment;  // the first: in this build
   if (is<TimeoutError, OutOfStepError>(error)) return kOutOfStep;
   if (is<DistributedError>(error)) return kRankDied;  // what is left of it
   if (is<OutOfMemoryError, std::bad_alloc>(error)) return kOutOfMemory;
@@ -57,6 +58,7 @@ namespace {
 
 std::atomic<int> signal_seen = 0;
 std::atomic<int64_t> seen_at = 0;  // milliseconds
+std::atomic<const char*> said_at_signal = nullptr;
 
 // timeout, systemd and Slurm signal a process and its group, or a launcher and its ranks, which hear of it twice then:
 // a signal within half a second is the same order.
@@ -66,12 +68,15 @@ void on_signal(int signal) {
   const int64_t now = time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
   if (signal_seen != 0 && now - seen_at > 500) _exit(128 + signal);
   if (signal_seen == 0) seen_at = now;
+  if (const char* text = said_at_signal.exchange(nullptr))
+    for (const char* part : {"\n", text, "\n"}) (void)!write(STDERR_FILENO, part, std::strlen(part));
   signal_seen = signal;
 }
 
 }  // namespace
 
-void catch_interrupts() {
+void catch_interrupts(const char* said) {
+  said_at_signal = said;
   struct sigaction action {};
   action.sa_handler = on_signal;
   for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);

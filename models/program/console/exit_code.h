@@ -15,7 +15,7 @@ enum ExitCode : int {
   kOk = 0,
   kTrainingFailed = 1,                // the loss became NaN, or an unexpected error
   kUsage = 2,                         // an unknown command or option, or a value that cannot be
-  kEnvironment = 3,                   // no such device or program, a missing package, a port in use
+  kEnvironment = 3,                   // no such device, program or network, a missing package, a port in use, a limit
   kBadData = 4,                       // a data set or checkpoint is missing, damaged or does not fit
   kRankDied = ringgrad::kRankDied,    // 5
   kOutOfStep = ringgrad::kOutOfStep,  // 6: a time limit passed, or ranks disagree
@@ -35,7 +35,7 @@ struct UsageError : std::runtime_error {
       : std::runtime_error(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...)) {}
 };
 
-// A job of ranks that ended badly, with the code and the words of its first cause.
+// What ends with a code of its own: a job of ranks, with its first cause's code and words, or after a signal.
 struct JobFailed : std::runtime_error {
   JobFailed(int code, const std::string& report) : std::runtime_error(report), exit_code(code) {}
   int exit_code;
@@ -44,9 +44,9 @@ struct JobFailed : std::runtime_error {
 // The code for an exception that reached main.
 int exit_code_of(const std::exception& error);
 
-// Ctrl-C and SIGTERM ask for a clean end: the step in progress is finished and saved. A second one, half a second later
-// or more, ends at once.
-void catch_interrupts();
+// Ctrl-C and SIGTERM ask for a clean end: the step in progress is finished and saved, which may take a while, so
+// `said`, which must live on, is printed at once. A second one, half a second later or more, ends at once.
+void catch_interrupts(const char* said = nullptr);
 int interrupted();  // the signal that asked for the end, or 0
 
 // While it lives, such signals wait, so that none is lost between asking interrupted() and a launcher that takes over.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
@@ -19,6 +20,11 @@ void check_name(const char* option, const std::string& name, const std::vector<s
     throw UsageError("{} is '{}', expected {}{}", option, name, expected, did_you_mean(name, known));
 }
 
+void check_for_ranks(const Division& d, const char* option, const std::string& value) {
+  if (d.one_process() && !value.empty())
+    throw UsageError("{} is for ranks, and --parallel {} is one process; leave one of them out", option, d.parallel);
+}
+
 }  // namespace
 
 Division complete(Division d, const std::optional<Division>& before, bool launched) {
@@ -32,6 +38,10 @@ Division complete(Division d, const std::optional<Division>& before, bool launch
     if (!d.sync_bn && (d.parallel.empty() || d.parallel == "ddp")) d.sync_bn = before->sync_bn;
   }
   if (d.parallel == "dp" && d.ranks == 0) d.ranks = 2;
+  // What the environment says of a job's transport is as good as an option: a launcher says it so.
+  const bool told = !variable("RINGGRAD_TRANSPORT").empty();
+  if (d.transport.empty() && !d.one_process())
+    d.transport = before && !told && !before->one_process() ? before->transport : default_transport();
   return d;
 }
 
@@ -44,12 +54,15 @@ void check_division(const Division& d) {
     throw UsageError("--ranks is {}, expected at most {}{}", d.ranks, most, dp ? " with --parallel dp" : "");
   if (d.sync_bn.value_or(false) && !d.parallel.empty() && d.parallel != "ddp")
     throw UsageError("--sync-bn needs --parallel ddp, not {}", d.parallel);
+  if (!d.transport.empty() && !is_transport(d.transport))
+    throw UsageError("--transport is '{}', expected auto, shm or tcp", d.transport);
+  check_for_ranks(d, "--transport", d.transport);
 }
 
 int ranks_for(const Division& d, int64_t batch) {
   const Device device(d.device);
   if (d.ranks == 0 && d.parallel.empty()) return device.is_cpu() && cpu_cores() >= 2 && batch % 2 == 0 ? 2 : 1;
-  if (d.parallel == "none" || d.parallel == "dp") return 1;
+  if (d.one_process()) return 1;
   if (!connects_ranks_on(device))
     throw NotImplementedError(fmt::format(
         "--parallel ddp on {} needs NCCL between processes, which this build lacks; use --device cpu, or --parallel dp",
@@ -59,11 +72,13 @@ int ranks_for(const Division& d, int64_t batch) {
 
 Division settle(const Division& d, int ranks) {
   if (ranks == 1 && d.replicas() > 1) return {"dp", d.ranks, false, d.device};
-  return {ranks > 1 ? "ddp" : "none", ranks, ranks > 1 && d.sync_bn.value_or(false), d.device};
+  if (ranks == 1) return {"none", ranks, false, d.device};
+  return {"ddp", ranks, d.sync_bn.value_or(false), d.device, d.transport};
 }
 
 std::string as_words(const Division& d) {
-  return fmt::format("--parallel {} --ranks {}{} --device {}", d.parallel, d.ranks, *d.sync_bn ? " --sync-bn" : "",
+  return fmt::format("--parallel {} --ranks {}{}{} --device {}", d.parallel, d.ranks,
+                     d.transport.empty() ? "" : " --transport " + d.transport, *d.sync_bn ? " --sync-bn" : "",
                      d.device);
 }
 
@@ -102,13 +117,9 @@ void check_backend(const std::string& backend, const std::string& device) {
                      backend, device);
 }
 
-void check_connection(const Division& d, const std::string& backend, const std::string& transport) {
-  if (!transport.empty() && !is_transport(transport))
-    throw UsageError("--transport is '{}', expected auto, shm or tcp", transport);
+void check_backend_of(const Division& d, const std::string& backend) {
   check_backend(backend, d.device);
-  if ((d.parallel == "none" || d.parallel == "dp") && !(transport + backend).empty())
-    throw UsageError("--{} is for ranks, and --parallel {} is one process; leave one of them out",
-                     backend.empty() ? "transport" : "backend", d.parallel);
+  check_for_ranks(d, "--backend", backend);
 }
 
 bool connects_ranks_on(Device device) {

@@ -108,8 +108,7 @@ void RunDirectory::check_free() const {
 
 void RunDirectory::hold() {
   held_ = std::make_shared<FileDescriptor>(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  CHECK_AS(IoError, *held_, "train: cannot open the directory ", path_.string(), ": ", std::strerror(errno),
-           "; it must be readable");
+  check_opened<IoError>(static_cast<bool>(*held_), "train: cannot read the directory ", path_.string());
   if (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw UsageError("train: another process is training in {}; wait for it, or choose another --out", path_.string());
 }
@@ -190,8 +189,11 @@ nlohmann::json to_json(const RunConfig& config) {
                          {"data_dir", config.data_dir},
                          {"seed", config.seed}};
   if (const auto& d = config.division)
-    json["division"] = {
-        {"parallel", d->parallel}, {"ranks", d->ranks}, {"sync_bn", *d->sync_bn}, {"device", d->device}};
+    json["division"] = {{"parallel", d->parallel},
+                        {"ranks", d->ranks},
+                        {"sync_bn", *d->sync_bn},
+                        {"device", d->device},
+                        {"transport", d->transport}};
   return json;
 }
 
@@ -208,8 +210,8 @@ RunConfig read_config(const RunDirectory& run) {
     check_recipe(config.recipe);
     if (json.contains("division")) {
       const nlohmann::json& d = json["division"];
-      config.division =
-          Division{d.at("parallel"), whole<int>(d, "ranks", 1, kMaxRanks), d.at("sync_bn").get<bool>(), d.at("device")};
+      config.division = Division{d.at("parallel"), whole<int>(d, "ranks", 1, kMaxRanks), d.at("sync_bn").get<bool>(),
+                                 d.at("device"), d.value("transport", std::string())};
       check_division(*config.division);
       Device(config.division->device);
     }

@@ -1,9 +1,12 @@
 #include "ringgrad/models/program/run/saved_model.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 
 #include <nlohmann/json.hpp>
 
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/data/datasets/catalog.h"
@@ -44,7 +47,20 @@ fs::path weights_of(const std::string& path) {
   return run.model();
 }
 
+// With such weights every answer would be the same one, or none.
+void check_usable(const nn::NamedTensors& weights, const fs::path& file) {
+  for (const auto& [name, tensor] : weights) {
+    if (!is_floating(tensor.dtype())) continue;
+    CHECK_AS(DataError, std::isfinite(sum(to(tensor, DType::Float64)).item<double>()), "load: ", file.string(), ": ",
+             name, " holds values that are not finite: the run that saved it diverged, or the file is damaged");
+    const auto values = name.ends_with("running_var") ? to_vector<double>(tensor) : std::vector<double>();
+    CHECK_AS(DataError, std::none_of(values.begin(), values.end(), [](double v) { return v < 0; }),
+             "load: ", file.string(), ": ", name, " holds negative variances: the file is damaged");
+  }
+}
+
 void give(nn::Module& module, const nn::SafetensorsFile& saved, const fs::path& file, const std::string& what) {
+  check_usable(saved.tensors, file);
   try {
     if (module.load_state_dict(saved.tensors).stripped_module_prefix)
       message("note    {}: all names begin with \"module.\" (PyTorch's DistributedDataParallel), which was left out",

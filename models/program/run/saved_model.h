@@ -10,7 +10,8 @@
 
 namespace ringgrad::program {
 
-// Gives a network the weights of a run directory or .safetensors file. Throws DataError where they do not fit.
+// Gives a network the weights of a run directory or .safetensors file. Throws DataError where they do not fit, or
+// cannot be weights: not finite, negative variances.
 void load_weights(nn::Module& module, const std::string& path);
 
 // A new network for the images and classes of a data set. Throws UsageError on an unknown name.

@@ -32,7 +32,8 @@ class Training {
   void run_epoch(const AfterStep& after_step);
 
   // A file with everything that continuing needs, written by the first rank; see nn/checkpoint.h. Atomic. Throws
-  // IoError; Error, and writes nothing, when the loss or the model is not finite.
+  // IoError; and writes nothing where it throws Error, as the loss or the model is not finite, or OutOfStepError,
+  // naming tensor and rank, as the ranks' models are not the same bit for bit.
   void save(const std::filesystem::path& path);
   // Throws DataError where the file is missing or damaged, or belongs to another model or recipe; nothing is changed
   // then.

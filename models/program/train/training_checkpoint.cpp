@@ -87,6 +87,7 @@ void Training::check_state() const {
 
 void Training::save(const std::filesystem::path& path) {
   check_loss();
+  if (ddp_) ddp_->check_identical();  // what the ranks do not agree on is nothing to go on from
   const auto sums = loss_sums();
   const ShardDigest used = used_images();
   if (group_ && !group_->is_main_process()) return;

@@ -1,0 +1,138 @@
+// The handshake by which two ranks believe each other: what an eavesdropper, a liar and a fault of the wire get from
+// it.
+#include "ringgrad/distributed/rendezvous/handshake.h"
+
+#include <sys/socket.h>
+
+#include <functional>
+#include <thread>
+
+#include "ringgrad/distributed/os/socket.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/run_ranks.h"
+
+using namespace ringgrad;
+
+namespace {
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+    return "";
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+Deadline soon() { return Deadline::after(std::chrono::seconds(5)); }
+
+void pour(const FileDescriptor& socket, const std::string& bytes) {
+  error_of([&] { write_all(socket, std::as_bytes(std::span(bytes)), soon(), "the other side"); });
+}
+
+}  // namespace
+
+TEST_CASE("who comes without the secret takes nothing away to guess on", "[handshake][quick][threads]") {
+  auto [ours, theirs] = local_socket_pair();
+  ServerHandshake handshake(std::move(theirs));
+  const auto heard = [&] {
+    char bytes[256];
+    return recv(ours.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  };
+  const ClientHello hello{0x68534752, 2, ConnectionPurpose::Rendezvous, 0, 1, 2, 0, {}};
+  pour(ours, std::string(reinterpret_cast<const char*>(&hello), sizeof hello));
+  REQUIRE(handshake.advance("a secret") == ServerHandshake::State::Waiting);
+  REQUIRE(heard() == sizeof(Nonce));
+  pour(ours, std::string(sizeof(Mac), 'x'));
+  REQUIRE(handshake.advance("a secret") == ServerHandshake::State::Refused);
+  ServerAnswer answer;
+  REQUIRE(recv(ours.get(), &answer, sizeof answer, MSG_DONTWAIT) == sizeof answer);
+  REQUIRE((answer.admitted == 0 && answer.mac == Mac{}));
+}
+
+TEST_CASE("a handshake cannot be replayed", "[handshake][quick][threads]") {
+  // Overhear a good one by sitting between client and server.
+  std::vector<FileDescriptor> listeners;
+  listeners.push_back(listen_tcp({"127.0.0.1", 0}));
+  const Address address = local_address(listeners[0]);
+  PeerListener listener(std::move(listeners), "a secret", 2);
+  const FileDescriptor ear = listen_tcp({"127.0.0.1", 0});
+  std::thread client([&] {
+    const FileDescriptor socket = connect_tcp(local_address(ear), soon());
+    client_handshake(socket, {ConnectionPurpose::Rendezvous, 1, 2, "me\n"}, "a secret", soon(), "server");
+  });
+  const FileDescriptor from_client(accept(ear.get(), nullptr, nullptr));
+  std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(Nonce), '\0'), proof(sizeof(Mac), '\0'),
+      answer(sizeof(ServerAnswer), '\0');
+  const auto bytes = [](std::string& s) { return std::as_writable_bytes(std::span(s)); };
+  {
+    const FileDescriptor to_server = connect_tcp(address, soon());
+    read_all(from_client, bytes(hello), soon(), "client");
+    pour(to_server, hello);
+    REQUIRE(!listener.next(Deadline::after(std::chrono::milliseconds(20))));
+    read_all(to_server, bytes(challenge), soon(), "server");
+    pour(from_client, challenge);
+    read_all(from_client, bytes(proof), soon(), "client");
+    pour(to_server, proof);
+    const auto admitted = listener.next(soon());
+    REQUIRE(admitted);
+    REQUIRE(admitted->claims.rank == 1);
+    REQUIRE(admitted->claims.value == "me\n");
+    read_all(to_server, bytes(answer), soon(), "server");
+    pour(from_client, answer);
+  }
+  client.join();
+
+  const FileDescriptor again = connect_tcp(address, soon());
+  pour(again, hello + proof);
+  REQUIRE(!listener.next(Deadline::after(std::chrono::milliseconds(50))));
+  REQUIRE(listener.refused() == 1);
+
+  // Nor can the server's own proof be reflected, or the claims be changed.
+  hello[8] = 0;  // another rank, the proof of the first
+  const FileDescriptor changed = connect_tcp(address, soon());
+  pour(changed, hello + proof);
+  REQUIRE(!listener.next(Deadline::after(std::chrono::milliseconds(50))));
+  REQUIRE(listener.refused() == 2);
+}
+
+TEST_CASE("every flipped byte of a handshake is refused", "[handshake][quick][threads]") {
+  std::vector<FileDescriptor> listeners;
+  listeners.push_back(listen_local("ringgrad-test-" + new_secret()));
+  PeerListener listener(std::move(listeners), "a secret", 2);
+  for (size_t at = 0; at < sizeof(ClientHello) + 3 + sizeof(Mac); ++at) {
+    auto [ours, theirs] = local_socket_pair();
+    auto [ear, mouth] = local_socket_pair();
+    ServerHandshake handshake(std::move(theirs));
+    std::thread client([&, mouth = std::move(mouth)] {
+      error_of([&] {
+        client_handshake(mouth, {ConnectionPurpose::Control, 1, 2, "abc"}, "a secret", soon(), "server");
+      });
+    });
+    std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(Nonce), '\0'), proof(sizeof(Mac), '\0');
+    const auto bytes = [](std::string& s) { return std::as_writable_bytes(std::span(s)); };
+    read_all(ear, bytes(hello), soon(), "client");
+    std::string flipped = hello;
+    if (at < hello.size()) flipped[at] = static_cast<char>(flipped[at] ^ 0x40);
+    pour(ours, flipped);
+    auto state = handshake.advance("a secret");
+    if (state == ServerHandshake::State::Waiting && at >= hello.size()) {
+      read_all(ours, bytes(challenge), soon(), "server");
+      pour(ear, challenge);
+      read_all(ear, bytes(proof), soon(), "client");
+      proof[at - hello.size()] = static_cast<char>(proof[at - hello.size()] ^ 1);
+      pour(ours, proof);
+      state = handshake.advance("a secret");
+    } else if (state == ServerHandshake::State::Waiting) {
+      pour(ours, std::string(sizeof(Mac) + 64, 'x'));
+      state = handshake.advance("a secret");
+    }
+    ear.reset();
+    ours.reset();
+    client.join();
+    if (state == ServerHandshake::State::Waiting)
+      state = handshake.advance("a secret");  // it asked for a longer value: gone
+    CAPTURE(at);
+    REQUIRE(state == ServerHandshake::State::Refused);
+  }
+}
