@@ -227,12 +227,12 @@ void HostProcessGroup::execute(const Collective& collective, Body body) {
   try {
     body(frame);
     transport_->leave();
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     Failure failure = failure_of(std::current_exception());
     transport_->abort(failure);
     failure.text = str(describe(collective), ": ", failure.text, words_on_ranks());
     failure_ = failure;
-    const bool noticed = is_noticed(error);
+    const bool noticed = is_noticed(std::current_exception());
     report_failure(failure, noticed);
     if (!noticed) throw;
     throw_failure(failure);

@@ -253,8 +253,8 @@ int leaving_run(const TrainOptions& options, const RunDirectory& run, const std:
     const int code = body();
     if (code != kOk) leave(options, run, code);
     return code;
-  } catch (const std::exception& error) {
-    leave(options, run, exit_code_of(error));
+  } catch (const std::exception&) {
+    leave(options, run, exit_code_of(std::current_exception()));
     throw;
   }
 }
@@ -293,7 +293,7 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
   setenv(kRunVariable, run.path().c_str(), 1);
   return report_end(leaving_run(options, run, [&] {
     const InterruptsHeld held;
-    return interrupted() ? 128 + interrupted() : launch([] {}, {.num_processes = ranks});
+    return interrupted() ? 128 + interrupted() : launch_or_throw([] {}, {.num_processes = ranks});
   }));
 }
 
@@ -355,8 +355,8 @@ int train(const TrainOptions& asked) {
   const Data data(config);  // before the ranks meet: what is missing here is missing for all of them
   if (meets_others) {
     int code = kOk;
-    launch([&] { code = train_as_rank(options, config, data); },
-           {.group = group_options_for(division.device, options.backend)});
+    launch_or_throw([&] { code = train_as_rank(options, config, data); },
+                    {.group = group_options_for(division.device, options.backend)});
     return code;
   }
   catch_interrupts();  // from here on there is a directory to clear away
