@@ -27,6 +27,18 @@ void accumulate(const Tensor& leaf, const Tensor& g) {
   }
 }
 
+// Those that there are now, but for any that one of them removes; a hook may be the one that it removes.
+void run_hooks(const Tensor& leaf) {
+  const std::shared_ptr<AutogradMeta> meta = leaf.autograd_meta();
+  auto& hooks = meta->post_accumulate_hooks;
+  const int end = meta->next_hook;
+  for (auto next = hooks.begin(); next != hooks.end() && next->first < end;) {
+    const auto [id, hook] = *next;
+    hook(leaf);
+    next = hooks.upper_bound(id);
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf) {
@@ -36,20 +48,10 @@ std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf) {
   node->backward = [leaf](std::span<const Tensor> grads) -> Gradients {
     if (!leaf.requires_grad()) return {};  // it was frozen since the graph was made
     accumulate(leaf, grads[0]);
-    for (const auto& [id, hook] : leaf.autograd_meta()->post_accumulate_hooks) hook(leaf);
+    run_hooks(leaf);
     return {};
   };
   return node;
-}
-
-HookHandle& HookHandle::operator=(HookHandle&& other) noexcept {
-  if (this != &other) {
-    remove();
-    meta_ = std::move(other.meta_);
-    id_ = other.id_;
-    other.meta_.reset();
-  }
-  return *this;
 }
 
 void HookHandle::remove() {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "ringgrad/autograd/graph.h"
 
@@ -12,14 +13,11 @@ namespace ringgrad {
 // The sink node for a leaf; used by gradient_edge().
 std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf);
 
-// Removes its hook when destroyed, so that a hook never outlives what it refers to.
+// Names a hook, to remove it. The hook stays without its handle, as long as its leaf.
 class HookHandle {
  public:
   HookHandle() = default;
   HookHandle(std::weak_ptr<AutogradMeta> meta, int id) : meta_(std::move(meta)), id_(id) {}
-  HookHandle(HookHandle&& other) noexcept : meta_(std::move(other.meta_)), id_(other.id_) { other.meta_.reset(); }
-  HookHandle& operator=(HookHandle&& other) noexcept;
-  ~HookHandle() { remove(); }
   void remove();
 
  private:
@@ -27,10 +25,22 @@ class HookHandle {
   int id_ = 0;
 };
 
+// Removes its hook when destroyed, for a hook that refers to what may go before the leaf.
+class ScopedHook {
+ public:
+  explicit ScopedHook(HookHandle handle) : handle_(std::move(handle)) {}
+  ScopedHook(ScopedHook&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
+  ScopedHook& operator=(ScopedHook&&) = delete;
+  ~ScopedHook() { handle_.remove(); }
+
+ private:
+  HookHandle handle_;
+};
+
 // hook(leaf) runs once per backward that reaches the leaf, on the engine's thread for the leaf's device, after
 // leaf.grad() has its final value. Hooks run in order of registration; an exception from one ends backward() and is
-// rethrown there. A hook may call queue_final_callback(), but not remove itself. REQUIRES: a leaf that requires grad.
-[[nodiscard]] HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
-                                                            std::function<void(const Tensor& leaf)> hook);
+// rethrown there. A hook may call queue_final_callback(), and add and remove hooks of its leaf: from the next backward
+// on the new ones run, too. REQUIRES: a leaf that requires grad.
+HookHandle register_post_accumulate_grad_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook);
 
 }  // namespace ringgrad

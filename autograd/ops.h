@@ -105,10 +105,15 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 // x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q],
 // P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋ + 1.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b = {}, const Conv2dOptions& options = {});
+inline Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b, Pair stride, Pair padding = 0,
+                     Pair dilation = 1, int64_t groups = 1) {
+  return conv2d(x, w, b, {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups});
+}
 
 // The gradient of conv2d with respect to its input, as an operation: x [N, K, P, Q], w [K, C/groups, R, S], b [C],
 // → [N, C, H, W], H = (P - 1) stride - 2 pad + dil (R - 1) + output_padding + 1 (Zeiler et al. 2010).
 struct ConvTranspose2dOptions {
+  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   Pair stride = 1;
   Pair padding = 0;
   Pair output_padding = 0;  // less than stride or dilation: which of the sizes that conv2d maps to x's is meant
@@ -121,6 +126,12 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& b = {},
 // ---- pooling of images: [N, C, H, W] → [N, C, P, Q] ---------------------------------------------------------------
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);  // the gradient goes to the first of equals
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
+inline Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride = 0, Pair padding = 0) {
+  return max_pool2d(x, {.kernel = kernel, .stride = stride, .padding = padding});
+}
+inline Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride = 0, Pair padding = 0) {
+  return avg_pool2d(x, {.kernel = kernel, .stride = stride, .padding = padding});
+}
 // Windows that cover the input evenly: i of P is rows ⌊i H / P⌋ … ⌈(i + 1) H / P⌉ - 1.
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair output_size);
 

@@ -9,8 +9,7 @@ namespace ringgrad::kernels {
 namespace {
 
 bool fits_blocked_kernels(const Tensor& x, const Conv2dOptions& o) {
-  const auto& [stride, padding, dilation, groups] = o;
-  return stride.h == stride.w && padding.h == padding.w && dilation == Pair(1) && groups == 1 &&
+  return o.stride.h == o.stride.w && o.padding.h == o.padding.w && o.dilation == Pair(1) && o.groups == 1 &&
          (x.dtype() == DType::Float32 || x.dtype() == DType::BFloat16);
 }
 

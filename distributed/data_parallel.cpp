@@ -21,7 +21,7 @@ Tensor sum_of(const Tensor& a, const Tensor& b) {  // an undefined a is zero
   return sum;
 }
 
-// All parameters, once per replica, as one node: outputs[r · n + i] is parameter i on replica r's device. The first
+// What is trained, once per replica, as one node: outputs[r · n + i] is parameter i on replica r's device. The first
 // replica's outputs share memory with the parameters. Backward sums over the replicas, in their order, on the
 // parameters' device; it can run only when the last gradient of the last replica has arrived.
 std::vector<Tensor> broadcast(const std::vector<Tensor>& parameters, std::span<const Device> devices) {
@@ -38,22 +38,6 @@ std::vector<Tensor> broadcast(const std::vector<Tensor>& parameters, std::span<c
             if (const Tensor& g = dy[r * n + i]) sums[i] = sum_of(sums[i], on_device(g, home));
         return sums;
       });
-}
-
-// Pieces of ⌈N / devices⌉ samples, one for each device as far as they go.
-std::vector<Tensor> scatter(const Tensor& x, const std::vector<Device>& devices) {
-  const int64_t n = x.size(0), most = static_cast<int64_t>(devices.size()), piece = (n + most - 1) / most;
-  std::vector<Tensor> pieces;
-  for (int64_t begin = 0; begin < n; begin += piece) {
-    const Tensor own = begin == 0 && piece == n ? x : slice(x, 0, begin, std::min(n, begin + piece));
-    pieces.push_back(to(contiguous(own), devices[pieces.size()]));
-  }
-  return pieces;
-}
-
-Tensor gather(std::vector<Tensor> outputs, Device device) {
-  for (Tensor& output : outputs) output = to(output, device);
-  return cat(outputs, 0);
 }
 
 // Every handle of `target` now names `source`: its array and its place in the graph.
@@ -97,38 +81,66 @@ DataParallel::DataParallel(nn::Module& module, const MakeReplica& make_replica, 
   adopt(module);
 }
 
+// Each input as pieces of ⌈N / devices⌉ samples, one for each device as far as they go.
+std::vector<std::vector<Tensor>> DataParallel::scatter(const std::vector<Tensor>& inputs) const {
+  int64_t n = 0;
+  for (const Tensor& x : inputs) {
+    CHECK(x.defined(), "data_parallel: an input is an undefined tensor, expected a batch [N, …]");
+    if (x.dim() == 0) continue;
+    CHECK_AS(ShapeError, n == 0 || x.size(0) == n, "data_parallel: inputs of ", n, " and ", x.size(0),
+             " samples, expected the same number in all of them");
+    n = x.size(0);
+  }
+  CHECK_AS(ShapeError, n >= 1, "data_parallel: expected a batch of at least one, [N, …]");
+  const int64_t most = static_cast<int64_t>(devices_.size()), piece = (n + most - 1) / most;
+  std::vector<std::vector<Tensor>> pieces;
+  for (int64_t begin = 0; begin < n; begin += piece) {
+    std::vector<Tensor> own;
+    for (const Tensor& x : inputs) {
+      const Tensor part = x.dim() == 0 || piece == n ? x : slice(x, 0, begin, std::min(n, begin + piece));
+      own.push_back(ringgrad::to(contiguous(part), devices_[pieces.size()]));
+    }
+    pieces.push_back(std::move(own));
+  }
+  return pieces;
+}
+
 // Points the replicas' parameters at fresh copies of the module's, and gives them its buffers' values and its modes.
 void DataParallel::replicate(size_t replicas) {
-  const auto copies = broadcast(module_.parameters(), std::span(devices_).first(replicas));
-  const auto buffers = module_.buffers();
+  const auto parameters = module_.parameters(), buffers = module_.buffers();
+  std::vector<Tensor> trained;
+  for (const Tensor& parameter : parameters)
+    if (parameter.requires_grad()) trained.push_back(parameter);
+  const auto copies = broadcast(trained, std::span(devices_).first(replicas));
   const auto modules = module_.named_modules();
+  const auto copy_on = [&](size_t r, const Tensor& x) {  // the first replica shares the module's own
+    return r == 0 ? x.detach() : copy_of(x, {x.dtype(), devices_[r]});
+  };
+  auto copy = copies.begin();
   for (size_t r = 0; r < replicas; ++r) {
-    const auto parameters = replicas_[r]->parameters(), own_buffers = replicas_[r]->buffers();
-    for (size_t i = 0; i < parameters.size(); ++i) become(parameters[i], copies[r * parameters.size() + i]);
-    for (size_t i = 0; i < buffers.size(); ++i) {
-      if (r == 0)
-        own_buffers[i].set_data(buffers[i]);  // shared: updates of the first replica are kept
-      else
-        copy_(own_buffers[i], buffers[i]);
-    }
+    const auto own = replicas_[r]->parameters(), own_buffers = replicas_[r]->buffers();
+    for (size_t i = 0; i < own.size(); ++i)
+      become(own[i], parameters[i].requires_grad() ? *copy++ : copy_on(r, parameters[i]));
+    // Anew each time: another forward's graph may have saved those that the replica had.
+    for (size_t i = 0; i < buffers.size(); ++i) own_buffers[i].set_data(copy_on(r, buffers[i]));
     const auto own_modules = replicas_[r]->named_modules();
     for (size_t i = 0; i < modules.size(); ++i) own_modules[i].second->set_training(modules[i].second->is_training());
   }
 }
 
 // One thread per replica, which ends with its forward. Throws the first replica's error, with its name.
-std::vector<Tensor> DataParallel::parallel_apply(const std::vector<Tensor>& inputs) {
-  std::vector<Tensor> outputs(inputs.size());
-  std::vector<std::exception_ptr> errors(inputs.size());
+void DataParallel::parallel_apply(size_t replicas, const std::function<void(size_t r, nn::Module& replica)>& function) {
+  replicate(replicas);
+  std::vector<std::exception_ptr> errors(replicas);
   const bool record = grad_enabled();
-  const auto apply = [&](size_t r) {
+  const auto run = [&](size_t r) {
     const auto named = [&](const std::exception& error) {
       return str("data_parallel: in replica ", r, " on ", devices_[r], ": ", error.what());
     };
     try {
       std::optional<NoGradGuard> guard;  // threads begin with grad mode on
       if (!record) guard.emplace();
-      outputs[r] = replicas_[r]->forward(inputs[r]);
+      function(r, *replicas_[r]);
     } catch (const OutOfMemoryError& error) {
       errors[r] = std::make_exception_ptr(OutOfMemoryError(named(error)));
     } catch (const std::exception& error) {
@@ -137,24 +149,35 @@ std::vector<Tensor> DataParallel::parallel_apply(const std::vector<Tensor>& inpu
   };
   try {
     std::vector<std::jthread> threads;  // joined when they go, also where there is none for the next replica
-    for (size_t r = 1; r < inputs.size(); ++r) threads.emplace_back(apply, r);
-    apply(0);
+    for (size_t r = 1; r < replicas; ++r) threads.emplace_back(run, r);
+    run(0);
   } catch (const std::system_error& error) {
-    throw Error(str("data_parallel: no threads for ", inputs.size(), " replicas: ", error.what(),
+    throw Error(str("data_parallel: no threads for ", replicas, " replicas: ", error.what(),
                     "; raise ulimit -u, or use fewer devices"));
   }
   for (const auto& error : errors)
     if (error) std::rethrow_exception(error);
-  return outputs;
+}
+
+std::vector<Tensor> DataParallel::gather(const std::vector<std::vector<Tensor>>& outputs) const {
+  std::vector<Tensor> gathered;
+  for (size_t i = 0; i < outputs[0].size(); ++i) {
+    std::vector<Tensor> parts;
+    for (const auto& own : outputs) {
+      CHECK(own.size() == outputs[0].size() && own[i].defined() == outputs[0][i].defined(),
+            "data_parallel: one replica returned ", outputs[0].size(), " tensors, another ", own.size(),
+            " or other undefined ones, expected the same of all");
+      if (!own[i]) continue;
+      const Tensor part = ringgrad::to(own[i], devices_[0]);
+      parts.push_back(part.dim() == 0 ? reshape(part, {1}) : part);
+    }
+    gathered.push_back(parts.empty() ? Tensor() : cat(parts, 0));
+  }
+  return gathered;
 }
 
 Tensor DataParallel::forward(const Tensor& x) {
-  CHECK_AS(ShapeError, x.defined() && x.dim() >= 1 && x.size(0) >= 1,
-           "data_parallel: expected a batch of at least one, [N, …]");
-  const std::vector<Tensor> inputs = scatter(x, devices_);
-  if (inputs.size() == 1) return module_.forward(inputs[0]);
-  replicate(inputs.size());
-  return gather(parallel_apply(inputs), devices_[0]);
+  return apply([](nn::Module& replica, const Tensor& piece) { return replica.forward(piece); }, x);
 }
 
 }  // namespace ringgrad

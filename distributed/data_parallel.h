@@ -12,8 +12,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <tuple>
 #include <vector>
 
+#include "ringgrad/core/for_each_tensor.h"
 #include "ringgrad/nn/module.h"
 
 namespace ringgrad {
@@ -30,16 +33,64 @@ class DataParallel : public nn::Module {
 
   // x [N, …] on any device → the outputs [N, …] on devices[0]. The batch is cut into pieces of ⌈N / devices⌉ (PyTorch's
   // chunk rule), so a small batch may leave devices idle. An exception in a replica is rethrown with the replica's
-  // number and device. Only the first replica's buffers (running statistics) are kept, as in PyTorch.
+  // number and device. Only the first replica's buffers (running statistics) are kept, as in PyTorch. Frozen parameters
+  // get no gradient in the replicas either.
   Tensor forward(const Tensor& x) override;
 
+  // The same for modules of several inputs and outputs: calls function(replica, input, …) on every device, and gathers
+  // what it returns, tensors or tuples, vectors and structs of them (core/for_each_tensor.h). Inputs are cut along
+  // dimension 0, all alike; those of no dimension go to every device. Of outputs of no dimension, such as a loss, there
+  // is one for each replica, [replicas], as in PyTorch: take their mean. What is no tensor is the first replica's.
+  //   auto [logits, losses] = model.apply([](nn::Module& m, const Tensor& x, const Tensor& y) {
+  //     return static_cast<Net&>(m).forward(x, y); }, x, y);      // or DP below
+  template <class Function, class... Inputs>
+  auto apply(const Function& function, const Inputs&... inputs) {
+    using Output = decltype(function(module_, inputs...));
+    std::vector<Tensor> whole;
+    (for_each_tensor(inputs, [&](const Tensor& x) { whole.push_back(x); }), ...);
+    const std::vector<std::vector<Tensor>> pieces = scatter(whole);
+    const auto on_replica = [&](size_t r, nn::Module& replica) {
+      std::tuple<Inputs...> own(inputs...);
+      auto piece = pieces[r].begin();
+      for_each_tensor(own, [&](Tensor& x) { x = *piece++; });
+      return std::apply([&](const auto&... x) { return function(replica, x...); }, own);
+    };
+    if (pieces.size() == 1) return on_replica(0, module_);
+    std::vector<std::optional<Output>> outputs(pieces.size());
+    parallel_apply(pieces.size(), [&](size_t r, nn::Module& replica) { outputs[r] = on_replica(r, replica); });
+
+    std::vector<std::vector<Tensor>> parts(outputs.size());
+    for (size_t r = 0; r < outputs.size(); ++r)
+      for_each_tensor(*outputs[r], [&](const Tensor& y) { parts[r].push_back(y); });
+    const std::vector<Tensor> gathered = gather(parts);
+    auto next = gathered.begin();
+    for_each_tensor(*outputs[0], [&](Tensor& y) { y = *next++; });
+    return std::move(*outputs[0]);
+  }
+
  private:
+  std::vector<std::vector<Tensor>> scatter(const std::vector<Tensor>& inputs) const;  // [replica][input]
   void replicate(size_t replicas);
-  std::vector<Tensor> parallel_apply(const std::vector<Tensor>& inputs);
+  void parallel_apply(size_t replicas, const std::function<void(size_t r, nn::Module& replica)>& function);
+  std::vector<Tensor> gather(const std::vector<std::vector<Tensor>>& outputs) const;  // [replica][output] → [output]
 
   nn::Module& module_;
   std::vector<Device> devices_;
   std::vector<std::shared_ptr<nn::Module>> replicas_;  // one per device
 };
+
+// DataParallel with the module's own forward: DP model(net, make, devices); auto [logits, losses] = model(x, y);
+template <class Net>
+class DP : public DataParallel {
+ public:
+  DP(Net& module, const std::function<std::shared_ptr<Net>()>& make_replica, std::vector<Device> devices)
+      : DataParallel(module, make_replica, std::move(devices)) {}
+  template <class... Inputs>
+  auto operator()(const Inputs&... inputs) {
+    return apply([](nn::Module& m, const auto&... x) { return static_cast<Net&>(m).forward(x...); }, inputs...);
+  }
+};
+template <class Net, class Make>
+DP(Net&, Make, std::vector<Device>) -> DP<Net>;
 
 }  // namespace ringgrad

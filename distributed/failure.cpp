@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <new>
 #include <sstream>
 #include <system_error>
 
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/distributed/os/child_process.h"
 #include "ringgrad/distributed/os/socket.h"
 
 namespace ringgrad {
@@ -85,10 +89,51 @@ bool cannot_start_thread(const std::exception& error) {
   return of_system != nullptr && of_system->code() == std::errc::resource_unavailable_try_again;
 }
 
-bool is_noticed(const std::exception& error) {
-  if (dynamic_cast<const AddressInUseError*>(&error) != nullptr) return false;  // this rank's own trouble
-  return dynamic_cast<const DistributedError*>(&error) != nullptr ||
-         dynamic_cast<const GivenUpError*>(&error) != nullptr;
+bool is_noticed(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const AddressInUseError&) {
+    return false;  // this rank's own trouble
+  } catch (const DistributedError&) {
+    return true;
+  } catch (const GivenUpError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+namespace {
+
+template <class... Types>
+bool is(const std::exception& error) {
+  return (... || (dynamic_cast<const Types*>(&error) != nullptr));
+}
+
+int code_of(const std::exception& error) {
+  if (is<EnvironmentError>(error)) return kUsage;
+  if (is<NotImplementedError, AddressInUseError, ExecuteError, LimitError, NetworkError>(error))
+    return kEnvironment;  // the first: in this build
+  if (is<TimeoutError, OutOfStepError>(error)) return kOutOfStep;
+  if (is<DistributedError>(error)) return kRankDied;  // what is left of it
+  if (is<OutOfMemoryError, std::bad_alloc>(error)) return kOutOfMemory;
+  if (is<DeviceError, CudaError>(error)) return kEnvironment;
+  if (is<DataError>(error)) return kBadData;
+  if (is<IoError, std::filesystem::filesystem_error>(error)) return kDiskFull;
+  if (cannot_start_thread(error)) return kEnvironment;
+  return kTrainingFailed;
+}
+
+}  // namespace
+
+int exit_code_of(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return code_of(e);
+  } catch (...) {
+    return kTrainingFailed;
+  }
 }
 
 }  // namespace ringgrad

@@ -24,9 +24,24 @@ struct GivenUpError : Error {
 // Failed: the program itself gave up; all ranks throw an Error.
 enum class FailureKind : uint8_t { Died, TimedOut, OutOfStep, Failed };
 
-// With these a process ends that has only noticed the failure of others. A launcher looks for the cause elsewhere, and
-// ends its job with one of them where no rank's own exit code says more.
-inline constexpr int kRankDied = 5, kOutOfStep = 6;  // out of step: or a time limit passed
+// How a process ends: the same for the program `ringgrad` and for what launch() runs.
+enum ExitCode : int {
+  kOk = 0,
+  kTrainingFailed = 1,  // the loss became NaN, or an unexpected error
+  kUsage = 2,           // an unknown command or option, or a value that cannot be
+  kEnvironment = 3,     // no such device, program or network, a missing package, a port in use, a limit
+  kBadData = 4,         // a data set or checkpoint is missing, damaged or does not fit
+  // With these two a process ends that has only noticed the failure of others. A launcher looks for the cause
+  // elsewhere, and ends its job with one of them where no rank's own exit code says more.
+  kRankDied = 5,
+  kOutOfStep = 6,  // a time limit passed, or ranks disagree
+  kOutOfMemory = 7,
+  kDiskFull = 8,
+  kInterrupted = 130,  // Ctrl-C, after saving
+};
+
+// The code for an exception that nobody has caught.
+int exit_code_of(std::exception_ptr error);
 
 struct Failure {
   FailureKind kind = FailureKind::Died;
@@ -48,6 +63,6 @@ Failure failure_of(std::exception_ptr error);
 bool cannot_start_thread(const std::exception& error);
 
 // The exception tells of another rank's failure: this one has only been told of it, or misses a rank.
-bool is_noticed(const std::exception& error);
+bool is_noticed(std::exception_ptr error);
 
 }  // namespace ringgrad

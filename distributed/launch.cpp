@@ -2,8 +2,10 @@
 
 #include <charconv>
 #include <fstream>
+#include <iostream>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/failure.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
 
@@ -15,9 +17,10 @@ void run_rank(const std::function<void()>& main_function, const RankEnvironment&
     init_process_group(here, group);
     main_function();
     set_phase(Phase::Finished);
-  } catch (const std::exception& error) {
-    report_failure(failure_of(std::current_exception()), is_noticed(error));
-    if (is_process_group_initialized()) process_group().abort(str("rank ", here.rank, " failed: ", error.what()));
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    report_failure(failure, is_noticed(std::current_exception()));
+    if (is_process_group_initialized()) process_group().abort(str("rank ", here.rank, " failed: ", failure.text));
     destroy_process_group();
     throw;
   }
@@ -53,6 +56,17 @@ void parse_url(const std::string& url, SupervisorOptions& job) {
 }  // namespace
 
 int launch(const std::function<void()>& main_function, const LaunchOptions& options) {
+  try {
+    return launch_or_throw(main_function, options);
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    report_failure(failure, is_noticed(std::current_exception()));
+    if (!launcher_knows_failure()) std::cerr << failure.text << std::endl;
+    return exit_code_of(std::current_exception());
+  }
+}
+
+int launch_or_throw(const std::function<void()>& main_function, const LaunchOptions& options) {
   const RankEnvironment here = rank_environment();
   if (!here.source.empty() || options.num_processes * options.num_machines == 1) {
     run_rank(main_function, here, options.group);

@@ -25,9 +25,13 @@ struct LaunchOptions {
 // each of them, too. In a rank, and in a program that torchrun, mpirun, srun or `ringgrad launch` has started, launch()
 // calls main_function. One process on one machine starts nothing: it just calls main_function.
 //
-// What main_function throws is told to the other ranks, and thrown on by launch() in that rank; the starting process
-// prints which rank failed first and why (supervisor.h), so a rank need not where launcher_knows_failure()
-// (job_status.h).
-int launch(const std::function<void()>& main_function, const LaunchOptions& options = {});
+// What main_function throws is told to the other ranks. The starting process prints which rank failed first and why; a
+// rank that was started otherwise prints it itself. launch() throws nothing, and returns the exit code (ExitCode in
+// failure.h).
+[[nodiscard]] int launch(const std::function<void()>& main_function, const LaunchOptions& options = {});
+
+// The same for who says errors in his own way: throws on what main_function throws, in that rank. He need not print it
+// where launcher_knows_failure() (job_status.h).
+int launch_or_throw(const std::function<void()>& main_function, const LaunchOptions& options = {});
 
 }  // namespace ringgrad

@@ -1,6 +1,7 @@
 // Two small networks for images such as MNIST's: the convolutional one of many tutorials, and LeNet-5.
 #pragma once
 
+#include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/layers.h"
 
 namespace ringgrad::models {

@@ -2,6 +2,7 @@
 // freely: those for ImageNet (table 1), and the slim ones for CIFAR (§4.2).
 #pragma once
 
+#include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/layers.h"
 
 namespace ringgrad::models {

@@ -21,27 +21,34 @@ Linear::Linear(int64_t in_features, int64_t out_features, LinearOptions options)
   CHECK(in_features > 0 && out_features > 0, "Linear: ", in_features, " input and ", out_features,
         " output features, expected at least 1");
   weight = register_parameter("weight", empty({out_features, in_features}));
-  if (options.bias) bias = register_parameter("bias", empty({out_features}));
+  bias = register_parameter("bias", options.bias ? empty({out_features}) : Tensor());
   init::layer_default_(weight, bias);
 }
 
 Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
 
 Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Conv2dOptions options)
-    : options_{options.stride, options.padding, options.dilation, options.groups} {
+    : options_{.stride = options.stride,
+               .padding = options.padding,
+               .dilation = options.dilation,
+               .groups = options.groups} {
   check_sizes("Conv2d", in_channels, out_channels, kernel, options.groups);
   weight = register_parameter("weight", empty({out_channels, in_channels / options.groups, kernel.h, kernel.w}));
-  if (options.bias) bias = register_parameter("bias", empty({out_channels}));
+  bias = register_parameter("bias", options.bias ? empty({out_channels}) : Tensor());
   init::layer_default_(weight, bias);
 }
 
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }
 
 ConvTranspose2d::ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair kernel, ConvTranspose2dOptions options)
-    : options_{options.stride, options.padding, options.output_padding, options.dilation, options.groups} {
+    : options_{.stride = options.stride,
+               .padding = options.padding,
+               .output_padding = options.output_padding,
+               .dilation = options.dilation,
+               .groups = options.groups} {
   check_sizes("ConvTranspose2d", in_channels, out_channels, kernel, options.groups);
   weight = register_parameter("weight", empty({in_channels, out_channels / options.groups, kernel.h, kernel.w}));
-  if (options.bias) bias = register_parameter("bias", empty({out_channels}));
+  bias = register_parameter("bias", options.bias ? empty({out_channels}) : Tensor());
   init::layer_default_(weight, bias);
 }
 
@@ -49,15 +56,13 @@ Tensor ConvTranspose2d::forward(const Tensor& x) { return conv_transpose2d(x, we
 
 BatchNorm2d::BatchNorm2d(int64_t features, BatchNorm2dOptions options) : options_(options) {
   CHECK(features > 0, "BatchNorm2d: ", features, " features, expected at least 1");
-  if (options.affine) {
-    weight = register_parameter("weight", ones({features}));
-    bias = register_parameter("bias", zeros({features}));
-  }
-  if (options.track_running_stats) {
-    running_mean = register_buffer("running_mean", zeros({features}));
-    running_var = register_buffer("running_var", ones({features}));
-    num_batches_tracked = register_buffer("num_batches_tracked", zeros({}, {.dtype = DType::Int64}));
-  }
+  const auto where = [](bool wanted, const Tensor& value) { return wanted ? value : Tensor(); };
+  const bool tracked = options.track_running_stats;
+  weight = register_parameter("weight", where(options.affine, ones({features})));
+  bias = register_parameter("bias", where(options.affine, zeros({features})));
+  running_mean = register_buffer("running_mean", where(tracked, zeros({features})));
+  running_var = register_buffer("running_var", where(tracked, ones({features})));
+  num_batches_tracked = register_buffer("num_batches_tracked", where(tracked, zeros({}, {.dtype = DType::Int64})));
 }
 
 Tensor BatchNorm2d::forward(const Tensor& x, const BatchNormFusion& fusion) {
@@ -78,27 +83,10 @@ Tensor BatchNorm2d::forward(const Tensor& x, const BatchNormFusion& fusion) {
 
 LayerNorm::LayerNorm(const Shape& normalized_shape, LayerNormOptions options)
     : normalized_shape_(normalized_shape), eps_(options.eps) {
-  if (!options.affine) return;
-  weight = register_parameter("weight", ones(normalized_shape));
-  bias = register_parameter("bias", zeros(normalized_shape));
+  weight = register_parameter("weight", options.affine ? ones(normalized_shape) : Tensor());
+  bias = register_parameter("bias", options.affine ? zeros(normalized_shape) : Tensor());
 }
 
 Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, normalized_shape_, weight, bias, eps_); }
-
-Sequential::Sequential(std::initializer_list<std::shared_ptr<Module>> modules) {
-  for (const auto& module : modules) push_back(module);
-}
-
-void Sequential::push_back(std::shared_ptr<Module> module) {
-  CHECK(module != nullptr, "Sequential: module ", modules_.size(), " is null");
-  register_module(std::to_string(modules_.size()), *module);
-  modules_.push_back(std::move(module));
-}
-
-Tensor Sequential::forward(const Tensor& x) {
-  Tensor y = x;
-  for (const auto& module : modules_) y = (*module)(y);
-  return y;
-}
 
 }  // namespace ringgrad::nn

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
-#include <vector>
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/nn/module.h"
@@ -23,12 +21,13 @@ class Linear : public Module {
   Linear(int64_t in_features, int64_t out_features, LinearOptions options = {});
   Tensor forward(const Tensor& x) override;
 
-  Tensor weight, bias;  // [out, in], [out] or undefined
+  Parameter weight, bias;  // [out, in], [out] or undefined
 };
 
 // ---- convolutions -------------------------------------------------------------------------------------------------
 // geometry.h's fields, and bias: designated initialisers cannot name a base's fields.
 struct Conv2dOptions {
+  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   Pair stride = 1;
   Pair padding = 0;
   Pair dilation = 1;
@@ -42,7 +41,7 @@ class Conv2d : public Module {
   Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Conv2dOptions options = {});
   Tensor forward(const Tensor& x) override;
 
-  Tensor weight, bias;  // [out, in/groups, R, S], [out] or undefined
+  Parameter weight, bias;  // [out, in/groups, R, S], [out] or undefined
 
  private:
   ringgrad::Conv2dOptions options_;
@@ -50,6 +49,7 @@ class Conv2d : public Module {
 
 // The same around conv_transpose2d(); output_padding: which of the sizes that a convolution maps to x's is meant.
 struct ConvTranspose2dOptions {
+  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   Pair stride = 1;
   Pair padding = 0;
   Pair output_padding = 0;
@@ -64,7 +64,7 @@ class ConvTranspose2d : public Module {
   ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair kernel, ConvTranspose2dOptions options = {});
   Tensor forward(const Tensor& x) override;
 
-  Tensor weight, bias;  // [in, out/groups, R, S], [out] or undefined
+  Parameter weight, bias;  // [in, out/groups, R, S], [out] or undefined
 
  private:
   ringgrad::ConvTranspose2dOptions options_;
@@ -100,9 +100,9 @@ class BatchNorm2d : public Module {
                            const Tensor& running_var, const BatchNormOptions& options)>;
   void set_normalization(Normalization normalization) { normalization_ = std::move(normalization); }
 
-  Tensor weight, bias;               // [features] or undefined
-  Tensor running_mean, running_var;  // [features] or undefined
-  Tensor num_batches_tracked;        // int64 [], or undefined
+  Parameter weight, bias;            // [features] or undefined
+  Buffer running_mean, running_var;  // [features] or undefined
+  Buffer num_batches_tracked;        // int64 [], or undefined
 
  protected:
   DType storage_dtype(DType dtype) const override { return itemsize(dtype) == 2 ? DType::Float32 : dtype; }
@@ -123,7 +123,7 @@ class LayerNorm : public Module {
   explicit LayerNorm(const Shape& normalized_shape, LayerNormOptions options = {});
   Tensor forward(const Tensor& x) override;
 
-  Tensor weight, bias;  // of the normalized shape, or undefined
+  Parameter weight, bias;  // of the normalized shape, or undefined
 
  private:
   Shape normalized_shape_;
@@ -200,25 +200,6 @@ class Flatten : public Module {
 class Identity : public Module {
  public:
   Tensor forward(const Tensor& x) override { return x; }
-};
-
-// ---- containers ---------------------------------------------------------------------------------------------------
-// Modules one after the other, named "0", "1", …; it owns them.
-//
-//   nn::Sequential net{std::make_shared<nn::Linear>(784, 128), std::make_shared<nn::ReLU>(),
-//                      std::make_shared<nn::Linear>(128, 10)};
-class Sequential : public Module {
- public:
-  Sequential() = default;
-  Sequential(std::initializer_list<std::shared_ptr<Module>> modules);
-  void push_back(std::shared_ptr<Module> module);
-  Tensor forward(const Tensor& x) override;
-
-  size_t size() const { return modules_.size(); }
-  Module& operator[](size_t i) const { return *modules_.at(i); }
-
- private:
-  std::vector<std::shared_ptr<Module>> modules_;
 };
 
 }  // namespace ringgrad::nn

@@ -17,11 +17,37 @@ void replace(const Tensor& tensor, TensorOptions options) {
   if (grad) tensor.set_grad(copy_of(grad, options));
 }
 
-void check_defined(const std::string& name, const Tensor& value) {
-  CHECK(value.defined(), "module: '", name, "' is an undefined tensor; where there is none, register nothing");
+// The entries that name another tensor than those before them.
+NamedTensors distinct(const NamedTensors& all) {
+  NamedTensors kept;
+  for (const auto& entry : all)
+    if (std::none_of(kept.begin(), kept.end(), [&](const auto& other) { return other.second.is_same(entry.second); }))
+      kept.push_back(entry);
+  return kept;
 }
 
 }  // namespace
+
+Module::Module(Module&& other) noexcept
+    : parameters_(std::move(other.parameters_)),
+      buffers_(std::move(other.buffers_)),
+      children_(std::move(other.children_)),
+      training_(other.training_),
+      place_(std::move(other.place_)) {
+  *place_ = this;
+}
+
+Module::~Module() {
+  if (place_) *place_ = nullptr;
+}
+
+Module& Module::module_of(const Child& child) {
+  CHECK(
+      *child.place != nullptr, "module: '", child.name,
+      "' has been destroyed, and was registered as a reference; register the std::shared_ptr itself, which keeps it: ",
+      "register_module(\"", child.name, "\", std::make_shared<…>(…))");
+  return **child.place;
+}
 
 Tensor Module::forward(const Tensor&) {
   throw NotImplementedError(
@@ -30,36 +56,33 @@ Tensor Module::forward(const Tensor&) {
 
 void Module::train(bool on) {
   training_ = on;
-  for (auto& [name, child] : children_) child->train(on);
+  for (const Child& child : children_) module_of(child).train(on);
 }
 
-void Module::collect(const std::string& prefix, NamedTensors Module::*which, NamedTensors& out) const {
-  for (const auto& [name, tensor] : this->*which) {
-    const bool seen =
-        std::any_of(out.begin(), out.end(), [&, &t = tensor](const auto& other) { return other.second.is_same(t); });
-    if (!seen) out.emplace_back(prefix + name, tensor);
-  }
-  for (const auto& [name, child] : children_) child->collect(name.empty() ? prefix : prefix + name + ".", which, out);
+NamedTensors Module::collect(Registrations Module::*which) const {
+  NamedTensors all;
+  for (const auto& registration : this->*which)
+    if (const Tensor& tensor = registration->tensor()) all.emplace_back(registration->name, tensor);
+  for (const Child& child : children_)
+    for (auto& [name, tensor] : module_of(child).collect(which))
+      all.emplace_back(child.name.empty() ? name : child.name + "." + name, tensor);
+  return all;
 }
 
-NamedTensors Module::named_parameters() const {
-  NamedTensors all;
-  collect("", &Module::parameters_, all);
-  return all;
-}
-NamedTensors Module::named_buffers() const {
-  NamedTensors all;
-  collect("", &Module::buffers_, all);
-  return all;
-}
+NamedTensors Module::named_parameters() const { return distinct(collect(&Module::parameters_)); }
+NamedTensors Module::named_buffers() const { return distinct(collect(&Module::buffers_)); }
 std::vector<Tensor> Module::parameters() const { return tensors_of(named_parameters()); }
 std::vector<Tensor> Module::buffers() const { return tensors_of(named_buffers()); }
 
 std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   std::vector<std::pair<std::string, Module*>> all{{"", this}};
-  for (auto& [name, child] : children_)
-    for (auto& [below, module] : child->named_modules())
-      all.emplace_back(name.empty() || below.empty() ? name + below : name + "." + below, module);
+  for (const Child& child : children_)
+    for (auto& [below, module] : module_of(child).named_modules()) {
+      const bool listed =
+          std::any_of(all.begin(), all.end(), [&](const auto& other) { return other.second == module; });
+      if (!listed)
+        all.emplace_back(child.name.empty() || below.empty() ? child.name + below : child.name + "." + below, module);
+    }
   return all;
 }
 
@@ -78,9 +101,10 @@ void Module::to(Device device) {
 void Module::to(DType dtype) {
   if (!is_floating(dtype)) throw_unsupported_dtype("module.to", dtype, "a floating dtype");
   for (const auto& [name, module] : named_modules())
-    for (const NamedTensors* own : {&module->parameters_, &module->buffers_})
-      for (const auto& [tensor_name, tensor] : *own)
-        if (is_floating(tensor.dtype())) replace(tensor, {module->storage_dtype(dtype), tensor.device()});
+    for (const Registrations* own : {&module->parameters_, &module->buffers_})
+      for (const auto& registration : *own)
+        if (const Tensor& tensor = registration->tensor(); tensor && is_floating(tensor.dtype()))
+          replace(tensor, {module->storage_dtype(dtype), tensor.device()});
 }
 
 void Module::zero_grad() {
@@ -90,8 +114,8 @@ void Module::zero_grad() {
 
 NamedTensors Module::state_dict() const {
   NamedTensors state;
-  for (const auto& [name, tensor] : named_parameters()) state.emplace_back(name, tensor.detach());
-  for (const auto& [name, tensor] : named_buffers()) state.emplace_back(name, tensor.detach());
+  for (const auto& [name, tensor] : collect(&Module::parameters_)) state.emplace_back(name, tensor.detach());
+  for (const auto& [name, tensor] : collect(&Module::buffers_)) state.emplace_back(name, tensor.detach());
   return state;
 }
 
@@ -102,35 +126,49 @@ LoadReport Module::load_state_dict(const NamedTensors& state, bool strict) {
 void Module::check_name(const std::string& name) const {
   CHECK(!name.empty() && name.find('.') == std::string::npos, "module: '", name,
         "' cannot be a name; expected one without dots");
-  const auto taken = [&](const auto& list) {
-    return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.first == name; });
+  const auto among = [&](const Registrations& list) {
+    return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry->name == name; });
   };
-  CHECK(!taken(parameters_) && !taken(buffers_) && !taken(children_), "module: the name '", name,
-        "' is already registered");
+  CHECK(!among(parameters_) && !among(buffers_) &&
+            std::none_of(children_.begin(), children_.end(), [&](const Child& child) { return child.name == name; }),
+        "module: the name '", name, "' is already registered");
 }
 
-Tensor Module::register_parameter(const std::string& name, const Tensor& value) {
+std::shared_ptr<Registration> Module::register_tensor(Registrations& list, const std::string& name,
+                                                      const Tensor& value) {
   check_name(name);
-  check_defined(name, value);
-  value.set_requires_grad();
-  parameters_.emplace_back(name, value);
-  return value;
+  return list.emplace_back(std::make_shared<Registration>(name, &list == &parameters_, nullptr, value));
 }
 
-Tensor Module::register_buffer(const std::string& name, const Tensor& value) {
+std::shared_ptr<Registration> Module::register_parameter(const std::string& name, const Tensor& value) {
+  if (value) value.set_requires_grad();
+  return register_tensor(parameters_, name, value);
+}
+
+std::shared_ptr<Registration> Module::register_buffer(const std::string& name, const Tensor& value) {
+  return register_tensor(buffers_, name, value);
+}
+
+void Module::add_child(const std::string& name, Module& child, std::shared_ptr<Module> owned) {
+  for (const auto& [below, module] : child.named_modules())
+    CHECK(module != this, "module: '", name, "' is or contains the module that it is registered in");
+  children_.push_back({name, child.place_, std::move(owned)});
+}
+
+void Module::own(const std::string& name, std::shared_ptr<Module> child) {
   check_name(name);
-  check_defined(name, value);
-  buffers_.emplace_back(name, value);
-  return value;
+  CHECK(child != nullptr, "module: '", name, "' is a null pointer, expected a module");
+  Module& module = *child;
+  add_child(name, module, std::move(child));
 }
 
 void Module::register_module(const std::string& name, Module& child) {
   check_name(name);
-  children_.emplace_back(name, &child);
+  add_child(name, child, nullptr);
 }
 
 void Module::adopt(Module& module) {
-  children_.emplace_back("", &module);
+  add_child("", module, nullptr);
   training_ = module.training_;
 }
 

@@ -10,20 +10,22 @@
 //     Tensor forward(const Tensor& x) override { return fc(flatten(max_pool2d(relu(conv(x)), {.kernel = 2}), 1)); }
 //   };
 //
-// A child is a member of its parent, which registers a reference to it; so modules are neither copied nor moved.
+// A child is a member of its parent, which registers a reference to it, or is owned by it: a std::shared_ptr. Modules
+// are not copied; one that moves, into a Sequential say, takes its members along, and whoever registered it follows.
 // Parameters are Tensors: handles that optimizers and wrappers may keep. Not thread-safe.
 #pragma once
 
 #include "ringgrad/nn/named_tensors.h"
+#include "ringgrad/nn/parameter.h"
 
 namespace ringgrad::nn {
 
 class Module {
  public:
-  Module() = default;
-  virtual ~Module() = default;
-  Module(const Module&) = delete;
-  Module& operator=(const Module&) = delete;
+  Module() : place_(std::make_shared<Module*>(this)) {}
+  virtual ~Module();
+  Module(Module&& other) noexcept;
+  Module& operator=(Module&&) = delete;
 
   // The computation. Modules of another signature declare their own forward; calling this one on them throws
   // NotImplementedError.
@@ -37,12 +39,13 @@ class Module {
   bool is_training() const { return training_; }
 
   // In order of registration, own ones before the children's; names are joined by dots: "layer1.0.conv1.weight". A
-  // tensor registered twice (shared weights) is listed once, under its first name.
+  // tensor registered twice (shared weights) is listed once, under its first name; undefined ones are not listed.
+  // All that asks for children throws Error where a child that was registered as a reference is no more.
   NamedTensors named_parameters() const;
   NamedTensors named_buffers() const;
   std::vector<Tensor> parameters() const;
   std::vector<Tensor> buffers() const;
-  // This module and all below it, parents first, with their dotted names ("" for this one).
+  // This module and all below it, parents first, with their dotted names ("" for this one); each once.
   std::vector<std::pair<std::string, Module*>> named_modules();
   int64_t num_parameters() const;  // elements
 
@@ -55,15 +58,24 @@ class Module {
 
   // Parameters and buffers by name, without history, sharing memory with the module; torchvision's names. They share it
   // until the parameters move, as to() and the constructors of optimizers and DistributedDataParallel make them do.
+  // Shared weights have all of their names here, as in PyTorch.
   NamedTensors state_dict() const;
   // Copies values into the module by name; see copy_by_name() for what is accepted, refused and reported.
   LoadReport load_state_dict(const NamedTensors& state, bool strict = true);
 
  protected:
-  // Names are unique in the module, without dots; tensors are defined. register_parameter marks them as requiring grad.
-  Tensor register_parameter(const std::string& name, const Tensor& value);
-  Tensor register_buffer(const std::string& name, const Tensor& value);
+  // For members of type Parameter and Buffer, see parameter.h. Names are unique in the module, without dots. An
+  // undefined value holds the name, as for a layer without a bias. register_parameter marks values as requiring grad.
+  std::shared_ptr<Registration> register_parameter(const std::string& name, const Tensor& value);
+  std::shared_ptr<Registration> register_buffer(const std::string& name, const Tensor& value);
+  // A member, which is destroyed with this module. Throws Error where this module would contain itself.
   void register_module(const std::string& name, Module& child);
+  // Owns the child together with whoever else does, and returns it.
+  template <class Child>
+  std::shared_ptr<Child> register_module(const std::string& name, std::shared_ptr<Child> child) {
+    own(name, child);
+    return child;
+  }
   // Registers a module under this one's own name, and takes over its mode: the parameters keep the names that they have
   // in it. For wrappers.
   void adopt(Module& module);
@@ -71,12 +83,23 @@ class Module {
   virtual DType storage_dtype(DType dtype) const { return dtype; }
 
  private:
+  using Registrations = std::vector<std::shared_ptr<Registration>>;
+  struct Child {
+    std::string name;
+    std::shared_ptr<Module*> place;  // the child's own place_
+    std::shared_ptr<Module> owned;   // where this module owns it
+  };
   void check_name(const std::string& name) const;
-  void collect(const std::string& prefix, NamedTensors Module::*which, NamedTensors& out) const;
+  std::shared_ptr<Registration> register_tensor(Registrations& list, const std::string& name, const Tensor& value);
+  void add_child(const std::string& name, Module& child, std::shared_ptr<Module> owned);
+  void own(const std::string& name, std::shared_ptr<Module> child);
+  static Module& module_of(const Child& child);
+  NamedTensors collect(Registrations Module::*which) const;
 
-  NamedTensors parameters_, buffers_;
-  std::vector<std::pair<std::string, Module*>> children_;
+  Registrations parameters_, buffers_;
+  std::vector<Child> children_;
   bool training_ = true;
+  std::shared_ptr<Module*> place_;  // where this module is, for those who have registered it; null when it is no more
 };
 
 }  // namespace ringgrad::nn

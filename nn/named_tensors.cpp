@@ -17,6 +17,12 @@ std::string joined(const std::vector<std::string>& names) {
 
 constexpr std::string_view kModulePrefix = "module.";
 
+// Two handles or views of the same elements, as shared weights have under each of their names.
+bool same_elements(const Tensor& a, const Tensor& b) {
+  return a.shares_memory_with(b) && a.storage_offset() == b.storage_offset() && a.shape() == b.shape() &&
+         a.strides() == b.strides();
+}
+
 struct Match {
   LoadReport report;
   std::vector<std::pair<Tensor, Tensor>> copies;  // own tensor, value
@@ -36,10 +42,11 @@ Match match(const char* operation, const NamedTensors& own, const NamedTensors& 
   }
 
   std::vector<std::string> mismatched, of_other_kind;
+  NamedTensors absent;
   for (const auto& [name, tensor] : own) {
     const auto found = given.find(name);
     if (found == given.end()) {
-      report.missing.push_back(name);
+      absent.emplace_back(name, tensor);
       continue;
     }
     if (is_floating(found->second.dtype()) != is_floating(tensor.dtype()))
@@ -50,6 +57,9 @@ Match match(const char* operation, const NamedTensors& own, const NamedTensors& 
       mismatched.push_back(str(name, " is ", found->second.shape(), " in the state, expected ", tensor.shape()));
     given.erase(found);
   }
+  for (const auto& [name, tensor] : absent)
+    if (std::none_of(copies.begin(), copies.end(), [&](const auto& copy) { return same_elements(copy.first, tensor); }))
+      report.missing.push_back(name);
   for (const auto& [name, tensor] : given) report.unexpected.push_back(name);
 
   CHECK_AS(ShapeError, mismatched.empty(), operation, ": shapes differ: ", joined(mismatched), "; nothing was loaded");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/init.h"
 #include "ringgrad/nn/layers.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"

@@ -297,7 +297,7 @@ TEST_CASE("the random state goes back to where it was", "[quick]") {
 
 TEST_CASE("weights load from a file of weights and from a checkpoint", "[quick]") {
   struct Net : nn::Module {
-    Tensor w = register_parameter("w", tensor<float>({0, 0}, {2}));
+    nn::Parameter w = register_parameter("w", tensor<float>({0, 0}, {2}));
   } net;
   const TempFolder folder;
   const Tensor w = tensor<float>({1, 2}, {2});

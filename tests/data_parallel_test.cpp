@@ -96,6 +96,77 @@ TEST_CASE("a batch is cut by PyTorch's chunk rule, and may leave devices idle", 
   CHECK(cut(1) == std::vector<int64_t>{1, 0, 0});
 }
 
+TEST_CASE("several inputs, and outputs in a struct; of each loss there is one per replica",
+          "[data_parallel][quick][threads]") {
+  struct Outputs {
+    Tensor logits, loss;
+  };
+  struct Net : Mlp {
+    using Mlp::forward;
+    Outputs forward(const Tensor& x, const Tensor& target) {
+      const Tensor logits = forward(x);
+      return {logits, cross_entropy(logits, target)};
+    }
+  };
+  const auto net = make_net<Net>(3, DType::Float64), alone = make_net<Net>(3, DType::Float64);
+  DP model(
+      *net, [] { return std::shared_ptr<Net>(make_net<Net>(9, DType::Float64)); }, devices(2));
+  const auto [x, target] = samples({6}, 3, DType::Float64, 0, 8);
+  const auto [logits, losses] = model(x, target);
+  CHECK(logits.shape() == Shape{8, 3});
+  CHECK(losses.shape() == Shape{2});
+  mean(losses).backward();
+  const Outputs expected = alone->forward(x, target);
+  expected.loss.backward();
+  CHECK(relative_difference(to_vector<double>(net->first.weight.grad()),
+                            to_vector<double>(alone->first.weight.grad())) < 1e-12);
+  CHECK(std::abs(mean(losses).item<double>() - expected.loss.item<double>()) < 1e-12);
+
+  const auto [half, all] = model(slice(x, 0, 0, 1), slice(target, 0, 0, 1));  // too few for two
+  CHECK(all.dim() == 0);
+  require_error<ShapeError>("inputs of 8 and 7 samples", [&] { model(x, slice(target, 0, 0, 7)); });
+}
+
+TEST_CASE("frozen parameters get no gradient in the replicas", "[data_parallel][quick][threads]") {
+  struct Watched : nn::Module {
+    nn::Linear frozen{6, 4}, head{4, 3};
+    bool* joined;
+    explicit Watched(bool* joined) : joined(joined) {
+      register_module("frozen", frozen);
+      register_module("head", head);
+    }
+    Tensor forward(const Tensor& x) override {
+      const Tensor features = frozen(x);
+      if (features.requires_grad()) *joined = true;
+      return head(features);
+    }
+  };
+  bool joined = false;
+  Watched net(&joined);
+  for (const Tensor& parameter : net.frozen.parameters()) parameter.set_requires_grad(false);
+  DataParallel model(
+      net, [&] { return std::make_shared<Watched>(&joined); }, devices(2));
+  sum(model(ones({4, 6}))).backward();
+  CHECK(!joined);
+  CHECK(!net.frozen.weight.grad());
+  CHECK(net.head.weight.grad());
+  net.frozen.weight.set_requires_grad();  // from here on it is trained, too
+  sum(model(ones({4, 6}))).backward();
+  CHECK(joined);
+  CHECK(net.frozen.weight.grad());
+}
+
+TEST_CASE("two forwards of frozen batch norm before one backward", "[data_parallel][quick][threads]") {
+  Normed net;
+  net.bn.eval();
+  DataParallel model(
+      net, [] { return std::make_shared<Normed>(); }, devices(2));
+  const Tensor x = full({2, 1, 1, 2}, 3);
+  const Tensor loss = sum(model(x)) + sum(model(x));
+  loss.backward();
+  CHECK(std::abs(net.bn.bias.grad().item<float>() - 8) < 1e-6);
+}
+
 TEST_CASE("an error in a replica names it", "[data_parallel][quick][threads]") {
   Failing net;
   DataParallel model(

@@ -211,7 +211,7 @@ TEST_CASE("a backward that failed leaves the wrapper usable", "[ddp][quick][thre
     backward(ddp, group);
     bool thrown = false;
     {
-      const auto boom = register_post_accumulate_grad_hook(net->last.bias, [](const Tensor&) { throw Boom(); });
+      const ScopedHook boom(register_post_accumulate_grad_hook(net->last.bias, [](const Tensor&) { throw Boom(); }));
       try {
         backward(ddp, group);
       } catch (const Boom&) {
@@ -233,7 +233,7 @@ TEST_CASE("what a failed backward has launched does not reach the next one's gra
     DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
     backward(ddp, group);
     {
-      const auto boom = register_post_accumulate_grad_hook(net->first.bias, [](const Tensor&) { throw Boom(); });
+      const ScopedHook boom(register_post_accumulate_grad_hook(net->first.bias, [](const Tensor&) { throw Boom(); }));
       if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
       const auto [x, target] = samples({6}, 3, DType::Float32, 8, group.rank() == 0 ? 24 : 12);
       try {

@@ -35,33 +35,60 @@ TEST_CASE("hooks of a leaf run in the order of their registration", "[hook][quic
   std::vector<HookHandle> handles;
   for (char name : {'a', 'b', 'c'})
     handles.push_back(register_post_accumulate_grad_hook(x, [&order, name](const Tensor&) { order += name; }));
-  handles.erase(handles.begin() + 1);
+  handles[1].remove();
   handles.push_back(register_post_accumulate_grad_hook(x, [&order](const Tensor&) { order += 'd'; }));
   (x * 2).backward();
   CHECK(order == "acd");
 }
 
-TEST_CASE("a hook ends with its handle, wherever that was moved", "[hook][quick]") {
+TEST_CASE("a hook stays until its handle removes it, whether that is kept or not", "[hook][quick]") {
+  const Tensor x = leaf({1});
+  int calls = 0;
+  register_post_accumulate_grad_hook(x, [&](const Tensor&) { calls += 10; });
+  {
+    HookHandle handle = register_post_accumulate_grad_hook(x, [&](const Tensor&) { ++calls; });
+    (x * 2).backward();
+    CHECK(calls == 11);
+    const HookHandle same = handle;
+    handle.remove();
+    handle.remove();
+    (x * 2).backward();
+    CHECK(calls == 21);
+  }
+  (x * 2).backward();
+  CHECK(calls == 31);
+}
+
+TEST_CASE("a scoped hook ends with its scope, wherever it was moved", "[hook][quick]") {
   const Tensor x = leaf({1});
   int calls = 0;
   {
-    HookHandle outer;
-    {
-      HookHandle inner = register_post_accumulate_grad_hook(x, [&](const Tensor&) { ++calls; });
-      outer = std::move(inner);
-    }
+    std::vector<ScopedHook> hooks;
+    for (int i = 0; i < 3; ++i)
+      hooks.emplace_back(register_post_accumulate_grad_hook(x, [&](const Tensor&) { ++calls; }));
     (x * 2).backward();
-    CHECK(calls == 1);
-    outer = register_post_accumulate_grad_hook(x, [&](const Tensor&) { calls += 10; });  // replaces the first
-    (x * 2).backward();
-    CHECK(calls == 11);
-    outer.remove();
-    outer.remove();
-    (x * 2).backward();
-    CHECK(calls == 11);
+    CHECK(calls == 3);
   }
   (x * 2).backward();
-  CHECK(calls == 11);
+  CHECK(calls == 3);
+}
+
+TEST_CASE("a hook may remove itself and others, and add more", "[hook][quick]") {
+  const Tensor x = leaf({1});
+  std::string order;
+  HookHandle first, third;
+  first = register_post_accumulate_grad_hook(x, [&](const Tensor&) {
+    order += 'a';
+    first.remove();
+    third.remove();
+    register_post_accumulate_grad_hook(x, [&](const Tensor&) { order += 'd'; });
+  });
+  register_post_accumulate_grad_hook(x, [&](const Tensor&) { order += 'b'; });
+  third = register_post_accumulate_grad_hook(x, [&](const Tensor&) { order += 'c'; });
+  (x * 2).backward();
+  CHECK(order == "ab");
+  (x * 2).backward();
+  CHECK(order == "abbd");
 }
 
 TEST_CASE("a handle may outlive its leaf", "[hook][quick]") {

@@ -69,7 +69,7 @@ TEST_CASE("Conv2d passes every option on", "[quick]") {
   nn::Conv2d layer(4, 6, {3, 2}, {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2});
   REQUIRE(layer.weight.shape() == Shape{6, 2, 3, 2});
   REQUIRE(layer.bias.shape() == Shape{6});
-  require_close(layer(x), conv2d(x, layer.weight, layer.bias, {{2, 1}, {1, 2}, {1, 2}, 2}));
+  require_close(layer(x), conv2d(x, layer.weight, layer.bias, {2, 1}, {1, 2}, {1, 2}, 2));
   nn::Conv2d plain(4, 6, 1, {.bias = false});
   REQUIRE(names(plain) == Names{"weight"});
   require_close(plain(x), conv2d(x, plain.weight));
@@ -84,7 +84,8 @@ TEST_CASE("ConvTranspose2d passes every option on", "[quick]") {
   REQUIRE(layer.weight.shape() == Shape{4, 3, 3, 3});
   const Tensor y = layer(x);
   REQUIRE(y.shape() == Shape{1, 6, 10, 8});
-  require_close(y, conv_transpose2d(x, layer.weight, layer.bias, {2, 1, 1, 1, 2}));
+  require_close(
+      y, conv_transpose2d(x, layer.weight, layer.bias, {.stride = 2, .padding = 1, .output_padding = 1, .groups = 2}));
 }
 
 TEST_CASE("BatchNorm2d in training and in evaluation", "[quick]") {
@@ -182,6 +183,22 @@ TEST_CASE("Dropout drops in training only", "[quick]") {
   for (float value : dropped) REQUIRE((value == 0 || std::abs(value - 4.0f / 3) < 1e-6f));
   layer.eval();
   REQUIRE(values(layer(ones({3}))) == Values{1, 1, 1});
+}
+
+template <class Options>
+concept ByPosition = requires {
+  Options{Pair(1), Pair(2)};
+};
+
+TEST_CASE("braces without names are a height and a width, as in libtorch", "[quick]") {
+  const Tensor x = ones({1, 1, 6, 6});
+  REQUIRE(max_pool2d(x, {3, 2}).shape() == Shape{1, 1, 2, 3});
+  REQUIRE(avg_pool2d(x, {3, 2}, {1, 2}).shape() == Shape{1, 1, 4, 3});
+  REQUIRE(max_pool2d(x, 3, 2, 1).shape() == Shape{1, 1, 3, 3});
+  REQUIRE(nn::MaxPool2d({3, 2})(x).shape() == Shape{1, 1, 2, 3});
+  REQUIRE(conv2d(x, ones({1, 1, 2, 2}), {}, {2, 1}).shape() == Shape{1, 1, 3, 5});
+  static_assert(!ByPosition<Pool2dOptions> && !ByPosition<Conv2dOptions> && !ByPosition<ConvTranspose2dOptions>);
+  static_assert(!ByPosition<nn::Conv2dOptions> && !ByPosition<nn::ConvTranspose2dOptions>);
 }
 
 TEST_CASE("Flatten, Identity and Sequential", "[quick]") {

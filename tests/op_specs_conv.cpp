@@ -73,7 +73,8 @@ OpSpec conv_transpose(const std::string& name, const ConvTranspose2dOptions& o, 
              size(x.size(3), w.size(3), o.stride.w, o.padding.w, o.dilation.w, o.output_padding.w)});
     if (in.size() > 2)
       for (int64_t i = 0; i < y.numel(); ++i) y.values[i] = in[2](y.index(i)[1]);
-    for_each_product(y.shape, w.shape, x.shape, {o.stride, o.padding, o.dilation, o.groups},
+    const Conv2dOptions conv{.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups};
+    for_each_product(y.shape, w.shape, x.shape, conv,
                      [&](auto n, auto k, auto p, auto q, auto c, auto h, auto i, auto r, auto s, auto cg) {
                        y(n, c, h, i) += x(n, k, p, q) * w(k, cg, r, s);
                      });

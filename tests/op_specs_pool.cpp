@@ -98,8 +98,8 @@ OpSpec adaptive(const std::string& name, Pair size, std::vector<Sample> samples)
   return spec;
 }
 
-template <class Run>
-std::vector<ErrorCase> window_errors(const std::string& op, Run run) {
+using Pool = Tensor (*)(const Tensor& x, const Pool2dOptions& options);
+std::vector<ErrorCase> window_errors(const std::string& op, Pool run) {
   const auto fails = [run](const Shape& shape, Pool2dOptions o) { return [=] { run(zeros(shape), o); }; };
   return {error<ShapeError>(op + ": the input has shape [3, 4, 4] with 3 dimensions, expected 4", fails({3, 4, 4}, {})),
           error<ShapeError>(op + ": the kernel 5×5 does not fit into the input [1, 1, 4, 4] padded by 0×0",

@@ -120,7 +120,8 @@ Tensor conv_transpose2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, co
            "conv_transpose2d: the input ", x_.shape(), " and the weight ", w_.shape(), " give an output of ", height,
            "×", width, ", expected images, kernels and outputs of at least 1×1");
 
-  const Conv2dOptions conv = {options.stride, options.padding, options.dilation, options.groups};
+  const Conv2dOptions conv{
+      .stride = options.stride, .padding = options.padding, .dilation = options.dilation, .groups = options.groups};
   const int64_t rows = conv.out_h(height, w_.size(2)), columns = conv.out_w(width, w_.size(3));
   const int64_t more_h = rows - x_.size(2), more_w = columns - x_.size(3);
   if (more_h > 0 || more_w > 0) {  // an output padding of a stride or more: rows of x that are not there, as zeros

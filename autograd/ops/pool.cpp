@@ -12,7 +12,7 @@ namespace {
 Shape pooled_shape(const char* operation, const Tensor& x, Pool2dOptions& options) {
   check_floating(operation, x);
   check_dim(operation, "the input", x, 4);
-  const auto& [kernel, stride, padding, count_padding] = options;
+  const Pair &kernel = options.kernel, &stride = options.stride, &padding = options.padding;
   CHECK(kernel.h >= 1 && kernel.w >= 1, operation, ": the kernel is ", kernel.h, "×", kernel.w,
         ", expected at least 1");
   if (stride == Pair(0)) options.stride = kernel;

@@ -1,4 +1,5 @@
 // The parameters of windowed operations on images, as C++20 designated initialisers: conv2d(x, w, b, {.stride = 2}).
+// Braces without names are a height and a width, as in PyTorch: max_pool2d(x, {3, 2}) has a kernel of 3×2.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,14 @@ struct Pair {
   bool operator==(const Pair&) const = default;
 };
 
+// As a struct's first member: what follows is initialised by name only. Without it {3, 2} would be the first two of
+// them.
+struct OnlyByName {
+  explicit OnlyByName() = default;
+};
+
 struct Conv2dOptions {
+  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   Pair stride = 1;
   Pair padding = 0;  // zeros on every side
   Pair dilation = 1;
@@ -29,6 +37,7 @@ struct Conv2dOptions {
 };
 
 struct Pool2dOptions {
+  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   Pair kernel = 2;
   Pair stride = 0;            // 0: the kernel size
   Pair padding = 0;           // at most half the kernel; the padding never wins a maximum

@@ -66,7 +66,7 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
   for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) order.push_back(i);
   initialize_buckets(order);
   for (size_t i = 0; i < parameters_.size(); ++i)
-    hooks_.push_back(register_post_accumulate_grad_hook(
+    hooks_.emplace_back(register_post_accumulate_grad_hook(
         parameters_[i].second, [this, i](const Tensor&) { mark_variable_ready(static_cast<int>(i)); }));
 }
 

@@ -110,7 +110,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   const NamedTensors parameters_;
   const ReducerOptions options_;
   StepExchange exchange_;
-  std::vector<HookHandle> hooks_;
+  std::vector<ScopedHook> hooks_;
   const std::shared_ptr<const std::string> sample_counts_ = std::make_shared<const std::string>("sample counts");
 
   // The plan: who travels with whom.

@@ -13,7 +13,7 @@
 namespace ringgrad {
 namespace {
 
-constexpr const char* kInterrupted = "interrupted: all ranks have ended\n";
+constexpr const char* kInterruptedText = "interrupted: all ranks have ended\n";
 
 bool failed(const RankEnd& end) { return end.wait_status != 0; }
 bool killed(const RankEnd& end) { return WIFSIGNALED(end.wait_status); }
@@ -85,7 +85,7 @@ JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status,
     std::erase_if(bad, [&](const RankEnd& end) {
       return killed(end) || ended_as_asked(end) || status_of(end).failed_at == 0 || status_of(end).noticed;
     });
-    if (bad.empty()) return {128 + interrupted_by, kInterrupted};
+    if (bad.empty()) return {128 + interrupted_by, kInterruptedText};
   }
   const auto key = [&](const RankEnd& e) { return std::pair(order(e, status_of(e)), failed_at(e, status)); };
   std::sort(bad.begin(), bad.end(), [&](const RankEnd& a, const RankEnd& b) { return key(a) < key(b); });
@@ -94,7 +94,7 @@ JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status,
   const RankStatus& its_status = status_of(first);
   const bool same =
       std::all_of(bad.begin(), bad.end(), [&](const RankEnd& end) { return exit_code(end) == exit_code(first); });
-  if (same && ended_as_asked(first)) return {exit_code(first), kInterrupted};
+  if (same && ended_as_asked(first)) return {exit_code(first), kInterruptedText};
   const bool alike = same && bad.size() == ends.size() && !killed(first), noticed = only_noticed(first, its_status);
   JobResult result;
   if (noticed && out_of_step(first, its_status))

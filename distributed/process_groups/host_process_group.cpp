@@ -275,20 +275,20 @@ void HostProcessGroup::execute(const Collective& collective, Body body) {
     body(frame);
     transport_->leave();
     deliver(collective);
-  } catch (const std::exception& error) {
-    const Failure failure = give_up(error, describe(collective));
-    if (!is_noticed(error)) throw;
+  } catch (const std::exception&) {
+    const Failure failure = give_up(describe(collective));
+    if (!is_noticed(std::current_exception())) throw;
     throw_failure(failure);
   }
 }
 
 // In the handler of what has ended the group: tells all ranks, and whoever waits for a letter.
-Failure HostProcessGroup::give_up(const std::exception& error, const std::string& during) {
+Failure HostProcessGroup::give_up(const std::string& during) {
   Failure failure = failure_of(std::current_exception());
   transport_->abort(failure);
   failure.text = str(during, ": ", failure.text, words_on_ranks());
   failure_ = failure;
-  report_failure(failure, is_noticed(error));
+  report_failure(failure, is_noticed(std::current_exception()));
   try {
     throw_failure(failure);
   } catch (...) {
@@ -334,11 +334,11 @@ void HostProcessGroup::move_letters(bool spinning, const std::function<bool()>& 
     if (failure_) throw_failure(*failure_);
     transport_->set_spinning(spinning);
     transport_->move_letters_until([&] { return demand_ > 0 || stop_ || done(); });
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     if (failure_)
       transport_->fail_letters(std::current_exception());
     else
-      give_up(error, transport_->describe_letter());
+      give_up(transport_->describe_letter());
   }
   moving_letters_ = false;
 }

@@ -47,7 +47,7 @@ class HostProcessGroup final : public ProcessGroup {
   void run(const Collective& collective, const Frame& frame);
   Work exchange_letter(Collective collective);
   void move_letters(bool spinning, const std::function<bool()>& done);
-  Failure give_up(const std::exception& error, const std::string& during);
+  Failure give_up(const std::string& during);
   Frame next_frame(const Collective& collective);
   std::chrono::milliseconds timeout_of(const Collective& collective) const;
   std::string words_on_ranks() const;

@@ -53,11 +53,11 @@ int main(int argc, char** argv) {
     if (code == kOk && !std::cout.flush())
       throw ringgrad::IoError("standard output cannot be written; is the disk full?");
     return code;
-  } catch (const std::exception& error) {
-    const int code = exit_code_of(error);
+  } catch (...) {
+    const int code = exit_code_of(std::current_exception());
     // A launcher says it once for all ranks.
     const ringgrad::Failure failure = ringgrad::failure_of(std::current_exception());
-    ringgrad::report_failure(failure, ringgrad::is_noticed(error));
+    ringgrad::report_failure(failure, ringgrad::is_noticed(std::current_exception()));
     if (!ringgrad::launcher_knows_failure())
       std::cerr << "ringgrad: " << failure.text << '\n' << failure_line(code) << '\n';
     if (!ringgrad::variable("RINGGRAD_DEBUG").empty()) throw;  // for a debugger's backtrace

@@ -35,7 +35,7 @@ memory::desc any_filters(const Call& c, DType dtype) {
 Primitive make(const Call& c) {
   const auto algorithm = conv_algorithm() == ConvAlgorithm::Direct ? dnnl::algorithm::convolution_direct
                                                                    : dnnl::algorithm::convolution_auto;
-  const auto& [stride, padding, dilation, groups] = c.o;
+  const Pair &stride = c.o.stride, &padding = c.o.padding, &dilation = c.o.dilation;
   const Shape &x = c.x.shape(), &w = c.w.shape(), &y = c.y.shape();
   const memory::dims strides = {stride.h, stride.w}, gaps = {dilation.h - 1, dilation.w - 1};
   const memory::dims before = {padding.h, padding.w};

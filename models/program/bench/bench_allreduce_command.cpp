@@ -301,7 +301,7 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
     throw UsageError("bench allreduce: --bound times the CPU's threads; leave it out with --device " + options.device);
   group.transport = options.transport;
   group.algorithm = algorithm->second;
-  return report_end(launch([&] { measure(options); }, {.num_processes = options.ranks, .group = group}));
+  return report_end(launch_or_throw([&] { measure(options); }, {.num_processes = options.ranks, .group = group}));
 }
 
 }  // namespace ringgrad::program

@@ -67,7 +67,7 @@ int run_row(const BenchDdpOptions& options) {
     group.backend = "ring";  // of one process
   else if (first.is_cuda())  // the same devices as DataParallel's
     group.device = Device(first.type, first.index + rank_environment().local_rank);
-  return launch(
+  return launch_or_throw(
       [&] {
         const std::string path = variable(kFileVariable);
         const nlohmann::json row =

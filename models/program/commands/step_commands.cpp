@@ -127,8 +127,9 @@ int trace(const TraceOptions& options) {
   check_divisible(options.batch, ranks);
   if (!is_rank && ranks > cpu_cores())
     message("{} ranks on {} cores take turns: the times tell of the scheduler, too", ranks, cpu_cores());
-  return report_end(launch([&] { trace_step(options, process_group()); },
-                           {.num_processes = ranks, .group = group_options_for(options.device, options.backend)}));
+  return report_end(
+      launch_or_throw([&] { trace_step(options, process_group()); },
+                      {.num_processes = ranks, .group = group_options_for(options.device, options.backend)}));
 }
 
 }  // namespace ringgrad::program

@@ -258,8 +258,8 @@ int leaving_run(const TrainOptions& options, const RunDirectory& run, const std:
     const int code = body();
     if (code != kOk) leave(options, run, code);
     return code;
-  } catch (const std::exception& error) {
-    leave(options, run, exit_code_of(error));
+  } catch (const std::exception&) {
+    leave(options, run, exit_code_of(std::current_exception()));
     throw;
   }
 }
@@ -313,7 +313,7 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
   setenv(kRunVariable, run.path().c_str(), 1);
   return report_end(leaving_run(options, run, [&] {
     const InterruptsHeld held;
-    return interrupted() ? 128 + interrupted() : launch([] {}, {.num_processes = ranks});
+    return interrupted() ? 128 + interrupted() : launch_or_throw([] {}, {.num_processes = ranks});
   }));
 }
 
@@ -378,7 +378,7 @@ int train(const TrainOptions& asked) {
     int code = kOk;
     InitOptions group = group_options_for(division.device, options.backend);
     if (!options.checksums.empty()) group.checksums = checksums_named(options.checksums);
-    launch([&] { code = train_as_rank(options, config, data); }, {.group = group});
+    launch_or_throw([&] { code = train_as_rank(options, config, data); }, {.group = group});
     return code;
   }
   catch_interrupts();  // from here on there is a directory to clear away

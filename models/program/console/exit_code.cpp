@@ -5,14 +5,8 @@
 #include <atomic>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
 #include <initializer_list>
-#include <new>
 #include <utility>
-
-#include "ringgrad/core/base/environment.h"
-#include "ringgrad/distributed/os/child_process.h"
-#include "ringgrad/distributed/os/socket.h"
 
 namespace ringgrad::program {
 
@@ -34,24 +28,16 @@ const char* describe(int code) {
 
 std::string failure_line(int code) { return fmt::format("ringgrad: failed (exit {}: {})", code, describe(code)); }
 
-template <class... Types>
-static bool is(const std::exception& error) {
-  return (... || (dynamic_cast<const Types*>(&error) != nullptr));
-}
-
-int exit_code_of(const std::exception& error) {
-  if (const auto* job = dynamic_cast<const JobFailed*>(&error)) return job->exit_code;
-  if (is<UsageError, EnvironmentError>(error)) return kUsage;
-  if (is<NotImplementedError, AddressInUseError, ExecuteError, LimitError, NetworkError>(error))
-    return kEnvironment;  // the first: in this build
-  if (is<TimeoutError, OutOfStepError>(error)) return kOutOfStep;
-  if (is<DistributedError>(error)) return kRankDied;  // what is left of it
-  if (is<OutOfMemoryError, std::bad_alloc>(error)) return kOutOfMemory;
-  if (is<DeviceError, CudaError>(error)) return kEnvironment;
-  if (is<DataError>(error)) return kBadData;
-  if (is<IoError, std::filesystem::filesystem_error>(error)) return kDiskFull;
-  if (cannot_start_thread(error)) return kEnvironment;
-  return kTrainingFailed;
+int exit_code_of(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const JobFailed& job) {
+    return job.exit_code;
+  } catch (const UsageError&) {
+    return kUsage;
+  } catch (...) {
+    return ringgrad::exit_code_of(error);
+  }
 }
 
 namespace {

@@ -11,19 +11,6 @@
 
 namespace ringgrad::program {
 
-enum ExitCode : int {
-  kOk = 0,
-  kTrainingFailed = 1,                // the loss became NaN, or an unexpected error
-  kUsage = 2,                         // an unknown command or option, or a value that cannot be
-  kEnvironment = 3,                   // no such device, program or network, a missing package, a port in use, a limit
-  kBadData = 4,                       // a data set or checkpoint is missing, damaged or does not fit
-  kRankDied = ringgrad::kRankDied,    // 5
-  kOutOfStep = ringgrad::kOutOfStep,  // 6: a time limit passed, or ranks disagree
-  kOutOfMemory = 7,
-  kDiskFull = 8,
-  kInterrupted = 130,  // Ctrl-C, after saving
-};
-
 const char* describe(int code);      // "bad data or checkpoint"; above 128, a signal: "Terminated"
 std::string failure_line(int code);  // "ringgrad: failed (exit 5: a rank died)"
 
@@ -41,8 +28,8 @@ struct JobFailed : std::runtime_error {
   int exit_code;
 };
 
-// The code for an exception that reached main.
-int exit_code_of(const std::exception& error);
+// The code for an exception that reached main: ringgrad::exit_code_of(), or one of the above.
+int exit_code_of(std::exception_ptr error);
 
 // Ctrl-C and SIGTERM ask for a clean end: the step in progress is finished and saved, which may take a while, so
 // `said`, which must live on, is printed at once. A second one, half a second later or more, ends at once.
