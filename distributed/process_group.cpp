@@ -34,6 +34,7 @@ void make_contiguous(Collective& c) {
 }  // namespace
 
 Frame frame_of(const Collective& c) {
+  if (c.stands_for) return *c.stands_for;
   Frame frame;
   frame.operation = c.operation;
   frame.reduce_op = c.reduce_op;

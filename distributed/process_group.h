@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,7 @@ struct Collective {
   std::vector<Tensor> destinations = {};
   // Elements of the input for each rank, and of the output from each. Empty: all ranks' parts are of one size.
   std::vector<int64_t> input_counts = {}, output_counts = {};
+  std::optional<Frame> stands_for = {};  // of a barrier: the collective about which the ranks are to agree
 
   // The tensor that is as large on every rank, if one is; undefined in a barrier.
   const Tensor& part() const {

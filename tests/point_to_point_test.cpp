@@ -202,6 +202,8 @@ TEST_CASE("whoever waits for a letter learns that it cannot come", "[point_to_po
       if (end == 0) return;
       if (end == 1) throw Error("no more");
       if (end == 2) group.abort("enough");
+    } else if (end == 2) {
+      group.barrier().wait();
     }
     if (end == 3) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   });

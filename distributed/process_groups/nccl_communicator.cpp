@@ -66,7 +66,7 @@ void NcclCommunicator::throw_if_failed() {
 }
 
 std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, std::chrono::milliseconds timeout,
-                                                     const std::function<void()>& body) {
+                                                     const std::function<Work()>& body) {
   if (timeout.count() == 0) timeout = timeout_;
   const cuda::DeviceGuard guard(device_);
   std::unique_lock issuing(issue_mutex_);  // all ranks issue in one order
@@ -80,8 +80,9 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, st
     pending_.push_back(under_way);
   }
   changed_.notify_all();
+  Work agreed;
   try {
-    body();
+    agreed = body();
     done->record(stream());
   } catch (...) {
     issuing.unlock();
@@ -95,6 +96,7 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, st
   }
   std::lock_guard lock(mutex_);
   under_way->done = done;
+  under_way->agreed = agreed;
   return done;
 }
 
@@ -191,15 +193,25 @@ void NcclCommunicator::watch() {
 
 // What has gone wrong, if anything.
 std::optional<Failure> NcclCommunicator::look() {  // caller holds mutex_, and there is no failure yet
-  const auto is_done = [](const UnderWay& work) { return work.done && work.done->done(); };
-  while (!pending_.empty() && is_done(*pending_.front())) pending_.pop_front();
+  for (; !pending_.empty(); pending_.pop_front()) {
+    const UnderWay& first = *pending_.front();
+    if (!first.done || !first.agreed.done()) break;
+    try {
+      first.agreed.wait();
+    } catch (...) {
+      return failure_of(std::current_exception());
+    }
+    if (!first.done->done()) break;
+  }
   int state = ncclSuccess;
   if (std::unique_lock idle(issue_mutex_, std::try_to_lock); idle) state = state_of(comm_);
   if (state != ncclSuccess && state != ncclInProgress)
     return Failure{FailureKind::OutOfStep,
                    str("nccl: ", ncclGetErrorString(static_cast<ncclResult_t>(state)), reason(), " on rank ", rank(),
                        pending_.empty() ? "" : " in " + pending_.front()->what)};
-  if (!pending_.empty() && Clock::now() > pending_.front()->deadline)
+  // The hosts have the same deadline, and then know who is missing.
+  if (!pending_.empty() &&
+      Clock::now() > pending_.front()->deadline + (pending_.front()->agreed.done() ? 0 : 5) * kMoment)
     return Failure{FailureKind::TimedOut,
                    str(pending_.front()->what, ": not done after ", pending_.front()->timeout.count(), " ms on rank ",
                        rank(), "; another rank is missing or stuck")};

@@ -42,11 +42,12 @@ class NcclCommunicator {
   int size() const { return host_->size(); }
   Stream stream() const;
 
-  // Runs `body`, which queues work on stream(), behind what the caller's stream holds; the event marks its end. All
-  // ranks must queue in the same order. Where it is not done in time (0: the communicator's), `what` says in the error
-  // what it was. Throws Error while a step is captured: a replay would have no deadline.
+  // Runs `body`, which queues work on stream(), behind what the caller's stream holds; the event marks its end. Where
+  // the work of the hosts that the body returns fails, the group is given up for that reason. All ranks must queue in
+  // the same order. Where it is not done in time (0: the communicator's), `what` says in the error what it was. Throws
+  // Error while a step is captured: a replay would have no deadline.
   std::shared_ptr<cuda::Event> queue(const std::string& what, std::chrono::milliseconds timeout,
-                                     const std::function<void()>& body);
+                                     const std::function<Work()>& body);
   // In the body of queue(): the calls of NCCL that `calls` makes go on together, as one operation of stream().
   void together(const std::function<void(ncclComm*)>& calls);
   // Throws CudaError for what a call of NCCL returned, an ncclResult_t, unless it went well or goes on.
@@ -62,6 +63,7 @@ class NcclCommunicator {
     std::chrono::milliseconds timeout;
     std::chrono::steady_clock::time_point deadline;
     std::string what;
+    Work agreed = {};
   };
 
   void connect();

@@ -134,6 +134,7 @@ Work NcclProcessGroup::issue(Collective c) {
              "send/recv: NCCL knows neither tags nor receives from any rank; send a tensor on the CPU");
   std::vector<Tensor> memory;
   auto done = communicator_->queue(describe(c), c.options.timeout, [&] {
+    Work agreed = c.operation == Operation::SendRecv ? Work() : agree(c);
     if (c.operation == Operation::AllReduce && adding_ && c.reduce_op <= ReduceOp::Max &&
         c.output.dtype() != DType::Bool)
       memory =
@@ -142,11 +143,21 @@ Work NcclProcessGroup::issue(Collective c) {
       communicator_->together([&](ncclComm* comm) { call_nccl(c, comm); });
     const StreamGuard after_it(communicator_->stream());
     deliver(c);
+    return agreed;
   });
   const bool async = c.options.async;
   Work work(std::make_shared<Pending>(communicator_, std::move(done), std::move(c), std::move(memory), device()));
   if (!async) work.wait();
   return work;
+}
+
+// NCCL compares nothing: ranks that disagree would hang, or sum what does not belong together. So the hosts meet beside
+// every collective, each saying what it is in.
+Work NcclProcessGroup::agree(const Collective& c) {
+  Collective meeting{Operation::Barrier, {}, {}, ReduceOp::Sum, -1, c.options};
+  meeting.options.async = true;
+  meeting.stands_for = frame_of(c);
+  return issue_in(*host_, std::move(meeting));
 }
 
 void NcclProcessGroup::call_nccl(const Collective& c, ncclComm* comm) {

@@ -6,8 +6,11 @@
 // CUDA graph: its replays would have no deadline, and NCCL does not end before the graph does. Tensors on the CPU
 // travel through `host`, the ranks' group over TCP or shared memory, which also tells the ranks NCCL's name for theirs.
 //
-// When a collective is not done in time, or NCCL reports an error, the group is given up: the device's work ends, and
-// the collective's Work and every later call throw the reason (nccl_communicator.h).
+// NCCL does not compare what the ranks call. Beside every collective the hosts meet, each with its frame, so that ranks
+// that disagree, and one that does not come, are named as they are on CPUs.
+//
+// When a collective is not done in time, ranks disagree, or NCCL reports an error, the group is given up: the device's
+// work ends, and the collective's Work and every later call throw the reason (nccl_communicator.h).
 #pragma once
 
 #include <chrono>
@@ -51,6 +54,7 @@ class NcclProcessGroup final : public ProcessGroup {
 
   Work issue(Collective collective) override;
   Work issue_on_host(Collective collective);
+  Work agree(const Collective& collective);
   void call_nccl(const Collective& collective, ncclComm* comm);
   void exchange_parts(const Collective& collective, ncclComm* comm, bool same_to_all);
 
