@@ -51,6 +51,29 @@ class Accident {
     if (kind == "hangs") sleep_for_ever();
     if (kind == "stops") kill(getpid(), SIGSTOP);
     if (kind == "throws") throw Error("bad batch");
+    if (kind == "starves") compute_with_a_quarter_of_a_core();
+  }
+
+  static void compute_with_a_quarter_of_a_core() {
+    cpu_set_t all, one;
+    sched_getaffinity(0, sizeof all, &all);
+    int core = 0;
+    while (!CPU_ISSET(core, &all)) ++core;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);  // and so on those that it starts
+    std::vector<std::jthread> others;
+    for (int i = 0; i < 3; ++i)
+      others.emplace_back([](std::stop_token over) {
+        while (!over.stop_requested()) continue;
+      });
+    const auto computed = [] {
+      timespec time;
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+      return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    };
+    for (const double begin = computed(); computed() < begin + 0.3;) continue;
+    sched_setaffinity(0, sizeof all, &all);
   }
 
   std::string place_;
@@ -287,6 +310,13 @@ TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and m
   goes_on.request_stop();
   CAPTURE(good.report);
   REQUIRE(good.exit_code == 0);
+}
+
+TEST_CASE("a rank that has no core most of the time is waited for beyond the deadline", "[faults]") {
+  const Directory directory;
+  const JobResult outcome = run("starves", "backward", 1, 2, "auto", directory, "0.4");
+  CAPTURE(outcome.report);
+  REQUIRE(outcome.exit_code == 0);
 }
 
 TEST_CASE("without a launcher a rank that hangs is named by the others at the deadline", "[faults]") {

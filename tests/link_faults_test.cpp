@@ -119,7 +119,7 @@ TEST_CASE("a partition ends at the deadline, naming who is cut off", "[link_faul
     CAPTURE(r, errors[r]);
     REQUIRE(contains(errors[r], "nothing moved for 2 s"));
     REQUIRE(contains(
-        errors[r], "rank " + std::to_string(r == 0 ? 1 : 0) + " does not answer: it is stopped, or cut off"));
+        errors[r], "rank " + std::to_string(r == 0 ? 1 : 0) + " does not answer: it is stopped, starved, or cut off"));
   }
   REQUIRE(took < options.timeout + std::chrono::seconds(10));
 }

@@ -1,4 +1,6 @@
 // Bytes between ranks: order, sizes around every buffer, and what happens when a rank dies, leaves, hangs or fails.
+#include <sys/resource.h>
+
 #include <atomic>
 #include <cstring>
 #include <numeric>
@@ -150,6 +152,21 @@ TEST_CASE("a deadline names the rank that is missing, and everybody learns it", 
         "nothing moved for 0.06 s; rank 2 has not come to it: it is outside of collectives, its last one was barrier");
 }
 
+TEST_CASE("ranks that share a core wake once for a meeting, and not for each arrival", "[transport][quick][threads]") {
+  constexpr int kRanks = 24, kMeetings = 40;
+  rusage before, after;
+  getrusage(RUSAGE_SELF, &before);
+  run_ranks(kRanks, "shm", [](Transport& t) {
+    for (uint64_t meeting = 1; meeting <= kMeetings; ++meeting) {
+      t.memory().board(t.rank()).arrived.store(meeting);
+      t.memory().ring_if_complete(&Board::arrived, meeting);
+      t.wait_until([&] { return t.memory().complete(&Board::arrived, meeting); });
+    }
+  });
+  getrusage(RUSAGE_SELF, &after);
+  REQUIRE(after.ru_nvcsw - before.ru_nvcsw < kRanks * kMeetings * 3 / 2);  // it was up to 3.5 times as many
+}
+
 TEST_CASE("a rank that does not answer is called stopped", "[transport][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   std::atomic<bool> failed = false;
@@ -168,7 +185,7 @@ TEST_CASE("a rank that does not answer is called stopped", "[transport][quick][t
       }
     }
   });
-  REQUIRE(contains(errors[0], "rank 1 does not answer: it is stopped, or cut off"));
+  REQUIRE(contains(errors[0], "rank 1 does not answer: it is stopped, starved, or cut off"));
 }
 
 TEST_CASE("all calls fail with the first cause once a group has failed", "[transport][quick][threads]") {

@@ -70,7 +70,7 @@ class TwoHosts(unittest.TestCase):
         for i, process in enumerate(both):
             out, err = process.communicate(timeout=20)
             self.assertEqual(process.returncode, 6, out + err)
-            self.assertIn(f"rank {1 - i} does not answer: it is stopped, or cut off", out + err)
+            self.assertIn(f"rank {1 - i} does not answer: it is stopped, starved, or cut off", out + err)
 
 
 if __name__ == "__main__":

@@ -68,16 +68,12 @@ std::byte* SharedAllReduce::address(int rank, size_t bytes) const {
 std::byte* SharedAllReduce::staging(int rank) const { return memory_.staging(rank) + turn_ * kPieceBytes; }
 
 void SharedAllReduce::wait_for_all(std::atomic<uint64_t> Board::*count, uint64_t value) {
-  transport_.wait_until([&] {
-    for (int r = 0; r < size_; ++r)
-      if ((memory_.board(r).*count).load() < value) return false;
-    return true;
-  });
+  transport_.wait_until([&] { return memory_.complete(count, value); });
 }
 
 void SharedAllReduce::meet() {
   memory_.board(rank_).arrived.store(++meetings_);
-  memory_.ring_bells();
+  memory_.ring_if_complete(&Board::arrived, meetings_);
   wait_for_all(&Board::arrived, meetings_);
 }
 

@@ -1,10 +1,13 @@
 #include "ringgrad/distributed/transport/failure_detector.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <exception>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
+#include "ringgrad/distributed/os/process_state.h"
 
 namespace ringgrad {
 namespace {
@@ -18,6 +21,13 @@ std::string describe(const Position& position) {
   if (position.frame.sequence == 0) return "before its first collective";
   const std::string names = position.about ? str(" (", *position.about, ")") : "";
   return str(position.inside ? "in " : "outside of collectives, its last one was ", describe(position.frame), names);
+}
+
+FailureDetector::Peer::Peer(FileDescriptor socket) : control(std::move(socket)) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const bool known = getsockopt(control.descriptor(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  if (known && peer.pid != getpid()) process = peer.pid;
 }
 
 FailureDetector::FailureDetector(int rank, std::vector<FileDescriptor> controls)
@@ -145,16 +155,28 @@ void FailureDetector::fail_because_broken(int rank, const std::string& how) {
 
 // -- silence --------------------------------------------------------------------------------------------------------
 
-void FailureDetector::ask_for_positions() noexcept { tell_all({ControlKind::Query}); }
+void FailureDetector::ask_for_positions() {
+  tell_all({ControlKind::Query});
+  asked_ = std::chrono::steady_clock::now();
+  for (Peer& peer : peers_) peer.without_core = process_state(peer.process).without_core;
+}
+
+bool FailureDetector::is_one_starved() const {
+  const auto most = (std::chrono::steady_clock::now() - asked_) / 2;
+  return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
+    return process_state(peer.process).without_core - peer.without_core > most;
+  });
+}
 
 // A rank that is waited for mostly waits for another one itself, so every rank is asked where it is: the one to blame
 // has not come to this collective, or does not answer at all.
 std::string FailureDetector::who_is_missing(const PeerStreams& streams, const Sleep& sleep) {
   for (Peer& peer : peers_) peer.position.reset();
-  ask_for_positions();
+  tell_all({ControlKind::Query});
   const auto answered = [](const Peer& peer) { return peer.position || peer.left || peer.control.descriptor() < 0; };
   const auto deadline = Deadline::after(kRollCall);
-  while (!deadline.passed() && !std::all_of(peers_.begin(), peers_.end(), answered)) sleep(deadline.poll_timeout());
+  while (!deadline.passed() && !std::all_of(peers_.begin(), peers_.end(), answered))
+    sleep(std::chrono::milliseconds(deadline.poll_timeout()));
 
   std::string text;
   for (int r = 0; r < size(); ++r) {
@@ -163,7 +185,7 @@ std::string FailureDetector::who_is_missing(const PeerStreams& streams, const Sl
     if (peer.left)
       text += str("; rank ", r, " has left the group");
     else if (!peer.position)
-      text += str("; rank ", r, " does not answer: it is stopped, or cut off");
+      text += str("; rank ", r, " does not answer: ", describe(process_state(peer.process)));
     else if (position_.inside && peer.entered < position_.frame.sequence)
       text += str("; rank ", r, " has not come to it: it is ", *peer.position);
   }

@@ -69,8 +69,11 @@ class FailureDetector {
   void compare(const Frame& theirs, int rank);
 
   // Nothing has moved for long. Sleep: waits so many milliseconds at most, and attends.
-  using Sleep = std::function<void(int milliseconds)>;
-  void ask_for_positions() noexcept;
+  using Sleep = std::function<void(std::chrono::milliseconds)>;
+  void ask_for_positions();
+  // Whether a rank of this machine could have run since then, and had no core for most of the time: it is late, and
+  // not to blame. What is not known to the kernel as a process of this machine counts as not starved.
+  bool is_one_starved() const;
   std::string who_is_missing(const PeerStreams& streams, const Sleep& sleep);
   [[noreturn]] void time_out(std::chrono::milliseconds timeout, const PeerStreams& streams, const Sleep& sleep);
 
@@ -83,12 +86,14 @@ class FailureDetector {
 
  private:
   struct Peer {
-    explicit Peer(FileDescriptor socket) : control(std::move(socket)) {}
+    explicit Peer(FileDescriptor socket);
     ControlLink control;
-    bool left = false;                       // said goodbye
-    std::optional<std::string> position;     // its answer to the last query
-    std::optional<uint64_t> entered;         // the same: which collective
-    std::deque<FileDescriptor> descriptors;  // sent by this peer, in order
+    pid_t process = 0;                        // 0: not known, as over TCP; or this one
+    std::chrono::nanoseconds without_core{};  // of the process, when it was asked for its position
+    bool left = false;                        // said goodbye
+    std::optional<std::string> position;      // its answer to the last query
+    std::optional<uint64_t> entered;          // the same: which collective
+    std::deque<FileDescriptor> descriptors;   // sent by this peer, in order
   };
 
   void tell_all(const ControlMessage& message) noexcept;
@@ -102,6 +107,7 @@ class FailureDetector {
   std::mutex interrupt_mutex_;
   std::optional<Failure> interruption_;
   std::atomic<bool> interrupted_ = false;
+  std::chrono::steady_clock::time_point asked_;  // for positions
   const int exceptions_at_birth_;
 };
 

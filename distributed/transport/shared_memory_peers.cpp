@@ -115,7 +115,14 @@ void SharedMemoryPeers::ring_bell(int peer) {
   eventfd_write(peers_[peer].doorbell.get(), 1);
 }
 
-void SharedMemoryPeers::ring_bells() {
+bool SharedMemoryPeers::complete(std::atomic<uint64_t> Board::*count, uint64_t value) const {
+  for (int r = 0; r < size_; ++r)
+    if ((r == rank_ || opened(r)) && (board(r).*count).load() < value) return false;
+  return true;
+}
+
+void SharedMemoryPeers::ring_if_complete(std::atomic<uint64_t> Board::*count, uint64_t value) {
+  if (!complete(count, value)) return;
   for (int r = 0; r < size_; ++r) ring_bell(r);
 }
 
@@ -130,7 +137,7 @@ void SharedMemoryPeers::show_position() {
   for (size_t i = 0; i < own.frame.size(); ++i) own.frame[i].store(words[i], std::memory_order_relaxed);
   own.fingerprint.store(fingerprint(frame), std::memory_order_relaxed);
   own.entered.store(frame.sequence);
-  ring_bells();
+  ring_if_complete(&Board::entered, frame.sequence);
 }
 
 // Throws unless the frame that `rank` shows for its collective number `sequence` agrees with this rank's. Where it has

@@ -35,7 +35,11 @@ class SharedMemoryPeers {
   // Whether this rank sleeps; see the note. Nothing without memory.
   void set_sleeping(bool sleeping);
   void ring_bell(int peer);
-  void ring_bells();
+  // After this rank has raised its count: wakes all who sleep if that was what they waited for, the last rank to come
+  // to `value`. Were each arrival to wake everybody, n ranks on few cores would wake n² times at each meeting.
+  void ring_if_complete(std::atomic<uint64_t> Board::*count, uint64_t value);
+  // Whether all ranks whose memory is open have come so far.
+  bool complete(std::atomic<uint64_t> Board::*count, uint64_t value) const;
 
   // Shows the others that this rank has entered the collective of ranks.position(). Nothing without memory.
   void show_position();

@@ -17,8 +17,9 @@ namespace {
 // on them: 73 us for an all-reduce of 1 KiB, instead of 0.4).
 constexpr std::chrono::microseconds kSpin{100};
 constexpr int kSpinsBetweenLooks = 128;              // at the clock
-constexpr std::chrono::milliseconds kAskAfter{500};  // of silence: where is everybody?
+constexpr std::chrono::milliseconds kAskAfter{500};  // of silence: where is everybody? Later where many share a core
 constexpr std::chrono::milliseconds kSayAfter{5000};
+constexpr int kMostPatience = 10;  // timeouts, with ranks that have no core
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -66,8 +67,8 @@ void Transport::complete(Deadline deadline) {
     else if (r != rank())
       streams_.connect(r, memory_.open(r, deadline));
   }
-  // A core for every rank, or a spinning rank would keep away the one it waits for.
-  roomy_ = ranks_here_ <= memory_.usable_cores();
+  const int cores = std::max(1, memory_.usable_cores());
+  crowding_ = (ranks_here_ + cores - 1) / cores;
 }
 
 Transfer Transport::send(int peer, std::span<const std::byte> bytes) {
@@ -139,21 +140,20 @@ bool Transport::progress() {
 
 // -- waiting --------------------------------------------------------------------------------------------------------
 
-// First spins, where there is a core for it; then sleeps, each time after one more look, and after a while of silence
-// asks around. See Note [Sleeping without missing the bell] in shared_memory_peers.h.
+// First spins, unless that kept away the rank it waits for; then sleeps, each time after one more look, and after a
+// while of silence asks around. See Note [Sleeping without missing the bell] in shared_memory_peers.h.
 template <class Done>
 void Transport::block_until(const Done& done, bool needs_all) {
-  const bool may_spin = spinning_ && roomy_;
+  const bool may_spin = spinning_ && crowding_ == 1;
   bool spun = !may_spin;
   std::chrono::steady_clock::time_point until{};
-  Deadline ask, say, deadline;
-  enum { Moving, Quiet, Asked, Said } silence = Moving;
+  std::chrono::nanoseconds silent{0}, patience{0};
   for (int spin = 0;;) {
     if (done()) return;
     if (progress()) {
       spin = 0;
       spun = !may_spin;
-      silence = Moving;
+      silent = patience = {};
       continue;
     }
     if (!spun) {
@@ -164,37 +164,42 @@ void Transport::block_until(const Done& done, bool needs_all) {
       spun = now >= until;
       continue;
     }
+    if (silent >= patience) {
+      patience = grow_impatient(silent);
+      continue;  // what was missing may have come meanwhile
+    }
     memory_.set_sleeping(true);
     const bool moved = progress();
     if (moved || done()) {
       memory_.set_sleeping(false);
-      if (moved) silence = Moving;
+      if (moved) silent = patience = {};
       continue;
     }
     check_left(needs_all);
-    if (silence == Moving) {  // the first sleep after something has moved
-      ask = Deadline::after(kAskAfter);
-      say = Deadline::after(kSayAfter);
-      if (letters_only_) timeout_ = mailbox_.shortest_timeout();
-      deadline = Deadline::after(timeout_);
-      silence = Quiet;
-    } else if (deadline.passed()) {
-      ranks_.time_out(timeout_, streams_, [this](int milliseconds) { sleep(milliseconds); });
-    } else if (silence == Quiet && ask.passed()) {
-      ranks_.ask_for_positions();
-      silence = Asked;
-    } else if (silence == Asked && say.passed()) {
-      const std::string what = position().inside ? describe(position().frame) : "a send or receive";
-      const std::string missing = ranks_.who_is_missing(streams_, [this](int milliseconds) { sleep(milliseconds); });
-      report_waiting(str("has waited 5 s in ", what, missing));
-      silence = Said;
-      continue;  // what was missing may have come with the answers
-    }
     memory_.compare_boards();
-    const int patience = deadline.poll_timeout();
-    const Deadline next = silence == Quiet ? ask : silence == Asked ? say : deadline;
-    sleep(std::min(next.poll_timeout(), patience));
+    silent += sleep(patience - silent);
   }
+}
+
+// Nothing has moved for so long: asks around, says so, gives up at last. Returns when to do the next of these.
+std::chrono::milliseconds Transport::grow_impatient(std::chrono::nanoseconds silent) {
+  if (letters_only_) timeout_ = mailbox_.shortest_timeout();
+  const auto ask = std::min(kAskAfter * crowding_, timeout_ / 2), say = std::max(kSayAfter, 2 * ask);
+  const auto attend_for = [this](std::chrono::milliseconds longest) { sleep(longest); };
+  if (silent >= timeout_) {
+    if (silent >= kMostPatience * timeout_ || !ranks_.is_one_starved())
+      ranks_.time_out(std::chrono::duration_cast<std::chrono::milliseconds>(silent), streams_, attend_for);
+    return std::chrono::duration_cast<std::chrono::milliseconds>(silent) + timeout_;
+  }
+  if (silent >= say) {
+    const std::string what = position().inside ? describe(position().frame) : "a send or receive";
+    report_waiting(str("has waited ", std::chrono::round<std::chrono::seconds>(silent).count(), " s in ", what,
+                       ranks_.who_is_missing(streams_, attend_for)));
+    return timeout_;
+  }
+  if (silent < ask) return ask;
+  ranks_.ask_for_positions();
+  return std::min(say, timeout_);
 }
 
 // Called when nothing more can be received: throws if this rank needs one that has left, even in good order. What came
@@ -205,20 +210,25 @@ void Transport::check_left(bool needs_all) {
       ranks_.fail_because_left(r);
 }
 
-void Transport::sleep(int milliseconds) {
+// Returns how long it was, and no more than it was meant to be: time in which this rank was stopped, or had no core,
+// is none in which it missed another.
+std::chrono::nanoseconds Transport::sleep(std::chrono::nanoseconds longest) {
   ranks_.check_interrupt();
   polled_.clear();
   ranks_.watch(polled_);
   const size_t controls = polled_.size();
   polled_.push_back({doorbell_.get(), POLLIN, 0});
   streams_.watch(polled_);
-  poll(polled_.data(), polled_.size(), milliseconds);
+  const auto begin = std::chrono::steady_clock::now();
+  poll(polled_.data(), polled_.size(), static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(longest).count()));
+  const std::chrono::nanoseconds slept = std::chrono::steady_clock::now() - begin;
   memory_.set_sleeping(false);
   eventfd_t rings;
   eventfd_read(doorbell_.get(), &rings);
   ranks_.check_interrupt();
   const auto ready = [](const pollfd& p) { return p.revents != 0; };
   if (std::any_of(polled_.begin(), polled_.begin() + static_cast<ptrdiff_t>(controls), ready)) ranks_.attend();
+  return std::min(slept, longest);
 }
 
 void Transport::wait_until(const std::function<bool()>& done) {

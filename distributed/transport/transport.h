@@ -57,7 +57,8 @@ class Transport {
   // Queues a receive of exactly so many bytes from `peer`.
   Transfer recv(int peer, std::span<std::byte> bytes);
   // Returns when the transfer is complete, which earlier ones of its peer and direction then are, too. Moves the bytes
-  // of all transfers meanwhile. Throws TimeoutError, naming who is missing, after a timeout in which nothing moved.
+  // of all transfers meanwhile. Throws TimeoutError, naming who is missing, after a timeout in which nothing moved; ten
+  // of them, while a rank of this machine has no core most of the time.
   void wait(const Transfer& transfer);
 
   // Messages of collectives, each a frame and a payload: returns the frame of the next one that `peer` sends, and
@@ -77,7 +78,7 @@ class Transport {
 
   // Marks the begin and the end of a collective, which are numbered by their frames' sequence from 1 on. A rank that
   // waits in the same collective and has another frame for it throws OutOfStepError, within half a second at the
-  // latest.
+  // latest, where there is a core for every rank.
   void enter(const Frame& frame, std::shared_ptr<const std::string> about = {});
   void leave() { ranks_.leave_collective(); }
   const Position& position() const { return ranks_.position(); }
@@ -114,7 +115,8 @@ class Transport {
   void block_until(const Done& done, bool needs_all);
   bool progress();
   void check_left(bool needs_all);
-  void sleep(int milliseconds);
+  std::chrono::milliseconds grow_impatient(std::chrono::nanoseconds silent);
+  std::chrono::nanoseconds sleep(std::chrono::nanoseconds longest);
 
   std::vector<Link> links_;        // by rank: the control connections go to ranks_, data in complete() to streams_
   const std::vector<bool> local_;  // by rank: whether it shares this one's memory
@@ -124,7 +126,7 @@ class Transport {
   FileDescriptor doorbell_;  // an eventfd: wakes this rank
   SharedMemoryPeers memory_;
   const int ranks_here_;
-  bool roomy_ = false;  // there is a core for every rank
+  int crowding_ = 1;  // ranks here that share a core
   std::chrono::milliseconds timeout_ = std::chrono::seconds(60);
   bool spinning_ = true;
   bool letters_only_ = false;   // no collective waits: timeouts are the letters'

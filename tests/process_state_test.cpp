@@ -1,0 +1,68 @@
+#include "ringgrad/distributed/os/process_state.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "ringgrad/tests/catch.h"
+
+using namespace ringgrad;
+
+namespace {
+
+// A process of its own that sleeps, or computes, until the test is over.
+class Child {
+ public:
+  explicit Child(bool computes) : pid(fork()) {
+    if (pid == 0)
+      for (volatile bool go = computes;;)
+        if (!go) pause();
+  }
+  ~Child() {
+    if (!ended_) end();
+  }
+  void end() {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    ended_ = true;
+  }
+  void becomes(char state) const {  // or the test hangs
+    while (process_state(pid).state != state) std::this_thread::yield();
+  }
+  const pid_t pid;
+
+ private:
+  bool ended_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("what a process does is seen from outside", "[process_state][quick]") {
+  Child sleeper(false), worker(true);
+  sleeper.becomes('S');
+  worker.becomes('R');
+  kill(worker.pid, SIGSTOP);
+  worker.becomes('T');
+  REQUIRE(describe(process_state(worker.pid)) == "it is stopped");
+  kill(worker.pid, SIGCONT);
+  worker.becomes('R');
+  worker.end();
+  worker.becomes('\0');
+  REQUIRE(describe(process_state(worker.pid)) == "it is stopped, starved, or cut off");
+  REQUIRE(process_state(0).state == '\0');
+}
+
+TEST_CASE("two processes on one core wait for it in turn", "[process_state][quick]") {
+  const Child children[] = {Child(true), Child(true)};
+  cpu_set_t allowed, one;
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  int core = 0;
+  while (!CPU_ISSET(core, &allowed)) ++core;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  for (const Child& child : children) REQUIRE(sched_setaffinity(child.pid, sizeof one, &one) == 0);
+  for (const Child& child : children)  // or the test hangs
+    while (process_state(child.pid).without_core < std::chrono::milliseconds(30)) std::this_thread::yield();
+}
