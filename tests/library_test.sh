@@ -24,6 +24,7 @@ trains() {  # COMMAND…: two ranks, whose loss falls and who end with the same 
 quietly cmake --install "$build" --prefix "$scratch/prefix"
 outside installed -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$scratch/prefix"
 trains "$scratch/installed/ddp"
+! ldd "$scratch/installed/ddp" | grep curl || { echo "the library brings libcurl along"; exit 1; }
 trains "$scratch/prefix/bin/ringgrad" launch -n 2 -- "$scratch/installed/ddp"
 
 # From the source tree everything is compiled again, as quickly as can be; this is also the build for any x86-64 processor.
