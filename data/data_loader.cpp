@@ -7,6 +7,8 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/data/loading/pass.h"
+#include "ringgrad/data/loading/prefetcher.h"
 
 namespace ringgrad {
 
@@ -68,10 +70,12 @@ DataLoader::Iterator::Iterator(DataLoader& loader) : loader_(&loader) {
     batch.padding = pass->padding(k);
     return batch;
   };
-  prefetcher_ = std::make_unique<Prefetcher>(pass_->batches(), options.num_workers, options.prefetch, make);
+  prefetcher_ = std::make_shared<Prefetcher>(pass_->batches(), options.num_workers, options.prefetch, make);
   advance();
   loader.waited_seconds_ += seconds_since(begun);
 }
+
+bool DataLoader::Iterator::operator==(std::default_sentinel_t) const { return delivered_ > pass_->batches(); }
 
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
   const auto begun = std::chrono::steady_clock::now();

@@ -13,11 +13,13 @@
 #include <memory>
 #include <span>
 
+#include "ringgrad/data/batch_source.h"
 #include "ringgrad/data/image_dataset.h"
-#include "ringgrad/data/loading/pass.h"
-#include "ringgrad/data/loading/prefetcher.h"
 
 namespace ringgrad {
+
+class Pass;
+class Prefetcher;
 
 struct DataLoaderOptions {
   int64_t batch_size = 1;
@@ -73,11 +75,12 @@ class DataLoader::Iterator {
   using value_type = Batch;
   using difference_type = std::ptrdiff_t;
 
+  Iterator(Iterator&&) = default;
   Batch& operator*() { return batch_; }
   Batch* operator->() { return &batch_; }
   Iterator& operator++();
   void operator++(int) { ++*this; }
-  bool operator==(std::default_sentinel_t) const { return delivered_ > pass_->batches(); }
+  bool operator==(std::default_sentinel_t) const;
 
  private:
   friend class DataLoader;
@@ -87,7 +90,7 @@ class DataLoader::Iterator {
   DataLoader* loader_;
   std::shared_ptr<const Pass> pass_;
   int64_t delivered_ = 0;  // or asked for in vain
-  std::unique_ptr<Prefetcher> prefetcher_;
+  std::shared_ptr<Prefetcher> prefetcher_;
   Batch batch_;
 };
 

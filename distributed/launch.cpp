@@ -7,6 +7,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/failure.h"
 #include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
 
 namespace ringgrad {

@@ -18,7 +18,7 @@ bool belongs_to_checkpoint(const std::pair<std::string, Tensor>& entry) {
 
 }  // namespace
 
-void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   NamedTensors all;
   for (const auto& [prefix, part] : {std::pair(kModel, &checkpoint.model), std::pair(kOptimizer, &checkpoint.optimizer),
                                      std::pair(kRandom, &checkpoint.random)})
@@ -26,10 +26,10 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
   save_safetensors(path, all, checkpoint.progress);
 }
 
-Checkpoint load_checkpoint(const std::filesystem::path& path) {
+Checkpoint load_checkpoint(const std::string& path) {
   SafetensorsFile file = load_safetensors(path);
   for (const auto& entry : file.tensors)
-    CHECK_AS(DataError, belongs_to_checkpoint(entry), "load: ", path.string(), ": '", entry.first,
+    CHECK_AS(DataError, belongs_to_checkpoint(entry), "load: ", path, ": '", entry.first,
              "' is no part of a checkpoint, expected names beginning with ", kModel, " ", kOptimizer, " or ", kRandom,
              "; is it a file of weights only?");
   return {.model = without_prefix(file.tensors, kModel),
@@ -67,7 +67,7 @@ void set_random_state(const NamedTensors& state, std::optional<Device> onto) {
       copy_(default_generator(device).state(), saved);
 }
 
-SafetensorsFile load_weights(const std::filesystem::path& path) {
+SafetensorsFile load_weights(const std::string& path) {
   SafetensorsFile file = load_safetensors(path);
   // A network may have a part that is called "optim" or "model", or only parts of that name.
   const auto of_model = [](const auto& entry) { return entry.first.starts_with(kModel); };

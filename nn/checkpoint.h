@@ -20,8 +20,8 @@ struct Checkpoint {
 
 // As save_safetensors() and load_safetensors(), and with their errors. Loading throws DataError on a tensor that
 // belongs to none of the three.
-void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
-Checkpoint load_checkpoint(const std::filesystem::path& path);
+void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
+Checkpoint load_checkpoint(const std::string& path);
 
 // The states of the devices' default generators, by the devices' names; and back again. Devices that the state names
 // and this machine lacks are ignored. With `onto` the state of whichever device becomes that one's: a run that goes on
@@ -34,6 +34,6 @@ void check_random_state(const NamedTensors& state);  // throws what set_random_s
 // or from a checkpoint, under the module's own names; and all of the file's metadata. With load_safetensors()'s errors.
 // A checkpoint is a file all of whose names are a checkpoint's, not only its model's.
 //   net.load_state_dict(load_weights(path).tensors);
-SafetensorsFile load_weights(const std::filesystem::path& path);
+SafetensorsFile load_weights(const std::string& path);
 
 }  // namespace ringgrad::nn

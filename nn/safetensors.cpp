@@ -71,7 +71,7 @@ std::vector<std::pair<SafetensorsEntry, Tensor>> laid_out(const NamedTensors& te
 
 }  // namespace
 
-SafetensorsFile load_safetensors(const std::filesystem::path& path) {
+SafetensorsFile load_safetensors(const std::string& path) {
   const InputFile file(path);
   SafetensorsHeader header = read_safetensors_header(file);
   const uint64_t bytes = file.size() - header.data_begin;
@@ -80,14 +80,14 @@ SafetensorsFile load_safetensors(const std::filesystem::path& path) {
 
   SafetensorsFile loaded;
   for (const SafetensorsEntry& entry : header.entries) {
-    check_data(path.string(), entry, header, static_cast<const unsigned char*>(data->data()) + entry.begin);
+    check_data(path, entry, header, static_cast<const unsigned char*>(data->data()) + entry.begin);
     loaded.tensors.emplace_back(entry.name, tensor_of(entry, data));
   }
   loaded.metadata = std::move(header.metadata);
   return loaded;
 }
 
-void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata) {
   std::set<std::string> names{"__metadata__"};
   for (const auto& [name, tensor] : tensors) {

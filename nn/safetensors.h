@@ -4,7 +4,6 @@
 // and means nothing to other readers.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <string>
 
@@ -20,11 +19,11 @@ struct SafetensorsFile {
 // All of it, or an exception and nothing: IoError where the file cannot be read, DataError naming file, tensor, bytes,
 // expected and found where it is damaged. Allocates at most twice the file's size and 64 MiB: tensors that are
 // not aligned are copied.
-SafetensorsFile load_safetensors(const std::filesystem::path& path);
+SafetensorsFile load_safetensors(const std::string& path);
 
 // Atomically (core/base/file.h): throws IoError, and then an older file of that name stays as it was. Any
 // dtypes, devices and layouts. Names are unique; keys of the metadata do not begin with "sha256".
-void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace ringgrad::nn

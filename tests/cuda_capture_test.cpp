@@ -6,7 +6,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/data/resident_batches.h"
-#include "ringgrad/nn/nn.h"
+#include "ringgrad/nn.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda_util.h"
 

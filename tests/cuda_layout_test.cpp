@@ -8,7 +8,7 @@
 #include "ringgrad/core/random.h"
 #include "ringgrad/models/convnet.h"
 #include "ringgrad/models/resnet.h"
-#include "ringgrad/nn/nn.h"
+#include "ringgrad/nn.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 

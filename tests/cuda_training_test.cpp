@@ -9,7 +9,7 @@
 #include "ringgrad/core/random.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
 #include "ringgrad/nn/checkpoint.h"
-#include "ringgrad/nn/nn.h"
+#include "ringgrad/nn.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda_util.h"
 #include "ringgrad/tests/test_util.h"

@@ -6,6 +6,7 @@
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/datasets/catalog.h"
+#include "ringgrad/data/datasets/dataset_files.h"
 #include "ringgrad/data/image_dataset.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/data/synthetic/digits.h"

@@ -8,6 +8,8 @@
 
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/data/datasets/dataset_files.h"
+#include "ringgrad/data/datasets/get_dataset.h"
 #include "ringgrad/data/formats/cifar.h"
 #include "ringgrad/data/formats/idx.h"
 #include "ringgrad/data/registry.h"

@@ -9,7 +9,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
-#include "ringgrad/nn/nn.h"
+#include "ringgrad/nn.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/host_groups.h"
 #include "ringgrad/tests/test_util.h"

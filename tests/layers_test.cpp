@@ -5,7 +5,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
-#include "ringgrad/nn/nn.h"
+#include "ringgrad/nn.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data_files.h"
 

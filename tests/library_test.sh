@@ -25,6 +25,7 @@ if [ "$way" = installed ]; then
   quietly cmake --install "$build" --prefix "$scratch/prefix"
   outside installed -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$scratch/prefix"
   trains "$scratch/installed/ddp"
+  ! ldd "$scratch/installed/ddp" | grep curl || { echo "the library brings libcurl along"; exit 1; }
   trains "$scratch/prefix/bin/ringgrad" launch -n 2 -- "$scratch/installed/ddp"
 else  # everything is compiled again, as quickly as can be; this is also the build for any x86-64 processor
   outside subdirectory -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DRINGGRAD_SOURCE="$source" \

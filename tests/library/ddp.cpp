@@ -2,12 +2,7 @@
 // that `ringgrad launch -n 4 -- ./ddp`, torchrun, mpirun or srun has started, launch() just calls train().
 #include <cstdio>
 
-#include "ringgrad/autograd/ops.h"
-#include "ringgrad/data/data_loader.h"
-#include "ringgrad/data/registry.h"
-#include "ringgrad/distributed/distributed_data_parallel.h"
-#include "ringgrad/distributed/launch.h"
-#include "ringgrad/nn/nn.h"
+#include <ringgrad/ringgrad.h>
 
 using namespace ringgrad;
 

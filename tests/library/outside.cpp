@@ -1,12 +1,7 @@
 // What somebody who knows libtorch would write: a network, a loss, an optimizer, two hundred steps.
 #include <cstdio>
 
-#include "ringgrad/autograd/ops.h"
-#include "ringgrad/core/device.h"
-#include "ringgrad/core/factory.h"
-#include "ringgrad/core/random.h"
-#include "ringgrad/nn/layers.h"
-#include "ringgrad/nn/optim/optimizers.h"
+#include <ringgrad/nn.h>
 
 using namespace ringgrad;
 

@@ -2,6 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/data/datasets/dataset_files.h"
+#include "ringgrad/data/datasets/get_dataset.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"

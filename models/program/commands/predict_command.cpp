@@ -6,6 +6,7 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/commands/image_file.h"

@@ -8,3 +8,4 @@
 #include "ringgrad/nn/optim/lr_scheduler.h"
 #include "ringgrad/nn/optim/mixed_precision.h"
 #include "ringgrad/nn/optim/optimizers.h"
+#include "ringgrad/tensor.h"

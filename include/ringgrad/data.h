@@ -1,0 +1,6 @@
+// Data sets, and the batches that are made of them.
+#pragma once
+
+#include "ringgrad/data/data_loader.h"
+#include "ringgrad/data/registry.h"
+#include "ringgrad/data/resident_batches.h"

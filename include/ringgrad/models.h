@@ -1,0 +1,5 @@
+// The networks.
+#pragma once
+
+#include "ringgrad/models/convnet.h"
+#include "ringgrad/models/resnet.h"
