@@ -104,7 +104,7 @@ TEST_CASE("ranks that disagree are both named", "[frame][quick]") {
   REQUIRE(contains(mismatch(sample(), theirs), "step 13"));
   theirs = sample();
   theirs.layout = 98;
-  REQUIRE(contains(mismatch(sample(), theirs), "their buckets hold other parameters"));
+  REQUIRE(contains(mismatch(sample(), theirs), "these are of other parameters"));
   theirs = sample();
   theirs.job = 1;
   REQUIRE(contains(mismatch(sample(), theirs), "rank 1 belongs to another job"));
