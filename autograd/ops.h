@@ -192,6 +192,10 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const ClassLossOptio
 // The same for x that holds log-probabilities.
 Tensor nll_loss(const Tensor& x, const Tensor& target, const ClassLossOptions& options = {});
 
+// What the mean of either divides by: the number of rows that are not ignored, or the sum of their class weights. Waits
+// for the device.
+double loss_divisor(const Tensor& target, const ClassLossOptions& options = {});
+
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
 // target in [0, 1], the same shape as x.
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);

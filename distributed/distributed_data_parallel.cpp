@@ -1,5 +1,7 @@
 #include "ringgrad/distributed/distributed_data_parallel.h"
 
+#include <algorithm>
+
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
@@ -11,6 +13,10 @@ namespace {
 
 constexpr const char* kName = "distributed_data_parallel";
 
+bool contains(const NamedTensors& tensors, const std::string& name) {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const auto& named) { return named.first == name; });
+}
+
 }  // namespace
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGroup& group,
@@ -18,10 +24,20 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
     : module_(module), group_(group) {
   NoGradGuard no_grad;
   adopt(module);
-  const NamedTensors state = module.state_dict();
+  own_.insert(options.ignore.begin(), options.ignore.end());
+  for (const std::string& name : own_)
+    CHECK(contains(module.state_dict(), name), kName, ": '", name, "' is to be ignored, but the module has no such ",
+          "parameter or buffer");
   NamedTensors trained;
+  std::vector<Tensor> buffers;
+  for (const auto& [name, buffer] : module.named_buffers())
+    if (!options.broadcast_buffers)
+      own_.insert(name);
+    else if (is_common(name))
+      buffers.push_back(buffer);
+  const NamedTensors state = common_state();
   for (auto& named : module.named_parameters())
-    (named.second.requires_grad() ? trained : frozen_).push_back(std::move(named));
+    if (is_common(named.first)) (named.second.requires_grad() ? trained : frozen_).push_back(std::move(named));
   CHECK(!trained.empty(), kName, ": the module has no parameter that requires a gradient, so there is nothing to do");
   const auto& [first_name, first] = trained.front();
   for (const auto& [name, tensor] : trained)
@@ -35,8 +51,16 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
   // wait for each other in a collective that the others never enter.
   check_same_signature(group, kName, state);
   check_same_signature(group, "distributed_data_parallel (parameters that require a gradient)", trained);
-  reducer_ = std::make_shared<Reducer>(group, trained, module.buffers(), std::move(options));
-  for (const auto& [name, tensor] : module.state_dict()) group.broadcast(tensor, 0).wait();
+  reducer_ = std::make_shared<Reducer>(group, trained, std::move(buffers), std::move(options));
+  for (const auto& [name, tensor] : common_state()) group.broadcast(tensor, 0).wait();
+}
+
+bool DistributedDataParallel::is_common(const std::string& name) const { return !own_.contains(name); }
+
+NamedTensors DistributedDataParallel::common_state() const {
+  NamedTensors state = module_.state_dict();
+  std::erase_if(state, [&](const auto& named) { return !is_common(named.first); });
+  return state;
 }
 
 Tensor DistributedDataParallel::forward(const Tensor& x) {
@@ -47,16 +71,17 @@ Tensor DistributedDataParallel::forward(const Tensor& x) {
           " was frozen when the module was wrapped, and requires a gradient now, which nobody would average; wrap the "
           "module anew");
   set_phase(Phase::Forward);
-  // Forwards are counted, not backwards: a rank that leaves out a backward is out of step from then on, and found out.
-  if (reducer_->synchronizing() && is_training()) reducer_->set_step(reducer_->step() + 1);
-  return reducer_->prepare_for_backward(module_.forward(x), x.size(0));
+  return reducer_->prepare_for_backward(module_.forward(x), x.size(0), is_training());
 }
 
 uint64_t DistributedDataParallel::check_identical() const {
-  return check_identical_values(group_, kName, module_.state_dict());
+  return check_identical_values(group_, kName, common_state());
 }
 
 bool DistributedDataParallel::shadow_step() { return reducer_->shadow(); }
+void DistributedDataParallel::set_weight(double weight) { reducer_->set_weight(weight); }
+void DistributedDataParallel::skip_step() { reducer_->skip(); }
+bool DistributedDataParallel::skipped() const { return reducer_->skipped(); }
 void DistributedDataParallel::set_step(int64_t step) { reducer_->set_step(step - 1); }
 void DistributedDataParallel::set_flag(bool flag) { reducer_->set_flag(flag); }
 bool DistributedDataParallel::flag() const { return reducer_->flag(); }
@@ -67,10 +92,10 @@ void DistributedDataParallel::set_ready_order(const std::vector<std::string>& na
 const ReductionLog& DistributedDataParallel::log() const { return reducer_->log(); }
 const ReductionTotals& DistributedDataParallel::totals() const { return reducer_->totals(); }
 
-DistributedDataParallel::NoSync DistributedDataParallel::no_sync() { return NoSync(reducer_); }
+DistributedDataParallel::NoSync DistributedDataParallel::no_sync() { return NoSync(*this); }
 
-DistributedDataParallel::NoSync::NoSync(std::shared_ptr<Reducer> reducer)
-    : reducer_(std::move(reducer)), previous_(reducer_->synchronizing()) {
+DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp)
+    : reducer_(ddp.reducer_), previous_(reducer_->synchronizing()) {
   reducer_->set_synchronizing(false);
 }
 

@@ -12,6 +12,12 @@
 // After backward() every rank holds the same gradients, bit for bit, and they are those of the mean loss over all
 // ranks' samples, also when ranks have different numbers of them. So all ranks' parameters stay the same.
 //
+// What the mean is taken over is the loss's own business: labelled rows, tokens, the class weights of its targets.
+// Where that is not the number of samples, say so (Weighting::Given), and the gradients are again those of one process:
+//   ddp.set_weight(loss_divisor(target, options));  // what this rank's loss was divided by
+//   cross_entropy(y, target, options).backward();
+// A loss that is a sum wants Weighting::Ranks, and becomes the sum over all ranks by a factor of their number.
+//
 // What the names promise is PyTorch's; what differs: parameters that take no part in a loss need no flag; running
 // statistics are averaged over the ranks at the end of every step instead of being replaced by rank 0's; gradients are
 // averaged from the first step on in buckets that overlap; mistakes are errors in the step in which they happen.
@@ -22,6 +28,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 
 #include "ringgrad/distributed/ddp/reducer_options.h"
 #include "ringgrad/nn/module.h"
@@ -33,11 +40,11 @@ using DistributedDataParallelOptions = ReducerOptions;
 
 class DistributedDataParallel : public nn::Module {
  public:
-  // Collective. Rank 0's parameters and buffers replace all others'; the module's gradients move to memory that ranks
-  // share where they can. Construct the optimizer before or after. Module and group must outlive the wrapper, which
-  // lists the module's parameters under their own names: a state_dict has no "module." prefix.
-  // Throws OutOfStepError, naming rank and parameter, where the modules differ; DeviceError unless all parameters that
-  // require grad are on one device; Error where none is.
+  // Collective. Rank 0's parameters and buffers replace all others', except those that are to be ignored; the module's
+  // gradients move to memory that ranks share where they can. Construct the optimizer before or after. Module and group
+  // must outlive the wrapper, which lists the module's parameters under their own names: a state_dict has no "module."
+  // prefix. Throws OutOfStepError, naming rank and parameter, where the modules differ; DeviceError unless all
+  // parameters that require grad are on one device; Error where none is, and on a name to ignore that the module lacks.
   DistributedDataParallel(nn::Module& module, ProcessGroup& group, DistributedDataParallelOptions options = {});
 
   // x [N, …]: this rank's part of the batch, N samples. An error on one rank reaches all of them: a NaN in a gradient,
@@ -46,23 +53,38 @@ class DistributedDataParallel : public nn::Module {
   Tensor forward(const Tensor& x) override;
 
   // While it lives, backward only accumulates; the first one after it averages what has come together. Ranks weigh by
-  // their samples in all these passes, also those whose gradients zero_grad() has thrown away.
+  // their mean batch in all these passes, also those whose gradients zero_grad() has thrown away; that is exact as long
+  // as the passes' batches are divided among the ranks alike. Else divide each pass's loss by what the rank has in all
+  // of them, and give that weight.
   class NoSync;
   [[nodiscard]] NoSync no_sync();
 
   // For uneven inputs (PyTorch: the Join context manager), that is ranks that run out of data before others do:
   //   for (batch : loader) { …; optimizer.step(); }
   //   while (ddp.shadow_step()) optimizer.step();
-  // Takes part in one step of the others, as a rank without samples: the gradients become theirs. False, on all ranks
-  // at the same time, when nobody has data left. Every step must take as many forwards in training mode, at least one.
+  // Takes part in one step of the others, with what passes under no_sync() have brought together, or as a rank without
+  // samples: the gradients become theirs. False, on all ranks at the same time, when nobody has data left. Throws Error
+  // inside no_sync().
   bool shadow_step();
 
-  // Collective. A hash of all parameters and buffers. Throws OutOfStepError naming the first that differs and where,
-  // unless they are the same bit for bit on all ranks.
+  // Weighting::Given: what this rank's gradients of the next step weigh, passes under no_sync() included: the number by
+  // which its loss was divided. Must be said before the first backward of every step; 0: the loss is nothing, and may
+  // be NaN. Throws Error with another weighting, and on what is negative or not finite.
+  void set_weight(double weight);
+
+  // For a bad batch on this rank. All ranks skip the step under way: after its backward, or shadow_step() in its place,
+  // gradients are zeros, and skipped() is true everywhere. It also is where all ranks weigh 0.
+  //   if (ddp.skipped()) continue;  // instead of optimizer.step()
+  void skip_step();
+  bool skipped() const;
+
+  // Collective. A hash of all parameters and buffers that ranks have in common. Throws OutOfStepError naming the first
+  // that differs and where, unless they are the same bit for bit on all ranks.
   uint64_t check_identical() const;
 
-  // What this rank calls the next step in messages; every rank must use the same number. By default forwards in
-  // training mode count up, from 0 on.
+  // What this rank calls the next step in messages; every rank must use the same number. By default backwards that
+  // average count up, from 0 on. A rank that leaves one out is named: by this number at once, else when its next one
+  // ends, because there is a forward in training mode that no backward has used.
   void set_step(int64_t step);
   // A flag that travels with the next backward: afterwards flag() is true on all ranks where it was set on any. So all
   // ranks can stop after the same step.
@@ -80,15 +102,19 @@ class DistributedDataParallel : public nn::Module {
   const ReductionTotals& totals() const;
 
  private:
+  bool is_common(const std::string& name) const;
+  nn::NamedTensors common_state() const;
+
   nn::Module& module_;
   ProcessGroup& group_;
   std::shared_ptr<Reducer> reducer_;
-  NamedTensors frozen_;  // parameters that required no gradient
+  std::set<std::string> own_;  // parameters and buffers that each rank has for itself
+  NamedTensors frozen_;        // parameters that required no gradient
 };
 
 class DistributedDataParallel::NoSync {
  public:
-  explicit NoSync(std::shared_ptr<Reducer> reducer);
+  explicit NoSync(DistributedDataParallel& ddp);
   ~NoSync();
   NoSync(const NoSync&) = delete;
 

@@ -96,3 +96,55 @@ TEST_CASE("buffers of integers and booleans become rank 0's", "[ddp][quick][thre
     ddp.check_identical();
   });
 }
+
+namespace {
+
+struct Expert : nn::Module {  // of another width on each rank
+  nn::Linear body{6, 8}, last{8, 3};
+  nn::Linear own;
+  nn::BatchNorm2d bn{8};
+  explicit Expert(int64_t width) : own(8, width) {
+    register_module("body", body);
+    register_module("own", own);
+    register_module("bn", bn);
+    register_module("last", last);
+  }
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = bn(reshape(relu(body(x)), {x.size(0), 8, 1, 1}));
+    return last(flatten(h, 1)) + mean(own(flatten(h, 1)));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("buffers and parameters that are each rank's own", "[ddp][quick][threads]") {
+  const bool all_buffers = GENERATE(false, true);
+  run_ddp_ranks(2, [&](ProcessGroup& group) {
+    const auto net = make_net<Expert>(3 + group.rank(), DType::Float64, 2 + group.rank());
+    DistributedDataParallelOptions options{.ignore = {"own.weight", "own.bias"}, .broadcast_buffers = !all_buffers};
+    if (!all_buffers) options.ignore.emplace_back("bn.running_mean");
+    const auto before = to_vector<double>(net->own.weight);
+    fill_(net->bn.running_mean, group.rank());
+    DistributedDataParallel ddp(*net, group, options);
+    must(to_vector<double>(net->own.weight) == before, "each rank keeps its own");
+    const auto [x, target] = samples({6}, 3, DType::Float64, 0, 8, group.rank(), 2);
+    cross_entropy(ddp(x), target).backward();
+    must(net->own.weight.grad().defined() && net->own.weight.grad().shape() == net->own.weight.shape(), "its gradient");
+    const auto same = [&](const Tensor& x) {
+      const auto all = all_gather_values(group, to_vector<double>(x));
+      return std::equal(all.begin(), all.begin() + static_cast<int64_t>(all.size() / 2), all.begin() + x.numel());
+    };
+    must(same(net->last.weight.grad()), "common gradients are averaged");
+    must(!same(net->bn.running_mean), "an own buffer stays");
+    must(same(net->bn.running_var) != all_buffers, "the others are averaged, unless none is");
+    ddp.check_identical();
+  });
+}
+
+TEST_CASE("a name to ignore that the module lacks is refused", "[ddp][quick]") {
+  const auto errors = errors_of_ranks(host_groups(1), [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float64);
+    DistributedDataParallel ddp(*net, group, {.ignore = {"first.wieght"}});
+  });
+  require_contains(errors[0], "'first.wieght' is to be ignored, but the module has no such parameter or buffer");
+}

@@ -93,6 +93,16 @@ inline std::vector<double> flat_values(const nn::Module& module) {
   return all;
 }
 
+// REQUIRES: every parameter has a gradient.
+inline std::vector<double> gradients(const nn::Module& module) {
+  std::vector<double> all;
+  for (const Tensor& parameter : module.parameters()) {
+    const auto values = to_vector<double>(parameter.grad());
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
 // |a - b| / |b|, of all values as one vector.
 inline double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;

@@ -300,12 +300,6 @@ TEST_CASE("parameters of two dtypes travel in buckets of their own", "[ddp][quic
       return last(ringgrad::to(relu(narrow(ringgrad::to(relu(wide(x)), DType::BFloat16))), DType::Float32));
     }
   };
-  const auto gradients = [](nn::Module& net) {
-    std::vector<double> all;
-    for (const Tensor& parameter : net.parameters())
-      for (const double g : to_vector<double>(parameter.grad())) all.push_back(g);
-    return all;
-  };
   static std::mutex mutex;  // initialisation draws from one generator per process
   const auto make = [] {
     std::lock_guard lock(mutex);

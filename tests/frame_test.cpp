@@ -106,7 +106,7 @@ TEST_CASE("ranks that disagree are both named", "[frame][quick]") {
   REQUIRE(contains(mismatch(sample(), theirs), "step 13"));
   theirs = sample();
   theirs.layout = 98;
-  REQUIRE(contains(mismatch(sample(), theirs), "their buckets hold other parameters"));
+  REQUIRE(contains(mismatch(sample(), theirs), "these are of other parameters"));
   Frame mine = sample();
   set_shape(mine, std::array<int64_t, 2>{2, 3});
   set_shape(theirs = sample(), std::array<int64_t, 2>{3, 2});

@@ -111,3 +111,72 @@ TEST_CASE("a residual network is converted as a whole, and evaluates alone", "[s
     if (group.rank() == 0) (*net)(zeros({1, 3, 32, 32}));  // not collective
   });
 }
+
+namespace {
+
+// Two ways through, the first for the rows of some ranks, the second for those of others.
+struct Fork : nn::Module {
+  nn::Conv2d conv{1, 4, 3, {.padding = 1, .bias = false}};
+  nn::BatchNorm2d bn{4}, bn1{4}, bn2{4};
+  nn::Linear one{4 * 8 * 8, 10}, two{4 * 8 * 8, 10};
+  bool normed = false;  // the ways have a batch norm each
+  bool second = false;
+  Fork() {
+    register_module("conv", conv);
+    register_module("bn", bn);
+    register_module("bn1", bn1);
+    register_module("bn2", bn2);
+    register_module("one", one);
+    register_module("two", two);
+  }
+  Tensor body(const Tensor& x) { return bn(conv(x), {.activation = Activation::Relu}); }
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = body(x);
+    if (normed) return flatten(second ? bn2(h) : bn1(h), 1);
+    return (second ? two : one)(flatten(h, 1));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a branch that only one rank uses goes with SyncBatchNorm", "[sync_batch_norm][quick][threads]") {
+  constexpr int64_t kOwn = 5;
+  const auto alone = make_net<Fork>(3, DType::Float64);
+  const auto whole = samples({1, 8, 8}, 10, DType::Float64, 0, 2 * kOwn);
+  const Tensor h = flatten(alone->body(whole.x), 1);
+  const auto loss_of = [&](const Tensor& logits, int64_t begin) {
+    return cross_entropy(logits, slice(whole.target, 0, begin, begin + kOwn));
+  };
+  ((loss_of(alone->one(slice(h, 0, 0, kOwn)), 0) + loss_of(alone->two(slice(h, 0, kOwn, 2 * kOwn)), kOwn)) * 0.5)
+      .backward();
+  run_ddp_ranks(2, [&](ProcessGroup& group) {
+    const auto net = make_net<Fork>(3, DType::Float64);
+    must(convert_sync_batchnorm(*net, group) == 3, "three are converted");
+    DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
+    net->second = group.rank() == 1;
+    const auto [x, target] = samples({1, 8, 8}, 10, DType::Float64, kOwn * group.rank(), kOwn * (group.rank() + 1));
+    for (int step = 0; step < 3; ++step) {
+      ddp.zero_grad();
+      cross_entropy(ddp(x), target).backward();
+      for (const auto& [name, parameter] : net->named_parameters())
+        for (const auto& [own_name, own] : alone->named_parameters())
+          must(own_name != name || !own.grad() ||
+                   relative_difference(to_vector<double>(parameter.grad()), to_vector<double>(own.grad())) < 1e-12,
+               "the gradient of " + name);
+    }
+  });
+}
+
+TEST_CASE("layers that differ are not normalised together", "[sync_batch_norm][quick][threads]") {
+  const auto errors = errors_of_ranks(host_groups(2), [](ProcessGroup& group) {
+    const auto net = make_net<Fork>(3, DType::Float64);
+    convert_sync_batchnorm(*net, group);
+    net->normed = true;
+    net->second = group.rank() == 1;
+    (*net)(samples({1, 8, 8}, 10, DType::Float64, 0, 4).x);
+  });
+  for (const std::string& error : errors) {
+    require_contains(error, "batch norm's statistics of bn");
+    require_contains(error, "out of step");
+  }
+}

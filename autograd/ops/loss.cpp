@@ -140,6 +140,15 @@ Tensor nll_loss(const Tensor& x_, const Tensor& target_, const ClassLossOptions&
       });
 }
 
+double loss_divisor(const Tensor& target, const ClassLossOptions& options) {
+  check_defined("loss_divisor", target);
+  const auto weights = options.weight ? to_vector<double>(options.weight.detach()) : std::vector<double>();
+  double sum = 0;
+  for (const int64_t t : to_vector<int64_t>(target.detach()))
+    if (t != options.ignore_index) sum += weights.empty() ? 1 : weights.at(static_cast<size_t>(t));
+  return sum;
+}
+
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   OpScope scope("mse_loss");
   check_same_shape("mse_loss", x, target);

@@ -6,16 +6,11 @@
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
-namespace {
 
-// All ranks come to the same conclusion, but not at the same moment: one that is still in the last collective when
-// another has left it learns the reason from that one.
-[[noreturn]] void disagree(ProcessGroup& group, const std::string& text) {
+void disagree(ProcessGroup& group, const std::string& text) {
   group.abort(text, FailureKind::OutOfStep);
   throw OutOfStepError(text);
 }
-
-}  // namespace
 
 void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines) {
   std::string all;

@@ -12,6 +12,10 @@
 
 namespace ringgrad {
 
+// Throws OutOfStepError. All ranks come to the same conclusion, but not at the same moment: one that is still in the
+// last collective when another has left it learns the reason from that one.
+[[noreturn]] void disagree(ProcessGroup& group, const std::string& text);
+
 // Collective. Throws OutOfStepError on every rank, naming the first rank whose lines differ from rank 0's and the first
 // line that does, unless all have the same. `what` begins the message; `noun` is what the lines describe. REQUIRES: no
 // line holds a newline.

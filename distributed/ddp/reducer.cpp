@@ -56,7 +56,8 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
       parameters_(std::move(parameters)),
       options_(std::move(options)),
       exchange_(group, std::move(buffers)),
-      usual_samples_(options_.usual_samples) {
+      contribution_(options_.weighting),
+      usual_weight_(options_.weighting == Weighting::Ranks ? 1 : options_.usual_weight) {
   // Two reducers of one group may have the same layout; a random number keeps their buckets apart.
   const Tensor identity = tensor<int64_t>({static_cast<int64_t>(std::random_device()())});
   group_.broadcast(identity, 0).wait();
@@ -82,7 +83,8 @@ void Reducer::initialize_buckets(const std::vector<int>& order) {
     }
   // Ranks that weight or compress their gradients in another way must not add them up either.
   const std::string hook = options_.comm_hook.target_type().name();
-  std::vector<int64_t> layout{static_cast<int64_t>(identity_), std::bit_cast<int64_t>(options_.usual_samples),
+  std::vector<int64_t> layout{static_cast<int64_t>(identity_), static_cast<int64_t>(options_.weighting),
+                              std::bit_cast<int64_t>(options_.usual_weight),
                               static_cast<int64_t>(hash_of(hook.data(), hook.size()))};
   for (BucketRange& range : plan_buckets(arenas_, order, options_.caps)) {
     for (const int i : range.parameters) buckets_of_[i].push_back(static_cast<int>(buckets_.size()));
@@ -101,25 +103,25 @@ void Reducer::initialize_buckets(const std::vector<int>& order) {
 
 // -- what the engine tells ------------------------------------------------------------------------------------------
 
-Tensor Reducer::prepare_for_backward(const Tensor& output, int64_t samples) {
+Tensor Reducer::prepare_for_backward(const Tensor& output, int64_t samples, bool training) {
   if (!output.requires_grad()) return output;
+  const int64_t forward = synchronizing_ && training ? contribution_.begin_forward() : 0;
   return differentiable("distributed_data_parallel", {output}, output.detach(),
-                        [self = weak_from_this(), samples](const Tensor& dy) -> Gradients {
+                        [self = weak_from_this(), forward, samples](const Tensor& dy) -> Gradients {
                           const auto reducer = self.lock();
                           CHECK(reducer, "distributed_data_parallel: the wrapper was destroyed between forward and ",
                                 "backward, so nobody would average the gradients; keep it until backward is done");
-                          reducer->output_reached(samples);
-                          return {dy};
+                          return {reducer->output_reached(forward, samples, dy)};
                         });
 }
 
 // The pass under way; the first one who asks begins it.
 std::shared_ptr<Reducer::Pass> Reducer::current_pass() {
   if (auto pass = pass_.lock()) return pass;
-  const std::shared_ptr<Pass> pass(new Pass{shared_from_this(), samples_, passes_});
+  const std::shared_ptr<Pass> pass(new Pass{shared_from_this(), contribution_});
   pass_ = pass;
   if (synchronizing_) {
-    reset_buckets();
+    begin_step();
     pass->leads = group_.lead(pass);
   }
   queue_final_callback([pass] {
@@ -129,7 +131,8 @@ std::shared_ptr<Reducer::Pass> Reducer::current_pass() {
   return pass;
 }
 
-void Reducer::reset_buckets() {
+void Reducer::begin_step() {
+  ++step_;
   begun_ = Clock::now();
   next_ = 0;
   ready_order_.clear();
@@ -144,24 +147,28 @@ void Reducer::reset_buckets() {
 }
 
 // The newest forward in the graph decides how many samples this pass stands for: others of the same pass, such as a
-// discriminator's batch of real and batch of generated images, are as large.
-void Reducer::output_reached(int64_t samples) {
+// discriminator's batch of real and batch of generated images, are as large. Returns what the module gets of dy.
+Tensor Reducer::output_reached(int64_t forward, int64_t samples, const Tensor& dy) {
   const auto pass = current_pass();
-  if (std::exchange(pass->reached, true)) return;
-  ++passes_;
-  samples_ += (static_cast<double>(samples) - samples_) / passes_;
-  if (!synchronizing_) return;
-  set_phase(Phase::Backward);
-  if (pass->leads) learn_usual_samples();
-  all_reduce_ready_buckets(*pass);  // the hooks of some parameters may have come before
+  contribution_.reach(forward);
+  if (!std::exchange(pass->reached, true)) {
+    contribution_.begin_pass(samples);
+    contribution_of_this_pass = &contribution_;
+    if (contribution_.weight() == 0 && contribution_.passes() == 1)  // gradients from before weigh nothing, either
+      for (const ArenaRange& arena : arenas_) kernels::fill(arena.grads, 0);
+    if (synchronizing_) {
+      set_phase(Phase::Backward);
+      if (pass->leads) learn_usual_weight();
+      all_reduce_ready_buckets(*pass);  // the hooks of some parameters may have come before
+    }
+  }
+  return contribution_.weight() == 0 ? zeros_like(dy) : dy;
 }
 
 void Reducer::mark_variable_ready(int parameter) {
   if (!synchronizing_) return;
   const auto pass = current_pass();
-  take_into_arena(parameter);
-  if (options_.check_finite)
-    if (const auto reason = finite_check_.look(parameter, views_[parameter], step_)) fail_all_ranks(*reason);
+  take_gradient(parameter);
   ready_order_.push_back(parameter);
   if (options_.exact_times)
     for (size_t b = 0; b < next_; ++b)
@@ -174,21 +181,23 @@ void Reducer::mark_variable_ready(int parameter) {
     }
 }
 
-// A user may have dropped or replaced a gradient, and backward then made a new one, or none.
-void Reducer::take_into_arena(int parameter) {
+// Sees to it that the gradient lies in the arena, and is one. A user may have dropped or replaced it, and backward then
+// made a new one, or none.
+void Reducer::take_gradient(int parameter) {
   const auto& [name, tensor] = parameters_[parameter];
   const Tensor grad = tensor.grad(), &view = views_[parameter];
   if (!grad.defined()) {
     fill_(view, 0);
     tensor.set_grad(view);
-    return;
+  } else if (grad.raw_data() != view.raw_data() || !grad.is_contiguous()) {
+    CHECK(grad.dtype() == view.dtype() && grad.device() == view.device(), "distributed_data_parallel: ", name,
+          " is now ", grad.dtype(), " on ", grad.device(), ", but was ", view.dtype(), " on ", view.device(),
+          " when the module was wrapped; convert it before");
+    copy_(view, grad);
+    tensor.set_grad(view);
   }
-  if (grad.raw_data() == view.raw_data() && grad.is_contiguous()) return;
-  CHECK(grad.dtype() == view.dtype() && grad.device() == view.device(), "distributed_data_parallel: ", name, " is now ",
-        grad.dtype(), " on ", grad.device(), ", but was ", view.dtype(), " on ", view.device(),
-        " when the module was wrapped; convert it before");
-  copy_(view, grad);
-  tensor.set_grad(view);
+  if (options_.check_finite && contribution_.must_be_finite())
+    if (const auto reason = finite_check_.look(parameter, view, step_)) fail_all_ranks(*reason);
 }
 
 // Ends the step on all ranks: the others wait for this one's buckets, and learn the reason at once.
@@ -208,12 +217,12 @@ void Reducer::scale(const Tensor& x, double factor) const {
 }
 
 // May run in the middle of backward, so it must not write to anything that the graph has saved, such as buffers.
-void Reducer::learn_usual_samples() {
-  if (usual_samples_ > 0) return;
-  const Tensor sum = full({}, samples_, {.dtype = DType::Float64});
-  group_.all_reduce(sum, ReduceOp::Sum, options_for(-1, sample_counts_)).wait();
+void Reducer::learn_usual_weight() {
+  if (usual_weight_ > 0) return;
+  const Tensor sum = full({}, contribution_.weight(), {.dtype = DType::Float64});
+  group_.all_reduce(sum, ReduceOp::Sum, options_for(-1, weights_)).wait();
   const double mean = sum.item<double>() / group_.size();
-  usual_samples_ = mean > 0 ? mean : 1;
+  usual_weight_ = mean > 0 ? mean : 1;
 }
 
 // Buckets in their order, whatever became ready first: all ranks must issue the same collectives. The last one is left
@@ -229,8 +238,9 @@ void Reducer::all_reduce_bucket(bool async) {
   Bucket& bucket = buckets_[next_];
   BucketLog& log = log_.buckets[next_];
   ++next_;
+  if (contribution_.is_nothing()) kernels::fill(bucket.flat, 0);
   if (options_.check_finite) finite_check_.look_later(bucket.range, bucket.flat, step_);
-  scale(bucket.flat, samples_ / usual_samples_);
+  scale(bucket.flat, contribution_.unit() / usual_weight_);
   CollectiveOptions options = options_for(index, bucket.names);
   options.async = async;
   log.launched = seconds_since(begun_);
@@ -260,29 +270,45 @@ void Reducer::finalize_backward(bool reached) {
     fail_all_ranks(str("backward reached ", parameters_[ready_order_.front()].first, " in step ", step_, " on rank ",
                        group_.rank(), ", but no output of the wrapper is part of the loss, so gradients would not be ",
                        "averaged. Call the wrapper, not the module in it; or backward under no_sync()"));
-  learn_usual_samples();
-  for (size_t b = next_; b < buckets_.size(); ++b)
-    if (buckets_[b].pending > 0)
-      for (const int parameter : buckets_[b].range.parameters) take_into_arena(parameter);
+  learn_usual_weight();
+  std::vector<bool> ready(parameters_.size());
+  for (const int parameter : ready_order_) ready[parameter] = true;
+  for (size_t i = 0; i < ready.size(); ++i)  // what other ranks or earlier passes have used
+    if (!ready[i]) take_gradient(static_cast<int>(i));
   while (next_ < buckets_.size()) all_reduce_bucket(/*async=*/false);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].work.wait();
     if (log_.buckets[b].completed == 0) log_.buckets[b].completed = end_of(buckets_[b].work);
   }
-  const StepExchange::Sum sum = exchange_.run(samples_, flag_, options_for(-1, sample_counts_));
-  any_flag_ = sum.flag;
-  any_samples_ = sum.samples > 0;
-  samples_ = passes_ = 0;
-  if (any_samples_)
-    for (const ArenaRange& arena : arenas_) scale(arena.grads, usual_samples_ / (sum.samples / group_.size()));
+  const StepNumbers sum = exchange_.run(contribution_.end_step(flag_), options_for(-1, weights_));
+  check_no_backward_left_out(sum);
+  any_flag_ = sum.flags > 0;
+  any_data_ = sum.present > 0;
+  skipped_ = any_data_ && (sum.skips > 0 || sum.weight == 0);
+  for (const ArenaRange& arena : arenas_)
+    if (skipped_)
+      kernels::fill(arena.grads, 0);
+    else if (any_data_)
+      scale(arena.grads, usual_weight_ / (sum.weight / group_.size()));
   log_.finished = now();
   totals_.exposed_seconds += log_.exposed();
   totals_.steps += 1;
-  step_stride_ = last_step_ < 0 ? 1 : step_ - last_step_;
-  last_step_ = step_;
   if (!replanned_ || totals_.steps % FiniteCheck::kStepsBetweenComparisons == 0)
-    if (const auto reason = finite_check_.compare(options_for(-1, sample_counts_))) fail_all_ranks(*reason);
+    if (const auto reason = finite_check_.compare(options_for(-1, weights_))) fail_all_ranks(*reason);
   if (!std::exchange(replanned_, true)) rebuild_buckets();
+}
+
+// A rank that has left out a backward is one step behind from then on, and would average its gradients with those of
+// others' next batches: the number of its step says nothing, but the forward that nobody has used does.
+void Reducer::check_no_backward_left_out(const StepNumbers& sum) {
+  if (group_.size() * sum.unused_squared == sum.unused * sum.unused) return;
+  const auto unused = all_gather_values<int64_t>(group_, {contribution_.unused_forwards()});
+  const auto [least, most] = std::minmax_element(unused.begin(), unused.end());
+  disagree(group_, str("distributed_data_parallel: rank ", most - unused.begin(),
+                       " has left out a backward before step ", step_, ": no backward has used ", *most,
+                       " of its forwards in training mode, and ", *least, " of rank ", least - unused.begin(),
+                       "'s. Every step takes a backward on every rank, or shadow_step(); forwards that ",
+                       "need none belong under a NoGradGuard"));
 }
 
 // The pass has failed. What it has launched still reads and writes the arenas, where the next pass's gradients go.
@@ -293,8 +319,7 @@ void Reducer::abandon(const Pass& pass) {
     } catch (...) {  // the pass has an error already
     }
   }
-  samples_ = pass.samples;
-  passes_ = pass.passes;
+  contribution_ = pass.before;
 }
 
 std::vector<std::string> Reducer::ready_order() const {
@@ -321,19 +346,17 @@ void Reducer::rebuild_buckets() {
   for (const int i : order_)  // those that took no part
     if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
   const Tensor agreed = tensor(order);
-  group_.broadcast(agreed, 0, options_for(-1, sample_counts_)).wait();
+  group_.broadcast(agreed, 0, options_for(-1, weights_)).wait();
   order = to_vector<int64_t>(agreed);
   if (!std::equal(order.begin(), order.end(), order_.begin())) initialize_buckets({order.begin(), order.end()});
 }
 
 bool Reducer::shadow() {
-  step_ += step_stride_;
-  samples_ = passes_ = 0;
-  reset_buckets();
-  for (const ArenaRange& arena : arenas_) fill_(arena.grads, 0);
-  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.set_grad(views_[i]);
+  CHECK(synchronizing_, "shadow_step: inside no_sync(), where no rank waits for another; call it outside");
+  begin_step();
+  contribution_.give_up();
   finalize_backward(/*reached=*/true);
-  return any_samples_;
+  return any_data_;
 }
 
 }  // namespace ringgrad

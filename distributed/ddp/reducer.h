@@ -10,13 +10,8 @@
 // It communicates during backward and at its end, never in forward. So evaluation, skipped outputs and several
 // forwards before one backward need no special cases, and a parameter that takes no part in the loss needs no flag: its
 // gradient is what it was, on all ranks, and its bucket is launched after the last node.
-//
-// Note [Weights]
-// A rank's loss is the mean over its own samples, so the gradient of the global mean is Σ n_r g_r / Σ n_r. Counting the
-// samples first would cost a round trip before the first bucket. Instead rank r multiplies by n_r / c, where c is the
-// usual count, and afterwards all multiply by c / mean(n), which the end of the step tells them. As long as all batches
-// are as large as usual both factors are 1, and nothing is multiplied at all. Where the gradients of several passes
-// have come together (no_sync), n_r is the mean of their batches.
+// Steps are backward passes that average, counted where a pass begins; what a rank's gradients weigh is decided in
+// contribution.h.
 //
 // Note [Several wrappers in one loss]
 // Where several wrappers of a group are parts of one loss, only the first one that backward reaches communicates while
@@ -41,16 +36,18 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // An output of the module for a batch of so many samples: the same tensor, with a node that tells the reducer when
   // a backward pass begins that has it in its graph. Without that the hooks would run, and nothing be averaged.
-  Tensor prepare_for_backward(const Tensor& output, int64_t samples);
+  // `training`: so a backward is expected to have it, on all ranks or on none.
+  Tensor prepare_for_backward(const Tensor& output, int64_t samples, bool training);
 
-  // Takes part in one backward of the other ranks without samples of its own: gradients become the average over those
-  // who have some. False when no rank has, which all learn at the same time. Gradients before are lost.
+  // See DistributedDataParallel.
   bool shadow();
+  void set_weight(double weight) { contribution_.set_weight(weight); }
+  void skip() { contribution_.skip(); }
+  bool skipped() const { return skipped_; }
 
   bool synchronizing() const { return synchronizing_; }
   void set_synchronizing(bool on) { synchronizing_ = on; }
   void set_step(int64_t step) { step_ = step; }
-  int64_t step() const { return step_; }
 
   // Before backward: a flag to tell the others. After it: whether any rank had set it. For stopping at the same step.
   void set_flag(bool flag) { flag_ = flag; }
@@ -76,13 +73,13 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // One backward pass. It lives in the pass's final callback, and so ends with the pass, however that ends.
   struct Pass {
     ~Pass() {
+      contribution_of_this_pass = nullptr;
       if (!finished) reducer->abandon(*this);
     }
     const std::shared_ptr<Reducer> reducer;
-    const double samples;  // samples_ and passes_ before this pass, restored if it fails
-    const int passes;
-    bool leads = false;    // see Note [Several wrappers in one loss]
-    bool reached = false;  // an output of the module is in the graph
+    const Contribution before;  // restored if the pass fails
+    bool leads = false;         // see Note [Several wrappers in one loss]
+    bool reached = false;       // an output of the module is in the graph
     bool finished = false;
   };
 
@@ -90,17 +87,18 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void rebuild_buckets();
 
   std::shared_ptr<Pass> current_pass();
-  void reset_buckets();
-  void output_reached(int64_t samples);
+  void begin_step();
+  Tensor output_reached(int64_t forward, int64_t samples, const Tensor& dy);
   void mark_variable_ready(int parameter);
   void all_reduce_ready_buckets(const Pass& pass);
   void all_reduce_bucket(bool async);
   void finalize_backward(bool reached);
+  void check_no_backward_left_out(const StepNumbers& sum);
   void abandon(const Pass& pass);
   [[noreturn]] void fail_all_ranks(const std::string& reason);
 
-  void take_into_arena(int parameter);
-  void learn_usual_samples();
+  void take_gradient(int parameter);
+  void learn_usual_weight();
   double now() const;
   double end_of(const Work& work) const;
   void scale(const Tensor& x, double factor) const;
@@ -111,7 +109,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   const ReducerOptions options_;
   StepExchange exchange_;
   std::vector<ScopedHook> hooks_;
-  const std::shared_ptr<const std::string> sample_counts_ = std::make_shared<const std::string>("sample counts");
+  const std::shared_ptr<const std::string> weights_ = std::make_shared<const std::string>("what the ranks weigh");
 
   // The plan: who travels with whom.
   std::vector<int> order_;
@@ -132,12 +130,10 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::vector<int> ready_order_;
 
   bool synchronizing_ = true;
-  int64_t step_ = -1, last_step_ = -1;
-  int64_t step_stride_ = 1;   // between the last two steps that were averaged
-  double samples_ = 0;        // mean batch size of this rank's backward passes since the last averaging
-  int passes_ = 0;            // how many those are
-  double usual_samples_ = 0;  // c in Note [Weights]; 0: before the first step
-  bool any_samples_ = false;  // some rank had samples in the last step
+  int64_t step_ = -1;  // that is under way, or the last one
+  Contribution contribution_;
+  double usual_weight_;                      // c in Note [Weights]; 0: before the first step
+  bool any_data_ = false, skipped_ = false;  // in the last step
   bool flag_ = false, any_flag_ = false;
 
   ReductionLog log_;

@@ -9,6 +9,7 @@
 
 #include "ringgrad/distributed/comm_hook.h"
 #include "ringgrad/distributed/ddp/bucket_plan.h"
+#include "ringgrad/distributed/ddp/contribution.h"
 
 namespace ringgrad {
 
@@ -18,10 +19,14 @@ struct ReducerOptions {
   // Throw when a gradient is NaN or infinite, naming rank and parameter: on the CPU at once, on a GPU see
   // finite_check.h. Off where a loss scale makes that normal.
   bool check_finite = true;
-  // c in Note [Weights] (reducer.h): how many samples a rank usually has; 0: the mean of the first step. The same on
-  // all ranks.
-  double usual_samples = 0;
-  bool overlap = true;  // off: launch all buckets after backward (to measure what overlap is worth)
+  Weighting weighting = Weighting::Samples;  // the same on all ranks
+  // c in Note [Weights] (contribution.h): what a rank usually weighs; 0: the mean of the first step. The same on all
+  // ranks.
+  double usual_weight = 0;
+  // Names of parameters and buffers that are this rank's own: not broadcast, averaged or compared, and of any shape.
+  std::vector<std::string> ignore = {};
+  bool broadcast_buffers = true;  // false: so are all buffers
+  bool overlap = true;            // off: launch all buckets after backward (to measure what overlap is worth)
   // On a GPU, which works behind the host: wait for it wherever the log notes a time, which else is the host's. Slower.
   bool exact_times = false;
 };

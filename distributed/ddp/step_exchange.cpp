@@ -1,15 +1,21 @@
 #include "ringgrad/distributed/ddp/step_exchange.h"
 
+#include <cstring>
 #include <span>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
+namespace {
+
+constexpr int64_t kNumbers = sizeof(StepNumbers) / sizeof(double);
+
+}  // namespace
 
 StepExchange::StepExchange(ProcessGroup& group, std::vector<Tensor> buffers)
     : group_(group), buffers_(std::move(buffers)) {
-  int64_t numel = 2, device_numel = 0;
+  int64_t numel = kNumbers, device_numel = 0;
   for (const Tensor& buffer : buffers_) {
     CHECK_AS(DeviceError, group_.reaches(buffer.device()) && buffer.is_contiguous(),
              "step_exchange: a buffer of shape ", buffer.shape(), " on ", buffer.device(),
@@ -38,21 +44,20 @@ double StepExchange::weight_of(const Tensor& buffer, double samples) const {
   return group_.rank() == 0 ? 1 : 0;
 }
 
-StepExchange::Sum StepExchange::run(double samples, bool flag, const CollectiveOptions& options) {
+StepNumbers StepExchange::run(const StepNumbers& own, const CollectiveOptions& options) {
   auto* packed = packed_.data<double>();
-  packed[0] = samples;
-  packed[1] = flag;
-  double* next = packed + 2;
+  std::memcpy(packed, &own, sizeof own);
+  double* next = packed + kNumbers;
   for (const Tensor& buffer : buffers_) {
     if (buffer.device().is_cuda()) continue;
-    const double weight = weight_of(buffer, samples);
+    const double weight = weight_of(buffer, own.samples);
     visit_dtype("step_exchange", buffer.dtype(), [&]<class T>() {
       for (const T x : std::span(buffer.data<T>(), static_cast<size_t>(buffer.numel())))
         *next++ = weight == 0 ? 0 : weight * static_cast<double>(x);
     });
   }
   visit_on_device([&](const Tensor& buffer, const Tensor& packed_part) {
-    const double weight = weight_of(buffer, samples);
+    const double weight = weight_of(buffer, own.samples);
     if (weight == 0) return kernels::fill(packed_part, 0);
     kernels::copy(packed_part, buffer);
     kernels::affine(packed_part, packed_part, weight, 0);
@@ -61,14 +66,18 @@ StepExchange::Sum StepExchange::run(double samples, bool flag, const CollectiveO
   if (device_packed_) group_.all_reduce(device_packed_, ReduceOp::Sum, options).wait();
   group_.all_reduce(packed_, ReduceOp::Sum, options).wait();
 
-  const Sum sum{packed[0], packed[1] > 0};
-  if (sum.samples <= 0) return sum;
+  StepNumbers sum;
+  std::memcpy(&sum, packed, sizeof sum);
+  if (sum.samples <= 0) {
+    for (const Tensor& buffer : buffers_) group_.broadcast(buffer, 0, options).wait();
+    return sum;
+  }
   const auto weights_of = [&](const Tensor& buffer) { return is_floating(buffer.dtype()) ? sum.samples : 1; };
   visit_on_device([&](const Tensor& buffer, const Tensor& packed_part) {
     kernels::affine(packed_part, packed_part, 1 / weights_of(buffer), 0);
     copy_(buffer, packed_part);
   });
-  next = packed + 2;
+  next = packed + kNumbers;
   for (const Tensor& buffer : buffers_) {
     if (buffer.device().is_cuda()) continue;
     const double weights = weights_of(buffer);

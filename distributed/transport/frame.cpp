@@ -126,8 +126,8 @@ void check_in_step(const Frame& mine, int my_rank, const Frame& theirs, int thei
   if (my_words == their_words) {
     if (mine.layout != theirs.layout)
       hint =
-          "; their buckets hold other parameters, or they weight or compress gradients in another way (layout hashes "
-          "differ)";
+          "; these are of other parameters or another layer, or they weight or compress gradients in another way "
+          "(layout hashes differ)";
     else if (mine.sequence != theirs.sequence)
       hint = "; one of them has skipped a collective";
     else if (mine.dims != theirs.dims)

@@ -131,7 +131,7 @@ void Training::wrap(const RunConfig& config) {
   if (group_) {
     if (*division.sync_bn) convert_sync_batchnorm(*model_, *group_);
     DistributedDataParallelOptions options;
-    options.usual_samples = static_cast<double>(recipe_.batch) / group_->size();
+    options.usual_weight = static_cast<double>(recipe_.batch) / group_->size();
     options.check_finite = !precision_->may_overflow();
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group_, options);
     network_ = ddp_.get();

@@ -1,0 +1,85 @@
+// Contribution: what one rank brings to the step under way, and what that weighs among the ranks.
+//
+// Note [Weights]
+// A rank's loss is a mean, so the gradient of the mean over all ranks is Σ w_r g_r / Σ w_r, where w_r is what rank r's
+// loss was divided by. Knowing the sum first would cost a round trip before the first bucket. Instead rank r multiplies
+// by w_r / c, where c is the usual weight, and afterwards all multiply by c / mean(w), which the end of the step tells
+// them. As long as all weigh what is usual both factors are 1, and nothing is multiplied at all. The gradient of a loss
+// that weighs 0 is replaced by zeros where it enters the module, not multiplied: where every row is ignored it is 0/0.
+// Through batch norm over all ranks other ranks' losses depend on this rank's samples even so: their gradients come in
+// there, in a unit that is the weight of the rank, or 1 where that is 0.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace ringgrad {
+
+// What a rank's gradients weigh in the average. Ranks that bring nothing weigh nothing.
+enum class Weighting : uint8_t {
+  Samples,  // the batch's size; the mean over the passes whose gradients have come together
+  Ranks,    // all the same: PyTorch's plain mean
+  Given,    // what DistributedDataParallel::set_weight() says
+};
+
+// What ranks add up at the end of a step, as numbers that travel.
+struct StepNumbers {
+  double weight;
+  double samples;  // that the buffers have seen
+  double present;  // ranks that had data
+  double flags;    // ranks that have set the flag
+  double skips;    // ranks that ask to skip the step
+  // Forwards older than one that a backward has used, which themselves were used by none, since the beginning. Equally
+  // many on all ranks, unless one has left out a backward; the squares tell: then ranks · Σ x² > (Σ x)².
+  double unused, unused_squared;
+};
+
+class Contribution {
+ public:
+  explicit Contribution(Weighting weighting) : weighting_(weighting) {}
+
+  // A forward whose output a backward with averaging is to use; its number.
+  int64_t begin_forward();
+  // A backward pass reaches the output of a forward (0: of one that does not count).
+  void reach(int64_t forward);
+  // The pass begins, for a batch of so many samples. Throws Error where nobody has said what it weighs.
+  void begin_pass(int64_t samples);
+
+  // Throws Error unless weights are given here, and this one is finite and not negative.
+  void set_weight(double weight);
+  void skip() { skip_ = true; }
+
+  int passes() const { return passes_; }
+  double weight() const;                // of all passes together; 0: the loss is nothing, whatever it is
+  double unit() const;                  // what this rank's gradients are multiplied by in the sum over the ranks
+  double pass_unit() const;             // the same in the last pass alone
+  void receive() { received_ = true; }  // gradients of other ranks' losses, in this unit
+  // Gradients are nothing, whatever numbers stand there, or none.
+  bool is_nothing() const { return weight() == 0 && (skip_ || !received_); }
+  bool must_be_finite() const { return passes_ > 0 ? !is_nothing() : !skip_ && given_ != 0.0; }
+
+  // This rank has no data for the rest of the step, whatever it was about to do.
+  void give_up() { open_.clear(); }
+  // The step is over, and what this rank brought to it; the next one begins.
+  StepNumbers end_step(bool flag);
+  int64_t unused_forwards() const { return unused_; }  // by now; see StepNumbers
+
+ private:
+  Weighting weighting_;
+  double samples_ = 0;  // mean batch size of the passes
+  int64_t pass_samples_ = 0;
+  int passes_ = 0;
+  std::optional<double> given_;
+  bool skip_ = false, received_ = false;
+
+  int64_t forwards_ = 0, newest_ = 0;  // newest_: that a backward has reached
+  std::vector<int64_t> open_;          // forwards that none has reached, oldest first
+  int64_t unused_ = 0;
+};
+
+// Of the backward pass that this thread is in, for sums over the ranks in the middle of it (sync_batch_norm.cpp);
+// nullptr where no DistributedDataParallel has begun one.
+inline thread_local Contribution* contribution_of_this_pass = nullptr;
+
+}  // namespace ringgrad
