@@ -59,12 +59,12 @@ std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment, con
 
 std::string default_backend(Device device) { return variable("RINGGRAD_BACKEND", device.is_cuda() ? "nccl" : "ring"); }
 std::string default_transport() { return variable("RINGGRAD_TRANSPORT", "auto"); }
-Checksums checksums_named(const std::string& name) {
-  CHECK_AS(EnvironmentError, name == "auto" || name == "on" || name == "off", "checksums: '", name,
+Checksums default_checksums() {
+  const std::string value = variable("RINGGRAD_CHECKSUMS", "auto");
+  CHECK_AS(EnvironmentError, value == "auto" || value == "on" || value == "off", "RINGGRAD_CHECKSUMS is '", value,
            "', expected auto, on or off");
-  return name == "on" ? Checksums::On : name == "off" ? Checksums::Off : Checksums::Auto;
+  return value == "on" ? Checksums::On : value == "off" ? Checksums::Off : Checksums::Auto;
 }
-Checksums default_checksums() { return checksums_named(variable("RINGGRAD_CHECKSUMS", "auto")); }
 std::vector<std::string> available_backends() {
   std::vector<std::string> available = {"ring"};
   for (const char* name : {"mpi", "nccl", "nccl-ring"}) {

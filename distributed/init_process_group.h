@@ -15,11 +15,10 @@ struct RankEnvironment;  // job/rank_environment.h, as are default_timeout() and
 std::chrono::milliseconds default_timeout();
 std::chrono::milliseconds default_rendezvous_timeout();
 
-std::string default_backend(Device device = {});     // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
-std::string default_transport();                     // RINGGRAD_TRANSPORT, else "auto"
-Checksums checksums_named(const std::string& name);  // "auto", "on" or "off"; else EnvironmentError
-Checksums default_checksums();                       // RINGGRAD_CHECKSUMS: auto, on or off; else auto
-std::vector<std::string> available_backends();       // those that connect processes here
+std::string default_backend(Device device = {});  // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
+std::string default_transport();                  // RINGGRAD_TRANSPORT, else "auto"
+Checksums default_checksums();                    // RINGGRAD_CHECKSUMS: auto, on or off; else auto
+std::vector<std::string> available_backends();    // those that connect processes here
 
 struct InitOptions {
   // For tensors on the CPU "ring", or "mpi" under mpirun or srun (mpi_process_group.cpp). For a GPU per rank "nccl", or

@@ -362,6 +362,7 @@ int train(const TrainOptions& asked) {
     setenv("RINGGRAD_CPU_DEVICES", fmt::format("{}", division.ranks).c_str(), 1);
   check_device("train", Device(division.device));
   if (!division.transport.empty()) setenv("RINGGRAD_TRANSPORT", division.transport.c_str(), 1);
+  if (!options.checksums.empty()) setenv("RINGGRAD_CHECKSUMS", options.checksums.c_str(), 1);
   const bool meets_others = is_rank && !division.one_process();
   int ranks = ranks_for(division, config.recipe.batch);
   if (meets_others) ranks = here.size;
@@ -376,9 +377,8 @@ int train(const TrainOptions& asked) {
   const Data data(config);  // before the ranks meet: what is missing here is missing for all of them
   if (meets_others) {
     int code = kOk;
-    InitOptions group = group_options_for(division.device, options.backend);
-    if (!options.checksums.empty()) group.checksums = checksums_named(options.checksums);
-    launch_or_throw([&] { code = train_as_rank(options, config, data); }, {.group = group});
+    launch_or_throw([&] { code = train_as_rank(options, config, data); },
+                    {.group = group_options_for(division.device, options.backend)});
     return code;
   }
   catch_interrupts();  // from here on there is a directory to clear away
