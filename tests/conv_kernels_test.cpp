@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ringgrad/core/cpu/amx/tile_unit.h"
 #include "ringgrad/core/cpu/conv/blocked_images.h"
 #include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/thread_pool.h"
@@ -179,8 +180,16 @@ void check(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
   }
 }
 
+// Products of bfloat16 numbers by vectors, whatever the processor has; then as it was before.
+struct Using {
+  explicit Using(amx::Tiles tiles) : before(amx::tiles()) { amx::use_tiles(tiles); }
+  ~Using() { amx::use_tiles(before); }
+  const amx::Tiles before;
+};
+
 void check_all(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
   check<float>(g, algorithm);
+  const Using vectors(amx::Tiles::None);
   check<bfloat16>(g, algorithm);
 }
 
@@ -230,6 +239,34 @@ TEST_CASE("direct convolutions", "[quick][threads][conv]") {
   };
   for (const auto& s : shapes)
     check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]), ConvAlgorithm::Direct);
+}
+
+// By pixels and by images, with fewer than a tile's rows and with a row more; whole panels and half ones; borders,
+// bands, groups of images; sums of all images at once. The processor's tiles, where it has some, give the emulated
+// ones' bits.
+TEST_CASE("direct convolutions on tiles", "[quick][threads][conv]") {
+  const int64_t shapes[][9] = {
+      // n, c, h, w, k, r, s, stride, padding
+      {1, 16, 8, 8, 16, 3, 3, 1, 1},   {2, 20, 5, 21, 48, 3, 3, 1, 1}, {17, 32, 4, 4, 64, 3, 3, 1, 1},
+      {33, 48, 3, 5, 32, 3, 3, 2, 1},  {8, 33, 9, 30, 16, 3, 3, 2, 1}, {20, 64, 6, 6, 32, 1, 1, 2, 0},
+      {5, 16, 14, 14, 32, 5, 5, 1, 2}, {12, 16, 9, 7, 16, 5, 1, 2, 2}, {10, 5, 7, 9, 18, 1, 5, 1, 1},
+      {8, 16, 6, 6, 16, 1, 1, 3, 0},   {9, 8, 5, 6, 8, 3, 3, 2, 2},    {2, 16, 40, 20, 16, 3, 3, 1, 1},
+      {34, 96, 2, 2, 96, 3, 3, 1, 1},  {3, 16, 13, 10, 3, 3, 3, 3, 0}};
+  const Stream stream = pool_stream(2);
+  for (const auto& s : shapes) {
+    const Conv2dGeometry g = conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]);
+    Outputs emulated;
+    {
+      const Using tiles(amx::Tiles::Emulated);
+      check<bfloat16>(g, ConvAlgorithm::Direct);
+      emulated = run<bfloat16>(stream, Problem(g), ConvAlgorithm::Direct, true);
+    }
+    if (!amx::why_no_tiles().empty()) continue;
+    const Using tiles(amx::Tiles::Hardware);
+    const Outputs got = run<bfloat16>(stream, Problem(g), ConvAlgorithm::Direct, true);
+    REQUIRE((got.y == emulated.y && got.dx == emulated.dx && got.dw == emulated.dw));
+  }
+  if (!amx::why_no_tiles().empty()) WARN("not tried on the processor's tiles: " << amx::why_no_tiles());
 }
 
 TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/amx/tile_unit.h"
 #include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/eigen_gemm.h"
 #include "ringgrad/core/cpu/im2col.h"
@@ -17,13 +18,15 @@ std::atomic<ConvAlgorithm> chosen_algorithm{ConvAlgorithm::Auto};
 
 }  // namespace
 
-const char* bfloat16_products() {
+std::string bfloat16_products() {
+  if (amx::tiles() != amx::Tiles::None) return "on tiles (AMX)";
+  const std::string no_tiles = " (no tiles: " + amx::why_no_tiles() + ")";
 #if defined(__AVX512BF16__)
-  return "in pairs (AVX512_BF16)";
+  return "in pairs by AVX512_BF16" + no_tiles;
 #elif defined(RINGGRAD_EMULATE_BFLOAT16)
-  return "in pairs, emulated";
+  return "in pairs, emulated" + no_tiles;
 #else
-  return "as float32";
+  return "as float32" + no_tiles;
 #endif
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace ringgrad {
 
@@ -52,8 +53,8 @@ enum class ConvAlgorithm : uint8_t {
   Winograd,  // wherever there is a scheme for the geometry, direct elsewhere
 };
 
-// How the CPU's convolutions multiply bfloat16 numbers, for people: in pairs, or as float32.
-const char* bfloat16_products();
+// How the CPU's convolutions multiply bfloat16 numbers, for people: on tiles, in pairs, or as float32.
+std::string bfloat16_products();
 
 // Holds for convolutions that begin afterwards, on every thread.
 void set_conv_algorithm(ConvAlgorithm algorithm);

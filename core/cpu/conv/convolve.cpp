@@ -1,6 +1,8 @@
 #include "ringgrad/core/cpu/conv/convolve.h"
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/amx/convolution.h"
+#include "ringgrad/core/cpu/amx/tile_unit.h"
 #include "ringgrad/core/cpu/conv/direct.h"
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"
 #include "ringgrad/core/cpu/conv/winograd.h"
@@ -30,8 +32,14 @@ WinogradProblem winograd_problem(Stream stream, const Conv2dGeometry& g, Directi
           direction};
 }
 
-bool takes_winograd(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
-  if (algorithm == ConvAlgorithm::Auto) algorithm = fastest_algorithm(g);
+// Tiles are ten times as fast as vectors: what Winograd leaves out does not make up for them.
+template <class T>
+bool on_tiles() {
+  return std::is_same_v<T, bfloat16> && amx::tiles() != amx::Tiles::None;
+}
+
+bool takes_winograd(const Conv2dGeometry& g, ConvAlgorithm algorithm, bool tiles) {
+  if (algorithm == ConvAlgorithm::Auto) algorithm = tiles ? ConvAlgorithm::Direct : fastest_algorithm(g);
   CHECK_AS(NotImplementedError, algorithm == ConvAlgorithm::Direct || has_winograd(g),
            "conv2d: Winograd's algorithm has no scheme for filters of ", g.r, " x ", g.s, " with stride ", g.stride,
            " and padding ", g.padding, "; use the direct algorithm");
@@ -55,8 +63,12 @@ ConvAlgorithm fastest_algorithm(const Conv2dGeometry& g) {
 template <class T>
 void convolve(Stream stream, const Conv2dGeometry& g, ConvAlgorithm algorithm, Direction direction, const T* x,
               const float* w, const float* bias, T* y) {
-  if (!takes_winograd(g, algorithm))
-    return direct_convolution(direct_problem(stream, g, direction, InputLayout::Blocked), x, w, bias, y);
+  if (!takes_winograd(g, algorithm, on_tiles<T>())) {
+    const DirectProblem problem = direct_problem(stream, g, direction, InputLayout::Blocked);
+    if constexpr (std::is_same_v<T, bfloat16>)
+      if (on_tiles<T>()) return amx::convolution(problem, x, w, bias, y);
+    return direct_convolution(problem, x, w, bias, y);
+  }
   const WinogradProblem problem = winograd_problem(stream, g, direction);
   if (g.stride == 2 && direction == Direction::BackwardInput)
     return winograd_convolution<Stride2Backward>(problem, x, w, bias, y);
@@ -66,8 +78,13 @@ void convolve(Stream stream, const Conv2dGeometry& g, ConvAlgorithm algorithm, D
 template <class T>
 void weight_gradient(Stream stream, const Conv2dGeometry& g, ConvAlgorithm algorithm, const T* x, const T* dy,
                      float* dw) {
-  if (!takes_winograd(g, algorithm))
-    return direct_weight_gradient(direct_problem(stream, g, Direction::Forward, InputLayout::Blocked), x, dy, dw);
+  const bool tiles = on_tiles<T>() && g.n >= 8;  // they are filled with 32 images
+  if (!takes_winograd(g, algorithm, tiles)) {
+    const DirectProblem problem = direct_problem(stream, g, Direction::Forward, InputLayout::Blocked);
+    if constexpr (std::is_same_v<T, bfloat16>)
+      if (tiles) return amx::weight_gradient(problem, x, dy, dw);
+    return direct_weight_gradient(problem, x, dy, dw);
+  }
   const WinogradProblem problem = winograd_problem(stream, g, Direction::Forward);
   visit_forward_scheme(g, [&]<class Scheme>() { winograd_weight_gradient<Scheme>(problem, x, dy, dw); });
 }

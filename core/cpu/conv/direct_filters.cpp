@@ -16,7 +16,7 @@ void copy_rows(const float* from, int64_t from_stride, int64_t count, float* to,
       if constexpr (Product::kTerms == 1)
         store(to + lane, load(row));
       else
-        store(to + lane, Product::pair(load(row), load(row + from_stride)));
+        store(to + lane, pair_of(load(row), load(row + from_stride)));
     }
 }
 

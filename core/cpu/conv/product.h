@@ -35,12 +35,6 @@ struct BFloat16Product {
 #endif
   }
   static void store_neighbours(float* words, Vector v) { store(reinterpret_cast<bfloat16*>(words), v); }
-  // Words of pairs (first[i], second[i]).
-  static Vector pair(Vector first, Vector second) {
-    const Words low = __builtin_convertvector(round_to_bfloat16(first), Words);
-    const Words high = __builtin_convertvector(round_to_bfloat16(second), Words);
-    return reinterpret_cast<Vector>(low | (high << 16));
-  }
 };
 // In which images of type T are multiplied.
 template <class T>

@@ -33,7 +33,7 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
             Vector first[36];
             transform_row(row, lane, [&](int i, int j, Vector v) { first[i * 6 + j] = v; });
             transform_row(row + 1, lane, [&](int i, int j, Vector v) {
-              store(to + (i * 6 + j) * plane + lane, Product::pair(first[i * 6 + j], v));
+              store(to + (i * 6 + j) * plane + lane, pair_of(first[i * 6 + j], v));
             });
           }
         }

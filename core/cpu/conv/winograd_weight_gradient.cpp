@@ -44,7 +44,7 @@ class TileWriter {
     if constexpr (Product::kTerms == 1)
       store(to_ + product * plane_, v);
     else if (second_)
-      store(to_ + product * plane_, Product::pair(first_[product], v));
+      store(to_ + product * plane_, pair_of(first_[product], v));
     else
       first_[product] = v;
   }
