@@ -10,25 +10,34 @@ namespace ringgrad::cpu {
 namespace {
 
 // Mean and squared deviations of each piece in two looks at the first-level cache, then merged as in Chan, Golub &
-// LeVeque (1983), eq. 2.1. Sums of x² would cancel where the mean is large against the deviation.
+// LeVeque (1983), eq. 2.1. Sums of x² would cancel where the mean is large against the deviation, and so would sums of
+// x: a channel of equal numbers has the variance zero, whatever they are.
 template <class T, int kWidth>
 void stats(Stream stream, const ChannelRows& rows, const Tensor& mean, const Tensor& var, const T* x) {
   using A = Accumulator<T>;
   const int64_t channels = rows.channels(), pieces = std::max<int64_t>(1, ceil_div(rows.length, kPieceElements));
-  const Workspace<A> sums(stream, partial_count(rows) * channels), squares(stream, partial_count(rows) * channels);
+  const int64_t partials = partial_count(rows) * channels;
+  const Workspace<A> piece_means(stream, partials), rests(stream, partials), squares(stream, partials);
   for_each_piece(stream, rows, [&](int64_t offset, int64_t n, int64_t channel, int64_t partial) {
     const int64_t at = partial * channels + channel;
-    piece_statistics<T, kWidth>(n, x + offset, sums.data() + at, squares.data() + at);
+    piece_statistics<T, kWidth>(n, x + offset, piece_means.data() + at, rests.data() + at, squares.data() + at);
   });
 
   const double count = std::max<double>(1, static_cast<double>(rows.count()));
   const double last = static_cast<double>((rows.length - (pieces - 1) * kPieceElements) / kWidth);
+  const auto size = [&](int64_t partial) {
+    return partial % pieces == pieces - 1 ? last : double{kPieceElements / kWidth};
+  };
   const Workspace<double> means(stream, channels);
   A* const mean_out = mean.data<A>();
   A* const var_out = var.data<A>();
   const int64_t real_channels = mean.numel();  // the last block may have padding
   sum_partials(
-      stream, rows, [&](int64_t partial, int64_t c) { return static_cast<double>(sums[partial * channels + c]); },
+      stream, rows,
+      [&](int64_t partial, int64_t c) {
+        const int64_t at = partial * channels + c;
+        return size(partial) * static_cast<double>(piece_means[at]) + rests[at];
+      },
       [&](int64_t c, double total) {
         means[c] = total / count;
         if (c < real_channels) mean_out[c] = static_cast<A>(means[c]);
@@ -36,9 +45,9 @@ void stats(Stream stream, const ChannelRows& rows, const Tensor& mean, const Ten
   sum_partials(
       stream, rows,
       [&](int64_t partial, int64_t c) {
-        const double n = partial % pieces == pieces - 1 ? last : double{kPieceElements / kWidth};
-        const double apart = sums[partial * channels + c] / n - means[c];
-        return squares[partial * channels + c] + n * apart * apart;
+        const int64_t at = partial * channels + c;
+        const double n = size(partial), rest = rests[at], apart = piece_means[at] + rest / n - means[c];
+        return std::max(0.0, squares[at] - rest * rest / n) + n * apart * apart;
       },
       [&](int64_t c, double total) {
         if (c < real_channels) var_out[c] = static_cast<A>(total / count);

@@ -29,27 +29,31 @@ template <class Term>
   sum = even + odd;
 }
 
-// sum = Σ x and squares = Σ (x - sum / count)², for each of the kWidth channels.
+// mean ≈ the mean of x, rest = Σ (x - mean), what its rounding left over, and squares = Σ (x - mean)², for each of the
+// kWidth channels.
 template <class T, int kWidth, class A = Accumulator<T>>
-void piece_statistics(int64_t n, const T* x, A* sum, A* squares) {
+void piece_statistics(int64_t n, const T* x, A* mean, A* rest, A* squares) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
-      Vector total, deviations;
+      Vector total, left{}, deviations;
       sum_pixels(n, total, [x, lane](int64_t i) { return load(x + i + lane); });
-      const Vector mean = total * (static_cast<float>(kWidth) / static_cast<float>(n));
-      sum_pixels(n, deviations, [x, lane, mean](int64_t i) {
-        const Vector deviation = load(x + i + lane) - mean;
+      const Vector m = total * (static_cast<float>(kWidth) / static_cast<float>(n));
+      sum_pixels(n, deviations, [x, lane, m, &left](int64_t i) {
+        const Vector deviation = load(x + i + lane) - m;
+        left += deviation;
         return deviation * deviation;
       });
-      store(sum + lane, total);
+      store(mean + lane, m);
+      store(rest + lane, left);
       store(squares + lane, deviations);
     }
   } else {
-    sum_piece<kWidth>(n, sum, [x](int64_t i, int) { return static_cast<A>(x[i]); });
-    PerLane<kWidth, A> mean(sum);
-    for (A& lane : mean.value) lane *= static_cast<A>(kWidth) / static_cast<A>(n);
-    sum_piece<kWidth>(n, squares, [x, &mean](int64_t i, int lane) {
-      const A deviation = static_cast<A>(x[i]) - mean[lane];
+    sum_piece<kWidth>(n, mean, [x](int64_t i, int) { return static_cast<A>(x[i]); });
+    for (int w = 0; w < kWidth; ++w) mean[w] *= static_cast<A>(kWidth) / static_cast<A>(n);
+    const PerLane<kWidth, A> m(mean);
+    sum_piece<kWidth>(n, rest, [x, &m](int64_t i, int lane) { return static_cast<A>(x[i]) - m[lane]; });
+    sum_piece<kWidth>(n, squares, [x, &m](int64_t i, int lane) {
+      const A deviation = static_cast<A>(x[i]) - m[lane];
       return deviation * deviation;
     });
   }

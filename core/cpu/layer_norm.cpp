@@ -37,7 +37,10 @@ void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Te
       for (int64_t n = begin; n < end; ++n) {
         const T* const row = x.data<T>() + n * columns;
         T* const to = y.data<T>() + n * columns;
-        const A m = sum_lanes<A>(columns, [row](int64_t c) { return static_cast<A>(row[c]); }) / columns;
+        // In double: an error of the mean counts 1 / sqrt(eps) times where all numbers of a row are alike.
+        const auto m = static_cast<A>(
+            sum_lanes<double>(columns, [row](int64_t c) { return static_cast<double>(static_cast<A>(row[c])); }) /
+            static_cast<double>(columns));
         const A var = sum_lanes<A>(columns,
                                    [row, m](int64_t c) {
                                      const A deviation = static_cast<A>(row[c]) - m;
