@@ -62,7 +62,10 @@ def change_memory(pid, pattern):
             if not rights.startswith("rw"):
                 continue
             memory.seek(begin)
-            content = memory.read(end - begin)
+            try:
+                content = memory.read(end - begin)
+            except OSError:  # it has gone since
+                continue
             at = content.find(pattern)
             while at >= 0:
                 memory.seek(begin + at)

@@ -296,6 +296,8 @@ class Errors(ProgramCase):
         for ranks in (0, -1, 3.7, 1 << 40):
             file.write_text(json.dumps({**config, "division": {**config["division"], "ranks": ranks}}))
             self.refused(f"ranks is {ranks}, expected a whole number from 1 to 4096", "train", "--resume", "run", code=4)
+        file.write_text(json.dumps({**config, "division": {**config["division"], "parallel": "ddp", "transport": "pigeon"}}))
+        self.refused("--transport is 'pigeon', expected auto, shm or tcp", "train", "--resume", "run", code=4)
         for seed in (-1, 1.5):
             file.write_text(json.dumps({**config, "seed": seed}))
             self.refused(f"seed is {seed}, expected a whole number from 0", "train", "--resume", "run", code=4)

@@ -278,7 +278,7 @@ class SeveralRanks(DigitsCase):
 
     def test_what_the_ranks_do_not_agree_on_is_not_saved(self):
         # Steps so small that they change nothing, and then one weight of rank 1, as a fault of the memory would.
-        child = self.start("train", "--batch", "8", "--ranks", "2", "--lr", "1e-30", "--save-every", "4", "--out", "run")
+        child = self.start("train", "--batch", "2", "--ranks", "2", "--lr", "1e-30", "--save-every", "20", "--out", "run")
         self.wait_for("run/checkpoint.safetensors")
         data = (self.dir / "run/checkpoint.safetensors").read_bytes()
         length = struct.unpack("<Q", data[:8])[0]
@@ -289,7 +289,7 @@ class SeveralRanks(DigitsCase):
         self.assertEqual(child.returncode, 6, err)
         self.assertIn("fc.weight differs from rank 0's on rank 1", err)
         saved = json.loads(self.run_program("inspect", "run/checkpoint.safetensors", "--json").stdout)
-        self.assertLess(json.loads(saved["metadata"]["progress"])["step"], 1500)  # an epoch's, at whose end all is compared
+        self.assertLess(json.loads(saved["metadata"]["progress"])["step"], 6000)  # an epoch's, at whose end all is compared
         self.run_program("train", "--resume", "run", "--max-steps", "1")
 
     def test_launch_refuses_what_cannot_be(self):

@@ -91,7 +91,8 @@ ChildProcess start_child(const ChildOptions& options) {
                   failure.write.get()};
   ChildProcess child;
   child.pid = fork();
-  CHECK_AS(IoError, child.pid >= 0, "launch: fork: ", std::strerror(errno));
+  CHECK_AS(LimitError, child.pid >= 0, "launch: no process for '", options.command[0], "': ", std::strerror(errno),
+           "; there may be too many (ulimit -u), or too little memory");
   if (child.pid == 0) become(plan);
 
   setpgid(child.pid, options.process_group);  // as the child does itself: whoever is first

@@ -33,8 +33,8 @@ struct ChildProcess {
 };
 
 // Starts a child that the kernel kills when this process dies, however it dies (PR_SET_PDEATHSIG).
-// Throws ExecuteError, naming the program, when it cannot be executed, IoError when the system has no more processes,
-// LimitError when this one may have no more open files.
+// Throws ExecuteError, naming the program, when it cannot be executed, LimitError when the system has no more processes
+// or this one may have no more open files.
 ChildProcess start_child(const ChildOptions& options);
 
 // No rank outlives its launcher. PR_SET_PDEATHSIG sees to the launcher's own children (child_process.h); this sees to

@@ -3,8 +3,9 @@
 // Both know the job's secret. Each sends a fresh random number and an HMAC-SHA-256 over both numbers and everything the
 // client claims about itself; so nobody can join without the secret, nor replay what he has overheard, nor reflect it,
 // because the two sides' messages begin differently. The one who joins proves first: whoever comes without the secret
-// leaves with a random number, on which he cannot try his guesses at home. After that, the connection is believed:
-// nothing more is encrypted or authenticated, so use a private network or a tunnel between machines.
+// leaves with a random number, on which he cannot try his guesses at home. (Who listens in rank 0's place gets a proof,
+// so a secret must be beyond guessing: rank_environment.h.) After that, the connection is believed: nothing more is
+// encrypted or authenticated, so use a private network or a tunnel between machines.
 //
 //   client                                     server
 //   ClientHello {claims, nonce}        ─►

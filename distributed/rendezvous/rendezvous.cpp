@@ -117,8 +117,10 @@ class RendezvousServer {
   }
 
   void admit(AdmittedPeer admitted) {
-    if (!may_talk(admitted.socket, options_.secret))
+    if (!may_talk(admitted.socket, options_.secret)) {
+      if (strangers_.empty()) strangers_ = str("; a process of another user came as rank ", admitted.claims.rank);
       return refuse(admitted.socket, {FailureKind::OutOfStep, str("rendezvous: this process", kAnotherUsers)});
+    }
     const int rank = admitted.claims.rank;
     const size_t end_of_who = admitted.claims.value.find('\n');
     Place place{std::move(admitted.socket), admitted.claims.value.substr(0, end_of_who), ""};
@@ -160,7 +162,7 @@ class RendezvousServer {
         foreign ? str(", where rank 0 listens as ", to_string(here_), " (it has no such address)") : "";
     return str("rendezvous at ", to_string(options_.address), listening, ": ", count == 1 ? "rank" : "ranks", ranks,
                " of ", size_, count == 1 ? " has" : " have", " not joined within ",
-               std::chrono::duration<double>(options_.timeout).count(), " s", twice_);
+               std::chrono::duration<double>(options_.timeout).count(), " s", twice_, strangers_);
   }
 
   const int size_;
@@ -169,7 +171,7 @@ class RendezvousServer {
   std::vector<std::optional<Place>> places_;  // by rank
   Address here_;                              // where it listens
   int joined_ = 1;
-  std::string twice_;
+  std::string twice_, strangers_;
 };
 
 std::vector<std::string> join(int rank, int size, const std::string& value, const RendezvousOptions& options) {
