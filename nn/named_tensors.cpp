@@ -49,7 +49,7 @@ Match match(const char* operation, const NamedTensors& own, const NamedTensors& 
       absent.emplace_back(name, tensor);
       continue;
     }
-    if (is_floating(found->second.dtype()) != is_floating(tensor.dtype()))
+    if (is_floating(tensor.dtype()) && !is_floating(found->second.dtype()))
       of_other_kind.push_back(str(name, " is ", found->second.dtype(), " in the state, expected ", tensor.dtype()));
     if (found->second.shape() == tensor.shape())
       copies.emplace_back(tensor, found->second);

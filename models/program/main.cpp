@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
   try {
     check_stack();
     const int code = run_command_line(argc, argv);
-    if (code == kOk && !std::cout.flush())
+    if (code == ringgrad::kOk && !std::cout.flush())
       throw ringgrad::IoError("standard output cannot be written; is the disk full?");
     return code;
   } catch (...) {

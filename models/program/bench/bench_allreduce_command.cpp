@@ -11,7 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/base/clock.h"
 #include "ringgrad/distributed/collectives/reduction.h"
+#include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/bench/bench.h"

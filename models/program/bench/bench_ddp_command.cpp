@@ -16,6 +16,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/models/program/bench/ddp_workload.h"

@@ -7,6 +7,7 @@
 
 #include "ringgrad/autograd/graph_print.h"
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/models/program/bench/ddp_workload.h"
 #include "ringgrad/models/program/commands/commands.h"

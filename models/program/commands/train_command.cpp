@@ -14,9 +14,11 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"

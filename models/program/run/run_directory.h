@@ -10,6 +10,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "ringgrad/distributed/os/file_descriptor.h"
 #include "ringgrad/models/program/run/division.h"
 #include "ringgrad/models/program/run/recipe.h"
 
