@@ -44,6 +44,9 @@ void run_hooks(const Tensor& leaf) {
 std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf) {
   auto node = std::make_shared<Node>("AccumulateGrad", kLeafSequence);
   node->outputs.push_back({leaf.shape(), leaf.dtype(), leaf.device()});
+  auto& grad_hooks = leaf.autograd_meta()->grad_hooks;
+  if (!grad_hooks) grad_hooks = std::make_shared<GradHooks>();
+  node->grad_hooks.emplace_back(0, grad_hooks);
   // The closure keeps the leaf alive; the leaf refers to this node only weakly, so there is no cycle.
   node->backward = [leaf](std::span<const Tensor> grads) -> Gradients {
     if (!leaf.requires_grad()) return {};  // it was frozen since the graph was made

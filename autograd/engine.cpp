@@ -47,8 +47,16 @@ struct OlderFirst {
   }
 };
 
+// What a pass is asked for. Where gradients are to be captured they go here, and to no leaf.
+struct Request {
+  bool retain_graph = false;
+  std::vector<Edge> capture = {};
+  std::vector<Tensor> captured = {};  // one for each of these
+};
+
 class BackwardPass {
  public:
+  explicit BackwardPass(Request& request) : request_(request) {}
   void run(const Edge& root, Tensor grad);
   void add_final_callback(std::function<void()> callback);
 
@@ -68,6 +76,7 @@ class BackwardPass {
 
   // Everything below is guarded by the mutex, as is Node::progress of the pass's nodes. It is never held while a
   // kernel runs.
+  Request& request_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Queue>> queues_;
   int64_t unfinished_ = 0;  // nodes that have not run yet
@@ -161,15 +170,22 @@ void BackwardPass::work(Queue& queue) {
 
 // Runs the closure and checks what it returns. Empty where no gradient reached the node.
 Gradients BackwardPass::run_node(Node& node) {
-  const std::vector<Tensor> grad_outputs = std::move(node.progress.grad_outputs);
+  std::vector<Tensor> grad_outputs = std::move(node.progress.grad_outputs);
+  for (const auto& [output, hooks] : node.grad_hooks)
+    if (grad_outputs.size() > static_cast<size_t>(output) && grad_outputs[output])
+      grad_outputs[output] = hooks->run(std::move(grad_outputs[output]));
+  for (size_t i = 0; i < request_.capture.size(); ++i)
+    if (request_.capture[i].node.get() == &node && !grad_outputs.empty())
+      request_.captured[i] = grad_outputs[request_.capture[i].output];
+  if (!request_.capture.empty() && node.sequence == kLeafSequence) return {};
   if (std::none_of(grad_outputs.begin(), grad_outputs.end(), [](const Tensor& g) { return g.defined(); })) return {};
   OpScope scope(node.name);
   CHECK(node.backward != nullptr, "backward: the graph of ", node.name,
-        " was freed by an earlier backward(), expected one that no backward has used; compute the loss again, or add "
-        "the losses and call backward once");
+        " was freed by an earlier backward(), expected one that no backward has used; compute the loss again, add the "
+        "losses and call backward once, or retain the graph: backward({}, true)");
   Gradients grads = node.backward(grad_outputs);
-  if (node.next.empty()) return {};  // a leaf: its closure stays, for the next graph
-  node.backward = nullptr;           // frees the saved tensors now
+  if (node.next.empty()) return {};                     // a leaf: its closure stays, for the next graph
+  if (!request_.retain_graph) node.backward = nullptr;  // frees the saved tensors now
 
   CHECK(grads.size() == node.next.size(), "backward of ", node.name, ": returned ", grads.size(),
         " gradients, expected one for each of the ", node.next.size(), " inputs");
@@ -223,23 +239,70 @@ void queue_final_callback(std::function<void()> callback) {
   current_pass->add_final_callback(std::move(callback));
 }
 
-void Tensor::backward(const Tensor& grad_output) const {
-  CHECK(current_pass == nullptr, "backward: called inside a backward pass; hooks cannot start another one");
-  CHECK(defined() && requires_grad(),
-        "backward: the tensor does not depend on any leaf that requires grad; mark one with set_requires_grad()");
-  Tensor grad = grad_output;
-  if (!grad) {
-    CHECK_AS(ShapeError, numel() == 1, "backward: the tensor has shape ", shape(),
+namespace {
+
+// The gradient from which a pass begins at `output`.
+Tensor first_gradient(const char* name, const Tensor& output, const Tensor& given) {
+  CHECK(output.defined() && output.requires_grad(), name,
+        ": the tensor does not depend on any leaf that requires grad; mark one with set_requires_grad()");
+  const Shape& shape = output.shape();
+  if (!given) {
+    CHECK_AS(ShapeError, output.numel() == 1, name, ": the tensor has shape ", shape,
              ", expected one element (a loss); pass the gradient of the loss with respect to it otherwise");
-    grad = ones_like(*this);
+    return ones_like(output);
   }
-  CHECK_AS(ShapeError, grad.shape() == shape(), "backward: the gradient has shape ", grad.shape(), ", the tensor ",
-           shape(), ", expected equal shapes");
-  CHECK_AS(DTypeError, grad.dtype() == dtype(), "backward: the gradient has dtype ", grad.dtype(), ", the tensor ",
-           dtype(), ", expected equal dtypes");
-  CHECK_AS(DeviceError, grad.device() == device(), "backward: the gradient is on ", grad.device(), ", the tensor on ",
-           device(), ", expected one device; move with to(x, device)");
-  BackwardPass().run(gradient_edge(*this), std::move(grad));
+  CHECK_AS(ShapeError, given.shape() == shape, name, ": the gradient has shape ", given.shape(), ", the tensor ", shape,
+           ", expected equal shapes");
+  CHECK_AS(DTypeError, given.dtype() == output.dtype(), name, ": the gradient has dtype ", given.dtype(),
+           ", the tensor ", output.dtype(), ", expected equal dtypes");
+  CHECK_AS(DeviceError, given.device() == output.device(), name, ": the gradient is on ", given.device(),
+           ", the tensor on ", output.device(), ", expected one device; move with to(x, device)");
+  return given;
+}
+
+}  // namespace
+
+void Tensor::backward(const Tensor& grad_output, bool retain_graph) const {
+  CHECK(current_pass == nullptr, "backward: called inside a backward pass; hooks cannot start another one");
+  Tensor grad = first_gradient("backward", *this, grad_output);
+  Request request{.retain_graph = retain_graph};
+  BackwardPass(request).run(gradient_edge(*this), std::move(grad));
+}
+
+std::vector<Tensor> autograd::grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                                   const GradOptions& options) {
+  CHECK(current_pass == nullptr, "grad: called inside a backward pass; hooks cannot start another one");
+  CHECK(!options.create_graph, "grad: create_graph asks for derivatives of derivatives, which are not there: what an ",
+        "operation saves for backward has no history; take finite differences of the gradients, or write the gradient ",
+        "as operations");
+  CHECK(!outputs.empty() && !inputs.empty(), "grad: ", outputs.size(), " outputs and ", inputs.size(),
+        " inputs, expected at least one of each");
+  CHECK(options.grad_outputs.empty() || options.grad_outputs.size() == outputs.size(),
+        "grad: ", options.grad_outputs.size(), " gradients for ", outputs.size(), " outputs, expected one for each");
+  // One node above all outputs, from which the pass begins.
+  const auto root = std::make_shared<Node>("grad", next_sequence());
+  Gradients first;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    first.push_back(
+        first_gradient("grad", outputs[i], options.grad_outputs.empty() ? Tensor() : options.grad_outputs[i]));
+    root->next.push_back(gradient_edge(outputs[i]));
+  }
+  root->outputs.push_back({{}, first[0].dtype(), first[0].device()});
+  root->backward = [first](std::span<const Tensor>) { return first; };
+  Request request{.retain_graph = options.retain_graph, .capture = {}, .captured = std::vector<Tensor>(inputs.size())};
+  for (const Tensor& input : inputs) {
+    CHECK(input.defined() && input.requires_grad(), "grad: input ", request.capture.size(),
+          " requires no gradient; mark it with requires_grad_() before it is used");
+    request.capture.push_back(gradient_edge(input));
+  }
+  BackwardPass(request).run({root, 0}, scalar(0, {first[0].dtype(), first[0].device()}));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    CHECK(options.allow_unused || request.captured[i], "grad: the outputs do not depend on input ", i,
+          ", expected that they do; with allow_unused its gradient is an undefined tensor");
+    if (request.captured[i])
+      request.captured[i] = copy_of(request.captured[i], {inputs[i].dtype(), inputs[i].device()});
+  }
+  return request.captured;
 }
 
 }  // namespace ringgrad

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "ringgrad/core/tensor.h"
 
@@ -29,5 +30,19 @@ inline bool grad_enabled() { return NoGradGuard::enabled_; }
 // called only during a backward pass, from a hook or a closure; an exception from it leaves backward(). Where the pass
 // itself fails, the callbacks are dropped.
 void queue_final_callback(std::function<void()> callback);
+
+namespace autograd {
+
+struct GradOptions {
+  std::vector<Tensor> grad_outputs = {};  // one for each output; without, these have one element
+  bool retain_graph = false;
+  bool create_graph = false;  // not there: Error. The derivatives have no graph of their own
+  bool allow_unused = false;  // an input that the outputs do not depend on gives an undefined tensor instead of Error
+};
+// d(outputs)/d(input), one for each input, leaf or not, and nothing is accumulated in any leaf: as torch.autograd.grad.
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const GradOptions& options = {});
+
+}  // namespace autograd
 
 }  // namespace ringgrad

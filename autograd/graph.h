@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "ringgrad/core/tensor.h"
+#include "ringgrad/autograd/grad_hooks.h"
 
 namespace ringgrad {
 
@@ -45,6 +45,8 @@ struct Node {
   // grad_outputs[i] is undefined where output i did not contribute to the loss. Returns one gradient per input.
   std::function<Gradients(std::span<const Tensor> grad_outputs)> backward;
 
+  std::vector<std::pair<int, std::shared_ptr<GradHooks>>> grad_hooks;  // by output: see grad_hooks.h
+
   // The engine's notes during one backward pass; see engine.cpp.
   struct Progress {
     uint64_t pass = 0;                 // which pass the rest belongs to
@@ -66,9 +68,11 @@ uint64_t next_sequence();
 // What a tensor knows about its place in the graph: core/tensor.h holds an opaque pointer to it.
 struct AutogradMeta {
   bool requires_grad = false;     // a leaf that wants a gradient
-  Tensor grad;                    // of a leaf, once backward has reached it
+  Tensor grad;                    // of a leaf, once backward has reached it; of others after retain_grad()
   std::shared_ptr<Node> grad_fn;  // the node that made a non-leaf
   int output = 0;                 // which of grad_fn's outputs this tensor is
+
+  std::shared_ptr<GradHooks> grad_hooks;  // shared with grad_fn, or with the accumulator
 
   std::weak_ptr<Node> accumulator;  // of a leaf: its AccumulateGrad node, shared by all uses in living graphs
   std::map<int, std::function<void(const Tensor&)>> post_accumulate_hooks;  // in order of registration

@@ -1,11 +1,12 @@
 // Every public operation, by subject: what a network is written in.
 //
-// They are free functions. Each checks its arguments and throws a typed error in its own name, runs a kernel of
-// core/kernels.h on the device where its tensors live, and joins the graph where an input requires a gradient
-// (autograd/differentiable.h). An operation and its backward stand together in autograd/ops/. A comment says what a
-// reader of PyTorch's documentation would not expect.
+// They are free functions; those that PyTorch has as methods are methods, too (core/tensor.h). Each checks its
+// arguments and throws a typed error in its own name, runs a kernel of core/kernels.h on the device where its tensors
+// live, and joins the graph where an input requires a gradient (autograd/differentiable.h). An operation and its
+// backward stand together in autograd/ops/. A comment says what a reader of PyTorch's documentation would not expect.
 #pragma once
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -24,15 +25,20 @@ Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
 Tensor add(const Tensor& x, double c);  // with an integer tensor c is whole, else DTypeError
+inline Tensor sub(const Tensor& x, double c) { return add(x, -c); }
 Tensor mul(const Tensor& x, double c);
 Tensor div(const Tensor& x, double c);  // floating; on the CPU rounded once in float32 and float64; else x · (1/c)
 Tensor neg(const Tensor& x);
 Tensor maximum(const Tensor& a, const Tensor& b);  // NaN wins; at a tie each receives half the gradient, at NaN all
-Tensor equal(const Tensor& a, const Tensor& b);    // bool, without gradient
+Tensor minimum(const Tensor& a, const Tensor& b);
 
 Tensor pow(const Tensor& x, double exponent);
+inline Tensor square(const Tensor& x) { return pow(x, 2); }
 Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
+Tensor log1p(const Tensor& x);  // log(1 + x), precise near 0
+Tensor sin(const Tensor& x);
+Tensor cos(const Tensor& x);
 Tensor sqrt(const Tensor& x);
 Tensor abs(const Tensor& x);                             // gradient 0 at 0
 Tensor clamp(const Tensor& x, double low, double high);  // gradient 1 at the limits themselves
@@ -51,11 +57,62 @@ inline Tensor operator*(double c, const Tensor& x) { return mul(x, c); }
 inline Tensor operator/(const Tensor& x, double c) { return div(x, c); }
 inline Tensor operator/(double c, const Tensor& x) { return mul(pow(x, -1), c); }
 
+// ---- comparisons --------------------------------------------------------------------------------------------------
+// Bool, without gradient, with broadcasting; of any dtype, both of one. NaN equals nothing. A number is converted to
+// the tensor's dtype, DTypeError where that cannot hold it. The result is no condition: see Mask in core/tensor.h.
+
+Mask eq(const Tensor& a, const Tensor& b);
+Mask ne(const Tensor& a, const Tensor& b);
+Mask lt(const Tensor& a, const Tensor& b);
+Mask le(const Tensor& a, const Tensor& b);
+inline Mask gt(const Tensor& a, const Tensor& b) { return lt(b, a); }
+inline Mask ge(const Tensor& a, const Tensor& b) { return le(b, a); }
+Tensor scalar_like(const Tensor& x, double c);  // c as a tensor [] of x's dtype, on its device
+
+inline Mask operator==(const Tensor& a, const Tensor& b) { return eq(a, b); }
+inline Mask operator!=(const Tensor& a, const Tensor& b) { return ne(a, b); }
+inline Mask operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
+inline Mask operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
+inline Mask operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }
+inline Mask operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }
+inline Mask operator==(const Tensor& x, double c) { return eq(x, scalar_like(x, c)); }
+inline Mask operator!=(const Tensor& x, double c) { return ne(x, scalar_like(x, c)); }
+inline Mask operator<(const Tensor& x, double c) { return lt(x, scalar_like(x, c)); }
+inline Mask operator<=(const Tensor& x, double c) { return le(x, scalar_like(x, c)); }
+inline Mask operator>(const Tensor& x, double c) { return lt(scalar_like(x, c), x); }
+inline Mask operator>=(const Tensor& x, double c) { return le(scalar_like(x, c), x); }
+
+// Of bool tensors; the operators are those of masks.
+Mask logical_not(const Tensor& x);
+Mask logical_and(const Tensor& a, const Tensor& b);
+Mask logical_or(const Tensor& a, const Tensor& b);
+inline Mask operator~(const Mask& x) { return logical_not(x); }
+inline Mask operator&(const Mask& a, const Mask& b) { return logical_and(a, b); }
+inline Mask operator|(const Mask& a, const Mask& b) { return logical_or(a, b); }
+
+inline Mask isnan(const Tensor& x) { return ne(x, x); }
+bool equal(const Tensor& a, const Tensor& b);  // the same shape and elements; waits for the device
+
+// Whether any, or all, of the elements are not 0: over `dims`, or over everything.
+Mask any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Mask all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+
+// mask ? a : b, with broadcasting; the mask is bool, and the gradient goes where the value came from.
+Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b);
+inline Tensor where(const Tensor& mask, const Tensor& a, double b) { return where(mask, a, scalar_like(a, b)); }
+inline Tensor where(const Tensor& mask, double a, const Tensor& b) { return where(mask, scalar_like(b, a), b); }
+inline Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) { return where(mask, value, x); }
+Tensor masked_select(const Tensor& x, const Tensor& mask);  // 1-D, in row-major order; waits for the device
+
 // ---- nonlinearities -----------------------------------------------------------------------------------------------
 // Elementwise. Any shape; floating dtypes; layouts and strides are kept where zero maps to zero.
 
 Tensor relu(const Tensor& x);                             // max(x, 0); gradient 0 at 0, and at NaN (PyTorch: 1)
 Tensor leaky_relu(const Tensor& x, double slope = 0.01);  // x > 0 ? x : slope x; gradient slope at 0
+Tensor prelu(const Tensor& x, const Tensor& weight);      // x > 0 ? x : weight x; weight broadcast as it is
+Tensor elu(const Tensor& x, double alpha = 1);            // x > 0 ? x : alpha (e^x - 1)
+Tensor softplus(const Tensor& x, double beta = 1);        // log(1 + e^(beta x)) / beta; PyTorch's is x beyond 20 / beta
+inline Tensor logsigmoid(const Tensor& x) { return neg(softplus(neg(x))); }
 Tensor sigmoid(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor gelu(const Tensor& x);  // x Φ(x), exact (by erf), as PyTorch's default
@@ -67,14 +124,18 @@ Tensor softmax(const Tensor& x, int dim = -1);
 Tensor log_softmax(const Tensor& x, int dim = -1);
 
 // ---- reductions ---------------------------------------------------------------------------------------------------
-// `dims` may be negative; empty means all of them. With keepdim the reduced dimensions stay with size 1.
+// `dims`: one, or several; empty means all of them. With keepdim the reduced dimensions stay with size 1.
 // An empty mean is NaN, an empty maximum an IndexError, as is a dimension that is not there. A sum of integers or bools
 // is int64. A scalar has dimension 0.
 
-Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
-Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
+Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 // The variance with divisor n - correction (1: Bessel's, as PyTorch's default).
-Tensor var(const Tensor& x, const std::vector<int>& dims = {}, int correction = 1, bool keepdim = false);
+Tensor var(const Tensor& x, const Dims& dims = {}, int correction = 1, bool keepdim = false);
+Tensor std(const Tensor& x, const Dims& dims = {}, int correction = 1, bool keepdim = false);
+// (Σ |x|^p)^(1/p), p > 0; the largest |x| for p = ∞. The gradient at 0 is 0, as in PyTorch.
+Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
+Tensor logsumexp(const Tensor& x, int dim, bool keepdim = false);  // log Σ e^x without overflow
 
 // The extreme value over everything (shape []), or along one dimension. The gradient goes to the first of equals.
 Tensor max(const Tensor& x);
@@ -85,11 +146,27 @@ struct ValuesAndIndices {
 ValuesAndIndices max(const Tensor& x, int dim, bool keepdim = false);
 ValuesAndIndices min(const Tensor& x, int dim, bool keepdim = false);
 Tensor argmax(const Tensor& x, int dim, bool keepdim = false);
+Tensor argmin(const Tensor& x, int dim, bool keepdim = false);
+Tensor argmax(const Tensor& x);  // in row-major order, shape []
+Tensor argmin(const Tensor& x);
+
+// ---- along one dimension ------------------------------------------------------------------------------------------
+Tensor cumsum(const Tensor& x, int dim);  // y[n] = x[0] + … + x[n]
+// Equals keep their order; a NaN is the largest. A topk is as much work as a sort.
+Tensor argsort(const Tensor& x, int dim = -1, bool descending = false);
+ValuesAndIndices sort(const Tensor& x, int dim = -1, bool descending = false);
+ValuesAndIndices topk(const Tensor& x, int64_t k, int dim = -1, bool largest = true);
 
 // ---- matrix products ----------------------------------------------------------------------------------------------
 // [M, K] · [K, N] → [M, N];  [B, M, K] · [B, K, N] → [B, M, N]; a 2-D operand of a 3-D one is used for every batch.
 // Any strides: a transposed view is not copied. Throws ShapeError naming the inner sizes that differ.
 Tensor matmul(const Tensor& a, const Tensor& b);
+inline Tensor mm(const Tensor& a, const Tensor& b) { return matmul(a, b); }
+inline Tensor bmm(const Tensor& a, const Tensor& b) { return matmul(a, b); }
+// Einstein's sums of two operands: einsum("bij,bjk->bik", a, b). Letters as indices, each at most once in an operand;
+// what the result does not name is summed. Without "->" the result has the letters that appear once, in alphabetical
+// order. Throws ShapeError where a letter has two sizes.
+Tensor einsum(const char* equation, const Tensor& a, const Tensor& b);
 
 // y = x wᵀ + b:  x [..., in], w [out, in], b [out] or undefined, y [..., out]. Weights and biases have x's dtype, or
 // stay float32 where that has 16 bits.
@@ -109,6 +186,12 @@ inline Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b, Pair str
                      Pair dilation = 1, int64_t groups = 1) {
   return conv2d(x, w, b, {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups});
 }
+
+// The same along one dimension: x [N, C, L], w [K, C/groups, R] → [N, K, P].
+struct Conv1dOptions {
+  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+};
+Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b = {}, const Conv1dOptions& options = {});
 
 // The gradient of conv2d with respect to its input, as an operation: x [N, K, P, Q], w [K, C/groups, R, S], b [C],
 // → [N, C, H, W], H = (P - 1) stride - 2 pad + dil (R - 1) + output_padding + 1 (Zeiler et al. 2010).
@@ -134,6 +217,15 @@ inline Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride = 0, Pair pad
 }
 // Windows that cover the input evenly: i of P is rows ⌊i H / P⌋ … ⌈(i + 1) H / P⌉ - 1.
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair output_size);
+
+// [N, C, H, W] → [N, C, P, Q]. Nearest: pixel ⌊p H / P⌋. Bilinear: between the four around (p + 1/2) H / P - 1/2 (the
+// edge's beyond it), or with align_corners around p (H - 1) / (P - 1).
+enum class UpsampleMode : uint8_t { Nearest, Bilinear };
+struct UpsampleOptions {
+  UpsampleMode mode = UpsampleMode::Nearest;
+  bool align_corners = false;  // of bilinear
+};
+Tensor upsample(const Tensor& x, Pair output_size, const UpsampleOptions& options = {});
 
 // ---- normalisation ------------------------------------------------------------------------------------------------
 enum class Activation : uint8_t { None, Relu };
@@ -164,6 +256,11 @@ void update_running(const char* operation, const Tensor& running, const Tensor& 
 // Over the last dimensions, which have `normalized_shape` (Ba et al. 2016); weight, bias of that shape, in the dtype of
 // x or in float32 beside 16 bits, or undefined.
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
+                  double eps = 1e-5);
+
+// Over the channels of each of `groups` groups and all that follows them (Wu & He 2018): x [N, C, …], C a multiple of
+// groups; weight, bias [C] or undefined.
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 
 // ---- dropout ------------------------------------------------------------------------------------------------------
@@ -199,6 +296,16 @@ double loss_divisor(const Tensor& target, const ClassLossOptions& options = {});
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
 // target in [0, 1], the same shape as x.
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
+// The same for x that holds probabilities, in [0, 1] (on the CPU Error otherwise). Logarithms below -100 count as -100.
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
+
+Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
+// With d = |x - target|: d²/2 up to delta, then delta (d - delta/2) (Huber 1964); smooth_l1 is that divided by beta.
+Tensor huber_loss(const Tensor& x, const Tensor& target, double delta = 1, Reduction reduction = Reduction::Mean);
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta = 1, Reduction reduction = Reduction::Mean);
+// target (log target - x), x log-probabilities; with log_target the target is a logarithm, too. The mean is over all
+// elements: PyTorch's "batchmean" is the sum divided by x.size(0).
+Tensor kl_div(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean, bool log_target = false);
 
 // ---- other shapes of the same elements ----------------------------------------------------------------------------
 // reshape, flatten, transpose, permute, slice, expand, squeeze and unsqueeze return
@@ -206,31 +313,79 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, R
 // are a ShapeError, a dimension that is not there is an IndexError.
 
 Tensor reshape(const Tensor& x, const Shape& shape);                   // one size may be -1: what is left
+Tensor view(const Tensor& x, const Shape& shape);                      // never copies: Error where reshape() would
 Tensor flatten(const Tensor& x, int start_dim = 0, int end_dim = -1);  // dimensions start … end become one
 Tensor transpose(const Tensor& x, int dim0, int dim1);
 Tensor permute(const Tensor& x, const std::vector<int>& order);  // y.size(i) = x.size(order[i])
 // Elements begin, begin + step, … below end along dim; negative bounds count from the end and are clamped (Python).
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end = INT64_MAX, int64_t step = 1);
+Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t length);  // elements begin … begin + length - 1
+Tensor select(const Tensor& x, int dim, int64_t place);                  // the slice at `place`, without dim
+std::vector<Tensor> split(const Tensor& x, int64_t size, int dim = 0);   // slices of this size; the last may be shorter
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int dim = 0);
+std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int dim = 0);  // at most so many, of ⌈n / chunks⌉
 Tensor expand(const Tensor& x, const Shape& shape);  // repeats dimensions of size 1; -1 keeps a size
+Tensor repeat(const Tensor& x, const Shape& times);  // copies side by side, `times` along each dimension (or new ones)
 Tensor squeeze(const Tensor& x, int dim);            // removes a dimension of size 1
+Tensor squeeze(const Tensor& x);                     // all of them
 Tensor unsqueeze(const Tensor& x, int dim);          // inserts one
 Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
 Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
 // before/after pairs, last dimension first, as PyTorch: pad(x, {1, 1, 2, 2}) widens W by 1 and H by 2 on each side.
 Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, double value = 0);
+// 0 above (tril), or below (triu) a diagonal of the last two dimensions; the one `diagonal` above the main one.
+Tensor tril(const Tensor& x, int64_t diagonal = 0);
+Tensor triu(const Tensor& x, int64_t diagonal = 0);
 
 // ---- picking elements by index ------------------------------------------------------------------------------------
 // Indices are int64; a value outside its range throws IndexError (for tensors on the CPU).
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& index);  // index [M]: slices index[0], index[1], … of x
 Tensor gather(const Tensor& x, int dim, const Tensor& index);        // y[i][j] = x[index[i][j]][j] for dim 0
+// x with values added at, or put in: y[index[i][j]][j] += values[i][j] for dim 0, where index and values have one
+// shape, x's but for dim. Where scatter puts several values in one place, it is their sum that stands there.
+Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& values);
+Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& values);
+Tensor index_add(const Tensor& x, int dim, const Tensor& index, const Tensor& values);  // y[index[i]] += values[i]
+// weight [n, …] at index [..., ]: [..., …]; the row padding_idx gets no gradient.
+Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx = {});
 Tensor one_hot(const Tensor& index, int64_t num_classes, DType dtype = DType::Float32);  // [..., num_classes]
+
+// x.index({0, Slice(1, 3), None, Ellipsis, Tensor()}): for one dimension after the other a place (which removes it), a
+// slice, a new dimension of size 1, as many dimensions as are left, or rows by their int64 numbers (1-D). A bool tensor
+// of x's shape alone is masked_select().
+inline constexpr std::nullopt_t None = std::nullopt;
+inline constexpr struct EllipsisIndex {
+} Ellipsis;
+struct Slice {
+  int64_t begin, end, step;
+  Slice(std::optional<int64_t> begin = None, std::optional<int64_t> end = None, int64_t step = 1)
+      : begin(begin.value_or(0)), end(end.value_or(INT64_MAX)), step(step) {}
+};
+struct Index {
+  enum class Kind : uint8_t { Place, Range, NewDimension, Rest, Rows } kind;
+  Slice range;
+  Tensor rows;
+  Index(int64_t place) : kind(Kind::Place), range(place) {}
+  Index(Slice range) : kind(Kind::Range), range(range) {}
+  Index(std::nullopt_t) : kind(Kind::NewDimension) {}
+  Index(EllipsisIndex) : kind(Kind::Rest) {}
+  Index(Tensor rows) : kind(Kind::Rows), rows(std::move(rows)) {}
+};
+Tensor index(const Tensor& x, const std::vector<Index>& at);
+
+// ---- random numbers, from the default generator of the device -----------------------------------------------------
+Tensor randperm(int64_t n, TensorOptions options = {.dtype = DType::Int64});
+// Places in the rows of weights [N, C] or [C], each drawn with the probability of its weight: int64 [N, count] or
+// [count]. Without replacement none comes twice. On the CPU Error where a weight is negative, or too few are above 0.
+Tensor multinomial(const Tensor& weights, int64_t count, bool replacement = false);
 
 // ---- the same values in another dtype, on another device, or in another order in memory ---------------------------
 // x itself where nothing changes. The gradient is converted back. To an integer dtype: truncated, without gradient.
 Tensor to(const Tensor& x, DType dtype);
 Tensor to(const Tensor& x, Device device);
 Tensor contiguous(const Tensor& x);                // row-major, without gaps
+Tensor clone(const Tensor& x);                     // always a copy, in the same layout
 Tensor to_layout(const Tensor& x, Layout layout);  // to Strided from another layout: contiguous; see Layout
 
 }  // namespace ringgrad

@@ -1,6 +1,7 @@
 #include "ringgrad/core/factory.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
@@ -90,6 +91,11 @@ static Tensor full_like(const char* operation, const Tensor& x, double value) {
   fill(y, value);
   return y;
 }
+Tensor full_like(const Tensor& x, double value) {
+  check_defined("full_like", "model", x);
+  check_value("full_like", x.dtype(), value);
+  return full_like("full_like", x, value);
+}
 Tensor zeros_like(const Tensor& x) { return full_like("zeros_like", x, 0); }
 Tensor ones_like(const Tensor& x) { return full_like("ones_like", x, 1); }
 
@@ -101,6 +107,42 @@ Tensor arange(int64_t n, TensorOptions options) {
   for (int64_t i = 0; i < n; ++i) values[i] = i;
   kernels::copy(x, tensor(values));
   return x;
+}
+
+Tensor arange(double begin, double end, double step, TensorOptions options) {
+  CHECK(step != 0 && (end - begin) / step >= 0 && std::isfinite((end - begin) / step), "arange: from ", begin, " to ",
+        end, " in steps of ", step, ", expected finite numbers and steps that lead there");
+  const double count = std::ceil((end - begin) / step);
+  CHECK_AS(ShapeError, count < 0x1p56, "arange: ", count, " numbers do not fit into memory");
+  return linspace(begin, begin + (count - 1) * step, static_cast<int64_t>(count), options);
+}
+
+Tensor linspace(double begin, double end, int64_t steps, TensorOptions options) {
+  CHECK_AS(ShapeError, steps >= 0, "linspace: ", steps, " numbers, expected at least 0");
+  if (steps > 0) check_value("linspace", options.dtype, begin), check_value("linspace", options.dtype, end);
+  Tensor x = empty({steps}, options);  // first: it refuses what does not fit into memory
+  std::vector<double> values(steps);
+  const double step = steps > 1 ? (end - begin) / static_cast<double>(steps - 1) : 0;
+  for (int64_t i = 0; i < steps; ++i)  // from the nearer end, so that both are met
+    values[i] = 2 * i < steps ? begin + static_cast<double>(i) * step : end - static_cast<double>(steps - 1 - i) * step;
+  copy_(x, tensor(values));
+  return x;
+}
+
+Tensor eye(int64_t rows, int64_t columns, TensorOptions options) {
+  Tensor x = zeros({rows, columns}, options);
+  const int64_t n = std::min(rows, columns);
+  if (n > 0) fill(x.as_strided({n}, {columns + 1}, 0), 1);
+  return x;
+}
+
+Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release) {
+  CHECK(data != nullptr || shape.numel() == 0, "from_blob: the address is null, expected ", shape.numel(), " elements");
+  for (int64_t size : shape) CHECK_AS(ShapeError, size >= 0, "from_blob: shape ", shape, " has a negative size");
+  CHECK(release != nullptr, "from_blob: there is no release function; leave it out where there is nothing to release");
+  const size_t bytes = static_cast<size_t>(shape.numel()) * itemsize(dtype);
+  return Tensor(std::make_shared<Storage>(data, bytes, Device{}, std::move(release)), shape, contiguous_strides(shape),
+                0, dtype);
 }
 
 template <class T>

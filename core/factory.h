@@ -21,6 +21,23 @@ Tensor ones_like(const Tensor& x);
 Tensor scalar(double value, TensorOptions options = {});                    // shape []
 Tensor arange(int64_t n, TensorOptions options = {.dtype = DType::Int64});  // 0 … n-1
 
+Tensor full_like(const Tensor& x, double value);
+// begin, begin + step, … before end: int64 where all three are whole types, else float32, as in PyTorch.
+Tensor arange(double begin, double end, double step, TensorOptions options);
+template <class A, class B, class S = A>
+requires(std::is_arithmetic_v<A>&& std::is_arithmetic_v<B>&& std::is_arithmetic_v<S>) Tensor
+    arange(A begin, B end, S step = 1) {
+  constexpr bool kWhole = std::is_integral_v<A> && std::is_integral_v<B> && std::is_integral_v<S>;
+  return arange(static_cast<double>(begin), static_cast<double>(end), static_cast<double>(step),
+                {.dtype = kWhole ? DType::Int64 : DType::Float32});
+}
+Tensor linspace(double begin, double end, int64_t steps, TensorOptions options = {});  // both ends included
+Tensor eye(int64_t rows, int64_t columns, TensorOptions options = {});                 // ones on the diagonal
+inline Tensor eye(int64_t n, TensorOptions options = {}) { return eye(n, n, options); }
+// A view of memory that stays the caller's, contiguous, on the CPU; `release` runs when the last handle is gone.
+Tensor from_blob(
+    void* data, const Shape& shape, DType dtype = DType::Float32, std::function<void()> release = [] {});
+
 // A copy of host values, row-major; throws ShapeError unless there are shape.numel() of them.
 template <class T>
 Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = {});

@@ -45,11 +45,25 @@ KERNEL(div, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(maximum, (const Tensor& y, const Tensor& a, const Tensor& b));  // NaN wins
 // da = 0 where a < b, dy/2 where equal, else (a > b, or one of them is NaN) dy; db the other way round.
 KERNEL(maximum_backward, (const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b));
+KERNEL(minimum, (const Tensor& y, const Tensor& a, const Tensor& b));  // NaN wins, here too
+KERNEL(minimum_backward, (const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b));
+
+// ---- comparisons, and the choice they make: any dtype -------------------------------------------------------------
 KERNEL(equal, (const Tensor& y, const Tensor& a, const Tensor& b));  // y bool: a == b
+KERNEL(less, (const Tensor& y, const Tensor& a, const Tensor& b));
+KERNEL(less_equal, (const Tensor& y, const Tensor& a, const Tensor& b));
+KERNEL(where,
+       (const Tensor& y, const Tensor& c, const Tensor& a, const Tensor& b));  // c != 0 ? a : b, c of their dtype
 
 // ---- elementwise functions: floating dtypes -----------------------------------------------------------------------
 KERNEL(exp, (const Tensor& y, const Tensor& x));
 KERNEL(log, (const Tensor& y, const Tensor& x));
+KERNEL(log1p, (const Tensor& y, const Tensor& x));                              // log(1 + x)
+KERNEL(log1p_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));  // dy / (1 + x)
+KERNEL(sin, (const Tensor& y, const Tensor& x));
+KERNEL(sin_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
+KERNEL(cos, (const Tensor& y, const Tensor& x));
+KERNEL(cos_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(sqrt, (const Tensor& y, const Tensor& x));
 KERNEL(sqrt_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // dy / (2 y)
 KERNEL(abs, (const Tensor& y, const Tensor& x));
@@ -64,6 +78,10 @@ KERNEL(relu, (const Tensor& y, const Tensor& x));                              /
 KERNEL(relu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // dy where y > 0
 KERNEL(leaky_relu, (const Tensor& y, const Tensor& x, double slope));          // x > 0 ? x : slope x
 KERNEL(leaky_relu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double slope));
+KERNEL(elu, (const Tensor& y, const Tensor& x, double alpha));  // x > 0 ? x : alpha (e^x - 1)
+KERNEL(elu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double alpha));
+KERNEL(softplus, (const Tensor& y, const Tensor& x, double beta));  // log(1 + e^(beta x)) / beta, without overflow
+KERNEL(softplus_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double beta));
 KERNEL(sigmoid, (const Tensor& y, const Tensor& x));                              // 1 / (1 + e^-x), without overflow
 KERNEL(sigmoid_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // dy y (1 - y)
 KERNEL(tanh, (const Tensor& y, const Tensor& x));
@@ -72,6 +90,10 @@ KERNEL(gelu, (const Tensor& y, const Tensor& x));  // x Φ(x), Φ by erf (Hendry
 KERNEL(gelu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(silu, (const Tensor& y, const Tensor& x));  // x sigmoid(x)
 KERNEL(silu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
+// Binary cross entropy of probabilities x and targets t, both in [0, 1], logarithms below -100 being -100:
+// -t log x - (1 - t) log(1 - x);  dx = dy (x - t) / max(x (1 - x), 1e-12)
+KERNEL(bce, (const Tensor& y, const Tensor& x, const Tensor& t));
+KERNEL(bce_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t));
 // Binary cross entropy of logits x and targets t in [0, 1]: max(x, 0) - x t + log(1 + e^-|x|); dx = dy (sigmoid(x) - t)
 KERNEL(bce_with_logits, (const Tensor& y, const Tensor& x, const Tensor& t));
 KERNEL(bce_with_logits_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t));
@@ -88,6 +110,11 @@ KERNEL(find_not_finite, (const Tensor& record, const Tensor& x, int64_t base));
 // of equals; a NaN wins. REQUIRES: N >= 1.
 KERNEL(max, (const Tensor& y, const Tensor& index, const Tensor& x));
 KERNEL(min, (const Tensor& y, const Tensor& index, const Tensor& x));
+// x and y [O, N, I] contiguous: y[n] = x[0] + … + x[n], with `reverse` x[n] + … + x[N - 1]. Any dtype but bool.
+KERNEL(cumsum, (const Tensor& y, const Tensor& x, bool reverse));
+// x and index (int64) [O, N, I] contiguous: x[index[0]], x[index[1]], … along N is sorted, equals in the order in which
+// they were; a NaN counts as larger than all others.
+KERNEL(argsort, (const Tensor& index, const Tensor& x, bool descending));
 
 // ---- matrix product -----------------------------------------------------------------------------------------------
 // c[b] = a[b] · b[b] + bias:  a [B, M, K], b [B, K, N], c [B, M, N] contiguous, bias [N] or undefined. a and b may have
@@ -228,6 +255,28 @@ struct AdamStepOptions {
 // m = β1 m + (1 - β1) g;  v = β2 v + (1 - β2) g²;  param -= lr m / (1 - β1^t) / (sqrt(v / (1 - β2^t)) + eps)
 KERNEL(adam_step, (const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad, const Tensor& lr,
                    const Tensor& step, const AdamStepOptions& options));
+// The three below take their weight decay from the gradient, g += weight_decay param, as Adam does, and an undefined
+// array where an option makes it needless.
+struct RmspropStepOptions {
+  double alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
+  bool centered = false;
+};
+// v = α v + (1 - α) g²;  with `centered` m = α m + (1 - α) g, else m = 0;  d = g / (sqrt(v - m²) + eps);
+// with momentum buffer = momentum buffer + d, and d = buffer;  param -= lr d   (Hinton 2012, lecture 6e)
+KERNEL(rmsprop_step, (const Tensor& param, const Tensor& v, const Tensor& m, const Tensor& buffer, const Tensor& grad,
+                      const Tensor& lr, const Tensor& step, const RmspropStepOptions& options));
+struct AdagradStepOptions {
+  double lr_decay = 0, eps = 1e-10, weight_decay = 0, initial = 0;
+};
+// sum += g²;  param -= lr / (1 + step lr_decay) g / (sqrt(initial + sum) + eps)   (Duchi, Hazan & Singer 2011)
+KERNEL(adagrad_step, (const Tensor& param, const Tensor& sum, const Tensor& grad, const Tensor& lr, const Tensor& step,
+                      const AdagradStepOptions& options));
+struct AdadeltaStepOptions {
+  double rho = 0.9, eps = 1e-6, weight_decay = 0;
+};
+// v = ρ v + (1 - ρ) g²;  d = sqrt(u + eps) / sqrt(v + eps) g;  u = ρ u + (1 - ρ) d²;  param -= lr d   (Zeiler 2012)
+KERNEL(adadelta_step, (const Tensor& param, const Tensor& v, const Tensor& u, const Tensor& grad, const Tensor& lr,
+                       const Tensor& step, const AdadeltaStepOptions& options));
 
 #undef KERNEL
 

@@ -87,4 +87,21 @@ Tensor randn(const Shape& shape, TensorOptions options) {
   return x;
 }
 
+Tensor rand_like(const Tensor& x) { return rand(x.shape(), x.options()); }
+Tensor randn_like(const Tensor& x) { return randn(x.shape(), x.options()); }
+
+Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options) {
+  constexpr int64_t kMost = int64_t{1} << 24;  // as many as a uniform number has values
+  CHECK(low < high && high - low <= kMost, "randint: the bounds are ", low, " and ", high, ", expected 1 to ", kMost,
+        " numbers from the first one on");
+  CHECK_AS(DTypeError,
+           holds(options.dtype, static_cast<double>(low)) && holds(options.dtype, static_cast<double>(high - 1)),
+           "randint: dtype ", options.dtype, " cannot hold the numbers from ", low, " to ", high - 1);
+  const Tensor fraction = rand(shape, {DType::Float64, options.device});
+  kernels::affine(fraction, fraction, static_cast<double>(high - low), 0);
+  const Tensor whole = in_dtype(fraction, DType::Int64);  // loses the fraction
+  kernels::affine(whole, whole, 1, static_cast<double>(low));
+  return copy_of(whole, options);
+}
+
 }  // namespace ringgrad

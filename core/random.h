@@ -65,7 +65,11 @@ void manual_seed(uint64_t seed);  // seeds the default generator of every device
 
 Tensor rand(const Shape& shape, TensorOptions options = {});   // uniform in [0, 1), from the default generator
 Tensor randn(const Shape& shape, TensorOptions options = {});  // standard normal
-void uniform_(const Tensor& x, double low, double high);       // in place, floating dtypes, any strides
+Tensor rand_like(const Tensor& x);
+Tensor randn_like(const Tensor& x);
+Tensor randint(int64_t low, int64_t high, const Shape& shape,
+               TensorOptions options = {.dtype = DType::Int64});  // < high
+void uniform_(const Tensor& x, double low, double high);          // in place, floating dtypes, any strides
 void normal_(const Tensor& x, double mean, double std);
 
 // Sequences for different purposes are unrelated, though they share a seed.

@@ -44,6 +44,14 @@ using Strides = Shape;
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
+// Dimensions by their numbers: one, sum(x, 1), or several, sum(x, {0, 2}); negative ones count from the end.
+struct Dims : std::vector<int> {
+  Dims() = default;
+  Dims(int d) : vector{d} {}
+  Dims(std::initializer_list<int> dims) : vector(dims) {}
+  Dims(const std::vector<int>& dims) : vector(dims) {}
+};
+
 Strides contiguous_strides(const Shape& shape);    // row-major: the last dimension has stride 1
 Strides channels_last_strides(const Shape& nchw);  // of a 4-D NCHW shape stored as NHWC
 

@@ -1,9 +1,9 @@
 // Tensor: a handle to a strided (or channel-blocked) array of one element type on one device.
 //
-// Copying a Tensor copies the handle: both name the same array, and the same place in the autograd graph. There are no
-// operation methods, so there is no second, untracked API to fall into: operations are the free functions of
-// autograd/ops.h. The members under "autograd" are declared here, because that is where people look for them, and
-// defined in autograd/, which alone knows what AutogradMeta is.
+// Copying a Tensor copies the handle: both name the same array, and the same place in the autograd graph. Operations
+// are the free functions of autograd/ops.h; a method that has the name of one calls it, so there is no second,
+// untracked API to fall into. These, and the members under "autograd", are declared here, because that is where people
+// look for them, and defined in autograd/, which alone knows what AutogradMeta is.
 //
 // An undefined tensor (Tensor(), the gradient of a leaf before backward) names no array: asking it for more than
 // whether it is defined throws Error.
@@ -54,6 +54,11 @@ class Storage {
 };
 
 struct AutogradMeta;
+struct Node;
+struct Index;
+struct ValuesAndIndices;
+class Mask;
+class GradHookHandle;
 
 // How the elements of a tensor lie in its storage.
 enum class Layout : uint8_t {
@@ -76,11 +81,19 @@ class Tensor {
   // A view of `storage`. REQUIRES: every element lies inside the storage.
   Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, int64_t offset, DType dtype,
          bool channel_blocked = false);
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) = default;
+  Tensor& operator=(const Tensor&) & = default;  // the handle names another array from now on
+  Tensor& operator=(Tensor&&) & = default;
+  // To what has no name, such as a part x[0] = v, or x.index({Slice(), 1}) = v: writes the values there, as copy_().
+  void operator=(const Tensor& values) &&;
+  void operator=(double value) &&;
 
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const { return defined(); }
 
   const Shape& shape() const { return impl("shape").shape; }  // the logical shape, NCHW for images in every layout
+  const Shape& sizes() const { return shape(); }              // libtorch's name
   int64_t size(int d) const;                                  // d may be negative
   int dim() const { return impl("dim").shape.dim(); }
   int64_t numel() const { return impl("numel").shape.numel(); }
@@ -138,10 +151,112 @@ class Tensor {
   bool is_leaf() const;
   Tensor grad() const;                      // undefined until backward has reached this leaf
   void set_grad(const Tensor& grad) const;  // shape, dtype and device must be the tensor's; undefined clears it
-  // Accumulates d(this)/d(leaf) into the grad of every leaf. Without argument this must have one element.
-  void backward(const Tensor& grad_output = {}) const;
+  // Accumulates d(this)/d(leaf) into the grad of every leaf. Without argument this must have one element. The graph is
+  // freed on the way, unless it is to be retained for another pass.
+  void backward(const Tensor& grad_output = {}, bool retain_graph = false) const;
   const std::shared_ptr<AutogradMeta>& autograd_meta() const { return impl("autograd").autograd; }
   void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const { impl("autograd").autograd = std::move(meta); }
+  const Tensor& requires_grad_(bool value = true) const { return set_requires_grad(value); }
+  std::shared_ptr<Node> grad_fn() const;  // the node that made this; null for a leaf
+  // Backward also leaves the gradient of this tensor, which is no leaf, in its grad(); of a leaf it does anyway.
+  const Tensor& retain_grad() const;
+  // hook(gradient) runs when the gradient of this tensor is complete, before it goes on; the tensor that it returns, if
+  // any, takes its place. It stays until the handle's remove() or the end of the graph (autograd/grad_hooks.h).
+  GradHookHandle register_hook(std::function<Tensor(const Tensor& grad)> hook) const;
+
+  // -- operations: each is the free function of its name in autograd/ops.h, where its contract stands --------------
+  Tensor add(const Tensor& other) const;
+  Tensor sub(const Tensor& other) const;
+  Tensor mul(const Tensor& other) const;
+  Tensor div(const Tensor& other) const;
+  Tensor neg() const;
+  Tensor pow(double exponent) const;
+  Tensor exp() const;
+  Tensor log() const;
+  Tensor log1p() const;
+  Tensor sqrt() const;
+  Tensor square() const;
+  Tensor abs() const;
+  Tensor sin() const;
+  Tensor cos() const;
+  Tensor clamp(double low, double high) const;
+  Tensor relu() const;
+  Tensor sigmoid() const;
+  Tensor tanh() const;
+  Tensor softmax(int dim = -1) const;
+  Tensor log_softmax(int dim = -1) const;
+
+  Mask eq(const Tensor& other) const;
+  Mask any(const Dims& dims = {}, bool keepdim = false) const;
+  Mask all(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor masked_fill(const Tensor& mask, double value) const;
+
+  Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor var(const Dims& dims = {}, int correction = 1, bool keepdim = false) const;
+  Tensor std(const Dims& dims = {}, int correction = 1, bool keepdim = false) const;
+  Tensor norm(double p = 2, const Dims& dims = {}, bool keepdim = false) const;
+  Tensor max() const;
+  Tensor min() const;
+  ValuesAndIndices max(int dim, bool keepdim = false) const;
+  ValuesAndIndices min(int dim, bool keepdim = false) const;
+  Tensor argmax() const;
+  Tensor argmin() const;
+  Tensor argmax(int dim, bool keepdim = false) const;
+  Tensor argmin(int dim, bool keepdim = false) const;
+  Tensor cumsum(int dim) const;
+  ValuesAndIndices sort(int dim = -1, bool descending = false) const;
+  ValuesAndIndices topk(int64_t k, int dim = -1, bool largest = true) const;
+
+  Tensor matmul(const Tensor& other) const;
+  Tensor mm(const Tensor& other) const;
+  Tensor t() const;
+
+  Tensor view(const Shape& shape) const;
+  Tensor reshape(const Shape& shape) const;
+  Tensor flatten(int start_dim = 0, int end_dim = -1) const;
+  Tensor squeeze() const;
+  Tensor squeeze(int dim) const;
+  Tensor unsqueeze(int dim) const;
+  Tensor transpose(int dim0, int dim1) const;
+  Tensor permute(const Dims& order) const;
+  Tensor expand(const Shape& shape) const;
+  Tensor repeat(const Shape& times) const;
+  Tensor slice(int dim, int64_t begin, int64_t end = INT64_MAX, int64_t step = 1) const;
+  Tensor narrow(int dim, int64_t begin, int64_t length) const;
+  Tensor select(int dim, int64_t place) const;
+  Tensor operator[](int64_t place) const;
+  Tensor index(const std::vector<Index>& at) const;
+  Tensor index_select(int dim, const Tensor& index) const;
+  Tensor gather(int dim, const Tensor& index) const;
+  std::vector<Tensor> chunk(int64_t chunks, int dim = 0) const;
+  std::vector<Tensor> split(int64_t size, int dim = 0) const;
+
+  Tensor to(DType dtype) const;
+  Tensor to(ringgrad::Device device) const;
+  Tensor cpu() const;
+  Tensor cuda() const;
+  Tensor contiguous() const;
+  Tensor clone() const;
+
+  // -- in place: autograd/composed/in_place.cpp ----------------------------------------------------------
+  // The tensor, whatever names it, has the new value. Where a gradient is tracked its history follows, as in PyTorch;
+  // Error where a leaf that requires a gradient would be overwritten (do that under a NoGradGuard), or where others see
+  // the elements, too, whose history would be wrong: a base, a view, a node that saved them. x = x + y does then.
+  const Tensor& operator+=(const Tensor& other) const;
+  const Tensor& operator-=(const Tensor& other) const;
+  const Tensor& operator*=(const Tensor& other) const;
+  const Tensor& operator/=(const Tensor& other) const;
+  const Tensor& operator+=(double c) const;
+  const Tensor& operator-=(double c) const;
+  const Tensor& operator*=(double c) const;
+  const Tensor& operator/=(double c) const;
+  const Tensor& add_(const Tensor& other, double alpha = 1) const;  // this += alpha other
+  const Tensor& mul_(const Tensor& other) const;
+  const Tensor& mul_(double c) const;
+  const Tensor& copy_(const Tensor& values) const;  // may be broadcast
+  const Tensor& fill_(double value) const;
+  const Tensor& zero_() const;
 
  private:
   struct Impl {
@@ -163,6 +278,14 @@ class Tensor {
   [[noreturn]] void throw_wrong_dtype(DType wanted) const;
 
   std::shared_ptr<Impl> impl_;
+};
+
+// A tensor of truth values, which is no condition: `if (x == y)` would ask whether there is a tensor, not what it
+// holds. item<bool>() of one element asks that: if ((x == y).all().item<bool>()).
+class Mask : public Tensor {
+ public:
+  Mask(Tensor values) : Tensor(std::move(values)) {}
+  explicit operator bool() const = delete;
 };
 
 // What a module lists, an optimizer keeps, a checkpoint holds and ranks compare.

@@ -28,6 +28,17 @@ void kaiming_uniform_(const Tensor& weight, KaimingOptions options = {});
 void xavier_normal_(const Tensor& weight, double gain = 1);
 void xavier_uniform_(const Tensor& weight, double gain = 1);
 
+// PyTorch's names for what core/random.h and core/factory.h have.
+void normal_(const Tensor& x, double mean = 0, double std = 1);
+void uniform_(const Tensor& x, double low = 0, double high = 1);
+void constant_(const Tensor& x, double value);
+inline void zeros_(const Tensor& x) { constant_(x, 0); }
+inline void ones_(const Tensor& x) { constant_(x, 1); }
+
+// Rows (or columns, of which there are fewer) that are orthogonal and have length `gain`, uniformly distributed among
+// all such (Saxe et al. 2014). A weight of more than two dimensions counts as [size(0), the rest].
+void orthogonal_(const Tensor& weight, double gain = 1);
+
 // PyTorch's default for linear and convolutional layers: weight and bias uniform in ± 1/sqrt(fan_in), which is
 // kaiming_uniform_ with slope sqrt(5). The bias may be undefined.
 void layer_default_(const Tensor& weight, const Tensor& bias);

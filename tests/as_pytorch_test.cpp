@@ -67,7 +67,7 @@ TEST_CASE("a tensor without dimensions is reduced along 0 or -1", "[as_pytorch][
 }
 
 TEST_CASE("bools are counted", "[as_pytorch][quick]") {
-  const Tensor hits = sum(equal(arange(5), tensor<int64_t>({0, 1, 0, 3, 0})));
+  const Tensor hits = sum(eq(arange(5), tensor<int64_t>({0, 1, 0, 3, 0})));
   CHECK((hits.dtype() == DType::Int64 && hits.item<int64_t>() == 3));
 }
 

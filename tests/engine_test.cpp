@@ -245,7 +245,7 @@ TEST_CASE("a graph is used once", "[engine][quick]") {
   loss.backward();
   require_error<Error>(
       "backward: the graph of sum was freed by an earlier backward(), expected one that no backward has used; "
-      "compute the loss again, or add the losses and call backward once",
+      "compute the loss again, add the losses and call backward once, or retain the graph: backward({}, true)",
       [&] { loss.backward(); });
   require_error<Error>("the graph of exp was freed", [&] { sum(y * 2).backward(); });
 }

@@ -11,8 +11,9 @@ namespace {
 
 std::vector<OpSpec> collect() {
   std::vector<OpSpec> all;
-  for (auto list : {arithmetic_specs, function_specs, view_specs, reduce_specs, matmul_specs, conv_specs, pool_specs,
-                    norm_specs, loss_specs, indexing_specs, random_specs, image_specs, memory_specs, optimizer_specs})
+  for (auto list :
+       {arithmetic_specs, comparison_specs, function_specs, view_specs, reduce_specs, matmul_specs, conv_specs,
+        pool_specs, norm_specs, loss_specs, indexing_specs, random_specs, image_specs, memory_specs, optimizer_specs})
     for (OpSpec& spec : list()) all.push_back(std::move(spec));
   return all;
 }

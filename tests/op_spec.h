@@ -129,6 +129,7 @@ Array reshaped(Array x, const Shape& shape);
 
 // One list of rows per file.
 std::vector<OpSpec> arithmetic_specs();
+std::vector<OpSpec> comparison_specs();
 std::vector<OpSpec> function_specs();
 std::vector<OpSpec> view_specs();
 std::vector<OpSpec> reduce_specs();

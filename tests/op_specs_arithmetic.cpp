@@ -68,7 +68,6 @@ double mul_of(double a, double b) { return a * b; }
 double div_of(double a, double b) { return a / b; }
 double whole_div_of(double a, double b) { return b == 0 ? 0 : std::trunc(a / b); }
 double max_of(double a, double b) { return std::isnan(a) || a > b ? a : b; }
-double equal_of(double a, double b) { return a == b; }
 
 // The quotient that an int32 cannot hold, for which processors trap: it wraps.
 OpSpec least_by_minus_one() {
@@ -109,7 +108,6 @@ std::vector<OpSpec> arithmetic_specs() {
       on_integers(binary("div", {"div"}, div, div_of), whole_div_of),
       least_by_minus_one(),
       on_integers(binary("maximum", {"maximum"}, maximum, max_of), max_of),
-      on_integers(binary("equal", {"equal"}, equal, equal_of), equal_of),
       unary("neg", {"affine"}, neg, [](double x) { return -x; }),
       unary(
           "x + c", {"affine"}, [](const Tensor& x) { return add(x, 0.75); }, [](double x) { return x + 0.75; }),
@@ -143,13 +141,6 @@ std::vector<OpSpec> arithmetic_specs() {
       not_smooth({literal({5}, {NAN, 1, 2, -INFINITY, 3}), literal({5}, {1, NAN, 2, -INFINITY, INFINITY})})};
   special.never_empty = "the row above has empty samples";
   specs.push_back(special);
-  OpSpec equal_floats = binary("equal", {"equal"}, equal, equal_of);
-  equal_floats.name = "equal";
-  equal_floats.samples = {{whole({3, 4}, 0, 3), whole({3, 4}, 0, 3)},
-                          {whole({2, 3, 2, 2}, 0, 3), whole({3, 1, 1}, 0, 3)},
-                          not_smooth({literal({3}, {NAN, 0, INFINITY}), literal({3}, {NAN, -0.0, INFINITY})}),
-                          {whole({0}, 0, 1), whole({0}, 0, 1)}};
-  specs.push_back(equal_floats);
 
   const auto axpby = [](const std::string& name, double alpha, double beta) {
     OpSpec spec;

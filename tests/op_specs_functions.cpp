@@ -57,6 +57,14 @@ std::vector<OpSpec> function_specs() {
           "exp", {"exp"}, exp, [](double x) { return std::exp(x); }, any),
       function(
           "log", {"log"}, log, [](double x) { return std::log(x); }, positive),
+      function(
+          "log1p", {"log1p", "log1p_backward"}, log1p, [](double x) { return std::log1p(x); }, positive),
+      with(function(
+               "sin", {"sin", "sin_backward"}, sin, [](double x) { return std::sin(x); }, any),
+           {kNaN}),
+      with(function(
+               "cos", {"cos", "cos_backward"}, cos, [](double x) { return std::cos(x); }, any),
+           {kNaN}),
       with(function(
                "sqrt", {"sqrt", "sqrt_backward"}, sqrt, [](double x) { return std::sqrt(x); }, positive),
            {kNaN}),
@@ -91,6 +99,16 @@ std::vector<OpSpec> function_specs() {
               "leaky_relu", {"leaky_relu", "leaky_relu_backward"}, [](const Tensor& x) { return leaky_relu(x, 0.2); },
               [](double x) { return x > 0 ? x : 0.2 * x; }, not_zero),
           {not_smooth({literal({2}, {0, NAN})})})),
+      keep_blocked(with(function(
+                            "elu", {"elu", "elu_backward"}, [](const Tensor& x) { return elu(x, 0.75); },
+                            [](double x) { return x > 0 ? x : 0.75 * std::expm1(x); }, not_zero),
+                        {kFar, not_smooth({literal({2}, {0, NAN})})})),
+      with_error(
+          with(function(
+                   "softplus", {"softplus", "softplus_backward"}, [](const Tensor& x) { return softplus(x, 1.5); },
+                   [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-1.5 * std::abs(x))) / 1.5; }, any),
+               {kFar}),
+          error<Error>("softplus: beta is 0, expected a number above 0", [] { softplus(zeros({1}), 0); })),
       with(function("sigmoid", {"sigmoid", "sigmoid_backward"}, sigmoid, sigmoid_of, any), {kFar, kNaN}),
       keep_blocked(with(function(
                             "tanh", {"tanh", "tanh_backward"}, tanh, [](double x) { return std::tanh(x); }, any),

@@ -133,6 +133,15 @@ double cross_entropy_of(double x, double t) {
   return -t * log_sigmoid(x) - (1 - t) * log_sigmoid(-x);
 }
 
+// The same of the probability itself, a logarithm below -100 being -100.
+double entropy_of_probability(double p, double t) {
+  return -t * std::max(std::log(p), -100.0) - (1 - t) * std::max(std::log(1 - p), -100.0);
+}
+double huber_of(double x, double t) {
+  const double d = std::abs(x - t);
+  return d < 0.75 ? d * d / 2 : 0.75 * (d - 0.75 / 2);
+}
+
 }  // namespace
 
 std::vector<OpSpec> loss_specs() {
@@ -147,6 +156,20 @@ std::vector<OpSpec> loss_specs() {
     bce.kernels.insert(bce.kernels.end(), {"bce_with_logits", "bce_with_logits_backward"});
     bce.samples.push_back({literal({6}, {-1e4, -100, -20, 20, 100, 1e4}), literal({6}, {0, 1, 0.5, 0.5, 0, 1})});
     specs.push_back(bce);
+    OpSpec of_probabilities =
+        elementwise_loss("binary_cross_entropy", binary_cross_entropy, entropy_of_probability, reduction, 0, 1);
+    for (Sample& sample : of_probabilities.samples) sample.inputs[0] = uniform(sample.inputs[0].shape, 0.1, 0.9);
+    of_probabilities.kernels.insert(of_probabilities.kernels.end(), {"bce", "bce_backward"});
+    of_probabilities.samples.push_back(not_smooth({literal({4}, {0, 1, 0.5, 0.75}), literal({4}, {0, 1, 0, 1})}));
+    of_probabilities.errors.push_back(
+        error<Error>("binary_cross_entropy: the input has elements that are not in [0, 1]",
+                     [] { binary_cross_entropy(full({2}, 1.5), zeros({2})); }));
+    specs.push_back(of_probabilities);
+    specs.push_back(elementwise_loss(
+        "l1_loss", l1_loss, [](double x, double t) { return std::abs(x - t); }, reduction, -2, 2));
+    specs.push_back(elementwise_loss(
+        "huber_loss", [](const Tensor& x, const Tensor& t, Reduction r) { return huber_loss(x, t, 0.75, r); }, huber_of,
+        reduction, -2, 2));
   }
   specs[0].errors = class_loss_errors("cross_entropy", cross_entropy);
   specs[0].errors.push_back(error<Error>("cross_entropy: the label smoothing is 1.5, expected a number in [0, 1]", [] {

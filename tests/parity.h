@@ -61,12 +61,6 @@ inline Tensor hashed_labels(int64_t classes) {
   return tensor(labels);
 }
 
-inline Tensor clone(const Tensor& x) {
-  const Tensor y = empty(x.shape(), {.dtype = x.dtype()});
-  copy_(y, x);
-  return y;
-}
-
 // "logits" and "losses" (float64, of each step), "grad.NAME" of the first step, "state.NAME" after the last. float64
 // runs on mixed weights, float32 on steady ones (Note [Mixed and steady weights]); batch norm is in training mode.
 inline nn::NamedTensors parity_training(const std::string& network, DType dtype) {

@@ -5,11 +5,14 @@
 //   parity_dump save  NETWORK DTYPE OUT          the state_dict with hashed weights, as a program would save it
 //   parity_dump eval  NETWORK DTYPE WEIGHTS OUT  loads WEIGHTS and writes the logits in evaluation mode; prints a note
 //                                                when it took the names without their "module." prefix
+//   parity_dump ops   CASES DTYPE                the cases that golden/make_ops.py wrote; prints those that differ
 #include <cstdio>
 #include <exception>
+#include <fstream>
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/tests/golden_operations.h"
 #include "ringgrad/tests/parity.h"
 
 using namespace ringgrad;
@@ -34,8 +37,21 @@ void save(const std::string& network, DType dtype, const char* out) {
   nn::save_safetensors(out, model->state_dict());
 }
 
+void compare_ops(const char* path, DType dtype) {
+  std::ifstream in(path);
+  int count = 0;
+  const nlohmann::json golden = nlohmann::json::parse(in);
+  for (const auto& row : golden["cases"]) {
+    ++count;
+    const std::string wrong = golden_case_difference(row, dtype, dtype == DType::Float64 ? 2e-11 : 1e-4);
+    if (!wrong.empty()) std::printf("%s: %s\n", row["op"].get<std::string>().c_str(), wrong.c_str());
+  }
+  std::printf("%d cases\n", count);
+}
+
 int usage() {
-  std::fputs("usage: parity_dump train|save NETWORK DTYPE OUT, or eval NETWORK DTYPE WEIGHTS OUT\n", stderr);
+  std::fputs("usage: parity_dump train|save NETWORK DTYPE OUT, eval NETWORK DTYPE WEIGHTS OUT, or ops CASES DTYPE\n",
+             stderr);
   return 2;
 }
 
@@ -43,10 +59,12 @@ int usage() {
 
 int main(int count, char** arguments) try {
   const std::string command = count > 1 ? arguments[1] : "";
-  if (count != (command == "eval" ? 6 : 5)) return usage();
+  if (count != (command == "eval" ? 6 : command == "ops" ? 4 : 5)) return usage();
   const std::string network = arguments[2];
   const DType dtype = arguments[3] == std::string("float64") ? DType::Float64 : DType::Float32;
-  if (command == "train") {
+  if (command == "ops") {
+    compare_ops(arguments[2], dtype);
+  } else if (command == "train") {
     nn::save_safetensors(arguments[4], parity_training(network, dtype));
   } else if (command == "save") {
     save(network, dtype, arguments[4]);

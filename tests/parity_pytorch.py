@@ -7,6 +7,7 @@ Training: logits, losses, every gradient of the first step, and every parameter 
 to 1e-4 relative in float32 and 1e-9 in float64, with batch norm in training mode (tests/golden/training.py).
 Checkpoints: a PyTorch state_dict saved as safetensors gives the same logits here, with and without the prefix
 "module.", and what is saved here loads in PyTorch strictly and unchanged.
+Operations: values and gradients of the cases of tests/golden/make_ops.py on inputs that are others each time.
 
 Exit status 77 (skipped) where this Python has no torch, torchvision or safetensors.
 """
@@ -14,6 +15,7 @@ Exit status 77 (skipped) where this Python has no torch, torchvision or safetens
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -101,6 +103,15 @@ def exchange(report, program, network, directory):
     report.check(f"{network}: and give the same logits there", error <= 1e-4, f"{error:.1e}")
 
 
+def compare_operations(report, program, directory):
+    cases, seed = directory / "ops.json", str(time.time_ns())
+    make = Path(__file__).resolve().parent / "golden" / "make_ops.py"
+    subprocess.run([sys.executable, "-BW", "ignore", make, "--seed", seed, cases], check=True, stderr=subprocess.DEVNULL)
+    for dtype in TOLERANCE:
+        differing = dump(program, "ops", cases, dtype).splitlines()
+        report.check(f"{differing[-1]} of operations in {dtype}", len(differing) == 1, f"seed {seed} {differing[:-1]}")
+
+
 def main():
     if len(sys.argv) < 2:
         print(__doc__, file=sys.stderr)
@@ -109,6 +120,8 @@ def main():
     report = Report()
     with tempfile.TemporaryDirectory(prefix="parity") as name:
         directory = Path(name)
+        if not wanted or "ops" in wanted:
+            compare_operations(report, program, directory)
         for network in [n for n in TRAINED if not wanted or n in wanted]:
             for dtype in TOLERANCE:
                 compare_training(report, program, network, dtype, directory)

@@ -9,10 +9,20 @@ namespace ringgrad {
 Tensor relu(const Tensor& x) {
   return elementwise("relu", x, Takes::AnyLayout, Saves::Output, kernels::relu, kernels::relu_backward);
 }
+// Of functions that multiply by a number: 0 · inf is no zero.
+static Takes takes(double factor) {
+  return std::isfinite(static_cast<float>(factor)) ? Takes::AnyLayout : Takes::Strided;
+}
 Tensor leaky_relu(const Tensor& x, double slope) {
-  const bool finite = std::isfinite(static_cast<float>(slope));
-  const Takes takes = finite ? Takes::AnyLayout : Takes::Strided;  // 0 · inf is no zero
-  return elementwise("leaky_relu", x, takes, Saves::Input, kernels::leaky_relu, kernels::leaky_relu_backward, slope);
+  return elementwise("leaky_relu", x, takes(slope), Saves::Input, kernels::leaky_relu, kernels::leaky_relu_backward,
+                     slope);
+}
+Tensor elu(const Tensor& x, double alpha) {
+  return elementwise("elu", x, takes(alpha), Saves::Input, kernels::elu, kernels::elu_backward, alpha);
+}
+Tensor softplus(const Tensor& x, double beta) {  // log 2 at 0
+  CHECK(beta > 0, "softplus: beta is ", beta, ", expected a number above 0");
+  return elementwise("softplus", x, Takes::Strided, Saves::Input, kernels::softplus, kernels::softplus_backward, beta);
 }
 Tensor sigmoid(const Tensor& x) {  // 1/2 at 0
   return elementwise("sigmoid", x, Takes::Strided, Saves::Output, kernels::sigmoid, kernels::sigmoid_backward);

@@ -81,27 +81,34 @@ Tensor div(const Tensor& a, const Tensor& b) {
                         });
 }
 
-Tensor maximum(const Tensor& a, const Tensor& b) {
-  OpScope scope("maximum");
-  Broadcast in("maximum", a, b);
-  kernels::maximum(in.y, in.a, in.b);
+using Extreme = Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)>;
+using ExtremeBackward =
+    Kernel<void(const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b)>;
+
+static Tensor extreme_of_two(const char* name, const Extreme& kernel, const ExtremeBackward& backward, const Tensor& a,
+                             const Tensor& b) {
+  OpScope scope(name);
+  Broadcast in(name, a, b);
+  kernel(in.y, in.a, in.b);
   return differentiable(
-      "maximum", {a, b}, in.y,
-      [a = save(in.a), b = save(in.b), sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
+      name, {a, b}, in.y,
+      [&backward, a = save(in.a), b = save(in.b), sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
         const Tensor g = like(dy, a.get());
         Tensor da = empty(g.shape(), g.options()), db = empty(g.shape(), g.options());
-        kernels::maximum_backward(da, db, g, a.get(), b.get());
+        backward(da, db, g, a.get(), b.get());
         return {sum_to(da, sa), sum_to(db, sb)};
       });
 }
+Tensor maximum(const Tensor& a, const Tensor& b) {
+  return extreme_of_two("maximum", kernels::maximum, kernels::maximum_backward, a, b);
+}
+Tensor minimum(const Tensor& a, const Tensor& b) {
+  return extreme_of_two("minimum", kernels::minimum, kernels::minimum_backward, a, b);
+}
 
-Tensor equal(const Tensor& a, const Tensor& b) {
-  OpScope scope("equal");
-  check_same_kind("equal", a, b);
-  const Shape shape = broadcast_shapes("equal", a.shape(), b.shape());
-  Tensor y = empty(shape, {DType::Bool, a.device()});
-  kernels::equal(y, broadcast_view(as_contiguous(a), shape), broadcast_view(as_contiguous(b), shape));
-  return y;
+Tensor scalar_like(const Tensor& x, double c) {
+  check_scalar("scalar_like", x, c);
+  return scalar(c, {x.dtype(), x.device()});
 }
 
 Tensor add(const Tensor& x_, double c) {
@@ -138,6 +145,15 @@ Tensor exp(const Tensor& x) {  // dx = dy y
 }
 Tensor log(const Tensor& x) {  // dx = dy / x
   return elementwise("log", x, Takes::Strided, Saves::Input, kernels::log, kernels::div);
+}
+Tensor log1p(const Tensor& x) {
+  return elementwise("log1p", x, Takes::AnyLayout, Saves::Input, kernels::log1p, kernels::log1p_backward);
+}
+Tensor sin(const Tensor& x) {
+  return elementwise("sin", x, Takes::AnyLayout, Saves::Input, kernels::sin, kernels::sin_backward);
+}
+Tensor cos(const Tensor& x) {  // 1 at 0
+  return elementwise("cos", x, Takes::Strided, Saves::Input, kernels::cos, kernels::cos_backward);
 }
 Tensor sqrt(const Tensor& x) {
   return elementwise("sqrt", x, Takes::Strided, Saves::Output, kernels::sqrt, kernels::sqrt_backward);

@@ -1,3 +1,4 @@
+#include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/ops.h"
 
 #include <algorithm>
@@ -59,8 +60,9 @@ Tensor arranged(const Tensor& x, Layout layout) {
 
 }  // namespace
 
-Tensor conv2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, const Conv2dOptions& options) {
+Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_, const Conv2dOptions& options) {
   OpScope scope("conv2d");
+  const Tensor x_ = autocast(input);
   check_dim("conv2d", "the weight", w_, 4);
   check_operands("conv2d", x_, w_, b_, w_.size(0));
   check_geometry("conv2d", x_.shape(), w_.shape(), options.stride, options.padding, options.dilation, options.groups);
@@ -98,8 +100,10 @@ Tensor conv2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, const Conv2d
                         });
 }
 
-Tensor conv_transpose2d(const Tensor& x_, const Tensor& w_, const Tensor& b_, const ConvTranspose2dOptions& options) {
+Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
+                        const ConvTranspose2dOptions& options) {
   OpScope scope("conv_transpose2d");
+  const Tensor x_ = autocast(input);
   check_dim("conv_transpose2d", "the weight", w_, 4);
   check_operands("conv_transpose2d", x_, w_, b_, w_.size(1) * options.groups);
   check_geometry("conv_transpose2d", x_.shape(), w_.shape(), options.stride, options.padding, options.dilation,

@@ -30,6 +30,14 @@ Tensor contiguous(const Tensor& x) {
   return differentiable("contiguous", {x}, as_contiguous(x), [](const Tensor& dy) -> Gradients { return {dy}; });
 }
 
+Tensor clone(const Tensor& x) {
+  OpScope scope("clone");
+  check_defined("clone", x);
+  Tensor y = empty_like(x);
+  kernels::copy(y, x);
+  return differentiable("clone", {x}, y, [](const Tensor& dy) -> Gradients { return {dy}; });
+}
+
 Tensor to_layout(const Tensor& x, Layout layout) {
   OpScope scope("to_layout");
   check_defined("to_layout", x);

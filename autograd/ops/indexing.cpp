@@ -26,6 +26,24 @@ void check_devices(const char* operation, const Tensor& x, const Tensor& index) 
            index.device(), ", expected one device; move with to(x, device)");
 }
 
+// That the index names elements of x along `dim`, which is returned without its sign.
+int check_elements(const char* operation, const Tensor& x, int dim, const Tensor& index) {
+  check_devices(operation, x, index);
+  dim = normalize_dim(operation, dim, x.dim());
+  bool fits = index.dim() == x.dim();
+  for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || index.shape()[d] == x.shape()[d];
+  CHECK_AS(ShapeError, fits, operation, ": the tensor has shape ", x.shape(), ", the index ", index.shape(),
+           ", expected equal sizes in all dimensions but ", dim);
+  check_index(operation, index, x.shape()[dim]);
+  return dim;
+}
+
+void check_values(const char* operation, const Tensor& x, const Tensor& values, const Shape& shape) {
+  check_same_kind(operation, x, values);
+  CHECK_AS(ShapeError, values.shape() == shape, operation, ": the values have shape ", values.shape(), ", expected ",
+           shape, ", one for each place that the index names");
+}
+
 }  // namespace
 
 Tensor index_select(const Tensor& x_, int dim, const Tensor& index_) {
@@ -49,13 +67,7 @@ Tensor index_select(const Tensor& x_, int dim, const Tensor& index_) {
 
 Tensor gather(const Tensor& x_, int dim, const Tensor& index_) {
   OpScope scope("gather");
-  check_devices("gather", x_, index_);
-  dim = normalize_dim("gather", dim, x_.dim());
-  bool fits = index_.dim() == x_.dim();
-  for (int d = 0; fits && d < x_.dim(); ++d) fits = d == dim || index_.shape()[d] == x_.shape()[d];
-  CHECK_AS(ShapeError, fits, "gather: the tensor has shape ", x_.shape(), ", the index ", index_.shape(),
-           ", expected equal sizes in all dimensions but ", dim);
-  check_index("gather", index_, x_.shape()[dim]);
+  dim = check_elements("gather", x_, dim, index_);
   const Tensor x = strided_contiguous(x_), index = strided_contiguous(index_);
   Tensor y = empty(index.shape(), x.options());
   kernels::gather(around_dim(y, dim), around_dim(x, dim), around_dim(index, dim));
@@ -64,6 +76,58 @@ Tensor gather(const Tensor& x_, int dim, const Tensor& index_) {
     kernels::scatter_add(around_dim(dx, dim), around_dim(strided_contiguous(dy), dim), around_dim(index.get(), dim));
     return {dx};
   });
+}
+
+Tensor scatter_add(const Tensor& x, int dim, const Tensor& index_, const Tensor& values) {
+  OpScope scope("scatter_add");
+  dim = check_elements("scatter_add", x, dim, index_);
+  check_values("scatter_add", x, values, index_.shape());
+  const Tensor index = strided_contiguous(index_), y = copy_of(x, {x.dtype(), x.device()});
+  kernels::scatter_add(around_dim(y, dim), around_dim(as_contiguous(values), dim), around_dim(index, dim));
+  return differentiable("scatter_add", {x, values}, y, [dim, index = save(index)](const Tensor& dy) -> Gradients {
+    return {dy, gather(dy, dim, index.get())};
+  });
+}
+
+Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& values) {
+  const Tensor none = zeros(x.shape(), {x.dtype(), x.device()}), one = ones(index.shape(), {DType::Int64, x.device()});
+  const Tensor put = scatter_add(none, dim, index, values);
+  return where(scatter_add(to(none, DType::Int64), dim, index, one) > 0, put, x);
+}
+
+Tensor index_add(const Tensor& x, int dim, const Tensor& index_, const Tensor& values) {
+  OpScope scope("index_add");
+  check_devices("index_add", x, index_);
+  dim = normalize_dim("index_add", dim, x.dim());
+  check_dim("index_add", "the index", index_, 1);
+  check_index("index_add", index_, x.shape()[dim]);
+  Shape shape = x.shape();
+  shape[dim] = index_.size(0);
+  check_values("index_add", x, values, shape);
+  const Tensor index = strided_contiguous(index_), y = copy_of(x, {x.dtype(), x.device()});
+  kernels::index_add(around_dim(y, dim), around_dim(as_contiguous(values), dim), index);
+  return differentiable("index_add", {x, values}, y, [dim, index = save(index)](const Tensor& dy) -> Gradients {
+    return {dy, index_select(dy, dim, index.get())};
+  });
+}
+
+Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx) {
+  check_defined("embedding", index);
+  check_defined("embedding", weight);
+  CHECK_AS(ShapeError, weight.dim() >= 1, "embedding: the weight has shape [], expected [n, …]");
+  Shape shape = index.shape();
+  for (int d = 1; d < weight.dim(); ++d) shape.push_back(weight.size(d));
+  const Tensor flat = reshape(index, {index.numel()});
+  Tensor rows = index_select(weight, 0, flat);
+  if (padding_idx) {
+    Shape column = {flat.numel()};
+    while (column.dim() < rows.dim()) column.push_back(1);
+    const int64_t row = *padding_idx < 0 ? *padding_idx + weight.size(0) : *padding_idx;
+    CHECK_AS(IndexError, row >= 0 && row < weight.size(0), "embedding: padding_idx is ", *padding_idx,
+             ", the weight has ", weight.size(0), " rows");
+    rows = where(reshape(flat == static_cast<double>(row), column), rows.detach(), rows);
+  }
+  return reshape(rows, shape);
 }
 
 Tensor one_hot(const Tensor& index_, int64_t num_classes, DType dtype) {

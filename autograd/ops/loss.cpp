@@ -1,3 +1,4 @@
+#include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/ops.h"
 
 #include "ringgrad/autograd/ops/common.h"
@@ -84,12 +85,17 @@ Tensor reduce(const Tensor& losses, Reduction reduction) {
   }
 }
 
-void check_same_shape(const char* operation, const Tensor& x, const Tensor& target) {
-  check_same_kind(operation, x, target);
-  check_floating(operation, x);
-  CHECK_AS(ShapeError, x.shape() == target.shape(), operation, ": the input has shape ", x.shape(), ", the target ",
-           target.shape(), ", expected equal shapes");
-}
+// An input and its target, of one kind and shape.
+struct Compared {
+  Tensor x, target;
+  Compared(const char* operation, const Tensor& x_, const Tensor& target_)
+      : x(autocast_loss(x_)), target(autocast_loss(target_)) {
+    check_same_kind(operation, x, target);
+    check_floating(operation, x);
+    CHECK_AS(ShapeError, x.shape() == target.shape(), operation, ": the input has shape ", x.shape(), ", the target ",
+             target.shape(), ", expected equal shapes");
+  }
+};
 
 }  // namespace
 
@@ -151,31 +157,79 @@ double loss_divisor(const Tensor& target, const ClassLossOptions& options) {
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   OpScope scope("mse_loss");
-  check_same_shape("mse_loss", x, target);
-  const Tensor difference = sub(x, target);
+  const Compared of("mse_loss", x, target);
+  const Tensor difference = sub(of.x, of.target);
   return reduce(mul(difference, difference), reduction);
 }
 
-Tensor binary_cross_entropy_with_logits(const Tensor& x_, const Tensor& target_, Reduction reduction) {
-  const char* const name = "binary_cross_entropy_with_logits";
+namespace {
+
+using TargetLoss = Kernel<void(const Tensor& y, const Tensor& x, const Tensor& t)>;
+using TargetLossBackward = Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t)>;
+
+// slope(x): d(loss)/d(target).
+template <class Slope>
+Tensor with_target(const char* name, const TargetLoss& forward, const TargetLossBackward& backward, const Tensor& x_,
+                   const Tensor& target_, Reduction reduction, Slope slope) {
   OpScope scope(name);
-  check_same_shape(name, x_, target_);
-  const Tensor x = strided(x_), target = strided(target_);
+  const Compared of(name, x_, target_);
+  const Tensor x = strided(of.x), target = strided(of.target);
   Tensor losses = empty_like(x);
-  kernels::bce_with_logits(losses, x, target);
+  forward(losses, x, target);
   losses = differentiable(name, {x, target}, losses,
-                          [x = save(x), target = save_if(wants_grad(x), target),
+                          [&backward, slope, x = save(x), target = save_if(wants_grad(x), target),
                            wants_target = wants_grad(target)](const Tensor& dy_) -> Gradients {
                             const Tensor dy = strided(dy_);
-                            Tensor dx, dtarget;
+                            Tensor dx;
                             if (target) {
                               dx = empty_like(x.get());
-                              kernels::bce_with_logits_backward(dx, dy, x.get(), target.get());
+                              backward(dx, dy, x.get(), target.get());
                             }
-                            if (wants_target) dtarget = neg(mul(dy, x.get()));
-                            return {dx, dtarget};
+                            return {dx, wants_target ? mul(dy, slope(x.get())) : Tensor()};
                           });
   return reduce(losses, reduction);
+}
+
+}  // namespace
+
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, Reduction reduction) {
+  return with_target("binary_cross_entropy_with_logits", kernels::bce_with_logits, kernels::bce_with_logits_backward, x,
+                     target, reduction, [](const Tensor& x) { return neg(x); });
+}
+
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction) {
+  const char* const name = "binary_cross_entropy";
+  check_floating(name, x);
+  if (x.device().is_cpu())
+    CHECK(all((x >= 0) & (x <= 1)).item<bool>(), name,
+          ": the input has elements that are not in [0, 1], expected "
+          "probabilities; of logits take binary_cross_entropy_with_logits()");
+  return with_target(name, kernels::bce, kernels::bce_backward, x, target, reduction,
+                     [](const Tensor& x) { return sub(clamp(log1p(neg(x)), -100, 0), clamp(log(x), -100, 0)); });
+}
+
+Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  const Compared of("l1_loss", x, target);
+  return reduce(abs(sub(of.x, of.target)), reduction);
+}
+
+Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Reduction reduction) {
+  const Compared of("huber_loss", x, target);
+  CHECK(delta > 0, "huber_loss: delta is ", delta, ", expected a number above 0");
+  const Tensor distance = abs(sub(of.x, of.target)), near = clamp(distance, 0, delta);
+  return reduce(mul(near, sub(distance, mul(near, 0.5))), reduction);
+}
+
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, Reduction reduction) {
+  CHECK(beta >= 0, "smooth_l1_loss: beta is ", beta, ", expected at least 0");
+  return beta == 0 ? l1_loss(x, target, reduction) : mul(huber_loss(x, target, beta, reduction), 1 / beta);
+}
+
+Tensor kl_div(const Tensor& x_, const Tensor& target_, Reduction reduction, bool log_target) {
+  const auto [x, target] = Compared("kl_div", x_, target_);
+  if (log_target) return reduce(mul(exp(target), sub(target, x)), reduction);
+  const Tensor positive = masked_fill(target, target <= 0, 1);  // 0 log 0 = 0
+  return reduce(mul(target, sub(log(positive), x)), reduction);
 }
 
 }  // namespace ringgrad

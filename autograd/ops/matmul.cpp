@@ -1,5 +1,5 @@
+#include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/ops.h"
-
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
 
@@ -34,8 +34,9 @@ Tensor column_sums(const Tensor& x) {  // [M, N] → [N]
 
 }  // namespace
 
-Tensor matmul(const Tensor& a_, const Tensor& b_) {
+Tensor matmul(const Tensor& left, const Tensor& right) {
   OpScope scope("matmul");
+  const Tensor a_ = autocast(left), b_ = autocast(right);
   check_same_kind("matmul", a_, b_);
   check_floating("matmul", a_);
   for (const Tensor* x : {&a_, &b_})
@@ -58,8 +59,9 @@ Tensor matmul(const Tensor& a_, const Tensor& b_) {
                         });
 }
 
-Tensor linear(const Tensor& x, const Tensor& w_, const Tensor& b) {
+Tensor linear(const Tensor& input, const Tensor& w_, const Tensor& b) {
   OpScope scope("linear");
+  const Tensor x = autocast(input);
   check_floating("linear", x);
   check_parameter("linear", x, w_);
   check_dim("linear", "the weight", w_, 2);

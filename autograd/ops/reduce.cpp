@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
@@ -23,7 +24,7 @@ struct Reduced {
   Shape kept, dropped;
   int64_t count = 1;  // elements that become one
 
-  Reduced(const char* operation, const Shape& shape, const std::vector<int>& dims) : kept(shape) {
+  Reduced(const char* operation, const Shape& shape, const Dims& dims) : kept(shape) {
     std::array<bool, kMaxDims> reduced{};
     if (dims.empty()) reduced.fill(true);
     for (int d : dims) {
@@ -94,21 +95,21 @@ Tensor extreme_of_all(const char* name, const Extreme& kernel, const Tensor& x) 
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
   OpScope scope("sum");
   check_defined("sum", x);
   if (!is_floating(x.dtype()) && x.dtype() != DType::Int64) return sum(to(x, DType::Int64), dims, keepdim);
   return scaled_sum("sum", x, Reduced("sum", x.shape(), dims), 1, keepdim);
 }
 
-Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   OpScope scope("mean");
   check_floating("mean", x);
   const Reduced reduced("mean", x.shape(), dims);
   return scaled_sum("mean", x, reduced, 1.0 / static_cast<double>(reduced.count), keepdim);  // 0 · ∞ = NaN when empty
 }
 
-Tensor var(const Tensor& x, const std::vector<int>& dims, int correction, bool keepdim) {
+Tensor var(const Tensor& x, const Dims& dims, int correction, bool keepdim) {
   OpScope scope("var");
   check_floating("var", x);
   // The mean of 16-bit numbers is rounded, and the sum of their squares overflows.
@@ -127,6 +128,55 @@ ValuesAndIndices min(const Tensor& x, int dim, bool keepdim) { return extreme("m
 Tensor argmax(const Tensor& x, int dim, bool keepdim) {
   NoGradGuard no_grad;
   return extreme("argmax", kernels::max, x, dim, keepdim).indices;
+}
+Tensor argmin(const Tensor& x, int dim, bool keepdim) {
+  NoGradGuard no_grad;
+  return extreme("argmin", kernels::min, x, dim, keepdim).indices;
+}
+Tensor argmax(const Tensor& x) { return argmax(flatten(x), 0); }
+Tensor argmin(const Tensor& x) { return argmin(flatten(x), 0); }
+
+// The square root whose gradient at 0 is 0, where the slope is infinite: of what is 0 because all its parts are.
+static Tensor root(const char* name, const Tensor& x) {
+  OpScope scope(name);
+  Tensor y = empty_like(x);
+  kernels::sqrt(y, x);
+  return differentiable(name, {x}, y, [y = save(y)](const Tensor& dy) -> Gradients {
+    return {masked_fill(div(dy, mul(y.get(), 2)), y.get() == 0, 0)};
+  });
+}
+
+Tensor std(const Tensor& x, const Dims& dims, int correction, bool keepdim) {
+  check_floating("std", x);
+  const Tensor wide = to(x, accumulator_dtype(x.dtype()));
+  return to(root("std", var(wide, dims, correction, keepdim)), x.dtype());
+}
+
+Tensor norm(const Tensor& x_, double p, const Dims& dims, bool keepdim) {
+  check_floating("norm", x_);
+  CHECK(p > 0, "norm: p is ", p, ", expected a number above 0, or infinity");
+  const Tensor x = to(x_, accumulator_dtype(x_.dtype()));  // the sum of many 16-bit powers overflows
+  if (p == 2) return to(root("norm", sum(square(x), dims, keepdim)), x_.dtype());
+  if (p == 1) return to(sum(abs(x), dims, keepdim), x_.dtype());
+  if (p < INFINITY) {
+    const Tensor total = sum(pow(abs(x), p), dims, keepdim), safe = masked_fill(total, total == 0, 1);
+    return to(where(total == 0, total, pow(safe, 1 / p)), x_.dtype());
+  }
+  const Reduced reduced("norm", x.shape(), dims);
+  Tensor largest = abs(strided(x));
+  for (int d = 0; d < x.dim(); ++d)
+    if (reduced.kept[d] != x.shape()[d] || reduced.count == 0) largest = max(largest, d, true).values;
+  return to(reshape(largest, keepdim ? reduced.kept : reduced.dropped), x_.dtype());
+}
+
+Tensor logsumexp(const Tensor& x, int dim, bool keepdim) {
+  check_floating("logsumexp", x);
+  if (x.dim() == 0) return reshape(logsumexp(reshape(x, {1}), dim), {});
+  dim = reduced_dim("logsumexp", dim, x.dim());
+  Tensor largest = max(x.detach(), dim, true).values;
+  largest = masked_fill(largest, abs(largest) == INFINITY, 0);  // ∞ - ∞ is no number
+  const Tensor y = add(log(sum(exp(sub(x, largest)), dim, true)), largest);
+  return keepdim ? y : squeeze(y, dim);
 }
 
 }  // namespace ringgrad

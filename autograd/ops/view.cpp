@@ -82,6 +82,14 @@ Tensor reshape(const Tensor& x_, const Shape& wanted) {
                         [from = x.shape()](const Tensor& dy) -> Gradients { return {reshape(dy, from)}; });
 }
 
+Tensor view(const Tensor& x, const Shape& shape) {
+  check_defined("view", x);
+  CHECK_AS(ShapeError, !x.is_channel_blocked() && strides_of_reshaped(x, resolve_shape(x, shape)),
+           "view: a tensor of shape ", x.shape(), " with strides ", x.strides(), " cannot be seen with shape ", shape,
+           " without a copy; reshape() makes one");
+  return reshape(x, shape);
+}
+
 Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
   check_defined("flatten", x);
   if (x.dim() == 0) return reshape(x, {1});

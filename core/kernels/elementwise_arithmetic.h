@@ -81,30 +81,55 @@ struct ElementwiseArithmetic {
     RINGGRAD_HOST_DEVICE A operator()(A a, A b) const { return a > b || a != a ? a : b; }
   };
   BINARY(maximum, Larger)
+
+  template <class A>
+  struct Smaller {
+    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const { return a < b || a != a ? a : b; }
+  };
+  BINARY(minimum, Smaller)
 #undef BINARY
 
-  // The part of dy that goes to `mine`.
-  template <class A>
-  struct ShareOfLarger {
+  // The part of dy that goes to `mine`, of which the larger (or smaller) counts.
+  template <class A, bool kLarger>
+  struct Share {
     RINGGRAD_HOST_DEVICE A operator()(A dy, A mine, A other) const {
-      return mine < other ? A(0) : mine == other ? dy / 2 : dy;
+      return (kLarger ? mine < other : mine > other) ? A(0) : mine == other ? dy / 2 : dy;
     }
   };
-  static void maximum_backward(Stream stream, const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a,
-                               const Tensor& b) {
-    visit_floating("maximum", dy.dtype(), [&]<class T>() {
-      Backend::template map<T>(stream, da, ShareOfLarger<Accumulator<T>>{}, dy, a, b);
-      Backend::template map<T>(stream, db, ShareOfLarger<Accumulator<T>>{}, dy, b, a);
-    });
+#define SHARES(NAME, kLarger)                                                                            \
+  static void NAME(Stream stream, const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, \
+                   const Tensor& b) {                                                                    \
+    visit_floating(#NAME, dy.dtype(), [&]<class T>() {                                                   \
+      Backend::template map<T>(stream, da, Share<Accumulator<T>, kLarger>{}, dy, a, b);                  \
+      Backend::template map<T>(stream, db, Share<Accumulator<T>, kLarger>{}, dy, b, a);                  \
+    });                                                                                                  \
   }
+  SHARES(maximum_backward, true)
+  SHARES(minimum_backward, false)
+#undef SHARES
+
+#define COMPARISON(NAME, OPERATOR)                                                          \
+  template <class A>                                                                        \
+  struct NAME##_formula {                                                                   \
+    RINGGRAD_HOST_DEVICE bool operator()(A a, A b) const { return a OPERATOR b; }           \
+  };                                                                                        \
+  static void NAME(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {      \
+    visit_dtype(#NAME, a.dtype(), [&]<class T>() {                                          \
+      Backend::template map_to<bool, T>(stream, y, NAME##_formula<Accumulator<T>>{}, a, b); \
+    });                                                                                     \
+  }
+  COMPARISON(equal, ==)
+  COMPARISON(less, <)
+  COMPARISON(less_equal, <=)
+#undef COMPARISON
 
   template <class A>
-  struct Equality {
-    RINGGRAD_HOST_DEVICE bool operator()(A a, A b) const { return a == b; }
+  struct Choice {
+    RINGGRAD_HOST_DEVICE A operator()(A c, A a, A b) const { return c != A(0) ? a : b; }
   };
-  static void equal(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
-    visit_dtype("equal", a.dtype(),
-                [&]<class T>() { Backend::template map_to<bool, T>(stream, y, Equality<Accumulator<T>>{}, a, b); });
+  static void where(Stream stream, const Tensor& y, const Tensor& c, const Tensor& a, const Tensor& b) {
+    visit_dtype("where", y.dtype(),
+                [&]<class T>() { Backend::template map<T>(stream, y, Choice<Accumulator<T>>{}, c, a, b); });
   }
 };
 
@@ -118,6 +143,11 @@ struct ElementwiseArithmetic {
   REGISTER(div, Arithmetic)                   \
   REGISTER(maximum, Arithmetic)               \
   REGISTER(maximum_backward, Arithmetic)      \
-  REGISTER(equal, Arithmetic)
+  REGISTER(minimum, Arithmetic)               \
+  REGISTER(minimum_backward, Arithmetic)      \
+  REGISTER(equal, Arithmetic)                 \
+  REGISTER(less, Arithmetic)                  \
+  REGISTER(less_equal, Arithmetic)            \
+  REGISTER(where, Arithmetic)
 
 }  // namespace ringgrad

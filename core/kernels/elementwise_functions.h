@@ -42,6 +42,12 @@ struct ElementwiseFunctions {
   // clang-format off
   UNARY(exp, std::exp(x))
   UNARY(log, std::log(x))
+  UNARY(log1p, std::log1p(x))
+  UNARY_BACKWARD(log1p_backward, x, dy / (1 + x))
+  UNARY(sin, std::sin(x))
+  UNARY_BACKWARD(sin_backward, x, dy * std::cos(x))
+  UNARY(cos, std::cos(x))
+  UNARY_BACKWARD(cos_backward, x, -dy * std::sin(x))
   UNARY(sqrt, std::sqrt(x))
   UNARY_BACKWARD(sqrt_backward, y, dy / (2 * y))
   UNARY(abs, std::abs(x))
@@ -134,51 +140,74 @@ struct ElementwiseFunctions {
     });
   }
 
-  template <class A>
-  struct LeakyRelu {
-    A slope;
-    RINGGRAD_HOST_DEVICE A operator()(A x) const { return x > 0 ? x : slope * x; }
-  };
-  static void leaky_relu(Stream stream, const Tensor& y, const Tensor& x, double slope) {
-    visit_floating("leaky_relu", x.dtype(), [&]<class T>() {
-      using A = Accumulator<T>;
-      Backend::template map<T>(stream, y, LeakyRelu<A>{static_cast<A>(slope)}, x);
-    });
+// NAME(y, x, number) and NAME(dx, dy, x, number).
+#define WITH_NUMBER(NAME, NUMBER, EXPRESSION)                                            \
+  template <class A>                                                                     \
+  struct NAME##_formula {                                                                \
+    A NUMBER;                                                                            \
+    RINGGRAD_HOST_DEVICE A operator()(A x) const { return EXPRESSION; }                  \
+  };                                                                                     \
+  static void NAME(Stream stream, const Tensor& y, const Tensor& x, double number) {     \
+    visit_floating(#NAME, x.dtype(), [&]<class T>() {                                    \
+      using A = Accumulator<T>;                                                          \
+      Backend::template map<T>(stream, y, NAME##_formula<A>{static_cast<A>(number)}, x); \
+    });                                                                                  \
+  }
+#define WITH_NUMBER_BACKWARD(NAME, NUMBER, EXPRESSION)                                                  \
+  template <class A>                                                                                    \
+  struct NAME##_formula {                                                                               \
+    A NUMBER;                                                                                           \
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return EXPRESSION; }                           \
+  };                                                                                                    \
+  static void NAME(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double number) { \
+    visit_floating(#NAME, x.dtype(), [&]<class T>() {                                                   \
+      using A = Accumulator<T>;                                                                         \
+      Backend::template map<T>(stream, dx, NAME##_formula<A>{static_cast<A>(number)}, dy, x);           \
+    });                                                                                                 \
   }
 
-  template <class A>
-  struct LeakyReluBackward {
-    A slope;
-    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return x > 0 ? dy : slope * dy; }
-  };
-  static void leaky_relu_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double slope) {
-    visit_floating("leaky_relu", x.dtype(), [&]<class T>() {
-      using A = Accumulator<T>;
-      Backend::template map<T>(stream, dx, LeakyReluBackward<A>{static_cast<A>(slope)}, dy, x);
-    });
-  }
+  // clang-format off
+  WITH_NUMBER(leaky_relu, slope, x > 0 ? x : slope * x)
+  WITH_NUMBER_BACKWARD(leaky_relu_backward, slope, x > 0 ? dy : slope * dy)
+  WITH_NUMBER(elu, alpha, x > 0 ? x : alpha * std::expm1(x))
+  WITH_NUMBER_BACKWARD(elu_backward, alpha, x > 0 ? dy : dy * alpha * std::exp(x))
+  WITH_NUMBER(softplus, beta, (x * beta > 0 ? x : A(0)) + std::log1p(std::exp(-std::abs(x * beta))) / beta)
+  WITH_NUMBER_BACKWARD(softplus_backward, beta, dy * logistic(x * beta))
+  // clang-format on
+#undef WITH_NUMBER
+#undef WITH_NUMBER_BACKWARD
 
+  // Binary cross entropies, of x and a target.
   template <class A>
   struct BceWithLogits {
     RINGGRAD_HOST_DEVICE A operator()(A x, A t) const {
       return (x > 0 ? x : A(0)) - x * t + std::log1p(std::exp(-std::abs(x)));
     }
-  };
-  static void bce_with_logits(Stream stream, const Tensor& y, const Tensor& x, const Tensor& t) {
-    visit_floating("bce_with_logits", x.dtype(),
-                   [&]<class T>() { Backend::template map<T>(stream, y, BceWithLogits<Accumulator<T>>{}, x, t); });
-  }
-
-  template <class A>
-  struct BceWithLogitsBackward {
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x, A t) const { return dy * (logistic(x) - t); }
   };
-  static void bce_with_logits_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
-                                       const Tensor& t) {
-    visit_floating("bce_with_logits", x.dtype(), [&]<class T>() {
-      Backend::template map<T>(stream, dx, BceWithLogitsBackward<Accumulator<T>>{}, dy, x, t);
-    });
+  template <class A>
+  struct Bce {
+    static RINGGRAD_HOST_DEVICE A limited(A logarithm) { return logarithm < -100 ? A(-100) : logarithm; }
+    RINGGRAD_HOST_DEVICE A operator()(A x, A t) const {
+      return -t * limited(std::log(x)) - (1 - t) * limited(std::log1p(-x));
+    }
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x, A t) const {
+      const A slope = x * (1 - x), least = 1e-12F;  // PyTorch's, a float32
+      return dy * (x - t) / (slope < least ? least : slope);
+    }
+  };
+#define WITH_TARGET(NAME, Formula)                                                                                   \
+  static void NAME(Stream stream, const Tensor& y, const Tensor& x, const Tensor& t) {                               \
+    visit_floating(#NAME, x.dtype(),                                                                                 \
+                   [&]<class T>() { Backend::template map<T>(stream, y, Formula<Accumulator<T>>{}, x, t); });        \
+  }                                                                                                                  \
+  static void NAME##_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t) { \
+    visit_floating(#NAME, x.dtype(),                                                                                 \
+                   [&]<class T>() { Backend::template map<T>(stream, dx, Formula<Accumulator<T>>{}, dy, x, t); });   \
   }
+  WITH_TARGET(bce_with_logits, BceWithLogits)
+  WITH_TARGET(bce, Bce)
+#undef WITH_TARGET
 };
 
 // REGISTER(name, Functions) for each of these kernels but pow, of which a device may have its own.
@@ -204,6 +233,18 @@ struct ElementwiseFunctions {
   REGISTER(clamp_backward, Functions)       \
   REGISTER(leaky_relu, Functions)           \
   REGISTER(leaky_relu_backward, Functions)  \
+  REGISTER(log1p, Functions)                \
+  REGISTER(log1p_backward, Functions)       \
+  REGISTER(sin, Functions)                  \
+  REGISTER(sin_backward, Functions)         \
+  REGISTER(cos, Functions)                  \
+  REGISTER(cos_backward, Functions)         \
+  REGISTER(elu, Functions)                  \
+  REGISTER(elu_backward, Functions)         \
+  REGISTER(softplus, Functions)             \
+  REGISTER(softplus_backward, Functions)    \
+  REGISTER(bce, Functions)                  \
+  REGISTER(bce_backward, Functions)         \
   REGISTER(bce_with_logits, Functions)      \
   REGISTER(bce_with_logits_backward, Functions)
 

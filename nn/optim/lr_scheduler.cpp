@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
 
 namespace ringgrad::optim {
 namespace {
@@ -68,6 +69,47 @@ void LRScheduler::set_last_step(int64_t step) {
   for (int group = 0; group < optimizer_.num_groups(); ++group)
     optimizer_.set_lr(group, schedule_(base_lrs_[group], step));
   last_step_ = step;
+}
+
+ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options)
+    : optimizer_(optimizer), options_(options), best_(options.maximize ? -INFINITY : INFINITY) {
+  CHECK(options.factor > 0 && options.factor < 1, "ReduceLROnPlateau: the factor is ", options.factor,
+        ", expected a number between 0 and 1");
+}
+
+void ReduceLROnPlateau::step(double measure) {
+  const double sign = options_.maximize ? -1 : 1, best = sign * best_;  // of which less is better
+  const double margin = options_.relative ? options_.threshold * std::abs(best_) : options_.threshold;
+  if (std::isinf(best) ? sign * measure < best : sign * measure < best - margin) {
+    best_ = measure;
+    bad_steps_ = 0;
+  } else {
+    ++bad_steps_;
+  }
+  if (cooldown_left_ > 0) {
+    --cooldown_left_;
+    bad_steps_ = 0;
+  }
+  if (bad_steps_ <= options_.patience) return;
+  for (int group = 0; group < optimizer_.num_groups(); ++group) {
+    const double lr = optimizer_.lr(group), reduced = std::max(lr * options_.factor, options_.min_lr);
+    if (lr - reduced > options_.eps) optimizer_.set_lr(group, reduced);
+  }
+  cooldown_left_ = options_.cooldown;
+  bad_steps_ = 0;
+}
+
+Tensor ReduceLROnPlateau::state() const {
+  return tensor<double>({best_, static_cast<double>(bad_steps_), static_cast<double>(cooldown_left_)});
+}
+
+void ReduceLROnPlateau::set_state(const Tensor& state) {
+  CHECK_AS(ShapeError, state && state.shape() == Shape{3}, "ReduceLROnPlateau: the state is not that of another one, ",
+           "expected what state() gave");
+  const std::vector<double> values = to_vector<double>(state);
+  best_ = values[0];
+  bad_steps_ = static_cast<int64_t>(values[1]);
+  cooldown_left_ = static_cast<int64_t>(values[2]);
 }
 
 }  // namespace ringgrad::optim

@@ -41,6 +41,12 @@ struct CosineAnnealingLR {
   double operator()(double base_lr, int64_t step) const;
 };
 
+// base_lr times what the function says.
+struct LambdaLR {
+  std::function<double(int64_t step)> factor;
+  double operator()(double base_lr, int64_t step) const { return base_lr * factor(step); }
+};
+
 // base_lr times a factor that goes from start_factor to end_factor in total_iters steps, and stays: a warm-up.
 struct LinearLR {
   double start_factor = 1.0 / 3, end_factor = 1;
@@ -79,6 +85,32 @@ class LRScheduler {
   Schedule schedule_;
   std::vector<double> base_lrs_;
   int64_t last_step_ = 0;
+};
+
+// Multiplies the rates by `factor` where a measure has not become better for more than `patience` steps: no function of
+// the number of steps, and so no Schedule. Better: by more than `threshold`, relative to the best so far (or absolute).
+struct ReduceLROnPlateauOptions {
+  bool maximize = false;  // PyTorch's mode="max": an accuracy
+  double factor = 0.1;
+  int64_t patience = 10;
+  double threshold = 1e-4;
+  bool relative = true;           // PyTorch's threshold_mode="rel"
+  int64_t cooldown = 0;           // steps after a reduction that do not count
+  double min_lr = 0, eps = 1e-8;  // a change of a rate by eps or less is not made
+};
+class ReduceLROnPlateau {
+ public:
+  explicit ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
+  void step(double measure);
+  // best, and how many steps have not been better or are left of the cooldown: float64 [3], to resume.
+  Tensor state() const;
+  void set_state(const Tensor& state);
+
+ private:
+  Optimizer& optimizer_;
+  ReduceLROnPlateauOptions options_;
+  double best_;
+  int64_t bad_steps_ = 0, cooldown_left_ = 0;
 };
 
 }  // namespace ringgrad::optim

@@ -36,7 +36,7 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
       CHECK(parameter.defined() && parameter.is_leaf(), name, ": parameter '", own_name,
             "' is undefined or was computed from others, expected a leaf");
       if (!parameter.requires_grad()) {
-        left_alone_.emplace_back(own_name, parameter);
+        frozen_.push_back({static_cast<int>(groups_.size()), own_name, parameter});
         continue;
       }
       CHECK(seen.insert(parameter.autograd_meta().get()).second && names.insert(own_name).second, name, ": parameter '",
@@ -60,11 +60,21 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
   }
 }
 
+void Optimizer::take_in_unfrozen() {
+  for (const auto& [group, name, parameter] : frozen_) {
+    if (!parameter.requires_grad()) continue;
+    groups_[group].named.emplace_back(name, parameter);
+    groups_[group].parameters.push_back(parameter);
+  }
+  std::erase_if(frozen_, [](const Frozen& frozen) { return frozen.parameter.requires_grad(); });
+}
+
 void Optimizer::zero_grad() {
   for (const Tensor& grads : flat_grads()) fill_(grads, 0);
 }
 
 std::vector<Tensor> Optimizer::flat_grads() {
+  take_in_unfrozen();
   std::vector<Tensor> flat;
   for (Group& group : groups_)
     for (const ArenaRange& range : arena_ranges(group.parameters)) flat.push_back(range.grads);
@@ -73,10 +83,7 @@ std::vector<Tensor> Optimizer::flat_grads() {
 
 void Optimizer::step(const Tensor& guard) {
   NoGradGuard no_grad;
-  for (const auto& [name, parameter] : left_alone_)
-    CHECK(!parameter.requires_grad(), name_, ": parameter '", name,
-          "' was frozen when the optimizer was made, which left it out, and requires a gradient now; make a new ",
-          "optimizer, or freeze parameters after making it");
+  take_in_unfrozen();
   for (int g = 0; g < num_groups(); ++g) {
     const std::vector<ArenaRange> ranges = current_ranges(groups_[g]);
     groups_[g].guarded_lr = groups_[g].lr_tensor;
@@ -192,6 +199,7 @@ nn::NamedTensors Optimizer::state_of(const Group& group) {
 }
 
 nn::NamedTensors Optimizer::state_dict() {
+  take_in_unfrozen();
   nn::NamedTensors state{{"step", step_}};
   for (int g = 0; g < num_groups(); ++g) {
     current_ranges(groups_[g]);
@@ -216,18 +224,23 @@ void Optimizer::load_state_dict(const nn::NamedTensors& state) {
   for (Group& group : groups_) group.lr = group.lr_tensor.item<double>();
 }
 
-Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
-  CHECK(max_norm >= 0, "clip_grad_norm_: max_norm is ", max_norm, ", expected at least 0");
-  CHECK(!parameters.empty(), "clip_grad_norm_: there are no parameters");
-  NoGradGuard no_grad;
-  std::vector<Tensor> reached;  // by backward: the others have no gradient, and get none
+// The gradients there are: those that no backward has reached get none here.
+static std::vector<ArenaRange> gradient_ranges(const char* name, const std::vector<Tensor>& parameters) {
+  CHECK(!parameters.empty(), name, ": there are no parameters");
+  std::vector<Tensor> reached;
   for (const Tensor& parameter : parameters) {
-    CHECK(parameter.defined(), "clip_grad_norm_: parameter ", &parameter - parameters.data(),
+    CHECK(parameter.defined(), name, ": parameter ", &parameter - parameters.data(),
           " is undefined, expected a tensor; leave out what a module was made without, such as a bias");
     if (parameter.grad()) reached.push_back(parameter);
   }
-  if (reached.empty()) return zeros({}, {.device = parameters[0].device()});
-  const std::vector<ArenaRange> ranges = arena_ranges(reached);
+  return arena_ranges(reached);
+}
+
+Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
+  CHECK(max_norm >= 0, "clip_grad_norm_: max_norm is ", max_norm, ", expected at least 0");
+  NoGradGuard no_grad;
+  const std::vector<ArenaRange> ranges = gradient_ranges("clip_grad_norm_", parameters);
+  if (ranges.empty()) return zeros({}, {.device = parameters[0].device()});
   const Device device = ranges[0].grads.device();
   Tensor total = zeros({}, {.device = device});  // float32 unless a gradient is float64
   for (const ArenaRange& range : ranges) {
@@ -248,6 +261,14 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
     kernels::mul(range.grads, range.grads, everywhere);
   }
   return norm;
+}
+
+void clip_grad_value_(const std::vector<Tensor>& parameters, double value) {
+  CHECK(value >= 0, "clip_grad_value_: the value is ", value, ", expected at least 0");
+  for (const ArenaRange& range : gradient_ranges("clip_grad_value_", parameters)) {
+    begin_write("clip_grad_value_", range.grads);
+    kernels::clamp(range.grads, range.grads, -value, value);
+  }
 }
 
 }  // namespace ringgrad::optim

@@ -7,6 +7,9 @@
 // The constructor moves the parameters into an arena, if they do not lie in one. Handles follow; a state_dict(), a view
 // or a detach()ed tensor taken before no longer shares memory with them. (DistributedDataParallel does the same.)
 //
+// A parameter that is frozen when the optimizer is made costs nothing. It gets its place (state, and a gradient of its
+// own) with the first call after it was unfrozen, and state_dict() has it from then on.
+//
 // Parameters may move afterwards, to another arena, device or dtype: their state follows. But Module::to gives each a
 // place of its own, so that a step becomes one kernel per parameter: move the model first.
 #pragma once
@@ -48,8 +51,7 @@ class Optimizer {
   void zero_grad();
   // With a guard (float64 [] on the parameters' device): where it is NaN instead of 0, nothing changes and no step is
   // counted. So a step can be skipped without asking the device first; see grad_scaler.h. All parameters have one
-  // number of steps: Adam's correction of its averages counts those in which a parameter was frozen, too. Throws Error
-  // where a parameter that was frozen at construction, and so has no place here, requires a gradient now.
+  // number of steps: Adam's correction of its averages counts those in which a parameter was frozen, too.
   void step(const Tensor& guard = {});
   std::vector<Tensor> flat_grads();  // all gradients, as few flat arrays
 
@@ -72,8 +74,8 @@ class Optimizer {
     std::vector<std::string> state_names;  // the arrays kept for each parameter, zero at first
   };
   // Lays all parameters into one arena, in reverse order (flatten_parameters). Parameters that do not require a
-  // gradient are left alone. Throws on undefined tensors, non-leaves, one that comes twice, a negative lr, or several
-  // devices; `name` begins the messages.
+  // gradient wait until they do. Throws on undefined tensors, non-leaves, one that comes twice, a negative lr, or
+  // several devices; `name` begins the messages.
   Optimizer(const char* name, std::vector<GroupSpec> groups);
 
   // One step for one range: `state` has a flat array for each of the group's state_names, laid like range.values.
@@ -97,6 +99,7 @@ class Optimizer {
     std::vector<StateRange> state;
   };
   int checked(int group) const;
+  void take_in_unfrozen();
   Device device() const;
   void update_range(int group, const ArenaRange& range, const std::vector<Tensor>& state);
   // Where the group's parameters lie now, with the state laid like them.
@@ -106,7 +109,12 @@ class Optimizer {
 
   const char* name_;
   std::vector<Group> groups_;
-  nn::NamedTensors left_alone_;  // frozen at construction
+  struct Frozen {  // at construction, and ever since
+    int group;
+    std::string name;
+    Tensor parameter;
+  };
+  std::vector<Frozen> frozen_;
   Tensor step_;
 };
 
@@ -116,5 +124,8 @@ class Optimizer {
 // spreads to every gradient; here it must not reach the gaps of an arena, see autograd/arena.h). Parameters on one
 // device; those without a gradient stay without.
 Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm);
+
+// Each element of each gradient into [-value, value]. NaN stays. Parameters as above.
+void clip_grad_value_(const std::vector<Tensor>& parameters, double value);
 
 }  // namespace ringgrad::optim

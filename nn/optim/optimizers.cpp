@@ -48,8 +48,8 @@ std::vector<Spec> specs(const char* name, const AdamGroups& groups) {
   std::vector<Spec> all;
   for (const auto& [parameters, options] : groups) {
     const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
-    CHECK(is_beta(options.beta1) && is_beta(options.beta2), name, ": the betas are ", options.beta1, " and ",
-          options.beta2, ", expected values in [0, 1)");
+    CHECK(is_beta(options.betas.first) && is_beta(options.betas.second), name, ": the betas are ", options.betas.first,
+          " and ", options.betas.second, ", expected values in [0, 1)");
     CHECK(options.eps >= 0 && options.weight_decay >= 0, name, ": eps ", options.eps, ", weight decay ",
           options.weight_decay, ", expected at least 0");
     all.push_back({parameters, options.lr, {"exp_avg", "exp_avg_sq"}});
@@ -60,7 +60,7 @@ std::vector<Spec> specs(const char* name, const AdamGroups& groups) {
 AdamGroups as_adam(std::vector<ParamGroup<AdamWOptions>> groups) {
   AdamGroups converted;
   for (auto& [parameters, o] : groups)
-    converted.push_back({std::move(parameters), {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay}});
+    converted.push_back({std::move(parameters), {o.lr, o.betas, o.eps, o.weight_decay}});
   return converted;
 }
 
@@ -68,8 +68,8 @@ AdamGroups as_adam(std::vector<ParamGroup<AdamWOptions>> groups) {
 
 Adam::Adam(const char* name, AdamGroups groups, bool decoupled) : Optimizer(name, specs<GroupSpec>(name, groups)) {
   for (const auto& [parameters, options] : groups)
-    options_.push_back({.beta1 = options.beta1,
-                        .beta2 = options.beta2,
+    options_.push_back({.beta1 = options.betas.first,
+                        .beta2 = options.betas.second,
                         .eps = options.eps,
                         .weight_decay = options.weight_decay,
                         .decoupled = decoupled});

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Writes ops.json: small cases of operations whose definition is easy to get wrong, computed by PyTorch in float64.
 
+    make_ops.py [--seed TEXT FILE]     with other random inputs into FILE, for tests/parity_pytorch.py
+
 A case is {op, args, inputs, outputs, grads}; arrays are {"shape", "values"} in row order, and null stands for a tensor
 that is left out. Where there are grads, backward started from the input "dy". Values have 12 digits.
 """
@@ -11,17 +13,19 @@ import sys
 from pathlib import Path
 
 import hashed
+import tensor_ops
 import torch
 from torch.nn import functional as F
 
 CASES = []
 CALLS = itertools.count()
+SEED = ""
 
 
 def array(tensor):
     if tensor is None:
         return None
-    values = tensor.detach().flatten().tolist()
+    values = (tensor.long() if tensor.dtype == torch.bool else tensor).detach().flatten().tolist()
     return {"shape": list(tensor.shape), "values": [v if isinstance(v, int) else float(f"{v:.12g}") for v in values]}
 
 
@@ -34,7 +38,7 @@ def add(op, args, inputs, outputs, grads=None):
 
 def random(*shape):
     """Values in [-2, 2] with few digits, so that rounding them to 12 changes nothing; others at every call."""
-    values = torch.from_numpy(hashed.uniform(f"random {next(CALLS)}", shape))
+    values = torch.from_numpy(hashed.uniform(f"random {SEED}{next(CALLS)}", shape))
     return (values * 32).round() / 16
 
 
@@ -45,9 +49,14 @@ def differentiate(op, args, function, inputs, also=lambda: {}):
         floating = tensor is not None and tensor.is_floating_point() and not name.startswith("running")
         leaves[name] = tensor.clone().requires_grad_() if floating and name != "class_weight" else tensor
     y = function(**leaves)
+    if not isinstance(y, torch.Tensor):  # values, and what has no gradient
+        values, others = y
+        y, also = values, lambda: {"others": others}
+    if not y.is_floating_point():
+        return add(op, args, inputs, {"y": y})
     dy = random(*y.shape)
     y.backward(dy)
-    grads = {name: t.grad for name, t in leaves.items() if t is not None and t.requires_grad}
+    grads = {name: t.grad for name, t in leaves.items() if t is not None and t.grad is not None}
     add(op, args, inputs | {"dy": dy}, {"y": y, **also()}, grads)
 
 
@@ -182,6 +191,11 @@ def elementwise():
     differentiate("var", {"correction": 1}, lambda x: x.var(dim=1, correction=1), {"x": random(3, 5) + 100})
 
 
+def tensor_functions():
+    for op, function, inputs in tensor_ops.rows(random):
+        differentiate(op, {}, function, inputs)
+
+
 def optimizers():
     def steps(op, make, args):
         parameter = random(4).requires_grad_()
@@ -207,9 +221,28 @@ def optimizers():
         {"weight_decay": 0.1},
     ):
         steps("sgd", torch.optim.SGD, {"lr": 0.125} | args)
+    for args in (
+        {},
+        {"alpha": 0.8, "eps": 1e-4, "weight_decay": 0.1},
+        {"momentum": 0.9},
+        {"centered": True},
+        {"momentum": 0.5, "centered": True, "weight_decay": 0.1},
+    ):
+        steps("rmsprop", torch.optim.RMSprop, {"lr": 0.01} | args)
+    for args in ({}, {"lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5, "eps": 1e-4}):
+        steps("adagrad", torch.optim.Adagrad, {"lr": 0.125} | args)
+    for args in ({}, {"rho": 0.8, "eps": 1e-4, "weight_decay": 0.1}):
+        steps("adadelta", torch.optim.Adadelta, {"lr": 1.0} | args)
     for args in ({}, {"betas": (0.8, 0.95), "eps": 1e-4}, {"weight_decay": 0.1}):
         steps("adam", torch.optim.Adam, {"lr": 0.01, "weight_decay": 0.0} | args)
         steps("adamw", torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.01} | args)
+
+    gradients = {"g0": random(3), "g1": random(2, 2)}
+    parameters = [torch.zeros_like(g, requires_grad=True) for g in gradients.values()]
+    for parameter, gradient in zip(parameters, gradients.values()):
+        parameter.grad = gradient.clone()
+    torch.nn.utils.clip_grad_value_(parameters, 0.5)
+    add("clip_grad_value", {"value": 0.5}, gradients, {n: p.grad for n, p in zip(gradients, parameters)})
 
     for max_norm in (1.0, 1000.0):
         gradients = {"g0": random(3), "g1": random(2, 2)}
@@ -236,6 +269,20 @@ def schedules():
         add(op, {"base_lr": 0.2} | args, {}, {"lr": torch.tensor(values, dtype=torch.float64)})
 
     rates("StepLR", {"step_size": 3, "gamma": 0.5}, 10, lambda o: s.StepLR(o, 3, 0.5))
+    rates("LambdaLR", {}, 5, lambda o: s.LambdaLR(o, lambda step: 1 / (1 + step)))
+    measures = [1.0, 0.8, 0.8, 0.7999, 0.79995, 0.81, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.1, 0.2, 0.2, 0.2, 0.2]
+    for args in (
+        {"patience": 1},
+        {"patience": 2, "factor": 0.5, "cooldown": 2, "min_lr": 0.02},
+        {"patience": 0, "threshold": 0.15, "threshold_mode": "abs", "mode": "max", "factor": 0.9},
+    ):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.2)
+        plateau, values = s.ReduceLROnPlateau(optimizer, **args), []
+        for measure in measures:
+            plateau.step(measure)
+            values.append(optimizer.param_groups[0]["lr"])
+        add("plateau", args, *({k: torch.tensor(v, dtype=torch.float64)} for k, v in (("measures", measures), ("lr", values))))
+
     rates("CosineAnnealingLR", {"t_max": 8, "eta_min": 0.01}, 12, lambda o: s.CosineAnnealingLR(o, 8, 0.01))
     rates("LinearLR", {"start_factor": 0.25, "total_iters": 4}, 7, lambda o: s.LinearLR(o, 0.25, 1.0, 4))
     for args in (
@@ -252,11 +299,14 @@ def schedules():
 
 
 def main():
-    for part in (losses, norms, convolutions, pools, elementwise, optimizers, schedules):
+    global SEED
+    path = Path(__file__).with_name("ops.json")
+    if sys.argv[1:2] == ["--seed"]:
+        SEED, path = sys.argv[2] + " ", Path(sys.argv[3])
+    for part in (losses, norms, convolutions, pools, elementwise, optimizers, schedules, tensor_functions):
         part()
     cases = ",\n".join(json.dumps(case, separators=(",", ":")) for case in CASES)
     head = f'"generator":"tests/golden/make_ops.py","torch":"{torch.__version__.split("+")[0]}"'
-    path = Path(__file__).with_name("ops.json")
     path.write_text(f'{{{head},"cases":[\n{cases}\n]}}\n')
     json.loads(path.read_text())
     print(f"{path}: {path.stat().st_size} bytes, {len(CASES)} cases", file=sys.stderr)

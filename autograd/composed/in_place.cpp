@@ -1,0 +1,80 @@
+// x += y and its like: the new value is computed as by x + y. Where no gradient is tracked it is copied into x's
+// elements, which all views share. Else x's handles name the result, with its history, from now on; that is the same
+// thing as long as nobody else sees the elements.
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+namespace {
+
+template <class Compute>
+const Tensor& assign(const char* name, const Tensor& x, const Compute& compute) {
+  OpScope scope(name);
+  check_defined(name, x);
+  const bool seen_by_others = x.storage().use_count() > 1;
+  const Tensor y = compute();
+  CHECK_AS(ShapeError, y.shape() == x.shape(), name, ": the tensor has shape ", x.shape(), ", the result ", y.shape(),
+           ", expected equal shapes");
+  check_same_kind(name, x, y);
+  if (!y.requires_grad()) {
+    copy_(x, y);
+    return x;
+  }
+  CHECK(!x.is_leaf() || !x.requires_grad(), name, ": the tensor of shape ", x.shape(),
+        " is a leaf that requires a gradient, which would be lost; write to it under a NoGradGuard");
+  CHECK(!seen_by_others, name, ": the elements of the tensor of shape ", x.shape(),
+        " are seen by others, too (it is a view, has one, or was saved for backward), whose gradients would be wrong; "
+        "make a new tensor: x = x + y, or stack() or cat() of the parts");
+  x.set_data(y);
+  x.set_autograd_meta(y.autograd_meta());
+  return x;
+}
+
+}  // namespace
+
+const Tensor& Tensor::operator+=(const Tensor& other) const {
+  return assign("add_", *this, [&] { return *this + other; });
+}
+const Tensor& Tensor::operator-=(const Tensor& other) const {
+  return assign("sub_", *this, [&] { return *this - other; });
+}
+const Tensor& Tensor::operator*=(const Tensor& other) const {
+  return assign("mul_", *this, [&] { return *this * other; });
+}
+const Tensor& Tensor::operator/=(const Tensor& other) const {
+  return assign("div_", *this, [&] { return *this / other; });
+}
+const Tensor& Tensor::operator+=(double c) const {
+  return assign("add_", *this, [&] { return *this + c; });
+}
+const Tensor& Tensor::operator-=(double c) const {
+  return assign("sub_", *this, [&] { return *this - c; });
+}
+const Tensor& Tensor::operator*=(double c) const {
+  return assign("mul_", *this, [&] { return *this * c; });
+}
+const Tensor& Tensor::operator/=(double c) const {
+  return assign("div_", *this, [&] { return *this / c; });
+}
+const Tensor& Tensor::add_(const Tensor& other, double alpha) const {
+  return *this += alpha == 1 ? other : other * alpha;
+}
+const Tensor& Tensor::mul_(const Tensor& other) const { return *this *= other; }
+const Tensor& Tensor::mul_(double c) const { return *this *= c; }
+const Tensor& Tensor::copy_(const Tensor& values) const {
+  return assign("copy_", *this, [&] {
+    return ringgrad::to(ringgrad::to(ringgrad::clone(ringgrad::expand(values, shape())), dtype()), device());
+  });
+}
+const Tensor& Tensor::fill_(double value) const {
+  ringgrad::fill_(*this, value);
+  return *this;
+}
+const Tensor& Tensor::zero_() const { return fill_(0); }
+
+void Tensor::operator=(const Tensor& values) && { copy_(values); }
+void Tensor::operator=(double value) && { fill_(value); }
+
+}  // namespace ringgrad

@@ -1,0 +1,89 @@
+// Layers made of others: no kernel of their own, and their gradients are those of what they are made of.
+#include <algorithm>
+#include <cmath>
+
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+
+Tensor prelu(const Tensor& x, const Tensor& weight) { return sub(relu(x), mul(weight, relu(neg(x)))); }
+
+// An image of height 1.
+Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const Conv1dOptions& options) {
+  check_dim("conv1d", "the input", x, 3);
+  check_dim("conv1d", "the weight", w, 3);
+  const Conv2dOptions image = {.stride = {1, options.stride},
+                               .padding = {0, options.padding},
+                               .dilation = {1, options.dilation},
+                               .groups = options.groups};
+  return squeeze(conv2d(unsqueeze(x, 2), unsqueeze(w, 2), b, image), 2);
+}
+
+// layer_norm of the groups, which share one affine function per channel.
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps) {
+  check_floating("group_norm", x);
+  CHECK_AS(ShapeError, x.dim() >= 2 && groups >= 1 && x.size(1) % groups == 0 && x.size(1) > 0,
+           "group_norm: the input has shape ", x.shape(), ", expected [N, C, …] with C a multiple of the ", groups,
+           " groups");
+  Shape channels = x.shape();  // [C, 1, …]
+  int64_t elements = x.size(1) / groups;
+  for (int d = 2; d < x.dim(); ++d) {
+    elements *= x.size(d);
+    channels[d] = 1;
+  }
+  channels.erase(0);
+  Tensor y = reshape(layer_norm(reshape(x, {x.size(0), groups, elements}), {elements}, {}, {}, eps), x.shape());
+  for (const Tensor* value : {&weight, &bias}) {
+    if (!*value) continue;
+    check_parameter("group_norm", x, *value);
+    CHECK_AS(ShapeError, value->shape() == Shape{x.size(1)}, "group_norm: the ", value == &weight ? "weight" : "bias",
+             " has shape ", value->shape(), ", expected [", x.size(1), "]");
+    const Tensor each = reshape(to(*value, x.dtype()), channels);
+    y = value == &weight ? mul(y, each) : add(y, each);
+  }
+  return y;
+}
+
+// x at `places` along d, between whole places as far as they are from these.
+static Tensor at_places(const Tensor& x, int d, const std::vector<double>& places) {
+  const int64_t n = x.size(d), last = n - 1;
+  std::vector<int64_t> lower, upper;
+  std::vector<double> fraction;
+  for (double place : places) {
+    lower.push_back(std::clamp<int64_t>(static_cast<int64_t>(std::floor(place)), 0, last));
+    upper.push_back(std::min(lower.back() + 1, last));
+    fraction.push_back(std::clamp(place - static_cast<double>(lower.back()), 0.0, 1.0));
+  }
+  const Tensor below = index_select(x, d, tensor(lower, x.device()));
+  if (std::all_of(fraction.begin(), fraction.end(), [](double f) { return f == 0; })) return below;
+  const Tensor above = index_select(x, d, tensor(upper, x.device()));
+  Shape along = {static_cast<int64_t>(places.size())};
+  while (along.dim() < x.dim() - d) along.push_back(1);
+  const Tensor weight = to(to(tensor(fraction, along), x.dtype()), x.device());
+  return add(below, mul(weight, sub(above, below)));
+}
+
+Tensor upsample(const Tensor& x, Pair output_size, const UpsampleOptions& options) {
+  check_floating("upsample", x);
+  check_dim("upsample", "the input", x, 4);
+  CHECK_AS(ShapeError, output_size.h >= 1 && output_size.w >= 1 && x.size(2) >= 1 && x.size(3) >= 1, "upsample: from ",
+           x.shape(), " to ", output_size.h, " x ", output_size.w, ", expected at least one pixel");
+  const auto places = [&](int64_t from, int64_t to) {
+    std::vector<double> all;
+    for (int64_t i = 0; i < to; ++i) {
+      const double in = static_cast<double>(from), out = static_cast<double>(to), at = static_cast<double>(i);
+      if (options.mode == UpsampleMode::Nearest)
+        all.push_back(static_cast<double>(i * from / to));
+      else if (options.align_corners)
+        all.push_back(to == 1 ? 0 : at * (in - 1) / (out - 1));
+      else
+        all.push_back((at + 0.5) * in / out - 0.5);
+    }
+    return all;
+  };
+  return at_places(at_places(x, 2, places(x.size(2), output_size.h)), 3, places(x.size(3), output_size.w));
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,116 @@
+// Parts and arrangements that are made of slices, and x.index({…}).
+#include <algorithm>
+
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+
+Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t length) {
+  check_defined("narrow", x);
+  dim = normalize_dim("narrow", dim, x.dim());
+  const int64_t n = x.size(dim), first = begin < 0 ? begin + n : begin;
+  CHECK_AS(IndexError, length >= 0 && first >= 0 && first <= n - length, "narrow: ", length, " elements from ", begin,
+           " on along dimension ", dim, " of shape ", x.shape(), ", expected them inside");
+  return slice(x, dim, first, first + length);
+}
+
+Tensor select(const Tensor& x, int dim, int64_t place) {
+  check_defined("select", x);
+  dim = normalize_dim("select", dim, x.dim());
+  const int64_t n = x.size(dim), at = place < 0 ? place + n : place;
+  CHECK_AS(IndexError, at >= 0 && at < n, "select: place ", place, " of dimension ", dim, " of shape ", x.shape(),
+           ", expected ", -n, " to ", n - 1);
+  return squeeze(slice(x, dim, at, at + 1), dim);
+}
+
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int dim) {
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (int64_t size : sizes) {
+    parts.push_back(narrow(x, dim, begin, size));
+    begin += size;
+  }
+  CHECK_AS(ShapeError, begin == x.size(dim), "split: the sizes add up to ", begin, ", dimension ", dim, " of shape ",
+           x.shape(), " has ", x.size(dim));
+  return parts;
+}
+
+std::vector<Tensor> split(const Tensor& x, int64_t size, int dim) {
+  check_defined("split", x);
+  CHECK(size >= 1, "split: the size of a part is ", size, ", expected at least 1");
+  std::vector<Tensor> parts;
+  for (int64_t begin = 0, n = x.size(dim); begin < n || begin == 0; begin += size)
+    parts.push_back(narrow(x, dim, begin, std::min(size, n - begin)));
+  return parts;
+}
+
+std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int dim) {
+  check_defined("chunk", x);
+  CHECK(chunks >= 1, "chunk: ", chunks, " parts, expected at least 1");
+  return split(x, std::max<int64_t>(1, (x.size(dim) + chunks - 1) / chunks), dim);
+}
+
+Tensor repeat(const Tensor& x, const Shape& times) {
+  check_defined("repeat", x);
+  CHECK_AS(ShapeError, times.dim() >= x.dim(), "repeat: ", times, " has fewer numbers than shape ", x.shape(),
+           " dimensions");
+  Shape shape = x.shape();
+  while (shape.dim() < times.dim()) shape.insert(0, 1);
+  Tensor y = reshape(x, shape);
+  for (int d = 0; d < times.dim(); ++d) {
+    CHECK_AS(ShapeError, times[d] >= 0, "repeat: ", times, " has a negative number");
+    if (times[d] != 1) y = times[d] == 0 ? slice(y, d, 0, 0) : cat(std::vector<Tensor>(times[d], y), d);
+  }
+  return times.dim() == 0 || times.numel() == 1 ? clone(y) : y;  // never x itself
+}
+
+Tensor squeeze(const Tensor& x) {
+  check_defined("squeeze", x);
+  Shape shape;
+  for (int64_t size : x.shape())
+    if (size != 1) shape.push_back(size);
+  return reshape(x, shape);
+}
+
+// x where (column - row) lies in [low, high], else 0.
+static Tensor band(const char* name, const Tensor& x, int64_t low, int64_t high) {
+  check_defined(name, x);
+  CHECK_AS(ShapeError, x.dim() >= 2, name, ": shape ", x.shape(), ", expected at least two dimensions");
+  const Tensor rows = on_device(arange(x.size(-2)), x.device()), columns = on_device(arange(x.size(-1)), x.device());
+  const Tensor distance = sub(columns, unsqueeze(rows, 1));
+  return where((distance >= static_cast<double>(low)) & (distance <= static_cast<double>(high)), x, scalar_like(x, 0));
+}
+Tensor tril(const Tensor& x, int64_t diagonal) { return band("tril", x, -(int64_t{1} << 60), diagonal); }
+Tensor triu(const Tensor& x, int64_t diagonal) { return band("triu", x, diagonal, int64_t{1} << 60); }
+
+Tensor index(const Tensor& x, const std::vector<Index>& at) {
+  using Kind = Index::Kind;
+  check_defined("index", x);
+  if (at.size() == 1 && at[0].kind == Kind::Rows && at[0].rows.defined() && at[0].rows.dtype() == DType::Bool) {
+    CHECK_AS(ShapeError, at[0].rows.shape() == x.shape(), "index: the mask has shape ", at[0].rows.shape(),
+             ", the tensor ", x.shape(), ", expected equal shapes");
+    return masked_select(x, at[0].rows);
+  }
+  const auto count = [&](Kind kind) {
+    return std::count_if(at.begin(), at.end(), [=](auto& i) { return i.kind == kind; });
+  };
+  const auto named = static_cast<int>(at.size()) - static_cast<int>(count(Kind::NewDimension) + count(Kind::Rest));
+  CHECK_AS(IndexError, named <= x.dim() && count(Kind::Rest) <= 1, "index: ", named, " dimensions are named, shape ",
+           x.shape(), " has ", x.dim(), "; expected no more, and at most one Ellipsis");
+  CHECK(count(Kind::Rows) <= 1, "index: ", count(Kind::Rows),
+        " tensors, expected at most one; take index_select() twice");
+  Tensor y = x;
+  int d = 0;
+  for (const Index& entry : at) switch (entry.kind) {
+      case Kind::Place: y = select(y, d, entry.range.begin); break;
+      case Kind::Range: y = slice(y, d++, entry.range.begin, entry.range.end, entry.range.step); break;
+      case Kind::NewDimension: y = unsqueeze(y, d++); break;
+      case Kind::Rest: d += x.dim() - named; break;
+      case Kind::Rows: y = index_select(y, d++, entry.rows); break;
+    }
+  return y;
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,90 @@
+// The methods of Tensor that are operations: each calls the free function of its name.
+#include "ringgrad/autograd/graph.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+
+std::shared_ptr<Node> Tensor::grad_fn() const { return autograd_meta() ? autograd_meta()->grad_fn : nullptr; }
+
+Tensor Tensor::add(const Tensor& other) const { return ringgrad::add(*this, other); }
+Tensor Tensor::sub(const Tensor& other) const { return ringgrad::sub(*this, other); }
+Tensor Tensor::mul(const Tensor& other) const { return ringgrad::mul(*this, other); }
+Tensor Tensor::div(const Tensor& other) const { return ringgrad::div(*this, other); }
+Tensor Tensor::neg() const { return ringgrad::neg(*this); }
+Tensor Tensor::pow(double exponent) const { return ringgrad::pow(*this, exponent); }
+Tensor Tensor::exp() const { return ringgrad::exp(*this); }
+Tensor Tensor::log() const { return ringgrad::log(*this); }
+Tensor Tensor::log1p() const { return ringgrad::log1p(*this); }
+Tensor Tensor::sqrt() const { return ringgrad::sqrt(*this); }
+Tensor Tensor::square() const { return ringgrad::square(*this); }
+Tensor Tensor::abs() const { return ringgrad::abs(*this); }
+Tensor Tensor::sin() const { return ringgrad::sin(*this); }
+Tensor Tensor::cos() const { return ringgrad::cos(*this); }
+Tensor Tensor::clamp(double low, double high) const { return ringgrad::clamp(*this, low, high); }
+Tensor Tensor::relu() const { return ringgrad::relu(*this); }
+Tensor Tensor::sigmoid() const { return ringgrad::sigmoid(*this); }
+Tensor Tensor::tanh() const { return ringgrad::tanh(*this); }
+Tensor Tensor::softmax(int dim) const { return ringgrad::softmax(*this, dim); }
+Tensor Tensor::log_softmax(int dim) const { return ringgrad::log_softmax(*this, dim); }
+Mask Tensor::eq(const Tensor& other) const { return ringgrad::eq(*this, other); }
+Mask Tensor::any(const Dims& dims, bool keepdim) const { return ringgrad::any(*this, dims, keepdim); }
+Mask Tensor::all(const Dims& dims, bool keepdim) const { return ringgrad::all(*this, dims, keepdim); }
+Tensor Tensor::masked_fill(const Tensor& mask, double value) const { return ringgrad::masked_fill(*this, mask, value); }
+Tensor Tensor::sum(const Dims& dims, bool keepdim) const { return ringgrad::sum(*this, dims, keepdim); }
+Tensor Tensor::mean(const Dims& dims, bool keepdim) const { return ringgrad::mean(*this, dims, keepdim); }
+Tensor Tensor::var(const Dims& dims, int correction, bool keepdim) const {
+  return ringgrad::var(*this, dims, correction, keepdim);
+}
+Tensor Tensor::std(const Dims& dims, int correction, bool keepdim) const {
+  return ringgrad::std(*this, dims, correction, keepdim);
+}
+Tensor Tensor::norm(double p, const Dims& dims, bool keepdim) const { return ringgrad::norm(*this, p, dims, keepdim); }
+Tensor Tensor::max() const { return ringgrad::max(*this); }
+Tensor Tensor::min() const { return ringgrad::min(*this); }
+ValuesAndIndices Tensor::max(int dim, bool keepdim) const { return ringgrad::max(*this, dim, keepdim); }
+ValuesAndIndices Tensor::min(int dim, bool keepdim) const { return ringgrad::min(*this, dim, keepdim); }
+Tensor Tensor::argmax() const { return ringgrad::argmax(*this); }
+Tensor Tensor::argmin() const { return ringgrad::argmin(*this); }
+Tensor Tensor::argmax(int dim, bool keepdim) const { return ringgrad::argmax(*this, dim, keepdim); }
+Tensor Tensor::argmin(int dim, bool keepdim) const { return ringgrad::argmin(*this, dim, keepdim); }
+Tensor Tensor::cumsum(int dim) const { return ringgrad::cumsum(*this, dim); }
+ValuesAndIndices Tensor::sort(int dim, bool descending) const { return ringgrad::sort(*this, dim, descending); }
+ValuesAndIndices Tensor::topk(int64_t k, int dim, bool largest) const { return ringgrad::topk(*this, k, dim, largest); }
+Tensor Tensor::matmul(const Tensor& other) const { return ringgrad::matmul(*this, other); }
+Tensor Tensor::mm(const Tensor& other) const { return ringgrad::mm(*this, other); }
+Tensor Tensor::view(const Shape& shape) const { return ringgrad::view(*this, shape); }
+Tensor Tensor::reshape(const Shape& shape) const { return ringgrad::reshape(*this, shape); }
+Tensor Tensor::flatten(int start_dim, int end_dim) const { return ringgrad::flatten(*this, start_dim, end_dim); }
+Tensor Tensor::squeeze() const { return ringgrad::squeeze(*this); }
+Tensor Tensor::squeeze(int dim) const { return ringgrad::squeeze(*this, dim); }
+Tensor Tensor::unsqueeze(int dim) const { return ringgrad::unsqueeze(*this, dim); }
+Tensor Tensor::transpose(int dim0, int dim1) const { return ringgrad::transpose(*this, dim0, dim1); }
+Tensor Tensor::permute(const Dims& order) const { return ringgrad::permute(*this, order); }
+Tensor Tensor::expand(const Shape& shape) const { return ringgrad::expand(*this, shape); }
+Tensor Tensor::repeat(const Shape& times) const { return ringgrad::repeat(*this, times); }
+Tensor Tensor::slice(int dim, int64_t begin, int64_t end, int64_t step) const {
+  return ringgrad::slice(*this, dim, begin, end, step);
+}
+Tensor Tensor::narrow(int dim, int64_t begin, int64_t length) const {
+  return ringgrad::narrow(*this, dim, begin, length);
+}
+Tensor Tensor::select(int dim, int64_t place) const { return ringgrad::select(*this, dim, place); }
+Tensor Tensor::index(const std::vector<Index>& at) const { return ringgrad::index(*this, at); }
+Tensor Tensor::index_select(int dim, const Tensor& index) const { return ringgrad::index_select(*this, dim, index); }
+Tensor Tensor::gather(int dim, const Tensor& index) const { return ringgrad::gather(*this, dim, index); }
+std::vector<Tensor> Tensor::chunk(int64_t chunks, int dim) const { return ringgrad::chunk(*this, chunks, dim); }
+std::vector<Tensor> Tensor::split(int64_t size, int dim) const { return ringgrad::split(*this, size, dim); }
+Tensor Tensor::to(DType dtype) const { return ringgrad::to(*this, dtype); }
+Tensor Tensor::to(ringgrad::Device device) const { return ringgrad::to(*this, device); }
+Tensor Tensor::contiguous() const { return ringgrad::contiguous(*this); }
+Tensor Tensor::clone() const { return ringgrad::clone(*this); }
+Tensor Tensor::operator[](int64_t place) const { return ringgrad::select(*this, 0, place); }
+Tensor Tensor::t() const {
+  CHECK_AS(ShapeError, dim() <= 2, "t: shape ", shape(), ", expected at most two dimensions; transpose() takes any");
+  return dim() < 2 ? *this : ringgrad::transpose(*this, 0, 1);
+}
+Tensor Tensor::cpu() const { return to(ringgrad::Device(DeviceType::CPU)); }
+Tensor Tensor::cuda() const { return to(ringgrad::Device(DeviceType::CUDA)); }
+
+}  // namespace ringgrad

@@ -1,0 +1,89 @@
+// Comparisons, and what is done with the masks that they give.
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+namespace {
+
+using Comparison = Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)>;
+
+// Without history: nothing here has a slope.
+Tensor seen_as(const Tensor& x, const Shape& shape) {
+  return broadcast_view(x.is_channel_blocked() ? as_contiguous(x) : x, shape);
+}
+
+Mask compare(const char* name, const Comparison& kernel, const Tensor& a, const Tensor& b) {
+  OpScope scope(name);
+  check_same_kind(name, a, b);
+  const Shape shape = broadcast_shapes(name, a.shape(), b.shape());
+  Tensor y = empty(shape, {DType::Bool, a.device()});
+  kernel(y, seen_as(a, shape), seen_as(b, shape));
+  return y;
+}
+
+void check_mask(const char* operation, const Tensor& mask, const Tensor& x) {
+  check_defined(operation, mask);
+  check_defined(operation, x);
+  CHECK_AS(DTypeError, mask.dtype() == DType::Bool, operation, ": the mask has dtype ", mask.dtype(),
+           ", expected bool, as x > 0 gives it");
+  CHECK_AS(DeviceError, mask.device() == x.device(), operation, ": the mask is on ", mask.device(), ", the tensor on ",
+           x.device(), ", expected one device; move with to(x, device)");
+}
+
+Tensor choose(const Tensor& mask, const Tensor& a, const Tensor& b, const Shape& shape) {
+  Tensor y = empty(shape, {a.dtype(), a.device()});
+  kernels::where(y, seen_as(in_dtype(mask, a.dtype()), shape), seen_as(a, shape), seen_as(b, shape));
+  return y;
+}
+
+}  // namespace
+
+Mask eq(const Tensor& a, const Tensor& b) { return compare("eq", kernels::equal, a, b); }
+Mask lt(const Tensor& a, const Tensor& b) { return compare("lt", kernels::less, a, b); }
+Mask le(const Tensor& a, const Tensor& b) { return compare("le", kernels::less_equal, a, b); }
+Mask ne(const Tensor& a, const Tensor& b) { return logical_not(eq(a, b)); }  // a NaN differs from itself
+
+Mask logical_not(const Tensor& x) { return eq(x, scalar_like(x, 0)); }
+Mask logical_and(const Tensor& a, const Tensor& b) {  // not b < a
+  check_mask("logical_and", a, b);
+  return lt(logical_not(b), a);
+}
+Mask logical_or(const Tensor& a, const Tensor& b) {  // not b <= a
+  check_mask("logical_or", a, b);
+  return le(logical_not(b), a);
+}
+
+bool equal(const Tensor& a, const Tensor& b) {
+  check_same_kind("equal", a, b);
+  return a.shape() == b.shape() && all(eq(a, b)).item<bool>();
+}
+
+Mask any(const Tensor& x, const Dims& dims, bool keepdim) { return sum(ne(x, scalar_like(x, 0)), dims, keepdim) > 0; }
+Mask all(const Tensor& x, const Dims& dims, bool keepdim) { return sum(logical_not(x), dims, keepdim) == 0; }
+
+Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
+  OpScope scope("where");
+  check_same_kind("where", a, b);
+  check_mask("where", mask, a);
+  const Shape shape = broadcast_shapes("where", mask.shape(), broadcast_shapes("where", a.shape(), b.shape()));
+  return differentiable("where", {a, b}, choose(mask, a, b, shape),
+                        [mask = save(mask), sa = a.shape(), sb = b.shape(), wants_a = wants_grad(a),
+                         wants_b = wants_grad(b)](const Tensor& dy) -> Gradients {
+                          const Tensor zero = scalar_like(dy, 0);
+                          return {wants_a ? sum_to(choose(mask.get(), dy, zero, dy.shape()), sa) : Tensor(),
+                                  wants_b ? sum_to(choose(mask.get(), zero, dy, dy.shape()), sb) : Tensor()};
+                        });
+}
+
+Tensor masked_select(const Tensor& x, const Tensor& mask) {
+  check_mask("masked_select", mask, x);
+  const Shape shape = broadcast_shapes("masked_select", x.shape(), mask.shape());
+  const std::vector<bool> chosen = to_vector<bool>(seen_as(mask, shape));
+  std::vector<int64_t> places;
+  for (size_t i = 0; i < chosen.size(); ++i)
+    if (chosen[i]) places.push_back(static_cast<int64_t>(i));
+  return index_select(reshape(expand(x, shape), {shape.numel()}), 0, tensor(places, x.device()));
+}
+
+}  // namespace ringgrad

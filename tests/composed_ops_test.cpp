@@ -1,0 +1,67 @@
+// Operations made of others: what they refuse, and what PyTorch cannot say of them (tests/golden_tensor_ops.cpp has its
+// values and gradients).
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+TEST_CASE("composed operations refuse what does not fit, and say what would", "[quick]") {
+  const Tensor x = zeros({2, 6}), image = zeros({1, 4, 5}), none;
+  const auto index = [](std::vector<int64_t> values) { return tensor(values); };
+  require_error<IndexError>("narrow: 3 elements from 4 on along dimension 1 of shape [2, 6]",
+                            [&] { narrow(x, 1, 4, 3); });
+  require_error<ShapeError>("split: the sizes add up to 5, dimension 1 of shape [2, 6] has 6", [&] {
+    split(x, std::vector<int64_t>{2, 3}, 1);
+  });
+  require_error<Error>("split: the size of a part is 0, expected at least 1", [&] { x.split(0); });
+  require_error<Error>("chunk: 0 parts, expected at least 1", [&] { x.chunk(0); });
+  require_error<ShapeError>("repeat: [2] has fewer numbers than shape [2, 6] dimensions", [&] { x.repeat({2}); });
+  require_error<ShapeError>("tril: shape [3], expected at least two dimensions", [] { tril(zeros({3})); });
+  require_error<ShapeError>("view: a tensor of shape [6, 2] with strides [1, 6] cannot be seen with shape [12]",
+                            [&] { x.t().view({12}); });
+  require_error<ShapeError>("t: shape [1, 4, 5], expected at most two dimensions", [&] { image.t(); });
+  require_error<IndexError>("topk: k is 7, expected 0 to 6, the size of dimension 1", [&] { x.topk(7); });
+  require_error<ShapeError>("scatter_add: the values have shape [1], expected [2]", [&] {
+    scatter_add(zeros({3}), 0, index({0, 1}), zeros({1}));
+  });
+  require_error<IndexError>("scatter_add: element 1 of the index is 3, expected 0 to 2", [&] {
+    scatter_add(zeros({3}), 0, index({0, 3}), zeros({2}));
+  });
+  require_error<ShapeError>("index_add: the values have shape [2, 5], expected [2, 1]", [&] {
+    index_add(x, 1, index({0}), zeros({2, 5}));
+  });
+  require_error<IndexError>("embedding: padding_idx is 2, the weight has 2 rows", [&] { embedding(index({0}), x, 2); });
+  require_error<ShapeError>("conv1d: the input has shape [2, 6]", [&] { conv1d(x, image); });
+  require_error<ShapeError>("group_norm: the input has shape [1, 4, 5], expected [N, C, …] with C a multiple of the 3",
+                            [&] { group_norm(image, 3); });
+  require_error<ShapeError>("upsample: from [1, 2, 0, 3] to 2 x 2", [] { upsample(zeros({1, 2, 0, 3}), 2); });
+  require_error<Error>("einsum: \"ij\" has no comma", [&] { einsum("ij", x, x); });
+  require_error<ShapeError>("einsum: 'j' has the sizes 6 and 2", [&] { einsum("ij,jk", x, x); });
+  require_error<ShapeError>("einsum: \"i\" for shape [2, 6]", [&] { einsum("i,jk", x, x); });
+  require_error<Error>("einsum: the result \"iz\" has 'z'", [&] { einsum("ij,ij->iz", x, x); });
+  require_error<Error>("huber_loss: delta is 0, expected a number above 0", [&] { huber_loss(x, x, 0); });
+  require_error<ShapeError>("kl_div: the input has shape [2, 6], the target [1, 4, 5]", [&] { kl_div(x, image); });
+  require_error<Error>("norm: p is 0, expected a number above 0, or infinity", [&] { x.norm(0); });
+  for (auto run : {+[](const Tensor& x) { return x.cumsum(0); }, +[](const Tensor& x) { return x.norm(); },
+                   +[](const Tensor& x) { return repeat(x, {1}); }, +[](const Tensor& x) { return clone(x); },
+                   +[](const Tensor& x) { return masked_fill(x, x, 0); }, +[](const Tensor& x) { return x += 1; }})
+    CHECK(thrown<Error>([&] { run(none); }) != "nothing was thrown");
+}
+
+TEST_CASE("a scatter of several values to one place leaves their sum, and x elsewhere", "[quick]") {
+  const Tensor y = scatter(ones({4}), 0, tensor<int64_t>({2, 0, 2}), tensor<float>({3, 4, 5}));
+  CHECK(to_vector<float>(y) == std::vector<float>{4, 1, 8, 1});
+}
+
+TEST_CASE("what is made of sizes of 0 is empty, not an error", "[quick]") {
+  CHECK(zeros({0, 3}).chunk(2)[0].shape() == Shape{0, 3});
+  CHECK(zeros({2, 0}).sort().values.shape() == Shape{2, 0});
+  CHECK(group_norm(zeros({0, 4, 3}), 2).shape() == Shape{0, 4, 3});
+  CHECK(embedding(zeros({0}, {.dtype = DType::Int64}), zeros({3, 2})).shape() == Shape{0, 2});
+  CHECK(zeros({0}).any().item<bool>() == false);
+  CHECK(zeros({0}).all().item<bool>() == true);
+  CHECK(zeros({0, 2}).norm().item<double>() == 0);
+}

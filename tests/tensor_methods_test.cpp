@@ -1,0 +1,166 @@
+// What a PyTorch user writes with tensors: methods, indices, conditions, writes in place.
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
+
+#include <sched.h>
+#include <sys/select.h>
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+using Values = std::vector<double>;
+Values values(const Tensor& x) { return to_vector<double>(x); }
+Tensor counted(const Shape& shape) { return reshape(arange(0.0, static_cast<double>(shape.numel())), shape); }
+
+}  // namespace
+
+TEST_CASE("a method is the function of its name, and is tracked as that is", "[quick]") {
+  const Tensor x = counted({2, 3}).requires_grad_();
+  const Tensor loss = x.square().sum({1}).mean() + x.view({3, 2}).t().select(0, 1).max();
+  CHECK(loss.item<double>() == (0 + 1 + 4 + 9 + 16 + 25) / 2.0 + 5);
+  CHECK(loss.grad_fn() != nullptr);
+  CHECK(x.grad_fn() == nullptr);
+  loss.backward();
+  CHECK(values(x.grad()) == Values{0, 1, 2, 3, 4, 6});
+  CHECK(x.detach().to(DType::Int64).dtype() == DType::Int64);
+  CHECK(x.sizes() == Shape{2, 3});
+  const auto [largest, places] = x.max(1);
+  CHECK(values(largest) == Values{2, 5});
+  CHECK(values(places) == Values{2, 2});
+}
+
+TEST_CASE("names that the system has, too, are ours for tensors", "[quick]") {
+  const Tensor x = counted({2, 3});
+  CHECK(values(select(x, 0, 1)) == Values{3, 4, 5});
+  const Tensor copy = clone(x);
+  copy.fill_(7);
+  CHECK(values(x) == Values{0, 1, 2, 3, 4, 5});
+}
+
+TEST_CASE("x[i] and x.index() see the same elements, and what is assigned to them lands there", "[quick]") {
+  const Tensor x = counted({2, 3});
+  CHECK(values(x[1]) == Values{3, 4, 5});
+  CHECK(x[-1][0].item<double>() == 3);
+  CHECK(values(x.index({Slice(), 1})) == Values{1, 4});
+  CHECK(values(x.index({Ellipsis, Slice(None, None, 2)})) == Values{0, 2, 3, 5});
+  CHECK(x.index({None, 0}).shape() == Shape{1, 3});
+  CHECK(values(x.index({Slice(), tensor<int64_t>({2, 0})})) == Values{2, 0, 5, 3});
+  CHECK(values(x.index({x > 2.5})) == Values{3, 4, 5});
+  x[0] = tensor<float>({7, 8, 9});
+  x.index({Slice(), 2}) = 0;
+  x[1][0] += 10;
+  CHECK(values(x) == Values{7, 8, 0, 13, 4, 0});
+  require_error<IndexError>("select: place 2 of dimension 0 of shape [2, 3], expected -2 to 1", [&] { x[2]; });
+  require_error<IndexError>("index: 3 dimensions are named, shape [2, 3] has 2", [&] { x.index({0, 0, 0}); });
+}
+
+TEST_CASE("a comparison is a tensor, and no condition", "[quick]") {
+  const Tensor a = tensor<float>({1, 2, 3}), b = tensor<float>({1, 5, 3});
+  STATIC_REQUIRE(!std::is_constructible_v<bool, Mask>);
+  CHECK(values(a == b) == Values{1, 0, 1});
+  CHECK((a <= b).all().item<bool>());
+  CHECK(!(a == b).all().item<bool>());
+  CHECK(values(((a < b) | (a > 2)) & ~(a == 3)) == Values{0, 1, 0});
+  CHECK(equal(a, clone(a)));
+  CHECK(!equal(a, b));
+  require_error<DTypeError>("the tensor is int64 and the number 0.5", [] { arange(3) > 0.5; });
+}
+
+TEST_CASE("a write in place reaches every handle and every view", "[quick]") {
+  const Tensor x = counted({4}), same = x, part = x.slice(0, 2, 4);
+  x += 1;
+  x *= x;
+  part -= tensor<float>({100});
+  CHECK(values(same) == Values{1, 4, -91, -84});
+  x.copy_(tensor<double>({2}));
+  CHECK(values(part) == Values{2, 2});
+  CHECK(values(x.zero_().add_(ones({4}), 3)) == Values{3, 3, 3, 3});
+  require_error<ShapeError>("add_: the tensor has shape [4], the result [2, 4]", [&] { x += ones({2, 4}); });
+  require_error<DTypeError>("mul: dtypes float32 and float64 differ",
+                            [&] { x *= ones({4}, {.dtype = DType::Float64}); });
+}
+
+TEST_CASE("a sum that grows in place has the gradient of what was added", "[quick]") {
+  const Tensor w = tensor<float>({2, 3}).requires_grad_();
+  const Tensor total = zeros({});
+  for (int i = 1; i <= 3; ++i) total += (w * i).sum();
+  total *= total;
+  total.backward();
+  CHECK(total.item<double>() == 900);
+  CHECK(values(w.grad()) == Values{360, 360});
+}
+
+TEST_CASE("a write in place that would make a gradient wrong is refused", "[quick]") {
+  const Tensor w = tensor<float>({2, 3}).requires_grad_();
+  require_error<Error>("sub_: the tensor of shape [2] is a leaf that requires a gradient", [&] { w -= w; });
+  {
+    NoGradGuard no_grad;  // a step of gradient descent
+    w -= 0.5 * w;
+  }
+  CHECK(values(w) == Values{1, 1.5});
+  const Tensor rows = zeros({2, 2});
+  require_error<Error>("copy_: the elements of the tensor of shape [2] are seen by others, too", [&] { rows[0] = w; });
+  const Tensor saved = exp(w);  // which its backward needs
+  require_error<Error>("add_: the elements of the tensor of shape [2] are seen by others, too", [&] { saved += w; });
+}
+
+TEST_CASE("a row of a step: parts, sorted, and random places", "[quick]") {
+  const Tensor x = tensor<float>({3, 1, 2});
+  CHECK(values(x.sort().values) == Values{1, 2, 3});
+  CHECK(values(x.topk(2).indices) == Values{0, 2});
+  CHECK(x.argmin().item<int64_t>() == 1);
+  CHECK(x.split(2)[1].item<float>() == 2);
+  manual_seed(3);
+  CHECK(values(randperm(100).sort().values) == values(arange(100)));
+  CHECK(values(randperm(100)) != values(arange(100)));
+  const Tensor drawn = randint(-3, 5, {1000});
+  CHECK(drawn.dtype() == DType::Int64);
+  CHECK(drawn.min().item<int64_t>() == -3);
+  CHECK(drawn.max().item<int64_t>() == 4);
+  require_error<Error>("randint: the bounds are 3 and 3", [] { randint(3, 3, {1}); });
+}
+
+TEST_CASE("multinomial draws each place with its weight, without replacement none twice", "[quick]") {
+  manual_seed(5);
+  const Tensor weights = tensor<float>({0, 1, 3, 0}, {1, 4});
+  const Tensor drawn = multinomial(weights, 4000, true);
+  CHECK(drawn.shape() == Shape{1, 4000});
+  CHECK(sum((drawn == 1) | (drawn == 2)).item<int64_t>() == 4000);
+  CHECK(std::abs(sum(drawn == 1).item<double>() - 1000) < 150);  // five standard deviations
+  int first = 0;
+  for (int i = 0; i < 400; ++i) {
+    const Tensor both = multinomial(weights[0], 2);
+    CHECK(values(both.sort().values) == Values{1, 2});
+    first += both[0].item<int64_t>() == 1;
+  }
+  CHECK(std::abs(first - 100) < 50);
+  require_error<Error>("multinomial: a row has a weight that is negative", [&] { multinomial(weights, 3); });
+}
+
+TEST_CASE("factories count as PyTorch's do", "[quick]") {
+  CHECK(values(arange(2, 7, 2)) == Values{2, 4, 6});
+  CHECK(arange(2, 7).dtype() == DType::Int64);
+  CHECK(values(arange(0.0, 1.0, 0.25)) == Values{0, 0.25, 0.5, 0.75});
+  CHECK(values(arange(3, 0, -2)) == Values{3, 1});
+  CHECK(arange(3, 3).numel() == 0);
+  require_error<Error>("arange: from 0 to 3 in steps of -1", [] { arange(0, 3, -1); });
+  CHECK(values(linspace(0, 1, 5)) == Values{0, 0.25, 0.5, 0.75, 1});
+  CHECK(values(linspace(2, 9, 1)) == Values{2});
+  CHECK(values(eye(2, 3)) == Values{1, 0, 0, 0, 1, 0});
+  CHECK(values(full_like(arange(3), 4)) == Values{4, 4, 4});
+  CHECK(rand_like(zeros({3, 2})).shape() == Shape{3, 2});
+  std::vector<float> own = {1, 2, 3, 4};
+  bool released = false;
+  {
+    const Tensor seen = from_blob(own.data(), {2, 2}, DType::Float32, [&] { released = true; });
+    own[3] = 7;
+    CHECK(seen[1][1].item<float>() == 7);
+  }
+  CHECK(released);
+}
