@@ -98,8 +98,13 @@ TEST_CASE("what batch_norm() refuses is refused before anything is sent", "[sync
   run_ddp_ranks(2, [](ProcessGroup& group) {
     nn::BatchNorm2d bn(2);
     convert_sync_batchnorm(bn, group);
-    const std::string error = error_of<Error>([&] { bn(ones({2, 4, 2, 2})); });
-    must(contains(error, "sync_batch_norm: the weight has shape [2]"), error);
+    std::string error;
+    try {
+      bn(ones({2, 4, 2, 2}));
+    } catch (const ShapeError& e) {
+      error = e.what();
+    }
+    must(error.find("sync_batch_norm: the weight has shape [2]") == 0, error);
     group.barrier().wait();  // the group lives
   });
 }
