@@ -20,6 +20,20 @@ inline void must(bool condition, const std::string& what) {  // Catch2's macros 
   if (!condition) throw Error(what);
 }
 
+// The body throws an error with these words on every rank, and the group lives on. (A rank that ended with it would take
+// the others along, wherever they are.)
+template <class Body>
+void must_be_refused(ProcessGroup& group, const std::string& words, Body body) {
+  std::string error = "nothing was refused";
+  try {
+    body();
+  } catch (const std::exception& e) {
+    error = e.what();
+  }
+  must(error.find(words) != std::string::npos, error);
+  group.barrier().wait();
+}
+
 // Throws what the first failing rank threw.
 template <class Body>
 void run_ddp_ranks(int size, Body body, const char* channel = "shm") {

@@ -100,13 +100,14 @@ TEST_CASE("data that runs out among the passes of a step counts as far as it wen
 }
 
 TEST_CASE("nothing can be shadowed where nothing is averaged", "[ddp][quick][threads]") {
-  const auto errors = errors_of_ranks(host_groups(2), [](ProcessGroup& group) {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group);
     loss_of(ddp, 0, 8, group.rank(), 2).backward();
     const auto guard = ddp.no_sync();
-    for (int i = 0; i < 1000; ++i)
-      if (!ddp.shadow_step()) break;
+    must_be_refused(group, "shadow_step: inside no_sync()", [&] {
+      for (int i = 0; i < 1000; ++i)
+        if (!ddp.shadow_step()) break;
+    });
   });
-  for (const std::string& error : errors) require_contains(error, "shadow_step: inside no_sync()");
 }
