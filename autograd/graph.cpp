@@ -9,21 +9,35 @@
 
 namespace ringgrad {
 
-Node::~Node() {
-  // Take over this node's edges, and those of every node that dies with it in turn, so that none is destroyed
-  // recursively. Where two edges lead to one node, the second to let go of it finds itself the last.
-  // A node reached here has no closure left to run: closures hold saved tensors, which own no nodes.
-  std::vector<std::shared_ptr<Node>> owned;
-  const auto take = [&owned](std::vector<Edge>& edges) {
-    for (Edge& edge : edges)
-      if (edge.node && !edge.node->next.empty()) owned.push_back(std::move(edge.node));
-  };
-  take(next);
-  while (!owned.empty()) {
-    const std::shared_ptr<Node> node = std::move(owned.back());
-    owned.pop_back();
-    if (node.use_count() == 1) take(node->next);
+namespace {
+
+// Lets go of a node, and of those that die with it in turn: neither recursively, as graphs are deep, nor with memory
+// for a list of them, as there may be none. The list is made of the dying themselves: each one's last edge leads to the
+// one before. Where two edges lead to one node, the second to let go of it finds itself the last. A node here has no
+// closure left to run: closures hold saved tensors, which own no nodes.
+void release(std::shared_ptr<Node> node) {
+  std::shared_ptr<Node> dying;
+  for (;;) {
+    if (node && node.use_count() == 1 && !node->next.empty()) {
+      std::swap(node->next.back().node, dying);  // its last child is looked at next
+      std::swap(node, dying);
+      continue;
+    }
+    node.reset();
+    if (!dying) return;
+    std::shared_ptr<Node> before = std::move(dying->next.back().node);
+    dying->next.pop_back();
+    if (dying->next.empty())
+      dying = std::move(before);
+    else
+      node = std::exchange(dying->next.back().node, std::move(before));
   }
+}
+
+}  // namespace
+
+Node::~Node() {
+  for (Edge& edge : next) release(std::move(edge.node));
 }
 
 uint64_t next_sequence() {
