@@ -238,7 +238,12 @@ RunConfig configure(const TrainOptions& options) {
 RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
   if (!options.resume.empty()) return RunDirectory::resume(options.resume);
   RunDirectory run = RunDirectory::create(options.out, fmt::format("{}-{}", config.recipe.data, config.recipe.model));
-  run.write_config(to_json(config));
+  try {
+    run.write_config(to_json(config));
+  } catch (...) {  // the disk is full
+    run.discard();
+    throw;
+  }
   return run;
 }
 
