@@ -20,8 +20,8 @@ inline void must(bool condition, const std::string& what) {  // Catch2's macros 
   if (!condition) throw Error(what);
 }
 
-// The body throws an error with these words on every rank, and the group lives on. (A rank that ended with it would take
-// the others along, wherever they are.)
+// The body throws an error with these words on every rank, and the group lives on. (A rank that ended with it would
+// take the others along, wherever they are.)
 template <class Body>
 void must_be_refused(ProcessGroup& group, const std::string& words, Body body) {
   std::string error = "nothing was refused";
