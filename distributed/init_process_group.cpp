@@ -40,6 +40,7 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment, cons
   ring.timeout = options.timeout;
   ring.checksums = options.checksums;
   ring.job = connected.job;
+  ring.machines = connected.machines;
   ring.connect = connect;
   return std::make_shared<HostProcessGroup>(std::move(connected.transport), ring);
 }

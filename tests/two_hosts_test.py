@@ -46,6 +46,14 @@ class TwoHosts(unittest.TestCase):
         meeting = ["--nnodes", "2", "--master-addr", ADDRESSES[0], "--master-port", "29400"]
         return [self.start(i, ranks, out, *meeting, "--node-rank", str(i), *options, **keywords) for i in range(2)]
 
+    def train_on_both(self, ranks, out, *options):
+        said = ""
+        for process in self.start_both(ranks, out, *options):
+            out, err = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, 0, out + err)
+            said += out + err
+        return said
+
     def model(self, out):
         return hashlib.sha256((self.dir / out / "model.safetensors").read_bytes()).hexdigest()
 
@@ -54,10 +62,13 @@ class TwoHosts(unittest.TestCase):
             one = self.start(None, 2 * ranks, f"one{ranks}", "--transport", "tcp")
             out, err = one.communicate(timeout=120)
             self.assertEqual(one.returncode, 0, err)
-            for process in self.start_both(ranks, f"two{ranks}"):
-                out, err = process.communicate(timeout=120)
-                self.assertEqual(process.returncode, 0, out + err)
+            self.train_on_both(ranks, f"two{ranks}", "--transport", "tcp")
             self.assertEqual(self.model(f"one{ranks}"), self.model(f"two{ranks}"))
+
+    def test_two_ranks_on_each_host_add_in_shared_memory_first(self):
+        for out in ("first", "second"):  # another order of additions than a ring of all has, but always the same
+            self.assertIn("4 ranks (shared memory, and ring over tcp)", self.train_on_both(2, out))
+        self.assertEqual(self.model("first"), self.model("second"))
 
     def test_a_cable_that_is_pulled_out(self):
         both = self.start_both(1, "cut", "--timeout", "2", training=("--epochs", "1000"))

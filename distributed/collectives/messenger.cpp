@@ -1,5 +1,8 @@
 #include "ringgrad/distributed/collectives/messenger.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/transport/crc32c.h"
 
@@ -9,11 +12,30 @@ bool needs_checksum(Checksums which, const Transport& transport, int peer) {
   return which == Checksums::On || (which == Checksums::Auto && !transport.shares_memory_with(peer));
 }
 
-Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksums)
-    : transport_(transport), frame_(frame), checksums_(checksums), peers_(transport.size()) {}
+namespace {
 
-Transfer Messenger::send(int peer, std::span<const std::byte> payload) {
-  Peer& to = peers_[peer];
+std::vector<int> all_ranks(const Transport& transport) {
+  std::vector<int> ranks(static_cast<size_t>(transport.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksums)
+    : Messenger(transport, frame, checksums, all_ranks(transport)) {}
+
+Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksums, std::vector<int> members)
+    : transport_(transport),
+      frame_(frame),
+      checksums_(checksums),
+      members_(std::move(members)),
+      rank_(static_cast<int>(std::find(members_.begin(), members_.end(), transport.rank()) - members_.begin())),
+      peers_(members_.size()) {}
+
+Transfer Messenger::send(int member, std::span<const std::byte> payload) {
+  Peer& to = peers_[member];
+  const int peer = members_[member];
   const bool guarded = needs_checksum(checksums_, transport_, peer);
   do {
     const auto piece = payload.first(std::min<size_t>(payload.size(), kMaxPayload));
@@ -25,19 +47,21 @@ Transfer Messenger::send(int peer, std::span<const std::byte> payload) {
     headers_.push_back(encode(frame));
     to.last = transport_.send(peer, headers_.back());
     if (!piece.empty()) to.last = transport_.send(peer, piece);
+    if (guarded) transport_.push(peer);  // while the cache still has what was read for the CRC
   } while (!payload.empty());
   return to.last;
 }
 
-void Messenger::recv(int peer, std::span<std::byte> payload) {
-  Peer& from = peers_[peer];
+void Messenger::recv(int member, std::span<std::byte> payload) {
+  Peer& from = peers_[member];
+  const int peer = members_[member], rank = transport_.rank();
   do {
     const auto piece = payload.first(std::min<size_t>(payload.size(), kMaxPayload));
     payload = payload.subspan(piece.size());
     const Frame theirs = transport_.await_message(peer);
-    check_in_step(frame_, rank(), theirs, peer);
+    check_in_step(frame_, rank, theirs, peer);
     CHECK_AS(OutOfStepError, theirs.part == from.received && theirs.payload_bytes == piece.size(),
-             "ranks are out of step: rank ", rank(), " expects message ", from.received, " of ", piece.size(),
+             "ranks are out of step: rank ", rank, " expects message ", from.received, " of ", piece.size(),
              " bytes, rank ", peer, " sent message ", theirs.part, " of ", theirs.payload_bytes, " bytes in ",
              describe(frame_));
     ++from.received;

@@ -16,17 +16,19 @@ class Messenger {
   // `frame` says what this rank is doing; `checksums`, which payloads it sends with a CRC-32C. Those that come with one
   // are checked.
   Messenger(Transport& transport, const Frame& frame, Checksums checksums = Checksums::Auto);
+  // Among these ranks only, this one among them: they are 0, 1, … in all that follows.
+  Messenger(Transport& transport, const Frame& frame, Checksums checksums, std::vector<int> members);
 
-  int rank() const { return transport_.rank(); }
-  int size() const { return transport_.size(); }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
 
-  // Queues a message to `peer`. The payload must stay as it is until wait() for it, or finish().
-  Transfer send(int peer, std::span<const std::byte> payload);
+  // Queues a message to a member. The payload must stay as it is until wait() for it, or finish().
+  Transfer send(int member, std::span<const std::byte> payload);
 
-  // Waits for the next message from `peer`, and receives its payload in place. Before the payload is touched the header
-  // is checked: throws OutOfStepError, naming both sides, when the peer is doing something else. Throws
+  // Waits for the next message from a member, and receives its payload in place. Before the payload is touched the
+  // header is checked: throws OutOfStepError, naming both sides, when the peer is doing something else. Throws
   // DistributedError, naming the link, when a bit of the message was flipped on its way.
-  void recv(int peer, std::span<std::byte> payload);
+  void recv(int member, std::span<std::byte> payload);
 
   void wait(const Transfer& sent) { transport_.wait(sent); }
   // Returns when everything has been sent.
@@ -41,6 +43,8 @@ class Messenger {
   Transport& transport_;
   Frame frame_;
   Checksums checksums_;
+  std::vector<int> members_;
+  int rank_;
   std::vector<Peer> peers_;
   std::deque<FrameBytes> headers_;  // must live until they are sent
 };

@@ -116,6 +116,19 @@ void reduce_pair(T* x, T* y, const T* a, const T* b, size_t begin, size_t end) {
 }
 
 template <class T, class Op>
+void combine_all(void* wide_, const void* const* inputs, int ranks, size_t begin, size_t end) {
+  using A = Accumulator<T>;
+  A* wide = static_cast<A*>(wide_);
+  const auto input = [&](int r) { return static_cast<const T*>(inputs[r]) + begin; };
+  const size_t n = end - begin;
+  for (size_t i = 0; i < n; ++i) wide[i] = static_cast<A>(input(0)[i]);
+  for (int r = 1; r < ranks; ++r) {
+    const T* x = input(r);
+    for (size_t i = 0; i < n; ++i) wide[i] = Op::apply(wide[i], static_cast<A>(x[i]));
+  }
+}
+
+template <class T, class Op>
 void reduce_all(void* const* results, int num_results, const void* const* inputs, int ranks, size_t begin, size_t end) {
   using A = Accumulator<T>;
   const auto input = [&](int r) { return static_cast<const T*>(inputs[r]); };
@@ -136,10 +149,18 @@ void reduce_all(void* const* results, int num_results, const void* const* inputs
   }
 }
 
+template <class Op>
+using Summing = std::conditional_t<std::is_same_v<Op, Average>, Sum, Op>;
+
 template <class T, class Op>
-constexpr ReduceFunctions kReduction = {sizeof(T),         sizeof(Accumulator<T>),
-                                        combine<T, Op, T>, combine<T, Op, Accumulator<T>>,
-                                        finish<T, Op>,     reduce_all<T, Op>};
+constexpr ReduceFunctions kReduction = {sizeof(T),
+                                        sizeof(Accumulator<T>),
+                                        combine<T, Op, T>,
+                                        combine<T, Op, Accumulator<T>>,
+                                        finish<T, Op>,
+                                        combine_all<T, Op>,
+                                        &kReduction<Accumulator<T>, Summing<Op>>,
+                                        reduce_all<T, Op>};
 
 // nullptr where T has no such operation.
 template <class T>

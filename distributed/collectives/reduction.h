@@ -30,6 +30,12 @@ struct ReduceFunctions {
   // result[n] = what the group returns for the combination of all ranks' elements. `result` may be `wide`.
   void (*finish)(void* result, const void* wide, size_t n, int ranks);
 
+  // Elements [begin, end): wide[end - begin] = inputs[0] (op) inputs[1] (op) …, in the order of ranks.
+  void (*combine_all)(void* wide, const void* const* inputs, int ranks, size_t begin, size_t end);
+
+  // The same operation on partial results: a sum where this is an average.
+  const ReduceFunctions* on_wide;
+
   // Elements [begin, end): results[·] = finish(inputs[0] (op) inputs[1] (op) …), in the order of ranks.
   // `results` may be `inputs`.
   void (*reduce_all)(void* const* results, int num_results, const void* const* inputs, int ranks, size_t begin,

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -112,10 +113,26 @@ HostProcessGroup::HostProcessGroup(std::unique_ptr<Transport> transport, const H
   CHECK(options_.algorithm != AllReduceAlgorithm::SharedMemory || transport_->shares_memory(),
         "process group: the ranks do not share memory, so algorithm SharedMemory cannot be used");
   CHECK(options_.segment_bytes > 0, "process group: segments of 0 bytes");
-  const bool direct =
-      options_.algorithm == AllReduceAlgorithm::Auto || options_.algorithm == AllReduceAlgorithm::SharedMemory;
-  if (direct && transport_->shares_memory()) shared_.emplace(*transport_);
+  find_shared_memory();
   worker_ = std::thread([this] { serve(); });
+}
+
+// Sums go through shared memory where all ranks have it; and where each of several machines has equally many ranks, so
+// that each of a machine's has a partner on every other.
+void HostProcessGroup::find_shared_memory() {
+  if (options_.algorithm != AllReduceAlgorithm::Auto && options_.algorithm != AllReduceAlgorithm::SharedMemory) return;
+  const auto machines = transport_->shares_memory() ? std::vector<int>(static_cast<size_t>(size())) : options_.machines;
+  if (machines.empty()) return;
+  std::map<int, std::vector<int>> ranks_on;  // by machine
+  for (int r = 0; r < size(); ++r) ranks_on[machines[r]].push_back(r);
+  const std::vector<int>& here = ranks_on[machines[rank()]];
+  const auto own_place = std::find(here.begin(), here.end(), rank()) - here.begin();
+  if (ranks_on.size() > 1)
+    for (const auto& [machine, ranks] : ranks_on) {
+      if (ranks.size() != here.size() || here.size() == 1) return across_.clear();
+      across_.push_back(ranks[own_place]);
+    }
+  shared_.emplace(*transport_, here);
 }
 
 HostProcessGroup::~HostProcessGroup() {
@@ -131,13 +148,14 @@ HostProcessGroup::~HostProcessGroup() {
 }
 
 std::string HostProcessGroup::backend() const {
-  if (shared_ && size() > 1) return "shared memory";
+  if (shared_ && across_.empty() && size() > 1) return "shared memory";
   std::string channels;
   for (int r = 0; r < size(); ++r) {
     if (r == rank()) continue;
     const std::string channel = transport_->channel(r);
     if (channels.find(channel) == std::string::npos) channels += (channels.empty() ? "" : "+") + channel;
   }
+  if (!across_.empty()) return "shared memory, and ring over tcp";
   return channels.empty() ? "ring" : "ring over " + channels;
 }
 
@@ -298,13 +316,20 @@ Failure HostProcessGroup::give_up(const std::string& during) {
 }
 
 void HostProcessGroup::run(const Collective& c, const Frame& frame) {
-  if (c.operation == Operation::AllReduce && shared_) {
-    const ReduceFunctions& how = reduction("all_reduce", frame.dtype, c.reduce_op);
-    shared_->run(frame, c.options.about, c.output.raw_data(), frame.count, how);
-    return;
-  }
+  const bool travels = !across_.empty() && is_small(bytes_of(c.output), size());
+  if (c.operation == Operation::AllReduce && shared_ && !travels) return run_in_shared_memory(c, frame);
   transport_->enter(frame, c.options.about);
   run_by_messages(c, frame, *transport_, options_);
+}
+
+void HostProcessGroup::run_in_shared_memory(const Collective& c, const Frame& frame) {
+  const ReduceFunctions& how = reduction("all_reduce", frame.dtype, c.reduce_op);
+  if (across_.empty()) return shared_->run(frame, c.options.about, c.output.raw_data(), frame.count, how);
+  Messenger messages(*transport_, frame, options_.checksums, across_);
+  const auto across = [&](void* wide, size_t count, const ReduceFunctions& on_wide) {
+    ring_all_reduce(messages, wide, count, on_wide, options_.segment_bytes);
+  };
+  shared_->run(frame, c.options.about, c.output.raw_data(), frame.count, how, across);
 }
 
 // -- letters --------------------------------------------------------------------------------------------------------
@@ -380,6 +405,7 @@ std::shared_ptr<ProcessGroup> HostProcessGroup::split(int color, int key) {
       connect_ranks(static_cast<int>(me), static_cast<int>(members.size()), options_.connect, exchange);
   HostOptions options = options_;
   options.job = connected.job;
+  options.machines = connected.machines;
   options.job_ranks.clear();
   for (const int member : members)
     options.job_ranks.push_back(options_.job_ranks.empty() ? member : options_.job_ranks[member]);

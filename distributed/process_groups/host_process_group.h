@@ -20,6 +20,7 @@ struct HostOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // how long a wait in which nothing moves may last
   Checksums checksums = Checksums::Auto;
   uint64_t job = 0;                 // what messages of this group carry, so that they are taken for no other group's
+  std::vector<int> machines = {};   // by rank: where it is, as a number; empty: all on this machine, or each elsewhere
   ConnectOptions connect = {};      // for groups split off this one
   std::vector<int> job_ranks = {};  // what the ranks of a group that was split off are in the job, for errors
 };
@@ -45,6 +46,8 @@ class HostProcessGroup final : public ProcessGroup {
   template <class Body>
   void execute(const Collective& collective, Body body);
   void run(const Collective& collective, const Frame& frame);
+  void run_in_shared_memory(const Collective& collective, const Frame& frame);
+  void find_shared_memory();
   Work exchange_letter(Collective collective);
   void move_letters(bool spinning, const std::function<bool()>& done);
   Failure give_up(const std::string& during);
@@ -62,6 +65,7 @@ class HostProcessGroup final : public ProcessGroup {
   std::mutex transport_mutex_;
   std::unique_ptr<Transport> transport_;
   std::optional<SharedAllReduce> shared_;
+  std::vector<int> across_;  // the ranks that own the same slices on other machines, and this one; empty: all are here
   uint64_t sequence_ = 0;
   std::optional<Failure> failure_;  // the first cause, in the words of the collective that met it
 

@@ -66,7 +66,7 @@ class Connector {
     await_higher_ranks(listener);
     auto transport = std::make_unique<Transport>(rank_, std::move(links_), ranks_here(), deadline_);
     transport->complete(deadline_);
-    return {std::move(transport), addresses_[0].job};
+    return {std::move(transport), addresses_[0].job, machines()};
   }
 
  private:
@@ -82,6 +82,16 @@ class Connector {
 
   bool shares_memory(int peer) const {
     return options_.transport != "tcp" && addresses_[peer].machine == addresses_[rank_].machine;
+  }
+
+  std::vector<int> machines() const {
+    std::vector<int> machines;
+    for (int r = 0; r < size_; ++r) {
+      const auto same = [&](const PeerAddress& other) { return other.machine == addresses_[r].machine; };
+      const auto first = std::find_if(addresses_.begin(), addresses_.end(), same) - addresses_.begin();
+      machines.push_back(options_.transport == "tcp" ? r : static_cast<int>(first));
+    }
+    return machines;
   }
 
   int ranks_here() const {

@@ -28,7 +28,8 @@ using Exchange = std::function<std::vector<std::string>(const std::string& value
 
 struct Connected {
   std::unique_ptr<Transport> transport;
-  uint64_t job = 0;  // a random number that all ranks of this group share
+  uint64_t job = 0;                // a random number that all ranks of this group share
+  std::vector<int> machines = {};  // by rank: the first rank with which it shares memory
 };
 
 // Collective over the ranks of a new group. Throws DistributedError, TimeoutError, or OutOfStepError; EnvironmentError

@@ -92,7 +92,7 @@ SharedSegment SharedMemoryPeers::contribute(size_t bytes, Deadline deadline) {
   SharedSegment segment{++segments_, std::vector<std::shared_ptr<SharedMemory>>(peers_.size())};
   segment.parts[rank_] = SharedMemory::create(bytes);
   for (int r = 0; r < size_; ++r)
-    if (r != rank_) hand_over(r, segment.parts[rank_]->descriptor(), deadline);
+    if (opened(r)) hand_over(r, segment.parts[rank_]->descriptor(), deadline);
   segment.parts[rank_]->close_descriptor();
   return segment;
 }
@@ -162,6 +162,7 @@ void SharedMemoryPeers::compare_boards() {
 void SharedMemoryPeers::check_entered() {
   const Board& own = board(rank_);
   for (int r = 0; r < size_; ++r) {
+    if (r != rank_ && !opened(r)) continue;
     const uint64_t sequence = board(r).entered.load();
     if (sequence != ranks_.position().frame.sequence || board(r).fingerprint.load() != own.fingerprint.load())
       compare_board(r, sequence);

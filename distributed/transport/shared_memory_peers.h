@@ -47,12 +47,13 @@ class SharedMemoryPeers {
   // another frame.
   void compare_boards();
 
-  // What follows REQUIRES that all ranks of the group share memory.
+  // What follows REQUIRES that the rank shares this one's memory, or is this one.
   Board& board(int rank) const;
   std::byte* staging(int rank) const { return memory_of(rank) + kBoardBytes; }
-  // Throws OutOfStepError unless every rank has entered the same collective as this one, with the same frame.
+  // Throws OutOfStepError unless every such rank has entered the same collective as this one, with the same frame.
   void check_entered();
-  // A new segment, of which this rank contributes its part, in zeros; every other rank's is opened when it has come.
+  // A new segment, of which this rank contributes its part, in zeros; every other such rank's is opened when it has
+  // come.
   SharedSegment contribute(size_t bytes, Deadline deadline);
   void open_part(SharedSegment& segment, int peer);
 

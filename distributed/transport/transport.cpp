@@ -76,6 +76,14 @@ Transfer Transport::send(int peer, std::span<const std::byte> bytes) {
   return streams_.send(peer, bytes);
 }
 
+void Transport::push(int peer) {
+  try {
+    if (streams_.push(peer)) memory_.ring_bell(peer);
+  } catch (const ChannelClosed& closed) {
+    ranks_.fail_because_broken(peer, closed.how);
+  }
+}
+
 Transfer Transport::recv(int peer, std::span<std::byte> bytes) {
   ranks_.check_failure();
   return streams_.recv(peer, bytes);
@@ -240,7 +248,7 @@ SharedSegment Transport::share(size_t bytes) {
   ranks_.check_failure();
   SharedSegment segment = memory_.contribute(bytes, Deadline::after(timeout_));
   for (int r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
+    if (!local_[r]) continue;
     ranks_.check_interrupt();
     // A rank that has given its part may leave.
     block_until([&] { return ranks_.descriptors_from(r) > 0 || ranks_.has_left(r); }, /*needs_all=*/false);

@@ -54,6 +54,8 @@ class Transport {
 
   // Queues bytes for `peer`, to be sent while this rank waits. They must stay as they are until wait() returned.
   Transfer send(int peer, std::span<const std::byte> bytes);
+  // Moves what fits of what is queued for `peer`, without waiting.
+  void push(int peer);
   // Queues a receive of exactly so many bytes from `peer`.
   Transfer recv(int peer, std::span<std::byte> bytes);
   // Returns when the transfer is complete, which earlier ones of its peer and direction then are, too. Moves the bytes
@@ -89,11 +91,11 @@ class Transport {
   // Where all ranks of the group share memory, they can do more than send bytes: read each other's
   // (shared_all_reduce.h).
   bool shares_memory() const { return std::count(local_.begin(), local_.end(), true) + 1 == size(); }
-  // What follows REQUIRES shares_memory().
+  // Between the ranks that do:
   SharedMemoryPeers& memory() { return memory_; }
   // Returns once done(), which other ranks' boards must bring about. Throws as wait() does.
   void wait_until(const std::function<bool()>& done);
-  // Collective: every rank contributes `bytes` zeros.
+  // Collective of those ranks: each contributes `bytes` zeros.
   SharedSegment share(size_t bytes);
 
   // Gives the group up: tells all ranks why, and fails every later call with the same words.
