@@ -20,11 +20,6 @@
 namespace ringgrad {
 namespace {
 
-std::span<std::byte> bytes_of(const Tensor& x) {
-  if (!x.defined() || x.numel() == 0) return {};
-  return {static_cast<std::byte*>(x.raw_data()), static_cast<size_t>(x.numel()) * itemsize(x.dtype())};
-}
-
 // A rank's parts of it: of so many elements, or all alike.
 std::vector<std::span<std::byte>> parts_of(std::span<std::byte> whole, const std::vector<int64_t>& counts, int ranks,
                                            size_t item_bytes) {
@@ -78,29 +73,6 @@ void run_by_messages(const Collective& c, const Frame& frame, Transport& transpo
 struct HostProcessGroup::Job final : PendingWork {
   explicit Job(Collective c) : collective(std::move(c)) {}
   Collective collective;
-};
-
-struct HostProcessGroup::LetterJob final : Letter, PendingWork {
-  explicit LetterJob(Collective c) : collective(std::move(c)) {
-    outgoing = collective.input.defined();
-    peer = collective.root;
-    frame = frame_of(collective);
-    payload = bytes_of(outgoing ? collective.input : collective.output);
-  }
-  void arrive(int sender) override {
-    deliver(collective);
-    collective = {};  // lets the tensors go
-    source_ = sender;
-    end(nullptr);
-  }
-  void fail(std::exception_ptr error) override {
-    collective = {};
-    end(error);
-  }
-  int source() const override { return source_; }
-
-  Collective collective;
-  int source_ = -1;
 };
 
 HostProcessGroup::HostProcessGroup(std::unique_ptr<Transport> transport, const HostOptions& options)
@@ -330,42 +302,6 @@ void HostProcessGroup::run_in_shared_memory(const Collective& c, const Frame& fr
     ring_all_reduce(messages, wide, count, on_wide, options_.segment_bytes);
   };
   shared_->run(frame, c.options.about, c.output.raw_data(), frame.count, how, across);
-}
-
-// -- letters --------------------------------------------------------------------------------------------------------
-
-// They travel beside the collectives, moved by whoever waits for something; by a thread of the group where nobody does.
-Work HostProcessGroup::exchange_letter(Collective collective) {
-  const bool async = collective.options.async;
-  auto letter = std::make_shared<LetterJob>(std::move(collective));
-  letter->frame.job = options_.job;
-  letter->timeout = timeout_of(letter->collective);
-  letter->guarded = letter->outgoing && needs_checksum(options_.checksums, *transport_, letter->peer);
-  transport_->post(letter);
-  if (std::unique_lock lock(transport_mutex_, std::defer_lock); !async && lock.try_lock())
-    move_letters(/*spinning=*/true, [&] { return letter->done(); });
-  if (transport_->letters_under_way() > 0) {
-    wake();
-    transport_->ring();
-  }
-  if (!async) letter->wait();
-  return Work(std::move(letter));
-}
-
-// REQUIRES: the caller holds the transport. Ends earlier when a collective wants it, or the group ends.
-void HostProcessGroup::move_letters(bool spinning, const std::function<bool()>& done) {
-  moving_letters_ = true;
-  try {
-    if (failure_) throw_failure(*failure_);
-    transport_->set_spinning(spinning);
-    transport_->move_letters_until([&] { return demand_ > 0 || stop_ || done(); });
-  } catch (const std::exception&) {
-    if (failure_)
-      transport_->fail_letters(std::current_exception());
-    else
-      give_up(transport_->describe_letter());
-  }
-  moving_letters_ = false;
 }
 
 std::shared_ptr<Storage> HostProcessGroup::allocate_shared(size_t bytes, Device device) {

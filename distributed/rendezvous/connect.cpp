@@ -47,8 +47,12 @@ class Connector {
       : rank_(rank), size_(size), options_(options), links_(size) {}
 
   Connected run(const Exchange& exchange) {
-    PeerAddress own{machine_id(), options_.transport, "ringgrad-" + new_secret().substr(0, 32), {options_.host, 0}, 0,
-                    new_secret()};
+    PeerAddress own;
+    own.machine = machine_id();
+    own.transport = options_.transport;
+    own.local_name = "ringgrad-" + new_secret().substr(0, 32);
+    own.address.host = options_.host;
+    own.secret = new_secret();
     own.job = std::stoull(new_secret().substr(0, 15), nullptr, 16);
     std::vector<FileDescriptor> listeners;
     if (size_ > 1 && options_.transport != "tcp") listeners.push_back(listen_local(own.local_name));

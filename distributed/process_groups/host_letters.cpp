@@ -1,0 +1,64 @@
+// Sends and receives of ranks on CPUs: letters, which travel beside the collectives, moved by whoever waits for
+// something; by a thread of the group where nobody does.
+#include "ringgrad/distributed/collectives/messenger.h"
+#include "ringgrad/distributed/process_groups/host_process_group.h"
+
+namespace ringgrad {
+
+struct HostProcessGroup::LetterJob final : Letter, PendingWork {
+  explicit LetterJob(Collective c) : collective(std::move(c)) {
+    outgoing = collective.input.defined();
+    peer = collective.root;
+    frame = frame_of(collective);
+    payload = bytes_of(outgoing ? collective.input : collective.output);
+  }
+  void arrive(int sender) override {
+    deliver(collective);
+    collective = {};  // lets the tensors go
+    source_ = sender;
+    end(nullptr);
+  }
+  void fail(std::exception_ptr error) override {
+    collective = {};
+    end(error);
+  }
+  int source() const override { return source_; }
+
+  Collective collective;
+  int source_ = -1;
+};
+
+Work HostProcessGroup::exchange_letter(Collective collective) {
+  const bool async = collective.options.async;
+  auto letter = std::make_shared<LetterJob>(std::move(collective));
+  letter->frame.job = options_.job;
+  letter->timeout = timeout_of(letter->collective);
+  letter->guarded = letter->outgoing && needs_checksum(options_.checksums, *transport_, letter->peer);
+  transport_->post(letter);
+  if (std::unique_lock lock(transport_mutex_, std::defer_lock); !async && lock.try_lock())
+    move_letters(/*spinning=*/true, [&] { return letter->done(); });
+  if (transport_->letters_under_way() > 0) {
+    wake();
+    transport_->ring();
+  }
+  if (!async) letter->wait();
+  return Work(std::move(letter));
+}
+
+// REQUIRES: the caller holds the transport. Ends earlier when a collective wants it, or the group ends.
+void HostProcessGroup::move_letters(bool spinning, const std::function<bool()>& done) {
+  moving_letters_ = true;
+  try {
+    if (failure_) throw_failure(*failure_);
+    transport_->set_spinning(spinning);
+    transport_->move_letters_until([&] { return demand_ > 0 || stop_ || done(); });
+  } catch (const std::exception&) {
+    if (failure_)
+      transport_->fail_letters(std::current_exception());
+    else
+      give_up(transport_->describe_letter());
+  }
+  moving_letters_ = false;
+}
+
+}  // namespace ringgrad
