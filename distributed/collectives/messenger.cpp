@@ -12,26 +12,15 @@ bool needs_checksum(Checksums which, const Transport& transport, int peer) {
   return which == Checksums::On || (which == Checksums::Auto && !transport.shares_memory_with(peer));
 }
 
-namespace {
-
-std::vector<int> all_ranks(const Transport& transport) {
-  std::vector<int> ranks(static_cast<size_t>(transport.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-}  // namespace
-
-Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksums)
-    : Messenger(transport, frame, checksums, all_ranks(transport)) {}
-
 Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksums, std::vector<int> members)
-    : transport_(transport),
-      frame_(frame),
-      checksums_(checksums),
-      members_(std::move(members)),
-      rank_(static_cast<int>(std::find(members_.begin(), members_.end(), transport.rank()) - members_.begin())),
-      peers_(members_.size()) {}
+    : transport_(transport), frame_(frame), checksums_(checksums), members_(std::move(members)) {
+  if (members_.empty()) {
+    members_.resize(static_cast<size_t>(transport.size()));
+    std::iota(members_.begin(), members_.end(), 0);
+  }
+  rank_ = static_cast<int>(std::find(members_.begin(), members_.end(), transport.rank()) - members_.begin());
+  peers_.resize(members_.size());
+}
 
 Transfer Messenger::send(int member, std::span<const std::byte> payload) {
   Peer& to = peers_[member];

@@ -14,10 +14,9 @@ bool needs_checksum(Checksums which, const Transport& transport, int peer);
 class Messenger {
  public:
   // `frame` says what this rank is doing; `checksums`, which payloads it sends with a CRC-32C. Those that come with one
-  // are checked.
-  Messenger(Transport& transport, const Frame& frame, Checksums checksums = Checksums::Auto);
-  // Among these ranks only, this one among them: they are 0, 1, … in all that follows.
-  Messenger(Transport& transport, const Frame& frame, Checksums checksums, std::vector<int> members);
+  // are checked. Among `members` only, if there are any, of which this rank is one: they are ranks 0, 1, … here.
+  Messenger(Transport& transport, const Frame& frame, Checksums checksums = Checksums::Auto,
+            std::vector<int> members = {});
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }

@@ -139,11 +139,7 @@ void reduce_all(void* const* results, int num_results, const void* const* inputs
   T done[kBlock];
   for (size_t at = begin; at < end; at += kBlock) {
     const size_t n = std::min(kBlock, end - at);
-    for (size_t i = 0; i < n; ++i) wide[i] = static_cast<A>(input(0)[at + i]);
-    for (int r = 1; r < ranks; ++r) {
-      const T* x = input(r) + at;
-      for (size_t i = 0; i < n; ++i) wide[i] = Op::apply(wide[i], static_cast<A>(x[i]));
-    }
+    combine_all<T, Op>(wide, inputs, ranks, at, at + n);
     finish<T, Op>(done, wide, n, ranks);
     for (int r = 0; r < num_results; ++r) std::copy_n(done, n, result(r) + at);
   }
@@ -171,18 +167,14 @@ const ReduceFunctions* for_op(ReduceOp op) {
     case ReduceOp::Min: return &kReduction<T, Min>;
     case ReduceOp::Max: return &kReduction<T, Max>;
     case ReduceOp::Product: return &kReduction<T, Product>;
-    case ReduceOp::Average:
-      if constexpr (averages) return &kReduction<T, Average>;
-      break;
-    case ReduceOp::BitAnd:
-      if constexpr (bits) return &kReduction<T, BitAnd>;
-      break;
-    case ReduceOp::BitOr:
-      if constexpr (bits) return &kReduction<T, BitOr>;
-      break;
-    case ReduceOp::BitXor:
-      if constexpr (bits) return &kReduction<T, BitXor>;
-      break;
+    default: break;
+  }
+  if constexpr (averages)
+    if (op == ReduceOp::Average) return &kReduction<T, Average>;
+  if constexpr (bits) {
+    if (op == ReduceOp::BitAnd) return &kReduction<T, BitAnd>;
+    if (op == ReduceOp::BitOr) return &kReduction<T, BitOr>;
+    if (op == ReduceOp::BitXor) return &kReduction<T, BitXor>;
   }
   return nullptr;
 }

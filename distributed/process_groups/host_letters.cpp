@@ -1,7 +1,7 @@
 // Sends and receives of ranks on CPUs: letters, which travel beside the collectives, moved by whoever waits for
 // something; by a thread of the group where nobody does.
 #include "ringgrad/distributed/collectives/messenger.h"
-#include "ringgrad/distributed/process_groups/host_process_group.h"
+#include "ringgrad/distributed/process_groups/message_collectives.h"
 
 namespace ringgrad {
 

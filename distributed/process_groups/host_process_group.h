@@ -84,10 +84,4 @@ class HostProcessGroup final : public ProcessGroup {
   std::thread worker_;
 };
 
-// A contiguous tensor's memory.
-inline std::span<std::byte> bytes_of(const Tensor& x) {
-  if (!x.defined() || x.numel() == 0) return {};
-  return {static_cast<std::byte*>(x.raw_data()), static_cast<size_t>(x.numel()) * itemsize(x.dtype())};
-}
-
 }  // namespace ringgrad
