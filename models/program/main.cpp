@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   signal(SIGXFSZ, SIG_IGN);  // a file beyond its limit is an error of the write
   try {
     const int code = run_command_line(argc, argv);
-    if (code == kOk && !std::cout.flush())
+    if (code == ringgrad::kOk && !std::cout.flush())
       throw ringgrad::IoError("standard output cannot be written; is the disk full?");
     return code;
   } catch (...) {
