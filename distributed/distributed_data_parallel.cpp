@@ -40,8 +40,12 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
 }
 
 Tensor DistributedDataParallel::forward(const Tensor& x) {
-  if (!grad_enabled()) return module_.forward(x);
-  CHECK_AS(ShapeError, x.defined() && x.dim() >= 1, kName, ": expected a batch [N, …]");
+  return apply([](nn::Module& module, const Tensor& batch) { return module(batch); }, x);
+}
+
+void DistributedDataParallel::begin_forward(const Tensor& batch) {
+  if (!grad_enabled()) return;
+  CHECK_AS(ShapeError, batch.defined(), kName, ": expected a batch [N, …]");
   for (const auto& [name, tensor] : frozen_)
     CHECK(!tensor.requires_grad(), kName, ": ", name,
           " was frozen when the module was wrapped, and requires a gradient now, which nobody would average; wrap the "
@@ -49,7 +53,11 @@ Tensor DistributedDataParallel::forward(const Tensor& x) {
   set_phase(Phase::Forward);
   // Forwards are counted, not backwards: a rank that leaves out a backward is out of step from then on, and found out.
   if (reducer_->synchronizing() && is_training()) reducer_->set_step(reducer_->step() + 1);
-  return reducer_->prepare_for_backward(module_.forward(x), x.size(0));
+}
+
+std::vector<Tensor> DistributedDataParallel::end_forward(const Tensor& batch, std::vector<Tensor> outputs) {
+  if (!grad_enabled()) return outputs;
+  return reducer_->prepare_for_backward(std::move(outputs), batch.size(0));
 }
 
 uint64_t DistributedDataParallel::check_identical() const {

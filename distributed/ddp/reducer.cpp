@@ -101,16 +101,24 @@ void Reducer::initialize_buckets(const std::vector<int>& order) {
 
 // -- what the engine tells ------------------------------------------------------------------------------------------
 
-Tensor Reducer::prepare_for_backward(const Tensor& output, int64_t samples) {
-  if (!output.requires_grad()) return output;
-  return differentiable("distributed_data_parallel", {output}, output.detach(),
-                        [self = weak_from_this(), samples](const Tensor& dy) -> Gradients {
+std::vector<Tensor> Reducer::prepare_for_backward(std::vector<Tensor> outputs, int64_t samples) {
+  std::vector<Tensor> tracked, same;
+  for (const Tensor& output : outputs)
+    if (output && output.requires_grad()) {
+      tracked.push_back(output);
+      same.push_back(output.detach());
+    }
+  same = differentiable("distributed_data_parallel", tracked, std::move(same),
+                        [self = weak_from_this(), samples](std::span<const Tensor> dy) -> Gradients {
                           const auto reducer = self.lock();
                           CHECK(reducer, "distributed_data_parallel: the wrapper was destroyed between forward and ",
                                 "backward, so nobody would average the gradients; keep it until backward is done");
                           reducer->output_reached(samples);
-                          return {dy};
+                          return {dy.begin(), dy.end()};
                         });
+  for (auto next = same.begin(); Tensor & output : outputs)
+    if (output && output.requires_grad()) output = *next++;
+  return outputs;
 }
 
 // The pass under way; the first one who asks begins it.

@@ -39,9 +39,9 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // every step (step_exchange.h). Moves values and gradients into arenas. The group must outlive this.
   Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ReducerOptions options);
 
-  // An output of the module for a batch of so many samples: the same tensor, with a node that tells the reducer when
-  // a backward pass begins that has it in its graph. Without that the hooks would run, and nothing be averaged.
-  Tensor prepare_for_backward(const Tensor& output, int64_t samples);
+  // The outputs of the module for a batch of so many samples: the same tensors, with a node that tells the reducer when
+  // a backward pass begins that has one in its graph. Without that the hooks would run, and nothing be averaged.
+  std::vector<Tensor> prepare_for_backward(std::vector<Tensor> outputs, int64_t samples);
 
   // Takes part in one backward of the other ranks without samples of its own: gradients become the average over those
   // who have some. False when no rank has, which all learn at the same time. Gradients before are lost.
