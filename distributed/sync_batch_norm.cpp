@@ -112,7 +112,7 @@ Tensor sync_batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bi
 int convert_sync_batchnorm(nn::Module& module, ProcessGroup& group) {
   int converted = 0;
   for (const auto& [name, below] : module.named_modules()) {
-    auto* norm = dynamic_cast<nn::BatchNorm2d*>(below);
+    auto* norm = dynamic_cast<nn::BatchNorm*>(below);
     if (norm == nullptr) continue;
     norm->set_normalization([&group](const Tensor& x, const Tensor& weight, const Tensor& bias,
                                      const Tensor& running_mean, const Tensor& running_var,
