@@ -57,11 +57,6 @@ std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf) {
   return node;
 }
 
-void HookHandle::remove() {
-  if (const auto meta = meta_.lock()) meta->post_accumulate_hooks.erase(id_);
-  meta_.reset();
-}
-
 HookHandle register_post_accumulate_grad_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook) {
   CHECK(leaf.defined(), "register_post_accumulate_grad_hook: the tensor is undefined, expected a leaf");
   CHECK(leaf.is_leaf() && leaf.requires_grad(), "register_post_accumulate_grad_hook: the tensor of shape ",
@@ -69,7 +64,9 @@ HookHandle register_post_accumulate_grad_hook(const Tensor& leaf, std::function<
   AutogradMeta& meta = *leaf.autograd_meta();
   const int id = meta.next_hook++;
   meta.post_accumulate_hooks.emplace(id, std::move(hook));
-  return HookHandle(leaf.autograd_meta(), id);
+  return HookHandle([meta = std::weak_ptr(leaf.autograd_meta()), id] {
+    if (const auto alive = meta.lock()) alive->post_accumulate_hooks.erase(id);
+  });
 }
 
 }  // namespace ringgrad

@@ -4,38 +4,14 @@
 
 #include <functional>
 #include <memory>
-#include <utility>
 
 #include "ringgrad/autograd/graph.h"
+#include "ringgrad/autograd/hook_handle.h"
 
 namespace ringgrad {
 
 // The sink node for a leaf; used by gradient_edge().
 std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf);
-
-// Names a hook, to remove it. The hook stays without its handle, as long as its leaf.
-class HookHandle {
- public:
-  HookHandle() = default;
-  HookHandle(std::weak_ptr<AutogradMeta> meta, int id) : meta_(std::move(meta)), id_(id) {}
-  void remove();
-
- private:
-  std::weak_ptr<AutogradMeta> meta_;
-  int id_ = 0;
-};
-
-// Removes its hook when destroyed, for a hook that refers to what may go before the leaf.
-class ScopedHook {
- public:
-  explicit ScopedHook(HookHandle handle) : handle_(std::move(handle)) {}
-  ScopedHook(ScopedHook&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
-  ScopedHook& operator=(ScopedHook&&) = delete;
-  ~ScopedHook() { handle_.remove(); }
-
- private:
-  HookHandle handle_;
-};
 
 // hook(leaf) runs once per backward that reaches the leaf, on the engine's thread for the leaf's device, after
 // leaf.grad() has its final value. Hooks run in order of registration; an exception from one ends backward() and is

@@ -13,7 +13,7 @@ namespace ringgrad {
 // What a data loader hands to training: one batch of samples.
 struct Batch {
   Tensor data = {};                   // [B, C, H, W] of an image data set: float32 from a DataLoader, else as asked for
-  Tensor target = {};                 // int64 [B]
+  Tensor target = {};                 // int64 [B]; of a Dataset what its samples have
   std::vector<int64_t> indices = {};  // [B]: which samples of the data set these are
   int64_t padding = 0;                // how many at the end only repeat others (Sampler::padding)
 

@@ -34,6 +34,21 @@ MakeBatch image_batches(ImageDataset dataset, ImageTransform transform) {
   };
 }
 
+MakeBatch stacked_batches(std::shared_ptr<const Dataset> dataset) {
+  CHECK(dataset, "data_loader: the data set is a null pointer");
+  return [dataset = std::move(dataset)](std::span<const int64_t> indices, int64_t) {
+    std::vector<Tensor> data, target;
+    for (const int64_t index : indices) {
+      CHECK_AS(IndexError, index >= 0 && index < dataset->size(), "data_loader: the sampler gave index ", index,
+               ", expected 0 to ", dataset->size() - 1);
+      Example example = dataset->get(index);
+      data.push_back(std::move(example.data));
+      target.push_back(std::move(example.target));
+    }
+    return Batch{.data = stack_samples(data), .target = stack_samples(target)};
+  };
+}
+
 DataLoader::DataLoader(MakeBatch make_batch, std::shared_ptr<Sampler> sampler, DataLoaderOptions options)
     : make_batch_(std::move(make_batch)), sampler_(std::move(sampler)), options_(std::move(options)) {
   CHECK(make_batch_ && sampler_, "data_loader: needs a source of batches and a sampler");
@@ -47,6 +62,10 @@ DataLoader::DataLoader(MakeBatch make_batch, std::shared_ptr<Sampler> sampler, D
 
 DataLoader::DataLoader(ImageDataset dataset, std::shared_ptr<Sampler> sampler, DataLoaderOptions options)
     : DataLoader(image_batches(std::move(dataset), options.transform), std::move(sampler), options) {}
+
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Sampler> sampler,
+                       DataLoaderOptions options)
+    : DataLoader(stacked_batches(std::move(dataset)), std::move(sampler), std::move(options)) {}
 
 int64_t DataLoader::size() const { return batches_of(sampler_->size(), options_.batch_size, options_.drop_last); }
 

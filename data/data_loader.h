@@ -14,6 +14,7 @@
 #include <span>
 
 #include "ringgrad/data/batch_source.h"
+#include "ringgrad/data/dataset.h"
 #include "ringgrad/data/image_dataset.h"
 
 namespace ringgrad {
@@ -35,12 +36,15 @@ using MakeBatch = std::function<Batch(std::span<const int64_t> indices, int64_t 
 // The batches of a data set in memory, each image transformed. Throws what check_dataset_invariants and
 // check_transform throw.
 MakeBatch image_batches(ImageDataset dataset, ImageTransform transform);
+// The samples of a data set, stacked. Throws what its get() and stack_samples() throw.
+MakeBatch stacked_batches(std::shared_ptr<const Dataset> dataset);
 
 class DataLoader {
  public:
   // Any source of batches; options.transform is not used. Throws Error on options out of range.
   DataLoader(MakeBatch make_batch, std::shared_ptr<Sampler> sampler, DataLoaderOptions options = {});
   DataLoader(ImageDataset dataset, std::shared_ptr<Sampler> sampler, DataLoaderOptions options = {});
+  DataLoader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Sampler> sampler, DataLoaderOptions options = {});
 
   class Iterator;
   // Starts the sampler's next pass. What making a batch threw is rethrown when the iteration arrives at it; the next

@@ -64,14 +64,22 @@ NamedTensors DistributedDataParallel::common_state() const {
 }
 
 Tensor DistributedDataParallel::forward(const Tensor& x) {
-  if (!grad_enabled()) return module_.forward(x);
-  CHECK_AS(ShapeError, x.defined() && x.dim() >= 1, kName, ": expected a batch [N, …]");
+  return apply([](nn::Module& module, const Tensor& batch) { return module(batch); }, x);
+}
+
+void DistributedDataParallel::begin_forward(const Tensor& batch) {
+  if (!grad_enabled()) return;
+  CHECK_AS(ShapeError, batch.defined(), kName, ": expected a batch [N, …]");
   for (const auto& [name, tensor] : frozen_)
     CHECK(!tensor.requires_grad(), kName, ": ", name,
           " was frozen when the module was wrapped, and requires a gradient now, which nobody would average; wrap the "
           "module anew");
   set_phase(Phase::Forward);
-  return reducer_->prepare_for_backward(module_.forward(x), x.size(0), is_training());
+}
+
+std::vector<Tensor> DistributedDataParallel::end_forward(const Tensor& batch, std::vector<Tensor> outputs) {
+  if (!grad_enabled()) return outputs;
+  return reducer_->prepare_for_backward(std::move(outputs), batch.size(0), is_training());
 }
 
 uint64_t DistributedDataParallel::check_identical() const {

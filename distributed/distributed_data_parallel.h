@@ -30,6 +30,7 @@
 #include <memory>
 #include <set>
 
+#include "ringgrad/core/for_each_tensor.h"
 #include "ringgrad/distributed/ddp/reducer_options.h"
 #include "ringgrad/nn/module.h"
 
@@ -51,6 +52,28 @@ class DistributedDataParallel : public nn::Module {
   // a backward of the module itself instead of the wrapper, a step that a rank has left out, a parameter that was
   // frozen when it was wrapped and is no more.
   Tensor forward(const Tensor& x) override;
+
+  // The same for modules of several inputs and outputs, or that compute the loss themselves: function(module, input,
+  // …), whose tensors, or tuples, vectors and structs of them (core/for_each_tensor.h), may all be part of the loss.
+  // The first input that is not a scalar says how many samples there are.
+  //   auto [logits, loss] = ddp.apply([](nn::Module& m, const Tensor& x, const Tensor& y) {
+  //     return static_cast<Net&>(m).forward(x, y); }, x, y);      // or DDP below
+  template <class Function, class... Inputs>
+  auto apply(const Function& function, const Inputs&... inputs) {
+    Tensor batch;
+    const auto look = [&](const Tensor& x) {
+      if (!batch && x && x.dim() > 0) batch = x;
+    };
+    (for_each_tensor(inputs, look), ...);
+    begin_forward(batch);
+    auto outputs = function(module_, inputs...);
+    std::vector<Tensor> tensors;
+    for_each_tensor(outputs, [&](const Tensor& y) { tensors.push_back(y); });
+    tensors = end_forward(batch, std::move(tensors));
+    auto next = tensors.begin();
+    for_each_tensor(outputs, [&](Tensor& y) { y = *next++; });
+    return outputs;
+  }
 
   // While it lives, backward only accumulates; the first one after it averages what has come together. Ranks weigh by
   // their mean batch in all these passes, also those whose gradients zero_grad() has thrown away; that is exact as long
@@ -104,12 +127,26 @@ class DistributedDataParallel : public nn::Module {
  private:
   bool is_common(const std::string& name) const;
   nn::NamedTensors common_state() const;
+  void begin_forward(const Tensor& batch);
+  std::vector<Tensor> end_forward(const Tensor& batch, std::vector<Tensor> outputs);
 
   nn::Module& module_;
   ProcessGroup& group_;
   std::shared_ptr<Reducer> reducer_;
   std::set<std::string> own_;  // parameters and buffers that each rank has for itself
   NamedTensors frozen_;        // parameters that required no gradient
+};
+
+// DistributedDataParallel with the module's own forward: DDP ddp(net, group); auto [logits, loss] = ddp(x, target);
+template <class Net>
+class DDP : public DistributedDataParallel {
+ public:
+  DDP(Net& module, ProcessGroup& group, DistributedDataParallelOptions options = {})
+      : DistributedDataParallel(module, group, std::move(options)) {}
+  template <class... Inputs>
+  auto operator()(const Inputs&... inputs) {
+    return apply([](nn::Module& m, const auto&... x) { return static_cast<Net&>(m).forward(x...); }, inputs...);
+  }
 };
 
 class DistributedDataParallel::NoSync {

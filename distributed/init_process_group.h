@@ -7,13 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
-
-struct RankEnvironment;  // job/rank_environment.h, as are default_timeout() and default_rendezvous_timeout()
-std::chrono::milliseconds default_timeout();
-std::chrono::milliseconds default_rendezvous_timeout();
 
 std::string default_backend(Device device = {});  // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
 std::string default_transport();                  // RINGGRAD_TRANSPORT, else "auto"

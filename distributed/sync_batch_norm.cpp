@@ -132,9 +132,9 @@ Tensor sync_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias
 }
 
 int convert_sync_batchnorm(nn::Module& module, ProcessGroup& group) {
-  std::vector<std::pair<std::string, nn::BatchNorm2d*>> norms;
+  std::vector<std::pair<std::string, nn::BatchNorm*>> norms;
   for (const auto& [name, below] : module.named_modules())
-    if (auto* norm = dynamic_cast<nn::BatchNorm2d*>(below)) norms.emplace_back(name, norm);
+    if (auto* norm = dynamic_cast<nn::BatchNorm*>(below)) norms.emplace_back(name, norm);
   if (norms.empty()) return 0;
   const std::shared_ptr<ProcessGroup> own = group.split(0);
   for (const auto& [name, norm] : norms)

@@ -3,6 +3,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/random.h"
 #include "ringgrad/nn/init.h"
 
 namespace ringgrad::nn {
@@ -54,8 +55,9 @@ ConvTranspose2d::ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair
 
 Tensor ConvTranspose2d::forward(const Tensor& x) { return conv_transpose2d(x, weight, bias, options_); }
 
-BatchNorm2d::BatchNorm2d(int64_t features, BatchNorm2dOptions options) : options_(options) {
-  CHECK(features > 0, "BatchNorm2d: ", features, " features, expected at least 1");
+BatchNorm::BatchNorm(const char* name, int64_t features, BatchNorm2dOptions options)
+    : options_(options), features_(features) {
+  CHECK(features > 0, name, ": ", features, " features, expected at least 1");
   const auto where = [](bool wanted, const Tensor& value) { return wanted ? value : Tensor(); };
   const bool tracked = options.track_running_stats;
   weight = register_parameter("weight", where(options.affine, ones({features})));
@@ -65,9 +67,19 @@ BatchNorm2d::BatchNorm2d(int64_t features, BatchNorm2dOptions options) : options
   num_batches_tracked = register_buffer("num_batches_tracked", where(tracked, zeros({}, {.dtype = DType::Int64})));
 }
 
-Tensor BatchNorm2d::forward(const Tensor& x, const BatchNormFusion& fusion) {
+void BatchNorm2d::check_shape(const Tensor& x) const {
   CHECK(x.defined(), "BatchNorm2d: the input is an undefined tensor, expected [N, C, H, W]");
   CHECK_AS(ShapeError, x.dim() == 4, "BatchNorm2d: the input has shape ", x.shape(), ", expected [N, C, H, W]");
+}
+
+void BatchNorm1d::check_shape(const Tensor& x) const {
+  CHECK(x.defined(), "BatchNorm1d: the input is an undefined tensor, expected [N, C] or [N, C, L]");
+  CHECK_AS(ShapeError, x.dim() == 2 || x.dim() == 3, "BatchNorm1d: the input has shape ", x.shape(),
+           ", expected [N, C] or [N, C, L]");
+}
+
+Tensor BatchNorm::forward(const Tensor& x, const BatchNormFusion& fusion) {
+  check_shape(x);
   const Tensor y = normalization_(x, weight, bias, running_mean, running_var,
                                   {.training = is_training() || !options_.track_running_stats,
                                    .momentum = options_.momentum,
@@ -75,7 +87,7 @@ Tensor BatchNorm2d::forward(const Tensor& x, const BatchNormFusion& fusion) {
                                    .activation = fusion.activation,
                                    .residual = fusion.residual});
   if (is_training() && num_batches_tracked) {  // last: nothing has changed if that threw
-    begin_write("BatchNorm2d", num_batches_tracked);
+    begin_write("batch_norm", num_batches_tracked);
     kernels::affine(num_batches_tracked, num_batches_tracked, 1, 1);
   }
   return y;
@@ -88,5 +100,19 @@ LayerNorm::LayerNorm(const Shape& normalized_shape, LayerNormOptions options)
 }
 
 Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, normalized_shape_, weight, bias, eps_); }
+
+Embedding::Embedding(int64_t num_embeddings, int64_t embedding_dim) {
+  CHECK(num_embeddings > 0 && embedding_dim > 0, "Embedding: ", num_embeddings, " rows of ", embedding_dim,
+        " numbers, expected at least 1");
+  weight = register_parameter("weight", empty({num_embeddings, embedding_dim}));
+  normal_(weight, 0, 1);
+}
+
+Tensor Embedding::forward(const Tensor& x) {
+  CHECK(x.defined(), "Embedding: the input is an undefined tensor, expected int64 indices");
+  std::vector<int64_t> shape(x.shape().begin(), x.shape().end());
+  shape.push_back(weight.size(1));
+  return reshape(index_select(weight, 0, flatten(x)), Shape(shape));
+}
 
 }  // namespace ringgrad::nn

@@ -20,6 +20,7 @@ class Linear : public Module {
  public:
   Linear(int64_t in_features, int64_t out_features, LinearOptions options = {});
   Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
 
   Parameter weight, bias;  // [out, in], [out] or undefined
 };
@@ -40,6 +41,7 @@ class Conv2d : public Module {
  public:
   Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Conv2dOptions options = {});
   Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
 
   Parameter weight, bias;  // [out, in/groups, R, S], [out] or undefined
 
@@ -63,6 +65,7 @@ class ConvTranspose2d : public Module {
  public:
   ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair kernel, ConvTranspose2dOptions options = {});
   Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
 
   Parameter weight, bias;  // [in, out/groups, R, S], [out] or undefined
 
@@ -84,11 +87,10 @@ struct BatchNormFusion {
   Tensor residual = {};  // added before the activation
 };
 
-// Normalises each channel of x [N, features, H, W], over the batch in training and by the running statistics in
-// evaluation; see batch_norm() in autograd/ops.h.
-class BatchNorm2d : public Module {
+// Normalises each channel of x, over the batch in training and by the running statistics in evaluation; see
+// batch_norm() in autograd/ops.h.
+class BatchNorm : public Module {
  public:
-  explicit BatchNorm2d(int64_t features, BatchNorm2dOptions options = {});
   Tensor forward(const Tensor& x) override { return forward(x, {}); }
   Tensor forward(const Tensor& x, const BatchNormFusion& fusion);
   using Module::operator();
@@ -103,13 +105,36 @@ class BatchNorm2d : public Module {
   Parameter weight, bias;            // [features] or undefined
   Buffer running_mean, running_var;  // [features] or undefined
   Buffer num_batches_tracked;        // int64 [], or undefined
+  std::string extra_repr() const override;
 
  protected:
+  BatchNorm(const char* name, int64_t features, BatchNorm2dOptions options);
+  virtual void check_shape(const Tensor& x) const = 0;
   DType storage_dtype(DType dtype) const override { return itemsize(dtype) == 2 ? DType::Float32 : dtype; }
 
  private:
   BatchNorm2dOptions options_;
+  int64_t features_;
   Normalization normalization_ = batch_norm;
+};
+
+class BatchNorm2d : public BatchNorm {  // x [N, features, H, W]
+ public:
+  explicit BatchNorm2d(int64_t features, BatchNorm2dOptions options = {})
+      : BatchNorm("BatchNorm2d", features, options) {}
+
+ private:
+  void check_shape(const Tensor& x) const override;
+};
+
+using BatchNorm1dOptions = BatchNorm2dOptions;
+class BatchNorm1d : public BatchNorm {  // x [N, features] or [N, features, L]
+ public:
+  explicit BatchNorm1d(int64_t features, BatchNorm1dOptions options = {})
+      : BatchNorm("BatchNorm1d", features, options) {}
+
+ private:
+  void check_shape(const Tensor& x) const override;
 };
 
 struct LayerNormOptions {
@@ -122,6 +147,7 @@ class LayerNorm : public Module {
  public:
   explicit LayerNorm(const Shape& normalized_shape, LayerNormOptions options = {});
   Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
 
   Parameter weight, bias;  // of the normalized shape, or undefined
 
@@ -137,16 +163,37 @@ class Nonlinearity : public Module {
  public:
   Tensor forward(const Tensor& x) override { return f(x); }
 };
-using ReLU = Nonlinearity<relu>;
-using GELU = Nonlinearity<gelu>;
-using SiLU = Nonlinearity<silu>;
-using Sigmoid = Nonlinearity<sigmoid>;
-using Tanh = Nonlinearity<tanh>;
+class ReLU : public Nonlinearity<relu> {};
+class GELU : public Nonlinearity<gelu> {
+ public:
+  std::string extra_repr() const override { return "approximate='none'"; }
+};
+class SiLU : public Nonlinearity<silu> {};
+class Sigmoid : public Nonlinearity<sigmoid> {};
+class Tanh : public Nonlinearity<tanh> {};
+
+template <Tensor (*f)(const Tensor& x, int dim)>
+class AlongDimension : public Module {
+ public:
+  explicit AlongDimension(int dim = -1) : dim_(dim) {}
+  Tensor forward(const Tensor& x) override { return f(x, dim_); }
+  std::string extra_repr() const override { return "dim=" + std::to_string(dim_); }
+
+ private:
+  int dim_;
+};
+class Softmax : public AlongDimension<softmax> {
+  using AlongDimension::AlongDimension;
+};
+class LogSoftmax : public AlongDimension<log_softmax> {
+  using AlongDimension::AlongDimension;
+};
 
 class LeakyReLU : public Module {
  public:
   explicit LeakyReLU(double slope = 0.01) : slope_(slope) {}
   Tensor forward(const Tensor& x) override { return leaky_relu(x, slope_); }
+  std::string extra_repr() const override;
 
  private:
   double slope_;
@@ -161,19 +208,39 @@ class Pool2d : public Module {
   explicit Pool2d(const Pool2dOptions& options) : options_(options) {}
   Tensor forward(const Tensor& x) override { return pool(x, options_); }
 
- private:
+ protected:
   Pool2dOptions options_;
 };
-using MaxPool2d = Pool2d<max_pool2d>;
-using AvgPool2d = Pool2d<avg_pool2d>;
+class MaxPool2d : public Pool2d<max_pool2d> {
+ public:
+  using Pool2d::Pool2d;
+  std::string extra_repr() const override;
+};
+class AvgPool2d : public Pool2d<avg_pool2d> {
+ public:
+  using Pool2d::Pool2d;
+  std::string extra_repr() const override;
+};
 
 class AdaptiveAvgPool2d : public Module {
  public:
   explicit AdaptiveAvgPool2d(Pair output_size) : output_size_(output_size) {}
   Tensor forward(const Tensor& x) override { return adaptive_avg_pool2d(x, output_size_); }
+  std::string extra_repr() const override;
 
  private:
   Pair output_size_;
+};
+
+// ---- words --------------------------------------------------------------------------------------------------------
+// A row of weight for each index: x int64 [...], y [..., embedding_dim]. Throws IndexError as index_select().
+class Embedding : public Module {
+ public:
+  Embedding(int64_t num_embeddings, int64_t embedding_dim);  // values as normal(0, 1)
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+
+  Parameter weight;  // [num_embeddings, embedding_dim]
 };
 
 // ---- dropout, and modules that change no value --------------------------------------------------------------------
@@ -182,6 +249,7 @@ class Dropout : public Module {
  public:
   explicit Dropout(double p = 0.5) : p_(p) {}
   Tensor forward(const Tensor& x) override { return dropout(x, p_, is_training()); }
+  std::string extra_repr() const override;
 
  private:
   double p_;
@@ -192,6 +260,7 @@ class Flatten : public Module {
  public:
   explicit Flatten(int start_dim = 1, int end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {}
   Tensor forward(const Tensor& x) override { return flatten(x, start_dim_, end_dim_); }
+  std::string extra_repr() const override;
 
  private:
   int start_dim_, end_dim_;

@@ -32,6 +32,8 @@ Module::Module(Module&& other) noexcept
     : parameters_(std::move(other.parameters_)),
       buffers_(std::move(other.buffers_)),
       children_(std::move(other.children_)),
+      hooks_(std::move(other.hooks_)),
+      next_hook_(other.next_hook_),
       training_(other.training_),
       place_(std::move(other.place_)) {
   *place_ = this;
@@ -84,6 +86,39 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
         all.emplace_back(child.name.empty() || below.empty() ? child.name + below : child.name + "." + below, module);
     }
   return all;
+}
+
+std::vector<std::pair<std::string, Module*>> Module::named_children() const {
+  std::vector<std::pair<std::string, Module*>> all;
+  for (const Child& child : children_) all.emplace_back(child.name, &module_of(child));
+  return all;
+}
+
+std::vector<Module*> Module::children() const {
+  std::vector<Module*> all;
+  for (const Child& child : children_) all.push_back(&module_of(child));
+  return all;
+}
+
+void Module::apply(const std::function<void(Module& module)>& f) {
+  const auto all = named_modules();  // parents first
+  for (auto entry = all.rbegin(); entry != all.rend(); ++entry) f(*entry->second);
+}
+
+HookHandle Module::register_forward_hook(ForwardHook hook) {
+  const int id = next_hook_++;
+  hooks_.emplace(id, std::move(hook));
+  return HookHandle([place = place_, id] {
+    if (*place) (*place)->hooks_.erase(id);
+  });
+}
+
+Tensor Module::forward_with_hooks(const Tensor& x) {
+  Tensor y = forward(x);
+  const auto hooks = hooks_;  // a hook may remove itself, or others
+  for (const auto& [id, hook] : hooks)
+    if (const Tensor other = hook(*this, x, y)) y = other;
+  return y;
 }
 
 int64_t Module::num_parameters() const {

@@ -15,6 +15,11 @@
 // Parameters are Tensors: handles that optimizers and wrappers may keep. Not thread-safe.
 #pragma once
 
+#include <functional>
+#include <iosfwd>
+#include <map>
+
+#include "ringgrad/autograd/hook_handle.h"
 #include "ringgrad/nn/named_tensors.h"
 #include "ringgrad/nn/parameter.h"
 
@@ -30,7 +35,11 @@ class Module {
   // The computation. Modules of another signature declare their own forward; calling this one on them throws
   // NotImplementedError.
   virtual Tensor forward(const Tensor& x);
-  Tensor operator()(const Tensor& x) { return forward(x); }
+  // forward(), and then the hooks in order of registration. What a hook returns takes the place of the output, unless
+  // it is undefined.
+  Tensor operator()(const Tensor& x) { return hooks_.empty() ? forward(x) : forward_with_hooks(x); }
+  using ForwardHook = std::function<Tensor(Module& module, const Tensor& x, const Tensor& y)>;
+  HookHandle register_forward_hook(ForwardHook hook);
 
   // Batch norm and dropout behave differently in training. Sets all descendants too.
   void train(bool on = true);
@@ -47,6 +56,10 @@ class Module {
   std::vector<Tensor> buffers() const;
   // This module and all below it, parents first, with their dotted names ("" for this one); each once.
   std::vector<std::pair<std::string, Module*>> named_modules();
+  std::vector<std::pair<std::string, Module*>> named_children() const;  // only those directly below
+  std::vector<Module*> children() const;
+  // f of this module and all below it, children first, each once: model.apply([](nn::Module& m) { … }).
+  void apply(const std::function<void(Module& module)>& f);
   int64_t num_parameters() const;  // elements
 
   // Moves parameters, their gradients and buffers; every handle follows.
@@ -62,6 +75,11 @@ class Module {
   NamedTensors state_dict() const;
   // Copies values into the module by name; see copy_by_name() for what is accepted, refused and reported.
   LoadReport load_state_dict(const NamedTensors& state, bool strict = true);
+
+  // How PyTorch prints a module: type_name(extra_repr()), or type_name( and a line for each child. By default the name
+  // of its class, and nothing.
+  virtual std::string type_name() const;
+  virtual std::string extra_repr() const { return ""; }
 
  protected:
   // For members of type Parameter and Buffer, see parameter.h. Names are unique in the module, without dots. An
@@ -94,12 +112,18 @@ class Module {
   void add_child(const std::string& name, Module& child, std::shared_ptr<Module> owned);
   void own(const std::string& name, std::shared_ptr<Module> child);
   static Module& module_of(const Child& child);
+  Tensor forward_with_hooks(const Tensor& x);
   NamedTensors collect(Registrations Module::*which) const;
 
   Registrations parameters_, buffers_;
   std::vector<Child> children_;
+  std::map<int, ForwardHook> hooks_;
+  int next_hook_ = 0;
   bool training_ = true;
   std::shared_ptr<Module*> place_;  // where this module is, for those who have registered it; null when it is no more
 };
+
+// As PyTorch's print(module).
+std::ostream& operator<<(std::ostream& out, const Module& module);
 
 }  // namespace ringgrad::nn

@@ -103,16 +103,25 @@ void Reducer::initialize_buckets(const std::vector<int>& order) {
 
 // -- what the engine tells ------------------------------------------------------------------------------------------
 
-Tensor Reducer::prepare_for_backward(const Tensor& output, int64_t samples, bool training) {
-  if (!output.requires_grad()) return output;
+std::vector<Tensor> Reducer::prepare_for_backward(std::vector<Tensor> outputs, int64_t samples, bool training) {
+  std::vector<Tensor> tracked, same;
+  for (const Tensor& output : outputs)
+    if (output && output.requires_grad()) {
+      tracked.push_back(output);
+      same.push_back(output.detach());
+    }
+  if (tracked.empty()) return outputs;
   const int64_t forward = synchronizing_ && training ? contribution_.begin_forward() : 0;
-  return differentiable("distributed_data_parallel", {output}, output.detach(),
-                        [self = weak_from_this(), forward, samples](const Tensor& dy) -> Gradients {
+  same = differentiable("distributed_data_parallel", tracked, std::move(same),
+                        [self = weak_from_this(), forward, samples](std::span<const Tensor> dy) -> Gradients {
                           const auto reducer = self.lock();
                           CHECK(reducer, "distributed_data_parallel: the wrapper was destroyed between forward and ",
                                 "backward, so nobody would average the gradients; keep it until backward is done");
-                          return {reducer->output_reached(forward, samples, dy)};
+                          return reducer->outputs_reached(forward, samples, dy);
                         });
+  for (auto next = same.begin(); Tensor & output : outputs)
+    if (output && output.requires_grad()) output = *next++;
+  return outputs;
 }
 
 // The pass under way; the first one who asks begins it.
@@ -148,7 +157,7 @@ void Reducer::begin_step() {
 
 // The newest forward in the graph decides how many samples this pass stands for: others of the same pass, such as a
 // discriminator's batch of real and batch of generated images, are as large. Returns what the module gets of dy.
-Tensor Reducer::output_reached(int64_t forward, int64_t samples, const Tensor& dy) {
+Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<const Tensor> dy) {
   const auto pass = current_pass();
   contribution_.reach(forward);
   if (!std::exchange(pass->reached, true)) {
@@ -162,7 +171,11 @@ Tensor Reducer::output_reached(int64_t forward, int64_t samples, const Tensor& d
       all_reduce_ready_buckets(*pass);  // the hooks of some parameters may have come before
     }
   }
-  return contribution_.weight() == 0 ? zeros_like(dy) : dy;
+  Gradients gradients(dy.begin(), dy.end());
+  if (contribution_.weight() == 0)
+    for (Tensor& gradient : gradients)
+      if (gradient) gradient = zeros_like(gradient);
+  return gradients;
 }
 
 void Reducer::mark_variable_ready(int parameter) {

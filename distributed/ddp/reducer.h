@@ -20,6 +20,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/distributed/ddp/finite_check.h"
@@ -34,10 +35,10 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // every step (step_exchange.h). Moves values and gradients into arenas. The group must outlive this.
   Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ReducerOptions options);
 
-  // An output of the module for a batch of so many samples: the same tensor, with a node that tells the reducer when
-  // a backward pass begins that has it in its graph. Without that the hooks would run, and nothing be averaged.
+  // The outputs of the module for a batch of so many samples: the same tensors, with a node that tells the reducer when
+  // a backward pass begins that has one in its graph. Without that the hooks would run, and nothing be averaged.
   // `training`: so a backward is expected to have it, on all ranks or on none.
-  Tensor prepare_for_backward(const Tensor& output, int64_t samples, bool training);
+  std::vector<Tensor> prepare_for_backward(std::vector<Tensor> outputs, int64_t samples, bool training);
 
   // See DistributedDataParallel.
   bool shadow();
@@ -88,7 +89,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   std::shared_ptr<Pass> current_pass();
   void begin_step();
-  Tensor output_reached(int64_t forward, int64_t samples, const Tensor& dy);
+  std::vector<Tensor> outputs_reached(int64_t forward, int64_t samples, std::span<const Tensor> dy);
   void mark_variable_ready(int parameter);
   void all_reduce_ready_buckets(const Pass& pass);
   void all_reduce_bucket(bool async);

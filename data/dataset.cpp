@@ -1,0 +1,66 @@
+#include "ringgrad/data/dataset.h"
+
+#include <numeric>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/data/sampler.h"
+
+namespace ringgrad {
+
+Subset::Subset(std::shared_ptr<const Dataset> dataset, std::vector<int64_t> indices)
+    : dataset_(std::move(dataset)), indices_(std::move(indices)) {
+  CHECK(dataset_, "Subset: the data set is a null pointer");
+  for (const int64_t i : indices_)
+    CHECK_AS(IndexError, i >= 0 && i < dataset_->size(), "Subset: there is no sample ", i, ", expected 0 to ",
+             dataset_->size() - 1);
+}
+
+Example Subset::get(int64_t i) const {
+  CHECK_AS(IndexError, i >= 0 && i < size(), "Subset: there is no sample ", i, ", expected 0 to ", size() - 1);
+  return dataset_->get(indices_[i]);
+}
+
+std::vector<std::shared_ptr<Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,
+                                                  const std::vector<int64_t>& sizes, uint64_t seed) {
+  CHECK(dataset, "random_split: the data set is a null pointer");
+  int64_t sum = 0;
+  for (const int64_t size : sizes) {
+    CHECK(size >= 0 && size <= dataset->size() - sum, "random_split: the sizes add up to more than the data set's ",
+          dataset->size(), " samples, or one is negative");
+    sum += size;
+  }
+  CHECK(sum == dataset->size(), "random_split: the sizes add up to ", sum, ", the data set has ", dataset->size(),
+        " samples");
+  const RandomSampler order(dataset->size(), seed);
+  const std::vector<int64_t> all = order.indices(order.state());
+  std::vector<std::shared_ptr<Subset>> parts;
+  auto begin = all.begin();
+  for (const int64_t size : sizes) {
+    parts.push_back(std::make_shared<Subset>(dataset, std::vector<int64_t>(begin, begin + size)));
+    begin += size;
+  }
+  return parts;
+}
+
+Tensor stack_samples(const std::vector<Tensor>& samples) {
+  CHECK(!samples.empty(), "stack_samples: there are no samples");
+  const Tensor& first = samples[0];
+  std::vector<int64_t> sizes{static_cast<int64_t>(samples.size())};
+  if (first) sizes.insert(sizes.end(), first.shape().begin(), first.shape().end());
+  const Tensor all = first ? empty(Shape(sizes), {.dtype = first.dtype()}) : Tensor();
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const Tensor& sample = samples[i];
+    CHECK_AS(ShapeError, sample.defined() == first.defined() && (!first || sample.shape() == first.shape()),
+             "stack_samples: sample ", i, " of the batch has shape ", sample ? str(sample.shape()) : "(undefined)",
+             ", the first one ", first ? str(first.shape()) : "(undefined)", ", expected one shape");
+    if (!first) continue;
+    CHECK_AS(DTypeError, sample.dtype() == first.dtype(), "stack_samples: sample ", i, " of the batch is ",
+             sample.dtype(), ", the first one ", first.dtype(), ", expected one dtype");
+    const int64_t offset = static_cast<int64_t>(i) * first.numel();
+    copy_(all.as_strided(first.shape(), contiguous_strides(first.shape()), offset), sample.detach());
+  }
+  return all;
+}
+
+}  // namespace ringgrad

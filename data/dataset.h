@@ -1,0 +1,54 @@
+// Dataset: samples by number, as PyTorch has them, for what is no ImageDataset in memory.
+//
+//   struct Squares : Dataset {
+//     Example get(int64_t i) const override { return {scalar(double(i)), scalar(double(i * i))}; }
+//     int64_t size() const override { return 100; }
+//   };
+//   const auto parts = random_split(std::make_shared<Squares>(), {80, 20});
+//   DataLoader loader(parts[0], std::make_shared<RandomSampler>(parts[0]->size()), {.batch_size = 8, .num_workers =
+//   2});
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ringgrad/core/tensor.h"
+
+namespace ringgrad {
+
+struct Example {
+  Tensor data;
+  Tensor target = {};  // undefined where there is none
+};
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  // Sample i of 0 … size() - 1, on the CPU. Called on several threads at once where the loader has workers.
+  virtual Example get(int64_t i) const = 0;
+  virtual int64_t size() const = 0;
+};
+
+// Some samples of another data set. Throws IndexError on an index that is not there.
+class Subset : public Dataset {
+ public:
+  Subset(std::shared_ptr<const Dataset> dataset, std::vector<int64_t> indices);
+  Example get(int64_t i) const override;
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  const std::vector<int64_t>& indices() const { return indices_; }
+
+ private:
+  std::shared_ptr<const Dataset> dataset_;
+  std::vector<int64_t> indices_;
+};
+
+// Subsets of these sizes, which share no sample, and the same ones for a seed on every machine. Throws Error unless the
+// sizes add up to the data set's.
+std::vector<std::shared_ptr<Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,
+                                                  const std::vector<int64_t>& sizes, uint64_t seed = 0);
+
+// What PyTorch calls collate: tensors of one shape and dtype, side by side along a new first dimension; undefined ones
+// become one that is undefined. Throws ShapeError or DTypeError where they differ.
+Tensor stack_samples(const std::vector<Tensor>& samples);
+
+}  // namespace ringgrad
