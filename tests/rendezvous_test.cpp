@@ -177,6 +177,22 @@ TEST_CASE("a port that is taken is called so", "[rendezvous][quick]") {
   REQUIRE(contains(error, str("(process ", getpid(), "); choose another one")));
 }
 
+TEST_CASE("a rank that is dropped among strangers comes again", "[rendezvous][quick][threads]") {
+  const RendezvousOptions options = options_for();
+  FileDescriptor port = listen_tcp(options.address);
+  bool admitted = false;
+  std::jthread rank_0([&] {
+    FileDescriptor(accept(port.get(), nullptr, nullptr)).reset();
+    std::vector<FileDescriptor> listeners;
+    listeners.push_back(std::move(port));
+    PeerListener listener(std::move(listeners), options.secret, 2);
+    admitted = listener.next(Deadline::after(options.timeout)).has_value();
+  });
+  REQUIRE(contains(meet_all({1}, 2, options)[0].error, "broke: end of stream"));  // after it was admitted
+  rank_0.join();
+  REQUIRE(admitted);
+}
+
 TEST_CASE("an address of another machine is called so", "[rendezvous][quick]") {
   const std::string error = error_of([&] { meet(0, 2, "", options_at({"192.0.2.1", 29400}, "a secret", 100)); });
   REQUIRE(contains(error, "cannot listen on 192.0.2.1:29400: this machine does not have that address"));

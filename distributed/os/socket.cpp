@@ -112,7 +112,7 @@ void move_all(const FileDescriptor& socket, size_t size, short event, Deadline d
     CHECK_AS(TimeoutError, polled != 0, "no answer from ", peer, " in time");
     const ssize_t n = transfer(done);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    CHECK_AS(DistributedError, n > 0, "the connection with ", peer,
+    CHECK_AS(ConnectionLostError, n > 0, "the connection with ", peer,
              " broke: ", n == 0 ? "end of stream" : std::strerror(errno));
     done += static_cast<size_t>(n);
   }

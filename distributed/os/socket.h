@@ -58,7 +58,11 @@ FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused 
 FileDescriptor listen_local(const std::string& name);
 FileDescriptor connect_local(const std::string& name, Deadline deadline);
 
-// Writes or reads exactly so many bytes. Throws TimeoutError or DistributedError, which call the other end `peer`.
+struct ConnectionLostError : DistributedError {  // the other end closed it, or the network did
+  using DistributedError::DistributedError;
+};
+
+// Writes or reads exactly so many bytes. Throws TimeoutError or ConnectionLostError, which call the other end `peer`.
 void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, Deadline deadline, const char* peer);
 void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline, const char* peer);
 

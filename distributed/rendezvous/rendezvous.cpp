@@ -174,18 +174,32 @@ class RendezvousServer {
   std::string twice_, strangers_;
 };
 
-std::vector<std::string> join(int rank, int size, const std::string& value, const RendezvousOptions& options) {
-  const auto deadline = Deadline::after(options.timeout);
-  const std::string host = str("rank 0 at ", to_string(options.address));
-  const FileDescriptor socket = [&] {
+// Where strangers crowd in, rank 0 lets go of who has waited longest: a rank comes again.
+FileDescriptor admitted_by(const std::string& host, const Claims& claims, const RendezvousOptions& options,
+                           Deadline deadline) {
+  const auto connect = [&](IfRefused refused) {
     try {
-      return connect_tcp(options.address, deadline);
+      return connect_tcp(options.address, deadline, refused);
     } catch (const TimeoutError& error) {
       throw TimeoutError(str("rendezvous: rank 0 has not come: ", error.what()));
     }
-  }();
-  client_handshake(socket, {ConnectionPurpose::Rendezvous, rank, size, who() + '\n' + value}, options.secret, deadline,
-                   host.c_str());
+  };
+  for (auto refused = IfRefused::TryAgain;; refused = IfRefused::Fail) {
+    FileDescriptor socket = connect(refused);
+    try {
+      client_handshake(socket, claims, options.secret, deadline, host.c_str());
+      return socket;
+    } catch (const ConnectionLostError&) {
+      if (deadline.passed()) throw;
+    }
+  }
+}
+
+std::vector<std::string> join(int rank, int size, const std::string& value, const RendezvousOptions& options) {
+  const auto deadline = Deadline::after(options.timeout);
+  const std::string host = str("rank 0 at ", to_string(options.address));
+  const FileDescriptor socket =
+      admitted_by(host, {ConnectionPurpose::Rendezvous, rank, size, who() + '\n' + value}, options, deadline);
   const auto last = Deadline::after(options.timeout + kGrace);
   ReplyHeader header;
   read_all(socket, std::as_writable_bytes(std::span(&header, 1)), last, host.c_str());
