@@ -314,7 +314,7 @@ TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and m
 
 TEST_CASE("a rank that has no core most of the time is waited for beyond the deadline", "[faults]") {
   const Directory directory;
-  const JobResult outcome = run("starves", "backward", 1, 2, "auto", directory, "0.4");
+  const JobResult outcome = run("starves", "backward", 1, 2, "auto", directory, "1");
   CAPTURE(outcome.report);
   REQUIRE(outcome.exit_code == 0);
 }
