@@ -34,6 +34,7 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment, cons
   ring.algorithm = options.algorithm;
   ring.timeout = options.timeout;
   ring.checksums = options.checksums;
+  ring.on_send = options.on_send;
   ring.job = connected.job;
   ring.connect = connect;
   return std::make_shared<HostProcessGroup>(std::move(connected.transport), ring);

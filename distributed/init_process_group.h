@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ringgrad/distributed/collectives/messenger.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/process_group.h"
 
@@ -27,6 +28,9 @@ struct InitOptions {
   std::string transport = default_transport();  // of the ring; see transport_names() (rendezvous/connect.h)
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
   bool checksums = false;  // a CRC-32 with every payload: a flipped bit is an error, not a wrong sum
+  // Sees every message of the ring's collectives that this rank sends; not what goes through shared memory, where
+  // nothing is sent.
+  SendObserver on_send = {};
   std::chrono::milliseconds timeout = default_timeout();  // of the rendezvous, and of every wait after it
 };
 

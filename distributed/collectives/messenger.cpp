@@ -4,10 +4,11 @@
 
 namespace ringgrad {
 
-Messenger::Messenger(Transport& transport, const Frame& frame, bool checksums)
-    : transport_(transport), frame_(frame), checksums_(checksums), peers_(transport.size()) {}
+Messenger::Messenger(Transport& transport, const Frame& frame, bool checksums, const SendObserver& on_send)
+    : transport_(transport), frame_(frame), checksums_(checksums), on_send_(on_send), peers_(transport.size()) {}
 
 Transfer Messenger::send(int peer, std::span<const std::byte> payload) {
+  if (on_send_) on_send_(peer, payload);
   Peer& to = peers_[peer];
   do {
     const auto piece = payload.first(std::min<size_t>(payload.size(), kMaxPayload));

@@ -2,16 +2,21 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {
 
+// Sees the payload of every message that a rank sends, at the moment when it is queued: for who wants to watch.
+using SendObserver = std::function<void(int peer, std::span<const std::byte> payload)>;
+
 class Messenger {
  public:
-  // `frame` says what this rank is doing. With `checksums` payloads carry a CRC-32, too.
-  Messenger(Transport& transport, const Frame& frame, bool checksums = false);
+  // `frame` says what this rank is doing. With `checksums` payloads carry a CRC-32, too. `on_send`, which may be empty,
+  // must outlive this.
+  Messenger(Transport& transport, const Frame& frame, bool checksums = false, const SendObserver& on_send = kNobody);
 
   int rank() const { return transport_.rank(); }
   int size() const { return transport_.size(); }
@@ -33,9 +38,12 @@ class Messenger {
     Transfer last;
   };
 
+  inline static const SendObserver kNobody;
+
   Transport& transport_;
   Frame frame_;
   bool checksums_;
+  const SendObserver& on_send_;
   std::vector<Peer> peers_;
   std::deque<FrameBytes> headers_;  // must live until they are sent
 };

@@ -29,7 +29,7 @@ bool is_small(std::span<const std::byte> x, int ranks) { return x.size() * stati
 
 // From a call on tensors to the algorithm on bytes. REQUIRES: frame describes it, and this rank has entered it.
 void run_by_messages(const Collective& c, const Frame& frame, Transport& transport, const HostOptions& options) {
-  Messenger messages(transport, frame, options.checksums);
+  Messenger messages(transport, frame, options.checksums, options.on_send);
   const size_t segment = options.segment_bytes, count = frame.count;
   const auto in = bytes_of(c.input), out = bytes_of(c.output);
   const auto how = [&]() -> const ReduceFunctions& { return reduction(name(c.operation), frame.dtype, c.reduce_op); };

@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "ringgrad/distributed/collectives/messenger.h"
 #include "ringgrad/distributed/collectives/shared_all_reduce.h"
 #include "ringgrad/distributed/process_group.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
@@ -18,6 +19,7 @@ struct HostOptions {
   size_t segment_bytes = 256 << 10;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // how long a wait in which nothing moves may last
   bool checksums = false;                                        // a CRC-32 of every payload
+  SendObserver on_send = {};                                     // sees this rank's messages
   uint64_t job = 0;                 // what messages of this group carry, so that they are taken for no other group's
   ConnectOptions connect = {};      // for groups split off this one
   std::vector<int> job_ranks = {};  // what the ranks of a group that was split off are in the job, for errors

@@ -33,9 +33,12 @@ void message(fmt::format_string<First, Rest...> format, First&& first, Rest&&...
   message(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...));
 }
 void print_json(const nlohmann::json& document);  // with --json; else nothing
-int line_width();  // of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere
+bool on_terminal();  // results are read by a person there, and --plain does not forbid tables
+int line_width();    // of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere
 
 std::string bold(const std::string& text);  // on stderr's terminal only
+// With an SGR code, such as "32" for green, where results go to a terminal that may have colours.
+std::string in_colour(const char* code, const std::string& text);
 
 // "1,234,567", "11.6 MB", "4.1 s", "2 min 10 s"
 std::string with_commas(int64_t n);
