@@ -10,6 +10,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/models/program/explain/explain.h"
+#include "ringgrad/models/program/explain/page.h"
 
 namespace ringgrad::program::autograd_topic {
 namespace {
@@ -92,7 +93,8 @@ std::string drawing(const Tape& tape) {
     width = std::max(width, x + 90);
     height = std::max(height, y + 50);
   }
-  return fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">\n{}{}</svg>\n", width, height, lines, boxes);
+  return fmt::format("<svg width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" role=\"img\">\n{2}{3}</svg>\n", width,
+                     height, lines, boxes);
 }
 
 void tell(Page& page, const ExplainOptions&) {

@@ -7,6 +7,7 @@
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/explain/chain.h"
 #include "ringgrad/models/program/explain/explain.h"
+#include "ringgrad/models/program/explain/page.h"
 #include "ringgrad/models/program/explain/ranks.h"
 
 namespace ringgrad::program::buckets_topic {

@@ -11,6 +11,7 @@
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/explain/chain.h"
 #include "ringgrad/models/program/explain/explain.h"
+#include "ringgrad/models/program/explain/page.h"
 #include "ringgrad/models/program/explain/ranks.h"
 #include "ringgrad/nn/optim/optimizers.h"
 

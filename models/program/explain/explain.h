@@ -3,11 +3,10 @@
 #pragma once
 
 #include <string>
-#include <vector>
-
-#include "ringgrad/models/program/explain/page.h"
 
 namespace ringgrad::program {
+
+class Page;
 
 struct ExplainOptions {
   std::string topic;  // "" : list them

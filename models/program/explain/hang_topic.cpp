@@ -2,6 +2,7 @@
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/models/program/explain/chain.h"
 #include "ringgrad/models/program/explain/explain.h"
+#include "ringgrad/models/program/explain/page.h"
 #include "ringgrad/models/program/explain/ranks.h"
 
 namespace ringgrad::program::hang_topic {

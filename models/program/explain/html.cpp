@@ -20,7 +20,8 @@ td, th { padding: .15em .7em; border-bottom: 1px solid var(--soft); text-align: 
 td.number { text-align: right; } td.new { background: var(--new); } td.done { background: var(--done); }
 pre { background: color-mix(in srgb, var(--soft) 35%, transparent); padding: .7em 1em; overflow-x: auto;
       white-space: pre-wrap; }
-svg { width: 100%; height: auto; margin: .5em 0; } svg text { fill: var(--ink); font: 13px system-ui, sans-serif; }
+svg { width: 100%; height: auto; margin: .5em 0; } .wide { overflow-x: auto; } .wide svg { width: auto; }
+svg text { fill: var(--ink); font: 13px system-ui, sans-serif; }
 .compute { fill: var(--a); } .communicate { fill: var(--b); } .wait { fill: var(--c); }
 .line { stroke: var(--ink); fill: none; } .box { fill: var(--paper); stroke: var(--ink); }
 )";

@@ -9,6 +9,7 @@
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/explain/explain.h"
+#include "ringgrad/models/program/explain/page.h"
 #include "ringgrad/models/program/explain/ranks.h"
 #include "ringgrad/nn/layers.h"
 #include "ringgrad/nn/optim/optimizers.h"

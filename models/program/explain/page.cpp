@@ -135,6 +135,8 @@ void Page::listing(const std::string& lines) {
   html_ += "<pre>" + escaped(lines) + "</pre>\n";
 }
 
+void Page::picture(const std::string& svg) { html_ += "<div class=\"wide\">" + svg + "</div>\n"; }
+
 void Page::read(const std::string& file, const std::string& text, const std::string& why) {
   const std::vector<Anchor>& all = anchors();
   const auto found =

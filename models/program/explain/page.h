@@ -40,7 +40,7 @@ class Page {
   void table(const Row& header, const std::vector<Row>& rows);
   void chart(const std::vector<Lane>& lanes, double end);  // of time, or bars from 0 on
   void listing(const std::string& lines);                  // as they are, but for lines that are too long
-  void picture(const std::string& svg) { html_ += svg; }   // in a browser only
+  void picture(const std::string& svg);                    // in a browser only, which scrolls a wide one
   // The last words: where the sources say it. `file` and `text` are literals, which anchors.cmake finds.
   void read(const std::string& file, const std::string& text, const std::string& why);
 

@@ -3,6 +3,7 @@
 
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/explain/explain.h"
+#include "ringgrad/models/program/explain/page.h"
 #include "ringgrad/models/program/explain/ranks.h"
 
 namespace ringgrad::program::ring_topic {
@@ -58,7 +59,7 @@ int64_t busiest(const std::vector<nlohmann::json>& ranks) {
 // The ranks in a circle, each with an arrow to its right neighbour.
 std::string circle(int n, int64_t bytes) {
   const double kTurn = 6.283185307179586;
-  std::string svg = "<svg viewBox=\"0 0 760 320\" role=\"img\">\n";
+  std::string svg = "<svg width=\"760\" height=\"320\" viewBox=\"0 0 760 320\" role=\"img\">\n";
   const auto at = [&](double r) {
     return std::pair(380 + 120 * std::sin(kTurn * r / n), 160 - 120 * std::cos(kTurn * r / n));
   };

@@ -10,6 +10,7 @@
 #include "ringgrad/models/program/bench/ddp_workload.h"
 #include "ringgrad/models/program/explain/chain.h"
 #include "ringgrad/models/program/explain/explain.h"
+#include "ringgrad/models/program/explain/page.h"
 #include "ringgrad/models/program/explain/ranks.h"
 
 namespace ringgrad::program::straggler_topic {

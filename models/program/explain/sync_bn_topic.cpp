@@ -7,6 +7,7 @@
 #include "ringgrad/distributed/sync_batch_norm.h"
 #include "ringgrad/models/program/explain/chain.h"
 #include "ringgrad/models/program/explain/explain.h"
+#include "ringgrad/models/program/explain/page.h"
 #include "ringgrad/models/program/explain/ranks.h"
 
 namespace ringgrad::program::sync_bn_topic {
