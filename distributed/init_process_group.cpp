@@ -39,6 +39,7 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment, cons
   ring.algorithm = options.algorithm;
   ring.timeout = options.timeout;
   ring.checksums = options.checksums;
+  ring.on_send = options.on_send;
   ring.job = connected.job;
   ring.machines = connected.machines;
   ring.connect = connect;

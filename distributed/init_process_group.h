@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ringgrad/distributed/collectives/messenger.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/process_group.h"
 
@@ -27,7 +28,10 @@ struct InitOptions {
   std::optional<Device> device = {};
   std::string transport = default_transport();  // of the ring; see transport_names() (rendezvous/connect.h)
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
-  Checksums checksums = default_checksums();                                    // of the ring
+  Checksums checksums = default_checksums();  // of the ring
+  // Sees every message of the ring's collectives that this rank sends; not what goes through shared memory, where
+  // nothing is sent.
+  SendObserver on_send = {};
   std::chrono::milliseconds rendezvous_timeout = default_rendezvous_timeout();  // until all ranks have come
   std::chrono::milliseconds timeout = default_timeout();                        // of every wait after that
 };

@@ -16,8 +16,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +49,9 @@ enum class Checksums : uint8_t {
   On,
   Off,
 };
+
+// Sees the payload of every message that a rank sends, at the moment when it is queued: for who wants to watch.
+using SendObserver = std::function<void(int peer, std::span<const std::byte> payload)>;
 
 struct CollectiveOptions {
   // false: the collective is done, by the calling thread where possible, when the call returns. true: it is done by

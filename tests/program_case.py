@@ -1,6 +1,6 @@
 """What the tests of the program `ringgrad` share: they run it as a person would, and look at what it says and writes."""
 
-import hashlib, json, os, pathlib, shutil, struct, subprocess, sys, tempfile, time, unittest
+import hashlib, json, os, pathlib, pty, shutil, struct, subprocess, sys, tempfile, time, unittest
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 
@@ -88,6 +88,22 @@ class ProgramCase(unittest.TestCase):
         done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, env=environment, timeout=120, **options)
         self.assertEqual(done.returncode, code, f"{words}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}")
         return done
+
+    def on_a_terminal(self, *words, env={}):
+        """What the program writes to a terminal of 80 columns, escapes included."""
+        ours, its = pty.openpty()
+        child = subprocess.Popen([PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=its, stderr=subprocess.DEVNULL,
+                                 cwd=self.dir, env={**os.environ, "RINGGRAD_DATA_DIR": self.shared, "TERM": "xterm", **env})
+        os.close(its)
+        text = b""
+        try:
+            while piece := os.read(ours, 4096):
+                text += piece
+        except OSError:  # the last writer has gone
+            pass
+        os.close(ours)
+        self.assertEqual(child.wait(timeout=60), 0, text)
+        return text.decode().replace("\r\n", "\n")
 
     def start(self, *words, **options):
         options = {"env": {**os.environ, "RINGGRAD_DATA_DIR": self.shared}, **options}

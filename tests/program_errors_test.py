@@ -46,6 +46,14 @@ class Errors(ProgramCase):
     def test_misspelt_option_is_suggested(self):
         self.assertIn("Did you mean '--epochs'?", self.run_program("train", "--epoch", "1", code=2).stderr)
         self.assertIn("Did you mean '--label-smoothing'?", self.run_program("train", "--lable-smoothing=1", code=2).stderr)
+        self.refused("Did you mean '--bucket-mb'?", "trace", "--bucket", "4")  # cut short
+        self.refused("Did you mean '--lr'?", "train", "--learning-rate", "0.1")  # what its help says
+
+    def test_words_that_are_missing(self):
+        self.refused("bench: expected one of ddp, allreduce, ops, train", "bench")
+        for words in (["help"], ["help", "train"]):
+            self.assertIn("Usage", self.run_program(*words).stdout)
+        self.assertIn("--epochs", self.run_program("help", "train").stdout)
 
     def test_misspelt_values_are_suggested(self):
         self.assertIn("Did you mean 'digits'?", self.run_program("train", "--data", "digit", code=2).stderr)

@@ -7,7 +7,7 @@ one that was not.
 
 import json, os, pathlib, shutil, signal, subprocess, sys, time, unittest
 
-from program_case import PROGRAM, DigitsCase, sha256
+from program_case import PROGRAM, DigitsCase, sha256, write_tiny
 
 
 class Program(DigitsCase):
@@ -68,6 +68,14 @@ class Program(DigitsCase):
         done = self.short_run("run", 3)
         self.assertNotIn("\033", done.stdout + done.stderr)
         self.assertNotIn("\r", done.stdout + done.stderr)
+
+    def test_a_terminal_gets_a_table_of_80_columns(self):
+        write_tiny(self.dir / "tiny/digits")
+        shown = self.on_a_terminal("train", "--batch", "8", "--epochs", "2", "--data-dir", "tiny").splitlines()
+        head = next(i for i, line in enumerate(shown) if line.split()[:2] == ["epoch", "loss"])
+        self.assertEqual([line.split()[0] for line in shown[head : head + 3]], ["epoch", "1", "2"])
+        self.assertLessEqual(max(len(line) for line in shown[head : head + 3]), 80)
+        self.assertNotIn("hash=", "".join(shown))
 
     def test_same_seed_same_bytes_and_another_seed_others(self):
         for out, seed in (("a", "1"), ("b", "1"), ("c", "2")):

@@ -12,8 +12,9 @@ bool needs_checksum(Checksums which, const Transport& transport, int peer) {
   return which == Checksums::On || (which == Checksums::Auto && !transport.shares_memory_with(peer));
 }
 
-Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksums, std::vector<int> members)
-    : transport_(transport), frame_(frame), checksums_(checksums), members_(std::move(members)) {
+Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksums, std::vector<int> members,
+                     const SendObserver& on_send)
+    : transport_(transport), frame_(frame), checksums_(checksums), members_(std::move(members)), on_send_(on_send) {
   if (members_.empty()) {
     members_.resize(static_cast<size_t>(transport.size()));
     std::iota(members_.begin(), members_.end(), 0);
@@ -23,6 +24,7 @@ Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksu
 }
 
 Transfer Messenger::send(int member, std::span<const std::byte> payload) {
+  if (on_send_) on_send_(members_[member], payload);
   Peer& to = peers_[member];
   const int peer = members_[member];
   const bool guarded = needs_checksum(checksums_, transport_, peer);

@@ -15,8 +15,9 @@ class Messenger {
  public:
   // `frame` says what this rank is doing; `checksums`, which payloads it sends with a CRC-32C. Those that come with one
   // are checked. Among `members` only, if there are any, of which this rank is one: they are ranks 0, 1, … here.
+  // `on_send`, which may be empty, must outlive this.
   Messenger(Transport& transport, const Frame& frame, Checksums checksums = Checksums::Auto,
-            std::vector<int> members = {});
+            std::vector<int> members = {}, const SendObserver& on_send = kNobody);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
@@ -39,10 +40,13 @@ class Messenger {
     Transfer last;
   };
 
+  inline static const SendObserver kNobody;
+
   Transport& transport_;
   Frame frame_;
   Checksums checksums_;
   std::vector<int> members_;
+  const SendObserver& on_send_;
   int rank_;
   std::vector<Peer> peers_;
   std::deque<FrameBytes> headers_;  // must live until they are sent

@@ -246,7 +246,7 @@ void HostProcessGroup::run(const Collective& c, const Frame& frame) {
 void HostProcessGroup::run_in_shared_memory(const Collective& c, const Frame& frame) {
   const ReduceFunctions& how = reduction("all_reduce", frame.dtype, c.reduce_op);
   if (across_.empty()) return shared_->run(frame, c.options.about, c.output.raw_data(), frame.count, how);
-  Messenger messages(*transport_, frame, options_.checksums, across_);
+  Messenger messages(*transport_, frame, options_.checksums, across_, options_.on_send);
   const auto across = [&](void* wide, size_t count, const ReduceFunctions& on_wide) {
     ring_all_reduce(messages, wide, count, on_wide, options_.segment_bytes);
   };

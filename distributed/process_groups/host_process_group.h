@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "ringgrad/distributed/collectives/messenger.h"
 #include "ringgrad/distributed/collectives/shared_all_reduce.h"
 #include "ringgrad/distributed/process_group.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
@@ -19,6 +20,7 @@ struct HostOptions {
   size_t segment_bytes = 256 << 10;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // how long a wait in which nothing moves may last
   Checksums checksums = Checksums::Auto;
+  SendObserver on_send = {};        // sees this rank's messages
   uint64_t job = 0;                 // what messages of this group carry, so that they are taken for no other group's
   std::vector<int> machines = {};   // by rank: where it is, as a number; empty: all on this machine, or each elsewhere
   ConnectOptions connect = {};      // for groups split off this one

@@ -32,7 +32,7 @@ std::span<std::byte> bytes_of(const Tensor& x) {
 bool is_small(std::span<const std::byte> x, int ranks) { return x.size() * static_cast<size_t>(ranks - 1) <= 32 << 10; }
 
 void run_by_messages(const Collective& c, const Frame& frame, Transport& transport, const HostOptions& options) {
-  Messenger messages(transport, frame, options.checksums);
+  Messenger messages(transport, frame, options.checksums, {}, options.on_send);
   const size_t segment = options.segment_bytes, count = frame.count;
   const auto in = bytes_of(c.input), out = bytes_of(c.output);
   const auto how = [&]() -> const ReduceFunctions& { return reduction(name(c.operation), frame.dtype, c.reduce_op); };

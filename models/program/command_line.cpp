@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <limits>
+#include <map>
 #include <regex>
 
 #include "ringgrad/core/base/environment.h"
@@ -218,6 +220,16 @@ void add_trace(CLI::App& app, Run& run) {
   trace_app->footer("Example\n  " + program_command("trace --model resnet18 --batch 32 --bucket-mb 4"));
 }
 
+void add_explain(CLI::App& app, Run& run) {
+  auto* explain_app = app.add_subcommand("explain", "How it works, told with the numbers of a run made then and there");
+  auto& o = options_of(explain_app, explain, run);
+  explain_app->add_option("topic", o.topic, "which of them; without one they are listed");
+  explain_app->add_flag("--list", o.list, "list the topics");
+  explain_app->add_option("--ranks", o.ranks, "ring: ranks, 2 to 8")->capture_default_str();
+  explain_app->add_option("--html", o.html, "also write the page, with pictures, to this file");
+  explain_app->footer("Example\n  " + program_command("explain ring --html ring.html"));
+}
+
 void add_launch(CLI::App& app, Run& run) {
   auto* launch_app = app.add_subcommand("launch", "Start a program on several ranks, with torchrun's environment");
   auto& o = options_of(launch_app, launch_program, run);
@@ -277,29 +289,41 @@ std::vector<const CLI::App*> children_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// The long options of a command, those of its groups (nameless children) included.
-std::vector<std::string> option_names(const CLI::App& app) {
-  std::vector<std::string> names;
+// The long options of a command with what they are for, those of its groups (nameless children) included.
+std::map<std::string, std::string> long_options(const CLI::App& app) {
+  std::map<std::string, std::string> help;
   for (const CLI::Option* option : app.get_options([](const CLI::Option*) { return true; }))
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_lnames()) help["--" + name] = option->get_description();
   for (const CLI::App* child : children_of(app))
-    if (child->get_name().empty())
-      for (std::string& name : option_names(*child)) names.push_back(std::move(name));
-  return names;
+    if (child->get_name().empty()) help.merge(long_options(*child));
+  return help;
+}
+
+// For an option that there is not: one of almost that name, or one whose help has its words: --learning-rate is --lr.
+std::string option_meant(const std::string& name, const std::map<std::string, std::string>& known) {
+  std::vector<std::string> names;
+  for (const auto& [option, help] : known) names.push_back(option);
+  const std::string meant = did_you_mean(name, names);
+  if (!meant.empty()) return meant;
+  std::string words = name.substr(2);
+  std::replace(words.begin(), words.end(), '-', ' ');
+  for (const auto& [option, help] : known)
+    if (words.size() > 2 && help.find(words) != std::string::npos) return ". Did you mean '" + option + "'?";
+  return "";
 }
 
 // The message for what CLI11 did not understand, with the nearest thing that exists.
-std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+std::string misunderstanding(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   const CLI::App* command = &app;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--") break;  // another program's words follow
     if (word.starts_with("--")) {
       const std::string name = word.substr(0, word.find('='));
-      auto known = option_names(*command);
-      for (std::string& global : option_names(app)) known.push_back(std::move(global));
-      if (std::find(known.begin(), known.end(), name) == known.end())
-        return fmt::format("{}: no option '{}'{}", command->get_name(), name, did_you_mean(name, known));
+      auto known = long_options(*command);
+      known.merge(long_options(app));
+      if (!known.contains(name))
+        return fmt::format("{}: no option '{}'{}", command->get_name(), name, option_meant(name, known));
     } else if (!word.starts_with("-")) {
       std::vector<std::string> names;
       const CLI::App* found = nullptr;
@@ -311,6 +335,10 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc,
       if (found) command = found;
     }
   }
+  std::vector<std::string> below;
+  for (const CLI::App* child : children_of(*command))
+    if (!child->get_name().empty()) below.push_back(child->get_name());
+  if (!below.empty()) return fmt::format("{}: expected one of {}", command->get_name(), fmt::join(below, ", "));
   return error.what();
 }
 
@@ -334,6 +362,7 @@ int run_command_line(int argc, char** argv) {
   add_inspect(app, run);
   add_graph(app, run);
   add_trace(app, run);
+  add_explain(app, run);
   app.add_subcommand("doctor", "What this machine and this build have, what is off and why")->callback([&] {
     run = doctor;
   });
@@ -341,8 +370,14 @@ int run_command_line(int argc, char** argv) {
   add_bench(app, run);
 
   app.footer(examples());  // last: commands inherit it when they are added
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (!words.empty() && words[0] == "help") {
+    words.erase(words.begin());
+    words.push_back("--help");
+  }
+  std::reverse(words.begin(), words.end());  // as CLI11 wants them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     result(app.help());  // of the command that was named
     return kOk;
@@ -351,7 +386,7 @@ int run_command_line(int argc, char** argv) {
     return kOk;
   } catch (const CLI::ParseError& error) {
     if (argc == 1) throw UsageError("expected a command; " + program_command("--help") + " shows them");
-    throw UsageError(explain(app, error, argc, argv));
+    throw UsageError(misunderstanding(app, error, argc, argv));
   }
   configure_console(console);
   try {

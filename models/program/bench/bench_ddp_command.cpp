@@ -9,8 +9,6 @@
 #include <iostream>
 #include <map>
 
-#include <unistd.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/autograd/ops.h"
@@ -24,6 +22,7 @@
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/division.h"
 #include "ringgrad/models/program/run/recipe.h"
+#include "ringgrad/models/program/run/temporary_directory.h"
 #include "ringgrad/nn/safetensors.h"
 
 namespace ringgrad::program {
@@ -40,25 +39,6 @@ std::vector<std::string> rows_on(Device device) {
 constexpr const char* kFileVariable = "RINGGRAD_BENCH_FILE";  // where rank 0 of a row writes its result
 
 fs::path parameters_beside(fs::path row) { return row.replace_extension("safetensors"); }
-
-// A directory that goes with its object.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string name = (fs::temp_directory_path() / "ringgrad-bench-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr)
-      throw IoError(fmt::format("bench ddp: cannot make the directory {}: {}", name, std::strerror(errno)));
-    path_ = name;
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  fs::path of(const std::string& row) const { return path_ / (row + ".json"); }
-
- private:
-  fs::path path_;
-};
 
 int run_row(const BenchDdpOptions& options) {
   if (options.row == "dp") setenv("RINGGRAD_CPU_DEVICES", std::to_string(options.ranks).c_str(), 1);
@@ -206,10 +186,21 @@ int bench_ddp(const BenchDdpOptions& options) {
   if (names.size() == 2)
     message("the ranks of ddp on {} need NCCL between processes, which this build lacks: left out", options.device);
 
-  const TemporaryDirectory files;
+  const TemporaryDirectory files("bench ddp");
   Runs runs;
+  message("{} rows in turn, {} times {} s each and what it takes to start them: {}", names.size(), options.rounds,
+          options.seconds, fmt::join(names, ", "));
+  Progress progress("bench ddp", static_cast<int64_t>(names.size()) * options.rounds);
+  int64_t done = 0;
   for (int round = 0; round < options.rounds; ++round)  // in turn, so that a slow minute hits all of them
-    for (const std::string& row : names) runs[row].push_back(measure_in_processes(options, row, files.of(row)));
+    for (const std::string& row : names) {
+      runs[row].push_back(measure_in_processes(options, row, files.of(row)));
+      progress.update(++done, [&] {
+        return fmt::format("{} img/s with {}",
+                           with_commas(static_cast<int64_t>(runs[row].back()["images_per_second"].get<double>())), row);
+      });
+    }
+  progress.clear();
   std::map<std::string, nlohmann::json> rows;
   for (const auto& [name, several] : runs) rows[name] = middle(several);
   add_prices(rows);

@@ -89,7 +89,25 @@ int64_t Workload::buffer_bytes() const { return bytes_of(model_->buffers()); }
 int64_t Workload::input_bytes() const { return bytes_of({images_}); }
 int64_t Workload::output_bytes() const { return bytes_of({output_}); }
 
-nlohmann::json buckets_as_json(const ReductionLog& log) {
+Communication communication_of(const ReductionLog& log) {
+  Communication seconds;
+  double until = 0;
+  for (const BucketLog& bucket : log.buckets) {
+    const double from = std::max(bucket.launched, until);
+    until = std::max(from, bucket.completed);
+    seconds.all += until - from;
+    seconds.hidden += std::max(0.0, std::min(until, log.computed) - from);
+  }
+  return seconds;
+}
+
+std::string first_and_last(const std::string& names) {
+  const std::string listed = names.substr(0, names.find(" ("));
+  const size_t space = listed.find(' ');
+  return space == std::string::npos ? listed : listed.substr(0, space) + " … " + listed.substr(listed.rfind(' ') + 1);
+}
+
+nlohmann::json log_as_json(const ReductionLog& log) {
   nlohmann::json buckets = nlohmann::json::array();
   for (const BucketLog& bucket : log.buckets)
     buckets.push_back({{"parameters", *bucket.parameters},
@@ -97,7 +115,13 @@ nlohmann::json buckets_as_json(const ReductionLog& log) {
                        {"ready_ms", bucket.ready * 1e3},
                        {"launched_ms", bucket.launched * 1e3},
                        {"completed_ms", bucket.completed * 1e3}});
-  return buckets;
+  const Communication seconds = communication_of(log);
+  return {{"step", log.step},
+          {"backward_ms", log.computed * 1e3},
+          {"averaged_ms", log.finished * 1e3},
+          {"communication_ms", seconds.all * 1e3},
+          {"hidden_ms", seconds.hidden * 1e3},
+          {"buckets", std::move(buckets)}};
 }
 
 namespace {
@@ -172,7 +196,7 @@ nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
         {.dtype = DType::Float64});
     group.all_reduce(exposed, ReduceOp::Average).wait();
     row["exposed_ms"] = exposed.item<double>();
-    row["buckets"] = buckets_as_json(work.ddp()->log());
+    row["buckets"] = log_as_json(work.ddp()->log())["buckets"];
   }
   return row;
 }

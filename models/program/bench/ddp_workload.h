@@ -49,8 +49,18 @@ class Workload {
   Tensor images_, labels_, output_;
 };
 
-// A step's buckets in the order of launching, with milliseconds since backward began.
-nlohmann::json buckets_as_json(const ReductionLog& log);
+// Seconds in which some bucket was under way, and those of them before this rank's last gradient was complete.
+struct Communication {
+  double all = 0, hidden = 0;
+};
+Communication communication_of(const ReductionLog& log);
+
+// "fc.weight layer4.1.bn2.bias … conv1.weight (62 parameters)" -> "fc.weight … conv1.weight"
+std::string first_and_last(const std::string& names);
+
+// A step, in milliseconds since backward began: step, backward_ms, averaged_ms, communication_ms, hidden_ms, and
+// buckets in the order of launching.
+nlohmann::json log_as_json(const ReductionLog& log);
 
 // One row of `ringgrad bench ddp`: a method of data parallelism, measured in processes of its own.
 

@@ -1,5 +1,5 @@
 // The commands of the program, and what each can be told. Each prints its result, throws on failure, and returns an
-// exit code (exit_code.h). Those that only measure are in bench/.
+// exit code (exit_code.h). Those that only measure are in bench/, and explain/ is one of its own.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/models/program/bench/bench.h"
+#include "ringgrad/models/program/explain/explain.h"
 #include "ringgrad/models/program/run/division.h"
 #include "ringgrad/models/program/run/recipe.h"
 

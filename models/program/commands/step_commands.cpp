@@ -34,30 +34,6 @@ int graph(const GraphOptions& options) {
 
 namespace {
 
-// Seconds in which some bucket was under way, and those of them before this rank's last gradient was complete.
-struct Communication {
-  double all = 0, hidden = 0;
-};
-
-Communication communication_of(const ReductionLog& log) {
-  Communication seconds;
-  double until = 0;
-  for (const BucketLog& bucket : log.buckets) {
-    const double from = std::max(bucket.launched, until);
-    until = std::max(from, bucket.completed);
-    seconds.all += until - from;
-    seconds.hidden += std::max(0.0, std::min(until, log.computed) - from);
-  }
-  return seconds;
-}
-
-// "fc.weight layer4.1.bn2.bias … conv1.weight (62 parameters)" -> "fc.weight … conv1.weight"
-std::string first_and_last(const std::string& names) {
-  const std::string listed = names.substr(0, names.find(" ("));
-  const size_t space = listed.find(' ');
-  return space == std::string::npos ? listed : listed.substr(0, space) + " … " + listed.substr(listed.rfind(' ') + 1);
-}
-
 std::string bar(const BucketLog& bucket, const ReductionLog& log, int width) {
   const auto column = [&](double t) { return static_cast<int>(t / log.finished * (width - 1)); };
   std::string text;
@@ -102,18 +78,13 @@ void trace_step(const TraceOptions& options, ProcessGroup& group) {
   result("{} · batch {} on {} ranks ({}) · step {}", options.model, options.batch, group.size(), group.backend(),
          log.step);
   print(log, group.device().is_cuda());
-  const Communication seconds = communication_of(log);
-  print_json({{"model", options.model},
-              {"batch", options.batch},
-              {"ranks", group.size()},
-              {"backend", group.backend()},
-              {"device", str(group.device())},
-              {"step", log.step},
-              {"backward_ms", log.computed * 1e3},
-              {"averaged_ms", log.finished * 1e3},
-              {"communication_ms", seconds.all * 1e3},
-              {"hidden_ms", seconds.hidden * 1e3},
-              {"buckets", buckets_as_json(log)}});
+  nlohmann::json document = log_as_json(log);
+  document.update({{"model", options.model},
+                   {"batch", options.batch},
+                   {"ranks", group.size()},
+                   {"backend", group.backend()},
+                   {"device", str(group.device())}});
+  print_json(document);
 }
 
 }  // namespace

@@ -74,6 +74,23 @@ struct EpochReport {
   Evaluation test;
 };
 
+// An epoch's line in a table of 80 columns, for people, under the table's head where it is the first.
+void print_row(const nlohmann::json& metrics) {
+  static bool first = true;
+  if (std::exchange(first, false))
+    result("{:>5}{:>9}{:>10}{:>11}{:>11}{:>13}{:>9}{:>10}", "epoch", "loss", "test acc", "test loss", "img/s",
+           "wait: data", "ranks", "time");
+  const auto share = [&](const char* name) {
+    return metrics.contains(name) ? fmt::format("{:.1f} %", 100 * metrics[name].get<double>()) : "";
+  };
+  const double pace = metrics.value("images_per_second", 0.0);
+  result("{:>5}{:>9.4f}{:>10}{:>11.4f}{:>11}{:>13}{:>9}{:>10}", metrics["epoch"].get<int>(),
+         metrics["loss"].get<double>(), fmt::format("{:.2f} %", 100 * metrics["test_accuracy"].get<double>()),
+         metrics["test_loss"].get<double>(), pace > 0 ? with_commas(static_cast<int64_t>(pace)) : "",
+         share("waiting_for_data"), share("waiting_for_communication"),
+         metrics.contains("seconds") ? human_time(metrics["seconds"]) : "");
+}
+
 void report_epoch(const RunDirectory& run, const Training& training, const EpochReport& epoch) {
   std::string line = fmt::format("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f}", training.epoch(),
                                  training.step(), epoch.loss, epoch.test.accuracy(), epoch.test.loss);
@@ -97,7 +114,10 @@ void report_epoch(const RunDirectory& run, const Training& training, const Epoch
     line += fmt::format(" hash={:016x}", *epoch.hash);
     metrics["parameter_hash"] = fmt::format("{:016x}", *epoch.hash);
   }
-  result(line);
+  if (on_terminal())
+    print_row(metrics);
+  else
+    result(line);
   run.append_metrics(metrics);
 }
 

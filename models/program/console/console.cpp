@@ -19,15 +19,19 @@ namespace {
 ConsoleOptions options;
 bool silent = false;
 
-bool fancy() {  // stderr is a terminal that understands escapes
-  static const bool capable = [] { return isatty(STDERR_FILENO) && variable("TERM", "dumb") != "dumb"; }();
+bool understands_escapes(int stream) { return isatty(stream) && variable("TERM", "dumb") != "dumb"; }
+
+bool fancy() {  // stderr is a terminal where lines may be redrawn
+  static const bool capable = understands_escapes(STDERR_FILENO);
   return capable && !options.plain && !options.quiet;
 }
 
-std::string styled(const char* code, const std::string& text) {
-  if (!fancy() || !variable("NO_COLOR").empty()) return text;
+std::string styled(bool terminal, const char* code, const std::string& text) {
+  if (!terminal || !variable("NO_COLOR").empty()) return text;
   return fmt::format("\033[{}m{}\033[0m", code, text);
 }
+
+int results() { return options.json ? STDERR_FILENO : STDOUT_FILENO; }
 
 // Of the terminal behind a stream; 80 where there is none.
 int columns(int stream) {
@@ -46,14 +50,15 @@ void silence_console() {
   options.quiet = true;
 }
 
-void result(const std::string& line) {
-  if (!silent) (options.json ? std::cerr : std::cout) << printable(line) << std::endl;
+void result_in_colours(const std::string& line) {
+  if (!silent) (options.json ? std::cerr : std::cout) << line << std::endl;
 }
+void result(const std::string& line) { result_in_colours(printable(line)); }
 void message(const std::string& line) {
   if (!options.quiet) std::cerr << printable(line) << std::endl;
 }
 void headline(const std::string& title, const std::string& rest) {
-  if (!options.quiet) std::cerr << styled("1", title) << printable(rest) << std::endl;
+  if (!options.quiet) std::cerr << styled(fancy(), "1", title) << printable(rest) << std::endl;
 }
 void complain(const std::string& line) { std::cerr << printable(line) << std::endl; }
 void print_json(const nlohmann::json& document) {
@@ -62,7 +67,10 @@ void print_json(const nlohmann::json& document) {
   std::cout << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
 
-int line_width() { return std::clamp(columns(options.json ? STDERR_FILENO : STDOUT_FILENO), 40, 200); }
+bool on_terminal() { return !options.plain && understands_escapes(results()); }
+int line_width() { return std::clamp(columns(results()), 40, 200); }
+
+std::string in_colour(const char* code, const std::string& text) { return styled(on_terminal(), code, text); }
 
 std::string with_commas(int64_t n) {
   std::string digits = std::to_string(n);
@@ -136,7 +144,8 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   std::string best;
   int best_distance = std::max(1, static_cast<int>(word.size()) / 3) + 1;  // a third of the letters may be wrong
   for (const std::string& candidate : candidates) {
-    const int distance = edit_distance(word, candidate);
+    const bool cut_short = word.size() > 2 && candidate.starts_with(word);
+    const int distance = cut_short ? 1 : edit_distance(word, candidate);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

@@ -21,8 +21,9 @@ void configure_console(const ConsoleOptions& options);
 void silence_console();  // from now on nothing is printed: of several ranks only one speaks
 
 // All of these spell out what would steer a terminal (printable() in distributed/failure.h).
-void result(const std::string& line);                              // a line of the answer
-void message(const std::string& line);                             // a line about what is going on
+void result(const std::string& line);             // a line of the answer
+void result_in_colours(const std::string& line);  // that in_colour() has made: nothing in it is spelt out
+void message(const std::string& line);            // a line about what is going on
 void headline(const std::string& title, const std::string& rest);  // a message with the title in bold
 void complain(const std::string& line);  // a line about a failure, also where the console is quiet
 // The same lines, put together as by fmt::format: result("{} of {} correct", right, all).
@@ -35,7 +36,11 @@ void message(fmt::format_string<First, Rest...> format, First&& first, Rest&&...
   message(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...));
 }
 void print_json(const nlohmann::json& document);  // with --json; else nothing
-int line_width();  // of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere
+bool on_terminal();  // results are read by a person there, and --plain does not forbid tables
+int line_width();    // of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere
+
+// With an SGR code, such as "32" for green, where results go to a terminal that may have colours.
+std::string in_colour(const char* code, const std::string& text);
 
 // "1,234,567", "11.6 MB", "4.1 s", "2 min 10 s"
 std::string with_commas(int64_t n);

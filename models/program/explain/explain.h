@@ -1,0 +1,34 @@
+// `ringgrad explain TOPIC`: how something works, told with the numbers of a run that the real engine makes then and
+// there.
+#pragma once
+
+#include <string>
+
+namespace ringgrad::program {
+
+class Page;
+
+struct ExplainOptions {
+  std::string topic;  // "" : list them
+  bool list = false;
+  int ranks = 4;     // of `ring`
+  std::string html;  // also write the page to this file
+};
+// Throws UsageError where there is no such topic, IoError where the file cannot be written, JobFailed where the ranks
+// fail otherwise than the topic means them to.
+int explain(const ExplainOptions& options);
+
+// A topic. tell() writes the page, and runs what it tells about; one that needs ranks starts them (ranks.h), each of
+// which calls on_rank() with the name of the part that it is to play.
+struct Topic {
+  const char* name;
+  const char* summary;
+  void (*tell)(Page& page, const ExplainOptions& options);
+  void (*on_rank)(const std::string& part) = nullptr;
+};
+
+extern const Topic kAutograd, kRing, kBuckets, kOverlap, kDp, kMemory, kSyncBn;
+// The gallery of failures: two ranks make a mistake.
+extern const Topic kHang, kUnused, kNan, kKill, kMismatch, kStraggler;
+
+}  // namespace ringgrad::program

@@ -1,0 +1,45 @@
+// `explain hang`: one rank leaves out a backward, and the other waits for it.
+#include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/models/program/explain/chain.h"
+#include "ringgrad/models/program/explain/explain.h"
+#include "ringgrad/models/program/explain/page.h"
+#include "ringgrad/models/program/explain/ranks.h"
+
+namespace ringgrad::program::hang_topic {
+namespace {
+
+void on_rank(const std::string&) {
+  play([](ProcessGroup& group) -> nlohmann::json {
+    Chain network(3, 16);
+    DistributedDataParallel ddp(network, group);
+    for (int step = 0; step < 5; ++step) {
+      const Tensor loss = loss_on_noise(ddp, 4, 16, group.rank());
+      if (step == 2 && group.rank() == 1) continue;  // "this batch looks odd"
+      loss.backward();
+    }
+    return {};
+  });
+}
+
+void tell(Page& page, const ExplainOptions&) {
+  show_failure(
+      page,
+      "In step 2 rank 1 finds its batch odd and goes on with the next one, without backward. Rank 0 averages its "
+      "gradients of step 2 and waits for rank 1's, which come one step later: other gradients, of the same shape. "
+      "Either everything hangs, or what does not belong together is added up.",
+      "the gradients of two different steps are averaged without a word; and at the end, where one rank has an "
+      "all-reduce more, the job stands still until a timeout of 10 (NCCL) or 30 minutes (Gloo), which does not say "
+      "which rank was missing.");
+  page.text(
+      "Every message says which collective of which step and bucket it belongs to, so that the first one that does "
+      "not fit is an error on both sides. A batch to be left out is left out on all ranks: set_flag() travels with "
+      "the gradients.");
+  page.read("distributed/transport/frame.cpp", "void check_in_step(",
+            "the comparison, before a byte of the payload is touched");
+}
+
+}  // namespace
+}  // namespace ringgrad::program::hang_topic
+
+const ringgrad::program::Topic ringgrad::program::kHang{"hang", "one rank leaves out a backward", hang_topic::tell,
+                                                        hang_topic::on_rank};
