@@ -34,7 +34,8 @@ namespace ringgrad {
 // How ranks on CPUs may do all-reduce (init_process_group.h), from the simplest on; which is fastest depends on the
 // size (`ringgrad bench allreduce` measures them).
 enum class AllReduceAlgorithm : uint8_t {
-  Auto,             // SharedMemory where all ranks share memory, else Exchange for a few kilobytes, else SegmentedRing
+  Auto,             // SharedMemory where all ranks share memory; else Exchange for a few kilobytes, then shared memory
+                    // within machines and a ring between them, where each has equally many; else SegmentedRing
   GatherBroadcast,  // everything through rank 0
   Exchange,         // everybody sends everything to everybody
   Ring,             // whole chunks
