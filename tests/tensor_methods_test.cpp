@@ -56,6 +56,8 @@ TEST_CASE("x[i] and x.index() see the same elements, and what is assigned to the
   x.index({Slice(), 2}) = 0;
   x[1][0] += 10;
   CHECK(values(x) == Values{7, 8, 0, 13, 4, 0});
+  require_error<Error>("operator=: the value goes to a copy of shape [4] that nobody sees",
+                       [&] { x.index({x > 3}) = 0; });
   require_error<IndexError>("select: place 2 of dimension 0 of shape [2, 3], expected -2 to 1", [&] { x[2]; });
   require_error<IndexError>("index: 3 dimensions are named, shape [2, 3] has 2", [&] { x.index({0, 0, 0}); });
 }

@@ -74,7 +74,20 @@ const Tensor& Tensor::fill_(double value) const {
 }
 const Tensor& Tensor::zero_() const { return fill_(0); }
 
-void Tensor::operator=(const Tensor& values) && { copy_(values); }
-void Tensor::operator=(double value) && { fill_(value); }
+// What is picked by a mask or by numbers is a copy: a value assigned to it would be lost without a word.
+static void check_lasting(const Tensor& part) {
+  CHECK(!part.is_sole_owner(), "operator=: the value goes to a copy of shape ", part.shape(),
+        " that nobody sees, expected a part of a tensor, by places and slices; write x.copy_(masked_fill(x, mask, 0)), "
+        "or "
+        "x.copy_(where(mask, y, x)), or take scatter()");
+}
+void Tensor::operator=(const Tensor& values) && {
+  check_lasting(*this);
+  copy_(values);
+}
+void Tensor::operator=(double value) && {
+  check_lasting(*this);
+  fill_(value);
+}
 
 }  // namespace ringgrad

@@ -8,7 +8,7 @@
 
 namespace ringgrad {
 
-Tensor prelu(const Tensor& x, const Tensor& weight) { return sub(relu(x), mul(weight, relu(neg(x)))); }
+Tensor prelu(const Tensor& x, const Tensor& weight) { return where(x > 0, x, mul(weight, x)); }
 
 // An image of height 1.
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const Conv1dOptions& options) {

@@ -152,6 +152,21 @@ Tensor std(const Tensor& x, const Dims& dims, int correction, bool keepdim) {
   return to(root("std", var(wide, dims, correction, keepdim)), x.dtype());
 }
 
+// Equals share the gradient, as in PyTorch (of max() along a dimension the first has all of it).
+static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool keepdim) {
+  Tensor largest = abs(x.detach());
+  for (int d = 0; d < x.dim(); ++d)
+    if (reduced.kept[d] != x.shape()[d]) largest = max(largest, d, true).values;
+  const Shape& shape = keepdim ? reduced.kept : reduced.dropped;
+  return differentiable("norm", {x}, reshape(largest, shape),
+                        [x = save(x), y = save(largest)](const Tensor& dy) -> Gradients {
+                          const Tensor hit = to(abs(x.get()) == y.get(), dy.dtype());
+                          Tensor dx = mul(hit, div(reshape(dy, y.get().shape()), sum_to(hit, y.get().shape())));
+                          kernels::abs_backward(dx, dx, x.get());
+                          return {dx};
+                        });
+}
+
 Tensor norm(const Tensor& x_, double p, const Dims& dims, bool keepdim) {
   check_floating("norm", x_);
   CHECK(p > 0, "norm: p is ", p, ", expected a number above 0, or infinity");
@@ -162,11 +177,7 @@ Tensor norm(const Tensor& x_, double p, const Dims& dims, bool keepdim) {
     const Tensor total = sum(pow(abs(x), p), dims, keepdim), safe = masked_fill(total, total == 0, 1);
     return to(where(total == 0, total, pow(safe, 1 / p)), x_.dtype());
   }
-  const Reduced reduced("norm", x.shape(), dims);
-  Tensor largest = abs(strided(x));
-  for (int d = 0; d < x.dim(); ++d)
-    if (reduced.kept[d] != x.shape()[d] || reduced.count == 0) largest = max(largest, d, true).values;
-  return to(reshape(largest, keepdim ? reduced.kept : reduced.dropped), x_.dtype());
+  return to(largest_magnitude(strided(x), Reduced("norm", x.shape(), dims), keepdim), x_.dtype());
 }
 
 Tensor logsumexp(const Tensor& x, int dim, bool keepdim) {

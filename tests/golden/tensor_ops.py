@@ -34,6 +34,7 @@ def rows(random):
     yield "log1p", lambda x: torch.log1p(x), {"x": positive(3, 5) * torch.tensor([1e-9, 1e-3, -0.4, 1, 1e6], dtype=torch.float64)}
     yield "softplus", lambda x: F.softplus(x, 1.5), {"x": torch.tensor([-400.0, -20, 0, 400], dtype=torch.float64)}
     yield "prelu", lambda x, w: F.prelu(x, w), {"x": random(2, 3, 4), "w": torch.tensor([0.25], dtype=torch.float64)}
+    yield "prelu", lambda x, w: F.prelu(x, w), {"x": ties, "w": random(5)}
     yield "minimum", lambda a, b: torch.minimum(a, b), {"a": a, "b": row}
     yield "minimum", lambda a, b: torch.minimum(a, b), {"a": ties, "b": ties.roll(1, 1)}
     for name in ("lt", "le", "gt", "ge", "eq", "ne"):
@@ -54,6 +55,7 @@ def rows(random):
             yield f"norm {p} {key}", lambda x: torch.linalg.vector_norm(x, p, dims or None), {"x": a}
         yield f"std {key}", lambda x: x.std(dims or None), {"x": a}
         yield f"std {key}", lambda x: x.std(dims or None), {"x": torch.full((3, 5), 2.0, dtype=torch.float64)}
+    yield "norm inf [1]", lambda x: torch.linalg.vector_norm(x, math.inf, 1), {"x": ties}
     yield "norm 2 []", lambda x: torch.linalg.vector_norm(x), {"x": torch.zeros(3, dtype=torch.float64)}
     yield from one("logsumexp", lambda x: torch.logsumexp(x, -1), (3, 5), (7,), (0, 2), (2, 3, 4))
     yield "logsumexp", lambda x: torch.logsumexp(x, -1), {"x": torch.tensor([[900.0, 901], [-900, -902]]).double()}
