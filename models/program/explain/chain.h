@@ -16,8 +16,7 @@ class Chain : public nn::Module {
  public:
   Chain(int layers, int64_t width) {
     for (int i = 1; i <= layers; ++i) {
-      layers_.push_back(std::make_unique<nn::Linear>(width, width));
-      register_module("fc" + std::to_string(i), *layers_.back());
+      layers_.push_back(register_module("fc" + std::to_string(i), std::make_shared<nn::Linear>(width, width)));
     }
   }
 
@@ -33,7 +32,7 @@ class Chain : public nn::Module {
   virtual Tensor after_layer(size_t, const Tensor& y) { return y; }
 
  private:
-  std::vector<std::unique_ptr<nn::Linear>> layers_;
+  std::vector<std::shared_ptr<nn::Linear>> layers_;
 };
 
 // The loss of this rank's own batch of noise.

@@ -56,7 +56,7 @@ void on_rank(const std::string&) {
   play(
       [&](ProcessGroup& group) {
         Chain network(kLayers, kWidth);
-        DistributedDataParallel ddp(network, group, {.usual_samples = kSamples / kDevices});
+        DistributedDataParallel ddp(network, group, {.usual_weight = kSamples / kDevices});
         optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.01, .momentum = 0.9});
         int64_t of_step = 0;
         for (int step = 0; step < 3; ++step) {

@@ -63,7 +63,7 @@ void play(const std::function<nlohmann::json(ProcessGroup&)>& body, const InitOp
       all.push_back(nlohmann::json::parse(text));
     if (process_group().is_main_process()) std::ofstream(variable(kAnswers)) << all << std::flush;
   };
-  launch(meet_and_answer, {.group = group});
+  launch_or_throw(meet_and_answer, {.group = group});
 }
 
 }  // namespace ringgrad::program

@@ -12,8 +12,8 @@ namespace {
 
 // One weight for each branch, and one that nobody uses; y = x · weight.
 struct Branches : nn::Module {
-  Tensor left = register_parameter("left", scalar(1)), right = register_parameter("right", scalar(1));
-  Tensor nobody = register_parameter("nobody", scalar(1));
+  nn::Parameter left{register_parameter("left", scalar(1))}, right{register_parameter("right", scalar(1))};
+  nn::Parameter nobody{register_parameter("nobody", scalar(1))};
   bool goes_left = true;
   Tensor forward(const Tensor& x) override { return mul(x, goes_left ? left : right); }
 };
