@@ -1,0 +1,226 @@
+#include "ringgrad/models/program/commands/train_rank.h"
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/clock.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/run/saved_model.h"
+#include "ringgrad/models/program/train/training.h"
+
+namespace ringgrad::program {
+
+std::string resume_command(const RunDirectory& run) { return program_command("train --resume " + run.path().string()); }
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What this call has done; a resumed run counts anew.
+struct Tally {
+  int64_t steps = 0, images = 0;
+  double seconds = 0;  // of training, without evaluation
+  double images_per_second() const { return seconds > 0 ? static_cast<double>(images) / seconds : 0; }
+};
+
+void print_header(const RunConfig& config, Training& training, const ImageDataset& train_set,
+                  const ImageDataset& test_set, const ProcessGroup* group) {
+  const auto& shape = train_set.images.shape();
+  headline("ringgrad " RINGGRAD_VERSION,
+           fmt::format(" · {} · seed {}", describe(*config.division, group), config.seed));
+  message("data    {} {} train / {} test, {}×{}×{}{}{}", config.recipe.data, with_commas(train_set.size()),
+          with_commas(test_set.size()), shape[2], shape[3], shape[1],
+          training.data_on_device() ? " · on the device, augmented there" : "",
+          training.step_captured() ? " · steps are captured" : "");
+  message("model   {} {} parameters", config.recipe.model, with_commas(training.model().num_parameters()));
+  const std::string parts =
+      group ? fmt::format(" = {} × {} ranks", config.recipe.batch / group->size(), group->size()) : "";
+  message("recipe  {} · batch {}{} · {} steps × {} epochs", summary(config.recipe), config.recipe.batch, parts,
+          training.steps_per_epoch(), config.recipe.epochs);
+}
+
+// How fast an epoch went, on this rank.
+struct Pace {
+  double images_per_second, seconds;
+  double data_wait;                 // for batches, as a part of the time
+  std::optional<double> comm_wait;  // for other ranks and their gradients, likewise
+};
+
+// What an epoch came to. Collective where training is.
+struct EpochReport {
+  double loss;
+  std::optional<Pace> pace;      // none: another process has trained the epoch
+  std::optional<uint64_t> hash;  // of the parameters, the same on all ranks
+  Evaluation test;
+};
+
+// An epoch's line in a table of 80 columns, for people, under the table's head where it is the first.
+void print_row(const nlohmann::json& metrics) {
+  static bool first = true;
+  if (std::exchange(first, false))
+    result("{:>5}{:>9}{:>10}{:>11}{:>11}{:>13}{:>9}{:>10}", "epoch", "loss", "test acc", "test loss", "img/s",
+           "wait: data", "ranks", "time");
+  const auto share = [&](const char* name) {
+    return metrics.contains(name) ? fmt::format("{:.1f} %", 100 * metrics[name].get<double>()) : "";
+  };
+  const double pace = metrics.value("images_per_second", 0.0);
+  result("{:>5}{:>9.4f}{:>10}{:>11.4f}{:>11}{:>13}{:>9}{:>10}", metrics["epoch"].get<int>(),
+         metrics["loss"].get<double>(), fmt::format("{:.2f} %", 100 * metrics["test_accuracy"].get<double>()),
+         metrics["test_loss"].get<double>(), pace > 0 ? with_commas(static_cast<int64_t>(pace)) : "",
+         share("waiting_for_data"), share("waiting_for_communication"),
+         metrics.contains("seconds") ? human_time(metrics["seconds"]) : "");
+}
+
+void report_epoch(const RunDirectory& run, const Training& training, const EpochReport& epoch) {
+  std::string line = fmt::format("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f}", training.epoch(),
+                                 training.step(), epoch.loss, epoch.test.accuracy(), epoch.test.loss);
+  nlohmann::json metrics = {{"epoch", training.epoch()},
+                            {"step", training.step()},
+                            {"loss", epoch.loss},
+                            {"test_accuracy", epoch.test.accuracy()},
+                            {"test_loss", epoch.test.loss}};
+  if (const auto& pace = epoch.pace) {
+    line += fmt::format(" img_s={:.0f} sec={:.2f} data_wait={:.3f}", pace->images_per_second, pace->seconds,
+                        pace->data_wait);
+    metrics["images_per_second"] = pace->images_per_second;
+    metrics["seconds"] = pace->seconds;
+    metrics["waiting_for_data"] = pace->data_wait;
+    if (pace->comm_wait) {
+      line += fmt::format(" comm_wait={:.3f}", *pace->comm_wait);
+      metrics["waiting_for_communication"] = *pace->comm_wait;
+    }
+  }
+  if (epoch.hash) {
+    line += fmt::format(" hash={:016x}", *epoch.hash);
+    metrics["parameter_hash"] = fmt::format("{:016x}", *epoch.hash);
+  }
+  if (on_terminal())
+    print_row(metrics);
+  else
+    result(line);
+  run.append_metrics(metrics);
+}
+
+// Collective where training is: the signal may have reached another rank only.
+int stopped_by_signal(const RunDirectory* run, const Training& training, ProcessGroup* group) {
+  const std::vector<int64_t> own{interrupted()};
+  const auto signals = group ? all_gather_values(*group, own) : own;
+  if (!run) return kOk;
+  result("stopped at step {} · resume: {}", training.step(), resume_command(*run));
+  return 128 + static_cast<int>(*std::max_element(signals.begin(), signals.end()));
+}
+
+// A run that was stopped between an epoch's last checkpoint and the end of its evaluation owes the epoch's line. All
+// ranks hear it from the one that writes.
+bool owes_epoch(const RunDirectory* run, const Training& training, ProcessGroup* group) {
+  const bool lacks_line = run && training.at_epoch_end() && run->last_epoch() < training.epoch();
+  const Tensor owes = full({}, lacks_line, {.dtype = DType::Int64});
+  if (group) group->broadcast(owes, 0).wait();
+  return owes.item<int64_t>() != 0;
+}
+
+}  // namespace
+
+int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data, const RunDirectory* run,
+               ProcessGroup* group) {
+  if (group && !group->is_main_process()) silence_console();
+  const auto& [train_set, test_set] = data;
+  set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
+  set_provider(provider_named(config.recipe.provider));
+  Training training(config, train_set, group, options.workers, options.init);
+  if (!options.resume.empty()) training.load(RunDirectory::open(options.resume).checkpoint());
+  if (group) check_same_lines(*group, "train", "checkpoint", {fmt::format("step {}", training.step())});
+  const std::filesystem::path checkpoint = run ? run->checkpoint() : "";
+  print_header(config, training, train_set, test_set, group);
+  catch_interrupts(run ? "note    this step is finished and saved; a second signal ends at once" : nullptr);
+
+  const auto tested = [&] {
+    Evaluation test = evaluate(training.model(), test_set, test_transform(config.recipe.data),
+                               Device(config.division->device), group);
+    CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ", test.loss,
+          " after step ", training.step(), ": the run diverged. A lower --lr helps, or --clip-norm 1");
+    return test;
+  };
+
+  std::optional<EpochReport> last;  // of the weights as they stand
+  const auto end_epoch = [&](const std::optional<Pace>& pace) {
+    last = EpochReport{training.mean_loss(), pace, {}, {}};
+    if (group) last->hash = training.distributed()->check_identical();
+    last->test = tested();
+    if (run && !last->test.interrupted) report_epoch(*run, training, *last);
+    return !last->test.interrupted;
+  };
+  if (!options.resume.empty() && owes_epoch(run, training, group) && !end_epoch({}))
+    return stopped_by_signal(run, training, group);
+
+  Tally tally;
+  bool stop = false;
+  while (training.epoch() < config.recipe.epochs && !stop) {
+    Progress progress(fmt::format("{:5}", training.epoch() + 1), training.steps_per_epoch());
+    const auto start = Clock::now();
+    const int64_t images_before = training.at_epoch_end() ? 0 : training.images();
+    const double data_before = training.waited_for_data();
+    const double waited_before = group ? training.distributed()->totals().exposed_seconds : 0;
+    last.reset();
+    training.run_epoch([&] {
+      ++tally.steps;
+      const int64_t done = (training.step() - 1) % training.steps_per_epoch() + 1;
+      progress.update(done, [&] { return fmt::format("loss {:.3f}", training.own_mean_loss()); });
+      if (options.save_every > 0 && training.step() % options.save_every == 0) training.save(checkpoint);
+      stop = training.interrupted() || (options.max_steps > 0 && tally.steps >= options.max_steps);
+      return stop;
+    });
+    progress.clear();
+    const double seconds = seconds_since(start);
+    const int64_t images = training.images() - images_before;
+    tally.seconds += seconds;
+    tally.images += images;
+
+    training.save(checkpoint);
+    if (training.interrupted()) return stopped_by_signal(run, training, group);
+    if (training.at_epoch_end()) {
+      const double data_wait = (training.waited_for_data() - data_before) / seconds;
+      Pace pace{static_cast<double>(images) / seconds, seconds, data_wait, {}};
+      if (group) pace.comm_wait = (training.distributed()->totals().exposed_seconds - waited_before) / seconds;
+      if (!end_epoch(pace)) return stopped_by_signal(run, training, group);
+    }
+  }
+  const Evaluation test = last ? last->test : tested();
+  if (test.interrupted) return stopped_by_signal(run, training, group);
+  const uint64_t hash = last && last->hash ? *last->hash : group ? training.distributed()->check_identical() : 0;
+  if (!run) return kOk;
+  save_model(run->model(), training.model(), config.recipe);
+
+  result("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(), test.loss,
+         tally.steps, human_time(tally.seconds), with_commas(static_cast<int64_t>(tally.images_per_second())));
+  if (group) result("ranks   parameters bit-identical on {0} of {0} ranks ({1:016x})", group->size(), hash);
+  result("saved   {} (loads in PyTorch)", run->model().string());
+  if (training.epoch() < config.recipe.epochs)
+    message("next    {} goes on after step {}", resume_command(*run), training.step());
+  else
+    message("next    {} --confusion", program_command("eval " + run->path().string()));
+  print_json({{"test_accuracy", test.accuracy()},
+              {"test_loss", test.loss},
+              {"epochs", training.epoch()},
+              {"steps", training.step()},
+              {"ranks", group ? group->size() : 1},
+              {"seconds", tally.seconds},
+              {"images_per_second", tally.images_per_second()},
+              {"waiting_for_data", tally.seconds > 0 ? training.waited_for_data() / tally.seconds : 0},
+              {"parameters", training.model().num_parameters()},
+              {"data_on_device", training.data_on_device()},
+              {"step_captured", training.step_captured()},
+              {"run", run->path().string()}});
+  return kOk;
+}
+
+}  // namespace ringgrad::program
