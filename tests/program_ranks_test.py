@@ -4,7 +4,7 @@
 
 import json, os, pathlib, shutil, signal, socket, struct, subprocess, sys, time, unittest
 
-from program_case import PROGRAM, DigitsCase, change_memory, sha256, write_idx, write_tiny
+from program_case import PROGRAM, DigitsCase, change_memory, rewrite_safetensors, sha256, write_idx, write_tiny
 
 
 class SeveralRanks(DigitsCase):
@@ -46,6 +46,50 @@ class SeveralRanks(DigitsCase):
         self.assertEqual(*(sha256(self.dir / out / "model.safetensors") for out in ("whole", "parts")))
         done = self.run_program("train", "--resume", "parts", "--transport", "shm", "--max-steps", "1")
         self.assertIn("--transport tcp --device cpu; from here on --parallel ddp --ranks 3 --transport shm", done.stderr)
+
+    def test_resume_restores_every_rank_s_random_numbers(self):
+        write_tiny(self.dir / "tiny/digits")
+        self.run_program("train", "--batch", "6", "--ranks", "3", "--data-dir", "tiny", "--out", "run",
+                         "--max-steps", "1")
+        checkpoint = self.dir / "run/checkpoint.safetensors"
+        def generators():
+            saved = json.loads(self.run_program("inspect", checkpoint, "--json").stdout)
+            return json.loads(saved["metadata"]["progress"])["generators"]
+        self.assertEqual(generators()[2::2], [2, 3])  # seeds; rank 0's has drawn the weights
+        used = [*generators()[:2], 7, 40, 8, 30]  # as if dropout had drawn from the others', too
+        rewrite_safetensors(checkpoint, generators=used)
+        self.run_program("train", "--resume", "run", "--max-steps", "1")
+        self.assertEqual(generators(), used)
+        rewrite_safetensors(checkpoint, generators=[])  # as versions before this one wrote it
+        self.run_program("train", "--resume", "run", "--max-steps", "1")
+        rewrite_safetensors(checkpoint, generators=[1, 2])
+        self.assertIn("expected 2 for each of 3 ranks", self.run_program("train", "--resume", "run", code=4).stderr)
+
+    def test_accumulated_batches_are_one_large_one(self):
+        # 57 images in steps of 24: the last one has 9, of which rank 0 has five, in two passes, and rank 1 four, in one.
+        write_tiny(self.dir / "tiny/digits", train=57)
+        def loss(out, *words):
+            done = self.run_program("train", "--model", "lenet", "--epochs", "2", "--data-dir", "tiny", "--out", out, "--json", *words)
+            self.assertIn(f"batch   24{' = ' * (out != 'whole')}{out if out != 'whole' else ''} · 3 steps an epoch", done.stderr)
+            said = json.loads(done.stdout)
+            self.assertEqual((said["steps"], said["batch"]), (6, 24))
+            return said["test_loss"]
+        whole = loss("whole", "--batch", "24", "--parallel", "none")
+        self.assertAlmostEqual(loss("3 × 4 × 2 ranks", "--batch", "8", "--accumulate", "3", "--ranks", "2"), whole, delta=1e-5)
+        self.assertAlmostEqual(loss("3 × 8", "--batch", "8", "--accumulate", "3", "--parallel", "none"), whole, delta=1e-5)
+
+    def test_resume_amid_accumulated_batches(self):
+        write_tiny(self.dir / "tiny/digits", train=57)
+        common = ["--batch", "8", "--accumulate", "3", "--ranks", "2", "--data-dir", "tiny"]
+        self.run_program("train", *common, "--out", "whole", "--max-steps", "5")
+        self.run_program("train", *common, "--out", "parts", "--max-steps", "2")
+        self.run_program("train", "--resume", "parts", "--max-steps", "3")
+        self.assertEqual(*(sha256(self.dir / out / "model.safetensors") for out in ("whole", "parts")))
+        config = self.dir / "whole/config.json"  # as versions before this one wrote it
+        older = json.loads(config.read_text())
+        del older["recipe"]["accumulate"]
+        config.write_text(json.dumps(older))
+        self.assertIn("its accumulate is 3, the run's is 1", self.run_program("train", "--resume", "whole", code=4).stderr)
 
     def test_resume_goes_on_as_the_run_was_divided(self):
         write_tiny(self.dir / "tiny/digits")

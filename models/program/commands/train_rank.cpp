@@ -32,6 +32,15 @@ struct Tally {
   double images_per_second() const { return seconds > 0 ? static_cast<double>(images) / seconds : 0; }
 };
 
+// "256 = 2 × 64 × 2 ranks": the images of a step, and where they come from.
+std::string effective_batch(const Recipe& recipe, const ProcessGroup* group) {
+  std::string text = std::to_string(recipe.step_batch());
+  if (recipe.accumulate > 1 || group) text += " =";
+  if (recipe.accumulate > 1) text += fmt::format(" {} ×", recipe.accumulate);
+  if (group) return text + fmt::format(" {} × {} ranks", recipe.batch / group->size(), group->size());
+  return recipe.accumulate > 1 ? text + fmt::format(" {}", recipe.batch) : text;
+}
+
 void print_header(const RunConfig& config, Training& training, const ImageDataset& train_set,
                   const ImageDataset& test_set, const ProcessGroup* group) {
   const auto& shape = train_set.images.shape();
@@ -42,9 +51,7 @@ void print_header(const RunConfig& config, Training& training, const ImageDatase
           training.data_on_device() ? " · on the device, augmented there" : "",
           training.step_captured() ? " · steps are captured" : "");
   message("model   {} {} parameters", config.recipe.model, with_commas(training.model().num_parameters()));
-  const std::string parts =
-      group ? fmt::format(" = {} × {} ranks", config.recipe.batch / group->size(), group->size()) : "";
-  message("recipe  {} · batch {}{} · {} steps × {} epochs", summary(config.recipe), config.recipe.batch, parts,
+  message("recipe  {} · batch {} · {} steps × {} epochs", summary(config.recipe), effective_batch(config.recipe, group),
           training.steps_per_epoch(), config.recipe.epochs);
 }
 
@@ -202,6 +209,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
 
   result("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(), test.loss,
          tally.steps, human_time(tally.seconds), with_commas(static_cast<int64_t>(tally.images_per_second())));
+  result("batch   {} · {} steps an epoch", effective_batch(config.recipe, group), training.steps_per_epoch());
   if (group) result("ranks   parameters bit-identical on {0} of {0} ranks ({1:016x})", group->size(), hash);
   result("saved   {} (loads in PyTorch)", run->model().string());
   if (training.epoch() < config.recipe.epochs)
@@ -212,6 +220,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
               {"test_loss", test.loss},
               {"epochs", training.epoch()},
               {"steps", training.step()},
+              {"batch", config.recipe.step_batch()},
               {"ranks", group ? group->size() : 1},
               {"seconds", tally.seconds},
               {"images_per_second", tally.images_per_second()},

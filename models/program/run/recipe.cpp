@@ -68,6 +68,7 @@ const std::vector<RecipeField>& recipe_fields() {
       F::word("data", &R::data, "digits, shapes, mnist, cifar10 or cifar100", dataset_names()),
       F::number("epochs", &R::epochs, "passes over the training set", {1, kMany}),
       F::number("batch", &R::batch, "global batch size, of all ranks together", {1, kMany}),
+      F::number("accumulate", &R::accumulate, "batches whose gradients come together in a step", {1, kMany}),
       F::word("optimizer", &R::optimizer, "sgd, adam or adamw", {"sgd", "adam", "adamw"}),
       F::number("lr", &R::lr, "peak learning rate", {kAboveZero, kLargest, "a positive number"}),
       F::number("momentum", &R::momentum, "of sgd", kFraction),
@@ -177,7 +178,9 @@ nlohmann::json to_json(const Recipe& recipe) {
   return json;
 }
 
-Recipe recipe_from_json(const nlohmann::json& json) {
+Recipe recipe_from_json(const nlohmann::json& saved) {
+  nlohmann::json json = saved;
+  json.emplace("accumulate", 1);  // it is younger than some runs
   Recipe recipe;
   for (const RecipeField& field : recipe_fields())
     std::visit([&](auto member) { json.at(field.name).get_to(recipe.*member); }, field.member);

@@ -18,7 +18,8 @@ namespace ringgrad::program {
 struct Recipe {
   std::string model, data;
   int64_t epochs = 4;
-  int64_t batch = 128;  // of all ranks together
+  int64_t batch = 128;     // of all ranks together
+  int64_t accumulate = 1;  // so many batches are a step
   std::string optimizer = "sgd";
   double lr = 0.1;
   double momentum = 0.9;
@@ -34,6 +35,8 @@ struct Recipe {
   std::string amp = "O0";         // what else has that dtype; see mixed_precision.h
   std::string conv = "auto";      // see core/kernels/geometry.h
   std::string provider = "auto";  // or native, vendor, fastest; see core/kernels/kernel.h
+
+  int64_t step_batch() const { return batch * accumulate; }  // images whose mean loss a step goes down
 };
 
 // A hyperparameter is declared in two places: in Recipe, and as a row of this table. The command line and its help, the

@@ -105,7 +105,7 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
       device_(config.division->device),
       group_(group),
       train_size_(train_set.size()),
-      steps_per_epoch_((train_size_ + recipe_.batch - 1) / recipe_.batch),
+      steps_per_epoch_((train_size_ + recipe_.step_batch() - 1) / recipe_.step_batch()),
       learning_rate_(learning_rate(recipe_, steps_per_epoch_)),
       own_batch_(recipe_.batch / (group ? group->size() : 1)),
       batches_(training_batches(
@@ -120,8 +120,8 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
   wrap(config);
   optimizer_ = make_optimizer(recipe_, precision_->trained_parameters());
   loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device_});
-  if (CapturedStep::possible(device_) && batches_->on_device() && network_ == model_.get())
-    captured_step_.emplace(device_, [this] { compute(); });
+  if (CapturedStep::possible(device_) && batches_->on_device() && network_ == model_.get() && recipe_.accumulate == 1)
+    captured_step_.emplace(device_, [this] { compute(own_batch_); });
 }
 
 // Chooses what a step calls: the model itself, or what divides its work.
@@ -131,7 +131,8 @@ void Training::wrap(const RunConfig& config) {
   if (group_) {
     if (*division.sync_bn) convert_sync_batchnorm(*model_, *group_);
     DistributedDataParallelOptions options;
-    options.usual_weight = static_cast<double>(recipe_.batch) / group_->size();
+    options.weighting = Weighting::Given;
+    options.usual_weight = static_cast<double>(recipe_.step_batch()) / group_->size();
     options.check_finite = !precision_->may_overflow();
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group_, options);
     network_ = ddp_.get();
@@ -173,38 +174,61 @@ void Training::run_epoch(const AfterStep& after_step) {
 // hands in the middle, and of DistributedDataParallel: at the end of backward its ranks tell each other on the host how
 // many samples they had, and whether one of them is to stop.
 void Training::train_step() {
-  const auto samples = static_cast<int64_t>(batches_->indices().size());
+  const int64_t images = own_images_of_step();
   optimizer_->set_lr(learning_rate_(recipe_.lr, step_));
   if (ddp_) {
     ddp_->set_step(step_);
     ddp_->set_flag(program::interrupted() != 0);
+    ddp_->set_weight(static_cast<double>(images));
   }
-  if (captured_step_ && samples == own_batch_)
+  count_batch();
+  if (captured_step_ && images == own_batch_)
     (*captured_step_)();
   else
-    compute();
-  own_images_ += samples;
-  digest_.add(batches_->indices());
-  images_ += std::min(recipe_.batch, train_size_ - step_ % steps_per_epoch_ * recipe_.batch);
+    compute(images);
+  images_ += std::min(recipe_.step_batch(), train_size_ - step_ % steps_per_epoch_ * recipe_.step_batch());
   ++step_;
 }
 
-// What a step does on the device. A rank that has no images left only takes part in the others' averaging.
-void Training::compute() {
+// The last step of an epoch may have fewer batches, not on all ranks equally many, and the last of them fewer images.
+int64_t Training::own_images_of_step() const {
+  const int64_t ranks = group_ ? group_->size() : 1, rank = group_ ? group_->rank() : 0;
+  const int64_t in_epoch = (train_size_ - rank + ranks - 1) / ranks, most = own_batch_ * recipe_.accumulate;
+  return std::clamp<int64_t>(in_epoch - step_ % steps_per_epoch_ * most, 0, most);
+}
+
+void Training::count_batch() {
+  own_images_ += static_cast<int64_t>(batches_->indices().size());
+  digest_.add(batches_->indices());
+}
+
+// What a step does on the device, for so many images of this rank, in one batch or several. A rank that has none left
+// only takes part in the others' averaging.
+void Training::compute(int64_t images) {
   precision_->zero_grad(*optimizer_);
-  Tensor loss;
-  const auto samples = static_cast<double>(batches_->indices().size());
-  if (samples > 0) {
-    const Batch batch = batches_->current();
-    loss = cross_entropy(to((*network_)(batch.data), DType::Float32), batch.target,
-                         {.label_smoothing = recipe_.label_smoothing});
-    precision_->scale(loss).backward();
-  } else {
-    ddp_->shadow_step();
+  if (images == 0) ddp_->shadow_step();
+  for (int64_t left = images; left > 0;) {
+    left -= static_cast<int64_t>(batches_->indices().size());
+    std::optional<DistributedDataParallel::NoSync> more_follows;
+    if (ddp_ && left > 0) more_follows.emplace(*ddp_);
+    add_gradient(images);
+    if (left == 0) break;
+    set_phase(Phase::Data);
+    batches_->advance();
+    count_batch();
   }
   set_phase(Phase::Optimizer);
   precision_->step(*optimizer_, recipe_.clip_norm);
-  if (loss) kernels::axpby(loss_sum_, to(loss.detach(), DType::Float64), samples, 1);
+}
+
+// Of the current batch, to that of the mean loss over all images of the step.
+void Training::add_gradient(int64_t images) {
+  const Batch batch = batches_->current();
+  const Tensor loss = cross_entropy(to((*network_)(batch.data), DType::Float32), batch.target,
+                                    {.label_smoothing = recipe_.label_smoothing});
+  const auto part = static_cast<double>(batch.size());
+  precision_->scale(batch.size() == images ? loss : loss * (part / static_cast<double>(images))).backward();
+  kernels::axpby(loss_sum_, to(loss.detach(), DType::Float64), part, 1);
 }
 
 bool Training::interrupted() const { return ddp_ ? ddp_->flag() : program::interrupted() != 0; }

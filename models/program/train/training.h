@@ -62,7 +62,10 @@ class Training {
  private:
   void wrap(const RunConfig& config);
   void train_step();
-  void compute();
+  int64_t own_images_of_step() const;
+  void count_batch();
+  void compute(int64_t images);
+  void add_gradient(int64_t images);
   std::vector<double> loss_sums() const;
   ShardDigest used_images() const;
   nn::NamedTensors stepping_state();

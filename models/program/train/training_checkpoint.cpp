@@ -22,15 +22,16 @@ struct TrainingProgress {
   ShardDigest used_images;        // the same images, of all ranks together
   SamplerState sampler;
   std::vector<std::string> ready_order;  // of gradients; see DistributedDataParallel::ready_order()
+  std::vector<int64_t> generators;       // seed and offset of each rank's; empty in what older versions saved
   Recipe recipe;
 };
 
 // All of it but the sums follows from the number of steps.
 void check_consistent(const TrainingProgress& p, int64_t train_size) {
-  const int64_t steps_per_epoch = (train_size + p.recipe.batch - 1) / p.recipe.batch;
+  const int64_t batch = p.recipe.step_batch(), steps_per_epoch = (train_size + batch - 1) / batch;
   CHECK_AS(DataError, p.step >= 1 && p.step <= p.recipe.epochs * steps_per_epoch, "stands at step ", p.step,
            ", expected 1 to ", p.recipe.epochs * steps_per_epoch);
-  const int64_t epoch = p.step / steps_per_epoch, position = p.step % steps_per_epoch * p.recipe.batch;
+  const int64_t epoch = p.step / steps_per_epoch, position = p.step % steps_per_epoch * batch;
   CHECK_AS(DataError, p.sampler.epoch == epoch && p.sampler.position == position, "goes on at image ",
            p.sampler.position, " of epoch ", p.sampler.epoch, ", expected image ", position, " of epoch ", epoch,
            " after step ", p.step);
@@ -38,6 +39,8 @@ void check_consistent(const TrainingProgress& p, int64_t train_size) {
   CHECK_AS(DataError, p.images == images, "has used ", p.images, " images of its epoch, expected ", images,
            " after step ", p.step);
   CHECK_AS(DataError, !p.loss_sums.empty(), "has no sum of losses, expected one for each rank");
+  CHECK_AS(DataError, p.generators.empty() || p.generators.size() == 2 * p.loss_sums.size(), "has ",
+           p.generators.size(), " numbers of generators, expected 2 for each of ", p.loss_sums.size(), " ranks");
 }
 
 std::string to_text(const TrainingProgress& p) {
@@ -47,6 +50,7 @@ std::string to_text(const TrainingProgress& p) {
                                {"used_images", {p.used_images.low, p.used_images.high}},
                                {"sampler", {p.sampler.seed, p.sampler.epoch, p.sampler.position}},
                                {"ready_order", p.ready_order},
+                               {"generators", p.generators},
                                {"recipe", to_json(p.recipe)}};
   return json.dump();
 }
@@ -69,6 +73,7 @@ TrainingProgress progress_from(const std::string& text, const Recipe& recipe, in
     const auto& sampler = json.at("sampler");
     p.sampler = {sampler.at(0), sampler.at(1), sampler.at(2)};
     json.at("ready_order").get_to(p.ready_order);
+    if (json.contains("generators")) json.at("generators").get_to(p.generators);
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("lacks what continuing needs: {}", error.what()));
   }
@@ -90,6 +95,8 @@ void Training::save(const std::filesystem::path& path) {
   if (ddp_) ddp_->check_identical();  // what the ranks do not agree on is nothing to go on from
   const auto sums = loss_sums();
   const ShardDigest used = used_images();
+  const auto generator = to_vector<int64_t>(default_generator(device_).state());
+  const auto generators = group_ ? all_gather_values(*group_, generator) : generator;
   if (group_ && !group_->is_main_process()) return;
   check_state();
   set_phase(Phase::Checkpoint);
@@ -99,6 +106,7 @@ void Training::save(const std::filesystem::path& path) {
                                   .used_images = used,
                                   .sampler = batches_->state(),
                                   .ready_order = ddp_ ? ddp_->ready_order() : std::vector<std::string>(),
+                                  .generators = generators,
                                   .recipe = recipe_};
   nn::save_checkpoint(path, {.model = model_->state_dict(),
                              .optimizer = stepping_state(),
@@ -135,6 +143,9 @@ void Training::load(const std::filesystem::path& path) {
   if (ddp_) ddp_->set_ready_order(progress.ready_order);
   const size_t ranks = group_ ? group_->size() : 1, rank = group_ ? group_->rank() : 0;
   if (rank == 0) nn::set_random_state(checkpoint.random, device_);
+  if (const auto& all = progress.generators; rank > 0 && all.size() == 2 * ranks)
+    default_generator(device_).set_state(static_cast<uint64_t>(all[2 * rank]),
+                                         static_cast<uint64_t>(all[2 * rank + 1]));
   batches_->load_state(progress.sampler);
   step_ = progress.step;
   images_ = progress.images;
