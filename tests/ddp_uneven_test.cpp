@@ -103,7 +103,7 @@ TEST_CASE("nothing can be shadowed where nothing is averaged", "[ddp][quick][thr
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group);
-    loss_of(ddp, 0, 8, group.rank(), 2).backward();
+    loss_of(ddp, 0, 8).backward();
     const auto guard = ddp.no_sync();
     must_be_refused(group, "shadow_step: inside no_sync()", [&] {
       for (int i = 0; i < 1000; ++i)

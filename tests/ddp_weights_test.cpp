@@ -72,6 +72,40 @@ TEST_CASE("a rank whose rows are all ignored adds nothing, and no NaN", "[ddp][q
   compare_with_one_process(3, kPlain);
 }
 
+// Rank 1 has its label in the first pass, rank 2 none in either.
+TEST_CASE("labelled rows in several passes", "[ddp][quick][threads]") {
+  constexpr int kRanks = 3, kPasses = 2;
+  const auto rows = [](int rank, int pass) { return Labelled(8 * rank + 4 * pass, 8 * rank + 4 * pass + 4); };
+  const auto loss_of = [](nn::Module& model, const Tensor& x, const Tensor& target, double divisor) {
+    return cross_entropy(model(x), target, {.reduction = Reduction::Sum}) * (1 / divisor);
+  };
+  const auto alone = make_net<Normed>(3, kDouble);
+  for (int pass = 0; pass < kPasses; ++pass) {
+    std::vector<Tensor> xs, targets;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      xs.push_back(rows(rank, pass).x);
+      targets.push_back(rows(rank, pass).target);
+    }
+    loss_of(*alone, cat(xs), cat(targets), 9).backward();  // 8 + 1 + 0 labels
+  }
+  run_ddp_ranks(kRanks, [&](ProcessGroup& group) {
+    const auto net = make_net<Normed>(3, kDouble);
+    convert_sync_batchnorm(*net, group);
+    DistributedDataParallel ddp(*net, group, {.caps = {64, 64}, .weighting = Weighting::Given});
+    const double labels = loss_divisor(Labelled(8 * group.rank(), 8 * group.rank() + 8).target);
+    for (int step = 0; step < 2; ++step) {
+      ddp.zero_grad();
+      ddp.set_weight(labels);
+      {
+        const auto guard = ddp.no_sync();
+        loss_of(ddp, rows(group.rank(), 0).x, rows(group.rank(), 0).target, labels).backward();
+      }
+      loss_of(ddp, rows(group.rank(), 1).x, rows(group.rank(), 1).target, labels).backward();
+      must(relative_difference(gradients(*net), gradients(*alone)) < 1e-11, "the gradient of all passes");
+    }
+  });
+}
+
 TEST_CASE("class weights", "[ddp][quick][threads]") { compare_with_one_process(2, with_class_weights()); }
 
 TEST_CASE("what a mean over rows is divided by", "[loss][quick]") {

@@ -1,6 +1,8 @@
 // SyncBatchNorm: several ranks normalise, and train, as one rank that has all their samples.
 #include "ringgrad/distributed/sync_batch_norm.h"
 
+#include <atomic>
+
 #include "ringgrad/models/resnet.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
@@ -178,4 +180,25 @@ TEST_CASE("layers that differ are not normalised together", "[sync_batch_norm][q
     require_contains(error, "batch norm's statistics of bn");
     require_contains(error, "out of step");
   }
+}
+
+TEST_CASE("a layer for which no other rank comes is named with the timeout", "[sync_batch_norm][quick][threads]") {
+  std::atomic<bool> given_up = false;
+  auto groups = host_groups(2, "shm", {.timeout = std::chrono::milliseconds(300)});
+  const auto errors = errors_of_ranks(std::move(groups), [&](ProcessGroup& group) {
+    const auto net = make_net<Fork>(3, DType::Float64);
+    convert_sync_batchnorm(*net, group);
+    const Tensor x = samples({1, 8, 8}, 10, DType::Float64, 0, 4).x;
+    net->body(x);
+    if (group.rank() == 1) return given_up.wait(false);
+    try {
+      net->bn1(net->conv(x));
+    } catch (...) {
+      given_up = true;
+      given_up.notify_all();
+      throw;
+    }
+  });
+  require_contains(errors[0], "batch norm's statistics of bn1");
+  require_contains(errors[0], "rank 1 has not come to it");
 }
