@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 """What `ringgrad` does with what it cannot do: program_errors_test.py PATH_TO_RINGGRAD [test names].
 
-Each mistake has its exit code (--help lists them) and a message that names it; nothing crashes, and nothing good is
-overwritten.
-"""
+Each mistake has its exit code (--help lists them) and a message that names it; no crash, and nothing good overwritten."""
 
 import json, os, resource, shutil, signal, socket, subprocess, sys, unittest
 
@@ -394,8 +392,7 @@ class Errors(ProgramCase):
     def test_idx_sizes_that_overflow(self):
         file = self.dir / "huge"
         for sizes in ([1 << 31] * 4, [0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0], [0xFFFFFFFF, 0x80000001, 2]):
-            header = bytes([0, 0, 8, len(sizes)]) + b"".join(n.to_bytes(4, "big") for n in sizes)
-            file.write_bytes(header)
+            file.write_bytes(bytes([0, 0, 8, len(sizes)]) + b"".join(n.to_bytes(4, "big") for n in sizes))
             self.refused("more bytes than any file has", "inspect", "huge", code=4)
 
 

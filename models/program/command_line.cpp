@@ -106,8 +106,7 @@ void add_train(CLI::App& app, Run& run) {
   add_backend_option(train_app, o.backend);
   train_app->add_option("--transport", o.division.transport,
                         "between ranks: auto (the fastest for each pair), shm or tcp");
-  train_app
-      ->add_option("--checksums", o.checksums, "on, off or auto: what travels between ranks is checked where it is TCP")
+  train_app->add_option("--checksums", o.checksums, "of messages between ranks: on, off or auto (those by TCP)")
       ->check(CLI::IsMember({"auto", "on", "off"}));
   train_app->add_flag_function(
       "--sync-bn,!--no-sync-bn", [&o](int64_t count) { o.division.sync_bn = count > 0; },
