@@ -97,9 +97,10 @@ void Training::save(const std::filesystem::path& path) {
   const ShardDigest used = used_images();
   const auto generator = to_vector<int64_t>(default_generator(device_).state());
   const auto generators = group_ ? all_gather_values(*group_, generator) : generator;
-  if (group_ && !group_->is_main_process()) return;
-  check_state();
   set_phase(Phase::Checkpoint);
+  // A slow disk is no reason to give up: for rank 0 the others wait ten times as long as for a step.
+  if (group_ && !group_->is_main_process()) return group_->barrier({.timeout = 10 * default_timeout()}).wait();
+  check_state();
   const TrainingProgress progress{.step = step_,
                                   .images = images_,
                                   .loss_sums = sums,
@@ -112,6 +113,7 @@ void Training::save(const std::filesystem::path& path) {
                              .optimizer = stepping_state(),
                              .random = nn::random_state({device_}),
                              .progress = {{"progress", to_text(progress)}}});
+  if (group_) group_->barrier().wait();
 }
 
 // What the optimizer and the mixed precision keep.
