@@ -26,10 +26,14 @@ bool fails() {
   return first_to_fail <= call && call <= last_to_fail;
 }
 
-void* take(size_t bytes, size_t alignment) {
-  if (fails()) throw std::bad_alloc();
+void* take_or_null(size_t bytes, size_t alignment) noexcept {
+  if (fails()) return nullptr;
   ++in_use;
   return std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
+}
+void* take(size_t bytes, size_t alignment) {
+  if (void* data = take_or_null(bytes, alignment)) return data;
+  throw std::bad_alloc();
 }
 void give(void* data) {
   if (data != nullptr) --in_use;
@@ -59,6 +63,9 @@ class ScarceMemory : public DeviceBackend {
 
 void* operator new(size_t bytes) { return take(bytes, alignof(std::max_align_t)); }
 void* operator new(size_t bytes, std::align_val_t alignment) { return take(bytes, static_cast<size_t>(alignment)); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return take_or_null(bytes, alignof(std::max_align_t));
+}
 void operator delete(void* data) noexcept { give(data); }
 void operator delete(void* data, size_t) noexcept { give(data); }
 void operator delete(void* data, std::align_val_t) noexcept { give(data); }
