@@ -90,6 +90,7 @@ bool DistributedDataParallel::shadow_step() { return reducer_->shadow(); }
 void DistributedDataParallel::set_weight(double weight) { reducer_->set_weight(weight); }
 void DistributedDataParallel::skip_step() { reducer_->skip(); }
 bool DistributedDataParallel::skipped() const { return reducer_->skipped(); }
+void DistributedDataParallel::register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
 void DistributedDataParallel::set_step(int64_t step) { reducer_->set_step(step - 1); }
 void DistributedDataParallel::set_flag(bool flag) { reducer_->set_flag(flag); }
 bool DistributedDataParallel::flag() const { return reducer_->flag(); }

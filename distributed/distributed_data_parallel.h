@@ -105,6 +105,10 @@ class DistributedDataParallel : public nn::Module {
   // that differs and where, unless they are the same bit for bit on all ranks.
   uint64_t check_identical() const;
 
+  // From the next step on gradients are averaged by this hook (comm_hook.h); an empty one: plainly. On all ranks
+  // between the same two steps: ranks compare its type, and are told where they differ.
+  void register_comm_hook(CommHook hook);
+
   // What this rank calls the next step in messages; every rank must use the same number. By default backwards that
   // average count up, from 0 on. A rank that leaves one out is named: by this number at once, else when its next one
   // ends, because there is a forward in training mode that no backward has used.

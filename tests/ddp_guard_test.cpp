@@ -178,13 +178,15 @@ TEST_CASE("a rank that leaves out a backward is named", "[ddp][quick][threads]")
 }
 
 TEST_CASE("ranks that weight or compress gradients in another way are out of step", "[ddp][quick][threads]") {
-  const bool hooks = GENERATE(true, false);
+  const bool hooks = GENERATE(true, false), later = GENERATE(true, false);
   const auto errors = errors_of(2, [&](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallelOptions options{.usual_weight = 4};
-    if (group.rank() == 1 && hooks) options.comm_hook = [](const GradBucket& b) { return b.average(b.flat); };
+    const CommHook hook = [](const GradBucket& b) { return b.average(b.flat); };
+    if (group.rank() == 1 && hooks && !later) options.comm_hook = hook;
     if (group.rank() == 1 && !hooks) options.usual_weight = 8;
     DistributedDataParallel ddp(*net, group, options);
+    if (group.rank() == 1 && hooks && later) ddp.register_comm_hook(hook);
     backward(ddp, group);
   });
   for (const std::string& error : errors) require_contains(error, "weight or compress gradients in another way");

@@ -205,6 +205,16 @@ TEST_CASE("a user's communication hook sees every bucket once a step, in order",
     for (size_t i = 0; i < seen.size(); ++i) must(seen[i] == static_cast<int>(i), "order");
     must(seen.size() > 2 && last == std::vector{seen.back()}, "several buckets, one of them the last");
     must(to_vector<float>(net->first.bias.grad())[0] == 42, "what the hook made of it is the gradient");
+    ddp.register_comm_hook({});
+    ddp.zero_grad();
+    cross_entropy(ddp(x), target).backward();
+    const auto plain = to_vector<double>(net->first.bias.grad());
+    must(plain[0] != 42, "without it gradients are averaged");
+    ddp.register_comm_hook(bf16_compress_hook());
+    ddp.zero_grad();
+    cross_entropy(ddp(x), target).backward();
+    const auto compressed = to_vector<double>(net->first.bias.grad());
+    must(compressed != plain && relative_difference(compressed, plain) < 0x1p-6, "by the hook that was registered");
   });
 }
 

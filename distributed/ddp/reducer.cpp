@@ -81,24 +81,37 @@ void Reducer::initialize_buckets(const std::vector<int>& order) {
       const Shape& shape = parameters_[arena.parameters[k]].second.shape();
       views_[arena.parameters[k]] = arena.grads.as_strided(shape, contiguous_strides(shape), arena.offsets[k]);
     }
-  // Ranks that weight or compress their gradients in another way must not add them up either.
-  const std::string hook = options_.comm_hook.target_type().name();
-  std::vector<int64_t> layout{static_cast<int64_t>(identity_), static_cast<int64_t>(options_.weighting),
-                              std::bit_cast<int64_t>(options_.usual_weight),
-                              static_cast<int64_t>(hash_of(hook.data(), hook.size()))};
   for (BucketRange& range : plan_buckets(arenas_, order, options_.caps)) {
     for (const int i : range.parameters) buckets_of_[i].push_back(static_cast<int>(buckets_.size()));
-    layout.insert(layout.end(), {range.arena, range.begin, range.end});
-    layout.insert(layout.end(), range.parameters.begin(), range.parameters.end());
     Bucket bucket;
     bucket.flat = arenas_[range.arena].grads.as_strided({range.end - range.begin}, {1}, range.begin);
     bucket.names = std::make_shared<const std::string>(names_of(parameters_, range.parameters));
     bucket.range = std::move(range);
     buckets_.push_back(std::move(bucket));
   }
-  layout_ = hash_of(layout.data(), layout.size() * sizeof(int64_t));
   order_ = order;
   totals_.plans += 1;
+  update_layout();
+}
+
+// Ranks that weight or compress their gradients in another way must not add them up either.
+void Reducer::update_layout() {
+  const std::string hook = options_.comm_hook.target_type().name();
+  std::vector<int64_t> layout{static_cast<int64_t>(identity_), static_cast<int64_t>(options_.weighting),
+                              std::bit_cast<int64_t>(options_.usual_weight),
+                              static_cast<int64_t>(hash_of(hook.data(), hook.size()))};
+  for (const Bucket& bucket : buckets_) {
+    const BucketRange& range = bucket.range;
+    layout.insert(layout.end(), {range.arena, range.begin, range.end});
+    layout.insert(layout.end(), range.parameters.begin(), range.parameters.end());
+  }
+  layout_ = hash_of(layout.data(), layout.size() * sizeof(int64_t));
+}
+
+void Reducer::register_comm_hook(CommHook hook) {
+  options_.comm_hook = std::move(hook);
+  for (Bucket& bucket : buckets_) bucket.scratch = {};
+  update_layout();
 }
 
 // -- what the engine tells ------------------------------------------------------------------------------------------

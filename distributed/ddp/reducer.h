@@ -44,6 +44,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   bool shadow();
   void set_weight(double weight) { contribution_.set_weight(weight); }
   void skip() { contribution_.skip(); }
+  void register_comm_hook(CommHook hook);
   bool skipped() const { return skipped_; }
 
   bool synchronizing() const { return synchronizing_; }
@@ -85,6 +86,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   };
 
   void initialize_buckets(const std::vector<int>& ready_order);
+  void update_layout();
   void rebuild_buckets();
 
   std::shared_ptr<Pass> current_pass();
@@ -107,7 +109,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   ProcessGroup& group_;
   const NamedTensors parameters_;
-  const ReducerOptions options_;
+  ReducerOptions options_;
   StepExchange exchange_;
   std::vector<ScopedHook> hooks_;
   const std::shared_ptr<const std::string> weights_ = std::make_shared<const std::string>("what the ranks weigh");
