@@ -195,7 +195,7 @@ class Explain(ProgramCase):
             self.assertIn(word, facts["said"])
 
     def test_hang(self):
-        self.failure("hang", 6, "step 2", "step 3", "rank 1")
+        self.failure("hang", 6, "left out a backward before step 2", "rank 1")
 
     def test_kill(self):
         self.failure("kill", 5, "rank 1", "signal 9", "step 2", "backward")

@@ -31,11 +31,12 @@ void tell(Page& page, const ExplainOptions&) {
       "all-reduce more, the job stands still until a timeout of 10 (NCCL) or 30 minutes (Gloo), which does not say "
       "which rank was missing.");
   page.text(
-      "Every message says which collective of which step and bucket it belongs to, so that the first one that does "
-      "not fit is an error on both sides. A batch to be left out is left out on all ranks: set_flag() travels with "
-      "the gradients.");
-  page.read("distributed/transport/frame.cpp", "void check_in_step(",
-            "the comparison, before a byte of the payload is touched");
+      "A step is a backward that averages, so rank 1's third one is its step 2, as rank 0's is. But one of rank 1's "
+      "forwards no backward has used; at the end of every step all ranks compare how many those are, before an "
+      "optimizer sees the gradients, and say who has left one out. A batch to be left out is left out on all ranks: "
+      "skip_step() travels with the gradients.");
+  page.read("distributed/ddp/reducer.cpp", "void Reducer::check_no_backward_left_out(",
+            "the comparison, of two numbers that travel with the weights");
 }
 
 }  // namespace
