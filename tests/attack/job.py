@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from program_case import write_tiny
@@ -87,7 +88,7 @@ class Job:
 
     def check_printable(self, said):
         """No file or argument speaks to the terminal."""
-        harmful = {character for character in said if not character.isprintable() and character not in "\n\r\t"}
+        harmful = {c for c in said if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\r\t"}  # controls, no UTF-8
         require(not harmful, f"{harmful} is printed")
 
     def check_unchanged(self, before, after):

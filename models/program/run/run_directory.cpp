@@ -208,7 +208,10 @@ RunConfig read_config(const RunDirectory& run) {
                      whole<uint64_t>(json, "seed", 0, std::numeric_limits<uint64_t>::max()),
                      {}};
     check_recipe(config.recipe);
-    if (config.data_dir.empty()) throw UsageError("data_dir is empty, expected the folder of the data sets");
+    std::error_code error;  // one that is not there is told where it is needed
+    if (config.data_dir.empty() ||
+        std::filesystem::status(config.data_dir, error).type() == std::filesystem::file_type::none)
+      throw UsageError("data_dir is no folder: " + (error ? error.message() : "it is empty"));
     if (json.contains("division")) {
       const nlohmann::json& d = json["division"];
       config.division = Division{d.at("parallel"), whole<int>(d, "ranks", 1, kMaxRanks), d.at("sync_bn").get<bool>(),
