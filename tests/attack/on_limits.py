@@ -9,7 +9,7 @@ def _under(job, random, limit, value):
     job.write_data()
     ranks = random.choice((1, 2, 3))
     child = job.training(ranks, "auto", preexec_fn=lambda: resource.setrlimit(limit, (value, value)))
-    return job.finish(child, *REFUSED)
+    return job.finish(child, *REFUSED, 127)  # the last: the system found no memory for the program's libraries
 
 
 def address_space(job, random):
