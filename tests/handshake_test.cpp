@@ -10,27 +10,10 @@
 #include "ringgrad/distributed/os/socket.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/run_ranks.h"
+#include "ringgrad/tests/stranger.h"
 
 using namespace ringgrad;
-
-namespace {
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-    return "";
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-}
-
-Deadline soon() { return Deadline::after(std::chrono::seconds(5)); }
-
-void pour(const FileDescriptor& socket, const std::string& bytes) {
-  error_of([&] { write_all(socket, std::as_bytes(std::span(bytes)), soon(), "the other side"); });
-}
-
-}  // namespace
+using namespace ringgrad::test;
 
 TEST_CASE("who comes without the secret takes nothing away to guess on", "[handshake][quick][threads]") {
   auto [ours, theirs] = local_socket_pair();

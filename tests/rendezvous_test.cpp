@@ -18,8 +18,10 @@
 #include "ringgrad/distributed/rendezvous/handshake.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/run_ranks.h"
+#include "ringgrad/tests/stranger.h"
 
 using namespace ringgrad;
+using namespace ringgrad::test;
 
 namespace {
 
@@ -62,21 +64,6 @@ std::vector<Result> meet_all(const std::vector<int>& ranks, int size, const Rend
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-    return "";
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-}
-
-Deadline soon() { return Deadline::after(std::chrono::seconds(5)); }
-
-// Sends bytes to the port as a stranger would, and returns whether the connection was closed on it.
-void pour(const FileDescriptor& socket, const std::string& bytes) {
-  error_of([&] { write_all(socket, std::as_bytes(std::span(bytes)), soon(), "the store"); });
-}
 bool closed_by_peer(const FileDescriptor& socket) {
   std::byte byte;
   return contains(error_of([&] {

@@ -19,8 +19,8 @@
 
 namespace ringgrad {
 
-struct HostProcessGroup::Job final : PendingWork {
-  explicit Job(Collective c) : collective(std::move(c)) {}
+struct HostProcessGroup::QueuedCollective final : PendingWork {
+  explicit QueuedCollective(Collective c) : collective(std::move(c)) {}
   Collective collective;
 };
 
@@ -115,7 +115,7 @@ Work HostProcessGroup::issue(Collective collective) {
     execute_here(collective, [&](const Frame& frame) { run(collective, frame); });
     return {};
   }
-  auto job = std::make_shared<Job>(std::move(collective));
+  auto job = std::make_shared<QueuedCollective>(std::move(collective));
   {
     std::lock_guard lock(jobs_mutex_);
     jobs_.push_back(job);
@@ -128,7 +128,7 @@ Work HostProcessGroup::issue(Collective collective) {
 // The worker executes what is queued, and while nothing is, listens to the other ranks.
 void HostProcessGroup::serve() {
   for (;;) {
-    std::shared_ptr<Job> job;
+    std::shared_ptr<QueuedCollective> job;
     {
       std::lock_guard lock(jobs_mutex_);
       if (!jobs_.empty())

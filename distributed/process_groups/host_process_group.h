@@ -39,7 +39,7 @@ class HostProcessGroup final : public ProcessGroup {
   void abort(const std::string& reason, FailureKind kind) override;
 
  private:
-  struct Job;
+  struct QueuedCollective;
   struct LetterJob;
 
   Work issue(Collective collective) override;
@@ -75,7 +75,7 @@ class HostProcessGroup final : public ProcessGroup {
   // blocking one executes it itself.
   std::mutex jobs_mutex_;
   std::condition_variable no_jobs_;
-  std::deque<std::shared_ptr<Job>> jobs_;
+  std::deque<std::shared_ptr<QueuedCollective>> jobs_;
   std::atomic<bool> stop_ = false;
 
   // Who moves letters while no collective runs holds the transport, and leaves it as soon as a collective wants it.

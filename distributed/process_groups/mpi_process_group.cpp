@@ -81,8 +81,8 @@ std::vector<float> widened(const Tensor& x) {
 
 void* data_of(const Tensor& x) { return x.defined() && x.numel() > 0 ? x.raw_data() : nullptr; }
 
-struct Job final : PendingWork {
-  explicit Job(Collective c) : collective(std::move(c)), frame(frame_of(collective)) {}
+struct QueuedCollective final : PendingWork {
+  explicit QueuedCollective(Collective c) : collective(std::move(c)), frame(frame_of(collective)) {}
 
   void end(std::exception_ptr error) {
     if (!error) {  // lets the tensors go
@@ -115,7 +115,7 @@ void lay_out(const std::vector<int64_t>& elements, std::vector<int>& counts, std
 }
 
 // Of jobs that have failed. MPI may still read and write their tensors, so they are kept for ever; under mpi_mutex.
-std::vector<std::shared_ptr<Job>>& failed_jobs = *new std::vector<std::shared_ptr<Job>>();
+std::vector<std::shared_ptr<QueuedCollective>>& failed_jobs = *new std::vector<std::shared_ptr<QueuedCollective>>();
 
 int ask(int (*query)(MPI_Comm, int*), MPI_Comm comm) {
   int answer = 0;
@@ -178,7 +178,7 @@ class MpiProcessGroup final : public ProcessGroup {
  private:
   Work issue(Collective collective) override {
     const bool async = collective.options.async, letter = collective.operation == Operation::SendRecv;
-    auto job = std::make_shared<Job>(std::move(collective));
+    auto job = std::make_shared<QueuedCollective>(std::move(collective));
     const Collective& c = job->collective;
     const bool by_counts = !c.output_counts.empty();
     CHECK(job->frame.count <= INT_MAX && (!by_counts || std::max(c.input.numel(), c.output.numel()) <= INT_MAX),
@@ -216,8 +216,8 @@ class MpiProcessGroup final : public ProcessGroup {
   }
 
   // Whether it is done, well or badly.
-  bool advance(const std::shared_ptr<Job>& shared) {
-    Job& job = *shared;
+  bool advance(const std::shared_ptr<QueuedCollective>& shared) {
+    QueuedCollective& job = *shared;
     try {
       int done = 0, code, items = 0;
       MPI_Status status;
@@ -248,11 +248,11 @@ class MpiProcessGroup final : public ProcessGroup {
     return true;
   }
 
-  static bool receives(const Job& job) {
+  static bool receives(const QueuedCollective& job) {
     return job.collective.operation == Operation::SendRecv && job.collective.output.defined();
   }
 
-  void start(Job& job) {
+  void start(QueuedCollective& job) {
     const Collective& c = job.collective;
     const auto n = static_cast<int>(job.frame.count);
     const DType dtype = job.frame.dtype;
@@ -276,7 +276,7 @@ class MpiProcessGroup final : public ProcessGroup {
     check_mpi(post(job, in, out, n, type, op), describe(job.collective).c_str());
   }
 
-  int post(Job& job, void* in, void* out, int n, MPI_Datatype type, MPI_Op op) {
+  int post(QueuedCollective& job, void* in, void* out, int n, MPI_Datatype type, MPI_Op op) {
     const Collective& c = job.collective;
     MPI_Request* const request = &job.request;
     const int root = c.root, tag = c.options.tag;
@@ -305,14 +305,14 @@ class MpiProcessGroup final : public ProcessGroup {
     }
   }
 
-  void finish(Job& job) {
+  void finish(QueuedCollective& job) {
     const Collective& c = job.collective;
     if (reduces(c.operation) && c.output.defined() && job.frame.count > 0) scale(job);
     deliver(c);
   }
 
   // Averages are sums until here, and 16-bit results wide.
-  void scale(Job& job) {
+  void scale(QueuedCollective& job) {
     const Collective& c = job.collective;
     void* result = c.output.raw_data();
     const void* wide = result;
@@ -327,7 +327,7 @@ class MpiProcessGroup final : public ProcessGroup {
   const std::chrono::milliseconds timeout_;
   const int exceptions_at_birth_;
   std::mutex jobs_mutex_;
-  std::deque<std::shared_ptr<Job>> jobs_;
+  std::deque<std::shared_ptr<QueuedCollective>> jobs_;
   std::condition_variable wakeup_;
   bool stop_ = false;
   std::thread worker_;
