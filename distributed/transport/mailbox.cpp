@@ -199,7 +199,8 @@ void Mailbox::send(const std::shared_ptr<Letter>& letter) {
   sends_.push_back(letter);
 }
 
-void Mailbox::end_sent() {
+bool Mailbox::end_sent() {
+  bool some = false;
   for (auto it = sends_.begin(); it != sends_.end();) {
     if (!streams_.done((*it)->last)) {
       ++it;
@@ -210,7 +211,9 @@ void Mailbox::end_sent() {
     letter->arrive(rank_);
     --under_way_;
     listen();
+    some = true;
   }
+  return some;
 }
 
 bool Mailbox::fits(const Letter& letter, int peer, const Frame& frame) const {

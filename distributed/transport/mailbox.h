@@ -57,7 +57,7 @@ class Mailbox {
   int under_way() const { return under_way_.load(); }
   std::string describe_first();  // "send/recv of 10 float32"
   void fail_all(std::exception_ptr error);
-  std::chrono::milliseconds shortest_timeout();
+  std::chrono::milliseconds shortest_timeout();  // REQUIRES: some are under way
 
   // A collective waits for the next message from `peer`, or for none (-1).
   void want(int peer);
@@ -72,7 +72,7 @@ class Mailbox {
   // Move bytes, and never wait. Throw ChannelClosed; DistributedError for a damaged message, naming the link, and
   // OutOfStepError for a letter that is not what its receiver expects.
   bool begin_posted();  // false: there was nothing new
-  void end_sent();
+  bool end_sent();      // false: none has ended
   bool reads_from(int peer) const { return peer == wanted_ || (under_way_ > 0 && !peers_[peer].gone); }
   bool read_from(int peer);
   // The stream of `peer` has ended: true where nobody needs more of it.

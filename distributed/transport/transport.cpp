@@ -142,7 +142,7 @@ bool Transport::progress() {
       if (!mailbox_.may_end(r)) ranks_.fail_because_broken(r, closed.how);
     }
   }
-  mailbox_.end_sent();
+  moved |= mailbox_.end_sent();  // also where a collective's push() took the last bytes along
   return moved;
 }
 
