@@ -82,6 +82,9 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
 
 std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment, const InitOptions& options) {
   CHECK(!is_process_group_initialized(), "init_process_group: the job has a process group already");
+  for (const auto timeout : {options.timeout, options.rendezvous_timeout})  // as RINGGRAD_TIMEOUT; longer ones overflow
+    CHECK(timeout.count() > 0 && timeout <= std::chrono::seconds(1'000'000), "init_process_group: a timeout of ",
+          timeout.count(), " ms, expected from 1 to 10^9 of them");
   die_with_launcher();
   raise_descriptor_limit();
   set_phase(Phase::Rendezvous);

@@ -174,6 +174,11 @@ TEST_CASE("ranks on several machines need an address where they meet, unless MPI
                                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
   REQUIRE(nowhere.address.host.empty());
   REQUIRE_THROWS_AS(init_process_group(nowhere, {.backend = "ring"}), EnvironmentError);
+  for (const auto timeout : {std::chrono::milliseconds(0), std::chrono::milliseconds::max()}) {  // which overflowed
+    InitOptions options;
+    options.timeout = timeout;
+    REQUIRE_THROWS_AS(init_process_group(nowhere, options), Error);
+  }
 }
 
 TEST_CASE("the first host of a Slurm node list", "[rank_environment][quick][threads]") {
