@@ -173,6 +173,25 @@ class Program(DigitsCase):
         self.run_program("predict", "run", "broken.pgm", code=4)
         self.run_program("predict", "run", "99999", code=2)
 
+    def test_predict_sees_what_people_draw(self):
+        # Black ink on white paper, three times as large and off the centre; and white on black, not inverted.
+        self.short_run("run", 60)
+        images = next(pathlib.Path(self.shared).rglob("t10k-images-idx3-ubyte")).read_bytes()[16:]
+        same, width, height = 0, 200, 150
+        for index in range(12):
+            answer = json.loads(self.run_program("predict", "run", str(index), "--json").stdout)["prediction"]
+            paper = 250 if index % 2 else 0
+            pixels = bytearray([paper]) * (width * height)
+            for y in range(84):
+                for x in range(84):
+                    ink = images[index * 784 + y // 3 * 28 + x // 3]
+                    pixels[(y + 9) * width + x + 100] = abs(paper - ink) if ink < 250 else 250 - paper
+            (self.dir / "drawn.pgm").write_bytes(b"P5\n200 150\n255\n" + bytes(pixels))
+            done = self.run_program("predict", "run", "drawn.pgm", "--json")
+            self.assertIn("inverted, cut out and centred" if paper else "note: cut out and centred", done.stderr)
+            same += json.loads(done.stdout)["prediction"] == answer
+        self.assertGreaterEqual(same, 10)
+
     def test_inspect(self):
         self.short_run("run", 2)
         document = json.loads(self.run_program("inspect", "run/model.safetensors", "--json").stdout)

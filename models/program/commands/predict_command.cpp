@@ -9,6 +9,7 @@
 #include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/commands/drawn_digit.h"
 #include "ringgrad/models/program/commands/image_file.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
@@ -57,6 +58,10 @@ int predict(const PredictOptions& options) {
     label = info.classes[test_set.labels.data<int64_t>()[index]];
   } else {
     image = read_image(options.image);
+    if (std::string done; info.classes == dataset_info("mnist").classes) {
+      image = like_mnist(image, &done);
+      if (!done.empty()) message("note: {}", done);
+    }
   }
 
   NoGradGuard no_grad;
