@@ -147,7 +147,7 @@ void Mailbox::post(std::shared_ptr<Letter> letter) {
 
 std::chrono::milliseconds Mailbox::shortest_timeout() {
   std::lock_guard lock(posted_mutex_);
-  auto shortest = std::chrono::milliseconds::max();
+  std::chrono::milliseconds shortest = std::chrono::seconds(1'000'000);  // of none, which nobody waits for long
   for (const auto& letter : receives_) shortest = std::min(shortest, letter->timeout);
   for (const auto& letter : sends_) shortest = std::min(shortest, letter->timeout);
   for (const auto& letter : posted_) shortest = std::min(shortest, letter->timeout);

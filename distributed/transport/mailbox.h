@@ -57,7 +57,7 @@ class Mailbox {
   int under_way() const { return under_way_.load(); }
   std::string describe_first();  // "send/recv of 10 float32"
   void fail_all(std::exception_ptr error);
-  std::chrono::milliseconds shortest_timeout();  // REQUIRES: some are under way
+  std::chrono::milliseconds shortest_timeout();
 
   // A collective waits for the next message from `peer`, or for none (-1).
   void want(int peer);

@@ -140,6 +140,7 @@ bool Transport::progress() {
       if (mailbox_.reads_from(r)) ring_if(mailbox_.read_from(r));
     } catch (const ChannelClosed& closed) {
       if (!mailbox_.may_end(r)) ranks_.fail_because_broken(r, closed.how);
+      moved = true;  // what came before the end may be what was waited for
     }
   }
   moved |= mailbox_.end_sent();  // also where a collective's push() took the last bytes along
