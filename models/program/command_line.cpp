@@ -113,6 +113,23 @@ void add_train(CLI::App& app, Run& run) {
       "ddp: batch norm over the whole global batch");
 }
 
+void add_gan(CLI::App& app, Run& run) {
+  auto* gan_app = app.add_subcommand("gan", "Train a network that draws, against one that is not to be deceived");
+  auto& o = options_of(gan_app, gan, run);
+  gan_app->add_option("--data", o.data, recipe_field("data").help)->capture_default_str();
+  add_data_dir_option(gan_app, o.data_dir);
+  gan_app->add_option("--batch", o.batch, "images a step, over all ranks")->capture_default_str()->check(kPositive);
+  gan_app->add_option("--epochs", o.epochs, "passes over the data")->capture_default_str()->check(kPositive);
+  gan_app->add_option("--lr", o.lr, "of Adam, for both networks")->capture_default_str()->check(CLI::PositiveNumber);
+  gan_app->add_option("--seed", o.seed, "of weights, noise and order")->capture_default_str();
+  gan_app->add_option("--ranks", o.ranks, "processes that share each batch")
+      ->capture_default_str()
+      ->check(CLI::Range(1, kMaxRanks));
+  gan_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-gan)");
+  gan_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit");
+  gan_app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")->check(kNotNegative);
+}
+
 void add_checkpoint_options(CLI::App* app, CheckpointOptions& o) {
   app->add_option("checkpoint", o.checkpoint, "a run directory or a .safetensors file")->required();
   app->add_option("--model", o.model, "needed where the file does not say");
@@ -355,6 +372,7 @@ int run_command_line(int argc, char** argv) {
 
   Run run;
   add_train(app, run);
+  add_gan(app, run);
   add_eval(app, run);
   add_predict(app, run);
   add_data(app, run);

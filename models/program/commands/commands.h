@@ -76,6 +76,17 @@ struct TraceOptions : WorkloadOptions {
 };
 int trace(const TraceOptions& options);
 
+struct GanOptions {
+  std::string data = "digits", data_dir;
+  int64_t batch = 128;  // over all ranks
+  int epochs = 5, ranks = 1;
+  double lr = 2e-4;
+  uint64_t seed = 1;
+  std::string out, resume;  // as of train
+  int64_t max_steps = 0;    // stop after so many steps of this call; 0: never
+};
+int gan(const GanOptions& options);
+
 int doctor();
 
 struct LaunchCommandOptions {

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Drives `ringgrad gan` as a person would: gan_program_test.py PATH_TO_RINGGRAD [test names]."""
+
+import array, json, struct, sys, unittest
+
+from program_case import DigitsCase, sha256, write_tiny
+
+
+def weights(path):
+    """All float32 numbers of a safetensors file, by name."""
+    raw = path.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8 : 8 + size])
+    header.pop("__metadata__", None)
+    data = raw[8 + size :]
+    return {name: array.array("f", data[slice(*entry["data_offsets"])])
+            for name, entry in header.items() if entry["dtype"] == "F32"}
+
+
+class Gan(DigitsCase):
+    def gan(self, out, steps, *words, code=0):
+        return self.run_program("gan", "--batch", "16", "--max-steps", str(steps), "--out", out, *words, code=code)
+
+    def test_two_ranks_are_as_one(self):
+        self.gan("one", 3)
+        said = self.gan("two", 3, "--ranks", "2")
+        self.assertNotIn("[rank 1]", said.stderr)
+        one, two = weights(self.dir / "one/model.safetensors"), weights(self.dir / "two/model.safetensors")
+        self.assertEqual(set(one), set(two))
+        apart = [abs(a - b) for name in one for a, b in zip(one[name], two[name])]
+        self.assertGreater(max(apart), 0)  # other sums, other rounding
+        self.assertLess(sum(apart) / len(apart), 0.02 * 2e-4)  # of what a step of Adam moves each weight
+
+    def test_it_goes_on_bit_for_bit(self):
+        self.gan("whole", 4)
+        self.gan("parts", 3)
+        self.run_program("gan", "--resume", "parts", "--max-steps", "1")
+        self.assertEqual(*(sha256(self.dir / run / "model.safetensors") for run in ("whole", "parts")))
+
+    def test_an_epoch_ends_with_a_page_of_drawings(self):
+        write_tiny(self.dir / "tiny/mnist")
+        done = self.run_program("gan", "--data", "mnist", "--data-dir", "tiny", "--batch", "16", "--epochs", "1", "--out",
+                                "run", "--json")
+        epochs = json.loads(done.stdout)["epochs"]
+        self.assertEqual(len(epochs), 1)
+        self.assertEqual(epochs, [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()])
+        self.assertGreater((self.dir / epochs[0]["samples"]).stat().st_size, 1000)
+        self.run_program("eval", "run", code=2)  # it classifies nothing
+
+    def test_what_cannot_be_is_refused(self):
+        self.gan("run", 1, "--ranks", "3", code=2)
+        self.gan("run", 1, "--data", "nothing", code=1)
+        self.short_run("classifier", 1)
+        self.assertIn("is not of a run of `gan`", self.run_program("gan", "--resume", "classifier", code=4).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)

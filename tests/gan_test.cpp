@@ -1,0 +1,93 @@
+// Two networks against each other: on several ranks as on one, after a pause as without, and that they learn.
+#include <cmath>
+#include <numeric>
+
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/models/gan.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/data_files.h"
+#include "ringgrad/tests/host_groups.h"
+
+using namespace ringgrad;
+using models::Gan;
+
+namespace {
+
+constexpr models::GanOptions kSmall{.channels = 1, .image_size = 8, .latent = 6, .width = 8, .lr = 2e-3};
+
+// Rings of two sizes, with some noise: a function of the step.
+Tensor images(int64_t step, int64_t count) {
+  Tensor x = empty({count, 1, 8, 8});
+  RandomSequence random(1, Purpose::Shapes, step);
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const double dy = static_cast<double>(i / 8 % 8) - 3.5, dx = static_cast<double>(i % 8) - 3.5;
+    const double away = std::abs(std::sqrt(dy * dy + dx * dx) - 2.5);
+    const double grain = static_cast<double>(random.below(100)) / 1000;
+    x.data<float>()[i] = static_cast<float>((away < 0.8 ? 0.9 : -0.9) + (away < 0.8 ? -grain : grain));
+  }
+  return x;
+}
+
+double mean_difference(const nn::NamedTensors& a, const nn::NamedTensors& b) {
+  double sum = 0, count = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const auto x = to_vector<double>(to(a[i].second, DType::Float64)),
+               y = to_vector<double>(to(b[i].second, DType::Float64));
+    for (size_t j = 0; j < x.size(); ++j) sum += std::abs(x[j] - y[j]);
+    count += static_cast<double>(x.size());
+  }
+  return sum / count;
+}
+
+}  // namespace
+
+TEST_CASE("gan: what it draws becomes what it sees", "[gan][quick]") {
+  manual_seed(3);
+  Gan gan(kSmall);
+  const auto likeness = [&] {  // the correlation of the drawings with the ring
+    const auto drawn = to_vector<double>(to(gan.draw(16), DType::Float64));
+    const auto seen = to_vector<double>(to(images(0, 16), DType::Float64));
+    const auto mean = [](const std::vector<double>& x) { return std::accumulate(x.begin(), x.end(), 0.0) / x.size(); };
+    const double drawn_mean = mean(drawn), seen_mean = mean(seen);
+    double dd = 0, ss = 0, ds = 0;
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      const double d = drawn[i] - drawn_mean, s = seen[i] - seen_mean;
+      dd += d * d, ss += s * s, ds += d * s;
+    }
+    return ds / std::sqrt(dd * ss + 1e-12);
+  };
+  REQUIRE(std::abs(likeness()) < 0.3);
+  for (int64_t step = 0; step < 80; ++step) gan.step(images(step, 16));
+  REQUIRE(likeness() > 0.8);
+}
+
+TEST_CASE("gan: one rank of a group does what a process does by itself", "[gan][quick][threads]") {
+  constexpr int kSteps = 3;
+  manual_seed(5);
+  Gan one(kSmall);
+  for (int64_t step = 0; step < kSteps; ++step) one.step(images(step, 16));
+  manual_seed(5);
+  auto groups = host_groups(1, "shm");
+  Gan alone(kSmall, groups[0].get());
+  for (int64_t step = 0; step < kSteps; ++step) alone.step(images(step, 16));
+  REQUIRE(mean_difference(one.state_dict(), alone.state_dict()) < 0.02 * kSmall.lr);
+}
+
+TEST_CASE("gan: it goes on where it was saved, bit for bit", "[gan][quick]") {
+  const test::TempFolder folder;
+  const std::string path = folder / "gan.safetensors";
+  manual_seed(7);
+  Gan through(kSmall);
+  for (int64_t step = 0; step < 2; ++step) through.step(images(step, 8));
+  through.save(path, {{"step", "2"}});
+  through.step(images(2, 8));
+
+  manual_seed(8);
+  Gan resumed(kSmall);
+  resumed.step(images(9, 8));  // whatever it was before
+  REQUIRE(resumed.load(path) == std::map<std::string, std::string>{{"step", "2"}});
+  resumed.step(images(2, 8));
+  REQUIRE(mean_difference(through.state_dict(), resumed.state_dict()) == 0);
+}
