@@ -307,6 +307,17 @@ TEST_CASE("init: layers of one kind of parameter each", "[quick]") {
   REQUIRE(values(words.weight[49]) == Values(40, 0));
 }
 
+TEST_CASE("layers with float32 parameters take 16-bit inputs", "[quick]") {
+  const Tensor x = to(tensor<float>({-4, 8}, {1, 2}), DType::BFloat16);
+  nn::PReLU layer;
+  const Tensor y = layer(x);
+  REQUIRE(y.dtype() == DType::BFloat16);
+  REQUIRE(to_vector<float>(y.detach()) == Values{-1, 8});
+  y.sum().backward();
+  REQUIRE(values(layer.weight.grad()) == Values{-4});
+  REQUIRE(nn::GroupNorm(1, 2)(x).dtype() == DType::BFloat16);
+}
+
 TEST_CASE("layers refuse what does not fit", "[quick]") {
   require_error<Error>("GroupNorm: 4 channels in 3 groups", [] { nn::GroupNorm(3, 4); });
   require_error<ShapeError>("GroupNorm: the input has shape [2, 5], expected [N, 4, …]", [] {
