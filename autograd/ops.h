@@ -16,9 +16,9 @@
 namespace ringgrad {
 
 // ---- elementwise arithmetic ---------------------------------------------------------------------------------------
-// With NumPy's broadcasting. Both tensors have one dtype and one device. Integer dtypes work for add, sub, mul, div,
-// neg, maximum and equal (division truncates; by zero gives 0) and have no gradient; the functions need a floating
-// dtype. Errors: ShapeError where shapes cannot be broadcast, DTypeError, DeviceError.
+// With NumPy's broadcasting. Both tensors have one dtype and one device: nothing is promoted. Integer dtypes work for
+// add, sub, mul, neg, maximum and equal, and have no gradient; their quotient is float32, as in PyTorch; the functions
+// need a floating dtype. Errors: ShapeError where shapes cannot be broadcast, DTypeError, DeviceError.
 
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
@@ -27,7 +27,7 @@ Tensor div(const Tensor& a, const Tensor& b);
 Tensor add(const Tensor& x, double c);  // with an integer tensor c is whole, else DTypeError
 inline Tensor sub(const Tensor& x, double c) { return add(x, -c); }
 Tensor mul(const Tensor& x, double c);
-Tensor div(const Tensor& x, double c);  // floating; on the CPU rounded once in float32 and float64; else x · (1/c)
+Tensor div(const Tensor& x, double c);  // on the CPU rounded once in float32 and float64; else x · (1/c)
 Tensor neg(const Tensor& x);
 Tensor maximum(const Tensor& a, const Tensor& b);  // NaN wins; at a tie each receives half the gradient, at NaN all
 Tensor minimum(const Tensor& a, const Tensor& b);
@@ -40,8 +40,8 @@ Tensor log1p(const Tensor& x);  // log(1 + x), precise near 0
 Tensor sin(const Tensor& x);
 Tensor cos(const Tensor& x);
 Tensor sqrt(const Tensor& x);
-Tensor abs(const Tensor& x);                             // gradient 0 at 0
-Tensor clamp(const Tensor& x, double low, double high);  // gradient 1 at the limits themselves
+Tensor abs(const Tensor& x);                             // gradient 0 at 0, and NaN at NaN (PyTorch: 0)
+Tensor clamp(const Tensor& x, double low, double high);  // gradient 0 at the limits themselves
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
@@ -103,6 +103,7 @@ inline Tensor where(const Tensor& mask, const Tensor& a, double b) { return wher
 inline Tensor where(const Tensor& mask, double a, const Tensor& b) { return where(mask, scalar_like(b, a), b); }
 inline Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) { return where(mask, value, x); }
 Tensor masked_select(const Tensor& x, const Tensor& mask);  // 1-D, in row-major order; waits for the device
+Tensor nonzero(const Tensor& mask);  // int64 [n, mask.dim()]: where it is true, in that order; waits for the device
 
 // ---- nonlinearities -----------------------------------------------------------------------------------------------
 // Elementwise. Any shape; floating dtypes; layouts and strides are kept where zero maps to zero.
@@ -296,7 +297,8 @@ double loss_divisor(const Tensor& target, const ClassLossOptions& options = {});
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
 // target in [0, 1], the same shape as x.
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
-// The same for x that holds probabilities, in [0, 1] (on the CPU Error otherwise). Logarithms below -100 count as -100.
+// The same for x that holds probabilities. Logarithms below -100 count as -100. On the CPU Error where x or target has
+// elements that are not in [0, 1].
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
@@ -351,9 +353,11 @@ Tensor index_add(const Tensor& x, int dim, const Tensor& index, const Tensor& va
 Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx = {});
 Tensor one_hot(const Tensor& index, int64_t num_classes, DType dtype = DType::Float32);  // [..., num_classes]
 
-// x.index({0, Slice(1, 3), None, Ellipsis, Tensor()}): for one dimension after the other a place (which removes it), a
-// slice, a new dimension of size 1, as many dimensions as are left, or rows by their int64 numbers (1-D). A bool tensor
-// of x's shape alone is masked_select().
+// x.index({0, Slice(1, 3), None, Ellipsis, places}): for one dimension after the other a place (which removes it), a
+// slice, a new dimension of size 1, as many dimensions as are left, or a tensor: int64, whose negative elements count
+// from the end, or bool, of the sizes of the dimensions from which it picks (waits for the device). Several tensors are
+// broadcast and name elements together: x.index({rows, columns})[i] is x[rows[i]][columns[i]]. Their dimensions stand
+// where the tensors stood if those were neighbours, else in front, as in PyTorch.
 inline constexpr std::nullopt_t None = std::nullopt;
 inline constexpr struct EllipsisIndex {
 } Ellipsis;
@@ -373,6 +377,9 @@ struct Index {
   Index(Tensor rows) : kind(Kind::Rows), rows(std::move(rows)) {}
 };
 Tensor index(const Tensor& x, const std::vector<Index>& at);
+// x with values, of x's dtype and broadcast, put at these places, where the last one of several stays; or with
+// `accumulate` added there, all of them.
+Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& values, bool accumulate = false);
 
 // ---- random numbers, from the default generator of the device -----------------------------------------------------
 Tensor randperm(int64_t n, TensorOptions options = {.dtype = DType::Int64});

@@ -67,12 +67,12 @@ KERNEL(cos_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(sqrt, (const Tensor& y, const Tensor& x));
 KERNEL(sqrt_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // dy / (2 y)
 KERNEL(abs, (const Tensor& y, const Tensor& x));
-KERNEL(abs_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));  // dy sign(x); 0 at 0
+KERNEL(abs_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));  // dy sign(x); 0 at 0, NaN at NaN
 KERNEL(pow, (const Tensor& y, const Tensor& x, double exponent));
 // dy exponent x^(exponent - 1); 0 where exponent is 0
 KERNEL(pow_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double exponent));
 KERNEL(clamp, (const Tensor& y, const Tensor& x, double low, double high));  // NaN stays NaN
-// dy where low <= x <= high, else 0
+// dy where low < x < high, else 0
 KERNEL(clamp_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double low, double high));
 KERNEL(relu, (const Tensor& y, const Tensor& x));                              // max(x, 0)
 KERNEL(relu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // dy where y > 0
@@ -94,7 +94,8 @@ KERNEL(silu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 // -t log x - (1 - t) log(1 - x);  dx = dy (x - t) / max(x (1 - x), 1e-12)
 KERNEL(bce, (const Tensor& y, const Tensor& x, const Tensor& t));
 KERNEL(bce_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t));
-// Binary cross entropy of logits x and targets t in [0, 1]: max(x, 0) - x t + log(1 + e^-|x|); dx = dy (sigmoid(x) - t)
+// Binary cross entropy of logits x and targets t in [0, 1]: max(x, 0) - x t + log(1 + e^-|x|), and its limit where x is
+// infinite; dx = dy (sigmoid(x) - t)
 KERNEL(bce_with_logits, (const Tensor& y, const Tensor& x, const Tensor& t));
 KERNEL(bce_with_logits_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t));
 

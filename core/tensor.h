@@ -254,6 +254,10 @@ class Tensor {
   const Tensor& add_(const Tensor& other, double alpha = 1) const;  // this += alpha other
   const Tensor& mul_(const Tensor& other) const;
   const Tensor& mul_(double c) const;
+  const Tensor& clamp_(double low, double high) const;
+  const Tensor& masked_fill_(const Tensor& mask, double value) const;
+  const Tensor& index_put_(const std::vector<Index>& at, const Tensor& values, bool accumulate = false) const;
+  const Tensor& index_put_(const std::vector<Index>& at, double value) const;
   const Tensor& copy_(const Tensor& values) const;  // may be broadcast
   const Tensor& fill_(double value) const;
   const Tensor& zero_() const;

@@ -41,6 +41,7 @@ RINGGRAD_ARITHMETIC_KERNELS(REGISTER)
 RINGGRAD_FUNCTION_KERNELS(REGISTER)
 REGISTER_KERNEL(fill, DeviceType::CUDA, Provider::Native, fill_cuda);
 REGISTER(pow, Functions)
+REGISTER(tanh, Functions)
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -48,6 +48,7 @@ class ModuleList : public Module {
   }
   auto begin() const { return modules_.begin(); }  // over std::shared_ptr<Module>
   auto end() const { return modules_.end(); }
+  bool prints_alike_together() const override { return true; }
 
  private:
   std::vector<std::shared_ptr<Module>> modules_;
@@ -58,6 +59,7 @@ class Sequential : public ModuleList {
  public:
   using ModuleList::ModuleList;
   Tensor forward(const Tensor& x) override;
+  bool prints_alike_together() const override { return false; }
 };
 
 // By names of the caller's choice.

@@ -1,5 +1,7 @@
 #include "ringgrad/nn/layers.h"
 
+#include <cmath>
+
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -41,6 +43,19 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Conv2dOpt
 
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }
 
+Conv1d::Conv1d(int64_t in_channels, int64_t out_channels, int64_t kernel, Conv1dOptions options)
+    : options_{.stride = options.stride,
+               .padding = options.padding,
+               .dilation = options.dilation,
+               .groups = options.groups} {
+  check_sizes("Conv1d", in_channels, out_channels, {1, kernel}, options.groups);
+  weight = register_parameter("weight", empty({out_channels, in_channels / options.groups, kernel}));
+  bias = register_parameter("bias", options.bias ? empty({out_channels}) : Tensor());
+  init::layer_default_(weight, bias);
+}
+
+Tensor Conv1d::forward(const Tensor& x) { return conv1d(x, weight, bias, options_); }
+
 ConvTranspose2d::ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair kernel, ConvTranspose2dOptions options)
     : options_{.stride = options.stride,
                .padding = options.padding,
@@ -61,7 +76,7 @@ BatchNorm::BatchNorm(const char* name, int64_t features, BatchNorm2dOptions opti
   const auto where = [](bool wanted, const Tensor& value) { return wanted ? value : Tensor(); };
   const bool tracked = options.track_running_stats;
   weight = register_parameter("weight", where(options.affine, ones({features})));
-  bias = register_parameter("bias", where(options.affine, zeros({features})));
+  bias = register_parameter("bias", where(options.affine && options.bias, zeros({features})));
   running_mean = register_buffer("running_mean", where(tracked, zeros({features})));
   running_var = register_buffer("running_var", where(tracked, ones({features})));
   num_batches_tracked = register_buffer("num_batches_tracked", where(tracked, zeros({}, {.dtype = DType::Int64})));
@@ -96,23 +111,83 @@ Tensor BatchNorm::forward(const Tensor& x, const BatchNormFusion& fusion) {
 LayerNorm::LayerNorm(const Shape& normalized_shape, LayerNormOptions options)
     : normalized_shape_(normalized_shape), eps_(options.eps) {
   weight = register_parameter("weight", options.affine ? ones(normalized_shape) : Tensor());
-  bias = register_parameter("bias", options.affine ? zeros(normalized_shape) : Tensor());
+  bias = register_parameter("bias", options.affine && options.bias ? zeros(normalized_shape) : Tensor());
 }
 
 Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, normalized_shape_, weight, bias, eps_); }
 
-Embedding::Embedding(int64_t num_embeddings, int64_t embedding_dim) {
+GroupNorm::GroupNorm(int64_t groups, int64_t channels, GroupNormOptions options)
+    : groups_(groups), channels_(channels), eps_(options.eps) {
+  CHECK(groups > 0 && channels > 0 && channels % groups == 0, "GroupNorm: ", channels, " channels in ", groups,
+        " groups, expected a multiple of the number of groups");
+  weight = register_parameter("weight", options.affine ? ones({channels}) : Tensor());
+  bias = register_parameter("bias", options.affine && options.bias ? zeros({channels}) : Tensor());
+}
+
+Tensor GroupNorm::forward(const Tensor& x) {
+  CHECK(x.defined(), "GroupNorm: the input is an undefined tensor, expected [N, C, …]");
+  CHECK_AS(ShapeError, x.dim() >= 2 && x.size(1) == channels_, "GroupNorm: the input has shape ", x.shape(),
+           ", expected [N, ", channels_, ", …]");
+  return group_norm(x, groups_, weight, bias, eps_);
+}
+
+PReLU::PReLU(int64_t num_parameters, double init) {
+  CHECK(num_parameters > 0, "PReLU: ", num_parameters, " parameters, expected at least 1");
+  weight = register_parameter("weight", full({num_parameters}, init));
+}
+
+Tensor PReLU::forward(const Tensor& x) {
+  CHECK(x.defined(), "PReLU: the input is an undefined tensor, expected elements");
+  const int64_t count = weight.numel(), channels = x.dim() > 1 ? x.size(1) : 1;
+  CHECK_AS(ShapeError, count == 1 || count == channels, "PReLU: the input has shape ", x.shape(), " with ", channels,
+           " channels, expected ", count);
+  Shape each = {count};
+  while (each.dim() + 1 < x.dim()) each.push_back(1);
+  return prelu(x, reshape(weight, x.dim() == 0 ? Shape() : each));
+}
+
+Upsample::Upsample(UpsampleOptions options) : options_(options) {
+  CHECK((options.size == Pair(0)) != (options.scale_factor == 0), "Upsample: the size is ", options.size.h, "×",
+        options.size.w, " and the scale factor ", options.scale_factor, ", expected one of the two");
+}
+
+Tensor Upsample::forward(const Tensor& x) {
+  CHECK(x.defined(), "Upsample: the input is an undefined tensor, expected [N, C, H, W]");
+  CHECK_AS(ShapeError, x.dim() == 4, "Upsample: the input has shape ", x.shape(), ", expected [N, C, H, W]");
+  Pair size = options_.size;
+  if (const double scale = options_.scale_factor; scale != 0) {
+    const double height = static_cast<double>(x.size(2)) * scale, width = static_cast<double>(x.size(3)) * scale;
+    CHECK_AS(ShapeError, height == std::floor(height) && width == std::floor(width), "Upsample: the input ", x.shape(),
+             " times ", scale, " is ", height, "×", width, " pixels, expected whole numbers; say the size instead");
+    size = {static_cast<int64_t>(height), static_cast<int64_t>(width)};
+  }
+  return upsample(x, size, {.mode = options_.mode, .align_corners = options_.align_corners});
+}
+
+Tensor Dropout2d::forward(const Tensor& x) {
+  CHECK(x.defined(), "Dropout2d: the input is an undefined tensor, expected [N, C, …]");
+  CHECK_AS(ShapeError, x.dim() >= 2, "Dropout2d: the input has shape ", x.shape(), ", expected [N, C, …]");
+  if (!is_training() || p_ == 0) return x;
+  Shape channels = {x.size(0), x.size(1)};
+  while (channels.dim() < x.dim()) channels.push_back(1);
+  return x * dropout(ones(channels, {x.dtype(), x.device()}), p_);
+}
+
+Embedding::Embedding(int64_t num_embeddings, int64_t embedding_dim, EmbeddingOptions options)
+    : padding_idx_(options.padding_idx) {
   CHECK(num_embeddings > 0 && embedding_dim > 0, "Embedding: ", num_embeddings, " rows of ", embedding_dim,
         " numbers, expected at least 1");
   weight = register_parameter("weight", empty({num_embeddings, embedding_dim}));
   normal_(weight, 0, 1);
+  if (padding_idx_) {
+    const int64_t row = *padding_idx_ < 0 ? *padding_idx_ + num_embeddings : *padding_idx_;
+    CHECK_AS(IndexError, row >= 0 && row < num_embeddings, "Embedding: padding_idx is ", *padding_idx_, ", there are ",
+             num_embeddings, " rows");
+    padding_idx_ = row;
+    fill_(select(weight.detach(), 0, row), 0);
+  }
 }
 
-Tensor Embedding::forward(const Tensor& x) {
-  CHECK(x.defined(), "Embedding: the input is an undefined tensor, expected int64 indices");
-  std::vector<int64_t> shape(x.shape().begin(), x.shape().end());
-  shape.push_back(weight.size(1));
-  return reshape(index_select(weight, 0, flatten(x)), Shape(shape));
-}
+Tensor Embedding::forward(const Tensor& x) { return embedding(x, weight, padding_idx_); }
 
 }  // namespace ringgrad::nn

@@ -5,8 +5,7 @@
 
 #include <functional>
 
-#include "ringgrad/autograd/ops.h"
-#include "ringgrad/nn/module.h"
+#include "ringgrad/nn/activations.h"
 
 namespace ringgrad::nn {
 
@@ -49,6 +48,24 @@ class Conv2d : public Module {
   ringgrad::Conv2dOptions options_;
 };
 
+struct Conv1dOptions {
+  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+  bool bias = true;
+};
+
+// The same along one dimension: x [N, in_channels, L] → [N, out_channels, P].
+class Conv1d : public Module {
+ public:
+  Conv1d(int64_t in_channels, int64_t out_channels, int64_t kernel, Conv1dOptions options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+
+  Parameter weight, bias;  // [out, in/groups, R], [out] or undefined
+
+ private:
+  ringgrad::Conv1dOptions options_;
+};
+
 // The same around conv_transpose2d(); output_padding: which of the sizes that a convolution maps to x's is meant.
 struct ConvTranspose2dOptions {
   [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
@@ -78,6 +95,7 @@ struct BatchNorm2dOptions {
   double eps = 1e-5;
   double momentum = 0.1;            // of the new value in the running statistics
   bool affine = true;               // weight and bias
+  bool bias = true;                 // and not the weight alone
   bool track_running_stats = true;  // without them the batch's statistics are used in evaluation, too
 };
 
@@ -140,6 +158,7 @@ class BatchNorm1d : public BatchNorm {  // x [N, features] or [N, features, L]
 struct LayerNormOptions {
   double eps = 1e-5;
   bool affine = true;  // weight and bias
+  bool bias = true;    // and not the weight alone
 };
 
 // Normalises over the last dimensions of x, which have `normalized_shape` (Ba et al. 2016).
@@ -156,47 +175,20 @@ class LayerNorm : public Module {
   double eps_;
 };
 
-// ---- nonlinearities, for Sequential -------------------------------------------------------------------------------
-// Elsewhere the functions of autograd/ops.h are shorter.
-template <Tensor (*f)(const Tensor& x)>
-class Nonlinearity : public Module {
- public:
-  Tensor forward(const Tensor& x) override { return f(x); }
-};
-class ReLU : public Nonlinearity<relu> {};
-class GELU : public Nonlinearity<gelu> {
- public:
-  std::string extra_repr() const override { return "approximate='none'"; }
-};
-class SiLU : public Nonlinearity<silu> {};
-class Sigmoid : public Nonlinearity<sigmoid> {};
-class Tanh : public Nonlinearity<tanh> {};
+using GroupNormOptions = LayerNormOptions;
 
-template <Tensor (*f)(const Tensor& x, int dim)>
-class AlongDimension : public Module {
+// Normalises the channels of each of `groups` groups, and all that follows them (Wu & He 2018): x [N, channels, …].
+class GroupNorm : public Module {
  public:
-  explicit AlongDimension(int dim = -1) : dim_(dim) {}
-  Tensor forward(const Tensor& x) override { return f(x, dim_); }
-  std::string extra_repr() const override { return "dim=" + std::to_string(dim_); }
-
- private:
-  int dim_;
-};
-class Softmax : public AlongDimension<softmax> {
-  using AlongDimension::AlongDimension;
-};
-class LogSoftmax : public AlongDimension<log_softmax> {
-  using AlongDimension::AlongDimension;
-};
-
-class LeakyReLU : public Module {
- public:
-  explicit LeakyReLU(double slope = 0.01) : slope_(slope) {}
-  Tensor forward(const Tensor& x) override { return leaky_relu(x, slope_); }
+  GroupNorm(int64_t groups, int64_t channels, GroupNormOptions options = {});
+  Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
+  Parameter weight, bias;  // [channels] or undefined
+
  private:
-  double slope_;
+  int64_t groups_, channels_;
+  double eps_;
 };
 
 // ---- pooling ------------------------------------------------------------------------------------------------------
@@ -232,15 +224,42 @@ class AdaptiveAvgPool2d : public Module {
   Pair output_size_;
 };
 
+// The size that images get, or how many times as large they become, where that is a whole number of pixels.
+struct UpsampleOptions {
+  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  Pair size = 0;
+  double scale_factor = 0;
+  UpsampleMode mode = UpsampleMode::Nearest;
+  bool align_corners = false;  // of bilinear
+};
+
+// x [N, C, H, W] → [N, C, P, Q]: Upsample up{{.scale_factor = 2}}.
+class Upsample : public Module {
+ public:
+  explicit Upsample(UpsampleOptions options);
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+
+ private:
+  UpsampleOptions options_;
+};
+
 // ---- words --------------------------------------------------------------------------------------------------------
-// A row of weight for each index: x int64 [...], y [..., embedding_dim]. Throws IndexError as index_select().
+struct EmbeddingOptions {
+  std::optional<int64_t> padding_idx = {};  // this row begins as 0 and gets no gradient
+};
+
+// A row of weight for each index: x int64 [...], y [..., embedding_dim]. Throws IndexError as embedding().
 class Embedding : public Module {
  public:
-  Embedding(int64_t num_embeddings, int64_t embedding_dim);  // values as normal(0, 1)
+  Embedding(int64_t num_embeddings, int64_t embedding_dim, EmbeddingOptions options = {});  // values as normal(0, 1)
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
   Parameter weight;  // [num_embeddings, embedding_dim]
+
+ private:
+  std::optional<int64_t> padding_idx_;
 };
 
 // ---- dropout, and modules that change no value --------------------------------------------------------------------
@@ -251,8 +270,15 @@ class Dropout : public Module {
   Tensor forward(const Tensor& x) override { return dropout(x, p_, is_training()); }
   std::string extra_repr() const override;
 
- private:
+ protected:
   double p_;
+};
+
+// The same of whole channels (Tompson et al. 2015): x [N, C, …].
+class Dropout2d : public Dropout {
+ public:
+  using Dropout::Dropout;
+  Tensor forward(const Tensor& x) override;
 };
 
 // Dimensions start_dim … end_dim become one: by default all but the batch.

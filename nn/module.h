@@ -80,6 +80,8 @@ class Module {
   // of its class, and nothing.
   virtual std::string type_name() const;
   virtual std::string extra_repr() const { return ""; }
+  // Whether children that print alike share a line, "(0-2): 3 x ReLU()", as those of a ModuleList do.
+  virtual bool prints_alike_together() const { return false; }
 
  protected:
   // For members of type Parameter and Buffer, see parameter.h. Names are unique in the module, without dots. An

@@ -40,10 +40,21 @@ std::string Module::type_name() const {
 std::ostream& operator<<(std::ostream& out, const Module& module) {
   out << module.type_name() << '(' << module.extra_repr();
   const auto children = module.named_children();
+  std::vector<std::string> printed;
   for (const auto& [name, child] : children) {
     std::ostringstream text;
     text << *child;
-    out << "\n  (" << (name.empty() ? "module" : name) << "): " << indented(text.str());
+    printed.push_back(indented(text.str()));
+  }
+  for (size_t first = 0, next = 0; first < children.size(); first = next) {
+    next = first + 1;
+    while (module.prints_alike_together() && next < children.size() && printed[next] == printed[first]) ++next;
+    const std::string& name = children[first].first;
+    out << "\n  (" << (name.empty() ? "module" : name);
+    if (next - first > 1) out << '-' << children[next - 1].first;
+    out << "): ";
+    if (next - first > 1) out << next - first << " x ";
+    out << printed[first];
   }
   return out << (children.empty() ? ")" : "\n)");
 }

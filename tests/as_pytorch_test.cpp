@@ -42,7 +42,9 @@ TEST_CASE("a number divides as a tensor does, rounded once", "[as_pytorch][quick
   CHECK(values(full({1}, 3, {.dtype = DType::BFloat16}) / 7) == Values{0.427734375});  // 7 need not be a bfloat16
   const Tensor blocked = to_layout(full({1, 3, 2, 2}, 7), Layout::ChannelBlocked) / 7;
   CHECK((blocked.is_channel_blocked() && values(blocked) == Values(12, 1)));
-  require_error<DTypeError>("div: unsupported dtype int64", [] { arange(3) / 2; });
+  CHECK(values(arange(3) / 2) == Values{0, 0.5, 1});  // no quotient is cut off without a word
+  CHECK(values(arange(3) / arange(2, 5)).at(1) == 1.0f / 3);
+  CHECK((arange(3) / arange(2, 5)).dtype() == DType::Float32);
 }
 
 TEST_CASE("a tensor without dimensions is reduced along 0 or -1", "[as_pytorch][quick]") {
@@ -69,6 +71,22 @@ TEST_CASE("a tensor without dimensions is reduced along 0 or -1", "[as_pytorch][
 TEST_CASE("bools are counted", "[as_pytorch][quick]") {
   const Tensor hits = sum(eq(arange(5), tensor<int64_t>({0, 1, 0, 3, 0})));
   CHECK((hits.dtype() == DType::Int64 && hits.item<int64_t>() == 3));
+}
+
+TEST_CASE("where PyTorch promotes, an error says what to convert", "[as_pytorch][quick]") {
+  const Tensor whole = arange(3), flags = whole > 0, real = ones({3});
+  require_error<DTypeError>("mul: the tensor is int64 and the number 0.5, expected a whole number",
+                            [&] { whole * 0.5; });
+  require_error<DTypeError>("mul: dtypes int64 and float32 differ", [&] { whole* real; });
+  require_error<DTypeError>("add: dtypes bool and int64 differ", [&] { flags + whole; });
+  require_error<DTypeError>("add: unsupported dtype bool", [&] { flags + flags; });
+  require_error<DTypeError>("affine: unsupported dtype bool", [&] { flags * 2; });
+  require_error<DTypeError>("the tensor is int64 and the number 0.5", [&] { whole > 0.5; });
+  require_error<DTypeError>("add: the tensor is int64 and the number 0.5", [&] { whole += 0.5; });
+  require_error<DTypeError>("div_: dtypes int64 and float32 differ", [&] { whole /= 2; });
+  require_error<DTypeError>("mean: unsupported dtype int64", [&] { whole.mean(); });
+  CHECK(values(flags.sum()) == Values{2});
+  CHECK(values(cumsum(to(full({3}, 100), DType::UInt8), 0)) == Values{100, 200, 300});
 }
 
 TEST_CASE("nothing is written where elements share a place", "[as_pytorch][quick]") {

@@ -1,5 +1,7 @@
 // Operations made of others: what they refuse, and what PyTorch cannot say of them (tests/golden_tensor_ops.cpp has its
 // values and gradients).
+#include <cmath>
+
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/tests/catch.h"
@@ -56,6 +58,25 @@ TEST_CASE("a scatter of several values to one place leaves their sum, and x else
   CHECK(to_vector<float>(y) == std::vector<float>{4, 1, 8, 1});
 }
 
+TEST_CASE("of no values nothing is normalised: weights have a gradient of 0, statistics stay", "[quick]") {
+  const Tensor weight = ones({2}).requires_grad_(), bias = ones({2}).requires_grad_();
+  const Tensor mean = full({2}, 3), var = full({2}, 4);
+  for (const Shape& shape : {Shape{0, 2, 3, 3}, Shape{3, 2, 0, 3}, Shape{0, 2}})
+    for (const bool training : {true, false}) {
+      const Tensor x = zeros(shape).requires_grad_();
+      const Tensor y = batch_norm(x, weight, bias, mean, var, {.training = training, .activation = Activation::Relu});
+      CHECK(y.shape() == shape);
+      y.sum().backward();
+      CHECK(x.grad().shape() == shape);
+    }
+  CHECK(to_vector<float>(mean) == std::vector<float>{3, 3});
+  CHECK(to_vector<float>(var) == std::vector<float>{4, 4});
+  for (const Shape& shape : {Shape{0, 2}, Shape{3, 0, 2}}) layer_norm(zeros(shape), {2}, weight, bias).sum().backward();
+  CHECK(layer_norm(zeros({2, 0}), {0}, zeros({0}), zeros({0})).shape() == Shape{2, 0});
+  CHECK(to_vector<float>(weight.grad()) == std::vector<float>{0, 0});
+  CHECK(to_vector<float>(bias.grad()) == std::vector<float>{0, 0});
+}
+
 TEST_CASE("what is made of sizes of 0 is empty, not an error", "[quick]") {
   CHECK(zeros({0, 3}).chunk(2)[0].shape() == Shape{0, 3});
   CHECK(zeros({2, 0}).sort().values.shape() == Shape{2, 0});
@@ -64,4 +85,7 @@ TEST_CASE("what is made of sizes of 0 is empty, not an error", "[quick]") {
   CHECK(zeros({0}).any().item<bool>() == false);
   CHECK(zeros({0}).all().item<bool>() == true);
   CHECK(zeros({0, 2}).norm().item<double>() == 0);
+  CHECK(to_vector<double>(logsumexp(zeros({2, 0}), 1)) == std::vector<double>{-INFINITY, -INFINITY});
+  CHECK(cat({zeros({0}), zeros({2, 3})}).shape() == Shape{2, 3});
+  CHECK(adaptive_avg_pool2d(zeros({2, 2, 3, 3}), 0).shape() == Shape{2, 2, 0, 0});
 }

@@ -27,6 +27,29 @@ TEST_CASE("sums over the batch keep their digits however many rows there are", "
   }
 }
 
+TEST_CASE("tanh is rounded once", "[quick]") {
+  std::vector<float> x;
+  for (int i = -4000; i <= 4000; ++i) x.push_back(static_cast<float>(i) * 0.00237f);
+  for (float small = 1; small > 1e-44f; small *= 0.83f) x.push_back(small);
+  const std::vector<float> y = to_vector<float>(tanh(tensor(x)));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double expected = std::tanh(static_cast<double>(x[i]));
+    const double ulp = std::ldexp(1, std::max(std::ilogb(expected), -126) - 23);
+    INFO(x[i]);
+    REQUIRE(std::abs(y[i] - expected) <= 0.52 * ulp);
+  }
+}
+
+// Over the batch 1 + 2^-9 + 2^-8 is summed, which is next to 1 + 2^-7; rounded before that sum it would be 1.
+TEST_CASE("the gradient of a matrix that is used for every batch is rounded once", "[quick]") {
+  const auto bf16 = [](const std::vector<float>& values, const Shape& shape) {
+    return to(tensor(values, shape), DType::BFloat16);
+  };
+  const Tensor a = bf16({1}, {1, 1}).set_requires_grad(), b = bf16({1, 0x1p-9f, 0x1p-8f, 0}, {2, 1, 2});
+  sum(matmul(a, b)).backward();
+  REQUIRE(a.grad().item<float>() == 1 + 0x1p-7f);
+}
+
 // Segments of 125 terms, each summed from zero, then their sums in order, whatever the caches of this machine are.
 TEST_CASE("long matrix products are sums of short ones, bit for bit", "[quick]") {
   manual_seed(1);

@@ -4,6 +4,7 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/nn/layers.h"
 #include "ringgrad/tests/golden_operations.h"
 
 namespace ringgrad::test {
@@ -88,6 +89,52 @@ void add_images(Operations& all) {
       operation([](const Named& in) { return group_norm(in.at("x"), 2, in.at("w"), in.at("b"), 1e-5); });
 }
 
+// A module, whose parameters are inputs, too.
+template <class Module, class... Args>
+void add_module(Operations& all, Args... args) {
+  all["module " + Module(args...).type_name()] = operation([=](const Named& in) {
+    Module module(args...);
+    module.to(in.contains("weight") ? in.at("weight").dtype() : in.at("x").dtype());
+    if constexpr (requires { module.weight; }) module.weight = in.at("weight");
+    if constexpr (requires { module.bias; })
+      if (in.contains("bias")) module.bias = in.at("bias");
+    return module(in.at("x"));
+  });
+}
+
+void add_modules(Operations& all) {
+  add_module<nn::Conv1d>(all, 4, 6, 3, nn::Conv1dOptions{.stride = 2, .padding = 1, .groups = 2});
+  add_module<nn::GroupNorm>(all, 2, 4, nn::GroupNormOptions{.eps = 1e-3});
+  add_module<nn::LayerNorm>(all, Shape{3, 2}, nn::LayerNormOptions{.bias = false});
+  add_module<nn::BatchNorm1d>(all, 3);
+  add_module<nn::PReLU>(all, 3);
+  add_module<nn::ELU>(all, 0.5);
+  add_module<nn::LeakyReLU>(all, 0.2);
+  add_module<nn::Softmax>(all, 0);
+  add_module<nn::LogSoftmax>(all, 1);
+  add_module<nn::Upsample>(all, nn::UpsampleOptions{.scale_factor = 1.5, .mode = UpsampleMode::Bilinear});
+  add_module<nn::Embedding>(all, 5, 3, nn::EmbeddingOptions{.padding_idx = -1});
+}
+
+void add_indices(Operations& all) {
+  const auto at = [&](const char* name, auto index_of) {
+    all[name] = operation([=](const Named& in) { return in.at("x").index(index_of(in)); });
+  };
+  using At = std::vector<Index>;
+  at("index pairs", [](const Named& in) { return At{in.at("i"), in.at("j")}; });
+  at("index in front", [](const Named& in) { return At{in.at("i"), Slice(), in.at("j")}; });
+  at("index behind", [](const Named& in) { return At{Slice(), in.at("i"), in.at("j")}; });
+  at("index of rows", [](const Named& in) { return At{Slice(), in.at("i")}; });
+  at("index by mask", [](const Named& in) { return At{Slice(), in.at("m") > 0}; });
+  at("index by mask and place", [](const Named& in) { return At{in.at("m") > 0, Ellipsis, 1}; });
+  for (const bool accumulate : {false, true})
+    all["index_put " + std::to_string(accumulate)] = operation([=](const Named& in) {
+      return index_put(in.at("x"), {in.at("i"), in.at("j")}, in.at("v"), accumulate);
+    });
+  all["index_put twice"] =
+      operation([](const Named& in) { return index_put(in.at("x"), {in.at("i")}, in.at("v"), true); });
+}
+
 void add_parts(Operations& all) {
   all["chunk"] = of_x([](const Tensor& x) { return weighted(x.chunk(3, 1), 1); });
   all["split"] = of_x([](const Tensor& x) { return weighted(x.split(2), 0); });
@@ -141,6 +188,8 @@ Operations make() {
   add_losses(all);
   add_images(all);
   add_parts(all);
+  add_indices(all);
+  add_modules(all);
   return all;
 }
 

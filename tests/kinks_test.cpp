@@ -33,9 +33,46 @@ TEST_CASE("elementwise functions at their kinks", "[kinks][quick]") {
   CHECK(gradient_of(relu, {0, -0.0f, 1}) == Values{0, 0, 3});
   CHECK(gradient_of([](const Tensor& x) { return leaky_relu(x, 0.25); }, {0, -1, 1}) == Values{0.25, 0.5, 3});
   CHECK(gradient_of([](const Tensor& x) { return abs(x); }, {0, -2, 2}) == Values{0, -2, 3});
-  CHECK(gradient_of([](const Tensor& x) { return clamp(x, -1, 1); }, {-1, 1, -2, 2, 0}) == Values{1, 2, 0, 0, 5});
+  CHECK(gradient_of([](const Tensor& x) { return clamp(x, -1, 1); }, {-1, 1, -2, 2, 0}) == Values{0, 0, 0, 0, 5});
   CHECK(gradient_of([](const Tensor& x) { return pow(x, 0); }, {0, 2}) == Values{0, 0});
   CHECK(gradient_of([](const Tensor& x) { return pow(x, 2); }, {0, 2}) == Values{0, 8});
+}
+
+TEST_CASE("a NaN in a distance is one in its gradient", "[kinks][quick]") {
+  const auto hidden = [](auto f) { return !std::isnan(gradient_of(f, {NAN, 1})[0]); };
+  const Tensor target = zeros({2});
+  CHECK(!hidden([](const Tensor& x) { return abs(x); }));
+  CHECK(!hidden([&](const Tensor& x) { return l1_loss(x, target); }));
+  CHECK(!hidden([&](const Tensor& x) { return huber_loss(x, target); }));
+  CHECK(!hidden([&](const Tensor& x) { return smooth_l1_loss(x, target); }));
+}
+
+TEST_CASE("binary cross entropies at the ends of what they take", "[kinks][quick]") {
+  const Tensor target = tensor<float>({0, 1, 0.5, 0, 1, 0.5}), ones_each = ones({6});
+  const Tensor x = Tensor(tensor<float>({INFINITY, INFINITY, INFINITY, -INFINITY, -INFINITY, -INFINITY}));
+  x.set_requires_grad();
+  const Tensor losses = binary_cross_entropy_with_logits(x, target, Reduction::None);
+  losses.backward(ones_each);
+  CHECK(to_vector<double>(losses) == Values{INFINITY, 0, INFINITY, 0, INFINITY, INFINITY});
+  CHECK(to_vector<double>(x.grad()) == Values{1, 0, 0.5, 0, -1, -0.5});
+
+  const Tensor t = Tensor(tensor<float>({0, 1, 0, 1})).set_requires_grad();
+  binary_cross_entropy(tensor<float>({0, 0, 1, 1}), t, Reduction::Sum).backward();
+  CHECK(to_vector<double>(t.grad()) == Values{INFINITY, INFINITY, -INFINITY, -INFINITY});
+}
+
+// PyTorch's, which differs where dimensions are named.
+TEST_CASE("the slope of a variance that has no freedom left", "[kinks][quick]") {
+  const auto slopes = [](std::vector<float> values, Dims dims, int correction) {
+    return gradient_of([=](const Tensor& x) { return var(x, dims, correction); }, values);
+  };
+  CHECK(slopes({1, 2}, {}, 2) == Values{INFINITY, INFINITY});
+  CHECK(slopes({1, 2}, {}, 3) == Values{INFINITY, INFINITY});
+  CHECK(slopes({1, 2}, 0, 2) == Values{-INFINITY, INFINITY});
+  CHECK(slopes({1, 2}, 0, 3) == Values{1, -1});
+  CHECK(slopes({1}, {}, 0) == Values{0});
+  CHECK(std::isnan(slopes({1}, {}, 1)[0]));
+  CHECK(std::isnan(gradient_of([](const Tensor& x) { return x.std({}, 3); }, {1, 2})[0]));
 }
 
 TEST_CASE("at a tie of two operands each receives half", "[kinks][quick]") {

@@ -174,6 +174,22 @@ TEST_CASE("pools", "[quick]") {
   REQUIRE(nn::AdaptiveAvgPool2d({2, 4})(x).shape() == Shape{1, 1, 2, 4});
 }
 
+TEST_CASE("Dropout2d drops whole channels", "[quick]") {
+  manual_seed(6);
+  nn::Dropout2d layer(0.5);
+  const Values dropped = values(layer(ones({20, 10, 2, 3})));
+  int64_t kept = 0;
+  for (size_t i = 0; i < dropped.size(); ++i) {
+    REQUIRE((dropped[i] == 0 || dropped[i] == 2));
+    REQUIRE(dropped[i] == dropped[i / 6 * 6]);
+    kept += dropped[i] != 0;
+  }
+  REQUIRE(std::abs(static_cast<double>(kept) / 6 - 100) < 5 * std::sqrt(200 * 0.25));
+  layer.eval();
+  REQUIRE(values(layer(ones({1, 1, 2, 2}))) == Values{1, 1, 1, 1});
+  REQUIRE_THROWS_AS(nn::Dropout2d()(ones({3})), ShapeError);
+}
+
 TEST_CASE("Dropout drops in training only", "[quick]") {
   manual_seed(5);
   nn::Dropout layer(0.25);
@@ -274,6 +290,50 @@ TEST_CASE("init: layers begin as PyTorch's, and the seed decides", "[quick]") {
   nn::Linear c(100, 400);
   REQUIRE(values(a.weight) == values(c.weight));
   REQUIRE(values(a.bias) == values(c.bias));
+}
+
+TEST_CASE("init: layers of one kind of parameter each", "[quick]") {
+  REQUIRE(values(nn::PReLU(2).weight) == Values{0.25, 0.25});
+  nn::GroupNorm norm(2, 4);
+  REQUIRE(values(norm.weight) == Values{1, 1, 1, 1});
+  REQUIRE(values(norm.bias) == Values{0, 0, 0, 0});
+  manual_seed(9);
+  nn::Conv1d conv(50, 40, 2);
+  REQUIRE(spread(conv.weight).largest <= 0.1);
+  REQUIRE(spread(conv.weight).largest > 0.099);
+  REQUIRE(spread(conv.bias).largest > 0.08);
+  nn::Embedding words(50, 40, {.padding_idx = -1});
+  REQUIRE(std::abs(spread(words.weight).std - 0.99) < 0.1);
+  REQUIRE(values(words.weight[49]) == Values(40, 0));
+}
+
+TEST_CASE("layers with float32 parameters take 16-bit inputs", "[quick]") {
+  const Tensor x = to(tensor<float>({-4, 8}, {1, 2}), DType::BFloat16);
+  nn::PReLU layer;
+  const Tensor y = layer(x);
+  REQUIRE(y.dtype() == DType::BFloat16);
+  REQUIRE(to_vector<float>(y.detach()) == Values{-1, 8});
+  y.sum().backward();
+  REQUIRE(values(layer.weight.grad()) == Values{-4});
+  REQUIRE(nn::GroupNorm(1, 2)(x).dtype() == DType::BFloat16);
+}
+
+TEST_CASE("layers refuse what does not fit", "[quick]") {
+  require_error<Error>("GroupNorm: 4 channels in 3 groups", [] { nn::GroupNorm(3, 4); });
+  require_error<ShapeError>("GroupNorm: the input has shape [2, 5], expected [N, 4, …]", [] {
+    nn::GroupNorm(2, 4)(ones({2, 5}));
+  });
+  require_error<ShapeError>("PReLU: the input has shape [2, 5] with 5 channels, expected 3", [] {
+    nn::PReLU(3)(ones({2, 5}));
+  });
+  require_error<Error>("Upsample: the size is 0×0 and the scale factor 0, expected one of the two",
+                       [] { nn::Upsample({}); });
+  require_error<ShapeError>("Upsample: the input [1, 1, 3, 4] times 1.5 is 4.5×6 pixels, expected whole numbers", [] {
+    nn::Upsample({.scale_factor = 1.5})(ones({1, 1, 3, 4}));
+  });
+  require_error<IndexError>("Embedding: padding_idx is 3, there are 3 rows",
+                            [] { nn::Embedding(3, 2, {.padding_idx = 3}); });
+  require_error<Error>("Conv1d: the kernel is 1×0", [] { nn::Conv1d(1, 2, 0); });
 }
 
 TEST_CASE("a small network learns, all parts together", "[quick]") {

@@ -1,4 +1,5 @@
 // What PyTorch 2 prints for the same modules, and what hooks, apply() and children() see of them.
+#include <fstream>
 #include <sstream>
 
 #include "ringgrad/autograd/ops.h"
@@ -25,44 +26,80 @@ struct Wrapped : nn::Module {
   Tensor forward(const Tensor& x) override { return inner(x); }
 };
 
-}  // namespace
-
-TEST_CASE("layers are printed as PyTorch prints them", "[quick]") {
-  CHECK(printed(nn::Linear(784, 128)) == "Linear(in_features=784, out_features=128, bias=True)");
-  CHECK(printed(nn::Conv2d(1, 10, 5)) == "Conv2d(1, 10, kernel_size=(5, 5), stride=(1, 1))");
-  CHECK(printed(nn::Conv2d(2, 4, {3, 2}, {.stride = 2, .padding = 1, .dilation = 2, .groups = 2, .bias = false})) ==
-        "Conv2d(2, 4, kernel_size=(3, 2), stride=(2, 2), padding=(1, 1), dilation=(2, 2), groups=2, bias=False)");
-  CHECK(printed(nn::ConvTranspose2d(2, 4, 3, {.stride = 2, .output_padding = 1})) ==
-        "ConvTranspose2d(2, 4, kernel_size=(3, 3), stride=(2, 2), output_padding=(1, 1))");
-  CHECK(printed(nn::BatchNorm2d(4)) ==
-        "BatchNorm2d(4, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)");
-  CHECK(printed(nn::BatchNorm1d(4, {.eps = 0.001, .affine = false})) ==
-        "BatchNorm1d(4, eps=0.001, momentum=0.1, affine=False, track_running_stats=True)");
-  CHECK(printed(nn::LayerNorm({4})) == "LayerNorm((4,), eps=1e-05, elementwise_affine=True)");
-  CHECK(printed(nn::MaxPool2d({.kernel = 3, .stride = 2, .padding = 1})) ==
-        "MaxPool2d(kernel_size=3, stride=2, padding=1, dilation=1, ceil_mode=False)");
-  CHECK(printed(nn::MaxPool2d({3, 2})) ==
-        "MaxPool2d(kernel_size=(3, 2), stride=(3, 2), padding=0, dilation=1, ceil_mode=False)");
-  CHECK(printed(nn::AvgPool2d(2)) == "AvgPool2d(kernel_size=2, stride=2, padding=0)");
-  CHECK(printed(nn::AdaptiveAvgPool2d({2, 4})) == "AdaptiveAvgPool2d(output_size=(2, 4))");
-  CHECK(printed(nn::LeakyReLU(1)) == "LeakyReLU(negative_slope=1.0)");
-  CHECK(printed(nn::Dropout()) == "Dropout(p=0.5, inplace=False)");
-  CHECK(printed(nn::Flatten()) == "Flatten(start_dim=1, end_dim=-1)");
-  CHECK(printed(nn::Softmax(1)) == "Softmax(dim=1)");
-  CHECK(printed(nn::Embedding(10, 3)) == "Embedding(10, 3)");
-  CHECK(printed(nn::ReLU()) == "ReLU()");
+// The twins of tests/golden/make_modules.py, in the same order.
+std::vector<std::shared_ptr<nn::Module>> modules_as_in_golden_file() {
+  std::vector<std::shared_ptr<nn::Module>> all;
+  const auto add = [&]<class M>(M&& module) { all.push_back(nn::as_shared(std::move(module))); };
+  add(nn::Linear(784, 128));
+  add(nn::Linear(3, 4, {.bias = false}));
+  add(nn::Conv2d(1, 10, 5));
+  add(nn::Conv2d(2, 4, {3, 2}, {.stride = 2, .padding = 1, .dilation = 2, .groups = 2, .bias = false}));
+  add(nn::Conv1d(2, 4, 3));
+  add(nn::Conv1d(2, 4, 3, {.stride = 2, .padding = 1, .dilation = 2, .groups = 2, .bias = false}));
+  add(nn::ConvTranspose2d(2, 4, 3, {.stride = 2, .output_padding = 1}));
+  add(nn::BatchNorm2d(4));
+  add(nn::BatchNorm1d(4, {.eps = 1e-3, .affine = false}));
+  add(nn::BatchNorm2d(4, {.bias = false, .track_running_stats = false}));
+  add(nn::LayerNorm({4}));
+  add(nn::LayerNorm({3, 4}, {.eps = 1e-6, .bias = false}));
+  add(nn::GroupNorm(2, 4));
+  add(nn::GroupNorm(1, 4, {.eps = 1e-3, .affine = false}));
+  add(nn::MaxPool2d({.kernel = 3, .stride = 2, .padding = 1}));
+  add(nn::MaxPool2d({3, 2}));
+  add(nn::AvgPool2d(2));
+  add(nn::AdaptiveAvgPool2d({2, 4}));
+  add(nn::AdaptiveAvgPool2d(1));
+  add(nn::Upsample({.scale_factor = 2}));
+  add(nn::Upsample({.scale_factor = 1.5, .mode = UpsampleMode::Bilinear}));
+  add(nn::Upsample({.size = {4, 6}, .mode = UpsampleMode::Bilinear, .align_corners = true}));
+  add(nn::ReLU());
+  add(nn::LeakyReLU(1));
+  add(nn::ELU());
+  add(nn::ELU(0.5));
+  add(nn::PReLU());
+  add(nn::PReLU(3));
+  add(nn::GELU());
+  add(nn::SiLU());
+  add(nn::Sigmoid());
+  add(nn::Tanh());
+  add(nn::Softmax(1));
+  add(nn::LogSoftmax(-1));
+  add(nn::Dropout());
+  add(nn::Dropout2d(0.25));
+  add(nn::Flatten());
+  add(nn::Identity());
+  add(nn::Embedding(10, 3));
+  add(nn::Embedding(10, 3, {.padding_idx = -1}));
+  add(nn::Sequential());
+  add(nn::Sequential(nn::Linear(1, 2), nn::Sequential(nn::ReLU())));
+  add(nn::Sequential(nn::ReLU(), nn::ReLU()));
+  add(nn::ModuleList(nn::ReLU(), nn::Linear(1, 2), nn::Linear(1, 2), nn::Linear(2, 2)));
+  nn::ModuleDict dict;
+  dict.insert("a", nn::Conv2d(1, 2, 3));
+  dict.insert("b", nn::Sequential(nn::BatchNorm2d(2)));
+  add(std::move(dict));
+  return all;
 }
 
-TEST_CASE("a module is printed with its children below it", "[quick]") {
-  CHECK(printed(nn::Sequential()) == "Sequential()");
-  CHECK(printed(nn::Sequential(Wrapped<nn::Linear>(), nn::Sequential(nn::ReLU()))) ==
-        "Sequential(\n"
-        "  (0): Wrapped(\n"
-        "    (inner): Linear(in_features=1, out_features=2, bias=True)\n"
-        "  )\n"
-        "  (1): Sequential(\n"
-        "    (0): ReLU()\n"
-        "  )\n"
+}  // namespace
+
+TEST_CASE("modules print, and name their state, as PyTorch's do", "[quick]") {
+  std::string text;
+  for (const auto& module : modules_as_in_golden_file()) {
+    text += printed(*module) + "\n=";
+    for (const auto& [name, value] : module->state_dict()) text += str(' ', name, ' ', value.shape());
+    text += "\n\n";
+  }
+  std::ifstream in(std::string(RINGGRAD_GOLDEN) + "/modules.txt");
+  std::ostringstream golden;
+  golden << in.rdbuf();
+  CHECK(text == golden.str());
+}
+
+TEST_CASE("a module of one's own is printed with its children below it", "[quick]") {
+  CHECK(printed(Wrapped<nn::Linear>()) ==
+        "Wrapped(\n"
+        "  (inner): Linear(in_features=1, out_features=2, bias=True)\n"
         ")");
 }
 

@@ -48,7 +48,7 @@ OpSpec keep_blocked(OpSpec spec) {
   return spec;
 }
 
-// The same for integers: no gradient, whole inputs, b from 0 on where division by zero must not trap.
+// The same for integers: no gradient, whole inputs.
 OpSpec on_integers(OpSpec spec, double (*f)(double, double)) {
   spec.name += " of integers";
   spec.reference = [f](const Arrays& in) { return Arrays{map(in[0], in[1], f)}; };
@@ -66,19 +66,7 @@ double add_of(double a, double b) { return a + b; }
 double sub_of(double a, double b) { return a - b; }
 double mul_of(double a, double b) { return a * b; }
 double div_of(double a, double b) { return a / b; }
-double whole_div_of(double a, double b) { return b == 0 ? 0 : std::trunc(a / b); }
 double max_of(double a, double b) { return std::isnan(a) || a > b ? a : b; }
-
-// The quotient that an int32 cannot hold, for which processors trap: it wraps.
-OpSpec least_by_minus_one() {
-  OpSpec spec =
-      on_integers(binary("div", {"div"}, div, div_of), [](double a, double) { return a == -0x1p31 ? a : -a; });
-  spec.name = "div of the least integer by -1";
-  spec.samples = {{literal({2}, {-0x1p31, 6}), literal({2}, {-1, -1})}};
-  spec.never_empty = "div of integers has empty samples";
-  spec.dtypes = {DType::Int32};
-  return spec;
-}
 
 OpSpec unary(const std::string& name, std::vector<std::string> kernels, Tensor (*run)(const Tensor&),
              double (*f)(double)) {
@@ -105,8 +93,6 @@ std::vector<OpSpec> arithmetic_specs() {
       on_integers(binary("add", {"add"}, add, add_of), add_of),
       on_integers(binary("sub", {"sub"}, sub, sub_of), sub_of),
       on_integers(binary("mul", {"mul"}, mul, mul_of), mul_of),
-      on_integers(binary("div", {"div"}, div, div_of), whole_div_of),
-      least_by_minus_one(),
       on_integers(binary("maximum", {"maximum"}, maximum, max_of), max_of),
       unary("neg", {"affine"}, neg, [](double x) { return -x; }),
       unary(
@@ -119,7 +105,6 @@ std::vector<OpSpec> arithmetic_specs() {
   };
   specs[specs.size() - 2].errors.push_back(fraction("add", add, ": the tensor is int64 and the number 0.5"));
   specs[specs.size() - 1].errors.push_back(fraction("mul", mul, ": the tensor is int64 and the number 0.5"));
-  specs[specs.size() - 1].errors.push_back(fraction("div", div, ""));
   specs[specs.size() - 2].errors.push_back(
       error<DTypeError>("add: the tensor is int32, which cannot hold the number 3e+09",
                         [] { add(zeros({2}, {.dtype = DType::Int32}), 3e9); }));

@@ -164,6 +164,9 @@ std::vector<OpSpec> loss_specs() {
     of_probabilities.errors.push_back(
         error<Error>("binary_cross_entropy: the input has elements that are not in [0, 1]",
                      [] { binary_cross_entropy(full({2}, 1.5), zeros({2})); }));
+    of_probabilities.errors.push_back(
+        error<Error>("binary_cross_entropy: the target has elements that are not in [0, 1]",
+                     [] { binary_cross_entropy(full({2}, 0.5), full({2}, NAN)); }));
     specs.push_back(of_probabilities);
     specs.push_back(elementwise_loss(
         "l1_loss", l1_loss, [](double x, double t) { return std::abs(x - t); }, reduction, -2, 2));

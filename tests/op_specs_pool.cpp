@@ -142,6 +142,7 @@ std::vector<OpSpec> pool_specs() {
       adaptive("adaptive_avg_pool2d to 1×1", 1,
                {{uniform({2, 3, 5, 7})}, {uniform({2, 17, 4, 4})}, {uniform({0, 3, 4, 4})}}),
       adaptive("adaptive_avg_pool2d", {3, 2}, {{uniform({2, 3, 5, 7})}, {uniform({0, 3, 4, 4})}}),
+      adaptive("adaptive_avg_pool2d to nothing", {0, 2}, {{uniform({2, 3, 5, 7})}, {uniform({0, 3, 4, 4})}}),
       adaptive("adaptive_avg_pool2d to a larger size", {7, 4}, {{uniform({2, 3, 3, 2})}, {uniform({0, 3, 4, 4})}}),
   };
   specs[0].errors = window_errors("max_pool2d", max_pool2d);
@@ -149,9 +150,9 @@ std::vector<OpSpec> pool_specs() {
     max_pool2d(empty({0, 1, 65536, 32768}), {});
   }));
   specs[3].errors = window_errors("avg_pool2d", avg_pool2d);
-  specs[6].errors = {error<Error>("adaptive_avg_pool2d: the output size is 0×2, expected at least 1",
+  specs[6].errors = {error<Error>("adaptive_avg_pool2d: the output size is -1×2, expected at least 0",
                                   [] {
-                                    adaptive_avg_pool2d(zeros({1, 1, 4, 4}), {0, 2});
+                                    adaptive_avg_pool2d(zeros({1, 1, 4, 4}), {-1, 2});
                                   }),
                      error<ShapeError>("adaptive_avg_pool2d: the input [1, 1, 0, 4] has no pixels",
                                        [] {

@@ -62,6 +62,64 @@ TEST_CASE("x[i] and x.index() see the same elements, and what is assigned to the
   require_error<IndexError>("index: 3 dimensions are named, shape [2, 3] has 2", [&] { x.index({0, 0, 0}); });
 }
 
+TEST_CASE("x.index_put_() writes where x.index() reads", "[quick]") {
+  const Tensor x = counted({2, 3});
+  x.index_put_({x > 3.5}, -1);
+  CHECK(values(x) == Values{0, 1, 2, 3, -1, -1});
+  x.index_put_({Slice(), 0}, tensor<float>({7, 8}));
+  CHECK(values(x) == Values{7, 1, 2, 8, -1, -1});
+  const Tensor rows = tensor<int64_t>({0, 1, 0, -1}), columns = tensor<int64_t>({1, 2, 1, -3});
+  x.index_put_({rows, columns}, tensor<float>({10, 20, -0.0f, 40}));  // the last one of two stays, sign and all
+  CHECK(values(x) == Values{7, 0, 2, 40, -1, 20});
+  CHECK(std::signbit(x[0][1].item<float>()));
+  x.index_put_({rows, columns}, ones({4}), true);
+  CHECK(values(x) == Values{7, 2, 2, 41, -1, 21});
+  x.index_put_({zeros({0}, {.dtype = DType::Int64})}, 5);
+  x.index_put_({x < -10}, 5);
+  CHECK(values(x) == Values{7, 2, 2, 41, -1, 21});
+  const Tensor flags = x > 5;
+  flags.index_put_({1}, 1);
+  CHECK(values(flags) == Values{1, 0, 0, 1, 1, 1});
+
+  const Tensor w = ones({2}).requires_grad_();
+  const Tensor filled = zeros({3});
+  filled.index_put_({tensor<int64_t>({2, 0})}, w * 2);
+  (filled * counted({3})).sum().backward();
+  CHECK(values(w.grad()) == Values{4, 0});
+
+  require_error<IndexError>("index: a tensor of places has elements from 0 to 2, expected -2 to 1", [&] {
+    x.index_put_({tensor<int64_t>({0, 2}), 0}, 1);
+  });
+  require_error<IndexError>("elements from -3 to 0, expected -2 to 1", [&] {
+    x.index({tensor<int64_t>({0, -3}), tensor<int64_t>({0, 0})});
+  });
+  require_error<ShapeError>("expand: ", [&] { x.index_put_({0}, ones({2})); });
+  require_error<DTypeError>("index_put: dtypes float32 and float64 differ",
+                            [&] { x.index_put_({0}, ones({3}, {.dtype = DType::Float64})); });
+  require_error<DTypeError>("index: a tensor of places has dtype float32, expected int64, or bool",
+                            [&] { x.index({ones({2})}); });
+  require_error<ShapeError>("index: the mask has shape [3] for dimension 0 and those after it of the tensor [2, 3]",
+                            [&] { x.index({ones({3}) > 0}); });
+  require_error<ShapeError>("index: shapes [2] and [3] cannot be broadcast", [&] {
+    x.index({tensor<int64_t>({0, 1}), tensor<int64_t>({0, 1, 2})});
+  });
+}
+
+TEST_CASE("clamp_ and masked_fill_ write in place", "[quick]") {
+  const Tensor x = counted({2, 3}), column = x.select(1, 2);
+  x.clamp_(1, 4);
+  CHECK(values(x) == Values{1, 1, 2, 3, 4, 4});
+  column.masked_fill_(column > 3, -1);
+  CHECK(values(x) == Values{1, 1, 2, 3, 4, -1});
+  const Tensor w = counted({3}).requires_grad_();
+  const Tensor y = w * 2;
+  y.clamp_(1, 3).masked_fill_(w == 0, 5);
+  CHECK(values(y) == Values{5, 2, 3});
+  y.sum().backward();
+  CHECK(values(w.grad()) == Values{0, 2, 0});
+  require_error<Error>("clamp_: the tensor of shape [3] is a leaf that requires a gradient", [&] { w.clamp_(0, 1); });
+}
+
 TEST_CASE("a comparison is a tensor, and no condition", "[quick]") {
   const Tensor a = tensor<float>({1, 2, 3}), b = tensor<float>({1, 5, 3});
   STATIC_REQUIRE(!std::is_constructible_v<bool, Mask>);

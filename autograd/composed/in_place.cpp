@@ -63,6 +63,18 @@ const Tensor& Tensor::add_(const Tensor& other, double alpha) const {
 }
 const Tensor& Tensor::mul_(const Tensor& other) const { return *this *= other; }
 const Tensor& Tensor::mul_(double c) const { return *this *= c; }
+const Tensor& Tensor::clamp_(double low, double high) const {
+  return assign("clamp_", *this, [&] { return clamp(low, high); });
+}
+const Tensor& Tensor::masked_fill_(const Tensor& mask, double value) const {
+  return assign("masked_fill_", *this, [&] { return masked_fill(mask, value); });
+}
+const Tensor& Tensor::index_put_(const std::vector<Index>& at, const Tensor& values, bool accumulate) const {
+  return assign("index_put_", *this, [&] { return index_put(*this, at, values, accumulate); });
+}
+const Tensor& Tensor::index_put_(const std::vector<Index>& at, double value) const {
+  return index_put_(at, scalar_like(*this, value));
+}
 const Tensor& Tensor::copy_(const Tensor& values) const {
   return assign("copy_", *this, [&] {
     return ringgrad::to(ringgrad::to(ringgrad::clone(ringgrad::expand(values, shape())), dtype()), device());
@@ -77,9 +89,7 @@ const Tensor& Tensor::zero_() const { return fill_(0); }
 // What is picked by a mask or by numbers is a copy: a value assigned to it would be lost without a word.
 static void check_lasting(const Tensor& part) {
   CHECK(!part.is_sole_owner(), "operator=: the value goes to a copy of shape ", part.shape(),
-        " that nobody sees, expected a part of a tensor, by places and slices; write x.copy_(masked_fill(x, mask, 0)), "
-        "or "
-        "x.copy_(where(mask, y, x)), or take scatter()");
+        " that nobody sees, expected a part of a tensor, by places and slices; write x.index_put_({…}, values)");
 }
 void Tensor::operator=(const Tensor& values) && {
   check_lasting(*this);

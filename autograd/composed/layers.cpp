@@ -8,7 +8,11 @@
 
 namespace ringgrad {
 
-Tensor prelu(const Tensor& x, const Tensor& weight) { return where(x > 0, x, mul(weight, x)); }
+Tensor prelu(const Tensor& x, const Tensor& weight) {
+  check_floating("prelu", x);
+  check_parameter("prelu", x, weight);
+  return where(x > 0, x, mul(to(weight, x.dtype()), x));
+}
 
 // An image of height 1.
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const Conv1dOptions& options) {

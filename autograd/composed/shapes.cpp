@@ -1,4 +1,4 @@
-// Parts and arrangements that are made of slices, and x.index({…}).
+// Parts and arrangements that are made of slices.
 #include <algorithm>
 
 #include "ringgrad/autograd/ops.h"
@@ -84,33 +84,5 @@ static Tensor band(const char* name, const Tensor& x, int64_t low, int64_t high)
 }
 Tensor tril(const Tensor& x, int64_t diagonal) { return band("tril", x, -(int64_t{1} << 60), diagonal); }
 Tensor triu(const Tensor& x, int64_t diagonal) { return band("triu", x, diagonal, int64_t{1} << 60); }
-
-Tensor index(const Tensor& x, const std::vector<Index>& at) {
-  using Kind = Index::Kind;
-  check_defined("index", x);
-  if (at.size() == 1 && at[0].kind == Kind::Rows && at[0].rows.defined() && at[0].rows.dtype() == DType::Bool) {
-    CHECK_AS(ShapeError, at[0].rows.shape() == x.shape(), "index: the mask has shape ", at[0].rows.shape(),
-             ", the tensor ", x.shape(), ", expected equal shapes");
-    return masked_select(x, at[0].rows);
-  }
-  const auto count = [&](Kind kind) {
-    return std::count_if(at.begin(), at.end(), [=](auto& i) { return i.kind == kind; });
-  };
-  const auto named = static_cast<int>(at.size()) - static_cast<int>(count(Kind::NewDimension) + count(Kind::Rest));
-  CHECK_AS(IndexError, named <= x.dim() && count(Kind::Rest) <= 1, "index: ", named, " dimensions are named, shape ",
-           x.shape(), " has ", x.dim(), "; expected no more, and at most one Ellipsis");
-  CHECK(count(Kind::Rows) <= 1, "index: ", count(Kind::Rows),
-        " tensors, expected at most one; take index_select() twice");
-  Tensor y = x;
-  int d = 0;
-  for (const Index& entry : at) switch (entry.kind) {
-      case Kind::Place: y = select(y, d, entry.range.begin); break;
-      case Kind::Range: y = slice(y, d++, entry.range.begin, entry.range.end, entry.range.step); break;
-      case Kind::NewDimension: y = unsqueeze(y, d++); break;
-      case Kind::Rest: d += x.dim() - named; break;
-      case Kind::Rows: y = index_select(y, d++, entry.rows); break;
-    }
-  return y;
-}
 
 }  // namespace ringgrad

@@ -71,6 +71,8 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 
 Tensor div(const Tensor& a, const Tensor& b) {
   OpScope scope("div");
+  check_same_kind("div", a, b);
+  if (!is_floating(a.dtype())) return div(to(a, DType::Float32), to(b, DType::Float32));  // 7 / 2 is 3.5
   Broadcast in("div", a, b, Takes::Strided);
   kernels::div(in.y, in.a, in.b);
   return differentiable("div", {a, b}, in.y,
@@ -130,7 +132,8 @@ Tensor mul(const Tensor& x_, double c) {
 }
 
 Tensor div(const Tensor& x, double c) {
-  check_floating("div", x);
+  check_defined("div", x);
+  if (!is_floating(x.dtype())) return div(to(x, DType::Float32), c);
   const bool exact = x.device().is_cpu() && x.dtype() == accumulator_dtype(x.dtype()) && !x.is_channel_blocked();
   return exact ? div(x, full({}, c, {x.dtype(), x.device()})) : mul(x, 1 / c);
 }

@@ -1,5 +1,8 @@
 // Comparisons, and what is done with the masks that they give.
 #include "ringgrad/autograd/ops.h"
+
+#include <algorithm>
+
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
 
@@ -79,11 +82,20 @@ Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   check_mask("masked_select", mask, x);
   const Shape shape = broadcast_shapes("masked_select", x.shape(), mask.shape());
-  const std::vector<bool> chosen = to_vector<bool>(seen_as(mask, shape));
+  const Tensor places = nonzero(reshape(expand(mask, shape), {shape.numel()}));
+  return index_select(reshape(expand(x, shape), {shape.numel()}), 0, reshape(places, {places.numel()}));
+}
+
+Tensor nonzero(const Tensor& mask) {
+  check_mask("nonzero", mask, mask);
+  const std::vector<bool> chosen = to_vector<bool>(mask);
+  const Strides strides = contiguous_strides(mask.shape());
   std::vector<int64_t> places;
   for (size_t i = 0; i < chosen.size(); ++i)
-    if (chosen[i]) places.push_back(static_cast<int64_t>(i));
-  return index_select(reshape(expand(x, shape), {shape.numel()}), 0, tensor(places, x.device()));
+    for (int d = 0; chosen[i] && d < mask.dim(); ++d)
+      places.push_back(static_cast<int64_t>(i) / strides[d] % mask.size(d));
+  const int64_t count = std::count(chosen.begin(), chosen.end(), true);
+  return tensor(places, {count, mask.dim()}, mask.device());
 }
 
 }  // namespace ringgrad

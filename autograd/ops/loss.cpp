@@ -199,13 +199,15 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, R
 
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction) {
   const char* const name = "binary_cross_entropy";
-  check_floating(name, x);
-  if (x.device().is_cpu())
-    CHECK(all((x >= 0) & (x <= 1)).item<bool>(), name,
-          ": the input has elements that are not in [0, 1], expected "
-          "probabilities; of logits take binary_cross_entropy_with_logits()");
+  for (const Tensor* t : {&x, &target}) {
+    check_defined(name, *t);
+    if (t->device().is_cpu())
+      CHECK(all((*t >= 0) & (*t <= 1)).item<bool>(), name, ": the ", t == &x ? "input" : "target",
+            " has elements that are not in [0, 1], expected probabilities; of logits take "
+            "binary_cross_entropy_with_logits()");
+  }
   return with_target(name, kernels::bce, kernels::bce_backward, x, target, reduction,
-                     [](const Tensor& x) { return sub(clamp(log1p(neg(x)), -100, 0), clamp(log(x), -100, 0)); });
+                     [](const Tensor& x) { return sub(log1p(neg(x)), log(x)); });
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {

@@ -28,6 +28,9 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias = {}) {
   return c.as_strided(shape, contiguous_strides(shape), 0);
 }
 
+// [B, M, N] → [M, B N]: the batches side by side, so that a sum over them is part of one product, and rounded once.
+Tensor side_by_side(const Tensor& x) { return reshape(permute(x, {1, 0, 2}), {x.size(1), x.size(0) * x.size(2)}); }
+
 Tensor column_sums(const Tensor& x) {  // [M, N] → [N]
   return sum_to(x, {x.size(1)});
 }
@@ -51,11 +54,14 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
 
   const Tensor a = strided(a_), b = strided(b_);
   return differentiable("matmul", {a, b}, product(a, b),
-                        [a = save_if(wants_grad(b), a), b = save_if(wants_grad(a), b), a_shape = a.shape(),
-                         b_shape = b.shape()](const Tensor& dy_) -> Gradients {
+                        [a = save_if(wants_grad(b), a), b = save_if(wants_grad(a), b),
+                         repeated = a.dim() < b.dim()](const Tensor& dy_) -> Gradients {
                           const Tensor dy = strided(dy_);
-                          return {b ? sum_to(product(dy, swapped(b.get())), a_shape) : Tensor(),
-                                  a ? sum_to(product(swapped(a.get()), dy), b_shape) : Tensor()};
+                          Tensor da;
+                          if (b)
+                            da = repeated ? product(side_by_side(dy), swapped(side_by_side(b.get())))
+                                          : product(dy, swapped(b.get()));
+                          return {da, a ? product(swapped(a.get()), dy) : Tensor()};
                         });
 }
 

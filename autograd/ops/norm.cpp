@@ -21,6 +21,17 @@ void check_per_channel(const char* operation, const char* argument, const Tensor
            ", the input on ", x.device(), ", expected one device; move with to(x, device)");
 }
 
+// Of no values there is nothing to normalise, but a weight and a bias get their gradient, which is 0.
+Tensor normalized_nothing(const char* operation, const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> like;
+  for (const Tensor& input : inputs) like.push_back(input ? input.detach() : input);
+  return differentiable(operation, inputs, empty_like(like[0]), [like](const Tensor&) -> Gradients {
+    Gradients none;
+    for (const Tensor& input : like) none.push_back(input ? zeros_like(input) : input);
+    return none;
+  });
+}
+
 }  // namespace
 
 void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -57,9 +68,11 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
                   const Tensor& running_var, const BatchNormOptions& options) {
   OpScope scope("batch_norm");
   check_batch_norm("batch_norm", x_, weight_, bias_, running_mean, running_var, options);
-  const int64_t channels = x_.size(1), count = channels > 0 ? x_.numel() / channels : 0;
-  CHECK_AS(ShapeError, !options.training || count > 1 || channels == 0, "batch_norm: the input ", x_.shape(), " has ",
-           count, " values per channel, expected at least 2 in training: the variance of one is undefined");
+  if (x_.numel() == 0)  // the running statistics stay as they are
+    return normalized_nothing("batch_norm", {x_, weight_, bias_, options.residual});
+  const int64_t channels = x_.size(1), count = x_.numel() / channels;
+  CHECK_AS(ShapeError, !options.training || count > 1, "batch_norm: the input ", x_.shape(),
+           " has one value per channel, expected at least 2 in training: the variance of one is undefined");
 
   const DType per_channel = accumulator_dtype(x_.dtype());
   const bool relu = options.activation == Activation::Relu;
@@ -112,7 +125,7 @@ Tensor layer_norm(const Tensor& x_, const Shape& normalized_shape, const Tensor&
   OpScope scope("layer_norm");
   check_floating("layer_norm", x_);
   const int kept = x_.dim() - normalized_shape.dim();
-  bool fits = kept >= 0 && normalized_shape.dim() > 0 && normalized_shape.numel() > 0;
+  bool fits = kept >= 0 && normalized_shape.dim() > 0;
   for (int d = 0; fits && d < normalized_shape.dim(); ++d) fits = x_.shape()[kept + d] == normalized_shape[d];
   CHECK_AS(ShapeError, fits, "layer_norm: the input has shape ", x_.shape(), ", expected its last dimensions to be ",
            normalized_shape);
@@ -123,6 +136,7 @@ Tensor layer_norm(const Tensor& x_, const Shape& normalized_shape, const Tensor&
              " has shape ", value->shape(), ", expected ", normalized_shape);
   }
 
+  if (x_.numel() == 0) return normalized_nothing("layer_norm", {x_, weight_, bias_});
   const Shape columns = {normalized_shape.numel()}, matrix = {x_.numel() / columns[0], columns[0]};
   const auto row = [columns](const Tensor& t) { return t ? t.as_strided(columns, {1}, t.storage_offset()) : t; };
   const auto rows = [matrix](const Tensor& t) {

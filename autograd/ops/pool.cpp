@@ -69,16 +69,17 @@ Tensor adaptive_avg_pool2d(const Tensor& x_, Pair output_size) {
   OpScope scope("adaptive_avg_pool2d");
   check_floating("adaptive_avg_pool2d", x_);
   check_dim("adaptive_avg_pool2d", "the input", x_, 4);
-  CHECK(output_size.h >= 1 && output_size.w >= 1, "adaptive_avg_pool2d: the output size is ", output_size.h, "×",
-        output_size.w, ", expected at least 1");
+  CHECK(output_size.h >= 0 && output_size.w >= 0, "adaptive_avg_pool2d: the output size is ", output_size.h, "×",
+        output_size.w, ", expected at least 0");
   CHECK_AS(ShapeError, x_.size(2) > 0 && x_.size(3) > 0, "adaptive_avg_pool2d: the input ", x_.shape(),
            " has no pixels, expected at least one");
   const Tensor x = in_layout(x_, kernels::pool2d_layout(x_));
   Tensor y = empty({x.size(0), x.size(1), output_size.h, output_size.w}, x.options());
-  kernels::adaptive_avg_pool2d(y, x);
+  if (y.numel() > 0) kernels::adaptive_avg_pool2d(y, x);
   return differentiable("adaptive_avg_pool2d", {x}, y,
                         [from = x.shape(), layout = x.layout()](const Tensor& dy_) -> Gradients {
                           const Tensor dy = in_layout(dy_, layout);
+                          if (dy.numel() == 0) return {zeros(from, {dy.dtype(), dy.device(), layout})};
                           Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
                           kernels::adaptive_avg_pool2d_backward(dx, dy);
                           return {dx};

@@ -109,15 +109,27 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   return scaled_sum("mean", x, reduced, 1.0 / static_cast<double>(reduced.count), keepdim);  // 0 · ∞ = NaN when empty
 }
 
-Tensor var(const Tensor& x, const Dims& dims, int correction, bool keepdim) {
+Tensor var(const Tensor& x_, const Dims& dims, int correction, bool keepdim) {
   OpScope scope("var");
-  check_floating("var", x);
+  check_floating("var", x_);
   // The mean of 16-bit numbers is rounded, and the sum of their squares overflows.
-  if (const DType wide = accumulator_dtype(x.dtype()); wide != x.dtype())
-    return to(var(to(x, wide), dims, correction, keepdim), x.dtype());
-  const int64_t divisor = Reduced("var", x.shape(), dims).count - correction;
-  const Tensor centred = sub(x, mean(x, dims, true));  // two passes: no cancellation when the mean is large
-  return mul(sum(mul(centred, centred), dims, keepdim), 1.0 / static_cast<double>(std::max<int64_t>(divisor, 0)));
+  if (const DType wide = accumulator_dtype(x_.dtype()); wide != x_.dtype())
+    return to(var(to(x_, wide), dims, correction, keepdim), x_.dtype());
+  const Tensor x = strided(x_);
+  const Reduced reduced("var", x.shape(), dims);
+  const auto freedom = static_cast<double>(reduced.count - correction);
+  // Two passes: no cancellation when the mean is large.
+  const Tensor centred = sub(x.detach(), mean(x.detach(), dims, true));
+  const Tensor y = mul(sum(mul(centred, centred), dims, keepdim), 1 / std::max(freedom, 0.0));
+  // Where no freedom is left the value is infinite, or 0/0; the slope is PyTorch's, which differs over given
+  // dimensions.
+  const bool of_all_without = dims.empty() && freedom <= 0;
+  return differentiable("var", {x}, y,
+                        [=, kept = reduced.kept, centred = save(centred)](const Tensor& dy) -> Gradients {
+                          const Tensor g = reshape(dy, kept), &c = centred.get();
+                          if (of_all_without) return {mul(g, where(c == 0, NAN, full_like(c, INFINITY)))};
+                          return {mul(c, mul(g, 2 / freedom))};
+                        });
 }
 
 Tensor max(const Tensor& x) { return extreme_of_all("max", kernels::max, x); }
@@ -184,6 +196,7 @@ Tensor logsumexp(const Tensor& x, int dim, bool keepdim) {
   check_floating("logsumexp", x);
   if (x.dim() == 0) return reshape(logsumexp(reshape(x, {1}), dim), {});
   dim = reduced_dim("logsumexp", dim, x.dim());
+  if (x.size(dim) == 0) return log(sum(x, {dim}, keepdim));  // -∞
   Tensor largest = max(x.detach(), dim, true).values;
   largest = masked_fill(largest, abs(largest) == INFINITY, 0);  // ∞ - ∞ is no number
   const Tensor y = add(log(sum(exp(sub(x, largest)), dim, true)), largest);

@@ -191,11 +191,16 @@ Tensor unsqueeze(const Tensor& x, int dim) {
   return reshape(x, shape);
 }
 
-Tensor cat(const std::vector<Tensor>& tensors, int dim) {
+Tensor cat(const std::vector<Tensor>& all, int dim) {
   OpScope scope("cat");
-  CHECK(!tensors.empty(), "cat: the list of tensors is empty, expected at least one");
+  CHECK(!all.empty(), "cat: the list of tensors is empty, expected at least one");
+  for (const Tensor& x : all) check_defined("cat", x);
+  // A list may begin with nothing, of shape [0], whatever is joined to it.
+  std::vector<Tensor> tensors;
+  for (const Tensor& x : all)
+    if (x.shape() != Shape{0}) tensors.push_back(x);
+  if (tensors.empty()) tensors = all;
   const Tensor& first = tensors[0];
-  check_defined("cat", first);
   dim = normalize_dim("cat", dim, first.dim());
   Shape shape = first.shape();
   shape[dim] = 0;

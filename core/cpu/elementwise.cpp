@@ -1,6 +1,7 @@
 // The elementwise kernels on the CPU: the formulas of core/kernels/elementwise_*.h in the loops of elementwise.h.
 #include "ringgrad/core/cpu/elementwise.h"
 
+#include "ringgrad/core/cpu/vector_math.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/elementwise_arithmetic.h"
 #include "ringgrad/core/kernels/elementwise_functions.h"
@@ -34,6 +35,13 @@ void pow_cpu(Stream stream, const Tensor& y, const Tensor& x, double exponent) {
   });
 }
 
+void tanh_cpu(Stream stream, const Tensor& y, const Tensor& x) {
+  visit_floating("tanh", x.dtype(), [&]<class T>() {
+    map<T>(
+        stream, y, [](Accumulator<T> v) -> Accumulator<T> { return fast_tanh(v); }, x);
+  });
+}
+
 #define REGISTER(NAME, FORMULAS)              \
   constexpr auto NAME##_cpu = FORMULAS::NAME; \
   REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Native, NAME##_cpu);
@@ -42,6 +50,7 @@ RINGGRAD_ARITHMETIC_KERNELS(REGISTER)
 RINGGRAD_FUNCTION_KERNELS(REGISTER)
 REGISTER_KERNEL(fill, DeviceType::CPU, Provider::Native, fill_cpu);
 REGISTER_KERNEL(pow, DeviceType::CPU, Provider::Native, pow_cpu);
+REGISTER_KERNEL(tanh, DeviceType::CPU, Provider::Native, tanh_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -62,20 +62,6 @@ struct ElementwiseArithmetic {
   };
   BINARY(mul, Product)
 
-  // Never a trap, which on a CPU ends the program: neither by zero, nor the least number by -1.
-  template <class A>
-  struct Quotient {
-    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const {
-      if constexpr (std::is_integral_v<A>) {
-        if (std::is_signed_v<A> && b == A(-1)) return static_cast<A>(std::make_unsigned_t<A>(0) - a);
-        return b == 0 ? A(0) : static_cast<A>(a / b);
-      } else {
-        return a / b;
-      }
-    }
-  };
-  BINARY(div, Quotient)
-
   template <class A>
   struct Larger {
     RINGGRAD_HOST_DEVICE A operator()(A a, A b) const { return a > b || a != a ? a : b; }
@@ -88,6 +74,15 @@ struct ElementwiseArithmetic {
   };
   BINARY(minimum, Smaller)
 #undef BINARY
+
+  template <class A>
+  struct Quotient {
+    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const { return a / b; }
+  };
+  static void div(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+    visit_floating("div", y.dtype(),
+                   [&]<class T>() { Backend::template map<T>(stream, y, Quotient<Accumulator<T>>{}, a, b); });
+  }
 
   // The part of dy that goes to `mine`, of which the larger (or smaller) counts.
   template <class A, bool kLarger>

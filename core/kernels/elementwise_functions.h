@@ -51,7 +51,7 @@ struct ElementwiseFunctions {
   UNARY(sqrt, std::sqrt(x))
   UNARY_BACKWARD(sqrt_backward, y, dy / (2 * y))
   UNARY(abs, std::abs(x))
-  UNARY_BACKWARD(abs_backward, x, x > 0 ? dy : x < 0 ? -dy : A(0))
+  UNARY_BACKWARD(abs_backward, x, x > 0 ? dy : x < 0 ? -dy : x)  // 0 or NaN
   UNARY(relu, x > 0 || x != x ? x : A(0))
   UNARY_BACKWARD(relu_backward, y, y > 0 ? dy : A(0))
   UNARY(sigmoid, logistic(x))
@@ -130,7 +130,7 @@ struct ElementwiseFunctions {
   template <class A>
   struct ClampBackward {
     A low, high;
-    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return x >= low && x <= high ? dy : A(0); }
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return x > low && x < high ? dy : A(0); }
   };
   static void clamp_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double low,
                              double high) {
@@ -181,7 +181,8 @@ struct ElementwiseFunctions {
   template <class A>
   struct BceWithLogits {
     RINGGRAD_HOST_DEVICE A operator()(A x, A t) const {
-      return (x > 0 ? x : A(0)) - x * t + std::log1p(std::exp(-std::abs(x)));
+      const A part = x > 0 ? 1 - t : -t;  // 0 · ∞ is 0 here: to be sure of what is true costs nothing
+      return (part == 0 ? A(0) : part * x) + std::log1p(std::exp(-std::abs(x)));
     }
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x, A t) const { return dy * (logistic(x) - t); }
   };
@@ -210,7 +211,7 @@ struct ElementwiseFunctions {
 #undef WITH_TARGET
 };
 
-// REGISTER(name, Functions) for each of these kernels but pow, of which a device may have its own.
+// REGISTER(name, Functions) for each of these kernels but pow and tanh, of which a device may have its own.
 #define RINGGRAD_FUNCTION_KERNELS(REGISTER) \
   REGISTER(exp, Functions)                  \
   REGISTER(log, Functions)                  \
@@ -222,7 +223,6 @@ struct ElementwiseFunctions {
   REGISTER(relu_backward, Functions)        \
   REGISTER(sigmoid, Functions)              \
   REGISTER(sigmoid_backward, Functions)     \
-  REGISTER(tanh, Functions)                 \
   REGISTER(tanh_backward, Functions)        \
   REGISTER(silu, Functions)                 \
   REGISTER(silu_backward, Functions)        \

@@ -67,9 +67,6 @@ void add_recipe_option(CLI::App* app, const RecipeField& field, TrainOptions& o)
 void add_data_dir_option(CLI::App* app, std::string& directory) {
   app->add_option("--data-dir", directory, "where data sets lie (default: $RINGGRAD_DATA_DIR, else data/files)");
 }
-void add_provider_option(CLI::App* app, std::string& provider) {
-  app->add_option("--provider", provider, recipe_field("provider").help);
-}
 
 void add_device_option(CLI::App* app, std::string& device) {
   app->add_option("--device", device, "cpu (the default) or cuda")->check(check_device_name);
@@ -142,7 +139,7 @@ void add_eval(CLI::App& app, Run& run) {
   auto* eval_app = app.add_subcommand("eval", "Accuracy of a checkpoint, and where it errs");
   auto& o = options_of(eval_app, eval, run);
   add_checkpoint_options(eval_app, o);
-  add_provider_option(eval_app, o.provider);
+  eval_app->add_option("--provider", o.provider, recipe_field("provider").help);
   eval_app->add_flag("--confusion", o.confusion, "print the confusion matrix");
 }
 
@@ -151,6 +148,15 @@ void add_predict(CLI::App& app, Run& run) {
   auto& o = options_of(predict_app, predict, run);
   add_checkpoint_options(predict_app, o);
   predict_app->add_option("image", o.image, "a PNG, PGM or PPM file, or a number: that test image")->required();
+}
+
+void add_export(CLI::App& app, Run& run) {
+  auto* export_app = app.add_subcommand("export", "How PyTorch loads a checkpoint: lines of Python");
+  auto& o = options_of(export_app, export_python, run);
+  export_app->add_flag("--python")->description("print them")->required();
+  export_app->add_option("checkpoint", o.checkpoint, "a run directory or a .safetensors file")->required();
+  export_app->add_option("--model", o.model, "needed where the file does not say");
+  export_app->add_option("--data", o.data, recipe_field("data").help);
 }
 
 void add_data(CLI::App& app, Run& run) {
@@ -195,7 +201,7 @@ void add_bench_train(CLI::App& bench, Run& run) {
   app->add_option("--batch", o.batch, "images of a step")->check(kPositive);
   app->add_option("--dtype", o.dtype, "fp32, bf16 or fp16, of the images; parameters stay float32");
   app->add_option("--conv", o.conv, "auto, direct or winograd");
-  add_provider_option(app, o.provider);
+  app->add_option("--provider", o.provider, recipe_field("provider").help);
   app->add_option("--threads", o.threads, "of the processor")->default_str("one per core")->check(kPositive);
   app->add_option("--steps", o.steps, "timed steps")->check(kPositive);
   app->add_option("--warm-up", o.warm_up, "steps before them")->check(kNotNegative);
@@ -371,20 +377,12 @@ int run_command_line(int argc, char** argv) {
   app.add_flag("--plain", console.plain, "no bar and no colour, even on a terminal");
 
   Run run;
-  add_train(app, run);
-  add_gan(app, run);
-  add_eval(app, run);
-  add_predict(app, run);
-  add_data(app, run);
-  add_inspect(app, run);
-  add_graph(app, run);
-  add_trace(app, run);
-  add_explain(app, run);
+  for (const auto add : {add_train, add_gan, add_eval, add_predict, add_export, add_data, add_inspect, add_graph,
+                         add_trace, add_explain, add_launch, add_bench})
+    add(app, run);
   app.add_subcommand("doctor", "What this machine and this build have, what is off and why")->callback([&] {
     run = doctor;
   });
-  add_launch(app, run);
-  add_bench(app, run);
 
   app.footer(examples());  // last: commands inherit it when they are added
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);

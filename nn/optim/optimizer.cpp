@@ -254,7 +254,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   }
   const Tensor norm = sqrt(total);
   const Tensor factor = clamp(max_norm / (norm + 1e-6), 0, 1);
-  kernels::clamp_backward(factor, factor, factor, 0, 1);  // NaN becomes 0: times NaN, the gaps would be zeros no more
+  kernels::clamp_backward(factor, factor, factor, -1, 2);  // NaN becomes 0: times NaN, the gaps would be zeros no more
   for (const ArenaRange& range : ranges) {
     const Tensor everywhere = to(factor, range.grads.dtype()).as_strided(range.grads.shape(), {0}, 0);
     begin_write("clip_grad_norm_", range.grads);

@@ -6,6 +6,7 @@ tests/golden_tensor_ops.cpp has the same names. A function that gives several te
 import math
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 
@@ -78,6 +79,21 @@ def rows(random):
     yield from one("repeat", lambda x: x.repeat(2, 1, 3), (2, 3), (1, 2, 2), (0, 2))
     yield from one("select", lambda x: x.select(1, -2), (2, 3), (3, 2, 4))
     yield from one("index", lambda x: x[0, ..., None, 1:3], (2, 3, 4), (2, 5))
+    rows, columns = whole(4, 2, 3) - 2, whole(5, 3)
+    pairs = {"x": random(4, 5), "i": rows, "j": columns}
+    yield "index pairs", lambda x, i, j: x[i, j], pairs
+    yield "index in front", lambda x, i, j: x[i, :, j], {"x": random(4, 3, 5), "i": rows, "j": columns}
+    yield "index behind", lambda x, i, j: x[:, i, j], {"x": random(2, 4, 5), "i": rows, "j": columns}
+    yield "index of rows", lambda x, i: x[:, i], {"x": random(3, 4, 2), "i": rows}
+    yield "index by mask", lambda x, m: x[:, m > 0], {"x": random(2, 3, 4, 2), "m": whole(2, 3, 4)}
+    yield "index by mask and place", lambda x, m: x[m > 0, ..., 1], {"x": random(5, 2, 3), "m": whole(2, 5)}
+    for accumulate in (False, True):
+        place = {"i": torch.tensor([3, 0, -2]), "j": torch.tensor([[1, 1, 0], [4, 4, 2]])}
+        put = lambda x, i, j, v: x.index_put((i, j), v, accumulate)
+        yield f"index_put {int(accumulate)}", put, {"x": random(4, 5)} | place | {"v": random(2, 3)}
+    place = torch.tensor([1, 0, 1, 1])
+    twice = lambda x, i, v: x.index_put((i,), v, True)
+    yield "index_put twice", twice, {"x": random(3, 2), "i": place, "v": random(4, 1)}
     yield from one("tril", lambda x: x.tril(1), (3, 5), (2, 4, 3), (0, 3))
     yield from one("triu", lambda x: x.triu(-1), (3, 5), (2, 4, 3))
     index = whole(4, 2, 5)
@@ -88,6 +104,24 @@ def rows(random):
     yield "embedding", lambda i, w: F.embedding(i, w, padding_idx=1), {"i": index, "w": random(4, 3)}
     conv = lambda x, w, b: F.conv1d(x, w, b, stride=2, padding=1, dilation=2, groups=2)
     yield "conv1d", conv, {"x": random(2, 4, 9), "w": random(6, 2, 3), "b": random(6)}
+    def module(made, **inputs):
+        """A row for a module, whose parameters are inputs, too."""
+        call = lambda x, **state: torch.func.functional_call(made.double(), state, (x,))
+        return f"module {type(made).__name__}", call, inputs
+
+    affine = lambda *shape: {"weight": random(*shape), "bias": random(*shape)}
+    conv1d = nn.Conv1d(4, 6, 3, stride=2, padding=1, groups=2)
+    yield module(conv1d, x=random(2, 4, 7), weight=random(6, 2, 3), bias=random(6))
+    yield module(nn.GroupNorm(2, 4, eps=1e-3), x=random(2, 4, 3), **affine(4))
+    yield module(nn.LayerNorm((3, 2), bias=False), x=random(2, 3, 2), weight=random(3, 2))
+    yield module(nn.BatchNorm1d(3), x=random(4, 3), **affine(3))
+    yield module(nn.PReLU(3), x=random(2, 3, 2), weight=random(3))
+    yield module(nn.ELU(0.5), x=random(7))
+    yield module(nn.LeakyReLU(0.2), x=random(7))
+    yield module(nn.Softmax(0), x=random(3, 4))
+    yield module(nn.LogSoftmax(1), x=random(3, 4))
+    yield module(nn.Upsample(scale_factor=1.5, mode="bilinear"), x=random(1, 2, 4, 2))
+    yield module(nn.Embedding(5, 3, padding_idx=-1), x=whole(5, 2, 4), weight=random(5, 3))
     group = lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5)
     for shape in ((2, 4, 3, 2), (3, 4), (2, 6, 5)):
         yield "group_norm", group, {"x": random(*shape), "w": random(shape[1]), "b": random(shape[1])}

@@ -45,6 +45,8 @@ struct EvalOptions : CheckpointOptions {
 };
 int eval(const EvalOptions& options);
 
+int export_python(const CheckpointOptions& options);
+
 struct PredictOptions : CheckpointOptions {
   std::string image;  // a PNG, PGM or PPM file, or an index into the test set
 };

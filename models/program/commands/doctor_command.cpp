@@ -9,6 +9,7 @@
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/data/datasets/download.h"
+#include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
@@ -111,11 +112,8 @@ int doctor() {
       {"kernels",
        {{"cpu_native", native}, {"cpu_vendor", vendor}, {"cuda_native", cuda}, {"cuda_vendor", cuda_vendor}}},
       {"download", can_download()},
-#ifdef RINGGRAD_PNG
-      {"png", true},
-#else
-      {"png", false},
-#endif
+      {"png", reads_png()},
+      {"jpeg", reads_jpeg()},
   };
   const auto on = [](bool yes, const char* why_not) {
     return yes ? std::string("on") : fmt::format("off: {}", why_not);
@@ -144,6 +142,7 @@ int doctor() {
   for (int i = 0; i < gpus; ++i) report_autotune(report, Device(DeviceType::CUDA, i));
   result("data get   " + on(report["download"], "built without libcurl (libcurl4-openssl-dev)"));
   result("png        " + on(report["png"], "built without libpng (libpng-dev); predict reads PGM and PPM"));
+  result("jpeg       " + on(report["jpeg"], "built without libjpeg (libjpeg-dev)"));
   print_json(report);
   return kOk;
 }

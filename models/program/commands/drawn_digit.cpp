@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ringgrad/core/factory.h"
-#include "ringgrad/models/program/commands/image_file.h"
+#include "ringgrad/data/formats/image_file.h"
 
 namespace ringgrad::program {
 namespace {

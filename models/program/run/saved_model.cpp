@@ -82,7 +82,14 @@ std::shared_ptr<nn::Module> make_model_for(const std::string& model, const std::
 }
 
 void save_model(const fs::path& path, const nn::Module& model, const Recipe& recipe) {
-  nn::save_safetensors(path, model.state_dict(), {{"model", recipe.model}, {"data", recipe.data}});
+  const DatasetInfo& info = dataset_info(recipe.data);
+  nn::save_safetensors(path, model.state_dict(),
+                       {{"model", recipe.model},
+                        {"data", recipe.data},
+                        {"input_size", fmt::format("[{0}, {1}, {1}]", info.channels, info.image_size)},
+                        {"mean", fmt::format("[{}]", fmt::join(info.mean, ", "))},
+                        {"std", fmt::format("[{}]", fmt::join(info.std, ", "))},
+                        {"classes", nlohmann::json(info.classes).dump()}});
 }
 
 void load_weights(nn::Module& module, const std::string& path) {
@@ -101,7 +108,7 @@ SavedModel load_model(const std::string& path, const std::string& model, const s
       throw UsageError("{0} does not say which {1} it is for; name it with --{1}", file.string(), key);
     return found->second;
   };
-  SavedModel loaded{nullptr, said("model", model), said("data", data), ""};
+  SavedModel loaded{nullptr, said("model", model), said("data", data), "", file.string()};
   if (fs::is_directory(path)) loaded.data_dir = read_config(RunDirectory::open(path)).data_dir;
   loaded.module = make_model_for(loaded.model, loaded.data);
   give(*loaded.module, saved, file, loaded.model + " for " + loaded.data);

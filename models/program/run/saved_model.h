@@ -17,13 +17,15 @@ void load_weights(nn::Module& module, const std::string& path);
 // A new network for the images and classes of a data set. Throws UsageError on an unknown name.
 std::shared_ptr<nn::Module> make_model_for(const std::string& model, const std::string& data);
 
-// Weights as PyTorch and torchvision name them; model and data stand in the metadata. Atomic. Throws IoError.
+// Weights as PyTorch and torchvision name them. The metadata say what they are for: model, data, and in JSON input_size
+// [C, H, W], mean, std and classes, so that nobody else needs our catalogue. Atomic. Throws IoError.
 void save_model(const std::filesystem::path& path, const nn::Module& model, const Recipe& recipe);
 
 struct SavedModel {
   std::shared_ptr<nn::Module> module;
   std::string model, data;
   std::string data_dir;  // where the run had its data; empty where a file does not say
+  std::string file;      // the .safetensors file that was read
 };
 
 // `path`: a run directory, or a .safetensors file: of weights, or a checkpoint. `model` and `data` override what the

@@ -1,4 +1,4 @@
-#include "ringgrad/models/program/commands/image_file.h"
+#include "ringgrad/data/formats/image_file.h"
 
 #include <algorithm>
 #include <cctype>
@@ -14,11 +14,17 @@
 #ifdef RINGGRAD_PNG
 #include <png.h>
 #endif
+#ifdef RINGGRAD_JPEG
+#include <csetjmp>
+#include <cstdio>
+
+#include <jpeglib.h>
+#endif
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 
-namespace ringgrad::program {
+namespace ringgrad {
 namespace {
 
 constexpr int64_t kMaxSide = 16384;  // a picture, not an attack
@@ -85,6 +91,70 @@ Tensor read_png(const std::string& path) {
 }
 #endif
 
+#ifdef RINGGRAD_JPEG
+// libjpeg reports an error by a call that must not return.
+struct JpegErrors {
+  jpeg_error_mgr manager;
+  std::jmp_buf back;
+  char text[JMSG_LENGTH_MAX];
+};
+void keep_text(j_common_ptr jpeg) {
+  (*jpeg->err->format_message)(jpeg, reinterpret_cast<JpegErrors*>(jpeg->err)->text);
+}
+[[noreturn]] void leave_with_text(j_common_ptr jpeg) {
+  keep_text(jpeg);
+  std::longjmp(reinterpret_cast<JpegErrors*>(jpeg->err)->back, 1);
+}
+
+struct JpegSize {
+  int64_t height = 0, width = 0, channels = 0;
+};
+
+// The size; and the pixels, interleaved, where `out` is not null. False, and errors.text, where something is wrong: a
+// mere warning, too, for it says that pixels were made up. No object in here has a destructor, which longjmp() would
+// leave out.
+bool decode_jpeg(const std::vector<uint8_t>& bytes, JpegSize& size, uint8_t* out, JpegErrors& errors) {
+  jpeg_decompress_struct jpeg;
+  jpeg.err = jpeg_std_error(&errors.manager);
+  errors.manager.error_exit = leave_with_text;
+  errors.manager.output_message = keep_text;
+  if (setjmp(errors.back)) {
+    jpeg_destroy_decompress(&jpeg);
+    return false;
+  }
+  jpeg_create_decompress(&jpeg);
+  jpeg_mem_src(&jpeg, bytes.data(), bytes.size());
+  jpeg_read_header(&jpeg, TRUE);
+  jpeg.out_color_space = jpeg.jpeg_color_space == JCS_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
+  size = {jpeg.image_height, jpeg.image_width, jpeg.out_color_space == JCS_GRAYSCALE ? 1 : 3};
+  if (out) {
+    jpeg_start_decompress(&jpeg);
+    while (jpeg.output_scanline < jpeg.output_height) {
+      JSAMPROW row = out + jpeg.output_scanline * size.width * size.channels;
+      jpeg_read_scanlines(&jpeg, &row, 1);
+    }
+    jpeg_finish_decompress(&jpeg);
+  }
+  jpeg_destroy_decompress(&jpeg);
+  return errors.manager.num_warnings == 0;
+}
+
+Tensor read_jpeg(std::ifstream& in, const std::string& path) {
+  in.seekg(0, std::ios::end);
+  std::vector<uint8_t> bytes(in.tellg());
+  in.seekg(0);
+  in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  JpegErrors errors;
+  JpegSize size;
+  CHECK_AS(DataError, in.good() && decode_jpeg(bytes, size, nullptr, errors), "image: ", path, ": ", errors.text);
+  CHECK_AS(DataError, size.width <= kMaxSide && size.height <= kMaxSide, "image: ", path, " is ", size.width, " x ",
+           size.height, ", expected at most ", kMaxSide, " pixels a side");
+  std::vector<uint8_t> pixels(size.height * size.width * size.channels);
+  CHECK_AS(DataError, decode_jpeg(bytes, size, pixels.data(), errors), "image: ", path, ": ", errors.text);
+  return planes(pixels, size.channels, size.height, size.width);
+}
+#endif
+
 // The weight of a source pixel in the destination pixel whose centre falls on `centre`: a triangle.
 double coverage(double centre, double radius, int64_t source) {
   const double distance = std::abs(static_cast<double>(source) + 0.5 - centre);
@@ -106,9 +176,27 @@ Tensor read_image(const std::string& path) {
   if (start.starts_with("P5") || start.starts_with("P6")) return read_pnm(in, path, magic[1] == '6');
 #ifdef RINGGRAD_PNG
   if (start == "\x89PNG\r\n\x1a\n") return read_png(path);
-  throw DataError(fmt::format("image: {} is neither PNG nor binary PGM or PPM", path));
+#endif
+#ifdef RINGGRAD_JPEG
+  if (start.starts_with("\xff\xd8\xff")) return read_jpeg(in, path);
+#endif
+  throw DataError(fmt::format("image: {} is neither binary PGM or PPM nor PNG{} nor JPEG{}", path,
+                              reads_png() ? "" : " (which this build does not read: libpng-dev)",
+                              reads_jpeg() ? "" : " (which this build does not read: libjpeg-dev)"));
+}
+
+bool reads_png() {
+#ifdef RINGGRAD_PNG
+  return true;
 #else
-  throw DataError(fmt::format("image: {} is not binary PGM or PPM, and this build reads no PNG (libpng-dev)", path));
+  return false;
+#endif
+}
+bool reads_jpeg() {
+#ifdef RINGGRAD_JPEG
+  return true;
+#else
+  return false;
 #endif
 }
 
@@ -143,4 +231,4 @@ Tensor fit_image(const Tensor& image, int64_t channels, int64_t size) {
   return fitted;
 }
 
-}  // namespace ringgrad::program
+}  // namespace ringgrad

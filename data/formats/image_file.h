@@ -1,17 +1,20 @@
-// Reading one image from a user's file: PNG (where built with libpng) and binary PGM or PPM.
+// Reading one image from a user's file: binary PGM or PPM, and where built with libpng and libjpeg PNG and JPEG.
 #pragma once
 
 #include <string>
 
 #include "ringgrad/core/tensor.h"
 
-namespace ringgrad::program {
+namespace ringgrad {
 
-// uint8 [C, H, W], C = 1 or 3. Throws DataError naming the file, the offset and what is wrong with it.
+// uint8 [C, H, W], C = 1 or 3; what is transparent lies before white. Throws DataError naming the file, and what is
+// wrong with it.
 Tensor read_image(const std::string& path);
+bool reads_png();  // this build does
+bool reads_jpeg();
 
 // float32 [1, channels, size, size] in [0, 255]: gray and colour converted, resized with a triangle filter (bilinear
 // upwards, averaging over areas downwards), nothing else.
 Tensor fit_image(const Tensor& image, int64_t channels, int64_t size);
 
-}  // namespace ringgrad::program
+}  // namespace ringgrad

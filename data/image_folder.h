@@ -1,0 +1,44 @@
+// ImageFolder: pictures in folders, one for each class, as torchvision's: FOLDER/cat/1.jpg, FOLDER/cat/more/2.png,
+// FOLDER/dog/1.ppm. In a program of one's own it wants the target ringgrad::images beside ringgrad::ringgrad.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ringgrad/data/dataset.h"
+#include "ringgrad/data/image_dataset.h"
+
+namespace ringgrad {
+
+struct ImageFolderOptions {
+  int64_t size = 224;            // pixels on each side, to which every picture is resized, whatever its shape
+  int64_t channels = 3;          // 1: gray
+  std::vector<float> mean = {};  // as those of an ImageTransform:
+  std::vector<float> std = {};   // y = (pixel / 255 - mean) / std
+};
+
+// Example: float32 [channels, size, size], and the number of its class, int64 []. Classes and pictures are in the order
+// of their names; files that are not called .png, .jpg, .jpeg, .ppm or .pgm are left out. The constructor only lists
+// names: throws DataError where there is no folder, no class in it, or no picture of a class. get() reads a picture, on
+// whichever thread, and throws DataError naming the file that is damaged.
+class ImageFolder : public Dataset {
+ public:
+  explicit ImageFolder(const std::filesystem::path& folder, const ImageFolderOptions& options = {});
+  Example get(int64_t i) const override;
+  int64_t size() const override { return static_cast<int64_t>(pictures_.size()); }
+  const std::vector<std::string>& classes() const { return classes_; }
+  const std::filesystem::path& file(int64_t i) const;
+
+ private:
+  struct Picture {
+    std::filesystem::path file;
+    int64_t label;
+  };
+  int64_t size_, channels_;
+  Normalization normalization_;
+  std::vector<std::string> classes_;
+  std::vector<Picture> pictures_;
+};
+
+}  // namespace ringgrad

@@ -1,0 +1,117 @@
+// Folders of pictures, and the pictures of every format: tests/fuzz/corpus/image has some.
+#include "ringgrad/data/image_folder.h"
+
+#include "ringgrad/core/factory.h"
+#include "ringgrad/data/data_loader.h"
+#include "ringgrad/data/formats/image_file.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/data_files.h"
+#include "ringgrad/tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+void write(const fs::path& file, const std::string& text) {
+  fs::create_directories(file.parent_path());
+  write_bytes(file, Bytes(text.begin(), text.end()));
+}
+
+// A picture of 2 x 1 pixels.
+const std::string kGray = "P5\n2 1\n255\n\x33\xcc";
+const std::string kColour = "P6\n2 1\n255\n\xff\x01\x02\x03\x04\x05";
+
+std::string corpus(const char* name) { return std::string(RINGGRAD_PICTURES) + "/" + name; }
+
+int64_t pixel(const Tensor& image, int64_t c, int64_t y, int64_t x) {
+  return image.data<uint8_t>()[(c * image.size(1) + y) * image.size(2) + x];
+}
+
+}  // namespace
+
+TEST_CASE("image folder: classes and pictures by their names, resized and normalised", "[quick]") {
+  const TempFolder folder;
+  write(folder / "dog/b.pgm", kGray);
+  write(folder / "dog/a.PPM", kColour);
+  write(folder / "cat/deep/1.pgm", kGray);
+  write(folder / "cat/notes.txt", "no picture");
+  write(folder / "readme.txt", "no class");
+  const ImageFolder pictures(folder.path(), {.size = 2, .mean = {0.5f}, .std = {0.5f}});
+  CHECK(pictures.classes() == std::vector<std::string>{"cat", "dog"});
+  REQUIRE(pictures.size() == 3);
+  CHECK(pictures.file(1).filename() == "a.PPM");
+  const Example gray = pictures.get(0), colour = pictures.get(1);
+  CHECK(gray.target.item<int64_t>() == 0);
+  CHECK(colour.target.item<int64_t>() == 1);
+  const float dark = 2 * 0x33 / 255.0f - 1, light = 2 * 0xcc / 255.0f - 1;
+  const std::vector<float> plane = {dark, light, dark, light};
+  std::vector<float> planes;
+  for (int c = 0; c < 3; ++c) planes.insert(planes.end(), plane.begin(), plane.end());
+  CHECK(difference(gray.data, std::vector<double>(planes.begin(), planes.end()), {DType::Float32, 4}) == "");
+  CHECK(colour.data.shape() == Shape{3, 2, 2});
+  CHECK(colour.data.data<float>()[0] == 1);
+  CHECK_THROWS_AS(pictures.get(3), IndexError);
+}
+
+TEST_CASE("image folder: a loader makes batches of it", "[quick][threads]") {
+  const TempFolder folder;
+  for (const char* name : {"a/1.pgm", "a/2.pgm", "b/1.pgm"}) write(folder / name, kGray);
+  const auto pictures = std::make_shared<ImageFolder>(folder.path(), ImageFolderOptions{.size = 4, .channels = 1});
+  DataLoader loader(pictures, std::make_shared<SequentialSampler>(3), {.batch_size = 3, .num_workers = 2});
+  for (const Batch& batch : loader) {
+    CHECK(batch.data.shape() == Shape{3, 1, 4, 4});
+    CHECK(to_vector<int64_t>(batch.target) == std::vector<int64_t>{0, 0, 1});
+  }
+}
+
+TEST_CASE("image folder: what is wrong is said with the name of the file", "[quick]") {
+  const TempFolder folder;
+  const std::string root = folder.path().string();
+  const auto refused = [&](const std::string& text) {
+    require_error<DataError>(text, [&] { ImageFolder{folder.path()}; });
+  };
+  refused(root + " has no folder in it");
+  fs::create_directory(folder / "empty");
+  refused(root + "/empty has no picture");
+  require_error<DataError>("nowhere: No such file or directory", [&] { ImageFolder{folder / "nowhere"}; });
+  require_error<Error>("ImageFolder: 8 pixels a side and 2 channels",
+                       [&] { ImageFolder(folder.path(), {.size = 8, .channels = 2}); });
+  write(folder / "empty/short.pgm", kGray.substr(0, kGray.size() - 1));
+  write(folder / "empty/text.png", "a text");
+  const ImageFolder pictures(folder.path());
+  require_error<DataError>("empty/short.pgm: 1 bytes of pixels from offset 11, expected 2", [&] { pictures.get(0); });
+  require_error<DataError>("empty/text.png is neither", [&] { pictures.get(1); });
+}
+
+TEST_CASE("pictures: PNG", "[quick]") {
+  if (!reads_png()) return;
+  CHECK(read_image(corpus("gray.png")).size(0) == 1);
+}
+
+TEST_CASE("pictures: JPEG, and what is wrong with one", "[quick]") {
+  if (!reads_jpeg()) return;
+  const Tensor colour = read_image(corpus("two.jpg")), gray = read_image(corpus("gray.jpg"));
+  REQUIRE(colour.shape() == Shape{3, 16, 32});
+  const int64_t left[] = {200, 30, 40}, right[] = {20, 60, 220};  // as they were before compression
+  for (int64_t c = 0; c < 3; ++c) {
+    CHECK(std::abs(pixel(colour, c, 8, 2) - left[c]) <= 3);
+    CHECK(std::abs(pixel(colour, c, 8, 29) - right[c]) <= 3);
+  }
+  REQUIRE(gray.shape() == Shape{1, 8, 16});
+  CHECK(pixel(gray, 0, 3, 3) == 77);
+
+  const TempFolder folder;
+  Bytes bytes = read_bytes(corpus("two.jpg"));
+  const auto refused = [&](const char* name, const std::string& text) {
+    write_bytes(folder / name, bytes);
+    require_error<DataError>(std::string(name) + text, [&] { read_image(folder / name); });
+  };
+  bytes.resize(bytes.size() - 20);
+  refused("cut.jpg", ": Premature end of JPEG file");
+  bytes.resize(bytes.size() * 2 / 3);
+  refused("cut_before.jpg", ": Bogus Huffman table definition");
+  bytes.resize(3);
+  refused("begun.jpg", ": ");
+}
