@@ -22,10 +22,12 @@ Tensor ShardMeeting::exchange(ProcessGroup& group, const Tensor& own, const Coll
 Tensor ShardMeeting::gather(ProcessGroup& group, const Tensor& row, const CollectiveOptions& options) {
   const int64_t n = row.numel();
   if (!lockstep_) return exchange(group, row.as_strided({1, n}, {n, 1}, row.storage_offset()), options);
-  const int member = lockstep_->member();
-  if (member == 0) own_rows_ = empty({own_.size(), n}, {.dtype = row.dtype()});
-  copy_(own_rows_.as_strided({n}, {1}, member * n), row);
-  lockstep_->meet([&] { all_ = exchange(group, own_rows_, options); });
+  own_rows_[lockstep_->member()] = row;
+  lockstep_->meet([&] {
+    const Tensor own = empty({own_.size(), n}, {.dtype = row.dtype()});
+    for (int m = 0; m < own_.size(); ++m) copy_(own.as_strided({n}, {1}, m * n), own_rows_[m]);
+    all_ = exchange(group, own, options);
+  });
   return all_;
 }
 

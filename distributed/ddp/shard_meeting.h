@@ -10,7 +10,8 @@ namespace ringgrad {
 class ShardMeeting {
  public:
   // `lockstep`: of this rank's shards; nullptr: there is one. It must outlive this.
-  ShardMeeting(int shards, ShardRange own, Lockstep* lockstep) : shards_(shards), own_(own), lockstep_(lockstep) {}
+  ShardMeeting(int shards, ShardRange own, Lockstep* lockstep)
+      : shards_(shards), own_(own), lockstep_(lockstep), own_rows_(static_cast<size_t>(own.size())) {}
 
   // While it lives, this thread computes a shard of the step.
   class Scope;
@@ -27,7 +28,8 @@ class ShardMeeting {
   const int shards_;
   const ShardRange own_;
   Lockstep* const lockstep_;
-  Tensor own_rows_, all_;
+  std::vector<Tensor> own_rows_;
+  Tensor all_;
   static inline constinit thread_local ShardMeeting* current_ = nullptr;
 };
 
