@@ -3,7 +3,7 @@
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/ddp/contribution.h"
-#include "ringgrad/distributed/ddp/shard_meeting.h"
+#include "ringgrad/distributed/shards/shard_meeting.h"
 #include "ringgrad/nn/layers.h"
 
 namespace ringgrad {

@@ -8,7 +8,7 @@
 #include "ringgrad/core/generator_scope.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
-#include "ringgrad/distributed/ddp/shard_meeting.h"
+#include "ringgrad/distributed/shards/shard_meeting.h"
 #include "ringgrad/distributed/sync_batch_norm.h"
 
 namespace ringgrad {

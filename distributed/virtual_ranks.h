@@ -2,7 +2,7 @@
 //
 // The global batch is cut into V shards. Each of n real ranks, any n up to V, computes some of them, one after the
 // other, and weights, buffers and losses are bit for bit those of V ranks with one shard each, whatever n, the
-// transport between the ranks and the number of threads: ddp/shard_tree.h says why.
+// transport between the ranks and the number of threads: shards/shard_tree.h says why.
 //
 //   VirtualRanks ranks(model, process_group(), {.shards = 8});
 //   optim::SGD optimizer(model.named_parameters(), {.lr = 0.1});
@@ -29,7 +29,7 @@
 #include <functional>
 #include <memory>
 
-#include "ringgrad/distributed/ddp/shard_gradients.h"
+#include "ringgrad/distributed/shards/shard_gradients.h"
 #include "ringgrad/nn/module.h"
 
 namespace ringgrad {
@@ -39,7 +39,7 @@ class ShardMeeting;
 struct VirtualRanksOptions {
   int shards = 1;                // V, the same on all ranks; at least as many as ranks
   uint64_t seed = 0;             // of the shards' random numbers, the same on all ranks
-  bool sync_batch_norm = false;  // batch norm over all shards; this rank's then run in lockstep (ddp/lockstep.h)
+  bool sync_batch_norm = false;  // batch norm over all shards; this rank's then run in lockstep (shards/lockstep.h)
   BucketCaps caps = {};
   bool check_finite = true;  // throw where a shard's gradient on the CPU is NaN or infinite, naming rank and parameter
 };

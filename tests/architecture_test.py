@@ -58,6 +58,7 @@ ROOMS = {
         "process_groups",
         "comm_hook",
         "ddp",
+        "shards",
     ],
 }
 # What these rooms may see of core: they move bytes, and cannot name a tensor.

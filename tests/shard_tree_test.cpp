@@ -1,10 +1,10 @@
 // The order in which shards are added up, whoever has them.
-#include "ringgrad/distributed/ddp/shard_tree.h"
+#include "ringgrad/distributed/shards/shard_tree.h"
 
 #include <bit>
 #include <string>
 
-#include "ringgrad/distributed/ddp/tree_all_reduce.h"
+#include "ringgrad/distributed/shards/tree_all_reduce.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"

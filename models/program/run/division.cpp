@@ -30,14 +30,14 @@ void check_for_ranks(const Division& d, const char* option, const std::string& v
 Division complete(Division d, const std::optional<Division>& before, bool launched) {
   if (d.device.empty()) d.device = before ? before->device : "cpu";
   if (before) {
+    if (d.shards == 0) d.shards = before->shards;
     const bool silent = d.parallel.empty() && d.ranks == 0;
     if (!launched) {
       if (silent || (d.parallel.empty() && before->parallel == "dp")) d.parallel = before->parallel;
       if (d.ranks == 0 && d.parallel == before->parallel) d.ranks = before->ranks;
     }
-    if (!d.sync_bn && (d.parallel.empty() || d.parallel == "ddp")) d.sync_bn = before->sync_bn;
+    if (!d.sync_bn && (d.parallel.empty() || d.parallel == "ddp" || d.shards > 0)) d.sync_bn = before->sync_bn;
   }
-  if (d.shards == 0 && before) d.shards = before->shards;
   if (before && d.shards != before->shards)
     throw UsageError("--shards is {}, and the run began {}; they decide its bits, so leave --shards out", d.shards,
                      before->shards ? fmt::format("with {}", before->shards) : "without");
@@ -119,8 +119,9 @@ void check_parts(const Division& d, const Recipe& recipe, int ranks) {
   if (recipe.batch < d.shards)
     throw UsageError("--shards is {}, and --batch {}: each shard needs an image at least", d.shards, recipe.batch);
   if (recipe.accumulate > 1)
-    throw UsageError("--accumulate {} with --shards {}: shards come one after the other already; give --batch {}",
-                     recipe.accumulate, d.shards, recipe.step_batch());
+    throw UsageError(
+        "--accumulate {} with --shards {}: shards come one after the other already; give --batch {} instead",
+        recipe.accumulate, d.shards, recipe.step_batch());
 }
 
 void check_sync_bn(const Division& d, int64_t images, int64_t batch) {

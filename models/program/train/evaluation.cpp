@@ -8,8 +8,8 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/datasets/catalog.h"
-#include "ringgrad/distributed/ddp/shard_tree.h"
 #include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/shards/shard_tree.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
 namespace ringgrad::program {

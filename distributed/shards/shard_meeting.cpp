@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/ddp/shard_meeting.h"
+#include "ringgrad/distributed/shards/shard_meeting.h"
 
 #include "ringgrad/core/factory.h"
 

@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/ddp/tree_all_reduce.h"
+#include "ringgrad/distributed/shards/tree_all_reduce.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/ddp/lockstep.h"
+#include "ringgrad/distributed/shards/lockstep.h"
 
 #include <thread>
 #include <utility>

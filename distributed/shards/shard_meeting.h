@@ -1,9 +1,9 @@
 // What the shards of a step tell each other in the middle of it: rows of numbers, such as batch norm's statistics.
 #pragma once
 
-#include "ringgrad/distributed/ddp/lockstep.h"
-#include "ringgrad/distributed/ddp/shard_tree.h"
 #include "ringgrad/distributed/process_group.h"
+#include "ringgrad/distributed/shards/lockstep.h"
+#include "ringgrad/distributed/shards/shard_tree.h"
 
 namespace ringgrad {
 

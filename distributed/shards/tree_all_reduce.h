@@ -8,8 +8,8 @@
 
 #include <vector>
 
-#include "ringgrad/distributed/ddp/shard_tree.h"
 #include "ringgrad/distributed/process_group.h"
+#include "ringgrad/distributed/shards/shard_tree.h"
 
 namespace ringgrad {
 

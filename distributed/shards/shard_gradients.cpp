@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/ddp/shard_gradients.h"
+#include "ringgrad/distributed/shards/shard_gradients.h"
 
 #include <algorithm>
 

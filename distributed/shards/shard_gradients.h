@@ -10,7 +10,7 @@
 
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/distributed/ddp/finite_check.h"
-#include "ringgrad/distributed/ddp/tree_all_reduce.h"
+#include "ringgrad/distributed/shards/tree_all_reduce.h"
 
 namespace ringgrad {
 

@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/ddp/shard_tree.h"
+#include "ringgrad/distributed/shards/shard_tree.h"
 
 #include <algorithm>
 #include <bit>
