@@ -8,6 +8,7 @@
 #include "ringgrad/core/generator_scope.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/shards/shard_meeting.h"
 #include "ringgrad/distributed/sync_batch_norm.h"
 
@@ -157,6 +158,7 @@ void VirtualRanks::compute_shard(ShardState& state, int64_t batch, const Compute
   const int64_t first = own_rows(batch).begin;
   double loss = 0;
   if (rows.size() > 0) {
+    set_phase(Phase::Forward);
     const GeneratorScope random(state.random);
     std::optional<ShardMeeting::Scope> meets;
     if (options_.sync_batch_norm) meets.emplace(meeting);

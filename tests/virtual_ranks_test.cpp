@@ -2,6 +2,7 @@
 #include "ringgrad/distributed/virtual_ranks.h"
 
 #include <bit>
+#include <set>
 
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
@@ -117,7 +118,7 @@ TEST_CASE("gradients and loss are those of the mean over the global batch", "[vi
     });
 }
 
-TEST_CASE("with one shard for each rank SyncBatchNorm sees the whole batch", "[virtual_ranks][quick][threads]") {
+TEST_CASE("batch norm over all shards sees the whole batch", "[virtual_ranks][quick][threads]") {
   const auto alone = make_net<Net>(3, DType::Float64);
   alone->dropout.eval();
   const auto [x, target] = samples({1, 4, 4}, 10, DType::Float64, 0, 14);
@@ -149,6 +150,29 @@ TEST_CASE("running statistics are the shards' mean, weighted by samples", "[virt
     });
     must(std::abs(net.bn.running_mean.item<float>() - 0.1f * (3 * 2 + 2 * 15) / 5) < 1e-6f, "the mean of means");
     must(net.bn.num_batches_tracked.item<int64_t>() == 1, "one batch");
+  });
+}
+
+TEST_CASE("random numbers are named by seed, step and shard, and nobody else's", "[virtual_ranks][quick]") {
+  run_ddp_ranks(1, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float64);
+    VirtualRanks ranks(*net, group, {.shards = 2, .seed = 5});
+    const auto before = to_vector<int64_t>(default_generator().state());
+    const auto drawn = [&](int64_t step) {
+      std::vector<double> values;
+      ranks.set_step(step);
+      ranks.step(2, [&](const VirtualRanks::Shard&) {
+        for (const double value : to_vector<double>(rand({4}))) values.push_back(value);
+        const Tensor sum = ringgrad::sum((*net)(full({1, 6}, 1.0, {.dtype = DType::Float64})));
+        sum.backward();
+        return sum;
+      });
+      return values;
+    };
+    const auto first = drawn(0), second = drawn(1);
+    must(first.size() == 8 && std::set<double>(first.begin(), first.end()).size() == 8, "shards differ");
+    must(first != second && drawn(0) == first && drawn(1) == second, "steps differ, and may come again");
+    must(to_vector<int64_t>(default_generator().state()) == before, "the generator outside is left alone");
   });
 }
 

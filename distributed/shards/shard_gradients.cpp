@@ -7,6 +7,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/distributed/ddp/gradient_arenas.h"
+#include "ringgrad/distributed/job/job_status.h"
 
 namespace ringgrad {
 
@@ -69,6 +70,7 @@ void ShardGradients::begin(int64_t step) {
 
 // Shards mostly come in their order; in lockstep one that does not use a parameter says so later than those that do.
 void ShardGradients::take(int index, int k, const Tensor& gradient) {
+  set_phase(Phase::Backward);
   Parameter& parameter = parameters_[index];
   const auto& [name, leaf] = named_[index];
   const auto shard = static_cast<size_t>(k);
