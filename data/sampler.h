@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,8 @@ class Sampler {
   virtual int64_t padding(const SamplerState&) const { return 0; }
   // Samples of the epoch's order used, by all ranks together, per sample used here.
   virtual int64_t num_replicas() const { return 1; }
+  // Samples of the epoch's order that all ranks together have used when this one has used so many.
+  virtual int64_t used_by_all(int64_t own) const { return own * num_replicas(); }
 
   // Which epoch the next pass is. Unless this is called, each pass is the epoch after the one before, so forgetting it
   // does not repeat the first epoch's order for ever. In the middle of that very epoch the position stays.
@@ -87,6 +90,30 @@ class RandomSampler : public DistributedSampler {
  public:
   explicit RandomSampler(int64_t dataset_size, uint64_t seed = 0)
       : DistributedSampler(dataset_size, 1, 0, {.seed = seed}) {}
+};
+
+// A rank's neighbouring part of every global batch, such as its shards (distributed/virtual_ranks.h).
+class BatchPartSampler : public Sampler {
+ public:
+  struct Part {
+    int64_t begin, end;  // rows of a batch
+  };
+  using PartOf = std::function<Part(int64_t batch)>;  // of so many samples
+
+  // Places b · batch + part_of(batch) of the epoch's shuffled order, in each global batch number b; of the last one,
+  // which may be smaller, what part_of() says of its size. A loader's batches are the part's size. Throws Error unless
+  // batch >= 1 and a whole batch has a part.
+  BatchPartSampler(int64_t dataset_size, int64_t batch, PartOf part_of, uint64_t seed);
+
+  // REQUIRES: the position is at a global batch's beginning. Throws IndexError when it lies outside the epoch.
+  std::vector<int64_t> indices(const SamplerState& at) const override;
+  int64_t size() const override;
+  int64_t used_by_all(int64_t own) const override { return own / own_batch_ * batch_; }
+
+ private:
+  int64_t dataset_size_, batch_;
+  PartOf part_of_;
+  int64_t own_batch_;
 };
 
 // A proof that the shards of an epoch are disjoint and complete, without sending the indices around.

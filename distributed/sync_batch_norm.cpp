@@ -3,6 +3,7 @@
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/ddp/contribution.h"
+#include "ringgrad/distributed/shards/shard_meeting.h"
 #include "ringgrad/nn/layers.h"
 
 namespace ringgrad {
@@ -20,6 +21,15 @@ Layer layer_of(std::shared_ptr<ProcessGroup> group, const std::string& name) {
   return {std::move(group), {.layout = hash_of(name.data(), name.size()), .about = about}};
 }
 
+// This rank's numbers beside those of all others, in the order of ranks; of shards, where a rank has several
+// (virtual_ranks.h).
+Tensor gather_rows(const Tensor& own, const Layer& layer) {
+  if (ShardMeeting* const meeting = ShardMeeting::current()) return meeting->gather(*layer.group, own, layer.options);
+  const Tensor all = empty({layer.group->size(), own.numel()}, {.dtype = own.dtype()});
+  layer.group->all_gather(all, own, layer.options).wait();
+  return all;
+}
+
 struct Statistics {
   Tensor mean, var;  // [C], over all ranks
   double count;      // values per channel, on all ranks
@@ -28,28 +38,27 @@ struct Statistics {
 // Means and sums of squared deviations combine exactly (Chan, Golub & LeVeque 1983, equation 2.1b); in float64, in the
 // order of ranks, so that all ranks come to the same bits.
 Statistics global_statistics(const Tensor& x, DType dtype, const Layer& layer) {
-  ProcessGroup& group = *layer.group;
   const int64_t channels = x.size(1);
   const Tensor mean = empty({channels}, {dtype, x.device()}), var = empty_like(mean);
   kernels::batch_norm_stats(mean, var, x);
 
   const Tensor own = empty({2 * channels + 1}, {.dtype = DType::Float64});
-  const Tensor all = empty({group.size(), 2 * channels + 1}, {.dtype = DType::Float64});
   copy_(own.as_strided({channels}, {1}, 0), mean);
   copy_(own.as_strided({channels}, {1}, channels), var);
   own.data<double>()[2 * channels] = static_cast<double>(x.numel() / std::max<int64_t>(channels, 1));
-  group.all_gather(all, own, layer.options).wait();
+  const Tensor all = gather_rows(own, layer);
 
+  const int64_t ranks = all.size(0);
   const double* of = all.data<double>();
-  const auto at = [&](int rank, int64_t i) { return of[rank * (2 * channels + 1) + i]; };
+  const auto at = [&](int64_t rank, int64_t i) { return of[rank * (2 * channels + 1) + i]; };
   double total = 0;
-  for (int r = 0; r < group.size(); ++r) total += at(r, 2 * channels);
+  for (int64_t r = 0; r < ranks; ++r) total += at(r, 2 * channels);
   auto* combined = own.data<double>();
   for (int64_t c = 0; c < channels; ++c) {
     double sum = 0, squares = 0;
-    for (int r = 0; r < group.size(); ++r) sum += at(r, 2 * channels) * at(r, c);
+    for (int64_t r = 0; r < ranks; ++r) sum += at(r, 2 * channels) * at(r, c);
     const double center = sum / total;
-    for (int r = 0; r < group.size(); ++r) {
+    for (int64_t r = 0; r < ranks; ++r) {
       const double apart = at(r, c) - center;
       squares += at(r, 2 * channels) * (at(r, channels + c) + apart * apart);
     }
@@ -61,6 +70,12 @@ Statistics global_statistics(const Tensor& x, DType dtype, const Layer& layer) {
   return {mean, var, total};
 }
 
+// What this rank's gradients are multiplied by in the sum over the ranks. A shard's loss is a sum already.
+double unit_in_sum(const Contribution* own, int64_t samples) {
+  if (ShardMeeting::current()) return 1;
+  return own ? own->pass_unit() : static_cast<double>(samples);
+}
+
 // The sums of all ranks' gradients, as this rank must use them. Rank r's gradients are multiplied by its unit in the
 // sum over the ranks (contribution.h): its sums are so here, and this rank's dx will be so later.
 void sum_over_ranks(const Tensor& a, const Tensor& b, double unit, const Layer& layer) {
@@ -69,7 +84,13 @@ void sum_over_ranks(const Tensor& a, const Tensor& b, double unit, const Layer& 
   copy_(packed.as_strided({n}, {1}, 0), a);
   copy_(packed.as_strided({n}, {1}, n), b);
   kernels::affine(packed, packed, unit, 0);
-  layer.group->all_reduce(packed, ReduceOp::Sum, layer.options).wait();
+  if (ShardMeeting::current()) {
+    const Tensor all = gather_rows(packed, layer);
+    kernels::fill(packed, 0);
+    for (int64_t r = 0; r < all.size(0); ++r) kernels::add(packed, packed, all.as_strided({2 * n}, {1}, r * 2 * n));
+  } else {
+    layer.group->all_reduce(packed, ReduceOp::Sum, layer.options).wait();
+  }
   kernels::affine(packed, packed, 1 / unit, 0);
   copy_(a, packed.as_strided({n}, {1}, 0));
   copy_(b, packed.as_strided({n}, {1}, n));
@@ -114,7 +135,7 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, c
                           const Tensor dbias = wants_bias ? copy_of(sum_dy, same) : Tensor();
                           Contribution* const own = contribution_of_this_pass;
                           if (own) own->receive();
-                          const double unit = own ? own->pass_unit() : static_cast<double>(dy.size(0));
+                          const double unit = unit_in_sum(own, dy.size(0));
                           sum_over_ranks(sum_dy, sum_dy_xhat, unit, layer);
                           const Tensor dx = empty_like(x.get()), dresidual = wants_residual ? empty_like(dx) : Tensor();
                           kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(), var.get(),

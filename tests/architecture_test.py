@@ -43,7 +43,7 @@ MAY_INCLUDE = {
 # folder. A name is a room's, or a file's of the folder's top level (without its suffix), or both's. What is not named
 # stands above all of them.
 ROOMS = {
-    "core": ["base error", "device", "dtype", "shape", "tensor factory random kernels", "cpu"],
+    "core": ["base error", "device", "dtype", "shape", "tensor factory random generator_scope kernels", "cpu"],
     "data": ["sampler image_dataset", "batch_source formats", "loading synthetic", "datasets"],
     "models/program": ["console", "run", "train", "bench", "explain", "commands"],
     "distributed": [
@@ -58,6 +58,7 @@ ROOMS = {
         "process_groups",
         "comm_hook",
         "ddp",
+        "shards",
     ],
 }
 # What these rooms may see of core: they move bytes, and cannot name a tensor.
@@ -97,7 +98,7 @@ def layers(tree):
             seen += 1
             allowed = set(MAY_INCLUDE.get(source.folder, ()))
             name = source.path.split("/")[-1]
-            if source.folder == "distributed" and re.search(r"(data_parallel|sync_batch_norm)\.(h|cpp)$", name):
+            if source.folder == "distributed" and re.search(r"(data_parallel|sync_batch_norm|virtual_ranks)\.(h|cpp)$", name):
                 allowed.add("nn")  # what wraps or changes a Module
             if NCCL_FILE.match(source.path) and path.startswith("cuda_kernels/runtime/"):
                 continue  # the only arrow into cuda_kernels

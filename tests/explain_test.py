@@ -6,7 +6,7 @@ import html.parser, json, pathlib, re, sys, unittest
 from program_case import ProgramCase
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TOPICS = "autograd ring buckets overlap dp memory sync-bn hang unused nan kill mismatch straggler".split()
+TOPICS = "autograd ring buckets overlap dp memory sync-bn same-bits hang unused nan kill mismatch straggler".split()
 VOID = {"meta"}
 
 
@@ -185,6 +185,19 @@ class Explain(ProgramCase):
         for one, two in zip(plain, normalised(facts["samples"][0]) + normalised(facts["samples"][1])):
             self.assertAlmostEqual(one, two, places=9)
         self.assertAlmostEqual(facts["apart"]["plain"], max(abs(x - y) for x, y in zip(plain, expected)), places=9)
+
+    def test_same_bits(self):
+        facts, _, _ = self.facts("same-bits")
+        self.assertEqual(facts["sums"], [1.5, 0.0])
+        jobs = {job["ranks"]: job["answers"] for job in facts["jobs"]}
+        self.assertEqual([len(jobs[n]) for n in (1, 2, 3)], [1, 2, 3])
+        of = lambda way: [{answer[way] for answer in jobs[n]} for n in (1, 2, 3)]
+        self.assertEqual([len(hashes) for hashes in of("plain")], [1, 1, 1])  # ranks of a job always agree
+        self.assertEqual(len(set.union(*of("plain"))), 3)
+        self.assertEqual(len(set.union(*of("shards"))), 1)
+        sums = {(row["rank"], row["ranks"]): row["sums"] for row in facts["partial_sums"]}
+        self.assertEqual([sums[r, 3] for r in range(3)], ["0–1", "2–3, 4", "5, 6–7"])
+        self.assertEqual([sums[0, 1], sums[0, 2], sums[1, 2]], ["0–7", "0–3", "4–7"])
 
     def failure(self, topic, code, *words):
         facts, text, _ = self.facts(topic)

@@ -204,3 +204,34 @@ TEST_CASE("sampler: arguments out of range are errors", "[quick]") {
   REQUIRE_THROWS_AS(sampler.load_state({0, -1, 0}), IndexError);
   REQUIRE(sampler.indices({0, 0, 10}).empty());
 }
+
+TEST_CASE("sampler: parts of global batches, also of the smaller last one, and from the middle on", "[quick]") {
+  // Of batches of 10 the three parts have 4, 3 and 3 rows; of the last one, of 2, the first two have one each.
+  const auto part = [](int64_t k) {
+    return [k](int64_t batch) {
+      const auto edge = [&](int64_t i) { return i * (batch / 3) + std::min(i, batch % 3); };
+      return BatchPartSampler::Part{edge(k), edge(k + 1)};
+    };
+  };
+  const Indices order = epoch_order(32, true, 5, 1);
+  for (const int64_t position : {0, 10, 30}) {
+    Indices together;
+    std::vector<BatchPartSampler> all;
+    for (int64_t k = 0; k < 3; ++k) all.emplace_back(32, 10, part(k), 5);
+    for (int64_t at = position; at < 32; at += 10)
+      for (int64_t k = 0; k < 3; ++k) {
+        const Indices from_here = all[k].indices({5, 1, at});
+        const auto [begin, end] = part(k)(std::min<int64_t>(10, 32 - at));
+        together.insert(together.end(), from_here.begin(), from_here.begin() + end - begin);
+      }
+    CHECK(together == Indices(order.begin() + position, order.end()));
+  }
+  const BatchPartSampler first(32, 10, part(0), 5), last(32, 10, part(2), 5);
+  CHECK(first.size() == 4 * 3 + 1);
+  CHECK(last.size() == 3 * 3);
+  CHECK(first.used_by_all(8) == 20);
+  CHECK(last.used_by_all(6) == 20);
+  CHECK_THROWS_AS(first.indices({5, 1, 33}), IndexError);
+  CHECK_THROWS_AS(BatchPartSampler(32, 0, part(0), 5), Error);
+  CHECK_THROWS_AS(BatchPartSampler(32, 2, part(2), 5), Error);
+}

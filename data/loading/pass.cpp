@@ -16,7 +16,7 @@ Pass::Pass(Sampler& sampler, int64_t batch_size, bool drop_last)
       batch_size_(batch_size),
       batches_(batches_of(static_cast<int64_t>(indices_.size()), batch_size, drop_last)),
       first_padding_(static_cast<int64_t>(indices_.size()) - sampler.padding(start_)),
-      num_replicas_(sampler.num_replicas()) {}
+      used_by_all_(sampler.used_by_all(batch_size)) {}
 
 std::span<const int64_t> Pass::batch(int64_t k) const {
   if (k >= batches_) return {};
@@ -31,7 +31,7 @@ int64_t Pass::padding(int64_t k) const {
 
 SamplerState Pass::state_after(int64_t batches) const {
   if (batches >= batches_) return {start_.seed, start_.epoch + 1, 0};
-  return {start_.seed, start_.epoch, start_.position + batches * batch_size_ * num_replicas_};
+  return {start_.seed, start_.epoch, start_.position + batches * used_by_all_};
 }
 
 }  // namespace ringgrad

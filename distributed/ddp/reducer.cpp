@@ -9,6 +9,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/distributed/ddp/gradient_arenas.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
 
@@ -26,27 +27,6 @@ std::string names_of(const NamedTensors& parameters, const std::vector<int>& lis
     if (!shown && i + 2 == kNamesShown) text += " …";
   }
   return listed.size() <= kNamesShown ? text : str(text, " (", listed.size(), " parameters)");
-}
-
-// Gradients where all ranks can read and write them, parameters beside each other in the order of `order`.
-std::vector<ArenaRange> lay_out(ProcessGroup& group, const NamedTensors& parameters, const std::vector<int>& order) {
-  std::vector<Tensor> backwards;  // flatten_parameters() reverses
-  for (auto i = order.rbegin(); i != order.rend(); ++i) backwards.push_back(parameters[*i].second);
-  flatten_parameters(backwards, [&](int64_t numel, TensorOptions options) {
-    const auto bytes = static_cast<size_t>(numel) * itemsize(options.dtype);
-    const Tensor flat(group.allocate_shared(bytes, options.device), {numel}, {1}, 0, options.dtype);
-    fill_(flat, 0);
-    return flat;
-  });
-  std::vector<ArenaRange> arenas = arena_ranges(backwards);
-  for (ArenaRange& arena : arenas) {
-    arena.values = {};  // who moves the parameters away can let that memory go
-    for (int& i : arena.parameters) i = order[order.size() - 1 - static_cast<size_t>(i)];
-  }
-  // arena_ranges() lists them by address, which differs from rank to rank.
-  std::sort(arenas.begin(), arenas.end(),
-            [](const ArenaRange& a, const ArenaRange& b) { return a.grads.dtype() < b.grads.dtype(); });
-  return arenas;
 }
 
 }  // namespace
@@ -72,7 +52,7 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
 }
 
 void Reducer::initialize_buckets(const std::vector<int>& order) {
-  arenas_ = lay_out(group_, parameters_, order);
+  arenas_ = lay_out_gradients(group_, parameters_, order);
   buckets_.clear();
   views_.assign(parameters_.size(), {});
   buckets_of_.assign(parameters_.size(), {});

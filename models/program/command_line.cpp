@@ -100,6 +100,7 @@ void add_train(CLI::App& app, Run& run) {
   train_app->add_option("--parallel", o.division.parallel, "none, dp or ddp (default: ddp where there are two cores)");
   train_app->add_option("--ranks", o.division.ranks, "processes that share each batch, or devices with dp (default: 2)")
       ->check(CLI::Range(1, kMaxRanks));
+  train_app->add_option("--shards", o.division.shards, "parts of each batch; same bits on any number of ranks");
   add_backend_option(train_app, o.backend);
   train_app->add_option("--transport", o.division.transport,
                         "between ranks: auto (the fastest for each pair), shm or tcp");
@@ -380,9 +381,7 @@ int run_command_line(int argc, char** argv) {
   for (const auto add : {add_train, add_gan, add_eval, add_predict, add_export, add_data, add_inspect, add_graph,
                          add_trace, add_explain, add_launch, add_bench})
     add(app, run);
-  app.add_subcommand("doctor", "What this machine and this build have, what is off and why")->callback([&] {
-    run = doctor;
-  });
+  app.add_subcommand("doctor", "What machine and build have, what is off and why")->callback([&] { run = doctor; });
 
   app.footer(examples());  // last: commands inherit it when they are added
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);

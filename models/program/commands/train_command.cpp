@@ -92,7 +92,8 @@ uint64_t hash_of(const Tensor& x) {
 void check_same_work(ProcessGroup& group, const TrainOptions& options, const RunConfig& config, const Data& data) {
   std::vector<std::string> lines = {
       fmt::format("--seed {}", config.seed), fmt::format("--max-steps {}", options.max_steps),
-      fmt::format("--save-every {}", options.save_every), fmt::format("--sync-bn {:d}", *config.division->sync_bn)};
+      fmt::format("--save-every {}", options.save_every), fmt::format("--sync-bn {:d}", *config.division->sync_bn),
+      fmt::format("--shards {}", config.division->shards)};
   for (const ImageDataset* set : {&data.train_set, &data.test_set})
     lines.push_back(fmt::format("{} {} images ({:016x}) with labels ({:016x})", set->size(),
                                 set == &data.train_set ? "training" : "test", hash_of(set->images),
@@ -108,7 +109,7 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   RunConfig own = config;
   if (group.device().is_cuda()) own.division->device = str(group.device());
   check_same_work(group, options, config, data);
-  check_divisible(config.recipe.batch, group.size());
+  check_parts(*config.division, config.recipe, group.size());
   check_sync_bn(*config.division, data.train_set.size(), config.recipe.batch);
   if (!group.is_main_process()) return train_rank(options, own, data, nullptr, &group);
   const std::string launchers = variable(kRunVariable);
@@ -125,7 +126,7 @@ int cores_allowed() {
 
 // Starts the ranks, waits for them, and says what is left of the run when they fail.
 int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks) {
-  check_divisible(config.recipe.batch, ranks);
+  check_parts(*config.division, config.recipe, ranks);
   if (config.division->device == "cpu" && ranks > cores_allowed())
     message("note    {} ranks share {} cores, and wait for each other more than they compute", ranks, cores_allowed());
   catch_interrupts();  // until the launcher does: from here on there is a directory to clear away
@@ -194,11 +195,13 @@ int train(const TrainOptions& asked) {
 
   if (before && *before != *config.division && here.rank == 0)
     message("note    the run began with {}; from here on {}", as_words(*before), as_words(*config.division));
-  const Data data(config);  // before the ranks meet: what is missing here is missing for all of them
-  if (meets_others) {
+  const Data data(config);                    // before the ranks meet: what is missing here is missing for all of them
+  if (meets_others || division.shards > 0) {  // shards have a group also where this process has all of them
+    if (!meets_others) catch_interrupts();
     int code = kOk;
-    launch_or_throw([&] { code = train_as_rank(options, config, data); },
-                    {.group = group_options_for(division.device, options.backend)});
+    launch_or_throw(
+        [&] { code = train_as_rank(options, config, data); },
+        {.group = meets_others ? group_options_for(division.device, options.backend) : InitOptions{.backend = "ring"}});
     return code;
   }
   catch_interrupts();  // from here on there is a directory to clear away

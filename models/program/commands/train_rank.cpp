@@ -33,10 +33,11 @@ struct Tally {
 };
 
 // "256 = 2 × 64 × 2 ranks": the images of a step, and where they come from.
-std::string effective_batch(const Recipe& recipe, const ProcessGroup* group) {
+std::string effective_batch(const Recipe& recipe, const ProcessGroup* group, int shards) {
   std::string text = std::to_string(recipe.step_batch());
   if (recipe.accumulate > 1 || group) text += " =";
   if (recipe.accumulate > 1) text += fmt::format(" {} ×", recipe.accumulate);
+  if (shards > 0) return text + fmt::format(" {} shards", shards);
   if (group) return text + fmt::format(" {} × {} ranks", recipe.batch / group->size(), group->size());
   return recipe.accumulate > 1 ? text + fmt::format(" {}", recipe.batch) : text;
 }
@@ -51,8 +52,9 @@ void print_header(const RunConfig& config, Training& training, const ImageDatase
           training.data_on_device() ? " · on the device, augmented there" : "",
           training.step_captured() ? " · steps are captured" : "");
   message("model   {} {} parameters", config.recipe.model, with_commas(training.model().num_parameters()));
-  message("recipe  {} · batch {} · {} steps × {} epochs", summary(config.recipe), effective_batch(config.recipe, group),
-          training.steps_per_epoch(), config.recipe.epochs);
+  message("recipe  {} · batch {} · {} steps × {} epochs", summary(config.recipe),
+          effective_batch(config.recipe, group, config.division->shards), training.steps_per_epoch(),
+          config.recipe.epochs);
 }
 
 // How fast an epoch went, on this rank.
@@ -152,7 +154,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
 
   const auto tested = [&] {
     Evaluation test = evaluate(training.model(), test_set, test_transform(config.recipe.data),
-                               Device(config.division->device), group);
+                               Device(config.division->device), group, config.division->shards);
     CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ", test.loss,
           " after step ", training.step(), ": the run diverged. A lower --lr helps, or --clip-norm 1");
     return test;
@@ -161,7 +163,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   std::optional<EpochReport> last;  // of the weights as they stand
   const auto end_epoch = [&](const std::optional<Pace>& pace) {
     last = EpochReport{training.mean_loss(), pace, {}, {}};
-    if (group) last->hash = training.distributed()->check_identical();
+    if (group) last->hash = training.check_identical();
     last->test = tested();
     if (run && !last->test.interrupted) report_epoch(*run, training, *last);
     return !last->test.interrupted;
@@ -176,7 +178,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     const auto start = Clock::now();
     const int64_t images_before = training.at_epoch_end() ? 0 : training.images();
     const double data_before = training.waited_for_data();
-    const double waited_before = group ? training.distributed()->totals().exposed_seconds : 0;
+    const double waited_before = training.waited_for_ranks();
     last.reset();
     training.run_epoch([&] {
       ++tally.steps;
@@ -197,19 +199,20 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     if (training.at_epoch_end()) {
       const double data_wait = (training.waited_for_data() - data_before) / seconds;
       Pace pace{static_cast<double>(images) / seconds, seconds, data_wait, {}};
-      if (group) pace.comm_wait = (training.distributed()->totals().exposed_seconds - waited_before) / seconds;
+      if (group) pace.comm_wait = (training.waited_for_ranks() - waited_before) / seconds;
       if (!end_epoch(pace)) return stopped_by_signal(run, training, group);
     }
   }
   const Evaluation test = last ? last->test : tested();
   if (test.interrupted) return stopped_by_signal(run, training, group);
-  const uint64_t hash = last && last->hash ? *last->hash : group ? training.distributed()->check_identical() : 0;
+  const uint64_t hash = last && last->hash ? *last->hash : group ? training.check_identical() : 0;
   if (!run) return kOk;
   save_model(run->model(), training.model(), config.recipe);
 
   result("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(), test.loss,
          tally.steps, human_time(tally.seconds), with_commas(static_cast<int64_t>(tally.images_per_second())));
-  result("batch   {} · {} steps an epoch", effective_batch(config.recipe, group), training.steps_per_epoch());
+  result("batch   {} · {} steps an epoch", effective_batch(config.recipe, group, config.division->shards),
+         training.steps_per_epoch());
   if (group) result("ranks   parameters bit-identical on {0} of {0} ranks ({1:016x})", group->size(), hash);
   result("saved   {} (loads in PyTorch)", run->model().string());
   if (training.epoch() < config.recipe.epochs)
@@ -222,10 +225,12 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
               {"steps", training.step()},
               {"batch", config.recipe.step_batch()},
               {"ranks", group ? group->size() : 1},
+              {"shards", config.division->shards},
               {"seconds", tally.seconds},
               {"images_per_second", tally.images_per_second()},
               {"waiting_for_data", tally.seconds > 0 ? training.waited_for_data() / tally.seconds : 0},
               {"parameters", training.model().num_parameters()},
+              {"parameters_sha256", sha256_of_state(training.model())},
               {"data_on_device", training.data_on_device()},
               {"step_captured", training.step_captured()},
               {"run", run->path().string()}});

@@ -27,7 +27,7 @@ struct Topic {
   void (*on_rank)(const std::string& part) = nullptr;
 };
 
-extern const Topic kAutograd, kRing, kBuckets, kOverlap, kDp, kMemory, kSyncBn;
+extern const Topic kAutograd, kRing, kBuckets, kOverlap, kDp, kMemory, kSyncBn, kSameBits;
 // The gallery of failures: two ranks make a mistake.
 extern const Topic kHang, kUnused, kNan, kKill, kMismatch, kStraggler;
 

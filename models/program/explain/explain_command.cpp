@@ -12,8 +12,8 @@
 namespace ringgrad::program {
 namespace {
 
-const Topic* const kTopics[] = {&kAutograd, &kRing,   &kBuckets, &kOverlap, &kDp,       &kMemory,   &kSyncBn,
-                                &kHang,     &kUnused, &kNan,     &kKill,    &kMismatch, &kStraggler};
+const Topic* const kTopics[] = {&kAutograd, &kRing, &kBuckets, &kOverlap, &kDp,   &kMemory,   &kSyncBn,
+                                &kSameBits, &kHang, &kUnused,  &kNan,     &kKill, &kMismatch, &kStraggler};
 
 int list_topics() {
   nlohmann::json listed = nlohmann::json::array();

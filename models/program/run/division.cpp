@@ -30,13 +30,17 @@ void check_for_ranks(const Division& d, const char* option, const std::string& v
 Division complete(Division d, const std::optional<Division>& before, bool launched) {
   if (d.device.empty()) d.device = before ? before->device : "cpu";
   if (before) {
+    if (d.shards == 0) d.shards = before->shards;
     const bool silent = d.parallel.empty() && d.ranks == 0;
     if (!launched) {
       if (silent || (d.parallel.empty() && before->parallel == "dp")) d.parallel = before->parallel;
       if (d.ranks == 0 && d.parallel == before->parallel) d.ranks = before->ranks;
     }
-    if (!d.sync_bn && (d.parallel.empty() || d.parallel == "ddp")) d.sync_bn = before->sync_bn;
+    if (!d.sync_bn && (d.parallel.empty() || d.parallel == "ddp" || d.shards > 0)) d.sync_bn = before->sync_bn;
   }
+  if (before && d.shards != before->shards)
+    throw UsageError("--shards is {}, and the run began {}; they decide its bits, so leave --shards out", d.shards,
+                     before->shards ? fmt::format("with {}", before->shards) : "without");
   if (d.parallel == "dp" && d.ranks == 0) d.ranks = 2;
   // What the environment says of a job's transport is as good as an option: a launcher says it so.
   const bool told = !variable("RINGGRAD_TRANSPORT").empty();
@@ -52,7 +56,9 @@ void check_division(const Division& d) {
     throw UsageError("--parallel none is one rank, and --ranks is {}; leave one of them out", d.ranks);
   if (const int most = dp ? kMaxReplicas : kMaxRanks; d.ranks < 0 || d.ranks > most)
     throw UsageError("--ranks is {}, expected at most {}{}", d.ranks, most, dp ? " with --parallel dp" : "");
-  if (d.sync_bn.value_or(false) && !d.parallel.empty() && d.parallel != "ddp")
+  if (d.shards < 0 || d.shards > kMaxShards) throw UsageError("--shards is {}, expected 1 to {}", d.shards, kMaxShards);
+  if (d.shards > 0 && dp) throw UsageError("--shards needs --parallel ddp or none, not dp");
+  if (d.sync_bn.value_or(false) && !d.parallel.empty() && d.parallel != "ddp" && d.shards == 0)
     throw UsageError("--sync-bn needs --parallel ddp, not {}", d.parallel);
   if (!d.transport.empty() && !is_transport(d.transport))
     throw UsageError("--transport is '{}', expected auto, shm or tcp", d.transport);
@@ -61,7 +67,10 @@ void check_division(const Division& d) {
 
 int ranks_for(const Division& d, int64_t batch) {
   const Device device(d.device);
-  if (d.ranks == 0 && d.parallel.empty()) return device.is_cpu() && cpu_cores() >= 2 && batch % 2 == 0 ? 2 : 1;
+  if (d.ranks == 0 && d.parallel.empty()) {
+    const bool divides = d.shards > 0 ? d.shards > 1 : batch % 2 == 0;
+    return device.is_cpu() && cpu_cores() >= 2 && divides ? 2 : 1;
+  }
   if (d.one_process()) return 1;
   if (!connects_ranks_on(device))
     throw NotImplementedError(fmt::format(
@@ -72,12 +81,14 @@ int ranks_for(const Division& d, int64_t batch) {
 
 Division settle(const Division& d, int ranks) {
   if (ranks == 1 && d.replicas() > 1) return {"dp", d.ranks, false, d.device};
-  if (ranks == 1) return {"none", ranks, false, d.device};
-  return {"ddp", ranks, d.sync_bn.value_or(false), d.device, d.transport};
+  const bool sync_bn = d.sync_bn.value_or(false);
+  if (ranks == 1) return {"none", ranks, sync_bn && d.shards > 0, d.device, "", d.shards};
+  return {"ddp", ranks, sync_bn, d.device, d.transport, d.shards};
 }
 
 std::string as_words(const Division& d) {
-  return fmt::format("--parallel {} --ranks {}{}{} --device {}", d.parallel, d.ranks,
+  return fmt::format("--parallel {} --ranks {}{}{}{} --device {}", d.parallel, d.ranks,
+                     d.shards > 0 ? fmt::format(" --shards {}", d.shards) : "",
                      d.transport.empty() ? "" : " --transport " + d.transport, *d.sync_bn ? " --sync-bn" : "",
                      d.device);
 }
@@ -88,8 +99,9 @@ std::string describe(const Division& d, const ProcessGroup* group) {
       wanted.is_cpu() ? d.device : fmt::format("{} ({})", d.device, device_backend(wanted.type).describe(wanted.index));
   if (d.parallel == "dp")
     return fmt::format("DataParallel, {} replicas · {}, {} threads", d.ranks, device, cpu_cores());
-  if (!group) return fmt::format("{}, {} threads", device, cpu_cores());
-  return fmt::format("DDP, {} ranks ({}) · {}, {} thread{} per rank", group->size(), group->backend(), device,
+  const std::string shards = d.shards > 0 ? fmt::format("{} shards · ", d.shards) : "";
+  if (d.ranks == 1) return fmt::format("{}{}, {} threads", shards, device, cpu_cores());
+  return fmt::format("DDP, {} ranks ({}) · {}{}, {} thread{} per rank", group->size(), group->backend(), shards, device,
                      cpu_cores(), cpu_cores() == 1 ? "" : "s");
 }
 
@@ -100,13 +112,26 @@ void check_divisible(int64_t batch, int ranks) {
                    below > 0 ? fmt::format("{} or ", below) : "", above);
 }
 
-void check_sync_bn(const Division& d, int64_t images, int64_t batch) {
-  const int64_t last = images % batch;
-  if (*d.sync_bn && last > 0 && last < d.ranks)
+void check_parts(const Division& d, const Recipe& recipe, int ranks) {
+  if (d.shards == 0) return check_divisible(recipe.batch, ranks);
+  if (d.shards < ranks)
+    throw UsageError("--shards is {}, and there are {} ranks: each needs a shard at least", d.shards, ranks);
+  if (recipe.batch < d.shards)
+    throw UsageError("--shards is {}, and --batch {}: each shard needs an image at least", d.shards, recipe.batch);
+  if (recipe.accumulate > 1)
     throw UsageError(
-        "--sync-bn needs an image on every rank, and of {} images in batches of {} the last batch has {} for {} ranks; "
+        "--accumulate {} with --shards {}: shards come one after the other already; give --batch {} instead",
+        recipe.accumulate, d.shards, recipe.step_batch());
+}
+
+void check_sync_bn(const Division& d, int64_t images, int64_t batch) {
+  const int64_t last = images % batch, parts = d.shards > 0 ? d.shards : d.ranks;
+  const char* part = d.shards > 0 ? "shard" : "rank";
+  if (*d.sync_bn && last > 0 && last < parts)
+    throw UsageError(
+        "--sync-bn needs an image on every {}, and of {} images in batches of {} the last batch has {} for {} {}s; "
         "choose another --batch, or leave --sync-bn out",
-        images, batch, last, d.ranks);
+        part, images, batch, last, parts, part);
 }
 
 void check_backend(const std::string& backend, const std::string& device) {

@@ -6,10 +6,12 @@
 #include <string>
 
 #include "ringgrad/distributed/init_process_group.h"
+#include "ringgrad/models/program/run/recipe.h"
 
 namespace ringgrad::program {
 
 constexpr int kMaxRanks = 4096;  // as the launcher has it
+constexpr int kMaxShards = kMaxRanks;
 
 // As a command line asks for it, with the values that leave a question open; settled, every one says what is done.
 struct Division {
@@ -18,6 +20,8 @@ struct Division {
   std::optional<bool> sync_bn = {};  // ddp: batch norm over the whole global batch
   std::string device = "";           // "" : cpu
   std::string transport = "";        // between ranks, which adds up in an order of its own; "" : RINGGRAD_TRANSPORT
+
+  int shards = 0;  // virtual ranks, which decide the bits (virtual_ranks.h); 0: the ranks do
 
   bool one_process() const { return parallel == "none" || parallel == "dp"; }
   int replicas() const { return parallel == "dp" ? ranks : 1; }  // devices of this process; 1: no DataParallel
@@ -40,8 +44,11 @@ std::string describe(const Division& settled, const ProcessGroup* group);
 
 // Throws UsageError, with the nearest values that do, unless the batch divides by the ranks.
 void check_divisible(int64_t batch, int ranks);
-// Throws UsageError where --sync-bn would leave a rank without an image in the last batch of an epoch: it cannot take
-// part in the layers' sums.
+// Throws UsageError unless each of so many ranks gets an image of every batch, all of them equally many; with --shards,
+// each rank a shard, and each shard an image.
+void check_parts(const Division& settled, const Recipe& recipe, int ranks);
+// Throws UsageError where --sync-bn would leave a rank or shard without an image in the last batch of an epoch: it
+// cannot take part in the layers' sums.
 void check_sync_bn(const Division& settled, int64_t images, int64_t batch);
 
 // Throws UsageError on a --backend that there is not, or that does not go with --device.

@@ -9,6 +9,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/sha256.h"
 #include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
@@ -79,6 +80,17 @@ std::shared_ptr<nn::Module> make_model_for(const std::string& model, const std::
   return models::make_model(model, {.in_channels = info.channels,
                                     .num_classes = static_cast<int64_t>(info.classes.size()),
                                     .image_size = info.image_size});
+}
+
+std::string sha256_of_state(const nn::Module& module) {
+  Sha256 hash;
+  for (const auto& [name, tensor] : module.state_dict()) {
+    const Tensor values = contiguous(to(tensor, Device()));
+    hash.update({reinterpret_cast<const uint8_t*>(name.c_str()), name.size() + 1});
+    hash.update({static_cast<const uint8_t*>(values.raw_data()),
+                 static_cast<size_t>(values.numel()) * itemsize(values.dtype())});
+  }
+  return hash.hex();
 }
 
 void save_model(const fs::path& path, const nn::Module& model, const Recipe& recipe) {

@@ -17,6 +17,10 @@ void load_weights(nn::Module& module, const std::string& path);
 // A new network for the images and classes of a data set. Throws UsageError on an unknown name.
 std::shared_ptr<nn::Module> make_model_for(const std::string& model, const std::string& data);
 
+// SHA-256 of a module's parameters and buffers, in hexadecimal digits: of each one's name, a zero byte, and its
+// elements in row-major order as they lie in memory, one tensor after the other, as state_dict() lists them.
+std::string sha256_of_state(const nn::Module& module);
+
 // Weights as PyTorch and torchvision name them. The metadata say what they are for: model, data, and in JSON input_size
 // [C, H, W], mean, std and classes, so that nobody else needs our catalogue. Atomic. Throws IoError.
 void save_model(const std::filesystem::path& path, const nn::Module& model, const Recipe& recipe);

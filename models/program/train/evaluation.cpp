@@ -1,6 +1,7 @@
 #include "ringgrad/models/program/train/evaluation.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
@@ -8,6 +9,7 @@
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/shards/shard_tree.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
 namespace ringgrad::program {
@@ -15,14 +17,15 @@ namespace {
 
 constexpr int64_t kEvaluationBatch = 100;  // no more memory than training; larger ones were no faster
 
-void sum_over_ranks(ProcessGroup& group, Evaluation& evaluation) {
-  const Tensor loss = full({}, evaluation.loss, {.dtype = DType::Float64});
+// `losses`: of each share, zero where another rank has it, so that a sum over the ranks adds nothing to any.
+void sum_over_ranks(ProcessGroup& group, std::vector<double>& losses, Evaluation& evaluation) {
+  const Tensor loss = tensor(losses);
   std::vector<int64_t> numbers = evaluation.confusion;
   numbers.push_back(evaluation.interrupted);
   const Tensor counts = tensor(numbers);
   group.all_reduce(loss).wait();
   group.all_reduce(counts).wait();
-  evaluation.loss = loss.item<double>();
+  losses = to_vector<double>(loss);
   evaluation.confusion = to_vector<int64_t>(counts);
   evaluation.interrupted = evaluation.confusion.back() > 0;
   evaluation.confusion.pop_back();
@@ -31,26 +34,32 @@ void sum_over_ranks(ProcessGroup& group, Evaluation& evaluation) {
 }  // namespace
 
 Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageTransform& transform, Device device,
-                    ProcessGroup* group) {
+                    ProcessGroup* group, int shards) {
   set_phase(Phase::Evaluation);
   NoGradGuard no_grad;
   model.eval();
   const int ranks = group ? group->size() : 1, rank = group ? group->rank() : 0;
-  const DistributedSamplerOptions exact{.shuffle = false, .pad = false};
-  DataLoader loader(dataset, std::make_shared<DistributedSampler>(dataset.size(), ranks, rank, exact),
-                    {.batch_size = kEvaluationBatch, .num_workers = 1, .transform = transform});
+  const int shares = shards > 0 ? shards : ranks;
+  const ShardRange own = shards_of_rank(rank, ranks, shares);
   const auto classes = static_cast<int64_t>(dataset.classes.size());
   const DType dtype = model.parameters().at(0).dtype();  // 16 bits where the model was converted
   Evaluation evaluation;
   evaluation.confusion.resize(classes * classes);
-  for (const Batch& batch : loader) {
-    if ((evaluation.interrupted = interrupted() != 0)) break;
-    const Tensor logits = to(model(to(to(batch.data, device), dtype)), DType::Float32);
-    const auto target = to_vector<int64_t>(batch.target), answer = to_vector<int64_t>(argmax(logits, 1));
-    evaluation.loss += cross_entropy(logits, to(batch.target, device), {.reduction = Reduction::Sum}).item<float>();
-    for (int64_t i = 0; i < batch.size(); ++i) ++evaluation.confusion[target[i] * classes + answer[i]];
+  std::vector<double> losses(static_cast<size_t>(shares));
+  for (int share = own.begin; share < own.end && !evaluation.interrupted; ++share) {
+    const DistributedSamplerOptions exact{.shuffle = false, .pad = false};
+    DataLoader loader(dataset, std::make_shared<DistributedSampler>(dataset.size(), shares, share, exact),
+                      {.batch_size = kEvaluationBatch, .num_workers = 1, .transform = transform});
+    for (const Batch& batch : loader) {
+      if ((evaluation.interrupted = interrupted() != 0)) break;
+      const Tensor logits = to(model(to(to(batch.data, device), dtype)), DType::Float32);
+      const auto target = to_vector<int64_t>(batch.target), answer = to_vector<int64_t>(argmax(logits, 1));
+      losses[share] += cross_entropy(logits, to(batch.target, device), {.reduction = Reduction::Sum}).item<float>();
+      for (int64_t i = 0; i < batch.size(); ++i) ++evaluation.confusion[target[i] * classes + answer[i]];
+    }
   }
-  if (group) sum_over_ranks(*group, evaluation);
+  if (group) sum_over_ranks(*group, losses, evaluation);
+  evaluation.loss = std::accumulate(losses.begin(), losses.end(), 0.0);
   for (int64_t label = 0; label < classes; ++label) {
     evaluation.correct += evaluation.confusion[label * classes + label];
     for (int64_t answer = 0; answer < classes; ++answer)

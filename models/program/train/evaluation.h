@@ -19,9 +19,9 @@ struct Evaluation {
 };
 
 // The whole data set in order, in evaluation mode, without a graph. With a group each rank takes its share, unpadded,
-// and all return the sum.
+// and all return the sum. In shards each of those is a share, on whatever rank, so that the sum has the same bits.
 Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageTransform& transform, Device device,
-                    ProcessGroup* group = nullptr);
+                    ProcessGroup* group = nullptr, int shards = 0);
 
 // The data set's normalisation.
 ImageTransform test_transform(const std::string& data);

@@ -33,8 +33,26 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe, const nn:
                                         optim::AdamWOptions{.lr = recipe.lr, .weight_decay = recipe.weight_decay});
 }
 
-// The same global batches on any number of ranks: rank r has every n-th image of each.
-std::shared_ptr<Sampler> make_sampler(int64_t images, uint64_t seed, const ProcessGroup* group) {
+RowRange own_rows(const RunConfig& config, const ProcessGroup& group, int64_t batch) {
+  const int shards = config.division->shards;
+  return rows_of(shards_of_rank(group.rank(), group.size(), shards), shards, batch);
+}
+
+int64_t own_batch(const RunConfig& config, const ProcessGroup* group) {
+  if (config.division->shards > 0) return own_rows(config, *group, config.recipe.batch).size();
+  return config.recipe.batch / (group ? group->size() : 1);
+}
+
+// The same global batches on any number of ranks: rank r has every n-th image of each, or those of its shards.
+std::shared_ptr<Sampler> make_sampler(int64_t images, const RunConfig& config, const ProcessGroup* group) {
+  const uint64_t seed = config.seed;
+  if (config.division->shards > 0) {
+    const auto part = [config, group](int64_t batch) {
+      const RowRange rows = own_rows(config, *group, batch);
+      return BatchPartSampler::Part{rows.begin, rows.end};
+    };
+    return std::make_shared<BatchPartSampler>(images, config.recipe.batch, part, seed);
+  }
   if (!group) return std::make_shared<RandomSampler>(images, seed);
   const DistributedSamplerOptions options{.seed = seed, .pad = false};
   return std::make_shared<DistributedSampler>(images, group->size(), group->rank(), options);
@@ -107,9 +125,9 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
       train_size_(train_set.size()),
       steps_per_epoch_((train_size_ + recipe_.step_batch() - 1) / recipe_.step_batch()),
       learning_rate_(learning_rate(recipe_, steps_per_epoch_)),
-      own_batch_(recipe_.batch / (group ? group->size() : 1)),
+      own_batch_(own_batch(config, group)),
       batches_(training_batches(
-          train_set, make_sampler(train_size_, config.seed, group),
+          train_set, make_sampler(train_size_, config, group),
           {.batch_size = own_batch_, .num_workers = workers, .transform = train_transform(recipe_, config.seed)},
           {.dtype = dtype_named(recipe_.dtype), .device = device_})) {
   manual_seed(config.seed);
@@ -120,7 +138,8 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
   wrap(config);
   optimizer_ = make_optimizer(recipe_, precision_->trained_parameters());
   loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device_});
-  if (CapturedStep::possible(device_) && batches_->on_device() && network_ == model_.get() && recipe_.accumulate == 1)
+  const bool alone = network_ == model_.get() && !virtual_;
+  if (CapturedStep::possible(device_) && batches_->on_device() && alone && recipe_.accumulate == 1)
     captured_step_.emplace(device_, [this] { compute(own_batch_); });
 }
 
@@ -128,7 +147,13 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
 void Training::wrap(const RunConfig& config) {
   network_ = model_.get();
   const Division& division = *config.division;
-  if (group_) {
+  if (division.shards > 0) {
+    virtual_ = std::make_unique<VirtualRanks>(*model_, *group_,
+                                              VirtualRanksOptions{.shards = division.shards,
+                                                                  .seed = config.seed,
+                                                                  .sync_batch_norm = *division.sync_bn,
+                                                                  .check_finite = !precision_->may_overflow()});
+  } else if (group_) {
     if (*division.sync_bn) convert_sync_batchnorm(*model_, *group_);
     DistributedDataParallelOptions options;
     options.weighting = Weighting::Given;
@@ -174,6 +199,8 @@ void Training::run_epoch(const AfterStep& after_step) {
 // hands in the middle, and of DistributedDataParallel: at the end of backward its ranks tell each other on the host how
 // many samples they had, and whether one of them is to stop.
 void Training::train_step() {
+  const int64_t all_images =
+      std::min(recipe_.step_batch(), train_size_ - step_ % steps_per_epoch_ * recipe_.step_batch());
   const int64_t images = own_images_of_step();
   optimizer_->set_lr(learning_rate_(recipe_.lr, step_));
   if (ddp_) {
@@ -182,12 +209,37 @@ void Training::train_step() {
     ddp_->set_weight(static_cast<double>(images));
   }
   count_batch();
-  if (captured_step_ && images == own_batch_)
+  if (virtual_)
+    train_shards(all_images);
+  else if (captured_step_ && images == own_batch_)
     (*captured_step_)();
   else
     compute(images);
-  images_ += std::min(recipe_.step_batch(), train_size_ - step_ % steps_per_epoch_ * recipe_.step_batch());
+  images_ += all_images;
   ++step_;
+}
+
+// The step of a global batch of so many images, of which this rank has the current batch, if any. The loss is that of
+// all of them, on all ranks.
+void Training::train_shards(int64_t images) {
+  virtual_->set_step(step_);
+  virtual_->set_flag(program::interrupted() != 0);
+  const Batch batch = batches_->indices().empty() ? Batch() : batches_->current();
+  const double loss =
+      virtual_->step(images, [&](const VirtualRanks::Shard& shard) { return add_gradient_of(batch, shard); });
+  const auto count = static_cast<double>(images);
+  kernels::affine(loss_sum_, loss_sum_, 1, loss * count);
+  own_images_ = images_ + images;
+  set_phase(Phase::Optimizer);
+  precision_->step(*optimizer_, recipe_.clip_norm);
+}
+
+Tensor Training::add_gradient_of(const Batch& batch, const VirtualRanks::Shard& shard) {
+  const Tensor logits = to((*model_)(slice(batch.data, 0, shard.begin, shard.end)), DType::Float32);
+  const Tensor loss = cross_entropy(logits, slice(batch.target, 0, shard.begin, shard.end),
+                                    {.label_smoothing = recipe_.label_smoothing, .reduction = Reduction::Sum});
+  precision_->scale(loss).backward();
+  return loss;
 }
 
 // The last step of an epoch may have fewer batches, not on all ranks equally many, and the last of them fewer images.
@@ -231,7 +283,17 @@ void Training::add_gradient(int64_t images) {
   kernels::axpby(loss_sum_, to(loss.detach(), DType::Float64), part, 1);
 }
 
-bool Training::interrupted() const { return ddp_ ? ddp_->flag() : program::interrupted() != 0; }
+bool Training::interrupted() const {
+  return ddp_ ? ddp_->flag() : virtual_ ? virtual_->flag() : program::interrupted() != 0;
+}
+
+uint64_t Training::check_identical() const {
+  return ddp_ ? ddp_->check_identical() : virtual_ ? virtual_->check_identical() : 0;
+}
+
+double Training::waited_for_ranks() const {
+  return ddp_ ? ddp_->totals().exposed_seconds : virtual_ ? virtual_->waited_seconds() : 0;
+}
 
 double Training::own_mean_loss() const {
   return own_images_ > 0 ? loss_sum_.item<double>() / static_cast<double>(own_images_) : 0;
@@ -240,7 +302,7 @@ double Training::own_mean_loss() const {
 // Sums of the ranks stay apart, so that a resumed run adds up the same numbers in the same order.
 std::vector<double> Training::loss_sums() const {
   const std::vector<double> own{loss_sum_.item<double>()};
-  return group_ ? all_gather_values(*group_, own) : own;
+  return group_ && !virtual_ ? all_gather_values(*group_, own) : own;
 }
 
 double Training::mean_loss() const {

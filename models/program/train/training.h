@@ -10,6 +10,7 @@
 #include "ringgrad/data/batch_source.h"
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/train/evaluation.h"
 #include "ringgrad/models/program/train/mixed_precision.h"
@@ -20,7 +21,8 @@ class Training {
  public:
   // config.division is settled: by its method the step is done on one device, on replicas of the model, or by the ranks
   // of `group`, which must outlive the training; then everything below is collective. Each rank takes its part of every
-  // global batch: recipe.batch must be a multiple of the ranks. `workers`: threads that prepare batches. `init`: whose
+  // global batch: recipe.batch must be a multiple of the ranks, or the division have shards, which need a group, of one
+  // rank where there is one. `workers`: threads that prepare batches. `init`: whose
   // weights to begin with (see load_weights), random ones where it is empty.
   Training(const RunConfig& config, const ImageDataset& train_set, ProcessGroup* group, int workers,
            const std::string& init = "");
@@ -56,12 +58,16 @@ class Training {
   // Steps of full batches are recorded as a graph and replayed. See Note [Which steps are captured] in training.cpp.
   bool step_captured() const { return captured_step_.has_value(); }
 
-  // The wrapper, for what it knows about communication; nullptr without a group.
-  const DistributedDataParallel* distributed() const { return ddp_.get(); }
+  // Collective: a hash of the model's parameters and buffers; 0 without a group. Throws OutOfStepError, naming tensor
+  // and rank, unless all ranks have the same.
+  uint64_t check_identical() const;
+  double waited_for_ranks() const;  // seconds, this rank, in all epochs of this process
 
  private:
   void wrap(const RunConfig& config);
   void train_step();
+  void train_shards(int64_t images);
+  Tensor add_gradient_of(const Batch& batch, const VirtualRanks::Shard& shard);
   int64_t own_images_of_step() const;
   void count_batch();
   void compute(int64_t images);
@@ -81,6 +87,7 @@ class Training {
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<DistributedDataParallel> ddp_;
   std::unique_ptr<DataParallel> dp_;
+  std::unique_ptr<VirtualRanks> virtual_;
   nn::Module* network_;  // what is trained: the model, or a wrapper
   std::optional<MixedPrecision> precision_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -88,7 +95,7 @@ class Training {
   std::unique_ptr<BatchSource> batches_;
   std::optional<CapturedStep> captured_step_;
   int64_t step_ = 0;
-  Tensor loss_sum_;         // [] on the device: the sum over this rank's images of this epoch
+  Tensor loss_sum_;  // [] on the device: the sum over this rank's images of this epoch; in shards over all ranks'
   int64_t own_images_ = 0;  // how many those are
   int64_t images_ = 0;
   ShardDigest digest_;  // of this rank's images of this epoch

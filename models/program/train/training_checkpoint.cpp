@@ -92,11 +92,12 @@ void Training::check_state() const {
 
 void Training::save(const std::filesystem::path& path) {
   check_loss();
-  if (ddp_) ddp_->check_identical();  // what the ranks do not agree on is nothing to go on from
+  (void)check_identical();  // what the ranks do not agree on is nothing to go on from
   const auto sums = loss_sums();
   const ShardDigest used = used_images();
   const auto generator = to_vector<int64_t>(default_generator(device_).state());
-  const auto generators = group_ ? all_gather_values(*group_, generator) : generator;
+  auto generators = group_ ? all_gather_values(*group_, generator) : generator;
+  if (virtual_) generators.clear();  // seed, step and shard name the random numbers
   set_phase(Phase::Checkpoint);
   // A slow disk is no reason to give up: for rank 0 the others wait ten times as long as for a step.
   if (group_ && !group_->is_main_process()) return group_->barrier({.timeout = 10 * default_timeout()}).wait();
@@ -156,6 +157,11 @@ void Training::load(const std::filesystem::path& path) {
   const std::vector<double>& sums = progress.loss_sums;
   const bool as_before = sums.size() == ranks;
   const double all = std::accumulate(sums.begin(), sums.end(), 0.0);
+  if (virtual_) {  // the sum is that of all ranks
+    own_images_ = images_;
+    fill_(loss_sum_, all);
+    return;
+  }
   own_images_ = as_before ? images_ / static_cast<int64_t>(ranks) : rank == 0 ? images_ : 0;
   fill_(loss_sum_, as_before ? sums[rank] : rank == 0 ? all : 0);
 }

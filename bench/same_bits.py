@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""The same bits on any number of ranks? SHA-256 of trained networks with `train --shards 8`, to bench/results/same_bits.json.
+
+    same_bits.py DATA_DIR [--quick]     the folder with MNIST and CIFAR-10; --quick: a tenth of the steps, fewer ways
+
+A row is one arithmetic: network, batch, optimizer, dtype, batch norm. It is trained in every way of dividing the work:
+ranks, threads, transport; all of them must come to one value, or the script fails and names the ways that differ. One row
+is a whole epoch, with its smaller last batch.
+"""
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import results
+
+SHARDS = 8
+MNIST, CIFAR = ["--data", "mnist", "--model", "cnn"], ["--data", "cifar10", "--model", "resnet20"]
+NETWORKS = [("MNIST cnn", MNIST, 200), ("ResNet-20", CIFAR, 50)]
+
+
+def ways(quick):
+    """(ranks, threads, transport) of each way. One rank has no transport."""
+    yield 1, 1, "none"
+    yield 1, 2, "none"
+    transports = ["shm", "tcp"] + (["mpi"] if shutil.which("mpirun") else [])
+    for ranks, transport in itertools.product([2, 3, 4, 8], transports):
+        for threads in [1] if quick and ranks > 2 else [1, 2]:
+            yield ranks, threads, transport
+
+
+def rows():
+    """(name, options, steps; 0: an epoch)."""
+    for (name, network, steps), batch in itertools.product(NETWORKS, [128, 120]):
+        for optimizer, dtype, sync in itertools.product(["sgd", "adamw"], ["fp32", "bf16"], [False, True]):
+            words = [*network, "--batch", batch, "--optimizer", optimizer, "--dtype", dtype, *["--sync-bn"] * sync]
+            yield f"{name}, batch {batch}, {optimizer}, {dtype}{', SyncBN' * sync}", words, steps
+    yield "MNIST cnn, batch 128, sgd, fp32, an epoch", [*MNIST, "--batch", 128, "--epochs", 1], 0
+
+
+def train(words, way, data):
+    """What the program says at the end of a run."""
+    ranks, threads, transport = way
+    command = [str(results.RINGGRAD), "train", *map(str, words), "--shards", str(SHARDS), "--data-dir", data, "--json"]
+    if transport == "none":
+        command += ["--parallel", "none"]
+    elif transport == "mpi":
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks), *command, "--backend", "mpi"]
+    else:
+        command += ["--ranks", str(ranks), "--transport", transport]
+    with tempfile.TemporaryDirectory() as scratch:
+        environment = {**os.environ, "RINGGRAD_THREADS": str(threads)}
+        done = subprocess.run([*command, "--out", f"{scratch}/run"], capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--quick"]
+    if len(words) != 1 or words[0].startswith("-"):
+        sys.exit(__doc__)
+    data, quick = str(Path(words[0]).resolve()), "--quick" in sys.argv
+    table, differing = [], []
+    for name, options, steps in rows():
+        said = {}
+        for way in ways(quick):
+            limit = ["--max-steps", max(1, steps // 10 if quick else steps)] if steps else []
+            run = lambda: train([*options, *limit], way, data)
+            key = "-".join(map(str, [name.replace(" ", "_").replace(",", ""), *way]))
+            said[way] = results.once(f"same_bits{'_quick' * quick}", key, run)
+        hashes = {way: (run["parameters_sha256"], run["test_loss"]) for way, run in said.items()}
+        expected = hashes[next(iter(hashes))]
+        differing += [f"{name} on {way}: {found}, expected {expected}" for way, found in hashes.items() if found != expected]
+        table.append([name, str(next(iter(said.values()))["steps"]), f"{len(set(hashes.values()))} of {len(hashes)}",
+                      f"{expected[0][:16]}…"])
+        print(table[-1], file=sys.stderr, flush=True)
+    if differing:
+        sys.exit("\n".join(differing))
+    transports = " × ".join(sorted({way[2] for way in ways(quick)} - {"none"}))
+    results.save("same_bits", f"The same bits: `train --shards {SHARDS}` on 1, 2, 3, 4 and 8 ranks × 1 and 2 threads × {transports}",
+                 ["", "steps", "values, of ways", "SHA-256 of weights and buffers"], table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+// Where gradients lie that travel between ranks: beside each other, in memory that the ranks share where they can.
+#pragma once
+
+#include "ringgrad/distributed/ddp/bucket_plan.h"
+#include "ringgrad/distributed/process_group.h"
+
+namespace ringgrad {
+
+// Collective. Moves values and gradients into arenas, one for each dtype, parameters beside each other in the order of
+// `order`; all gradients become zeros. Returns the arenas in the order of dtypes, without `values`.
+std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensors& parameters,
+                                          const std::vector<int>& order);
+
+}  // namespace ringgrad

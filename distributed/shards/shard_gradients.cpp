@@ -1,0 +1,138 @@
+#include "ringgrad/distributed/shards/shard_gradients.h"
+
+#include <algorithm>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/clock.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/distributed/ddp/gradient_arenas.h"
+#include "ringgrad/distributed/job/job_status.h"
+
+namespace ringgrad {
+
+ShardGradients::ShardGradients(ProcessGroup& group, const TreeAllReduce& tree, NamedTensors parameters, BucketCaps caps,
+                               bool check_finite)
+    : group_(group), tree_(tree), named_(std::move(parameters)), check_finite_(check_finite) {
+  plan(caps);
+  for (size_t i = 0; i < named_.size(); ++i)
+    hooks_.emplace_back(register_post_accumulate_grad_hook(named_[i].second, [this, i](const Tensor& leaf) {
+      if (computing_ >= 0) take(static_cast<int>(i), computing_, leaf.grad());
+    }));
+}
+
+// In the order in which backward finishes them, as far as the order of layers says. (The order decides when what
+// travels, but no bit.)
+void ShardGradients::plan(const BucketCaps& caps) {
+  std::vector<int> order;
+  for (int i = static_cast<int>(named_.size()) - 1; i >= 0; --i) order.push_back(i);
+  arenas_ = lay_out_gradients(group_, named_, order);
+  parameters_.resize(named_.size());
+  std::vector<std::vector<Tensor>> flats;  // by arena: one like it for each partial sum; the last one is its own
+  for (const ArenaRange& arena : arenas_) {
+    auto& flat = flats.emplace_back();
+    while (flat.size() + 1 < tree_.own_partial_sums()) flat.push_back(zeros_like(arena.grads));
+    flat.push_back(arena.grads);
+    for (size_t k = 0; k < arena.parameters.size(); ++k) {
+      const Shape& shape = named_[arena.parameters[k]].second.shape();
+      for (const Tensor& x : flat)
+        parameters_[arena.parameters[k]].places.push_back(
+            x.as_strided(shape, contiguous_strides(shape), x.storage_offset() + arena.offsets[k]));
+    }
+  }
+  std::vector<int64_t> layout;
+  for (const BucketRange& range : plan_buckets(arenas_, order, caps)) {
+    Bucket bucket;
+    for (const Tensor& x : flats[range.arena])
+      bucket.partial_sums.push_back(x.as_strided({range.end - range.begin}, {1}, x.storage_offset() + range.begin));
+    bucket.about = std::make_shared<const std::string>(named_[range.parameters.front()].first + " … " +
+                                                       named_[range.parameters.back()].first);
+    for (const int i : range.parameters) parameters_[i].buckets.push_back(static_cast<int>(buckets_.size()));
+    layout.insert(layout.end(), {range.arena, range.begin, range.end});
+    buckets_.push_back(std::move(bucket));
+  }
+  layout_ = hash_of(layout.data(), layout.size() * sizeof(int64_t));
+}
+
+void ShardGradients::begin(int64_t step) {
+  step_ = step;
+  started_ = 0;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    named_[i].second.set_grad({});
+    parameters_[i].sums.clear();
+    parameters_[i].waiting.assign(static_cast<size_t>(tree_.own_shards().size()), {});
+    parameters_[i].joined = 0;
+  }
+  for (Bucket& bucket : buckets_) bucket.pending = 0;
+  for (const Parameter& parameter : parameters_)
+    for (const int b : parameter.buckets) ++buckets_[b].pending;
+}
+
+// Shards mostly come in their order; in lockstep one that does not use a parameter says so later than those that do.
+void ShardGradients::take(int index, int k, const Tensor& gradient) {
+  set_phase(Phase::Backward);
+  Parameter& parameter = parameters_[index];
+  const auto& [name, leaf] = named_[index];
+  const auto shard = static_cast<size_t>(k);
+  CHECK(parameter.joined <= shard && !parameter.waiting[shard], "virtual_ranks: ", name, " has two gradients of shard ",
+        tree_.own_shards().begin + k, "; add up the shard's losses, and call backward once");
+  if (check_finite_)
+    if (const auto reason = finite_check_.look(index, gradient, step_)) {
+      group_.abort(*reason, FailureKind::Failed);
+      throw Error("virtual_ranks: " + *reason);
+    }
+  leaf.set_grad({});
+  parameter.waiting[shard] = gradient;
+  for (; parameter.joined < parameter.waiting.size() && parameter.waiting[parameter.joined]; ++parameter.joined) {
+    const int next = tree_.own_shards().begin + static_cast<int>(parameter.joined);
+    Tensor& value = parameter.waiting[parameter.joined];
+    join(parameter.sums, {{next, next + 1}, std::exchange(value, {})}, tree_.shards(), sum_of);
+  }
+  if (parameter.joined == parameter.waiting.size()) place(index);
+}
+
+void ShardGradients::place(int index) {
+  Parameter& parameter = parameters_[index];
+  for (size_t p = 0; p < parameter.places.size(); ++p) copy_(parameter.places[p], parameter.sums[p].value);
+  parameter.sums.clear();
+  named_[index].second.set_grad(parameter.places.back());
+  for (const int b : parameter.buckets) --buckets_[b].pending;
+  start_ready_buckets();
+}
+
+// In their order, whatever is ready first: all ranks must issue the same collectives.
+void ShardGradients::start_ready_buckets() {
+  for (; started_ < buckets_.size() && buckets_[started_].pending == 0; ++started_) {
+    Bucket& bucket = buckets_[started_];
+    bucket.sum = tree_.start(
+        bucket.partial_sums,
+        {.step = step_, .bucket = static_cast<int32_t>(started_), .layout = layout_, .about = bucket.about});
+  }
+}
+
+void ShardGradients::end_shard(int k) {
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].joined <= static_cast<size_t>(k) && !parameters_[i].waiting[k])
+      take(static_cast<int>(i), k, zeros_like(named_[i].second));
+}
+
+void ShardGradients::finish(double factor) {
+  computing_ = -1;
+  const auto begun = Work::Clock::now();
+  for (Bucket& bucket : buckets_) tree_.fold(bucket.sum);
+  for (Bucket& bucket : buckets_) tree_.finish(bucket.sum);
+  waited_ += seconds_since(begun);
+  for (const ArenaRange& arena : arenas_) kernels::affine(arena.grads, arena.grads, factor, 0);
+}
+
+void ShardGradients::abandon() {
+  computing_ = -1;
+  for (Bucket& bucket : buckets_) {
+    try {
+      tree_.finish(bucket.sum);
+    } catch (...) {  // the step has an error already
+    }
+  }
+}
+
+}  // namespace ringgrad

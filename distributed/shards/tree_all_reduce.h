@@ -1,0 +1,50 @@
+// TreeAllReduce: the sum of all ranks' partial sums, added in the tree's order (shard_tree.h), on every rank.
+//
+// Reduce-scatter and all-gather by direct messages: each rank owns a slice of the elements, is sent that slice of every
+// partial sum, adds them in the order of shards, and gives the result to all. With one partial sum on each rank that is
+// as many bytes as a ring moves, 2 (n-1)/n of the buffer. A small buffer goes to everybody whole, who all add it up;
+// and of two ranks the group's own all-reduce does, as there is one order only.
+#pragma once
+
+#include <vector>
+
+#include "ringgrad/distributed/process_group.h"
+#include "ringgrad/distributed/shards/shard_tree.h"
+
+namespace ringgrad {
+
+class TreeAllReduce {
+ public:
+  // The group must outlive this. REQUIRES: as many shards as ranks, at least.
+  TreeAllReduce(ProcessGroup& group, int shards);
+
+  ShardRange own_shards() const { return shards_of_rank(group_.rank(), group_.size(), shards_); }
+  int shards() const { return shards_; }
+  size_t own_partial_sums() const { return partials_[group_.rank()].size(); }
+
+  // A sum under way. Its tensors must be left alone until finish().
+  struct Sum {
+    std::vector<Tensor> own;       // [n] each, contiguous: this rank's partial sums, in order
+    std::vector<Tensor> received;  // by rank: its partial sums' slices [partial sums, slice]; none: nothing to add here
+    bool in_slices = false;
+    CollectiveOptions options;
+    Work work;
+  };
+
+  // Collective, all three: on all ranks in the same order, each for every sum. start() and fold() leave their messages
+  // to the group's thread, fold() waits for those of start(), and finish() for its own. Then the total is in
+  // own.back().
+  Sum start(std::vector<Tensor> own, CollectiveOptions options) const;
+  void fold(Sum& sum) const;
+  void finish(Sum& sum) const { sum.work.wait(); }
+
+ private:
+  ProcessGroup& group_;
+  const int shards_;
+  std::vector<std::vector<ShardRange>> partials_;  // by rank
+};
+
+// left + right, in memory of its own.
+Tensor sum_of(const Tensor& left, const Tensor& right);
+
+}  // namespace ringgrad

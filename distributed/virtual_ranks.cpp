@@ -1,0 +1,173 @@
+#include "ringgrad/distributed/virtual_ranks.h"
+
+#include <optional>
+
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/generator_scope.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/shards/shard_meeting.h"
+#include "ringgrad/distributed/sync_batch_norm.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr const char* kName = "virtual_ranks";
+constexpr int64_t kNumbers = 3;  // before the buffers in what a shard tells: samples, loss, flag
+constexpr int kDrawBits = 32;    // a shard may draw 4 · 2^32 random numbers in a step
+
+int checked(int shards, const ProcessGroup& group) {
+  CHECK(shards >= group.size(), kName, ": --shards ", shards, " for ", group.size(),
+        " ranks, expected at least one for each; a rank without work would only wait");
+  return shards;
+}
+
+}  // namespace
+
+// One of this rank's shards while it is computed.
+struct VirtualRanks::ShardState {
+  int index;                    // of all shards
+  std::vector<Tensor> buffers;  // the module's in its turn
+  Generator random;
+  Tensor summary = {};
+};
+
+VirtualRanks::VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanksOptions options)
+    : module_(module), group_(group), options_(options), tree_(group, checked(options.shards, group)) {
+  NoGradGuard no_grad;
+  NamedTensors trained;
+  for (const auto& named : module.named_parameters())
+    if (named.second.requires_grad()) trained.push_back(named);
+  CHECK(!trained.empty(), kName, ": the module has no parameter that requires a gradient, so there is nothing to do");
+  device_ = trained[0].second.device();
+  for (const auto& [name, tensor] : module.state_dict()) {
+    CHECK_AS(DeviceError, tensor.device() == device_, kName, ": ", name, " is on ", tensor.device(), ", ",
+             trained[0].first, " on ", device_, "; move the module to one device");
+    CHECK_AS(DeviceError, group.size() == 1 || group.reaches(device_), kName, ": ", name, " is on ", device_,
+             ", which this group of ranks (", group.backend(), ") does not reach");
+  }
+  check_same_lines(group, kName, "division", {str("--shards ", options.shards), str("seed ", options.seed)});
+  check_same_signature(group, kName, module.state_dict());
+  check_same_signature(group, "virtual_ranks (parameters that require a gradient)", trained);
+  if (options.sync_batch_norm) convert_sync_batchnorm(module, group);
+  for (const auto& [name, buffer] : module.named_buffers()) buffers_.push_back(buffer);
+  gradients_ = std::make_unique<ShardGradients>(group, tree_, trained, options.caps, options.check_finite);
+  if (group.size() > 1)
+    for (const auto& [name, tensor] : module.state_dict()) group.broadcast(tensor, 0).wait();
+}
+
+// What a shard adds to the step, as float64, in which counts are exact: samples · buffer for running statistics, of
+// which there is a mean; whole numbers are those of shard 0, which has a sample if any has.
+Tensor VirtualRanks::summary_of(int shard, int64_t samples, double loss) const {
+  int64_t numel = kNumbers;
+  for (const Tensor& buffer : buffers_) numel += buffer.numel();
+  const Tensor row = zeros({numel}, {.dtype = DType::Float64});
+  auto* numbers = row.data<double>();
+  numbers[0] = static_cast<double>(samples);
+  numbers[1] = loss;
+  numbers[2] = flag_ ? 1 : 0;
+  int64_t at = kNumbers;
+  for (const Tensor& buffer : buffers_) {
+    const double weight = is_floating(buffer.dtype()) ? numbers[0] : shard == 0 ? 1 : 0;
+    const Tensor part = row.as_strided(buffer.shape(), contiguous_strides(buffer.shape()), at);
+    if (weight > 0) {
+      copy_(part, buffer);
+      kernels::affine(part, part, weight, 0);
+    }
+    at += buffer.numel();
+  }
+  return row;
+}
+
+double VirtualRanks::take_in(const Tensor& total) {
+  const auto* numbers = total.data<double>();
+  any_flag_ = numbers[2] > 0;
+  int64_t at = kNumbers;
+  for (const Tensor& buffer : buffers_) {
+    const Tensor part = total.as_strided(buffer.shape(), contiguous_strides(buffer.shape()), at);
+    if (is_floating(buffer.dtype())) kernels::affine(part, part, 1 / numbers[0], 0);
+    copy_(buffer, part);
+    at += buffer.numel();
+  }
+  return numbers[1] / numbers[0];
+}
+
+double VirtualRanks::step(int64_t batch, const ComputeLoss& compute_loss) {
+  CHECK(grad_enabled(), kName, ": step inside a NoGradGuard, where there are no gradients");
+  CHECK(batch > 0, kName, ": a batch of ", batch, " samples, expected at least one");
+  CHECK(!options_.sync_batch_norm || batch >= options_.shards, kName, ": a batch of ", batch, " samples for ",
+        options_.shards, " shards, and batch norm over all of them needs a sample in each; leave the batch out");
+  std::vector<PartialSum<Tensor>> sums;
+  for (ShardState& state : compute_shards(batch, compute_loss))
+    join(sums, {{state.index, state.index + 1}, std::move(state.summary)}, options_.shards, sum_of);
+  std::vector<Tensor> rows;
+  for (auto& sum : sums) rows.push_back(std::move(sum.value));
+  auto summary = tree_.start(std::move(rows), {.step = step_, .about = summary_});
+  gradients_->finish(1 / static_cast<double>(batch));
+  tree_.fold(summary);
+  tree_.finish(summary);
+  ++step_;
+  return take_in(summary.own.back());
+}
+
+// Every shard of this rank; afterwards the module's buffers are what they were.
+std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(int64_t batch, const ComputeLoss& compute_loss) {
+  const ShardRange own = own_shards();
+  ShardState before{-1, {}, Generator()};
+  std::vector<ShardState> states;
+  for (const Tensor& buffer : buffers_) before.buffers.push_back(buffer.detach());
+  for (int shard = own.begin; shard < own.end; ++shard) {
+    ShardState& state = states.emplace_back(shard, std::vector<Tensor>(), Generator(0, device_));
+    state.random.set_state(options_.seed + static_cast<uint64_t>(shard), static_cast<uint64_t>(step_) << kDrawBits);
+    for (const Tensor& buffer : buffers_) state.buffers.push_back(copy_of(buffer, {buffer.dtype(), device_}));
+  }
+  const auto give_buffers = [&](const ShardState& state) {  // the module's buffers are the shard's
+    for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].set_data(state.buffers[i]);
+  };
+  const auto begin_turn = [&](int m) {
+    gradients_->compute(m);
+    give_buffers(states[m]);
+  };
+  Lockstep lockstep(own.size(), begin_turn);
+  ShardMeeting meeting(options_.shards, own, own.size() > 1 ? &lockstep : nullptr);
+  const auto compute = [&](int m) { compute_shard(states[m], batch, compute_loss, meeting); };
+  try {
+    gradients_->begin(step_);
+    if (options_.sync_batch_norm)
+      lockstep.run(compute);
+    else
+      for (int m = 0; m < own.size(); ++m) {
+        begin_turn(m);
+        compute(m);
+      }
+  } catch (...) {
+    gradients_->abandon();
+    give_buffers(before);
+    throw;
+  }
+  give_buffers(before);
+  return states;
+}
+
+void VirtualRanks::compute_shard(ShardState& state, int64_t batch, const ComputeLoss& compute_loss,
+                                 ShardMeeting& meeting) {
+  const RowRange rows = rows_of({state.index, state.index + 1}, options_.shards, batch);
+  const int64_t first = own_rows(batch).begin;
+  double loss = 0;
+  if (rows.size() > 0) {
+    set_phase(Phase::Forward);
+    const GeneratorScope random(state.random);
+    std::optional<ShardMeeting::Scope> meets;
+    if (options_.sync_batch_norm) meets.emplace(meeting);
+    loss = to_vector<double>(compute_loss({state.index, rows.begin - first, rows.end - first}))[0];
+  }
+  gradients_->end_shard(state.index - own_shards().begin);
+  state.summary = summary_of(state.index, rows.size(), loss);
+}
+
+uint64_t VirtualRanks::check_identical() const { return check_identical_values(group_, kName, module_.state_dict()); }
+
+}  // namespace ringgrad
