@@ -8,7 +8,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/explain/anchor.h"
-#include "ringgrad/models/program/explain/html.h"
 
 namespace ringgrad::program {
 namespace {
@@ -52,11 +51,6 @@ std::string with_mark(const Cell& cell) {
 }
 
 }  // namespace
-
-bool Cell::is_number() const {
-  const bool several = std::count(text.begin(), text.end(), ' ') > 1;
-  return text.find_first_of("0123456789") <= 1 && !text.starts_with('#') && !several;
-}
 
 Page::Page(std::string topic, const std::string& title) : topic_(std::move(topic)) {
   result_in_colours(in_colour("1", topic_ + ": " + title));
@@ -119,12 +113,12 @@ void Page::chart(const std::vector<Lane>& lanes, double end) {
       if (span.kind == Span::Wait && column(span.end) == from) continue;
       const int until = std::max(column(span.end), std::min(from + 1, width));
       drawn += repeated(" ", from - at);
-      drawn += repeated(span.kind == Span::Compute ? "▒" : span.kind == Span::Wait ? "░" : "█", until - from);
+      drawn += repeated(span.kind == Span::Communicate ? "█" : span.kind == Span::Wait ? "░" : "▒", until - from);
       at = until;
     }
     result_in_colours("  " + padded(lane.label, labels) + "  " + drawn + (lane.note.empty() ? "" : " " + lane.note));
   }
-  html_ += html_chart(lanes, end);
+  html_ += svg_lanes(lanes, end);
 }
 
 void Page::listing(const std::string& lines) {

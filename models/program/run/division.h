@@ -18,6 +18,7 @@ struct Division {
   std::optional<bool> sync_bn = {};  // ddp: batch norm over the whole global batch
   std::string device = "";           // "" : cpu
   std::string transport = "";        // between ranks, which adds up in an order of its own; "" : RINGGRAD_TRANSPORT
+  double bucket_mb = 0;              // ddp: the buckets' cap; 0: as DistributedDataParallel has them
 
   bool one_process() const { return parallel == "none" || parallel == "dp"; }
   int replicas() const { return parallel == "dp" ? ranks : 1; }  // devices of this process; 1: no DataParallel

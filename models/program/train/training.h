@@ -13,6 +13,7 @@
 #include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/train/evaluation.h"
 #include "ringgrad/models/program/train/mixed_precision.h"
+#include "ringgrad/models/program/train/step_clock.h"
 
 namespace ringgrad::program {
 
@@ -45,9 +46,11 @@ class Training {
   bool at_epoch_end() const { return step_ > 0 && step_ % steps_per_epoch_ == 0; }
   int64_t images() const { return images_; }  // in this epoch so far, on all ranks
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  int64_t planned_steps() const { return steps_per_epoch_ * recipe_.epochs; }
   double waited_for_data() const { return batches_->waited_seconds(); }  // this rank, in all epochs of this process
-  double mean_loss() const;      // over the images of this epoch so far; waits for the device
-  double own_mean_loss() const;  // over this rank's alone; not collective
+  double mean_loss() const;                           // over the images of this epoch so far; waits for the device
+  double own_mean_loss() const;                       // over this rank's alone; not collective
+  int64_t own_images() const { return own_images_; }  // whose mean that is
   // A signal has asked some rank to stop. All ranks hear of it after the same step.
   bool interrupted() const;
 
@@ -58,9 +61,11 @@ class Training {
 
   // The wrapper, for what it knows about communication; nullptr without a group.
   const DistributedDataParallel* distributed() const { return ddp_.get(); }
+  const StepClock& clock() const { return clock_; }  // where this rank's time has gone
 
  private:
   void wrap(const RunConfig& config);
+  void enter(Part part);
   void train_step();
   int64_t own_images_of_step() const;
   void count_batch();
@@ -87,6 +92,7 @@ class Training {
   int64_t own_batch_;  // of this rank
   std::unique_ptr<BatchSource> batches_;
   std::optional<CapturedStep> captured_step_;
+  StepClock clock_;
   int64_t step_ = 0;
   Tensor loss_sum_;         // [] on the device: the sum over this rank's images of this epoch
   int64_t own_images_ = 0;  // how many those are
