@@ -14,7 +14,7 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr int64_t kLossPoints = 300;  // of a whole run
+constexpr int64_t kLossPoints = 120;  // of a whole run
 
 std::string digest_of(const ImageDataset& set) {
   const Tensor& images = set.images;
@@ -86,6 +86,7 @@ Verdict end_run(const TrainOptions& options, const Data& data, const RunDirector
   summary.command = command_line();
   summary.machine = machine_name();
   summary.version = RINGGRAD_VERSION;
+  summary.commit = checkout();
   summary.data_digest = digest_of(data.train_set);
 
   RunRecord record = read_run(run.path());

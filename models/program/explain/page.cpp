@@ -65,7 +65,7 @@ void Page::section(const std::string& title) {
 void Page::text(const std::string& paragraph) {
   result_in_colours("");
   for (const std::string& line : wrapped(paragraph, width_of_page())) result_in_colours(line);
-  html_ += "<p>" + escaped(paragraph) + "</p>\n";
+  html_ += "<p>" + prose(paragraph) + "</p>\n";
 }
 
 void Page::table(const Row& header, const std::vector<Row>& rows) {
@@ -140,7 +140,7 @@ void Page::read(const std::string& file, const std::string& text, const std::str
   const std::string place = fmt::format("{}:{}", file, found->line);
   result_in_colours("\nread  " + in_colour("1", place) + "\n      " + text);
   for (const std::string& line : wrapped(why, width_of_page() - 6)) result_in_colours("      " + line);
-  html_ += "<p>Read <b>" + escaped(place) + "</b>, <code>" + escaped(text) + "</code>: " + escaped(why) + "</p>\n";
+  html_ += "<p>Read <b>" + escaped(place) + "</b>, <code>" + escaped(text) + "</code>: " + prose(why) + "</p>\n";
   facts["read"] = {{"file", file}, {"line", found->line}, {"text", text}};
 }
 

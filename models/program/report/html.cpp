@@ -22,7 +22,7 @@ td, th { padding: .15em .7em; border-bottom: 1px solid var(--soft); text-align: 
 td.number, th.number { text-align: right; } td:first-child { white-space: nowrap; } td.new { background: var(--new); } td.done { background: var(--done); }
 pre { background: color-mix(in srgb, var(--soft) 35%, transparent); padding: .7em 1em; overflow-x: auto;
       white-space: pre-wrap; }
-svg { max-width: 100%; height: auto; margin: .5em 0; } .wide { overflow-x: auto; } .wide svg { max-width: none; }
+svg { max-width: 100%; height: auto; margin: .5em 0; } p svg { margin: 0; } .wide { overflow-x: auto; } .wide svg { max-width: none; }
 svg text { fill: var(--ink); font: 13px system-ui, sans-serif; }
 .compute { fill: var(--a); } .forward { fill: var(--e); } .data { fill: var(--r); } .optimizer { fill: var(--s); }
 .communicate { fill: var(--b); } .wait { fill: var(--c); }
@@ -32,7 +32,7 @@ svg text { fill: var(--ink); font: 13px system-ui, sans-serif; }
 .dot0 { fill: var(--p); } .dot1 { fill: var(--q); } .dot2 { fill: var(--r); } .dot3 { fill: var(--s); }
 svg text.ink0 { fill: var(--p); } svg text.ink1 { fill: var(--q); } svg text.ink2 { fill: var(--r); }
 svg text.ink3 { fill: var(--s); }
-.key { white-space: nowrap; margin-right: 1em; } .key svg { margin: 0; }
+.key { white-space: nowrap; margin-right: 1em; }
 .runs { display: grid; gap: 0 2em; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24em), 1fr)); }
 .runs > section { min-width: 0; } .runs > .whole { grid-column: 1 / -1; }
 .facts td:not(:first-child), .facts th:not(:first-child) { text-align: right; }
@@ -41,6 +41,7 @@ svg text.ink3 { fill: var(--s); }
 .gallery { display: flex; flex-wrap: wrap; gap: .8em; } .gallery figure { margin: 0; width: 5.6em; font-size: .8em; }
 .gallery img { width: 100%; image-rendering: pixelated; background: #000; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1em 1em; } dd { margin: 0; overflow-wrap: anywhere; }
+h1 { font-size: clamp(1.3em, 5vw, 2em); }
 body.wide-page { max-width: 76em; }
 )";
 
@@ -69,6 +70,26 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
+std::string prose(const std::string& text) {
+  static const std::pair<const char*, const char*> colours[] = {{"▒", "compute"}, {"█", "communicate"}, {"░", "wait"}};
+  std::string html = escaped(text);
+  for (const auto& [glyph, colour] : colours)
+    for (size_t at = 0; (at = html.find(glyph, at)) != std::string::npos;) html.replace(at, 3, html_key(colour));
+  for (size_t from = 0; (from = html.find('`', from)) != std::string::npos;) {
+    const size_t to = html.find('`', from + 1);
+    if (to == std::string::npos) break;
+    html = html.substr(0, from) + "<code>" + html.substr(from + 1, to - from - 1) + "</code>" + html.substr(to + 1);
+  }
+  return html;
+}
+
+std::string html_key(const char* css_class) {
+  return fmt::format(
+      "<svg width=\"10\" height=\"10\" viewBox=\"0 0 10 10\"><rect class=\"{}\" width=\"10\" "
+      "height=\"10\"/></svg>",
+      css_class);
+}
+
 std::string html_table(const Row& header, const std::vector<Row>& rows) {
   std::vector<const char*> classes;  // a column of numbers stands to the right, its head too
   for (size_t c = 0; c < header.size(); ++c)
@@ -85,8 +106,7 @@ std::string html_table(const Row& header, const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     html += "<tr>";
     for (size_t c = 0; c < row.size(); ++c)
-      html += fmt::format("<td class=\"{} {}\">{}</td>", row[c].is_number() ? "number" : classes[c],
-                          css_class(row[c].mark), escaped(row[c].text));
+      html += fmt::format("<td class=\"{} {}\">{}</td>", classes[c], css_class(row[c].mark), escaped(row[c].text));
     html += "</tr>\n";
   }
   return html + "</table>\n";

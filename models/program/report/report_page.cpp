@@ -107,7 +107,8 @@ std::string learning(const std::vector<RunRecord>& runs) {
   return "<div class=\"runs\">\n" + html + "</div>\n";
 }
 
-std::string where_time_goes(const RunSummary& s) {
+std::string where_time_goes(const RunRecord& run) {
+  const RunSummary& s = *run.summary;
   Row header{"ms of a step"};
   std::vector<Row> rows;
   std::vector<Lane> lanes;
@@ -131,14 +132,11 @@ std::string where_time_goes(const RunSummary& s) {
   for (size_t p = 0; p < kParts.size(); ++p) {
     rows.push_back({kParts[p]});
     for (const RankSummary& rank : s.ranks) rows.back().push_back(ms(rank.seconds[p]));
-    legend += fmt::format(
-        "<span class=\"key\"><svg width=\"10\" height=\"10\" viewBox=\"0 0 10 10\"><rect class=\"{}\" width=\"10\" "
-        "height=\"10\"/></svg> "
-        "{}</span> ",
-        classes[p], kParts[p]);
+    legend += "<span class=\"key\">" + html_key(classes[p]) + " " + kParts[p] + "</span> ";
   }
   rows.push_back({"of it without a core"});
   for (const RankSummary& rank : s.ranks) rows.back().push_back(ms(rank.starved));
+  if (run.device != "cpu") legend += "These are the host's times, which queues work for " + escaped(run.device) + ".";
   return html + legend + "</p>\n" + html_table(header, rows) +
          paragraph(
              "Waiting: from a rank's last gradient to the averaged ones, which backward did not hide. Rest: between "
@@ -229,6 +227,7 @@ std::string facts(const RunRecord& run) {
   if (const auto& s = run.summary) {
     fact("command", s->command);
     fact("machine", s->machine);
+    fact("commit", s->commit);
     fact("training data", s->data_digest);
     fact("threads", fmt::format("{} per rank, {} loader threads", s->threads, s->workers));
   }
@@ -251,7 +250,7 @@ std::string column(const RunRecord& run, const ImageDataset* set) {
   std::string html;
   if (const auto& s = run.summary; s && s->steps > 0 && !s->ranks.empty())
     html +=
-        section(where_time_goes(*s)) + section(step_times(*s)) + section(one_step(*s)) + section(memory_and_bytes(*s));
+        section(where_time_goes(run)) + section(step_times(*s)) + section(one_step(*s)) + section(memory_and_bytes(*s));
   html += section(confusion(run)) + section(worst_images(run, set), true) + section(facts(run), true);
   return "<div class=\"runs\">\n" + html + "</div>\n";
 }

@@ -144,6 +144,7 @@ std::vector<Difference> differences(const RunRecord& a, const RunRecord& b) {
     all["version"] = run.version;
     if (const auto& s = run.summary) {
       all["machine"] = s->machine;
+      all["commit"] = s->commit;
       all["threads"] = std::to_string(s->threads);
       all["workers"] = std::to_string(s->workers);
       all["data digest"] = s->data_digest;

@@ -102,7 +102,7 @@ class Plot {
 }  // namespace
 
 std::string svg_lanes(const std::vector<Lane>& lanes, double end) {
-  constexpr double kWidth = 320, kRow = 26;
+  constexpr double kWidth = 350, kRow = 26;
   double left = 60, note = 0;
   for (const Lane& lane : lanes) {
     left = std::max(left, width_of(lane.label) + 12);

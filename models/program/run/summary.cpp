@@ -78,6 +78,7 @@ nlohmann::json to_json(const RunSummary& s) {
   for (const ImageResult& image : s.worst)
     worst.push_back({{"index", image.index}, {"label", image.label}, {"answer", image.answer}, {"loss", image.loss}});
   return {{"version", s.version},
+          {"commit", s.commit},
           {"command", s.command},
           {"machine", s.machine},
           {"data_digest", s.data_digest},
@@ -108,6 +109,7 @@ nlohmann::json to_json(const RunSummary& s) {
 RunSummary summary_from_json(const nlohmann::json& json) {
   RunSummary s;
   json.at("version").get_to(s.version);
+  s.commit = json.value("commit", "");
   json.at("command").get_to(s.command);
   json.at("machine").get_to(s.machine);
   json.at("data_digest").get_to(s.data_digest);

@@ -64,7 +64,7 @@ struct RunSummary {
   std::vector<std::string> classes;
   std::vector<int64_t> confusion;  // as Evaluation has it
   std::vector<ImageResult> worst;  // of the test images, the worst first
-  std::string command, machine, version, data_digest;
+  std::string command, machine, version, commit, data_digest;
 };
 
 nlohmann::json to_json(const RunSummary& summary);

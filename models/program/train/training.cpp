@@ -195,6 +195,7 @@ void Training::train_step() {
     ddp_->set_weight(static_cast<double>(images));
   }
   count_batch();
+  clock_.enter(Part::Forward);  // a captured step says no more
   if (captured_step_ && images == own_batch_)
     (*captured_step_)();
   else
