@@ -1,36 +1,12 @@
 #!/usr/bin/env python3
 """`ringgrad explain`: its numbers against arithmetic of our own: explain_test.py PATH_TO_RINGGRAD [test names]."""
 
-import html.parser, json, pathlib, re, sys, unittest
+import json, pathlib, re, sys, unittest
 
-from program_case import ProgramCase
+from program_case import HtmlChecker, ProgramCase
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TOPICS = "autograd ring buckets overlap dp memory sync-bn same-bits hang unused nan kill mismatch straggler".split()
-VOID = {"meta"}
-
-
-class Checker(html.parser.HTMLParser):
-    """What a page is made of; every element that is opened is closed."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.open, self.addresses = [], [], []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.addresses += [value for name, value in attributes if name in ("src", "href", "xlink:href", "action")]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append(tag)
-        self.addresses += [value for name, value in attributes if name in ("src", "href", "xlink:href", "action")]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag, f"</{tag}> closes something else"
 
 
 class Explain(ProgramCase):
@@ -46,7 +22,7 @@ class Explain(ProgramCase):
         self.assertIn(f"{read['file']}:{read['line']}", done.stderr)
         self.assertIn(read["text"], (ROOT / read["file"]).read_text().splitlines()[read["line"] - 1])
         page = (self.dir / "page.html").read_text()
-        seen = Checker(page)
+        seen = HtmlChecker(page)
         self.assertEqual((seen.open, seen.addresses), ([], []))
         self.assertNotIn("script", seen.tags)
         self.assertNotIn("url(", page)

@@ -1,6 +1,6 @@
 """What the tests of the program `ringgrad` share: they run it as a person would, and look at what it says and writes."""
 
-import hashlib, json, os, pathlib, pty, shutil, struct, subprocess, sys, tempfile, time, unittest
+import hashlib, html.parser, json, os, pathlib, pty, shutil, struct, subprocess, sys, tempfile, time, unittest
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 
@@ -71,6 +71,29 @@ def change_memory(pid, pattern):
                 memory.seek(begin + at)
                 memory.write(bytes([pattern[0] ^ 1]))
                 at = content.find(pattern, at + 1)
+
+
+class HtmlChecker(html.parser.HTMLParser):
+    """What a page is made of; every element that is opened is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.addresses = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attributes if name in ("src", "href", "xlink:href", "action")]
+        if tag not in ("meta", "br", "img"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attributes if name in ("src", "href", "xlink:href", "action")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"</{tag}> closes something else"
 
 
 class ProgramCase(unittest.TestCase):

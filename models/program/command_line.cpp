@@ -1,7 +1,4 @@
-// The only file that includes CLI11: it takes seconds to compile.
 #include "ringgrad/models/program/command_line.h"
-
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -10,22 +7,13 @@
 
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
+#include "ringgrad/models/program/command_line_parts.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
 namespace ringgrad::program {
 namespace {
-
-using Run = std::function<int()>;
-
-// A command's options, which live as long as the parser; `run` becomes the command once it is named.
-template <class Options>
-Options& options_of(CLI::App* app, int (*command)(const Options&), Run& run) {
-  const auto options = std::make_shared<Options>();
-  app->callback([=, &run] { run = [=] { return command(*options); }; });
-  return *options;
-}
 
 std::string examples() {
   const auto line = [](const char* words, const char* what) {
@@ -97,6 +85,9 @@ void add_train(CLI::App& app, Run& run) {
       ->check(CLI::Range(0, 64));
   train_app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")->check(kNotNegative);
   train_app->add_option("--save-every", o.save_every, "also save every so many steps")->check(kNotNegative);
+  train_app->add_flag("!--no-report", o.report, "leave out report.html, which is made at the end");
+  train_app->add_option("--bucket-mb", o.division.bucket_mb, "ddp: the buckets' cap (default: 25, the first one 1)")
+      ->check(CLI::Range(0.001, 1e6));
   train_app->add_option("--parallel", o.division.parallel, "none, dp or ddp (default: ddp where there are two cores)");
   train_app->add_option("--ranks", o.division.ranks, "processes that share each batch, or devices with dp (default: 2)")
       ->check(CLI::Range(1, kMaxRanks));
@@ -322,12 +313,16 @@ std::map<std::string, std::string> long_options(const CLI::App& app) {
   return help;
 }
 
-// For an option that there is not: one of almost that name, or one whose help has its words: --learning-rate is --lr.
+// For an option that there is not: one of almost that name, or that begins alike (--bucket is --bucket-mb, --output is
+// --out), or whose help has its words: --learning-rate is --lr.
 std::string option_meant(const std::string& name, const std::map<std::string, std::string>& known) {
   std::vector<std::string> names;
   for (const auto& [option, help] : known) names.push_back(option);
   const std::string meant = did_you_mean(name, names);
   if (!meant.empty()) return meant;
+  for (const std::string& option : names)
+    if (std::min(option.size(), name.size()) > 4 && (option.starts_with(name) || name.starts_with(option)))
+      return ". Did you mean '" + option + "'?";
   std::string words = name.substr(2);
   std::replace(words.begin(), words.end(), '-', ' ');
   for (const auto& [option, help] : known)
@@ -379,7 +374,7 @@ int run_command_line(int argc, char** argv) {
 
   Run run;
   for (const auto add : {add_train, add_gan, add_eval, add_predict, add_export, add_data, add_inspect, add_graph,
-                         add_trace, add_explain, add_launch, add_bench})
+                         add_trace, add_explain, add_run_commands, add_launch, add_bench})
     add(app, run);
   app.add_subcommand("doctor", "What machine and build have, what is off and why")->callback([&] { run = doctor; });
 

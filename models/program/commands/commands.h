@@ -30,6 +30,7 @@ struct TrainOptions {
   std::string checksums;   // of what travels between ranks: auto (by TCP), on, off; "" : RINGGRAD_CHECKSUMS
   int64_t max_steps = 0;   // stop after so many steps of this call; 0: never
   int64_t save_every = 0;  // checkpoint every so many steps, besides every epoch; 0: never
+  bool report = true;      // write report.html at the end
 };
 int train(const TrainOptions& options);
 

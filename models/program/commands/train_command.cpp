@@ -90,10 +90,12 @@ uint64_t hash_of(const Tensor& x) {
 
 // Ranks that another launcher has started may have different options, or files: that is found here, not after an epoch.
 void check_same_work(ProcessGroup& group, const TrainOptions& options, const RunConfig& config, const Data& data) {
-  std::vector<std::string> lines = {
-      fmt::format("--seed {}", config.seed), fmt::format("--max-steps {}", options.max_steps),
-      fmt::format("--save-every {}", options.save_every), fmt::format("--sync-bn {:d}", *config.division->sync_bn),
-      fmt::format("--shards {}", config.division->shards)};
+  std::vector<std::string> lines = {fmt::format("--seed {}", config.seed),
+                                    fmt::format("--max-steps {}", options.max_steps),
+                                    fmt::format("--save-every {}", options.save_every),
+                                    fmt::format("--sync-bn {:d}", *config.division->sync_bn),
+                                    fmt::format("--shards {}", config.division->shards),
+                                    fmt::format("--bucket-mb {}", config.division->bucket_mb)};
   for (const ImageDataset* set : {&data.train_set, &data.test_set})
     lines.push_back(fmt::format("{} {} images ({:016x}) with labels ({:016x})", set->size(),
                                 set == &data.train_set ? "training" : "test", hash_of(set->images),

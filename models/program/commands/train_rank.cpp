@@ -12,6 +12,7 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/models/program/commands/end_of_run.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/saved_model.h"
@@ -24,13 +25,6 @@ std::string resume_command(const RunDirectory& run) { return program_command("tr
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// What this call has done; a resumed run counts anew.
-struct Tally {
-  int64_t steps = 0, images = 0;
-  double seconds = 0;  // of training, without evaluation
-  double images_per_second() const { return seconds > 0 ? static_cast<double>(images) / seconds : 0; }
-};
 
 // "256 = 2 × 64 × 2 ranks": the images of a step, and where they come from.
 std::string effective_batch(const Recipe& recipe, const ProcessGroup* group, int shards) {
@@ -152,9 +146,13 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   print_header(config, training, train_set, test_set, group);
   catch_interrupts(run ? "note    this step is finished and saved; a second signal ends at once" : nullptr);
 
+  const Device device(config.division->device);
+  Course course(training);
   const auto tested = [&] {
-    Evaluation test = evaluate(training.model(), test_set, test_transform(config.recipe.data),
-                               Device(config.division->device), group, config.division->shards);
+    const auto start = Clock::now();
+    Evaluation test = evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group,
+                               config.division->shards);
+    course.test_seconds += seconds_since(start);
     CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ", test.loss,
           " after step ", training.step(), ": the run diverged. A lower --lr helps, or --clip-norm 1");
     return test;
@@ -168,10 +166,19 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     if (run && !last->test.interrupted) report_epoch(*run, training, *last);
     return !last->test.interrupted;
   };
-  if (!options.resume.empty() && owes_epoch(run, training, group) && !end_epoch({}))
-    return stopped_by_signal(run, training, group);
+  const auto save = [&] {
+    const auto start = Clock::now();
+    training.save(checkpoint);
+    course.save_seconds += seconds_since(start);
+  };
+  const auto stopped = [&] {
+    std::vector<RankSummary> ranks = gather_ranks(training, device, group);
+    const int code = stopped_by_signal(run, training, group);
+    if (run) end_run(options, data, *run, course, training, std::move(ranks), {});
+    return code;
+  };
+  if (!options.resume.empty() && owes_epoch(run, training, group) && !end_epoch({})) return stopped();
 
-  Tally tally;
   bool stop = false;
   while (training.epoch() < config.recipe.epochs && !stop) {
     Progress progress(fmt::format("{:5}", training.epoch() + 1), training.steps_per_epoch());
@@ -181,44 +188,45 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     const double waited_before = training.waited_for_ranks();
     last.reset();
     training.run_epoch([&] {
-      ++tally.steps;
+      ++course.steps;
+      if (run && device.is_cpu()) course.note_loss();
       const int64_t done = (training.step() - 1) % training.steps_per_epoch() + 1;
       progress.update(done, [&] { return fmt::format("loss {:.3f}", training.own_mean_loss()); });
-      if (options.save_every > 0 && training.step() % options.save_every == 0) training.save(checkpoint);
-      stop = training.interrupted() || (options.max_steps > 0 && tally.steps >= options.max_steps);
+      if (options.save_every > 0 && training.step() % options.save_every == 0) save();
+      stop = training.interrupted() || (options.max_steps > 0 && course.steps >= options.max_steps);
       return stop;
     });
     progress.clear();
     const double seconds = seconds_since(start);
     const int64_t images = training.images() - images_before;
-    tally.seconds += seconds;
-    tally.images += images;
+    course.train_seconds += seconds;
+    course.images += images;
 
-    training.save(checkpoint);
-    if (training.interrupted()) return stopped_by_signal(run, training, group);
+    save();
+    if (training.interrupted()) return stopped();
     if (training.at_epoch_end()) {
       const double data_wait = (training.waited_for_data() - data_before) / seconds;
       Pace pace{static_cast<double>(images) / seconds, seconds, data_wait, {}};
       if (group) pace.comm_wait = (training.waited_for_ranks() - waited_before) / seconds;
-      if (!end_epoch(pace)) return stopped_by_signal(run, training, group);
+      if (!end_epoch(pace)) return stopped();
     }
   }
   const Evaluation test = last ? last->test : tested();
-  if (test.interrupted) return stopped_by_signal(run, training, group);
+  if (test.interrupted) return stopped();
   const uint64_t hash = last && last->hash ? *last->hash : group ? training.check_identical() : 0;
+  std::vector<RankSummary> ranks = gather_ranks(training, device, group);
   if (!run) return kOk;
   save_model(run->model(), training.model(), config.recipe);
 
   result("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(), test.loss,
-         tally.steps, human_time(tally.seconds), with_commas(static_cast<int64_t>(tally.images_per_second())));
+         course.steps, human_time(course.train_seconds), with_commas(static_cast<int64_t>(course.images_per_second())));
   result("batch   {} · {} steps an epoch", effective_batch(config.recipe, group, config.division->shards),
          training.steps_per_epoch());
   if (group) result("ranks   parameters bit-identical on {0} of {0} ranks ({1:016x})", group->size(), hash);
   result("saved   {} (loads in PyTorch)", run->model().string());
   if (training.epoch() < config.recipe.epochs)
     message("next    {} goes on after step {}", resume_command(*run), training.step());
-  else
-    message("next    {} --confusion", program_command("eval " + run->path().string()));
+  const Verdict verdict = end_run(options, data, *run, course, training, std::move(ranks), test);
   print_json({{"test_accuracy", test.accuracy()},
               {"test_loss", test.loss},
               {"epochs", training.epoch()},
@@ -226,14 +234,15 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
               {"batch", config.recipe.step_batch()},
               {"ranks", group ? group->size() : 1},
               {"shards", config.division->shards},
-              {"seconds", tally.seconds},
-              {"images_per_second", tally.images_per_second()},
-              {"waiting_for_data", tally.seconds > 0 ? training.waited_for_data() / tally.seconds : 0},
+              {"seconds", course.train_seconds},
+              {"images_per_second", course.images_per_second()},
+              {"waiting_for_data", course.train_seconds > 0 ? training.waited_for_data() / course.train_seconds : 0},
               {"parameters", training.model().num_parameters()},
               {"parameters_sha256", sha256_of_state(training.model())},
               {"data_on_device", training.data_on_device()},
               {"step_captured", training.step_captured()},
-              {"run", run->path().string()}});
+              {"run", run->path().string()},
+              {"verdict", to_json(verdict)}});
   return kOk;
 }
 

@@ -67,6 +67,12 @@ std::string joined(const std::vector<double>& parts) {
   return sum;
 }
 
+// Level at both ends, so that it can be followed past other nodes.
+std::string curve_between(int from_x, int from_y, int to_x, int to_y) {
+  return fmt::format("<path class=\"line\" d=\"M{0} {1}C{2} {1} {3} {4} {5} {4}\"/>\n", from_x, from_y, from_x + 20,
+                     to_x - 20, to_y, to_x);
+}
+
 // The graph from the leaves at the left to the loss at the right, with value-free boxes: operation and gradient.
 std::string drawing(const Tape& tape) {
   std::map<const Node*, int> depth;
@@ -79,12 +85,11 @@ std::string drawing(const Tape& tape) {
   for (const Node* node : tape.nodes()) {
     for (const Edge& edge : node->next)
       if (edge.node && depth.contains(edge.node.get())) depth[node] = std::max(depth[node], depth[edge.node.get()] + 1);
-    const int x = 10 + 92 * depth[node], y = 10 + 58 * used[depth[node]]++;
+    const int x = 10 + 116 * depth[node], y = 10 + 58 * used[depth[node]]++;
     at[node] = {x, y};
     for (const Edge& edge : node->next)
       if (edge.node && at.contains(edge.node.get()))
-        lines += fmt::format("<path class=\"line\" d=\"M{} {}L{} {}\"/>\n", at[edge.node.get()].first + 78,
-                             at[edge.node.get()].second + 20, x, y + 20);
+        lines += curve_between(at[edge.node.get()].first + 78, at[edge.node.get()].second + 20, x, y + 20);
     boxes += fmt::format(
         "<rect class=\"box\" x=\"{}\" y=\"{}\" width=\"78\" height=\"40\" rx=\"4\"/><text x=\"{}\" y=\"{}\">#{} "
         "{}</text>"

@@ -8,7 +8,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/explain/anchor.h"
-#include "ringgrad/models/program/explain/html.h"
 
 namespace ringgrad::program {
 namespace {
@@ -53,11 +52,6 @@ std::string with_mark(const Cell& cell) {
 
 }  // namespace
 
-bool Cell::is_number() const {
-  const bool several = std::count(text.begin(), text.end(), ' ') > 1;
-  return text.find_first_of("0123456789") <= 1 && !text.starts_with('#') && !several;
-}
-
 Page::Page(std::string topic, const std::string& title) : topic_(std::move(topic)) {
   result_in_colours(in_colour("1", topic_ + ": " + title));
   html_ = "<h1>" + escaped(topic_ + ": " + title) + "</h1>\n";
@@ -71,7 +65,7 @@ void Page::section(const std::string& title) {
 void Page::text(const std::string& paragraph) {
   result_in_colours("");
   for (const std::string& line : wrapped(paragraph, width_of_page())) result_in_colours(line);
-  html_ += "<p>" + escaped(paragraph) + "</p>\n";
+  html_ += "<p>" + prose(paragraph) + "</p>\n";
 }
 
 void Page::table(const Row& header, const std::vector<Row>& rows) {
@@ -119,12 +113,12 @@ void Page::chart(const std::vector<Lane>& lanes, double end) {
       if (span.kind == Span::Wait && column(span.end) == from) continue;
       const int until = std::max(column(span.end), std::min(from + 1, width));
       drawn += repeated(" ", from - at);
-      drawn += repeated(span.kind == Span::Compute ? "▒" : span.kind == Span::Wait ? "░" : "█", until - from);
+      drawn += repeated(span.kind == Span::Communicate ? "█" : span.kind == Span::Wait ? "░" : "▒", until - from);
       at = until;
     }
     result_in_colours("  " + padded(lane.label, labels) + "  " + drawn + (lane.note.empty() ? "" : " " + lane.note));
   }
-  html_ += html_chart(lanes, end);
+  html_ += svg_lanes(lanes, end);
 }
 
 void Page::listing(const std::string& lines) {
@@ -146,7 +140,7 @@ void Page::read(const std::string& file, const std::string& text, const std::str
   const std::string place = fmt::format("{}:{}", file, found->line);
   result_in_colours("\nread  " + in_colour("1", place) + "\n      " + text);
   for (const std::string& line : wrapped(why, width_of_page() - 6)) result_in_colours("      " + line);
-  html_ += "<p>Read <b>" + escaped(place) + "</b>, <code>" + escaped(text) + "</code>: " + escaped(why) + "</p>\n";
+  html_ += "<p>Read <b>" + escaped(place) + "</b>, <code>" + escaped(text) + "</code>: " + prose(why) + "</p>\n";
   facts["read"] = {{"file", file}, {"line", found->line}, {"text", text}};
 }
 

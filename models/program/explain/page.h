@@ -6,30 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ringgrad/models/program/report/html.h"
+#include "ringgrad/models/program/report/svg.h"
+
 namespace ringgrad::program {
-
-struct Cell {
-  enum Mark { None, New, Done };
-  std::string text;
-  Mark mark = None;  // on the terminal: + has just changed, * is complete; in a browser a colour
-
-  Cell(std::string text_, Mark mark_ = None) : text(std::move(text_)), mark(mark_) {}
-  Cell(const char* text_) : text(text_) {}
-  bool is_number() const;  // such as stands in a column to the right
-};
-using Row = std::vector<Cell>;
-
-// A line of a chart: pieces between 0 and the chart's end, and words behind them.
-struct Span {
-  enum Kind { Compute, Communicate, Wait };  // ▒ █ ░
-  double begin, end;
-  Kind kind = Compute;
-};
-struct Lane {
-  std::string label;
-  std::vector<Span> spans;
-  std::string note = "";
-};
 
 class Page {
  public:
@@ -52,8 +32,5 @@ class Page {
   const std::string topic_;
   std::string html_;
 };
-
-// `text` with what HTML takes for its own replaced.
-std::string escaped(const std::string& text);
 
 }  // namespace ringgrad::program

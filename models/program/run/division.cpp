@@ -37,6 +37,7 @@ Division complete(Division d, const std::optional<Division>& before, bool launch
       if (d.ranks == 0 && d.parallel == before->parallel) d.ranks = before->ranks;
     }
     if (!d.sync_bn && (d.parallel.empty() || d.parallel == "ddp" || d.shards > 0)) d.sync_bn = before->sync_bn;
+    if (d.bucket_mb == 0 && (d.parallel.empty() || d.parallel == "ddp")) d.bucket_mb = before->bucket_mb;
   }
   if (before && d.shards != before->shards)
     throw UsageError("--shards is {}, and the run began {}; they decide its bits, so leave --shards out", d.shards,
@@ -63,6 +64,8 @@ void check_division(const Division& d) {
   if (!d.transport.empty() && !is_transport(d.transport))
     throw UsageError("--transport is '{}', expected auto, shm or tcp", d.transport);
   check_for_ranks(d, "--transport", d.transport);
+  if (!(d.bucket_mb >= 0 && d.bucket_mb <= 1e6)) throw UsageError("--bucket-mb is {}, expected up to 1e6", d.bucket_mb);
+  check_for_ranks(d, "--bucket-mb", d.bucket_mb > 0 ? "set" : "");
 }
 
 int ranks_for(const Division& d, int64_t batch) {
@@ -82,15 +85,15 @@ int ranks_for(const Division& d, int64_t batch) {
 Division settle(const Division& d, int ranks) {
   if (ranks == 1 && d.replicas() > 1) return {"dp", d.ranks, false, d.device};
   const bool sync_bn = d.sync_bn.value_or(false);
-  if (ranks == 1) return {"none", ranks, sync_bn && d.shards > 0, d.device, "", d.shards};
-  return {"ddp", ranks, sync_bn, d.device, d.transport, d.shards};
+  if (ranks == 1) return {"none", ranks, sync_bn && d.shards > 0, d.device, "", 0, d.shards};
+  return {"ddp", ranks, sync_bn, d.device, d.transport, d.bucket_mb, d.shards};
 }
 
 std::string as_words(const Division& d) {
   return fmt::format("--parallel {} --ranks {}{}{}{} --device {}", d.parallel, d.ranks,
                      d.shards > 0 ? fmt::format(" --shards {}", d.shards) : "",
                      d.transport.empty() ? "" : " --transport " + d.transport, *d.sync_bn ? " --sync-bn" : "",
-                     d.device);
+                     d.bucket_mb > 0 ? fmt::format(" --bucket-mb {}", d.bucket_mb) : "", d.device);
 }
 
 std::string describe(const Division& d, const ProcessGroup* group) {

@@ -20,6 +20,7 @@ struct Division {
   std::optional<bool> sync_bn = {};  // ddp: batch norm over the whole global batch
   std::string device = "";           // "" : cpu
   std::string transport = "";        // between ranks, which adds up in an order of its own; "" : RINGGRAD_TRANSPORT
+  double bucket_mb = 0;              // ddp: the buckets' cap; 0: as DistributedDataParallel has them
 
   int shards = 0;  // virtual ranks, which decide the bits (virtual_ranks.h); 0: the ranks do
 

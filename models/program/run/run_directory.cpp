@@ -79,7 +79,21 @@ RunDirectory RunDirectory::create(const std::string& path, const std::string& na
   return run;
 }
 
-RunDirectory RunDirectory::open(const std::string& path) {
+std::string find_run(const std::string& name) {
+  std::error_code ignored;
+  if (name.empty() || name.find('/') != std::string::npos || fs::exists(name, ignored)) return name;
+  if (const fs::path run = fs::path(kRuns) / name; fs::exists(run / "config.json", ignored)) return run.string();
+  if (name.size() < 9 && name.find_first_not_of("0123456789") == std::string::npos)
+    for (const auto& entry : fs::directory_iterator(kRuns, ignored)) {
+      const std::string run = entry.path().filename().string();
+      if (run.find_first_not_of("0123456789") == run.find('-') && std::atoi(run.c_str()) == std::atoi(name.c_str()))
+        return entry.path().string();
+    }
+  return name;
+}
+
+RunDirectory RunDirectory::open(const std::string& called) {
+  const std::string path = find_run(called);
   CHECK_AS(DataError, fs::exists(fs::path(path) / "config.json"), "run: ", path,
            " is not a run directory: it has no config.json");
   const fs::path real = fs::canonical(path);  // a link on the way there may lead elsewhere by the next look
@@ -190,7 +204,8 @@ nlohmann::json to_json(const RunConfig& config) {
                          {"seed", config.seed}};
   if (const auto& d = config.division)
     json["division"] = {{"parallel", d->parallel}, {"ranks", d->ranks},         {"sync_bn", *d->sync_bn},
-                        {"device", d->device},     {"transport", d->transport}, {"shards", d->shards}};
+                        {"device", d->device},     {"transport", d->transport}, {"bucket_mb", d->bucket_mb},
+                        {"shards", d->shards}};
   return json;
 }
 
@@ -216,6 +231,7 @@ RunConfig read_config(const RunDirectory& run) {
                                  d.at("sync_bn").get<bool>(),
                                  d.at("device"),
                                  d.value("transport", std::string()),
+                                 d.value("bucket_mb", 0.0),
                                  d.contains("shards") ? whole<int>(d, "shards", 0, kMaxShards) : 0};
       check_division(*config.division);
       Device(config.division->device);

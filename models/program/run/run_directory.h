@@ -16,13 +16,17 @@
 
 namespace ringgrad::program {
 
+// A run as people call it: "latest", "7" and "0007-digits-cnn" are runs/…, unless something here has that name.
+std::string find_run(const std::string& name);
+
 class RunDirectory {
  public:
   // Makes `path`, or runs/NNNN-name with the next free number where `path` is empty, and holds it: no other process may
   // train there until the last copy of this object is gone. What a run left that stopped before its first checkpoint
   // may stay there. Throws UsageError where a run, its process or a file of one of its names is there, IoError.
   static RunDirectory create(const std::string& path, const std::string& name);
-  // An existing run, to read, by a path without links; throws DataError where it has no config.json.
+  // An existing run, to read, by its name, and then by a path without links; throws DataError where it has no
+  // config.json.
   static RunDirectory open(const std::string& path);
   // An existing run, to go on with: held as by create(). Throws DataError, and UsageError where a process trains there.
   static RunDirectory resume(const std::string& path);

@@ -104,12 +104,14 @@ void save_model(const fs::path& path, const nn::Module& model, const Recipe& rec
                         {"classes", nlohmann::json(info.classes).dump()}});
 }
 
-void load_weights(nn::Module& module, const std::string& path) {
+void load_weights(nn::Module& module, const std::string& called) {
+  const std::string path = find_run(called);
   const fs::path file = weights_of(path);
   give(module, nn::load_weights(file), file, "this model");
 }
 
-SavedModel load_model(const std::string& path, const std::string& model, const std::string& data) {
+SavedModel load_model(const std::string& called, const std::string& model, const std::string& data) {
+  const std::string path = find_run(called);
   const fs::path file = weights_of(path);
   const nn::SafetensorsFile saved = nn::load_weights(file);
   const std::map<std::string, std::string> about = described(saved.metadata);

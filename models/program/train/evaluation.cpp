@@ -1,6 +1,7 @@
 #include "ringgrad/models/program/train/evaluation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "ringgrad/autograd/engine.h"
@@ -17,6 +18,40 @@ namespace {
 
 constexpr int64_t kEvaluationBatch = 100;  // no more memory than training; larger ones were no faster
 
+// −log softmax(logits)[label], in double.
+double loss_of(const float* logits, int64_t classes, int64_t label) {
+  const double highest = *std::max_element(logits, logits + classes);
+  double sum = 0;
+  for (int64_t c = 0; c < classes; ++c) sum += std::exp(logits[c] - highest);
+  return std::max(0.0, std::log(sum) + highest - logits[label]);
+}
+
+void keep_worst(std::vector<ImageResult>& images) {
+  const size_t kept = std::min(images.size(), kWorst);
+  std::partial_sort(images.begin(), images.begin() + static_cast<ptrdiff_t>(kept), images.end(),
+                    [](const ImageResult& a, const ImageResult& b) {
+                      return a.loss > b.loss || (a.loss == b.loss && a.index < b.index);
+                    });
+  images.resize(kept);
+}
+
+// Ranks have different numbers of them; a loss below 0 fills up.
+void gather_worst(ProcessGroup& group, std::vector<ImageResult>& images) {
+  images.resize(kWorst, {.loss = -1});
+  std::vector<int64_t> numbers;
+  std::vector<double> losses;
+  for (const ImageResult& image : images) {
+    numbers.insert(numbers.end(), {image.index, image.label, image.answer});
+    losses.push_back(image.loss);
+  }
+  numbers = all_gather_values(group, numbers);
+  losses = all_gather_values(group, losses);
+  images.clear();
+  for (size_t i = 0; i < losses.size(); ++i)
+    if (losses[i] >= 0) images.push_back({numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2], losses[i]});
+  keep_worst(images);
+}
+
 // `losses`: of each share, zero where another rank has it, so that a sum over the ranks adds nothing to any.
 void sum_over_ranks(ProcessGroup& group, std::vector<double>& losses, Evaluation& evaluation) {
   const Tensor loss = tensor(losses);
@@ -29,6 +64,7 @@ void sum_over_ranks(ProcessGroup& group, std::vector<double>& losses, Evaluation
   evaluation.confusion = to_vector<int64_t>(counts);
   evaluation.interrupted = evaluation.confusion.back() > 0;
   evaluation.confusion.pop_back();
+  gather_worst(group, evaluation.worst);
 }
 
 }  // namespace
@@ -55,7 +91,13 @@ Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageT
       const Tensor logits = to(model(to(to(batch.data, device), dtype)), DType::Float32);
       const auto target = to_vector<int64_t>(batch.target), answer = to_vector<int64_t>(argmax(logits, 1));
       losses[share] += cross_entropy(logits, to(batch.target, device), {.reduction = Reduction::Sum}).item<float>();
-      for (int64_t i = 0; i < batch.size(); ++i) ++evaluation.confusion[target[i] * classes + answer[i]];
+      const auto values = to_vector<float>(logits);
+      for (int64_t i = 0; i < batch.size(); ++i) {
+        ++evaluation.confusion[target[i] * classes + answer[i]];
+        const double loss = loss_of(values.data() + i * classes, classes, target[i]);
+        if (std::isfinite(loss)) evaluation.worst.push_back({batch.indices[i], target[i], answer[i], loss});
+      }
+      keep_worst(evaluation.worst);
     }
   }
   if (group) sum_over_ranks(*group, losses, evaluation);

@@ -6,15 +6,19 @@
 
 #include "ringgrad/data/image_dataset.h"
 #include "ringgrad/distributed/process_group.h"
+#include "ringgrad/models/program/run/summary.h"
 #include "ringgrad/nn/module.h"
 
 namespace ringgrad::program {
+
+inline constexpr size_t kWorst = 25;
 
 struct Evaluation {
   double loss = 0;  // mean over the images
   int64_t correct = 0, total = 0;
   bool interrupted = false;        // a signal asked some rank to stop: the numbers are of a part of the images
   std::vector<int64_t> confusion;  // [classes · classes], row: the label, column: the answer
+  std::vector<ImageResult> worst;  // the kWorst images of the highest loss, the worst first
   double accuracy() const { return total ? static_cast<double>(correct) / static_cast<double>(total) : 0; }
 };
 

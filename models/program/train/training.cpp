@@ -158,6 +158,9 @@ void Training::wrap(const RunConfig& config) {
     DistributedDataParallelOptions options;
     options.weighting = Weighting::Given;
     options.usual_weight = static_cast<double>(recipe_.step_batch()) / group_->size();
+    if (division.bucket_mb > 0)
+      options.caps.bytes = options.caps.first_bytes =
+          std::max<int64_t>(1, static_cast<int64_t>(division.bucket_mb * 1e6));
     options.check_finite = !precision_->may_overflow();
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group_, options);
     network_ = ddp_.get();
@@ -179,17 +182,27 @@ void Training::run_epoch(const AfterStep& after_step) {
     own_images_ = images_ = 0;
     digest_ = {};
   }
+  clock_.enter(Part::Data);
   batches_->start_pass();
   for (int64_t left = steps_per_epoch_ - step_ % steps_per_epoch_; left > 0; --left) {
     train_step();
+    clock_.end_step(ddp_ ? &ddp_->log() : nullptr);
     if (at_epoch_end() || step_ % kLossCheckSteps == 0) check_loss();
     if (at_epoch_end())
       CHECK(used_images() == complete_digest(train_size_), "train: epoch ", epoch(), " did not use each of the ",
             train_size_, " images exactly once; the ranks' shares overlap or have gaps");
-    if (after_step()) return;
-    set_phase(Phase::Data);
+    if (after_step()) break;
+    enter(Part::Data);
     batches_->advance();
   }
+  clock_.pause();
+}
+
+// What the launcher and the clock are told of.
+void Training::enter(Part part) {
+  if (part == Part::Data) set_phase(Phase::Data);
+  if (part == Part::Optimizer) set_phase(Phase::Optimizer);
+  clock_.enter(part);
 }
 
 // Note [Which steps are captured]
@@ -209,6 +222,7 @@ void Training::train_step() {
     ddp_->set_weight(static_cast<double>(images));
   }
   count_batch();
+  clock_.enter(Part::Forward);  // a captured step says no more
   if (virtual_)
     train_shards(all_images);
   else if (captured_step_ && images == own_batch_)
@@ -258,27 +272,32 @@ void Training::count_batch() {
 // only takes part in the others' averaging.
 void Training::compute(int64_t images) {
   precision_->zero_grad(*optimizer_);
-  if (images == 0) ddp_->shadow_step();
+  if (images == 0) {
+    enter(Part::Backward);
+    ddp_->shadow_step();
+  }
   for (int64_t left = images; left > 0;) {
     left -= static_cast<int64_t>(batches_->indices().size());
     std::optional<DistributedDataParallel::NoSync> more_follows;
     if (ddp_ && left > 0) more_follows.emplace(*ddp_);
     add_gradient(images);
     if (left == 0) break;
-    set_phase(Phase::Data);
+    enter(Part::Data);
     batches_->advance();
     count_batch();
   }
-  set_phase(Phase::Optimizer);
+  enter(Part::Optimizer);
   precision_->step(*optimizer_, recipe_.clip_norm);
 }
 
 // Of the current batch, to that of the mean loss over all images of the step.
 void Training::add_gradient(int64_t images) {
+  enter(Part::Forward);
   const Batch batch = batches_->current();
   const Tensor loss = cross_entropy(to((*network_)(batch.data), DType::Float32), batch.target,
                                     {.label_smoothing = recipe_.label_smoothing});
   const auto part = static_cast<double>(batch.size());
+  enter(Part::Backward);
   precision_->scale(batch.size() == images ? loss : loss * (part / static_cast<double>(images))).backward();
   kernels::axpby(loss_sum_, to(loss.detach(), DType::Float64), part, 1);
 }

@@ -14,6 +14,7 @@
 #include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/train/evaluation.h"
 #include "ringgrad/models/program/train/mixed_precision.h"
+#include "ringgrad/models/program/train/step_clock.h"
 
 namespace ringgrad::program {
 
@@ -47,9 +48,11 @@ class Training {
   bool at_epoch_end() const { return step_ > 0 && step_ % steps_per_epoch_ == 0; }
   int64_t images() const { return images_; }  // in this epoch so far, on all ranks
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  int64_t planned_steps() const { return steps_per_epoch_ * recipe_.epochs; }
   double waited_for_data() const { return batches_->waited_seconds(); }  // this rank, in all epochs of this process
-  double mean_loss() const;      // over the images of this epoch so far; waits for the device
-  double own_mean_loss() const;  // over this rank's alone; not collective
+  double mean_loss() const;                           // over the images of this epoch so far; waits for the device
+  double own_mean_loss() const;                       // over this rank's alone; not collective
+  int64_t own_images() const { return own_images_; }  // whose mean that is
   // A signal has asked some rank to stop. All ranks hear of it after the same step.
   bool interrupted() const;
 
@@ -62,9 +65,13 @@ class Training {
   // and rank, unless all ranks have the same.
   uint64_t check_identical() const;
   double waited_for_ranks() const;  // seconds, this rank, in all epochs of this process
+  // The wrapper, for what it knows about communication; nullptr without a group.
+  const DistributedDataParallel* distributed() const { return ddp_.get(); }
+  const StepClock& clock() const { return clock_; }  // where this rank's time has gone
 
  private:
   void wrap(const RunConfig& config);
+  void enter(Part part);
   void train_step();
   void train_shards(int64_t images);
   Tensor add_gradient_of(const Batch& batch, const VirtualRanks::Shard& shard);
@@ -94,6 +101,7 @@ class Training {
   int64_t own_batch_;  // of this rank
   std::unique_ptr<BatchSource> batches_;
   std::optional<CapturedStep> captured_step_;
+  StepClock clock_;
   int64_t step_ = 0;
   Tensor loss_sum_;  // [] on the device: the sum over this rank's images of this epoch; in shards over all ranks'
   int64_t own_images_ = 0;  // how many those are

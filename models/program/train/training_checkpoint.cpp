@@ -91,6 +91,7 @@ void Training::check_state() const {
 }
 
 void Training::save(const std::filesystem::path& path) {
+  clock_.pause();
   check_loss();
   (void)check_identical();  // what the ranks do not agree on is nothing to go on from
   const auto sums = loss_sums();

@@ -1,0 +1,23 @@
+// What the files of the command line share: each of them takes seconds to compile, because of CLI11.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+#include <memory>
+
+namespace ringgrad::program {
+
+using Run = std::function<int()>;
+
+// A command's options, which live as long as the parser; `run` becomes the command once it is named.
+template <class Options>
+Options& options_of(CLI::App* app, int (*command)(const Options&), Run& run) {
+  const auto options = std::make_shared<Options>();
+  app->callback([=, &run] { run = [=] { return command(*options); }; });
+  return *options;
+}
+
+void add_run_commands(CLI::App& app, Run& run);  // report, compare, runs
+
+}  // namespace ringgrad::program

@@ -1,0 +1,106 @@
+// `ringgrad compare`: two runs' time of an image, part by part.
+#include <algorithm>
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/report/report.h"
+#include "ringgrad/models/program/report/verdict.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr double kNoise = 0.03;  // what runs of the same differ by
+
+struct TimedPart {
+  std::string name;
+  double seconds;  // of an image
+};
+
+// By the summary, rank by rank and then their mean; else, `roughly`, by what metrics.jsonl has.
+std::vector<TimedPart> parts_of(const RunRecord& run, bool roughly) {
+  std::vector<TimedPart> parts;
+  if (!roughly) {
+    const auto& ranks = run.summary->ranks;
+    const auto images = static_cast<double>(run.recipe.step_batch() * static_cast<int64_t>(ranks.size()));
+    for (size_t p = 0; p < kParts.size(); ++p) {
+      double seconds = 0;
+      for (const RankSummary& rank : ranks) seconds += rank.seconds[p];
+      parts.push_back({kParts[p], seconds / images});
+    }
+    return parts;
+  }
+  CHECK_AS(DataError, run.images_per_second() > 0 && !run.epochs.empty(), "compare: ", run.path,
+           " has no whole epoch with its pace, in neither summary.json nor metrics.jsonl");
+  const EpochLine& last = run.epochs.back();
+  const double image = 1 / run.images_per_second();
+  return {{"data", last.data_wait * image},
+          {"waiting", last.comm_wait * image},
+          {"compute", std::max(0.0, 1 - last.data_wait - last.comm_wait) * image}};
+}
+
+bool is_rough(const RunRecord& run) { return !run.summary || run.summary->steps == 0 || run.summary->ranks.empty(); }
+
+}  // namespace
+
+int compare(const CompareOptions& options) {
+  const RunRecord a = read_run(options.a), b = read_run(options.b);
+  const bool roughly = is_rough(a) || is_rough(b);
+  const auto parts_a = parts_of(a, roughly), parts_b = parts_of(b, roughly);
+  double all_a = 0, all_b = 0;
+  size_t most = 0;
+  nlohmann::json parts;
+  for (size_t p = 0; p < parts_a.size(); ++p) {
+    const double change = parts_b[p].seconds - parts_a[p].seconds;
+    all_a += parts_a[p].seconds;
+    all_b += parts_b[p].seconds;
+    if (std::abs(change) > std::abs(parts_b[most].seconds - parts_a[most].seconds)) most = p;
+    parts[parts_a[p].name] = {
+        {"a_us", parts_a[p].seconds * 1e6}, {"b_us", parts_b[p].seconds * 1e6}, {"difference_us", change * 1e6}};
+  }
+  const double speedup = all_a / all_b;
+  const bool differ = std::abs(speedup - 1) > kNoise;
+
+  result("A  {}: {}", a.path, judge(a).name);
+  result("B  {}: {}", b.path, judge(b).name);
+  for (const RunRecord* run : {&a, &b})
+    for (const std::string& note : run->notes) message("note    {}: {}", run->path, note);
+  result("\n{:<12}{:>11}{:>11}{:>13}", "µs an image", "A", "B", "difference");
+  for (size_t p = 0; p < parts_a.size(); ++p)
+    result("{:<11}{:>11.1f}{:>11.1f}{:>+13.1f}", parts_a[p].name, parts_a[p].seconds * 1e6, parts_b[p].seconds * 1e6,
+           (parts_b[p].seconds - parts_a[p].seconds) * 1e6);
+  result("{:<11}{:>11.1f}{:>11.1f}{:>+13.1f}", "all", all_a * 1e6, all_b * 1e6, (all_b - all_a) * 1e6);
+  const double by_most = parts_b[most].seconds - parts_a[most].seconds;
+  if (differ)
+    result("\nB is {:.2f}× as fast as A.\n{} made the difference: {:+.1f} µs of {:+.1f} µs an image.", speedup,
+           parts_a[most].name, by_most * 1e6, (all_b - all_a) * 1e6);
+  else
+    result("\nA and B are equally fast: they are {:.1f} % apart, as two runs of the same may be.",
+           100 * std::abs(speedup - 1));
+  if (!a.epochs.empty() && !b.epochs.empty())
+    result("Test accuracy: {:.2f} % and {:.2f} %.", 100 * a.accuracy(), 100 * b.accuracy());
+
+  nlohmann::json told = nlohmann::json::array();
+  const std::vector<Difference> all = differences(a, b);
+  result(all.empty() ? "\nThey were told the same." : "\nThey were told differently:");
+  for (const Difference& d : all) {
+    result("  {:<16} {}  |  {}", d.what, d.a, d.b);
+    told.push_back({{"what", d.what}, {"a", d.a}, {"b", d.b}});
+  }
+  print_json({{"a", a.path},
+              {"b", b.path},
+              {"images_per_second", {a.images_per_second(), b.images_per_second()}},
+              {"test_accuracy", {a.accuracy(), b.accuracy()}},
+              {"speedup", speedup},
+              {"differ", differ},
+              {"phase", parts_a[most].name},
+              {"parts", parts},
+              {"verdicts", {to_json(judge(a)), to_json(judge(b))}},
+              {"differences", told}});
+  return kOk;
+}
+
+}  // namespace ringgrad::program

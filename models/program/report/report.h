@@ -1,0 +1,40 @@
+// `ringgrad report`, `compare` and `runs`: what runs have come to, for people and for scripts.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ringgrad/data/image_dataset.h"
+#include "ringgrad/models/program/report/run_record.h"
+
+namespace ringgrad::program {
+
+// One HTML file with everything about these runs, side by side. `test_set`: for a run's pictures; nullptr: without
+// them. Atomic. Throws IoError.
+using TestSetOf = std::function<const ImageDataset*(const RunRecord&)>;
+void write_report(const std::vector<RunRecord>& runs, const std::filesystem::path& file, const TestSetOf& test_set);
+
+struct ReportOptions {
+  std::vector<std::string> runs;
+  std::string out;
+};
+// Throws DataError where one is no run or is damaged, IoError; nothing is written then.
+int report(const ReportOptions& options);
+
+struct CompareOptions {
+  std::string a, b;
+};
+// Which part of a step made the difference between two runs, and what they were told differently. Throws DataError.
+int compare(const CompareOptions& options);
+
+struct RunsOptions {
+  std::string directory = "runs";
+  std::string sort = "name";  // accuracy, time, speed
+};
+// The runs of a directory; one that cannot be read is listed with the reason. Throws UsageError where there is no such
+// order, DataError where there is no such directory.
+int runs(const RunsOptions& options);
+
+}  // namespace ringgrad::program

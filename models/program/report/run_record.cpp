@@ -1,0 +1,162 @@
+#include "ringgrad/models/program/report/run_record.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/models/program/run/run_directory.h"
+
+namespace ringgrad::program {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uintmax_t kMostBytes = 256 << 20;  // of a file that is read whole
+
+nlohmann::json parsed(const fs::path& file) {
+  std::error_code none;
+  const uintmax_t size = fs::file_size(file, none);
+  CHECK_AS(DataError, !none && size <= kMostBytes, "run: cannot read ", file.string(), ": ",
+           none ? none.message() : "it is too large");
+  std::ifstream in(file);
+  return nlohmann::json::parse(in);
+}
+
+void read_config_of(RunRecord& run) {
+  const std::string file = run.path + "/config.json";
+  try {
+    run.config = parsed(file);
+    nlohmann::json recipe = to_json(Recipe{});  // what an older version did not have yet
+    recipe.update(run.config.at("recipe"));
+    run.recipe = recipe_from_json(recipe);
+    run.version = run.config.value("version", "");
+    run.data_dir = run.config.value("data_dir", "");
+    if (!run.config.contains("division")) return;
+    const auto& division = run.config["division"];
+    division.at("parallel").get_to(run.parallel);
+    division.at("ranks").get_to(run.ranks);
+    run.transport = division.value("transport", "");
+    run.device = division.value("device", "cpu");
+  } catch (const nlohmann::json::parse_error& error) {
+    throw DataError(fmt::format("run: {} is damaged: {}", file, error.what()));
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(fmt::format("run: {} lacks what a run needs: {}", file, error.what()));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::runtime_error& error) {  // UsageError: a value that cannot be
+    throw DataError(fmt::format("run: {} cannot be: {}", file, error.what()));
+  }
+}
+
+std::optional<EpochLine> epoch_line(const std::string& text) {
+  try {
+    const auto json = nlohmann::json::parse(text);
+    EpochLine line{json.at("epoch"), json.value("step", int64_t{0}), json.at("loss"), json.value("test_loss", 0.0),
+                   json.at("test_accuracy")};
+    line.images_per_second = json.value("images_per_second", 0.0);
+    line.seconds = json.value("seconds", 0.0);
+    line.data_wait = json.value("waiting_for_data", 0.0);
+    line.comm_wait = json.value("waiting_for_communication", 0.0);
+    return line;
+  } catch (const nlohmann::json::exception&) {
+    return {};
+  }
+}
+
+void read_metrics_of(RunRecord& run) {
+  std::ifstream in(run.path + "/metrics.jsonl");
+  int number = 0;
+  int64_t expected = 1;
+  for (std::string text; std::getline(in, text);) {
+    ++number;
+    const auto line = epoch_line(text);
+    if (!line) {
+      run.notes.push_back(fmt::format("metrics.jsonl: line {} is damaged, and left out", number));
+      continue;
+    }
+    if (line->epoch > expected)
+      run.notes.push_back(line->epoch == expected + 1
+                              ? fmt::format("metrics.jsonl: epoch {} has no line", expected)
+                              : fmt::format("metrics.jsonl: epochs {} to {} have no line", expected, line->epoch - 1));
+    expected = line->epoch + 1;
+    run.epochs.push_back(*line);
+  }
+  if (run.epochs.empty()) run.notes.push_back("metrics.jsonl has no whole epoch");
+}
+
+void read_summary_of(RunRecord& run) {
+  const fs::path file = fs::path(run.path) / "summary.json";
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) {
+    run.notes.push_back("there is no summary.json: the run was killed, goes on, or is of an older version");
+    return;
+  }
+  try {
+    run.take(summary_from_json(parsed(file)));
+  } catch (const std::exception& error) {  // nlohmann's, and DataError
+    run.notes.push_back(fmt::format("summary.json is damaged, and left out: {}", error.what()));
+  }
+}
+
+}  // namespace
+
+void RunRecord::take(RunSummary measured) {
+  classes = measured.classes;
+  confusion = measured.confusion;
+  worst = measured.worst;
+  summary = std::move(measured);
+}
+
+double RunRecord::images_per_second() const {
+  if (summary && summary->images_per_second > 0) return summary->images_per_second;
+  return epochs.empty() ? 0 : epochs.back().images_per_second;
+}
+
+double RunRecord::train_seconds() const {
+  double seconds = 0;
+  for (const EpochLine& epoch : epochs) seconds += epoch.seconds;
+  return seconds > 0 ? seconds : summary ? summary->train_seconds : 0;
+}
+
+RunRecord read_run(const std::string& path) {
+  RunRecord run;
+  run.path = RunDirectory::open(path).path().string();
+  read_config_of(run);
+  read_metrics_of(run);
+  read_summary_of(run);
+  return run;
+}
+
+std::vector<Difference> differences(const RunRecord& a, const RunRecord& b) {
+  const auto settings = [](const RunRecord& run) {
+    std::map<std::string, std::string> all;
+    const auto add = [&](const nlohmann::json& group) {
+      for (const auto& [key, value] : group.items())
+        all[key] = value.is_string() ? value.get<std::string>() : value.dump();
+    };
+    add(to_json(run.recipe));
+    if (run.config.contains("division")) add(run.config["division"]);
+    if (run.config.contains("seed")) all["seed"] = run.config["seed"].dump();
+    all["version"] = run.version;
+    if (const auto& s = run.summary) {
+      all["machine"] = s->machine;
+      all["commit"] = s->commit;
+      all["threads"] = std::to_string(s->threads);
+      all["workers"] = std::to_string(s->workers);
+      all["data digest"] = s->data_digest;
+    }
+    return all;
+  };
+  const auto of_a = settings(a), of_b = settings(b);
+  std::vector<Difference> found;
+  for (const auto& [key, value] : of_a)
+    if (const auto other = of_b.find(key); other != of_b.end() && other->second != value)
+      found.push_back({key, value, other->second});
+  return found;
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,55 @@
+// Everything that a run's directory says, for those who compare and report: they take what is there, and say what is
+// not.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/models/program/run/recipe.h"
+#include "ringgrad/models/program/run/summary.h"
+
+namespace ringgrad::program {
+
+struct EpochLine {  // of metrics.jsonl; what an older version has not written is 0
+  int64_t epoch = 0, step = 0;
+  double loss = 0, test_loss = 0, test_accuracy = 0;
+  double images_per_second = 0, seconds = 0, data_wait = 0, comm_wait = 0;  // these two are parts of the time
+};
+
+struct RunRecord {
+  std::string path;
+  std::string version;
+  nlohmann::json config;  // as it stands in config.json
+  Recipe recipe;
+  std::string data_dir;
+  std::string parallel = "none";
+  int ranks = 1;
+  std::string transport, device = "cpu";
+  std::vector<EpochLine> epochs;
+  std::optional<RunSummary> summary;  // none: an older version's run, or one that was killed
+  std::vector<std::string> classes;   // what the test at the end found, as RunSummary has it
+  std::vector<int64_t> confusion;
+  std::vector<ImageResult> worst;
+  std::vector<std::string> notes;  // what is missing or damaged, in words
+
+  void take(RunSummary measured);
+
+  double accuracy() const { return epochs.empty() ? 0 : epochs.back().test_accuracy; }
+  double images_per_second() const;
+  double train_seconds() const;
+};
+
+// Throws DataError where there is no config.json, or none that can be read. Damaged lines of metrics.jsonl, and a
+// summary.json that cannot be, are left out, with a note.
+RunRecord read_run(const std::string& path);
+
+// What two runs were told differently, in words: {"lr", "0.05", "0.1"}.
+struct Difference {
+  std::string what, a, b;
+};
+std::vector<Difference> differences(const RunRecord& a, const RunRecord& b);
+
+}  // namespace ringgrad::program

@@ -1,0 +1,45 @@
+// Pictures in SVG, for a page of html.h, whose style gives them their colours, in the light and in the dark.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace ringgrad::program {
+
+// A line of a chart: pieces between 0 and the chart's end, and words behind them.
+struct Span {
+  enum Kind { Compute, Communicate, Wait, Data, Forward, Optimizer };  // on the terminal ▒ █ ░; others ▒
+  double begin, end;
+  Kind kind = Compute;
+  std::string name = "";  // shown where the pointer rests
+};
+struct Lane {
+  std::string label;
+  std::vector<Span> spans;
+  std::string note = "";
+};
+// Of time, or bars from 0 on.
+std::string svg_lanes(const std::vector<Lane>& lanes, double end);
+
+// Points (x, y) joined by a line; one of some on the same axes.
+struct Curve {
+  std::string label;
+  std::vector<std::array<double, 2>> points;
+  bool marked = false;  // a dot for each point
+};
+struct Axes {
+  std::string x, y;                                           // what they are
+  enum Scale { Tight, FromZero, Logarithmic } scale = Tight;  // of y
+  bool percent = false;                                       // y is a part of 1
+};
+// Empty where no curve has a point.
+std::string svg_curves(const std::vector<Curve>& curves, const Axes& axes);
+
+// Bars of equal widths between two ends of an axis.
+std::string svg_histogram(const std::vector<int64_t>& bins, double low, double high, const std::string& x);
+
+// Counts of (row, column), darker where there are more of their row; [n · n]. Names and numbers where they have room.
+std::string svg_matrix(const std::vector<int64_t>& counts, const std::vector<std::string>& names);
+
+}  // namespace ringgrad::program

@@ -1,0 +1,352 @@
+#include "ringgrad/models/program/report/verdict.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/models/program/console/console.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr int64_t kFewSteps = 10;       // whose times say nothing yet
+constexpr int64_t kLearningSteps = 50;  // after which something should have been learnt
+
+// A finding and how much of the time it costs, as a part of a step.
+struct Finding {
+  double cost;
+  Verdict verdict;
+};
+using Findings = std::vector<Finding>;
+
+std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
+std::string ms(double seconds) { return fmt::format("{:.{}f} ms", seconds * 1e3, seconds < 0.01 ? 2 : 1); }
+
+std::string train_with(const RunRecord& run, const std::string& options) {
+  return program_command(fmt::format("train --data {} --model {} {}", run.recipe.data, run.recipe.model, options));
+}
+
+// -- does it learn? ---------------------------------------------------------------------------------------------------
+
+void judge_learning(const RunRecord& run, Findings& found) {
+  if (run.epochs.empty()) return;
+  const EpochLine& last = run.epochs.back();
+  const auto best = std::min_element(run.epochs.begin(), run.epochs.end(),
+                                     [](const EpochLine& a, const EpochLine& b) { return a.loss < b.loss; });
+  const auto classes = static_cast<double>(run.classes.size());
+  const double guessing = std::log(std::max(classes, 1.0));
+  const bool judged = last.step >= kLearningSteps && classes >= 2;
+  const std::string lower = train_with(run, fmt::format("--lr {:.2g}", run.recipe.lr / 3));
+  if (last.loss > 1.25 * best->loss + 0.05)
+    return found.push_back({1,
+                            {"diverging",
+                             fmt::format("the training loss rose from {:.3f} in epoch {} to {:.3f} in epoch {}",
+                                         best->loss, best->epoch, last.loss, last.epoch),
+                             lower}});
+  // A network that nothing has changed yet is a little worse than guessing, too.
+  const double at_first =
+      run.summary && !run.summary->loss_curve.empty() ? run.summary->loss_curve.front()[1] : guessing;
+  if (judged && last.loss > guessing + 0.3 && last.loss > 1.1 * at_first)
+    return found.push_back({1,
+                            {"diverging",
+                             fmt::format("a training loss of {:.3f} is worse than guessing among {} classes, {:.3f}",
+                                         last.loss, classes, guessing),
+                             lower}});
+  if (judged && last.test_accuracy < 1.5 / classes && last.loss > 0.9 * guessing)
+    return found.push_back(
+        {1,
+         {"not-learning",
+          fmt::format("{:.1f} % of the test images after {} steps is as good as guessing among {} classes; a loss of "
+                      "{:.3f}: wrong labels, or a learning rate far off",
+                      100 * last.test_accuracy, last.step, classes, last.loss),
+          program_command("data check " + run.recipe.data)}});
+  const auto sweetest =
+      std::min_element(run.epochs.begin(), run.epochs.end(),
+                       [](const EpochLine& a, const EpochLine& b) { return a.test_loss < b.test_loss; });
+  const bool turned = last.test_loss > 1.15 * sweetest->test_loss && last.test_loss > sweetest->test_loss + 0.05 &&
+                      last.loss < 0.95 * sweetest->loss;
+  const bool apart = run.epochs.size() > 1 && last.test_loss > 2 * last.loss && last.test_loss > last.loss + 0.5;
+  if (turned)
+    found.push_back({1,
+                     {"overfitting",
+                      fmt::format("the test loss rose from {:.3f} in epoch {} to {:.3f}, while the training loss fell "
+                                  "to {:.3f}",
+                                  sweetest->test_loss, sweetest->epoch, last.test_loss, last.loss),
+                      train_with(run, fmt::format("--epochs {}", sweetest->epoch))}});
+  else if (apart)
+    found.push_back(
+        {1,
+         {"overfitting",
+          fmt::format("the loss is {:.3f} on training images and {:.3f} on test images", last.loss, last.test_loss),
+          train_with(run, "--crop 2 --weight-decay 0.001")}});
+}
+
+// -- where does the time go? ------------------------------------------------------------------------------------------
+
+double mean_of(const RunSummary& s, auto of) {
+  double sum = 0;
+  for (const RankSummary& rank : s.ranks) sum += of(rank);
+  return sum / static_cast<double>(s.ranks.size());
+}
+double least_of(const RunSummary& s, auto of) {
+  double least = of(s.ranks.front());
+  for (const RankSummary& rank : s.ranks) least = std::min<double>(least, of(rank));
+  return least;
+}
+
+void judge_processor(const RunRecord& run, double step, Findings& found) {
+  const RunSummary& s = *run.summary;
+  const double starved = mean_of(s, [](const RankSummary& r) { return r.starved; }) / step;
+  const double by_all = least_of(s, [](const RankSummary& r) { return r.starved; }) / step;
+  const auto ranks = static_cast<int>(s.ranks.size());
+  if (s.throttled >= 0.05)
+    return found.push_back({std::max(s.throttled, starved),
+                            {"throttled",
+                             fmt::format("the quota of processor time was spent in {} of the scheduler's periods: the "
+                                         "ranks stood still {} of the time",
+                                         percent(s.throttled), percent(starved)),
+                             "cat /sys/fs/cgroup/cpu.max  # and have it raised"}});
+  if (by_all < 0.15) return;
+  if (ranks * s.threads > s.cores)
+    found.push_back({by_all,
+                     {"oversubscribed",
+                      fmt::format("{} ranks × {} threads share {} cores: each is without one {} of the time", ranks,
+                                  s.threads, s.cores, percent(starved)),
+                      train_with(run, fmt::format("--ranks {}", std::max(1, s.cores / std::max(1, s.threads))))}});
+  else
+    found.push_back({by_all,
+                     {"busy-processor",
+                      fmt::format("something else uses the cores: the ranks stood in line for one {} of the time",
+                                  percent(starved)),
+                      "top  # what else is running"}});
+}
+
+// The bucket from which on a rank is behind the others: ready times are its own computation alone.
+std::string slow_layer(const RunSummary& s, size_t slow, double excess) {
+  const auto& own = s.ranks[slow].buckets;
+  double before = 0, jump = 0;
+  std::string where;
+  for (size_t b = 0; b < own.size(); ++b) {
+    double others = 0;
+    for (size_t r = 0; r < s.ranks.size(); ++r) {
+      if (s.ranks[r].buckets.size() != own.size()) return "";
+      if (r != slow) others += s.ranks[r].buckets[b].ready / static_cast<double>(s.ranks.size() - 1);
+    }
+    const double later = own[b].ready - others;
+    if (later - before > jump) {
+      jump = later - before;
+      where = own[b].parameters;
+    }
+    before = later;
+  }
+  return own.size() > 1 && jump > 0.5 * excess ? ", most of it in backward before " + where.substr(0, where.find(' '))
+                                               : "";
+}
+
+void judge_straggler(const RunRecord& run, double step, Findings& found) {
+  const RunSummary& s = *run.summary;
+  if (s.ranks.size() < 2) return;
+  const auto own = [](const RankSummary& r) { return r.compute() + r.part(Part::Data); };
+  const auto slowest =
+      std::max_element(s.ranks.begin(), s.ranks.end(), [&](const auto& a, const auto& b) { return own(a) < own(b); });
+  const auto rank = static_cast<size_t>(slowest - s.ranks.begin());
+  const auto others = [&](auto of) {
+    return (mean_of(s, of) * static_cast<double>(s.ranks.size()) - of(*slowest)) /
+           static_cast<double>(s.ranks.size() - 1);
+  };
+  const auto excess = [&](auto of) { return of(*slowest) - others(of); };
+  const auto waiting = [](const RankSummary& r) { return r.part(Part::Waiting); };
+  const double behind = excess(own);
+  if (behind < 0.1 * step || excess(waiting) > 0) return;
+  const auto data = [](const RankSummary& r) { return r.part(Part::Data); };
+  const auto starved = [](const RankSummary& r) { return r.starved; };
+  const auto busy = [](const RankSummary& r) { return r.compute() - r.starved; };
+  const double by_data = excess(data), by_queue = excess(starved), by_work = excess(busy);
+  const auto said = [&](const char* what, auto of, const std::string& more, const std::string& next) {
+    found.push_back({behind / step,
+                     {"straggler",
+                      fmt::format("rank {} {} {} in a step, the others {}: they wait {} of {} for it{}", rank, what,
+                                  ms(of(*slowest)), ms(others(of)), ms(others(waiting)), ms(step), more),
+                      next}});
+  };
+  if (by_data >= std::max(by_queue, by_work))
+    said("waits for its data", data, "", train_with(run, fmt::format("--workers {}", std::max(2, 2 * s.workers))));
+  else if (by_queue >= by_work)
+    said("stands in line for a core", starved, "", "top  # what else runs on its core");
+  else
+    said("computes", busy, slow_layer(s, rank, behind), program_command("explain straggler"));
+}
+
+void judge_input(const RunRecord& run, double step, Findings& found) {
+  const RunSummary& s = *run.summary;
+  const double part = least_of(s, [](const RankSummary& r) { return r.part(Part::Data); }) / step;
+  if (part < 0.1) return;
+  found.push_back(
+      {part,
+       {"input-bound",
+        fmt::format("{} of a step of {} go by waiting for data, which {} loader thread{} prepare{}", percent(part),
+                    ms(step), s.workers, s.workers == 1 ? "" : "s", s.workers == 1 ? "s" : ""),
+        train_with(run, fmt::format("--workers {}", std::max(2, 2 * s.workers)))}});
+}
+
+void judge_communication(const RunRecord& run, double step, Findings& found) {
+  const RunSummary& s = *run.summary;
+  const auto& buckets = s.ranks.front().buckets;
+  if (s.ranks.size() < 2 || buckets.empty()) return;
+  // Where all ranks lack a core, they wait for each other to get one.
+  const double part = (least_of(s, [](const RankSummary& r) { return r.part(Part::Waiting); }) -
+                       least_of(s, [](const RankSummary& r) { return r.starved; })) /
+                      step;
+  int64_t bytes = 0;
+  double travelled = 0;  // without waiting for other ranks: the last one to launch a bucket has none of it
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    bytes += buckets[b].bytes;
+    double shortest = buckets[b].completed - buckets[b].launched;
+    for (const RankSummary& rank : s.ranks)
+      if (b < rank.buckets.size()) shortest = std::min(shortest, rank.buckets[b].completed - rank.buckets[b].launched);
+    travelled += shortest;
+  }
+  const int64_t each = bytes / static_cast<int64_t>(buckets.size());
+  const bool tiny = buckets.size() >= 8 && each < 16 << 10;
+  if (part < 0.15 && !tiny) return;
+  const std::string waits =
+      fmt::format("{} of a step of {} go by waiting for gradients", percent(std::max(0.0, part)), ms(step));
+  const double rate = static_cast<double>(s.ranks.front().sent_bytes) / std::max(travelled, 1e-9);
+  if (tiny || (buckets.size() >= 4 && each < 64 << 10))
+    found.push_back({std::max(part, 0.1),
+                     {"small-buckets",
+                      fmt::format("{}, which travel in {} buckets of {}", waits, buckets.size(), human_bytes(each)),
+                      train_with(run, "--bucket-mb 1")}});
+  else if (bytes >= 1 << 20 && rate < 1e8)
+    found.push_back({part,
+                     {"slow-network",
+                      fmt::format("{}: {} leave a rank with {} a second, on all ranks alike", waits,
+                                  human_bytes(s.ranks.front().sent_bytes), human_bytes(static_cast<int64_t>(rate))),
+                      program_command("bench allreduce")}});
+  else
+    found.push_back({part,
+                     {"communication-bound",
+                      fmt::format("{}, {} of them in {} bucket{}", waits, human_bytes(bytes), buckets.size(),
+                                  buckets.size() == 1 ? "" : "s"),
+                      train_with(run, fmt::format("--batch {}", 2 * run.recipe.batch))}});
+}
+
+void judge_memory(const RunRecord& run, Findings& found) {
+  const RunSummary& s = *run.summary;
+  int64_t resident = 0;
+  for (const RankSummary& rank : s.ranks) resident += rank.resident_bytes;
+  const double faults = mean_of(s, [](const RankSummary& r) { return r.page_faults; });
+  const std::string smaller =
+      train_with(run, fmt::format("--batch {0} --accumulate 2", std::max<int64_t>(1, run.recipe.batch / 2)));
+  if (faults >= 5)
+    found.push_back(
+        {0.9, {"swapping", fmt::format("{:.0f} pages a step had to be read from the disk", faults), smaller}});
+  else if (s.memory_limit > 0 && static_cast<double>(resident) > 0.9 * static_cast<double>(s.memory_limit))
+    found.push_back(
+        {0.3,
+         {"memory", fmt::format("the ranks took {} of {}", human_bytes(resident), human_bytes(s.memory_limit)),
+          smaller}});
+}
+
+void judge_disk(const RunRecord& run, Findings& found) {
+  const RunSummary& s = *run.summary;
+  const double all = s.train_seconds + s.test_seconds + s.save_seconds;
+  if (s.save_seconds >= 1 && s.save_seconds > 0.25 * all)
+    found.push_back({s.save_seconds / all,
+                     {"slow-disk", fmt::format("saving took {:.1f} s of {:.1f} s", s.save_seconds, all),
+                      train_with(run, "--out DIRECTORY-ON-ANOTHER-DISK")}});
+}
+
+void judge_steps(const RunRecord& run, double step, Findings& found) {
+  const RunSummary& s = *run.summary;
+  const double optimizer = least_of(s, [](const RankSummary& r) { return r.part(Part::Optimizer); }) / step;
+  if (optimizer >= 0.3)
+    found.push_back({optimizer,
+                     {"small-batch",
+                      fmt::format("the optimizer takes {} of a step of {}, as much for a small batch as for a "
+                                  "large one",
+                                  percent(optimizer), ms(step)),
+                      train_with(run, fmt::format("--batch {}", 2 * run.recipe.batch))}});
+  const double uneven = 1 - s.histogram.median / std::max(s.ranks.front().step(), 1e-9);
+  if (s.histogram.median > 0 && uneven >= 0.25)
+    found.push_back({uneven - 0.1,
+                     {"uneven-steps",
+                      fmt::format("a step takes {} mostly, but {} on average: some take far longer ({} and "
+                                  "more)",
+                                  ms(s.histogram.median), ms(s.ranks.front().step()), ms(s.histogram.p95)),
+                      program_command("report " + run.path)}});
+  const int used = static_cast<int>(s.ranks.size()) * s.threads;
+  if (run.parallel != "dp" && 2 * used <= s.cores)
+    found.push_back({0.01,
+                     {"idle-cores", fmt::format("{} of {} cores compute", used, s.cores),
+                      train_with(run, fmt::format("--ranks {}", s.cores))}});
+}
+
+// What metrics.jsonl alone tells, of runs without a summary.
+void judge_lines(const RunRecord& run, Findings& found) {
+  if (run.epochs.empty()) return;
+  const EpochLine& last = run.epochs.back();
+  if (last.data_wait >= 0.1)
+    found.push_back({last.data_wait,
+                     {"input-bound", fmt::format("{} of the time went by waiting for data", percent(last.data_wait)),
+                      train_with(run, "--workers 2")}});
+  if (last.comm_wait >= 0.15)
+    found.push_back(
+        {last.comm_wait,
+         {"communication-bound",
+          fmt::format("{} of the time went by waiting for other ranks or their gradients", percent(last.comm_wait)),
+          train_with(run, fmt::format("--batch {}", 2 * run.recipe.batch))}});
+}
+
+Verdict nothing_found(const RunRecord& run) {
+  const std::string next = program_command(fmt::format("eval {} --confusion", run.path));
+  const std::string learnt = run.epochs.empty() ? "" : fmt::format("{:.2f} % test accuracy; ", 100 * run.accuracy());
+  if (!run.summary) return {"healthy", learnt + "where the time went is not known", next};
+  const RunSummary& s = *run.summary;
+  if (s.steps < kFewSteps || s.ranks.empty())
+    return {"too-short", fmt::format("{}{} steps were measured, too few to say where the time goes", learnt, s.steps),
+            train_with(run, fmt::format("--epochs {}", run.recipe.epochs))};
+  const double step = mean_of(s, [](const RankSummary& r) { return r.step(); });
+  const auto part = [&](auto of) { return percent(mean_of(s, of) / step); };
+  return {"healthy",
+          fmt::format("{}{} of a step of {} compute, data takes {}, ranks wait {}", learnt,
+                      part([](const RankSummary& r) { return r.compute(); }), ms(step),
+                      part([](const RankSummary& r) { return r.part(Part::Data); }),
+                      part([](const RankSummary& r) { return r.part(Part::Waiting); })),
+          next};
+}
+
+}  // namespace
+
+Verdict judge(const RunRecord& run) {
+  Findings found, costs;
+  judge_learning(run, found);
+  if (!run.summary) {
+    judge_lines(run, costs);
+  } else if (const RunSummary& s = *run.summary; !s.ranks.empty() && s.steps >= kFewSteps) {
+    const double step = std::max(1e-9, mean_of(s, [](const RankSummary& r) { return r.step(); }));
+    if (run.device == "cpu") {  // elsewhere the parts of a step are the host's, which runs ahead
+      judge_processor(run, step, costs);
+      judge_straggler(run, step, costs);
+      judge_communication(run, step, costs);
+      judge_steps(run, step, costs);
+    }
+    judge_input(run, step, costs);
+    judge_memory(run, costs);
+    judge_disk(run, costs);
+  }
+  std::stable_sort(costs.begin(), costs.end(), [](const Finding& a, const Finding& b) { return a.cost > b.cost; });
+  found.insert(found.end(), costs.begin(), costs.end());
+  if (found.empty()) return nothing_found(run);
+  Verdict verdict = found.front().verdict;
+  for (size_t i = 1; i < found.size(); ++i) verdict.also.push_back(found[i].verdict.name);
+  return verdict;
+}
+
+nlohmann::json to_json(const Verdict& verdict) {
+  return {{"name", verdict.name}, {"why", verdict.why}, {"next", verdict.next}, {"also", verdict.also}};
+}
+
+}  // namespace ringgrad::program

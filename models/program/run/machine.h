@@ -1,0 +1,24 @@
+// What the machine says of itself and of this process, for a run to write down.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ringgrad::program {
+
+std::string machine_name();  // "AMD EPYC 9R14, 2 cores"
+std::string command_line();  // as it was typed
+std::string checkout();      // the commit of the checkout in which this program lies, now; "" : it lies in none
+
+// The bytes that this machine has, or that the process's control group may take where that is less.
+int64_t memory_limit();
+int64_t resident_bytes();  // that this process has taken at most, shared memory included
+
+// How often the scheduler has looked at the quota of this process's control group, and found it spent. Zeros where
+// there is none.
+struct ProcessorQuota {
+  int64_t periods = 0, throttled = 0;
+};
+ProcessorQuota processor_quota();
+
+}  // namespace ringgrad::program

@@ -1,0 +1,81 @@
+// summary.json: what a run has measured of itself, on all its ranks. The verdict at its end, `report`, `compare` and
+// `runs` go by this file, metrics.jsonl and config.json.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace ringgrad::program {
+
+// What a rank's step is made of. Waiting: from the rank's last gradient to the averaged ones, what backward did not
+// hide. Rest: what happens between two steps.
+enum class Part { Data, Forward, Backward, Waiting, Optimizer, Rest };
+inline constexpr std::array<const char*, 6> kParts = {"data", "forward", "backward", "waiting", "optimizer", "rest"};
+
+// Means over the measured steps, in seconds since the rank's backward began: ReductionLog's.
+struct BucketSummary {
+  std::string parameters;
+  int64_t bytes = 0;
+  double ready = 0, launched = 0, completed = 0;
+};
+
+struct RankSummary {
+  std::array<double, kParts.size()> seconds{};  // of a step, by Part: the mean over the measured steps
+  double starved = 0;      // of these: it could have run, and had no core, as others had them or a quota was spent
+  double page_faults = 0;  // of a step: pages that came from the disk
+  int64_t tensor_bytes = 0, resident_bytes = 0;  // at most
+  int64_t sent_bytes = 0;                        // of gradients, for a step
+  std::vector<BucketSummary> buckets;
+
+  double part(Part p) const { return seconds[static_cast<size_t>(p)]; }
+  double step() const;     // all parts
+  double compute() const;  // all but data and waiting
+};
+
+// How long the first rank's measured steps took.
+struct StepHistogram {
+  double low = 0, high = 0;  // seconds: the ends of the bins; what took longer is in the last one
+  std::vector<int64_t> bins;
+  double median = 0, p95 = 0;
+};
+
+struct ImageResult {  // of a test image
+  int64_t index = 0, label = 0, answer = 0;
+  double loss = 0;
+};
+
+struct RunSummary {
+  int64_t steps = 0;  // that were measured: all of this call but the first ones, which tune
+  int64_t steps_per_epoch = 0;
+  double train_seconds = 0, test_seconds = 0, save_seconds = 0;  // of this call
+  double images_per_second = 0;
+  int cores = 0, threads = 0, workers = 0;  // of the machine; of a rank
+  double throttled = 0;                     // the part of the scheduler's periods in which a quota was spent
+  int64_t memory_limit = 0;                 // bytes that this machine has, or its control group may take
+  std::vector<RankSummary> ranks;
+  StepHistogram histogram;
+  std::vector<std::array<double, 2>> loss_curve;  // epochs done, and the mean loss since the point before
+  std::vector<std::string> classes;
+  std::vector<int64_t> confusion;  // as Evaluation has it
+  std::vector<ImageResult> worst;  // of the test images, the worst first
+  std::string command, machine, version, commit, data_digest;
+};
+
+nlohmann::json to_json(const RunSummary& summary);
+// Throws nlohmann's exceptions where something lacks or is of another type, DataError where numbers cannot be.
+RunSummary summary_from_json(const nlohmann::json& json);
+nlohmann::json to_json(const RankSummary& rank);
+RankSummary rank_from_json(const nlohmann::json& json);
+
+// The file in a run's directory. Atomic. Throws IoError.
+void write_summary(const std::filesystem::path& run, const RunSummary& summary);
+
+StepHistogram histogram_of(std::vector<float> seconds);
+
+}  // namespace ringgrad::program
