@@ -177,7 +177,6 @@ int train(const TrainOptions& asked) {
   const std::optional<Division> before = config.division;
   const Division division = complete(options.division, before, is_rank);
   check_division(division);
-  check_backend_of(division, options.backend);
   if (division.parallel == "dp" && division.device == "cpu" && variable("RINGGRAD_CPU_DEVICES").empty())
     setenv("RINGGRAD_CPU_DEVICES", fmt::format("{}", division.ranks).c_str(), 1);
   check_device("train", Device(division.device));
@@ -198,7 +197,7 @@ int train(const TrainOptions& asked) {
   if (meets_others) {
     int code = kOk;
     launch_or_throw([&] { code = train_as_rank(options, config, data); },
-                    {.group = group_options_for(division.device, options.backend)});
+                    {.group = group_options_for(division.device, division.backend)});
     return code;
   }
   catch_interrupts();  // from here on there is a directory to clear away

@@ -38,10 +38,14 @@ Division complete(Division d, const std::optional<Division>& before, bool launch
     if (!d.sync_bn && (d.parallel.empty() || d.parallel == "ddp")) d.sync_bn = before->sync_bn;
   }
   if (d.parallel == "dp" && d.ranks == 0) d.ranks = 2;
-  // What the environment says of a job's transport is as good as an option: a launcher says it so.
-  const bool told = !variable("RINGGRAD_TRANSPORT").empty();
-  if (d.transport.empty() && !d.one_process())
-    d.transport = before && !told && !before->one_process() ? before->transport : default_transport();
+  if (d.one_process()) return d;
+  // What the environment says of them is as good as an option: a launcher says it so.
+  const bool ranks_before = before && !before->one_process();
+  if (d.transport.empty())
+    d.transport = ranks_before && variable("RINGGRAD_TRANSPORT").empty() ? before->transport : default_transport();
+  const bool may_keep = ranks_before && Device(before->device).is_cpu() == Device(d.device).is_cpu();
+  if (d.backend.empty())
+    d.backend = may_keep && variable("RINGGRAD_BACKEND").empty() ? before->backend : default_backend(Device(d.device));
   return d;
 }
 
@@ -57,6 +61,8 @@ void check_division(const Division& d) {
   if (!d.transport.empty() && !is_transport(d.transport))
     throw UsageError("--transport is '{}', expected auto, shm or tcp", d.transport);
   check_for_ranks(d, "--transport", d.transport);
+  check_backend(d.backend, d.device);
+  check_for_ranks(d, "--backend", d.backend);
 }
 
 int ranks_for(const Division& d, int64_t batch) {
@@ -73,13 +79,16 @@ int ranks_for(const Division& d, int64_t batch) {
 Division settle(const Division& d, int ranks) {
   if (ranks == 1 && d.replicas() > 1) return {"dp", d.ranks, false, d.device};
   if (ranks == 1) return {"none", ranks, false, d.device};
-  return {"ddp", ranks, d.sync_bn.value_or(false), d.device, d.transport};
+  return {"ddp", ranks, d.sync_bn.value_or(false), d.device, d.transport, d.backend};
 }
 
 std::string as_words(const Division& d) {
-  return fmt::format("--parallel {} --ranks {}{}{} --device {}", d.parallel, d.ranks,
-                     d.transport.empty() ? "" : " --transport " + d.transport, *d.sync_bn ? " --sync-bn" : "",
-                     d.device);
+  const auto option = [](const char* name, const std::string& value) {
+    return value.empty() ? "" : fmt::format(" {} {}", name, value);
+  };
+  return fmt::format("--parallel {} --ranks {}{}{} --device {}{}", d.parallel, d.ranks,
+                     option("--transport", d.transport), *d.sync_bn ? " --sync-bn" : "", d.device,
+                     option("--backend", d.backend));
 }
 
 std::string describe(const Division& d, const ProcessGroup* group) {
@@ -115,11 +124,6 @@ void check_backend(const std::string& backend, const std::string& device) {
   if (backend.starts_with("nccl") != Device(device).is_cuda())
     throw UsageError("--backend {} does not go with --device {}: nccl and nccl-ring connect GPUs, ring and mpi CPUs",
                      backend, device);
-}
-
-void check_backend_of(const Division& d, const std::string& backend) {
-  check_backend(backend, d.device);
-  check_for_ranks(d, "--backend", backend);
 }
 
 bool connects_ranks_on(Device device) {

@@ -189,11 +189,8 @@ nlohmann::json to_json(const RunConfig& config) {
                          {"data_dir", config.data_dir},
                          {"seed", config.seed}};
   if (const auto& d = config.division)
-    json["division"] = {{"parallel", d->parallel},
-                        {"ranks", d->ranks},
-                        {"sync_bn", *d->sync_bn},
-                        {"device", d->device},
-                        {"transport", d->transport}};
+    json["division"] = {{"parallel", d->parallel}, {"ranks", d->ranks},         {"sync_bn", *d->sync_bn},
+                        {"device", d->device},     {"transport", d->transport}, {"backend", d->backend}};
   return json;
 }
 
@@ -214,8 +211,9 @@ RunConfig read_config(const RunDirectory& run) {
       throw UsageError("data_dir is no folder: " + (error ? error.message() : "it is empty"));
     if (json.contains("division")) {
       const nlohmann::json& d = json["division"];
-      config.division = Division{d.at("parallel"), whole<int>(d, "ranks", 1, kMaxRanks), d.at("sync_bn").get<bool>(),
-                                 d.at("device"), d.value("transport", std::string())};
+      config.division =
+          Division{d.at("parallel"), whole<int>(d, "ranks", 1, kMaxRanks), d.at("sync_bn").get<bool>(),
+                   d.at("device"),   d.value("transport", std::string()),  d.value("backend", std::string())};
       check_division(*config.division);
       Device(config.division->device);
     }
