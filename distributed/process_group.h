@@ -64,7 +64,8 @@ struct CollectiveOptions {
   uint64_t layout = 0;                            // a hash of what lies where in the buffer
   std::shared_ptr<const std::string> about = {};  // "conv2.weight conv1.weight"
   int tag = 0;  // of send and recv: which of several letters between two ranks is meant
-  // How long a wait in which nothing moves may last; 0: as the group was made. The end of it is the group's.
+  // How long a wait in which nothing moves may last, up to 10^10 ms; 0: as the group was made. The end of it is the
+  // group's.
   std::chrono::milliseconds timeout = std::chrono::milliseconds(0);
 };
 

@@ -186,3 +186,9 @@ TEST_CASE("the ranks of one machine find each other", "[collective_kinds][quick]
     must(to_vector<float>(x)[4] == 3, "sum");
   });
 }
+
+TEST_CASE("a timeout of one call that cannot be is refused", "[collective_kinds][quick]") {
+  auto groups = host_groups(1);
+  for (const auto timeout : {std::chrono::milliseconds(-1), std::chrono::milliseconds::max()})
+    REQUIRE_THROWS_AS(groups[0]->barrier({.timeout = timeout}), Error);
+}

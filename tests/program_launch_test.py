@@ -108,7 +108,7 @@ class Launch(ProgramCase):
                           ({**two, "RINGGRAD_SECRET": "short"}, "can be guessed"),
                           ({**two, "RINGGRAD_RENDEZVOUS_TIMEOUT": "soon"}, "expected seconds"),
                           ({**two, "RINGGRAD_TRANSPORT": "pigeon"}, "expected auto, shm or tcp"),
-                          ({**two, "RINGGRAD_BACKEND": "pigeon"}, "no backend 'pigeon'")):
+                          ({**two, "RINGGRAD_BACKEND": "pigeon"}, "expected ring, mpi, nccl")):
             write_tiny(self.dir / "data/digits")
             self.assertIn(said, self.run_program("train", "--batch", "8", env={"RINGGRAD_DATA_DIR": "data", **env}, code=2).stderr)
         self.assertIn("does not have that address", self.run_program("launch", "-n", "2", "--master-addr", "203.0.113.9", "--",

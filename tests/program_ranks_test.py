@@ -45,7 +45,24 @@ class SeveralRanks(DigitsCase):
         self.assertIn("ring over tcp", done.stderr)
         self.assertEqual(*(sha256(self.dir / out / "model.safetensors") for out in ("whole", "parts")))
         done = self.run_program("train", "--resume", "parts", "--transport", "shm", "--max-steps", "1")
-        self.assertIn("--transport tcp --device cpu; from here on --parallel ddp --ranks 3 --transport shm", done.stderr)
+        self.assertIn("--transport tcp --device cpu --backend ring; from here on --parallel ddp --ranks 3 --transport shm", done.stderr)
+
+    def test_resume_takes_the_backend_from_the_run(self):
+        write_tiny(self.dir / "tiny/digits")
+        self.run_program("train", "--batch", "6", "--ranks", "2", "--data-dir", "tiny", "--out", "run", "--max-steps", "1")
+        config = self.dir / "run/config.json"
+        saved = json.loads(config.read_text())
+        self.assertEqual(saved["division"]["backend"], "ring")
+        saved["division"]["backend"] = "nccl"  # as if it had begun with another one, that cannot be on a CPU
+        config.write_text(json.dumps(saved))
+        self.assertIn("backend nccl does not go with", self.run_program("train", "--resume", "run", code=4).stderr)
+        saved["division"]["backend"] = "mpi"
+        config.write_text(json.dumps(saved))
+        done = self.run_program("train", "--resume", "run", "--backend", "ring", "--max-steps", "1")
+        self.assertRegex(done.stderr, r"note    the run began with .+ --backend mpi; from here on .+ --backend ring\n")
+        del saved["division"]["backend"]  # as versions before this one wrote it
+        config.write_text(json.dumps(saved))
+        self.assertNotIn("note", self.run_program("train", "--resume", "run", "--max-steps", "1").stderr)
 
     def test_resume_restores_every_rank_s_random_numbers(self):
         write_tiny(self.dir / "tiny/digits")

@@ -258,6 +258,25 @@ TEST_CASE("ranks in different collectives are told so", "[ring][quick][threads]"
   }
 }
 
+TEST_CASE("a ring goes on with its first segments before it has sent all of its own", "[ring][quick][threads]") {
+  constexpr size_t kCount = 64, kSegments = kCount / 2;  // of an element, in each half
+  run_ranks(2, "shm", [](Transport& t) {
+    std::vector<int64_t> x(kCount);
+    const auto* own = reinterpret_cast<const std::byte*>(x.data() + t.rank() * kSegments);
+    size_t segments = 0, not_its_own = 0;  // that it has sent; where the first of the others stood among them
+    Frame frame;
+    t.enter(frame);
+    const SendObserver on_send = [&](int, std::span<const std::byte> s) {
+      if (s.data() < own || s.data() >= own + kSegments * sizeof(int64_t))
+        not_its_own = std::min(not_its_own, segments);
+      if (++segments == 1) not_its_own = 2 * kSegments;
+    };
+    Messenger messages(t, frame, Checksums::Off, {}, on_send);
+    ring_all_reduce(messages, x.data(), kCount, reduction("all_reduce", DType::Int64, ReduceOp::Sum), sizeof(int64_t));
+    if (segments != 2 * kSegments || not_its_own > kSegments / 2) throw Error(str(not_its_own, " of ", segments));
+  });
+}
+
 TEST_CASE("what a dtype has no reduction for is refused", "[ring][quick][threads]") {
   REQUIRE_THROWS_AS(reduction("all_reduce", DType::UInt8, ReduceOp::Average), DTypeError);
   REQUIRE_THROWS_AS(reduction("all_reduce", DType::Bool, ReduceOp::Average), DTypeError);

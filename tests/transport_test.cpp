@@ -27,6 +27,31 @@ Frame barrier_frame(uint64_t sequence) {
   return frame;
 }
 
+struct TestLetter final : Letter {
+  TestLetter(Transport& own, int to_or_from, bool sent, size_t size) : transport(own), bytes(size) {
+    if (sent) bytes = pattern(size, 1);
+    outgoing = sent;
+    peer = to_or_from;
+    frame = frame_of(size);
+    payload = bytes;
+  }
+  static Frame frame_of(size_t size) {
+    Frame frame;
+    frame.operation = Operation::SendRecv;
+    frame.count = size;
+    return frame;
+  }
+  void arrive(int) noexcept override {
+    others_under_way = transport.letters_under_way();
+    arrived = true;
+  }
+  void fail(std::exception_ptr) noexcept override {}
+  Transport& transport;
+  std::vector<std::byte> bytes;
+  int others_under_way = -1;
+  std::atomic<bool> arrived = false;
+};
+
 }  // namespace
 
 TEST_CASE("bytes between all pairs arrive whole and in order", "[transport][quick][threads]") {
@@ -168,31 +193,66 @@ TEST_CASE("ranks that share a core wake once for a meeting, and not for each arr
 }
 
 TEST_CASE("a letter whose last bytes a collective takes along has left", "[transport][quick][threads]") {
-  struct Large final : Letter {
-    explicit Large(bool sent) : bytes(sent ? pattern(700'000, 1) : std::vector<std::byte>(700'000)) {
-      outgoing = sent;
-      frame.operation = Operation::SendRecv;
-      peer = sent ? 1 : 0;
-      payload = bytes;
-    }
-    void arrive(int) override { arrived = true; }
-    void fail(std::exception_ptr) override {}
-    std::vector<std::byte> bytes;
-    std::atomic<bool> arrived = false;
-  };
-  const auto sent = std::make_shared<Large>(true), received = std::make_shared<Large>(false);
-  std::atomic<bool> begun = false;
+  std::atomic<bool> begun = false, arrived = false;
   run_ranks(2, "shm", [&](Transport& t) {
+    const bool sends = t.rank() == 0;
+    const auto letter = std::make_shared<TestLetter>(t, 1 - t.rank(), sends, 700'000);
     t.set_spinning(false);
-    t.post(t.rank() == 0 ? sent : received);
+    t.post(letter);
     int looks = 0;
-    if (t.rank() == 0) t.move_letters_until([&] { return ++looks > 2; });  // what a queue holds
-    begun = begun || t.rank() == 0;
+    if (sends) t.move_letters_until([&] { return ++looks > 2; });  // what a queue holds
+    begun = begun || sends;
     while (!begun) std::this_thread::yield();
-    while (t.rank() == 0 && !received->arrived) t.push(1);
+    while (sends && !arrived) t.push(1);
     t.move_letters_until([&] { return t.letters_under_way() == 0; });  // it timed out at once
+    arrived = arrived || !sends;
+    if (letter->bytes != pattern(700'000, 1)) throw Error("received other bytes than were sent");
   });
-  REQUIRE(received->bytes == sent->bytes);
+}
+
+TEST_CASE("a letter is under way no more when its owner hears of its end, who may leave then",
+          "[transport][quick][threads]") {
+  run_ranks(2, "shm", [&](Transport& t) {
+    const auto letter = std::make_shared<TestLetter>(t, 1 - t.rank(), t.rank() == 0, 1000);
+    t.post(letter);
+    t.move_letters_until([&] { return letter->arrived.load(); });
+    if (letter->others_under_way != 0) throw Error("it is still counted");
+  });
+}
+
+TEST_CASE("a rank that stops in the middle of a letter is named, also where any rank might have sent it",
+          "[transport][quick][threads]") {
+  const auto channel = GENERATE("shm", "tcp");
+  std::atomic<bool> failed = false;
+  const auto errors = errors_of_ranks(in_process_transports(2, channel), [&](Transport& t) {
+    if (t.rank() == 0) {
+      Frame frame = TestLetter::frame_of(1000);
+      frame.payload_bytes = 1000;
+      const FrameBytes header = encode(frame);
+      const auto half = pattern(500, 1);
+      t.send(1, header);
+      t.wait(t.send(1, half));
+      while (!failed) {
+        try {
+          t.attend();
+        } catch (const TimeoutError&) {
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      return;
+    }
+    const auto letter = std::make_shared<TestLetter>(t, kAnyRank, false, 1000);
+    letter->timeout = std::chrono::milliseconds(60);
+    t.post(letter);
+    try {
+      t.move_letters_until([&] { return letter->arrived.load(); });
+    } catch (...) {
+      failed = true;
+      throw;
+    }
+  });
+  CAPTURE(errors[1]);
+  REQUIRE(contains(errors[1], "nothing moved for 0.06 s in a send or receive; no data comes from rank 0"));
 }
 
 TEST_CASE("a rank that does not answer is called stopped", "[transport][quick][threads]") {

@@ -44,6 +44,9 @@ std::string describe(const Collective& c) {
 }
 
 Work ProcessGroup::submit(Collective collective) {
+  const auto timeout = collective.options.timeout;  // sums of longer ones would overflow
+  CHECK(timeout.count() >= 0 && timeout <= std::chrono::seconds(10'000'000), name(collective.operation),
+        ": a timeout of ", timeout.count(), " ms, expected from 1 to 10^10 of them, or 0 for the group's");
   for (const Tensor* x : {&collective.input, &collective.output})
     CHECK_AS(DeviceError, !x->defined() || reaches(x->device()), name(collective.operation), ": a tensor lies on ",
              x->device(),

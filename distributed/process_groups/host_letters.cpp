@@ -12,14 +12,18 @@ struct HostProcessGroup::LetterJob final : Letter, PendingWork {
     frame = frame_of(collective);
     payload = bytes_of(outgoing ? collective.input : collective.output);
   }
-  void arrive(int sender) override {
-    deliver(collective);
-    collective = {};  // lets the tensors go
+  void arrive(int sender) noexcept override {
+    try {
+      deliver(collective);
+    } catch (...) {
+      return leave(std::current_exception());
+    }
     source_ = sender;
-    end(nullptr);
+    leave(nullptr);
   }
-  void fail(std::exception_ptr error) override {
-    collective = {};
+  void fail(std::exception_ptr error) noexcept override { leave(error); }
+  void leave(std::exception_ptr error) {
+    collective = {};  // lets the tensors go
     end(error);
   }
   int source() const override { return source_; }

@@ -74,7 +74,7 @@ void Mailbox::route(int peer) {
       if (!fits(*letter, peer, from.frame)) continue;
       from.letter = letter;
       from.rest = place_in(*letter, peer, from.frame);
-      return;
+      return listen();  // what could come from any rank is missed from this one now
     }
   auto bytes = std::make_unique_for_overwrite<std::byte[]>(from.frame.payload_bytes);
   Message message{peer, from.frame, std::move(bytes)};
@@ -156,64 +156,62 @@ std::chrono::milliseconds Mailbox::shortest_timeout() {
 
 std::string Mailbox::describe_first() {
   std::lock_guard lock(posted_mutex_);
-  for (const auto& letters : {receives_, sends_, std::list(posted_.begin(), posted_.end())})
-    if (!letters.empty()) return describe(letters.front()->frame);
+  for (const Letters* letters : {&receives_, &sends_, &posted_})
+    if (!letters->empty()) return describe(letters->front()->frame);
   return name(Operation::SendRecv);
 }
 
 bool Mailbox::begin_posted() {
   if (!some_posted_.load(std::memory_order_relaxed)) return false;
-  std::deque<std::shared_ptr<Letter>> posted;
-  {
-    std::lock_guard lock(posted_mutex_);
-    posted.swap(posted_);
-    some_posted_ = false;
-  }
-  for (auto& letter : posted) {
-    if (letter->outgoing) {
+  for (std::unique_lock lock(posted_mutex_);; lock.lock()) {
+    some_posted_ = !posted_.empty();
+    if (posted_.empty()) break;
+    Letter& letter = *posted_.front();
+    Letters& letters = letter.outgoing ? sends_ : receives_;
+    letters.splice(letters.end(), posted_, posted_.begin());
+    lock.unlock();
+    if (letter.outgoing)
       send(letter);
-      continue;
-    }
-    if (letter->peer != kAnyRank) peers_[letter->peer].gone = false;  // or nobody would learn that nothing can come
-    receives_.push_back(std::move(letter));
+    else if (letter.peer != kAnyRank)
+      peers_[letter.peer].gone = false;  // or nobody would learn that nothing can come
   }
   deliver_strays();
   listen();
   return true;
 }
 
-void Mailbox::send(const std::shared_ptr<Letter>& letter) {
-  letter->frame.sequence = ++peers_[letter->peer].letters_sent;
-  std::span<const std::byte> left = letter->payload;
+void Mailbox::send(Letter& letter) {
+  letter.frame.sequence = ++peers_[letter.peer].letters_sent;
+  std::span<const std::byte> left = letter.payload;
   do {
     const auto piece = left.first(std::min(left.size(), kPiece));
     left = left.subspan(piece.size());
-    Frame frame = letter->frame;
-    frame.part = static_cast<uint32_t>(letter->headers.size());
+    Frame frame = letter.frame;
+    frame.part = static_cast<uint32_t>(letter.headers.size());
     frame.payload_bytes = piece.size();
-    if (letter->guarded) frame.payload_crc = crc32c(piece.data(), piece.size());
-    letter->headers.push_back(encode(frame));
-    letter->last = streams_.send(letter->peer, letter->headers.back());
-    if (!piece.empty()) letter->last = streams_.send(letter->peer, piece);
+    if (letter.guarded) frame.payload_crc = crc32c(piece.data(), piece.size());
+    letter.headers.push_back(encode(frame));
+    letter.last = streams_.send(letter.peer, letter.headers.back());
+    if (!piece.empty()) letter.last = streams_.send(letter.peer, piece);
   } while (!left.empty());
-  sends_.push_back(letter);
 }
 
 bool Mailbox::end_sent() {
   bool some = false;
   for (auto it = sends_.begin(); it != sends_.end();) {
-    if (!streams_.done((*it)->last)) {
-      ++it;
-      continue;
-    }
-    const auto letter = *it;
-    it = sends_.erase(it);
-    letter->arrive(rank_);
-    --under_way_;
-    listen();
+    const auto letter = *it++;
+    if (!streams_.done(letter->last)) continue;
+    end(sends_, letter, rank_);
     some = true;
   }
   return some;
+}
+
+void Mailbox::end(Letters& letters, std::shared_ptr<Letter> letter, int sender) {
+  letters.remove(letter);
+  --under_way_;
+  listen();
+  letter->arrive(sender);
 }
 
 bool Mailbox::fits(const Letter& letter, int peer, const Frame& frame) const {
@@ -235,11 +233,7 @@ std::span<std::byte> Mailbox::place_in(Letter& letter, int peer, const Frame& fr
 
 void Mailbox::add_to(const std::shared_ptr<Letter>& letter, size_t bytes) {
   letter->received += bytes;
-  if (letter->received < letter->payload.size()) return;
-  receives_.remove(letter);
-  letter->arrive(letter->peer);
-  --under_way_;
-  listen();
+  if (letter->received == letter->payload.size()) end(receives_, letter, letter->peer);
 }
 
 // Of one sender, what came first goes to the receive that was posted first.
@@ -268,18 +262,15 @@ void Mailbox::listen() {
   if (wanted_ >= 0) streams_.expect(wanted_, Expect::Message);
 }
 
-void Mailbox::fail_all(std::exception_ptr error) {
-  receives_.splice(receives_.end(), sends_);
+void Mailbox::fail_all(std::exception_ptr error) noexcept {
+  Letters letters = std::move(receives_);
+  letters.splice(letters.end(), sends_);
   {
     std::lock_guard lock(posted_mutex_);
-    receives_.insert(receives_.end(), posted_.begin(), posted_.end());
-    posted_.clear();
+    letters.splice(letters.end(), posted_);
   }
-  for (auto& letter : receives_) {
-    letter->fail(error);
-    --under_way_;
-  }
-  receives_.clear();
+  under_way_ -= static_cast<int>(letters.size());
+  for (auto& letter : letters) letter->fail(error);
 }
 
 }  // namespace ringgrad

@@ -23,12 +23,13 @@
 
 namespace ringgrad {
 
-// One send or receive. Its owner keeps the payload until it is told of the end, by the thread that moves the bytes.
+// One send or receive. Its owner keeps the payload until it is told of the end, by the thread that moves the bytes:
+// once, when the letter is under way no more, so that the owner may leave the group then.
 class Letter {
  public:
   virtual ~Letter() = default;
-  virtual void arrive(int sender) = 0;  // for a send: the bytes have left
-  virtual void fail(std::exception_ptr error) = 0;
+  virtual void arrive(int sender) noexcept = 0;  // for a send: the bytes have left
+  virtual void fail(std::exception_ptr error) noexcept = 0;
 
   bool outgoing = false;
   bool guarded = false;  // carries checksums
@@ -56,7 +57,7 @@ class Mailbox {
   // Letters that have been posted and have not ended.
   int under_way() const { return under_way_.load(); }
   std::string describe_first();  // "send/recv of 10 float32"
-  void fail_all(std::exception_ptr error);
+  void fail_all(std::exception_ptr error) noexcept;
   std::chrono::milliseconds shortest_timeout();
 
   // A collective waits for the next message from `peer`, or for none (-1).
@@ -103,7 +104,9 @@ class Mailbox {
   std::string link_from(int peer) const;
   void route(int peer);
   void finish_payload(int peer);
-  void send(const std::shared_ptr<Letter>& letter);
+  void send(Letter& letter);
+  using Letters = std::list<std::shared_ptr<Letter>>;
+  void end(Letters& letters, std::shared_ptr<Letter> letter, int sender);
   bool fits(const Letter& letter, int peer, const Frame& frame) const;
   std::span<std::byte> place_in(Letter& letter, int peer, const Frame& frame) const;
   void add_to(const std::shared_ptr<Letter>& letter, size_t bytes);
@@ -114,13 +117,14 @@ class Mailbox {
   const int rank_;
   std::vector<Peer> peers_;  // by rank
   int wanted_ = -1;
-  std::list<std::shared_ptr<Letter>> receives_, sends_;  // in the order in which they were posted
-  std::list<Message> strays_;                            // letters that nobody has asked for yet
+  // A letter is in one of these or posted until its end, whatever is thrown: fail_all() finds it.
+  Letters receives_, sends_;   // in the order in which they were posted
+  std::list<Message> strays_;  // letters that nobody has asked for yet
 
   std::atomic<int> under_way_ = 0;
   std::atomic<bool> some_posted_ = false;
   std::mutex posted_mutex_;
-  std::deque<std::shared_ptr<Letter>> posted_;
+  Letters posted_;
 };
 
 }  // namespace ringgrad

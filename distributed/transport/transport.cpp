@@ -19,7 +19,8 @@ constexpr std::chrono::microseconds kSpin{100};
 constexpr int kSpinsBetweenLooks = 128;              // at the clock
 constexpr std::chrono::milliseconds kAskAfter{500};  // of silence: where is everybody? Later where many share a core
 constexpr std::chrono::milliseconds kSayAfter{5000};
-constexpr int kMostPatience = 10;  // timeouts, with ranks that have no core
+constexpr int kMostPatience = 10;       // timeouts, with ranks that have no core
+constexpr std::chrono::hours kNap{24};  // poll() counts milliseconds in an int
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -91,13 +92,13 @@ Transfer Transport::recv(int peer, std::span<std::byte> bytes) {
 
 void Transport::wait(const Transfer& transfer) {
   ranks_.check_interrupt();
-  block_until([&] { return streams_.done(transfer); }, /*needs_all=*/false);
+  block_until([&] { return streams_.done(transfer); }, For::Bytes);
 }
 
 Frame Transport::await_message(int peer) {
   ranks_.check_interrupt();
   mailbox_.want(peer);
-  block_until([&] { return mailbox_.has_message(peer); }, /*needs_all=*/false);
+  block_until([&] { return mailbox_.has_message(peer); }, For::Bytes);
   mailbox_.want(-1);
   return mailbox_.frame(peer);
 }
@@ -109,9 +110,7 @@ void Transport::receive_payload(int peer, const Frame& frame, std::span<std::byt
 
 void Transport::move_letters_until(const std::function<bool()>& done) {
   ranks_.check_interrupt();
-  letters_only_ = true;
-  block_until(done, /*needs_all=*/false);
-  letters_only_ = false;
+  block_until(done, For::Letters);
 }
 
 void Transport::ring() noexcept { eventfd_write(doorbell_.get(), 1); }
@@ -152,7 +151,7 @@ bool Transport::progress() {
 // First spins, unless that kept away the rank it waits for; then sleeps, each time after one more look, and after a
 // while of silence asks around. See Note [Sleeping without missing the bell] in shared_memory_peers.h.
 template <class Done>
-void Transport::block_until(const Done& done, bool needs_all) {
+void Transport::block_until(const Done& done, For what) {
   const bool may_spin = spinning_ && crowding_ == 1;
   bool spun = !may_spin;
   std::chrono::steady_clock::time_point until{};
@@ -174,7 +173,7 @@ void Transport::block_until(const Done& done, bool needs_all) {
       continue;
     }
     if (silent >= patience) {
-      patience = grow_impatient(silent);
+      patience = grow_impatient(silent, what);
       continue;  // what was missing may have come meanwhile
     }
     memory_.set_sleeping(true);
@@ -184,38 +183,39 @@ void Transport::block_until(const Done& done, bool needs_all) {
       if (moved) silent = patience = {};
       continue;
     }
-    check_left(needs_all);
+    check_left(what);
     memory_.compare_boards();
     silent += sleep(patience - silent);
   }
 }
 
 // Nothing has moved for so long: asks around, says so, gives up at last. Returns when to do the next of these.
-std::chrono::milliseconds Transport::grow_impatient(std::chrono::nanoseconds silent) {
-  if (letters_only_) timeout_ = mailbox_.shortest_timeout();
-  const auto ask = std::min(kAskAfter * crowding_, timeout_ / 2), say = std::max(kSayAfter, 2 * ask);
+std::chrono::milliseconds Transport::grow_impatient(std::chrono::nanoseconds silent, For what) {
+  const auto timeout = what == For::Letters ? mailbox_.shortest_timeout() : timeout_;
+  const auto ask = std::min(kAskAfter * crowding_, timeout / 2), say = std::max(kSayAfter, 2 * ask);
   const auto attend_for = [this](std::chrono::milliseconds longest) { sleep(longest); };
-  if (silent >= timeout_) {
-    if (silent >= kMostPatience * timeout_ || !ranks_.is_one_starved())
+  if (silent >= timeout) {
+    if (silent >= kMostPatience * timeout || !ranks_.is_one_starved())
       ranks_.time_out(std::chrono::duration_cast<std::chrono::milliseconds>(silent), streams_, attend_for);
-    return std::chrono::duration_cast<std::chrono::milliseconds>(silent) + timeout_;
+    return std::chrono::duration_cast<std::chrono::milliseconds>(silent) + timeout;
   }
   if (silent >= say) {
     const std::string what = position().inside ? describe(position().frame) : "a send or receive";
     report_waiting(str("has waited ", std::chrono::round<std::chrono::seconds>(silent).count(), " s in ", what,
                        ranks_.who_is_missing(streams_, attend_for)));
-    return timeout_;
+    return timeout;
   }
   if (silent < ask) return ask;
   ranks_.ask_for_positions();
-  return std::min(say, timeout_);
+  return std::min(say, timeout);
 }
 
 // Called when nothing more can be received: throws if this rank needs one that has left, even in good order. What came
 // before the goodbye is in shared memory by then; over TCP it may still be under way, and the stream's end tells.
-void Transport::check_left(bool needs_all) {
+void Transport::check_left(For what) {
   for (int r = 0; r < size(); ++r)
-    if (ranks_.has_left(r) && memory_.opened(r) && (needs_all || streams_.receiving(r) || streams_.sending(r)))
+    if (ranks_.has_left(r) && memory_.opened(r) &&
+        (what == For::Boards || streams_.receiving(r) || streams_.sending(r)))
       ranks_.fail_because_left(r);
 }
 
@@ -229,7 +229,8 @@ std::chrono::nanoseconds Transport::sleep(std::chrono::nanoseconds longest) {
   polled_.push_back({doorbell_.get(), POLLIN, 0});
   streams_.watch(polled_);
   const auto begin = std::chrono::steady_clock::now();
-  poll(polled_.data(), polled_.size(), static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(longest).count()));
+  const auto at_most = std::chrono::ceil<std::chrono::milliseconds>(std::min<std::chrono::nanoseconds>(longest, kNap));
+  poll(polled_.data(), polled_.size(), static_cast<int>(at_most.count()));
   const std::chrono::nanoseconds slept = std::chrono::steady_clock::now() - begin;
   memory_.set_sleeping(false);
   eventfd_t rings;
@@ -242,7 +243,7 @@ std::chrono::nanoseconds Transport::sleep(std::chrono::nanoseconds longest) {
 
 void Transport::wait_until(const std::function<bool()>& done) {
   ranks_.check_interrupt();
-  block_until(done, /*needs_all=*/true);
+  block_until(done, For::Boards);
 }
 
 SharedSegment Transport::share(size_t bytes) {
@@ -252,7 +253,7 @@ SharedSegment Transport::share(size_t bytes) {
     if (!local_[r]) continue;
     ranks_.check_interrupt();
     // A rank that has given its part may leave.
-    block_until([&] { return ranks_.descriptors_from(r) > 0 || ranks_.has_left(r); }, /*needs_all=*/false);
+    block_until([&] { return ranks_.descriptors_from(r) > 0 || ranks_.has_left(r); }, For::Bytes);
     if (ranks_.descriptors_from(r) == 0) ranks_.fail_because_left(r);
     memory_.open_part(segment, r);
   }

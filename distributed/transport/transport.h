@@ -113,11 +113,13 @@ class Transport {
   void set_spinning(bool on) { spinning_ = on; }
 
  private:
+  // Whom a wait needs: who streams_ say, all local ranks, or whom letters need, whose timeouts count then.
+  enum class For : uint8_t { Bytes, Boards, Letters };
   template <class Done>
-  void block_until(const Done& done, bool needs_all);
+  void block_until(const Done& done, For what);
   bool progress();
-  void check_left(bool needs_all);
-  std::chrono::milliseconds grow_impatient(std::chrono::nanoseconds silent);
+  void check_left(For what);
+  std::chrono::milliseconds grow_impatient(std::chrono::nanoseconds silent, For what);
   std::chrono::nanoseconds sleep(std::chrono::nanoseconds longest);
 
   std::vector<Link> links_;        // by rank: the control connections go to ranks_, data in complete() to streams_
@@ -131,7 +133,6 @@ class Transport {
   int crowding_ = 1;  // ranks here that share a core
   std::chrono::milliseconds timeout_ = std::chrono::seconds(60);
   bool spinning_ = true;
-  bool letters_only_ = false;   // no collective waits: timeouts are the letters'
   std::vector<pollfd> polled_;  // by sleep(): kept for its memory
 };
 

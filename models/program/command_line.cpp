@@ -92,7 +92,7 @@ void add_train(CLI::App& app, Run& run) {
   train_app->add_option("--ranks", o.division.ranks, "processes that share each batch, or devices with dp (default: 2)")
       ->check(CLI::Range(1, kMaxRanks));
   train_app->add_option("--shards", o.division.shards, "parts of each batch; same bits on any number of ranks");
-  add_backend_option(train_app, o.backend);
+  add_backend_option(train_app, o.division.backend);
   train_app->add_option("--transport", o.division.transport,
                         "between ranks: auto (the fastest for each pair), shm or tcp");
   train_app->add_option("--checksums", o.checksums, "of messages between ranks: on, off or auto (those by TCP)")

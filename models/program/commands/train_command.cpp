@@ -180,7 +180,6 @@ int train(const TrainOptions& asked) {
   const std::optional<Division> before = config.division;
   const Division division = complete(options.division, before, is_rank);
   check_division(division);
-  check_backend_of(division, options.backend);
   if (division.parallel == "dp" && division.device == "cpu" && variable("RINGGRAD_CPU_DEVICES").empty())
     setenv("RINGGRAD_CPU_DEVICES", fmt::format("{}", division.ranks).c_str(), 1);
   check_device("train", Device(division.device));
@@ -201,9 +200,9 @@ int train(const TrainOptions& asked) {
   if (meets_others || division.shards > 0) {  // shards have a group also where this process has all of them
     if (!meets_others) catch_interrupts();
     int code = kOk;
-    launch_or_throw(
-        [&] { code = train_as_rank(options, config, data); },
-        {.group = meets_others ? group_options_for(division.device, options.backend) : InitOptions{.backend = "ring"}});
+    launch_or_throw([&] { code = train_as_rank(options, config, data); },
+                    {.group = meets_others ? group_options_for(division.device, division.backend)
+                                           : InitOptions{.backend = "ring"}});
     return code;
   }
   catch_interrupts();  // from here on there is a directory to clear away

@@ -43,10 +43,14 @@ Division complete(Division d, const std::optional<Division>& before, bool launch
     throw UsageError("--shards is {}, and the run began {}; they decide its bits, so leave --shards out", d.shards,
                      before->shards ? fmt::format("with {}", before->shards) : "without");
   if (d.parallel == "dp" && d.ranks == 0) d.ranks = 2;
-  // What the environment says of a job's transport is as good as an option: a launcher says it so.
-  const bool told = !variable("RINGGRAD_TRANSPORT").empty();
-  if (d.transport.empty() && !d.one_process())
-    d.transport = before && !told && !before->one_process() ? before->transport : default_transport();
+  if (d.one_process()) return d;
+  // What the environment says of them is as good as an option: a launcher says it so.
+  const bool ranks_before = before && !before->one_process();
+  if (d.transport.empty())
+    d.transport = ranks_before && variable("RINGGRAD_TRANSPORT").empty() ? before->transport : default_transport();
+  const bool may_keep = ranks_before && Device(before->device).is_cpu() == Device(d.device).is_cpu();
+  if (d.backend.empty())
+    d.backend = may_keep && variable("RINGGRAD_BACKEND").empty() ? before->backend : default_backend(Device(d.device));
   return d;
 }
 
@@ -66,6 +70,8 @@ void check_division(const Division& d) {
   check_for_ranks(d, "--transport", d.transport);
   if (!(d.bucket_mb >= 0 && d.bucket_mb <= 1e6)) throw UsageError("--bucket-mb is {}, expected up to 1e6", d.bucket_mb);
   check_for_ranks(d, "--bucket-mb", d.bucket_mb > 0 ? "set" : "");
+  check_backend(d.backend, d.device);
+  check_for_ranks(d, "--backend", d.backend);
 }
 
 int ranks_for(const Division& d, int64_t batch) {
@@ -85,15 +91,18 @@ int ranks_for(const Division& d, int64_t batch) {
 Division settle(const Division& d, int ranks) {
   if (ranks == 1 && d.replicas() > 1) return {"dp", d.ranks, false, d.device};
   const bool sync_bn = d.sync_bn.value_or(false);
-  if (ranks == 1) return {"none", ranks, sync_bn && d.shards > 0, d.device, "", 0, d.shards};
-  return {"ddp", ranks, sync_bn, d.device, d.transport, d.bucket_mb, d.shards};
+  if (ranks == 1) return {"none", ranks, sync_bn && d.shards > 0, d.device, "", "", 0, d.shards};
+  return {"ddp", ranks, sync_bn, d.device, d.transport, d.backend, d.bucket_mb, d.shards};
 }
 
 std::string as_words(const Division& d) {
-  return fmt::format("--parallel {} --ranks {}{}{}{} --device {}", d.parallel, d.ranks,
-                     d.shards > 0 ? fmt::format(" --shards {}", d.shards) : "",
-                     d.transport.empty() ? "" : " --transport " + d.transport, *d.sync_bn ? " --sync-bn" : "",
-                     d.bucket_mb > 0 ? fmt::format(" --bucket-mb {}", d.bucket_mb) : "", d.device);
+  const auto option = [](const char* name, const std::string& value) {
+    return value.empty() ? "" : fmt::format(" {} {}", name, value);
+  };
+  return fmt::format("--parallel {} --ranks {}{}{}{}{} --device {}{}", d.parallel, d.ranks,
+                     d.shards > 0 ? fmt::format(" --shards {}", d.shards) : "", option("--transport", d.transport),
+                     *d.sync_bn ? " --sync-bn" : "", d.bucket_mb > 0 ? fmt::format(" --bucket-mb {}", d.bucket_mb) : "",
+                     d.device, option("--backend", d.backend));
 }
 
 std::string describe(const Division& d, const ProcessGroup* group) {
@@ -143,11 +152,6 @@ void check_backend(const std::string& backend, const std::string& device) {
   if (backend.starts_with("nccl") != Device(device).is_cuda())
     throw UsageError("--backend {} does not go with --device {}: nccl and nccl-ring connect GPUs, ring and mpi CPUs",
                      backend, device);
-}
-
-void check_backend_of(const Division& d, const std::string& backend) {
-  check_backend(backend, d.device);
-  check_for_ranks(d, "--backend", backend);
 }
 
 bool connects_ranks_on(Device device) {

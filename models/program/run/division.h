@@ -1,5 +1,5 @@
-// How a step's work is divided: what --parallel, --ranks, --transport, --sync-bn and --device ask for, and what
-// happens without them.
+// How a step's work is divided: what --parallel, --ranks, --transport, --backend, --sync-bn and --device ask for, and
+// what happens without them.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,10 @@ struct Division {
   int ranks = 0;                     // 0: two where there are two cores; dp: replicas
   std::optional<bool> sync_bn = {};  // ddp: batch norm over the whole global batch
   std::string device = "";           // "" : cpu
-  std::string transport = "";        // between ranks, which adds up in an order of its own; "" : RINGGRAD_TRANSPORT
-  double bucket_mb = 0;              // ddp: the buckets' cap; 0: as DistributedDataParallel has them
+  // Between ranks, each of which adds up in an order of its own.
+  std::string transport = "";  // "" : RINGGRAD_TRANSPORT
+  std::string backend = "";    // "" : RINGGRAD_BACKEND, else as the device is
+  double bucket_mb = 0;        // ddp: the buckets' cap; 0: as DistributedDataParallel has them
 
   int shards = 0;  // virtual ranks, which decide the bits (virtual_ranks.h); 0: the ranks do
 
@@ -39,7 +41,7 @@ int ranks_for(const Division& complete, int64_t batch);
 // What it comes to on so many ranks.
 Division settle(const Division& complete, int ranks);
 
-std::string as_words(const Division& settled);  // "--parallel ddp --ranks 2 --transport auto --device cpu"
+std::string as_words(const Division& settled);  // "--parallel ddp --ranks 2 … --device cpu --backend ring"
 // "DDP, 2 ranks (shared memory) · cpu, 1 thread per rank"
 std::string describe(const Division& settled, const ProcessGroup* group);
 
@@ -54,8 +56,6 @@ void check_sync_bn(const Division& settled, int64_t images, int64_t batch);
 
 // Throws UsageError on a --backend that there is not, or that does not go with --device.
 void check_backend(const std::string& backend, const std::string& device);
-// The same for the ranks of a division; one process has none.
-void check_backend_of(const Division& complete, const std::string& backend);
 // Whether this build connects processes that compute there: those with GPUs meet by NCCL.
 bool connects_ranks_on(Device device);
 // Throws, in the command's name, unless so many ranks on --device can meet by --backend: UsageError, DeviceError

@@ -203,9 +203,9 @@ nlohmann::json to_json(const RunConfig& config) {
                          {"data_dir", config.data_dir},
                          {"seed", config.seed}};
   if (const auto& d = config.division)
-    json["division"] = {{"parallel", d->parallel}, {"ranks", d->ranks},         {"sync_bn", *d->sync_bn},
-                        {"device", d->device},     {"transport", d->transport}, {"bucket_mb", d->bucket_mb},
-                        {"shards", d->shards}};
+    json["division"] = {{"parallel", d->parallel},   {"ranks", d->ranks},         {"sync_bn", *d->sync_bn},
+                        {"device", d->device},       {"transport", d->transport}, {"backend", d->backend},
+                        {"bucket_mb", d->bucket_mb}, {"shards", d->shards}};
   return json;
 }
 
@@ -231,6 +231,7 @@ RunConfig read_config(const RunDirectory& run) {
                                  d.at("sync_bn").get<bool>(),
                                  d.at("device"),
                                  d.value("transport", std::string()),
+                                 d.value("backend", std::string()),
                                  d.value("bucket_mb", 0.0),
                                  d.contains("shards") ? whole<int>(d, "shards", 0, kMaxShards) : 0};
       check_division(*config.division);
