@@ -130,6 +130,20 @@ void add_gan(CLI::App& app, Run& run) {
   gan_app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")->check(kNotNegative);
 }
 
+void add_reinforce(CLI::App& app, Run& run) {
+  auto* cart_app = app.add_subcommand("reinforce", "Learn to balance a pole on a cart");
+  auto& o = options_of(cart_app, reinforce, run);
+  cart_app->add_option("--episodes", o.episodes, "at most, over all ranks")->capture_default_str()->check(kPositive);
+  cart_app->add_option("--lr", o.lr, "of Adam")->capture_default_str()->check(CLI::PositiveNumber);
+  cart_app->add_option("--seed", o.seed, "of weights, carts and chance")->capture_default_str();
+  cart_app->add_option("--ranks", o.ranks, "processes, each with a cart")
+      ->capture_default_str()
+      ->check(CLI::Range(1, kMaxRanks));
+  cart_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-cartpole)");
+  cart_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit");
+  cart_app->add_option("--max-steps", o.max_steps, "save and stop after so many episodes")->check(kNotNegative);
+}
+
 void add_checkpoint_options(CLI::App* app, CheckpointOptions& o) {
   app->add_option("checkpoint", o.checkpoint, "a run directory or a .safetensors file")->required();
   app->add_option("--model", o.model, "needed where the file does not say");
@@ -373,6 +387,7 @@ int run_command_line(int argc, char** argv) {
   Run run;
   add_train(app, run);
   add_gan(app, run);
+  add_reinforce(app, run);
   add_eval(app, run);
   add_predict(app, run);
   add_data(app, run);
