@@ -78,6 +78,7 @@ enum class Purpose : uint64_t {
   Augmentation = 0x6175676d656e7461u,
   Digits = 0x6469676974730000u,
   Shapes = 0x7368617065730000u,
+  Episode = 0x657069736f646500u,
 };
 
 // A sequence of random numbers named by what it is for: (seed, purpose, stream, substream), for example the crop of

@@ -26,9 +26,6 @@ Exit codes: 0 ok, 1 training failed, 2 usage, 3 environment, 4 data or checkpoin
 6 timeout or out of step, 7 memory, 8 disk, 130 interrupted (after saving).)";
 }
 
-const CLI::Range kPositive(1, std::numeric_limits<int>::max(), "POSITIVE");
-const CLI::Range kNotNegative(0, std::numeric_limits<int>::max(), "NONNEGATIVE");
-
 std::string check_device_name(const std::string& name) {
   return std::regex_match(name, std::regex("(cpu|cuda)(:[0-9]{1,4})?"))
              ? ""
@@ -50,10 +47,6 @@ void add_recipe_option(CLI::App* app, const RecipeField& field, TrainOptions& o)
       app->add_option_function<T>(option, set, field.help);
   };
   std::visit(add, field.member);
-}
-
-void add_data_dir_option(CLI::App* app, std::string& directory) {
-  app->add_option("--data-dir", directory, "where data sets lie (default: $RINGGRAD_DATA_DIR, else data/files)");
 }
 
 void add_device_option(CLI::App* app, std::string& device) {
@@ -100,23 +93,6 @@ void add_train(CLI::App& app, Run& run) {
   train_app->add_flag_function(
       "--sync-bn,!--no-sync-bn", [&o](int64_t count) { o.division.sync_bn = count > 0; },
       "ddp: batch norm over the whole global batch");
-}
-
-void add_gan(CLI::App& app, Run& run) {
-  auto* gan_app = app.add_subcommand("gan", "Train a network that draws, against one that is not to be deceived");
-  auto& o = options_of(gan_app, gan, run);
-  gan_app->add_option("--data", o.data, recipe_field("data").help)->capture_default_str();
-  add_data_dir_option(gan_app, o.data_dir);
-  gan_app->add_option("--batch", o.batch, "images a step, over all ranks")->capture_default_str()->check(kPositive);
-  gan_app->add_option("--epochs", o.epochs, "passes over the data")->capture_default_str()->check(kPositive);
-  gan_app->add_option("--lr", o.lr, "of Adam, for both networks")->capture_default_str()->check(CLI::PositiveNumber);
-  gan_app->add_option("--seed", o.seed, "of weights, noise and order")->capture_default_str();
-  gan_app->add_option("--ranks", o.ranks, "processes that share each batch")
-      ->capture_default_str()
-      ->check(CLI::Range(1, kMaxRanks));
-  gan_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-gan)");
-  gan_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit");
-  gan_app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")->check(kNotNegative);
 }
 
 void add_checkpoint_options(CLI::App* app, CheckpointOptions& o) {
@@ -373,8 +349,8 @@ int run_command_line(int argc, char** argv) {
   app.add_flag("--plain", console.plain, "no bar and no colour, even on a terminal");
 
   Run run;
-  for (const auto add : {add_train, add_gan, add_eval, add_predict, add_export, add_data, add_inspect, add_graph,
-                         add_trace, add_explain, add_run_commands, add_launch, add_bench})
+  for (const auto add : {add_train, add_eval, add_predict, add_export, add_data, add_inspect, add_graph, add_trace,
+                         add_explain, add_run_commands, add_other_training, add_launch, add_bench})
     add(app, run);
   app.add_subcommand("doctor", "What machine and build have, what is off and why")->callback([&] { run = doctor; });
 

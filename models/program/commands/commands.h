@@ -89,6 +89,16 @@ struct GanOptions {
 };
 int gan(const GanOptions& options);
 
+struct ReinforceOptions {
+  int64_t episodes = 2000;  // at most, over all ranks
+  double lr = 0.01;
+  uint64_t seed = 1;
+  int ranks = 1;
+  std::string out, resume;  // as of train
+  int64_t max_steps = 0;    // stop after so many episodes of this call; 0: never
+};
+int reinforce(const ReinforceOptions& options);
+
 int doctor();
 
 struct LaunchCommandOptions {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Drives `ringgrad gan` as a person would: gan_program_test.py PATH_TO_RINGGRAD [test names]."""
+"""Drives `ringgrad gan` and `reinforce` as a person would: program_other_test.py PATH_TO_RINGGRAD [test names]."""
 
 import array, json, struct, sys, unittest
 
@@ -52,6 +52,33 @@ class Gan(DigitsCase):
         self.gan("run", 1, "--data", "nothing", code=1)
         self.short_run("classifier", 1)
         self.assertIn("is not of a run of `gan`", self.run_program("gan", "--resume", "classifier", code=4).stderr)
+
+
+class Reinforce(DigitsCase):
+    def reinforce(self, out, episodes, *words):
+        return self.run_program("reinforce", "--max-steps", str(episodes), "--out", out, *words)
+
+    def test_ranks_stay_one_policy_and_runs_are_repeatable(self):
+        for out in ("first", "second"):
+            self.reinforce(out, 20, "--ranks", "2")
+        self.assertEqual(*(sha256(self.dir / run / "model.safetensors") for run in ("first", "second")))
+
+    def test_it_goes_on_bit_for_bit(self):
+        self.reinforce("whole", 8)
+        self.reinforce("parts", 5)
+        done = self.run_program("reinforce", "--resume", "parts", "--max-steps", "3", "--json")
+        self.assertEqual(json.loads(done.stdout)["episodes"], 8)
+        self.assertEqual(*(sha256(self.dir / run / "model.safetensors") for run in ("whole", "parts")))
+
+    def test_it_solves_the_task(self):
+        document = json.loads(self.run_program("reinforce", "--out", "run", "--json").stdout)
+        self.assertTrue(document["solved"])
+        self.assertGreaterEqual(document["mean_length"], 195)
+
+    def test_another_kind_of_run_is_refused(self):
+        self.short_run("classifier", 1)
+        self.assertIn("is not of a run of `reinforce`",
+                      self.run_program("reinforce", "--resume", "classifier", code=4).stderr)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,123 @@
+#include "ringgrad/models/reinforce.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/nn/layers.h"
+
+namespace ringgrad::models {
+namespace {
+
+constexpr int kBits = 24;  // of a random number
+
+double uniform(RandomSequence& random) { return static_cast<double>(random.below(1 << kBits)) / (1 << kBits); }
+
+// Where a cart begins: about upright, about at rest.
+CartPole::State some_start(RandomSequence& random) {
+  CartPole::State state;
+  for (float& number : state) number = static_cast<float>(uniform(random) * 0.1 - 0.05);
+  return state;
+}
+
+// What follows each push, later rewards counting less; in units of its spread around its mean, so that as many pushes
+// are made less likely as more.
+std::vector<float> returns(int64_t steps, double discount) {
+  std::vector<double> sum(steps);
+  for (int64_t t = steps - 1; t >= 0; --t) sum[t] = 1 + (t + 1 < steps ? discount * sum[t + 1] : 0);
+  double mean = 0, square = 0;
+  for (const double r : sum) mean += r / static_cast<double>(steps);
+  for (const double r : sum) square += (r - mean) * (r - mean) / static_cast<double>(std::max<int64_t>(1, steps - 1));
+  std::vector<float> normal(steps);
+  for (int64_t t = 0; t < steps; ++t) normal[t] = static_cast<float>((sum[t] - mean) / (std::sqrt(square) + 1e-8));
+  return normal;
+}
+
+}  // namespace
+
+bool CartPole::push(bool right) {
+  constexpr double kGravity = 9.8, kCart = 1, kPole = 0.1, kHalfLength = 0.5, kForce = 10, kSeconds = 0.02;
+  const auto [x, velocity, angle, spin] = state_;
+  const double sine = std::sin(angle), cosine = std::cos(angle), mass = kCart + kPole;
+  const double pushed = ((right ? kForce : -kForce) + kPole * kHalfLength * spin * spin * sine) / mass;
+  const double turning =
+      (kGravity * sine - cosine * pushed) / (kHalfLength * (4.0 / 3 - kPole * cosine * cosine / mass));
+  const double speeding = pushed - kPole * kHalfLength * turning * cosine / mass;
+  const auto after = [](float value, double rate) { return static_cast<float>(value + kSeconds * rate); };
+  state_ = {after(x, velocity), after(velocity, speeding), after(angle, spin), after(spin, turning)};
+  ++steps_;
+  const bool fallen = std::abs(state_[0]) > 2.4f || std::abs(state_[2]) > 12 * std::numbers::pi_v<float> / 180;
+  return !fallen && steps_ < kMaxSteps;
+}
+
+Reinforce::Reinforce(const ReinforceOptions& options, ProcessGroup* group)
+    : options_(options),
+      group_(group),
+      policy_(nn::Linear(4, options.hidden), nn::ReLU(), nn::Linear(options.hidden, 2)),
+      step_(policy_.named_parameters(), {.lr = options.lr}) {
+  // Each rank's loss is a sum over its episode: ranks weigh alike, however long theirs was.
+  if (group) shared_.emplace(policy_, *group, DistributedDataParallelOptions{.weighting = Weighting::Ranks});
+}
+
+std::vector<int64_t> Reinforce::episode() {
+  const int64_t ranks = group_ ? group_->size() : 1, own = episodes_ + (group_ ? group_->rank() : 0);
+  RandomSequence random(options_.seed, Purpose::Episode, static_cast<uint64_t>(own));
+  CartPole cart(some_start(random));
+  std::vector<float> seen;
+  std::vector<int64_t> done;
+  {
+    const NoGradGuard no_grad;
+    for (bool on = true; on;) {
+      const auto& state = cart.state();
+      seen.insert(seen.end(), state.begin(), state.end());
+      const auto odds = to_vector<float>(policy_(tensor(std::vector<float>(state.begin(), state.end()), {1, 4})));
+      done.push_back(uniform(random) >= 1 / (1 + std::exp(static_cast<double>(odds[1]) - odds[0])));
+      on = cart.push(done.back() == 1);
+    }
+  }
+  const int64_t steps = cart.steps();
+  const Tensor states = tensor(seen, {steps, 4}), pushes = tensor(done, {steps, 1});
+  const Tensor odds = shared_ ? (*shared_)(states) : policy_(states);
+  const Tensor likely = gather(log_softmax(odds, 1), 1, pushes).squeeze(1);
+  step_.zero_grad();
+  (-(likely * tensor(returns(steps, options_.discount), {steps})).sum()).backward();
+  step_.step();
+
+  episodes_ += ranks;
+  pushes_ += steps;
+  if (!group_) return {steps};
+  const Tensor all = empty({ranks}, {.dtype = DType::Int64});
+  group_->all_gather(all, full({1}, static_cast<double>(steps), {.dtype = DType::Int64})).wait();
+  return to_vector<int64_t>(all);
+}
+
+void Reinforce::save(const std::string& path, std::map<std::string, std::string> progress) {
+  progress["episodes"] = std::to_string(episodes_);
+  progress["pushes"] = std::to_string(pushes_);
+  nn::save_checkpoint(
+      path, {.model = policy_.state_dict(), .optimizer = step_.state_dict(), .random = {}, .progress = progress});
+}
+
+std::map<std::string, std::string> Reinforce::load(const std::string& path) {
+  const nn::Checkpoint saved = nn::load_checkpoint(path);
+  const auto number = [&](const char* name) -> int64_t {
+    const auto found = saved.progress.find(name);
+    CHECK_AS(DataError, found != saved.progress.end(), "Reinforce::load: ", path, " does not say its ", name);
+    return std::stoll(found->second);
+  };
+  const int64_t episodes = number("episodes"), pushes = number("pushes");
+  nn::check_by_name("Reinforce::load", policy_.state_dict(), saved.model, true);
+  step_.load_state_dict(saved.optimizer);
+  policy_.load_state_dict(saved.model);
+  episodes_ = episodes;
+  pushes_ = pushes;
+  return saved.progress;
+}
+
+}  // namespace ringgrad::models

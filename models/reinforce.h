@@ -1,0 +1,70 @@
+// REINFORCE (Williams 1992) on the cart and pole of Barto, Sutton & Anderson (1983): a policy is run for an episode,
+// and what it did is made more likely where more reward followed than usual. On several ranks each has an environment.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "ringgrad/core/random.h"
+#include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/nn/containers.h"
+#include "ringgrad/nn/optim/optimizers.h"
+
+namespace ringgrad::models {
+
+// A pole on a cart, which is pushed to the left or to the right fifty times a second. Fallen: the pole leans by more
+// than 12 degrees, or the cart is 2.4 m off.
+class CartPole {
+ public:
+  static constexpr int kMaxSteps = 200;
+  using State = std::array<float, 4>;  // position, velocity, angle (radians), angular velocity
+
+  explicit CartPole(const State& state) : state_(state) {}
+  const State& state() const { return state_; }
+  // Euler's method, as OpenAI Gym has it. False: the episode is over, because it fell or has lasted kMaxSteps.
+  bool push(bool right);
+  int steps() const { return steps_; }
+
+ private:
+  State state_;
+  int steps_ = 0;
+};
+
+struct ReinforceOptions {
+  double lr = 0.01, discount = 0.99;
+  int64_t hidden = 128;
+  uint64_t seed = 1;
+};
+
+class Reinforce {
+ public:
+  // Collective where there is a group, which must outlive it. The weights come from the default generator.
+  explicit Reinforce(const ReinforceOptions& options, ProcessGroup* group = nullptr);
+
+  // Runs an episode on each rank, which may last unequally long, and improves the policy by all of them: by the mean
+  // over ranks of each episode's sum. Collective. Returns the lengths, by rank. Episode e is a function of seed, e and
+  // the policy, whatever rank runs it.
+  std::vector<int64_t> episode();
+  void check_identical() const {
+    if (shared_) (void)shared_->check_identical();
+  }  // collective; as of the wrapper
+
+  int64_t episodes() const { return episodes_; }            // of all ranks so far
+  int64_t pushes() const { return pushes_; }                // of this rank's cart
+  const nn::Sequential& policy() const { return policy_; }  // [N, 4] → [N, 2], the logarithms of odds
+
+  void save(const std::string& path, std::map<std::string, std::string> progress);
+  std::map<std::string, std::string> load(const std::string& path);  // throws DataError, and nothing has changed then
+
+ private:
+  ReinforceOptions options_;
+  ProcessGroup* group_;
+  nn::Sequential policy_;
+  std::optional<DistributedDataParallel> shared_;
+  optim::Adam step_;
+  int64_t episodes_ = 0, pushes_ = 0;
+};
+
+}  // namespace ringgrad::models
