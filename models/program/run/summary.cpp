@@ -62,6 +62,8 @@ RankSummary rank_from_json(const nlohmann::json& json) {
   RankSummary rank;
   for (size_t i = 0; i < kParts.size(); ++i) rank.seconds[i] = seconds(json.at("step_ms"), kParts[i]);
   rank.starved = seconds(json, "starved_ms");
+  rank.processor = seconds(json, "processor_ms");
+  rank.machine = seconds(json, "machine_ms");
   rank.page_faults = number(json, "page_faults");
   json.at("tensor_bytes").get_to(rank.tensor_bytes);
   json.at("resident_bytes").get_to(rank.resident_bytes);
