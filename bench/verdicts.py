@@ -49,7 +49,7 @@ ALONE = {
     "healthy, two ranks": (STEPS, contextlib.nullcontext, "healthy"),
     "healthy, one process": ([*STEPS, "--parallel", "none"], contextlib.nullcontext, "healthy"),
     "healthy, ResNet": (["--model", "resnet20", "--max-steps", "30"], contextlib.nullcontext, "healthy"),
-    "a quarter of the quota": (["--epochs", "1"], lambda: quota(0.5), "throttled"),
+    "a quota of a fifth of a core": (["--epochs", "1"], lambda: quota(0.2), "throttled"),
     "programs on all cores": (["--epochs", "1"], lambda: busy(2 * os.cpu_count()), "busy-processor"),
     "twice as many ranks as cores": (["--epochs", "1", "--batch", "128", "--ranks", str(2 * os.cpu_count())], contextlib.nullcontext,
                                      "oversubscribed"),
