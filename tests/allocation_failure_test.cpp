@@ -1,5 +1,6 @@
-// Memory that runs out anywhere in a training step: the step throws, nothing leaks, and the next one goes well. This
-// program has operator new and the CPU's memory for itself, and lets the n-th call for either fail, for every n.
+// Memory that runs out anywhere in a training step: the step throws, nothing leaks, and the next one goes well. Or
+// among letters between ranks: whoever waits for one is told. This program has operator new and the CPU's memory for
+// itself, and lets the n-th call for either fail, for every n.
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -12,6 +13,7 @@
 #include "ringgrad/models/registry.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/run_ranks.h"
 
 using namespace ringgrad;
 
@@ -113,4 +115,41 @@ TEST_CASE("a training step in which an allocation fails, any one or any and all 
     CAPTURE(n, needed, told, in_use.load(), pieces, memory_stats({}).live_bytes, bytes);
     FAIL("leaked, or nobody was told");
   }
+}
+
+TEST_CASE("letters among which an allocation fails, any one, all hear of their end", "[quick][memory]") {
+  struct Counted final : Letter {
+    Counted(bool sent, int& heard) : ended(heard), bytes(100) {
+      outgoing = sent;
+      peer = 1;
+      frame.operation = Operation::SendRecv;
+      payload = bytes;
+    }
+    void arrive(int) noexcept override { ++ended; }
+    void fail(std::exception_ptr) noexcept override { ++ended; }
+    int& ended;
+    std::vector<std::byte> bytes;
+  };
+  constexpr int kLetters = 40;  // more than a queue holds without a piece of memory of its own
+  bool threw = true, ever = false;
+  for (int64_t n = 0; threw; ++n) {
+    const auto transports = in_process_transports(2);
+    Transport& t = *transports[0];
+    int ended = 0;
+    for (int i = 0; i < kLetters; ++i) t.post(std::make_shared<Counted>(i > 0, ended));
+    calls = 0;
+    first_to_fail = last_to_fail = n;
+    threw = false;
+    try {
+      t.move_letters_until([&] { return t.letters_under_way() == 1; });  // nobody sends the first
+    } catch (const std::bad_alloc&) {
+      threw = ever = true;
+    }
+    first_to_fail = kNever;
+    t.fail_letters(std::make_exception_ptr(Error("no memory")));
+    CAPTURE(n);
+    REQUIRE(ended == kLetters);
+    REQUIRE(t.letters_under_way() == 0);
+  }
+  REQUIRE(ever);
 }

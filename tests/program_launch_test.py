@@ -5,6 +5,8 @@ import os, pathlib, resource, signal, subprocess, sys, time, unittest
 
 from program_case import PROGRAM, ProgramCase, write_tiny
 
+SLOW_DISK = PROGRAM.parent / "tests/libslow_disk.so"
+
 
 class Launch(ProgramCase):
     # Words for sh, which replaces itself by the program: `"$0" … 2>&-`.
@@ -94,6 +96,14 @@ class Launch(ProgramCase):
     def test_a_world_of_nobody(self):
         done = self.run_program("train", env={"RANK": "0", "WORLD_SIZE": "0"}, code=2)
         self.assertIn("WORLD_SIZE=0, expected at least 1", done.stderr)
+
+    @unittest.skipUnless(SLOW_DISK.exists(), "sanitizers must be loaded first")
+    def test_ranks_wait_longer_than_the_timeout_while_rank_0_saves(self):
+        write_tiny(self.dir / "data/digits")
+        env = {"RINGGRAD_DATA_DIR": "data", "LD_PRELOAD": str(SLOW_DISK), "SLOW_DISK_MS": "1500", "RINGGRAD_TIMEOUT": "1",
+               "RINGGRAD_RENDEZVOUS_TIMEOUT": "60"}
+        self.run_program("train", "--batch", "8", "--ranks", "2", "--max-steps", "1", "--out", "run", env=env)
+        self.assertTrue((self.dir / "run/model.safetensors").exists())
 
     def test_surroundings_that_cannot_be_are_mistakes_of_usage(self):
         two = {"RANK": "0", "WORLD_SIZE": "2"}
