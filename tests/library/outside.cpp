@@ -30,5 +30,6 @@ int main() {
   }
   const float loss = cross_entropy(model(x), target).item<float>();
   std::printf("loss %.4f\n", loss);
-  return loss < 0.05f ? 0 : 1;
+  const Shape wider = pad(ones({1, 1, 2, 2}), {1, 1, 0, 0}).shape();  // g++ 12 makes {1, 1, 1, 1} of that if it may
+  return loss < 0.05f && wider == Shape{1, 1, 2, 4} ? 0 : 1;
 }
