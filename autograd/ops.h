@@ -17,14 +17,15 @@ namespace ringgrad {
 
 // ---- elementwise arithmetic ---------------------------------------------------------------------------------------
 // With NumPy's broadcasting. Both tensors have one dtype and one device. Integer dtypes work for add, sub, mul, div,
-// neg, maximum and equal (division truncates; by zero gives 0) and have no gradient; the functions need a floating
+// neg, maximum and equal and have no gradient (the quotient is float32, as in PyTorch); the functions need a floating
 // dtype. Errors: ShapeError where shapes cannot be broadcast, DTypeError, DeviceError.
 
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-Tensor add(const Tensor& x, double c);  // with an integer tensor c is whole, else DTypeError
+Tensor div_trunc(const Tensor& a, const Tensor& b);  // of integers, an integer: truncated; by zero 0
+Tensor add(const Tensor& x, double c);               // with an integer tensor c is whole, else DTypeError
 inline Tensor sub(const Tensor& x, double c) { return add(x, -c); }
 Tensor mul(const Tensor& x, double c);
 Tensor div(const Tensor& x, double c);  // floating; on the CPU rounded once in float32 and float64; else x · (1/c)
@@ -268,6 +269,8 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight = {}, co
 // not training. Error unless 0 <= p <= 1. Draws from the device's default generator; no mask is kept: backward draws
 // the same numbers again.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
+// Zeroes or scales each channel of x [N, C, …] as a whole (Tompson et al. 2015).
+Tensor dropout2d(const Tensor& x, double p = 0.5, bool training = true);
 
 // ---- losses -------------------------------------------------------------------------------------------------------
 // Reduction::Mean: divided by the number of elements (by the sum of the targets' class weights for the two that have
@@ -309,8 +312,10 @@ Tensor kl_div(const Tensor& x, const Tensor& target, Reduction reduction = Reduc
 
 // ---- other shapes of the same elements ----------------------------------------------------------------------------
 // reshape, flatten, transpose, permute, slice, expand, squeeze and unsqueeze return
-// views where strides can express the result (reshape copies otherwise); cat, stack and pad copy. Sizes that do not fit
-// are a ShapeError, a dimension that is not there is an IndexError.
+// views where strides can express the result (reshape copies otherwise); cat, stack and pad copy. A channel-blocked
+// tensor is seen as a strided copy where the view has a history, else it becomes strided itself, so that what is
+// written to the view is written to it. Sizes that do not fit are a ShapeError, a dimension that is not there is an
+// IndexError.
 
 Tensor reshape(const Tensor& x, const Shape& shape);                   // one size may be -1: what is left
 Tensor view(const Tensor& x, const Shape& shape);                      // never copies: Error where reshape() would

@@ -251,8 +251,15 @@ class Dropout : public Module {
   Tensor forward(const Tensor& x) override { return dropout(x, p_, is_training()); }
   std::string extra_repr() const override;
 
- private:
+ protected:
   double p_;
+};
+
+// The same of whole channels: x [N, C, …] (Tompson et al. 2015).
+class Dropout2d : public Dropout {
+ public:
+  using Dropout::Dropout;
+  Tensor forward(const Tensor& x) override { return dropout2d(x, p_, is_training()); }
 };
 
 // Dimensions start_dim … end_dim become one: by default all but the batch.

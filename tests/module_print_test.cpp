@@ -47,6 +47,7 @@ TEST_CASE("layers are printed as PyTorch prints them", "[quick]") {
   CHECK(printed(nn::AdaptiveAvgPool2d({2, 4})) == "AdaptiveAvgPool2d(output_size=(2, 4))");
   CHECK(printed(nn::LeakyReLU(1)) == "LeakyReLU(negative_slope=1.0)");
   CHECK(printed(nn::Dropout()) == "Dropout(p=0.5, inplace=False)");
+  CHECK(printed(nn::Dropout2d(0.2)) == "Dropout2d(p=0.2, inplace=False)");
   CHECK(printed(nn::Flatten()) == "Flatten(start_dim=1, end_dim=-1)");
   CHECK(printed(nn::Softmax(1)) == "Softmax(dim=1)");
   CHECK(printed(nn::Embedding(10, 3)) == "Embedding(10, 3)");

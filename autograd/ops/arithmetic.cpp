@@ -69,9 +69,14 @@ Tensor mul(const Tensor& a, const Tensor& b) {
       });
 }
 
-Tensor div(const Tensor& a, const Tensor& b) {
-  OpScope scope("div");
-  Broadcast in("div", a, b, Takes::Strided);
+static bool both_whole(const Tensor& a, const Tensor& b) {
+  const auto whole = [](const Tensor& x) { return x && !is_floating(x.dtype()) && x.dtype() != DType::Bool; };
+  return whole(a) && whole(b);
+}
+
+static Tensor quotient(const char* name, const Tensor& a, const Tensor& b) {
+  OpScope scope(name);
+  Broadcast in(name, a, b, Takes::Strided);
   kernels::div(in.y, in.a, in.b);
   return differentiable("div", {a, b}, in.y,
                         [y = save_if(wants_grad(b), in.y), b = save(in.b), sa = in.a_shape,
@@ -79,6 +84,16 @@ Tensor div(const Tensor& a, const Tensor& b) {
                           const Tensor da = div(dy, b.get());  // d(a/b)/da = 1/b,  d(a/b)/db = -y/b
                           return {sum_to(da, sa), y ? neg(sum_to(mul(da, y.get()), sb)) : Tensor()};
                         });
+}
+
+Tensor div(const Tensor& a, const Tensor& b) {
+  return both_whole(a, b) ? div(to(a, DType::Float32), to(b, DType::Float32)) : quotient("div", a, b);
+}
+
+Tensor div_trunc(const Tensor& a, const Tensor& b) {
+  CHECK_AS(DTypeError, !a || !b || both_whole(a, b), "div_trunc: dtypes ", a.dtype(), " and ", b.dtype(),
+           ", expected integers");
+  return quotient("div_trunc", a, b);
 }
 
 using Extreme = Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)>;
@@ -130,6 +145,7 @@ Tensor mul(const Tensor& x_, double c) {
 }
 
 Tensor div(const Tensor& x, double c) {
+  if (both_whole(x, x)) return div(to(x, DType::Float32), c);
   check_floating("div", x);
   const bool exact = x.device().is_cpu() && x.dtype() == accumulator_dtype(x.dtype()) && !x.is_channel_blocked();
   return exact ? div(x, full({}, c, {x.dtype(), x.device()})) : mul(x, 1 / c);
