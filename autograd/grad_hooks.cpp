@@ -1,5 +1,7 @@
 #include "ringgrad/autograd/grad_hooks.h"
 
+#include <climits>
+
 #include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
@@ -25,23 +27,30 @@ void GradHookHandle::remove() {
   if (const auto hooks = hooks_.lock()) hooks->hooks.erase(id_);
 }
 
-GradHookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {
-  CHECK(requires_grad(), "register_hook: the tensor of shape ", shape(), " gets no gradient; mark it, or what it is ",
-        "computed from, with requires_grad_()");
-  AutogradMeta& meta = ringgrad::autograd_meta(*this);
+static const std::shared_ptr<GradHooks>& hooks_of(const char* operation, const Tensor& tensor) {
+  CHECK(tensor.requires_grad(), operation, ": the tensor of shape ", tensor.shape(), " gets no gradient; mark it, or ",
+        "what it is computed from, with requires_grad_()");
+  AutogradMeta& meta = ringgrad::autograd_meta(tensor);
   if (!meta.grad_hooks) {
     meta.grad_hooks = std::make_shared<GradHooks>();
     if (meta.grad_fn) meta.grad_fn->grad_hooks.emplace_back(meta.output, meta.grad_hooks);
   }
-  const int id = meta.grad_hooks->next++;
-  meta.grad_hooks->hooks.emplace(id, std::move(hook));
-  return {meta.grad_hooks, id};
+  return meta.grad_hooks;
+}
+
+GradHookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {
+  const std::shared_ptr<GradHooks>& hooks = hooks_of("register_hook", *this);
+  const int id = hooks->next++;
+  hooks->hooks.emplace(id, std::move(hook));
+  return {hooks, id};
 }
 
 const Tensor& Tensor::retain_grad() const {
+  const std::shared_ptr<GradHooks>& hooks = hooks_of("retain_grad", *this);
   if (is_leaf()) return *this;
-  // A weak reference: the node keeps the hook, and the tensor the node.
-  register_hook([meta = std::weak_ptr(autograd_meta())](const Tensor& grad) {
+  // The last of all, whenever the others come: it sees what goes on, and twice is once. A weak reference: the node
+  // keeps the hook, and the tensor the node.
+  hooks->hooks.emplace(INT_MAX, [meta = std::weak_ptr(autograd_meta())](const Tensor& grad) {
     if (const auto kept = meta.lock()) {
       const Tensor own = copy_of(grad, {grad.dtype(), grad.device()});
       if (kept->grad) kernels::add(own, own, kept->grad);

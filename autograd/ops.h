@@ -269,6 +269,8 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight = {}, co
 // not training. Error unless 0 <= p <= 1. Draws from the device's default generator; no mask is kept: backward draws
 // the same numbers again.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
+// Zeroes or scales each channel of x [N, C, …] as a whole (Tompson et al. 2015).
+Tensor dropout2d(const Tensor& x, double p = 0.5, bool training = true);
 
 // ---- losses -------------------------------------------------------------------------------------------------------
 // Reduction::Mean: divided by the number of elements (by the sum of the targets' class weights for the two that have
@@ -311,8 +313,10 @@ Tensor kl_div(const Tensor& x, const Tensor& target, Reduction reduction = Reduc
 
 // ---- other shapes of the same elements ----------------------------------------------------------------------------
 // reshape, flatten, transpose, permute, slice, expand, squeeze and unsqueeze return
-// views where strides can express the result (reshape copies otherwise); cat, stack and pad copy. Sizes that do not fit
-// are a ShapeError, a dimension that is not there is an IndexError.
+// views where strides can express the result (reshape copies otherwise); cat, stack and pad copy. A channel-blocked
+// tensor is seen as a strided copy where the view has a history, else it becomes strided itself, so that what is
+// written to the view is written to it. Sizes that do not fit are a ShapeError, a dimension that is not there is an
+// IndexError.
 
 Tensor reshape(const Tensor& x, const Shape& shape);                   // one size may be -1: what is left
 Tensor view(const Tensor& x, const Shape& shape);                      // never copies: Error where reshape() would

@@ -158,7 +158,7 @@ class Tensor {
   void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const { impl("autograd").autograd = std::move(meta); }
   const Tensor& requires_grad_(bool value = true) const { return set_requires_grad(value); }
   std::shared_ptr<Node> grad_fn() const;  // the node that made this; null for a leaf
-  // Backward also leaves the gradient of this tensor, which is no leaf, in its grad(); of a leaf it does anyway.
+  // Backward leaves the gradient of this tensor, which is no leaf, in its grad(), too, as its hooks have made it.
   const Tensor& retain_grad() const;
   // hook(gradient) runs when the gradient of this tensor is complete, before it goes on; the tensor that it returns, if
   // any, takes its place. It stays until the handle's remove() or the end of the graph (autograd/grad_hooks.h).

@@ -164,15 +164,6 @@ Tensor Upsample::forward(const Tensor& x) {
   return upsample(x, size, {.mode = options_.mode, .align_corners = options_.align_corners});
 }
 
-Tensor Dropout2d::forward(const Tensor& x) {
-  CHECK(x.defined(), "Dropout2d: the input is an undefined tensor, expected [N, C, …]");
-  CHECK_AS(ShapeError, x.dim() >= 2, "Dropout2d: the input has shape ", x.shape(), ", expected [N, C, …]");
-  if (!is_training() || p_ == 0) return x;
-  Shape channels = {x.size(0), x.size(1)};
-  while (channels.dim() < x.dim()) channels.push_back(1);
-  return x * dropout(ones(channels, {x.dtype(), x.device()}), p_);
-}
-
 Embedding::Embedding(int64_t num_embeddings, int64_t embedding_dim, EmbeddingOptions options)
     : padding_idx_(options.padding_idx) {
   CHECK(num_embeddings > 0 && embedding_dim > 0, "Embedding: ", num_embeddings, " rows of ", embedding_dim,

@@ -274,11 +274,11 @@ class Dropout : public Module {
   double p_;
 };
 
-// The same of whole channels (Tompson et al. 2015): x [N, C, …].
+// The same of whole channels: x [N, C, …] (Tompson et al. 2015).
 class Dropout2d : public Dropout {
  public:
   using Dropout::Dropout;
-  Tensor forward(const Tensor& x) override;
+  Tensor forward(const Tensor& x) override { return dropout2d(x, p_, is_training()); }
 };
 
 // Dimensions start_dim … end_dim become one: by default all but the batch.

@@ -78,6 +78,15 @@ TEST_CASE("retain_grad() leaves the gradient in a tensor that is no leaf", "[qui
   (h * h).sum().backward({}, true);
   CHECK(values(h.grad()) == Values{4, 8, 12});
   CHECK(values(x.grad()) == Values{8, 16, 24});
+
+  // As in PyTorch: after all hooks, also those that come later; once, however often it is called.
+  const Tensor k = x * 2;
+  k.retain_grad();
+  k.retain_grad();
+  k.register_hook([](const Tensor& grad) { return grad * 10; });
+  k.sum().backward();
+  CHECK(values(k.grad()) == Values{10, 10, 10});
+  require_error<Error>("retain_grad: the tensor of shape [1] gets no gradient", [] { zeros({1}).retain_grad(); });
 }
 
 TEST_CASE("under autocast products are taken in 16 bits, and parameters and losses stay float32", "[quick]") {

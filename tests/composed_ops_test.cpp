@@ -2,6 +2,7 @@
 // values and gradients).
 #include <cmath>
 
+#include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/tests/catch.h"
@@ -39,6 +40,8 @@ TEST_CASE("composed operations refuse what does not fit, and say what would", "[
   require_error<ShapeError>("conv1d: the input has shape [2, 6]", [&] { conv1d(x, image); });
   require_error<ShapeError>("group_norm: the input has shape [1, 4, 5], expected [N, C, …] with C a multiple of the 3",
                             [&] { group_norm(image, 3); });
+  require_error<ShapeError>("dropout2d: the input has shape [3], expected [N, C, …]", [] { dropout2d(zeros({3})); });
+  require_error<Error>("dropout: the probability is 1.5", [&] { dropout2d(x, 1.5); });
   require_error<ShapeError>("upsample: from [1, 2, 0, 3] to 2 x 2", [] { upsample(zeros({1, 2, 0, 3}), 2); });
   require_error<Error>("einsum: \"ij\" has no comma", [&] { einsum("ij", x, x); });
   require_error<ShapeError>("einsum: 'j' has the sizes 6 and 2", [&] { einsum("ij,jk", x, x); });
@@ -51,6 +54,34 @@ TEST_CASE("composed operations refuse what does not fit, and say what would", "[
                    +[](const Tensor& x) { return repeat(x, {1}); }, +[](const Tensor& x) { return clone(x); },
                    +[](const Tensor& x) { return masked_fill(x, x, 0); }, +[](const Tensor& x) { return x += 1; }})
     CHECK(thrown<Error>([&] { run(none); }) != "nothing was thrown");
+}
+
+TEST_CASE("a quotient of whole numbers has a fraction, as in PyTorch", "[quick]") {
+  const Tensor seven = tensor<int64_t>({7, -7}), two = full({}, 2, {.dtype = DType::Int64});
+  for (const Tensor& y : {seven / two, seven / 2}) {
+    CHECK(y.dtype() == DType::Float32);
+    CHECK(to_vector<float>(y) == std::vector<float>{3.5, -3.5});
+  }
+}
+
+TEST_CASE("what is written to a part of a convolution's result is written to the result", "[quick]") {
+  const NoGradGuard no_grad;
+  const auto convolved = [] { return conv2d(ones({1, 1, 3, 3}), ones({2, 1, 2, 2})); };  // 8 times 4
+  const auto sum_after = [&](const std::function<void(const Tensor& y)>& write) {
+    const Tensor y = convolved();
+    write(y);
+    return y.sum().item<double>();
+  };
+  CHECK(sum_after([](const Tensor& y) { y[0] += 1; }) == 40);
+  CHECK(sum_after([](const Tensor& y) { y.index({0, 1}) = 0; }) == 16);
+  CHECK(sum_after([](const Tensor& y) { y.narrow(1, 0, 1).fill_(0); }) == 16);
+  CHECK(sum_after([](const Tensor& y) { y.flatten()[7] = 0; }) == 28);
+  CHECK(sum_after([](const Tensor& y) { y.view({2, 4})[1] *= 2; }) == 48);
+  CHECK(sum_after([](const Tensor& y) { y.transpose(2, 3).zero_(); }) == 0);
+  CHECK(sum_after([](const Tensor& y) { fill_(y.squeeze(0), 0); }) == 0);
+  const Tensor y = convolved(), same = y;
+  y[0][0] = 0;
+  CHECK(same.sum().item<double>() == 16);
 }
 
 TEST_CASE("a scatter of several values to one place leaves their sum, and x elsewhere", "[quick]") {

@@ -201,6 +201,25 @@ TEST_CASE("Dropout drops in training only", "[quick]") {
   REQUIRE(values(layer(ones({3}))) == Values{1, 1, 1});
 }
 
+TEST_CASE("Dropout2d drops whole channels, in any layout, and their gradients with them", "[quick]") {
+  manual_seed(5);
+  nn::Dropout2d layer(0.25);
+  for (const Layout layout : {Layout::Strided, Layout::ChannelsLast, Layout::ChannelBlocked}) {
+    const Tensor x = to_layout(ones({50, 20, 3, 2}), layout).requires_grad_();
+    const Tensor y = layer(x);
+    y.sum().backward();
+    REQUIRE(equal(contiguous(y.detach()), contiguous(x.grad())));
+    double dropped = 0;
+    for (const float sum : values(y.sum({2, 3}))) {
+      REQUIRE((sum == 0 || std::abs(sum - 8) < 1e-5f));  // six elements, scaled by 4/3
+      dropped += sum == 0;
+    }
+    REQUIRE(std::abs(dropped - 250) < 5 * std::sqrt(1000 * 0.25 * 0.75));
+  }
+  layer.eval();
+  REQUIRE(values(layer(ones({1, 3}))) == Values{1, 1, 1});
+}
+
 template <class Options>
 concept ByPosition = requires {
   Options{Pair(1), Pair(2)};

@@ -14,6 +14,16 @@ Tensor prelu(const Tensor& x, const Tensor& weight) {
   return where(x > 0, x, mul(to(weight, x.dtype()), x));
 }
 
+// dropout() of one number for each channel, 0 or 1 / (1 - p), and their product.
+Tensor dropout2d(const Tensor& x, double p, bool training) {
+  check_floating("dropout2d", x);
+  CHECK_AS(ShapeError, x.dim() >= 2, "dropout2d: the input has shape ", x.shape(), ", expected [N, C, …]");
+  Shape channels = x.shape();
+  for (int d = 2; d < x.dim(); ++d) channels[d] = 1;
+  const Tensor factors = dropout(ones(channels, {x.dtype(), x.device()}), p, training);
+  return training ? mul(x, factors) : x;
+}
+
 // An image of height 1.
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const Conv1dOptions& options) {
   check_dim("conv1d", "the input", x, 3);

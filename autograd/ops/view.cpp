@@ -66,13 +66,24 @@ Tensor part(const Tensor& x, int d, int64_t begin, int64_t length, int64_t step 
   return x.as_strided(shape, strides, length > 0 ? offset : x.storage_offset());
 }
 
+// x as a view can show it. A channel-blocked tensor becomes a strided one for good, whatever names it, so that what is
+// written to the view is written to x. Not where the view has a history, and cannot be written to. The version goes
+// along for a SavedTensor, which compares it.
+Tensor viewable(const Tensor& x) {
+  if (!x.is_channel_blocked() || wants_grad(x)) return strided(x);
+  const Tensor y = strided(x);
+  for (uint32_t v = y.storage()->version(); v < x.storage()->version(); ++v) y.storage()->bump_version();
+  x.set_data(y);
+  return x;
+}
+
 }  // namespace
 
 Tensor reshape(const Tensor& x_, const Shape& wanted) {
   OpScope scope("reshape");
   check_defined("reshape", x_);
   const Shape shape = resolve_shape(x_, wanted);
-  Tensor x = strided(x_);
+  Tensor x = viewable(x_);
   auto strides = strides_of_reshaped(x, shape);
   if (!strides) {
     x = contiguous(x);
@@ -82,11 +93,11 @@ Tensor reshape(const Tensor& x_, const Shape& wanted) {
                         [from = x.shape()](const Tensor& dy) -> Gradients { return {reshape(dy, from)}; });
 }
 
-Tensor view(const Tensor& x, const Shape& shape) {
-  check_defined("view", x);
-  CHECK_AS(ShapeError, !x.is_channel_blocked() && strides_of_reshaped(x, resolve_shape(x, shape)),
-           "view: a tensor of shape ", x.shape(), " with strides ", x.strides(), " cannot be seen with shape ", shape,
-           " without a copy; reshape() makes one");
+Tensor view(const Tensor& x_, const Shape& shape) {
+  check_defined("view", x_);
+  const Tensor x = viewable(x_);
+  CHECK_AS(ShapeError, strides_of_reshaped(x, resolve_shape(x, shape)), "view: a tensor of shape ", x.shape(),
+           " with strides ", x.strides(), " cannot be seen with shape ", shape, " without a copy; reshape() makes one");
   return reshape(x, shape);
 }
 
@@ -112,7 +123,7 @@ Tensor permute(const Tensor& x_, const std::vector<int>& order) {
   const int dims = x_.dim();
   CHECK_AS(ShapeError, static_cast<int>(order.size()) == dims, "permute: the order has ", order.size(),
            " entries, expected one for each of the ", dims, " dimensions of shape ", x_.shape());
-  const Tensor x = strided(x_);
+  const Tensor x = viewable(x_);
   Shape shape = x.shape();
   Strides strides = x.strides();
   std::vector<int> inverse(dims, -1);
@@ -140,7 +151,7 @@ Tensor slice(const Tensor& x_, int dim, int64_t begin, int64_t end, int64_t step
   check_defined("slice", x_);
   dim = normalize_dim("slice", dim, x_.dim());
   CHECK(step >= 1, "slice: the step is ", step, ", expected at least 1");
-  const Tensor x = strided(x_);
+  const Tensor x = viewable(x_);
   const int64_t n = x.shape()[dim];
   begin = std::clamp<int64_t>(begin < 0 ? begin + n : begin, 0, n);
   end = std::clamp<int64_t>(end < 0 ? end + n : end, begin, n);
@@ -156,7 +167,7 @@ Tensor slice(const Tensor& x_, int dim, int64_t begin, int64_t end, int64_t step
 Tensor expand(const Tensor& x_, const Shape& wanted) {
   OpScope scope("expand");
   check_defined("expand", x_);
-  const Tensor x = strided(x_);
+  const Tensor x = viewable(x_);
   Shape shape = wanted;
   const int added = shape.dim() - x.dim();
   CHECK_AS(ShapeError, added >= 0, "expand: shape ", wanted, " has fewer dimensions than the tensor's ", x.shape());

@@ -14,6 +14,13 @@ struct Net : nn::Module {
   Tensor forward(const Tensor& x) override { return fc2(relu(fc1(x))); }
 };
 
+// Without padding, of which g++ 12 makes one of 1 if it may.
+struct Images : nn::Module {
+  nn::Conv2d conv{1, 6, 5};
+  Images() { register_module("conv", conv); }
+  Tensor forward(const Tensor& x) override { return conv(x); }
+};
+
 // The project's own core/device.h beside ringgrad's.
 static_assert(OwnDevice{}.number == 7 && DeviceType::CPU != DeviceType::CUDA);
 
@@ -30,5 +37,6 @@ int main() {
   }
   const float loss = cross_entropy(model(x), target).item<float>();
   std::printf("loss %.4f\n", loss);
-  return loss < 0.05f ? 0 : 1;
+  const Shape seen = Images()(ones({1, 1, 8, 8})).shape();
+  return loss < 0.05f && seen == Shape{1, 6, 4, 4} ? 0 : 1;
 }
