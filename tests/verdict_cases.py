@@ -6,11 +6,12 @@ import json
 RECIPE = {"model": "cnn", "data": "digits", "batch": 128, "lr": 0.05, "epochs": 4}
 
 
-def rank(data=0.1, forward=2.0, backward=3.5, waiting=0.2, optimizer=0.1, rest=0.05, starved=0.1, buckets=((118000, 3.4),)):
+def rank(data=0.1, forward=2.0, backward=3.5, waiting=0.2, optimizer=0.1, rest=0.05, starved=0.1, machine=12.5,
+         buckets=((118000, 3.4),)):
     """A rank's milliseconds of a step; buckets as (bytes, ready): each is launched at once, and takes 0.2 ms."""
     return {
         "step_ms": {"data": data, "forward": forward, "backward": backward, "waiting": waiting, "optimizer": optimizer, "rest": rest},
-        "starved_ms": starved, "page_faults": 0, "tensor_bytes": 30 << 20, "resident_bytes": 90 << 20,
+        "starved_ms": starved, "processor_ms": 6.0, "machine_ms": machine, "page_faults": 0, "tensor_bytes": 30 << 20, "resident_bytes": 90 << 20,
         "sent_bytes": sum(size for size, _ in buckets),
         "buckets": [{"parameters": f"layer{b}.weight layer{b}.bias", "bytes": size, "ready_ms": ready, "launched_ms": ready,
                      "completed_ms": ready + 0.2} for b, (size, ready) in enumerate(buckets)],
@@ -65,6 +66,8 @@ TABLES = {
     "healthy, some waiting": (run([rank(waiting=0.5), rank(waiting=0.6)]), "healthy", ""),
     "healthy, ranks a little uneven": (run([rank(waiting=0.5), rank(backward=3.8)]), "healthy", ""),
     "healthy, label smoothing": (run(lines=epochs((1.2, 0.9, 0.9), (0.8, 0.7, 0.95), (0.65, 0.62, 0.97))), "healthy", ""),
+    "healthy, own threads take turns": (run([rank(starved=1.5, machine=6.5, waiting=0, buckets=())],
+                                            division={"parallel": "none", "ranks": 1}, threads=2), "healthy", ""),
     "healthy, one epoch": (run(lines=epochs((0.7, 0.25, 0.93))), "healthy", ""),
     "slow loader": (run([rank(data=4.0), rank(data=4.2)]), "input-bound", "1 loader thread"),
     "slow loader, one process": (run([rank(data=2.0, buckets=())], division={"parallel": "none", "ranks": 1}, threads=2), "input-bound", ""),
@@ -82,7 +85,7 @@ TABLES = {
         {"parameters": "fc.weight", "bytes": 4_000_000, "ready_ms": 3.4, "launched_ms": 3.4, "completed_ms": 403.4}]}] * 2),
         "slow-network", "on all ranks alike"),
     "quota of processor time": (run([rank(starved=3.0)] * 2, throttled=0.6), "throttled", "60 %"),
-    "another program on all cores": (run([rank(starved=2.9), rank(starved=3.1)]), "busy-processor", "stood in line"),
+    "another program on all cores": (run([rank(starved=2.9, machine=18.0), rank(starved=3.1)]), "busy-processor", "stood in line"),
     "more ranks than cores": (run([rank(starved=3.0, waiting=2.0)] * 4), "oversubscribed", "4 ranks"),
     "swapping": (run([{**rank(), "page_faults": 40}] * 2), "swapping", "40 pages"),
     "memory nearly full": (run([{**rank(), "resident_bytes": 4 << 30}] * 2), "memory", ""),

@@ -41,6 +41,7 @@ nlohmann::json to_json(const RankSummary& rank) {
                        {"launched_ms", bucket.launched * 1e3},
                        {"completed_ms", bucket.completed * 1e3}});
   return {{"step_ms", std::move(parts)},           {"starved_ms", rank.starved * 1e3},
+          {"processor_ms", rank.processor * 1e3},  {"machine_ms", rank.machine * 1e3},
           {"page_faults", rank.page_faults},       {"tensor_bytes", rank.tensor_bytes},
           {"resident_bytes", rank.resident_bytes}, {"sent_bytes", rank.sent_bytes},
           {"buckets", std::move(buckets)}};
@@ -62,6 +63,8 @@ RankSummary rank_from_json(const nlohmann::json& json) {
   RankSummary rank;
   for (size_t i = 0; i < kParts.size(); ++i) rank.seconds[i] = seconds(json.at("step_ms"), kParts[i]);
   rank.starved = seconds(json, "starved_ms");
+  rank.processor = seconds(json, "processor_ms");
+  rank.machine = seconds(json, "machine_ms");
   rank.page_faults = number(json, "page_faults");
   json.at("tensor_bytes").get_to(rank.tensor_bytes);
   json.at("resident_bytes").get_to(rank.resident_bytes);

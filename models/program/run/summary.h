@@ -28,6 +28,8 @@ struct BucketSummary {
 struct RankSummary {
   std::array<double, kParts.size()> seconds{};  // of a step, by Part: the mean over the measured steps
   double starved = 0;      // of these: it could have run, and had no core, as others had them or a quota was spent
+  double processor = 0;    // of cores that it used in a step, with all its threads
+  double machine = 0;      // and that all programs of the machine used meanwhile
   double page_faults = 0;  // of a step: pages that came from the disk
   int64_t tensor_bytes = 0, resident_bytes = 0;  // at most
   int64_t sent_bytes = 0;                        // of gradients, for a step

@@ -1,8 +1,8 @@
 #include "ringgrad/models/program/train/step_clock.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
-#include <charconv>
 #include <fstream>
 #include <thread>
 
@@ -34,7 +34,19 @@ StepClock::Pressure StepClock::pressure() {
   double ran = 0, queued = 0;
   if (std::ifstream("/proc/thread-self/schedstat") >> ran >> queued) now.starved_seconds = queued / 1e9;
   rusage used{};
-  if (getrusage(RUSAGE_SELF, &used) == 0) now.page_faults = used.ru_majflt;
+  if (getrusage(RUSAGE_SELF, &used) == 0) {
+    const auto seconds = [](const timeval& t) {
+      return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+    };
+    now.processor_seconds = seconds(used.ru_utime) + seconds(used.ru_stime);
+    now.page_faults = used.ru_majflt;
+  }
+  std::ifstream machine("/proc/stat");  // "cpu  user nice system idle iowait irq softirq steal …", in ticks
+  machine.ignore(5);
+  double ticks = 0, all = 0;
+  for (int i = 0; i < 8 && machine >> ticks; ++i)
+    if (i != 3 && i != 4) all += ticks;
+  now.machine_seconds = all / static_cast<double>(sysconf(_SC_CLK_TCK));
   return now;
 }
 
@@ -95,7 +107,10 @@ RankSummary StepClock::means() const {
   for (size_t i = 0; i < sums_.size(); ++i) rank.seconds[i] = std::max(0.0, sums_[i] / steps);
   const Pressure now = pressure();
   const double passed = seconds_since(measured_since_);  // tests and checkpoints included: as a part of all of it
-  rank.starved = (now.starved_seconds - before_.starved_seconds) / std::max(passed, 1e-9) * rank.step();
+  const double per_step = rank.step() / std::max(passed, 1e-9);
+  rank.starved = std::max(0.0, now.starved_seconds - before_.starved_seconds) * per_step;
+  rank.processor = std::max(0.0, now.processor_seconds - before_.processor_seconds) * per_step;
+  rank.machine = std::max(0.0, now.machine_seconds - before_.machine_seconds) * per_step;
   rank.page_faults = static_cast<double>(now.page_faults - before_.page_faults) / steps;
   rank.buckets = buckets_;
   for (BucketSummary& bucket : rank.buckets)

@@ -29,8 +29,10 @@ class StepClock {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Pressure {  // on this thread, since it began
-    double starved_seconds = 0;
+  struct Pressure {
+    double starved_seconds = 0;    // of this thread
+    double processor_seconds = 0;  // of this process
+    double machine_seconds = 0;    // of all programs, and what a hypervisor has taken
     int64_t page_faults = 0;
   };
   static Pressure pressure();
