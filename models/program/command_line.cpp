@@ -1,11 +1,10 @@
-// The only file that includes CLI11: it takes seconds to compile.
+// The only source that includes CLI11: it takes seconds to compile.
 #include "ringgrad/models/program/command_line.h"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <regex>
 
 #include "ringgrad/core/base/environment.h"
@@ -13,6 +12,8 @@
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/learn/learn.h"
+#include "ringgrad/models/program/misunderstanding.h"
 
 namespace ringgrad::program {
 namespace {
@@ -229,6 +230,22 @@ void add_explain(CLI::App& app, Run& run) {
   explain_app->footer("Example\n  " + program_command("explain ring --html ring.html"));
 }
 
+void add_learn(CLI::App& app, Run& run) {
+  auto* learn_app = app.add_subcommand("learn", "Exercises: write a part of the engine, and have it graded");
+  learn_app->require_subcommand(1);
+  for (const auto& [action, help] :
+       {std::pair("list", "What there is to write"),
+        std::pair("start", "Write the file of an exercise, never over one that is there"),
+        std::pair("check", "Compile that file alone, run it in the engine, and grade it")}) {
+    auto* action_app = learn_app->add_subcommand(action, help);
+    auto& o = options_of(action_app, learn, run);
+    o.action = action;
+    if (o.action == "list") continue;
+    action_app->add_option("number", o.number, "of the exercise")->required();
+    if (o.action == "check") action_app->add_option("--file", o.file, "yours, if it lies elsewhere");
+  }
+}
+
 void add_launch(CLI::App& app, Run& run) {
   auto* launch_app = app.add_subcommand("launch", "Start a program on several ranks, with torchrun's environment");
   auto& o = options_of(launch_app, launch_program, run);
@@ -284,63 +301,6 @@ void add_bench(CLI::App& app, Run& run) {
   add_bench_train(*bench, run);
 }
 
-std::vector<const CLI::App*> children_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
-// The long options of a command with what they are for, those of its groups (nameless children) included.
-std::map<std::string, std::string> long_options(const CLI::App& app) {
-  std::map<std::string, std::string> help;
-  for (const CLI::Option* option : app.get_options([](const CLI::Option*) { return true; }))
-    for (const std::string& name : option->get_lnames()) help["--" + name] = option->get_description();
-  for (const CLI::App* child : children_of(app))
-    if (child->get_name().empty()) help.merge(long_options(*child));
-  return help;
-}
-
-// For an option that there is not: one of almost that name, or one whose help has its words: --learning-rate is --lr.
-std::string option_meant(const std::string& name, const std::map<std::string, std::string>& known) {
-  std::vector<std::string> names;
-  for (const auto& [option, help] : known) names.push_back(option);
-  const std::string meant = did_you_mean(name, names);
-  if (!meant.empty()) return meant;
-  std::string words = name.substr(2);
-  std::replace(words.begin(), words.end(), '-', ' ');
-  for (const auto& [option, help] : known)
-    if (words.size() > 2 && help.find(words) != std::string::npos) return ". Did you mean '" + option + "'?";
-  return "";
-}
-
-// The message for what CLI11 did not understand, with the nearest thing that exists.
-std::string misunderstanding(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-  const CLI::App* command = &app;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--") break;  // another program's words follow
-    if (word.starts_with("--")) {
-      const std::string name = word.substr(0, word.find('='));
-      auto known = long_options(*command);
-      known.merge(long_options(app));
-      if (!known.contains(name))
-        return fmt::format("{}: no option '{}'{}", command->get_name(), name, option_meant(name, known));
-    } else if (!word.starts_with("-")) {
-      std::vector<std::string> names;
-      const CLI::App* found = nullptr;
-      for (const CLI::App* child : children_of(*command)) {
-        if (child->get_name() == word) found = child;
-        if (!child->get_name().empty()) names.push_back(child->get_name());
-      }
-      if (!found && !names.empty()) return fmt::format("no command '{}'{}", word, did_you_mean(word, names));
-      if (found) command = found;
-    }
-  }
-  std::vector<std::string> below;
-  for (const CLI::App* child : children_of(*command))
-    if (!child->get_name().empty()) below.push_back(child->get_name());
-  if (!below.empty()) return fmt::format("{}: expected one of {}", command->get_name(), fmt::join(below, ", "));
-  return error.what();
-}
-
 }  // namespace
 
 int run_command_line(int argc, char** argv) {
@@ -362,6 +322,7 @@ int run_command_line(int argc, char** argv) {
   add_graph(app, run);
   add_trace(app, run);
   add_explain(app, run);
+  add_learn(app, run);
   app.add_subcommand("doctor", "What this machine and this build have, what is off and why")->callback([&] {
     run = doctor;
   });

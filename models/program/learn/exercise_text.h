@@ -1,0 +1,20 @@
+// The two texts of an exercise: the engine's file, and the same without the bodies that the learner writes.
+#pragma once
+
+#include <string>
+
+#include "ringgrad/models/program/learn/learn.h"
+
+namespace ringgrad::program {
+
+// "distributed/…/ring_reduce_scatter.cpp" as it was when this program was built (sources.cmake), so that an installed
+// program has it, too.
+const char* engine_source(const std::string& path);
+
+// "learn/01_ring_reduce_scatter.cpp"
+std::string file_of(const Exercise& exercise, int number);
+
+// What `start` writes.
+std::string stub_of(const Exercise& exercise, int number);
+
+}  // namespace ringgrad::program
