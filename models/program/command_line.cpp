@@ -12,7 +12,6 @@
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/learn/learn.h"
 #include "ringgrad/models/program/misunderstanding.h"
 
 namespace ringgrad::program {
@@ -214,9 +213,11 @@ void add_trace(CLI::App& app, Run& run) {
   trace_app->add_option("--ranks", o.ranks, "processes that share each batch")->check(CLI::Range(1, 64));
   add_device_option(trace_app, o.device);
   add_backend_option(trace_app, o.backend);
-  trace_app->add_option("--steps", o.steps, "the last of so many is shown")->check(kPositive);
+  trace_app->add_option("--steps", o.steps, "the last of so many is shown, beside their median")->check(kPositive);
   trace_app->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap; 0: as train, 25, the first one 1")
       ->check(CLI::Range(0.0, 1e6));
+  trace_app->add_option("--perfetto", o.perfetto, "also write all ranks' step to this file, for ui.perfetto.dev");
+  trace_app->add_option("--svg", o.svg, "also draw it to this file");
   trace_app->footer("Example\n  " + program_command("trace --model resnet18 --batch 32 --bucket-mb 4"));
 }
 

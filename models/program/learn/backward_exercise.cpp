@@ -130,16 +130,17 @@ void grade(Grading& grading, const LearnersCode& code) {
 
 }  // namespace
 
-const Exercise kBackward = {
+const Exercise exercises::kBackward = {
     .name = "backward of a linear layer",
     .source = "autograd/ops/matmul.cpp",
     .blanks = {"Gradients linear_backward("},
     .task =
-        R"(y = x · wᵀ + b, with x [N, in], w [out, in] and b [out]. Backward has dy [N, out], the derivative of the loss by each
-number of y, and returns those by x, w and b, in the shapes of x, w and b: write down what one number of y is, ask
-which numbers of y one number of w has gone into, and add up.
-A gradient that nobody wants is undefined, `Tensor()`, and what only it would need was not saved: x is there where dw
-is wanted, w where dx is. product(), swapped() and column_sums() stand above.)",
+        R"(
+y = x · wᵀ + b, with x [N, in], w [out, in] and b [out]. Backward has dy [N, out], the derivative of the loss by
+each number of y, and returns those by x, w and b, in the shapes of x, w and b: write down what one number of y is,
+ask which numbers of y one number of w has gone into, and add up. A gradient that nobody wants is undefined,
+`Tensor()`, and what only it would need was not saved: x is there where dw is wanted, w where dx is. product(),
+swapped() and column_sums() stand above.)",
     .grade = grade,
 };
 

@@ -11,15 +11,16 @@
 namespace ringgrad::program {
 namespace {
 
-// The source without the body of the function whose definition begins with `blank`: clang-format sees to it that the
-// body ends with a brace at a line's beginning.
+// The source without the body of the function whose definition begins with `blank`. clang-format sees to it that a body
+// of several lines ends with a brace at a line's beginning, and a short one with its line.
 std::string without_body(const std::string& source, const std::string& blank) {
   const size_t begin = source.find("\n" + blank);
   ASSERT(begin != std::string::npos);
-  const size_t body = source.find("{\n", begin) + 2, end = source.find("\n}\n", begin) + 1;
-  ASSERT(body < end);
+  const size_t body = source.find('{', begin), several = source.find("\n}\n", begin) + 3;
+  const size_t end = source[body + 1] == '\n' ? several : source.find('\n', body) + 1;
   return source.substr(0, body) +
-         "  throw std::logic_error(\"this function is not written yet\");  // yours to write\n" + source.substr(end);
+         "{\n  throw std::logic_error(\"this function is not written yet\");  // yours to write\n}\n" +
+         source.substr(end);
 }
 
 }  // namespace
@@ -31,12 +32,30 @@ std::string file_of(const Exercise& exercise, int number) {
   return fmt::format("learn/{:02}_{}.cpp", number, name);
 }
 
+std::vector<std::string> paragraphs(const std::string& text, size_t width) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  bool open = false;  // the last line takes further words
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() && !lines.empty()) lines.emplace_back();
+    if (line.empty()) open = false;
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      if (open && lines.back().size() + 1 + word.size() <= width)
+        lines.back() += " " + word;
+      else
+        lines.push_back(word);
+      open = true;
+    }
+  }
+  return lines;
+}
+
 std::string stub_of(const Exercise& exercise, int number) {
   std::string source = engine_source(exercise.source);
   for (const char* blank : exercise.blanks) source = without_body(source, blank);
   std::string text = fmt::format("// Exercise {}: {}.\n//\n", number, exercise.name);
-  std::istringstream task(exercise.task);
-  for (std::string line; std::getline(task, line);) text += (line.empty() ? "//" : "// " + line) + "\n";
+  for (const std::string& line : paragraphs(exercise.task, 116)) text += (line.empty() ? "//" : "// " + line) + "\n";
   text += fmt::format(
       "//\n// This is {}, without what you write. When you have written it:\n//   {}\n#include <stdexcept>\n\n",
       exercise.source, program_command(fmt::format("learn check {}", number)));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ringgrad/models/program/learn/learn.h"
 
@@ -13,6 +14,9 @@ const char* engine_source(const std::string& path);
 
 // "learn/01_ring_reduce_scatter.cpp"
 std::string file_of(const Exercise& exercise, int number);
+
+// The paragraphs of a text in lines of at most so many columns.
+std::vector<std::string> paragraphs(const std::string& text, size_t width);
 
 // What `start` writes.
 std::string stub_of(const Exercise& exercise, int number);

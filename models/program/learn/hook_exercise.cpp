@@ -29,7 +29,9 @@ class Leaf {
     node_ = sink(tensor);
     autograd_meta(tensor).accumulator = node_;
   }
-  std::vector<float> grad() const { return tensor.grad().defined() ? to_vector<float>(tensor.grad()) : std::vector<float>(); }
+  std::vector<float> grad() const {
+    return tensor.grad().defined() ? to_vector<float>(tensor.grad()) : std::vector<float>();
+  }
   HookHandle hook(std::function<void()> does) const {
     return register_post_accumulate_grad_hook(tensor, [does = std::move(does)](const Tensor&) { does(); });
   }
@@ -55,8 +57,9 @@ void check_sum(Sink* sink) {
   sum(x.tensor).backward();
   expect_grad("after another backward, of Σ x, which adds to it", x, {4, 6, 8});
   if (x.tensor.grad().raw_data() != place)
-    throw Wrong("the second backward has put grad() elsewhere in memory; it is added to in place: an optimizer, and the "
-                "buckets of all ranks, look at the array of all gradients that it is a part of");
+    throw Wrong(
+        "the second backward has put grad() elsewhere in memory; it is added to in place: an optimizer, and the "
+        "buckets of all ranks, look at the array of all gradients that it is a part of");
 }
 
 // add() hands one and the same dy to both of its inputs.
@@ -64,8 +67,10 @@ void check_own(Sink* sink) {
   const Leaf a = leaf_of(sink, {1, 1}), b = leaf_of(sink, {1, 1});
   sum(add(a.tensor, b.tensor)).backward();
   if (a.tensor.grad().defined() && a.tensor.grad().raw_data() == b.tensor.grad().raw_data())
-    throw Wrong("after the backward of Σ a + b, a.grad() and b.grad() are one and the same memory: what is added to one changes "
-                "the other. The first gradient may become the leaf's own only where nobody else holds it; else copy it");
+    throw Wrong(
+        "after the backward of Σ a + b, a.grad() and b.grad() are one and the same memory: what is added to one "
+        "changes "
+        "the other. The first gradient may become the leaf's own only where nobody else holds it; else copy it");
   expect_grad("after the backward of Σ a + b", a, {1, 1});
   sum(a.tensor).backward();
   expect_grad("after a backward of Σ a alone", b, {1, 1});
@@ -81,9 +86,10 @@ void check_hooks(Sink* sink) {
   mul(x.tensor, x.tensor).sum().backward();
   const std::vector<std::string> want = {"first:4", "second:4"};
   if (seen != want)
-    throw Wrong(fmt::format("two hooks on x, and the backward of x·x at 2: they saw grad() as [{}], expected [{}]: each once, in "
-                            "the order of registration, when the gradient is complete", fmt::join(seen, ", "),
-                            fmt::join(want, ", ")));
+    throw Wrong(fmt::format(
+        "two hooks on x, and the backward of x·x at 2: they saw grad() as [{}], expected [{}]: each once, in "
+        "the order of registration, when the gradient is complete",
+        fmt::join(seen, ", "), fmt::join(want, ", ")));
 }
 
 void check_changing_hooks(Sink* sink) {
@@ -102,8 +108,10 @@ void check_changing_hooks(Sink* sink) {
   seen += '|';
   sum(x.tensor).backward();
   if (seen != "ol|la")
-    throw Wrong(fmt::format("the first of three hooks (o, r, l) removes itself and r, and adds a: over two backward passes ran "
-                            "{}, expected ol|la: a removed one never runs, an added one from the next pass on", seen));
+    throw Wrong(
+        fmt::format("the first of three hooks (o, r, l) removes itself and r, and adds a: over two backward passes ran "
+                    "{}, expected ol|la: a removed one never runs, an added one from the next pass on",
+                    seen));
 }
 
 void check_throwing_hook(Sink* sink) {
@@ -118,34 +126,119 @@ void check_throwing_hook(Sink* sink) {
   throw Wrong(later ? "a hook threw, and the one behind it ran even so" : "a hook threw, and backward() did not");
 }
 
-// Four linear layers on two ranks with different data: the hooks drive buckets and all-reduce.
-void check_data_parallel(Sink* sink) {
-  constexpr int64_t kWidth = 64;
-  const auto answers = answers_of(run_forked_ranks(2, [&](std::unique_ptr<Transport> transport) -> nlohmann::json {
-    HostProcessGroup group(std::move(transport));
-    manual_seed(1);
-    nn::Sequential network;
-    for (int i = 0; i < 4; ++i) network.push_back(std::make_shared<nn::Linear>(kWidth, kWidth));
-    const auto data_of = [](int rank) {
-      manual_seed(static_cast<uint64_t>(rank) + 7);
-      Tensor x = empty({32, kWidth});
-      normal_(x, 0, 1);
-      return x;
-    };
-    std::vector<std::vector<float>> mean;  // of both ranks' gradients, by the engine's own sinks in this process
-    for (int rank = 0; rank < 2; ++rank) {
-      square(network(data_of(rank))).mean().backward();
-      for (const Tensor& p : network.parameters()) {
-        if (rank == 0) mean.push_back(to_vector<float>(p.grad()));
-        const auto both = to_vector<float>(p.grad());  // the second backward has added
-        if (rank == 1)
-          for (size_t i = 0; i < both.size(); ++i) mean[static_cast<size_t>(&p - &p)][i] += 0 * both[i];
-      }
+constexpr int64_t kWidth = 32;
+
+// Layers of a network small enough to check.
+class Layers : public nn::Module {
+ public:
+  Layers() {
+    for (int i = 1; i <= 4; ++i)
+      layers_.push_back(register_module(fmt::format("fc{}", i), std::make_shared<nn::Linear>(kWidth, kWidth)));
+  }
+  Tensor forward(const Tensor& x) override {
+    Tensor y = x;
+    for (const auto& layer : layers_) y = tanh((*layer)(y));
+    return y;
+  }
+
+ private:
+  std::vector<std::shared_ptr<nn::Linear>> layers_;
+};
+
+Tensor batch_of(int rank) {
+  manual_seed(static_cast<uint64_t>(rank) + 7);
+  Tensor x = empty({8, kWidth});
+  normal_(x, 0, 1);
+  return x;
+}
+
+// What both ranks' gradients should be: the mean over both batches, by the engine alone.
+std::vector<std::vector<float>> mean_gradients(nn::Module& network) {
+  std::vector<std::vector<float>> mean;
+  for (int rank = 0; rank < 2; ++rank) square(network(batch_of(rank))).sum().backward();
+  for (const Tensor& parameter : network.parameters()) {
+    mean.push_back(to_vector<float>(parameter.grad()));
+    for (float& x : mean.back()) x /= 2;
+    parameter.set_grad({});
+  }
+  return mean;
+}
+
+// The learner's sinks drive two ranks: hooks fill buckets, which travel while backward runs.
+nlohmann::json train_in_parallel(Sink* sink, ProcessGroup& group) {
+  manual_seed(1);
+  Layers network;
+  const auto expected = mean_gradients(network);
+  DistributedDataParallel ddp(network, group,
+                              {.caps = {.first_bytes = 4096, .bytes = 4096}, .weighting = Weighting::Ranks});
+  std::vector<std::shared_ptr<Node>> sinks;
+  for (const Tensor& parameter : network.parameters()) {
+    sinks.push_back(sink(parameter));
+    autograd_meta(parameter).accumulator = sinks.back();
+  }
+  double worst = 0;
+  for (int step = 0; step < 2; ++step) {
+    for (const Tensor& parameter : network.parameters()) fill_(parameter.grad(), 0);
+    square(ddp(batch_of(group.rank()))).sum().backward();
+    for (size_t p = 0; p < expected.size(); ++p) {
+      const auto got = to_vector<float>(network.parameters()[p].grad());
+      for (size_t i = 0; i < got.size(); ++i)
+        worst = std::max(
+            worst, std::abs(got[i] - expected[p][i]) / std::max(1.0, static_cast<double>(std::abs(expected[p][i]))));
     }
-    return nullptr;
+  }
+  int early = 0;
+  for (const BucketLog& bucket : ddp.log().buckets) early += bucket.ready > 0 && bucket.launched < ddp.log().computed;
+  return {{"worst", worst}, {"early", early}, {"buckets", ddp.log().buckets.size()}};
+}
+
+void check_data_parallel(Sink* sink) {
+  const auto answers = answers_of(run_forked_ranks(2, [&](std::unique_ptr<Transport> transport) {
+    HostProcessGroup group(std::move(transport), {.timeout = std::chrono::seconds(3)});
+    return train_in_parallel(sink, group);
   }));
-  (void)answers;
+  for (size_t r = 0; r < answers.size(); ++r) {
+    const int early = answers[r]["early"], buckets = answers[r]["buckets"];
+    if (const double worst = answers[r]["worst"]; worst > 1e-4)
+      throw Wrong(fmt::format(
+          "DistributedDataParallel on two ranks: rank {}'s gradients are {:.3g} away from the mean over both "
+          "ranks' batches, relative to their size",
+          r, worst));
+    if (early + 1 < buckets)
+      throw Wrong(fmt::format(
+          "DistributedDataParallel on two ranks: {} of rank {}'s {} buckets were launched while backward ran, "
+          "expected all but the last: its hook tells that a gradient is ready",
+          early, r, buckets));
+  }
+}
+
+void grade(Grading& grading, const LearnersCode& code) {
+  Sink* const sink = code.instead_of(&make_accumulate_grad);
+  grading.check("gradients are added up, in place", [=] { check_sum(sink); });
+  grading.check("no gradient is shared with another leaf", [=] { check_own(sink); });
+  grading.check("hooks run once each, in order, when the gradient is complete", [=] { check_hooks(sink); });
+  grading.check("hooks that remove and add hooks", [=] { check_changing_hooks(sink); });
+  grading.check("a hook that throws ends backward", [=] { check_throwing_hook(sink); });
+  grading.check("two ranks: buckets travel while backward runs, and average", [=] { check_data_parallel(sink); });
 }
 
 }  // namespace
+
+const Exercise exercises::kHook = {
+    .name = "gradient-ready hook",
+    .source = "autograd/accumulate_grad.cpp",
+    .blanks = {"void accumulate(", "void run_hooks("},
+    .task =
+        R"(
+The engine calls a leaf's sink once in a backward, when all parts of its gradient have been added up. accumulate()
+adds that to leaf.grad; run_hooks() then tells whoever wants to know, such as DistributedDataParallel, whose buckets
+leave while backward goes on. leaf.autograd_meta() has `grad`, undefined before the first backward,
+`post_accumulate_hooks` by number and in the order of registration, and `next_hook`, the number of the next. grad is
+added to in place (kernels::add(sum, a, b), after begin_write("backward", grad)), as others look at its memory. g
+may be held by others, too: the leaf can keep it only where g.is_sole_owner() and g.is_contiguous(), else copy_of(g,
+{dtype, device}). A hook may remove itself and others, which then do not run, and add new ones, which run from the
+next pass on.)",
+    .grade = grade,
+};
+
 }  // namespace ringgrad::program

@@ -25,10 +25,13 @@ struct Exercise {
   const char* name;                 // "ring reduce-scatter"
   const char* source;               // the engine's file: "distributed/collectives/ring_reduce_scatter.cpp"
   std::vector<const char*> blanks;  // how the functions begin whose bodies are taken out, each at a line's beginning
-  const char* task;                 // what to write, and what counts, in lines of at most 110 columns
+  const char* task;                 // what to write, and what counts: paragraphs, with empty lines between them
   void (*grade)(Grading&, const LearnersCode&);
 };
 
-extern const Exercise kRingReduceScatter, kRingAllGather;
+namespace exercises {
+extern const Exercise kRingReduceScatter, kRingAllGather, kBucketPlan, kHook, kBackward, kSampler, kWeighting,
+    kDeadRank, kSyncBatchNorm, kOverlap;
+}  // namespace exercises
 
 }  // namespace ringgrad::program

@@ -22,7 +22,10 @@ namespace {
 
 constexpr int kSeconds = 10;  // that the checks may take
 
-const Exercise* const kExercises[] = {&kRingReduceScatter, &kRingAllGather};
+const Exercise* const kExercises[] = {
+    &exercises::kRingReduceScatter, &exercises::kRingAllGather, &exercises::kBucketPlan, &exercises::kHook,
+    &exercises::kBackward,          &exercises::kSampler,       &exercises::kWeighting,  &exercises::kDeadRank,
+    &exercises::kSyncBatchNorm,     &exercises::kOverlap};
 constexpr int kLast = static_cast<int>(std::size(kExercises));
 
 std::string command(const char* action, int number) {
@@ -53,7 +56,8 @@ int start(const Exercise& exercise, int number) {
   out.write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
   out.commit();
   result("wrote {}: {}", file.string(), exercise.name);
-  message("{}\n\nWrite what is missing there, then: {}", exercise.task, command("check", number));
+  message("{}\n\nWrite what is missing there, then: {}", fmt::join(paragraphs(exercise.task, 80), "\n"),
+          command("check", number));
   print_json({{"number", number}, {"name", exercise.name}, {"file", file.string()}});
   return kOk;
 }

@@ -64,9 +64,10 @@ std::string all_of(const FileDescriptor& pipe) {
 
 void compile(const std::string& file, const std::string& library) {
   const std::string include = include_directory();
-  // Its own functions before the engine's of the same name; no optimisation, which would take longer than the checks.
-  const ChildProcess child = start_compiler(
-      {"-std=c++20", "-O0", "-g1", "-fPIC", "-shared", "-Wl,-Bsymbolic", "-Wall", "-I", include, file, "-o", library});
+  // Its own functions before the engine's of the same name, but the engine's variables, of which the tables of kernels
+  // are some. No optimisation, which would take longer than the checks.
+  const ChildProcess child = start_compiler({"-std=c++20", "-O0", "-g1", "-fPIC", "-shared", "-Wl,-Bsymbolic-functions",
+                                             "-Wall", "-I", include, file, "-o", library});
   const std::string said = all_of(child.error);
   int status = 0;
   waitpid(child.pid, &status, 0);

@@ -308,34 +308,36 @@ void grade_all_gather(Grading& grading, const LearnersCode& code) {
 
 }  // namespace
 
-const Exercise kRingReduceScatter = {
+const Exercise exercises::kRingReduceScatter = {
     .name = "ring reduce-scatter",
     .source = "distributed/collectives/ring_reduce_scatter.cpp",
     .blanks = {"void ring_reduce_scatter("},
     .task =
-        R"(The first half of the ring all-reduce. x has one chunk of `count` elements per rank; rank r is to end up with the sum
-of all ranks' chunk r, in y. Each rank sends to its right neighbour only, and receives from its left one; a chunk
-goes round the ring once, and every rank that it passes adds its own elements. In size-1 steps each rank sends
+        R"(
+The first half of the ring all-reduce. x has one chunk of `count` elements per rank; rank r is to end up with the
+sum of all ranks' chunk r, in y. Each rank sends to its right neighbour only, and receives from its left one; a
+chunk goes round the ring once, and every rank that it passes adds its own elements. In size-1 steps each rank sends
 (size-1)/size of its x, which is the least possible.
 
-messages.send() only queues: what it is given must stay as it is until wait() or finish(). reduction.combine_items adds
-elements that come in, combine_wide partial results; finish() makes the result of a sum (an average divides there).
-Segments let one piece travel while the next is being added: for_each_segment() in ring_parts.h cuts a chunk.
-The contract stands in distributed/collectives/ring.h.)",
+messages.send() only queues: what it is given must stay as it is until wait() or finish(). reduction.combine_items
+adds elements that come in, combine_wide partial results; finish() makes the result of a sum (an average divides
+there). Segments let one piece travel while the next is being added: for_each_segment() in ring_parts.h cuts a
+chunk. The contract stands in distributed/collectives/ring.h.)",
     .grade = grade_reduce_scatter,
 };
 
-const Exercise kRingAllGather = {
+const Exercise exercises::kRingAllGather = {
     .name = "ring all-gather",
     .source = "distributed/collectives/ring_all_gather.cpp",
     .blanks = {"void ring_all_gather("},
     .task =
-        R"(The second half of the ring all-reduce. Rank r has x; in the end all ranks have it, in places[r]. Each rank sends to
+        R"(
+The second half of the ring all-reduce. Rank r has x; in the end all ranks have it, in places[r]. Each rank sends to
 its right neighbour only: first its own, then what came in from the left. In size-1 steps each rank sends all places
 but one. Places may differ in size, or be empty, and x may lie in its own place already.
 
-messages.send() only queues: what it is given must stay as it is until finish().
-The contract stands in distributed/collectives/ring.h.)",
+messages.send() only queues: what it is given must stay as it is until finish(). The contract stands in
+distributed/collectives/ring.h.)",
     .grade = grade_all_gather,
 };
 

@@ -106,18 +106,19 @@ void grade(Grading& grading, const LearnersCode& code) {
 
 }  // namespace
 
-const Exercise kSampler = {
+const Exercise exercises::kSampler = {
     .name = "distributed sampler",
     .source = "data/share_of_rank.cpp",
     .blanks = {"int64_t samples_of_rank(", "std::vector<int64_t> share_of_rank("},
     .task =
-        R"(All ranks know the order in which an epoch visits the samples, and each takes its part without asking: of what is
-left from `position` on, rank r of n uses places r, r + n, r + 2n, …. So the ranks together always use the order from
-its front, and training can go on from the middle of an epoch on another number of ranks.
-A rank that has one sample more than another would wait for it forever. With options.drop_last the last round is
-left out where it is not full; else, with options.pad, it is filled with the first samples of the whole order (which
-may be shorter than the round); with neither, ranks differ by one.
-samples_of_rank() says how many there are when `left` are left for all; share_of_rank() which.)",
+        R"(
+All ranks know the order in which an epoch visits the samples, and each takes its part without asking: of what is
+left from `position` on, rank r of n uses places r, r + n, r + 2n, …. So the ranks together always use the order
+from its front, and training can go on from the middle of an epoch on another number of ranks. A rank that has one
+sample more than another would wait for it forever. With options.drop_last the last round is left out where it is
+not full; else, with options.pad, it is filled with the first samples of the whole order (which may be shorter than
+the round); with neither, ranks differ by one. samples_of_rank() says how many there are when `left` are left for
+all; share_of_rank() which.)",
     .grade = grade,
 };
 

@@ -1,5 +1,5 @@
-# The engine's files of which `ringgrad learn` takes a function's body out, as the table engine_source(): each path that an
-# exercise in FOLDER names. A build stops where there is no such file.
+# The engine's files of which `ringgrad learn` takes a function's body out, as the table engine_source(): each one that
+# is an exercise's .source. A build stops where there is no such file.
 #   cmake -DROOT=… -DOUTPUT=… -P sources.cmake
 file(GLOB exercises ${ROOT}/models/program/learn/*_exercise.cpp)
 set(rows)
