@@ -43,7 +43,7 @@ MISTAKES = {
                     "  std::byte first[8];\n  messages.recv(left, first);\n  for_each_segment({0, count}, segment, [&](Range s) {\n    messages.send(right",
                 )
             ],
-            "threw|10 seconds",
+            "threw|8 seconds",
         ),
         (
             "no segments",
@@ -116,7 +116,7 @@ MISTAKES = {
         (
             "the first bucket has no cap of its own",
             [("buckets.empty() ? caps.first_bytes : caps.bytes", "caps.bytes")],
-            "five parameters",
+            "over its cap",
         ),
         (
             "a large tensor is not split",

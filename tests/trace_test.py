@@ -139,7 +139,10 @@ class Trace(ProgramCase):
             (lambda e: e.remove(first(e, "s")), "without one end"),
             (lambda e: e.remove(first(e, "M", "thread_name")), "no name"),
             (lambda e: first(e, "X").update(dur=-1), "ends before"),
-            (lambda e: first(e, "X", "forward").update(dur=1e9), "neither beside nor inside"),
+            (
+                lambda e: first(e, "X", "forward").update(dur=first(e, "X", "backward")["ts"]),
+                "neither beside nor inside",
+            ),
             (lambda e: first(e, "f").update(ts=0), "back in time"),
             (lambda e: first(e, "X", "bucket 0")["args"]["parameters"].append("another"), "no arrow of"),
         ):

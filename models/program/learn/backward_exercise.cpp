@@ -11,6 +11,7 @@
 #include "ringgrad/models/program/learn/learners_code.h"
 
 namespace ringgrad::program {
+namespace backward_exercise {
 namespace {
 
 using Linear = decltype(linear);
@@ -129,6 +130,7 @@ void grade(Grading& grading, const LearnersCode& code) {
 }
 
 }  // namespace
+}  // namespace backward_exercise
 
 const Exercise exercises::kBackward = {
     .name = "backward of a linear layer",
@@ -141,7 +143,7 @@ each number of y, and returns those by x, w and b, in the shapes of x, w and b: 
 ask which numbers of y one number of w has gone into, and add up. A gradient that nobody wants is undefined,
 `Tensor()`, and what only it would need was not saved: x is there where dw is wanted, w where dx is. product(),
 swapped() and column_sums() stand above.)",
-    .grade = grade,
+    .grade = backward_exercise::grade,
 };
 
 }  // namespace ringgrad::program

@@ -13,6 +13,7 @@
 #include "ringgrad/models/program/learn/learners_code.h"
 
 namespace ringgrad::program {
+namespace bucket_plan_exercise {
 namespace {
 
 using Plan = decltype(plan_buckets);
@@ -38,11 +39,13 @@ Buckets plan_of(Plan* plan, const ArenaRange& arena, const BucketCaps& caps) {
 std::string drawing(const char* title, const ArenaRange& arena, const Buckets& buckets) {
   std::string text = fmt::format("{}\n", title);
   const auto item = static_cast<int64_t>(itemsize(arena.grads.dtype()));
-  for (size_t b = 0; b < buckets.size(); ++b) {
+  const size_t shown = std::min<size_t>(buckets.size(), 12);
+  for (size_t b = 0; b < shown; ++b) {
     const auto& [index, begin, end, parameters] = buckets[b];
     text += fmt::format("  bucket {:<3} elements {:>5} to {:<5} {:>6} bytes   parameters {}\n", b, begin, end,
                         (end - begin) * item, fmt::join(parameters, ", "));
   }
+  if (shown < buckets.size()) text += fmt::format("  and {} more\n", buckets.size() - shown);
   return text + (buckets.empty() ? "  no bucket\n" : "");
 }
 
@@ -145,6 +148,7 @@ void grade(Grading& grading, const LearnersCode& code) {
 }
 
 }  // namespace
+}  // namespace bucket_plan_exercise
 
 const Exercise exercises::kBucketPlan = {
     .name = "bucket plan",
@@ -159,7 +163,7 @@ caps.first_bytes for the very first bucket and caps.bytes for the others, in who
 elements), at least one. A parameter's range goes to where the next one begins. One that is larger than a bucket is
 cut into full buckets of its own, and its end goes on as any other would. A bucket lists all the parameters that
 reach into it. The contract stands in distributed/ddp/bucket_plan.h, ArenaRange in autograd/arena.h.)",
-    .grade = grade,
+    .grade = bucket_plan_exercise::grade,
 };
 
 }  // namespace ringgrad::program

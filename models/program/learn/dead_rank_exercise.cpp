@@ -18,6 +18,7 @@
 #include "ringgrad/models/program/learn/learners_code.h"
 
 namespace ringgrad::program {
+namespace dead_rank_exercise {
 namespace {
 
 // How a rank ends.
@@ -154,6 +155,7 @@ void grade(Grading& grading, const LearnersCode& code) {
 }
 
 }  // namespace
+}  // namespace dead_rank_exercise
 
 const Exercise exercises::kDeadRank = {
     .name = "naming the dead rank",
@@ -169,7 +171,7 @@ or kOutOfStep. Those that ended after the launcher had begun to kill (by_us) are
 when a rank has reported its failure, in nanoseconds of the steady clock, if it has; else when it ended: it may have
 cleaned up for long. killed() and exit_code() stand above, RankEnd in first_cause.h, RankStatus in
 distributed/job/job_status.h.)",
-    .grade = grade,
+    .grade = dead_rank_exercise::grade,
 };
 
 }  // namespace ringgrad::program

@@ -41,6 +41,8 @@ nlohmann::json answer_of(int rank, Links& links, const RankBody& body) {
     return {{"answer", body(std::move(transport))}};
   } catch (const std::exception& error) {
     return {{"error", error.what()}, {"noticed", is_noticed(std::current_exception())}};
+  } catch (...) {
+    return {{"error", "something that is no std::exception"}};
   }
 }
 

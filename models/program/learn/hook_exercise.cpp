@@ -17,6 +17,7 @@
 #include "ringgrad/nn/layers.h"
 
 namespace ringgrad::program {
+namespace hook_exercise {
 namespace {
 
 using Sink = decltype(make_accumulate_grad);
@@ -223,6 +224,7 @@ void grade(Grading& grading, const LearnersCode& code) {
 }
 
 }  // namespace
+}  // namespace hook_exercise
 
 const Exercise exercises::kHook = {
     .name = "gradient-ready hook",
@@ -238,7 +240,7 @@ added to in place (kernels::add(sum, a, b), after begin_write("backward", grad))
 may be held by others, too: the leaf can keep it only where g.is_sole_owner() and g.is_contiguous(), else copy_of(g,
 {dtype, device}). A hook may remove itself and others, which then do not run, and add new ones, which run from the
 next pass on.)",
-    .grade = grade,
+    .grade = hook_exercise::grade,
 };
 
 }  // namespace ringgrad::program

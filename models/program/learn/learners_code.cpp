@@ -38,8 +38,8 @@ std::string include_directory() {
 ChildProcess start_compiler(const std::vector<std::string>& arguments) {
   const std::string chosen = variable("CXX");
   std::string tried;
-  for (const std::string& compiler : {chosen, std::string(RINGGRAD_COMPILER), std::string("c++")}) {
-    if (compiler.empty()) continue;
+  const std::vector<std::string> found = {RINGGRAD_COMPILER, "c++"};
+  for (const std::string& compiler : chosen.empty() ? found : std::vector{chosen}) {
     ChildOptions options;
     options.command = words_of(compiler);
     options.command.insert(options.command.end(), arguments.begin(), arguments.end());
@@ -66,8 +66,9 @@ void compile(const std::string& file, const std::string& library) {
   const std::string include = include_directory();
   // Its own functions before the engine's of the same name, but the engine's variables, of which the tables of kernels
   // are some. No optimisation, which would take longer than the checks.
-  const ChildProcess child = start_compiler({"-std=c++20", "-O0", "-g1", "-fPIC", "-shared", "-Wl,-Bsymbolic-functions",
-                                             "-Wall", "-I", include, file, "-o", library});
+  const ChildProcess child =
+      start_compiler({"-std=c++20", "-O0", "-g1", "-fPIC", "-shared", "-Wl,-Bsymbolic-functions", "-Wall", "-I",
+                      include, "-x", "c++", std::filesystem::absolute(file), "-o", library});
   const std::string said = all_of(child.error);
   int status = 0;
   waitpid(child.pid, &status, 0);

@@ -12,6 +12,7 @@
 #include "ringgrad/models/program/learn/learners_code.h"
 
 namespace ringgrad::program {
+namespace overlap_exercise {
 namespace {
 
 using Lists = std::vector<std::vector<int>>;
@@ -153,6 +154,7 @@ void grade(Grading& grading, const LearnersCode& code) {
 }
 
 }  // namespace
+}  // namespace overlap_exercise
 
 const Exercise exercises::kOverlap = {
     .name = "overlap",
@@ -165,7 +167,7 @@ buckets has this one completed, and up to which bucket may all-reduces be launch
 its parameters are ready and all buckets before it have left: ranks may see other orders, and must issue the same
 collectives. The last one does not leave here, even when it is complete: backward is over then, and whoever called
 executes it without handing it to another thread. The contract stands in distributed/ddp/launch_order.h.)",
-    .grade = grade,
+    .grade = overlap_exercise::grade,
 };
 
 }  // namespace ringgrad::program

@@ -12,6 +12,7 @@
 #include "ringgrad/models/program/learn/learners_code.h"
 
 namespace ringgrad::program {
+namespace ring_exercise {
 namespace {
 
 using nlohmann::json;
@@ -307,6 +308,7 @@ void grade_all_gather(Grading& grading, const LearnersCode& code) {
 }
 
 }  // namespace
+}  // namespace ring_exercise
 
 const Exercise exercises::kRingReduceScatter = {
     .name = "ring reduce-scatter",
@@ -323,7 +325,7 @@ messages.send() only queues: what it is given must stay as it is until wait() or
 adds elements that come in, combine_wide partial results; finish() makes the result of a sum (an average divides
 there). Segments let one piece travel while the next is being added: for_each_segment() in ring_parts.h cuts a
 chunk. The contract stands in distributed/collectives/ring.h.)",
-    .grade = grade_reduce_scatter,
+    .grade = ring_exercise::grade_reduce_scatter,
 };
 
 const Exercise exercises::kRingAllGather = {
@@ -338,7 +340,7 @@ but one. Places may differ in size, or be empty, and x may lie in its own place 
 
 messages.send() only queues: what it is given must stay as it is until finish(). The contract stands in
 distributed/collectives/ring.h.)",
-    .grade = grade_all_gather,
+    .grade = ring_exercise::grade_all_gather,
 };
 
 }  // namespace ringgrad::program

@@ -12,6 +12,7 @@
 #include "ringgrad/models/program/learn/learners_code.h"
 
 namespace ringgrad::program {
+namespace sampler_exercise {
 namespace {
 
 using Share = decltype(share_of_rank);
@@ -105,6 +106,7 @@ void grade(Grading& grading, const LearnersCode& code) {
 }
 
 }  // namespace
+}  // namespace sampler_exercise
 
 const Exercise exercises::kSampler = {
     .name = "distributed sampler",
@@ -119,7 +121,7 @@ sample more than another would wait for it forever. With options.drop_last the l
 not full; else, with options.pad, it is filled with the first samples of the whole order (which may be shorter than
 the round); with neither, ranks differ by one. samples_of_rank() says how many there are when `left` are left for
 all; share_of_rank() which.)",
-    .grade = grade,
+    .grade = sampler_exercise::grade,
 };
 
 }  // namespace ringgrad::program

@@ -14,6 +14,7 @@
 #include "ringgrad/models/program/learn/learners_code.h"
 
 namespace ringgrad::program {
+namespace sync_batch_norm_exercise {
 namespace {
 
 constexpr int64_t kChannels = 3, kPixels = 4;
@@ -117,6 +118,7 @@ void grade(Grading& grading, const LearnersCode& code) {
 }
 
 }  // namespace
+}  // namespace sync_batch_norm_exercise
 
 const Exercise exercises::kSyncBatchNorm = {
     .name = "sync batch norm",
@@ -131,7 +133,7 @@ LeVeque (1983): Σ n_r · (var_r + (mean_r - mean)²) / Σ n_r. Sums of squares 
 mean is large. One all_gather is enough; in float64, added in the order of ranks, so that all ranks have the same
 bits. sum_over_ranks(): a and b become Σ unit · a and Σ unit · b over the ranks, divided by this rank's own unit. In
 one all_reduce. The contract stands in distributed/ddp/batch_statistics.h; channel.options go with every collective.)",
-    .grade = grade,
+    .grade = sync_batch_norm_exercise::grade,
 };
 
 }  // namespace ringgrad::program

@@ -14,6 +14,7 @@
 #include "ringgrad/models/program/learn/learners_code.h"
 
 namespace ringgrad::program {
+namespace weighting_exercise {
 namespace {
 
 struct Factors {
@@ -77,6 +78,7 @@ void grade(Grading& grading, const LearnersCode& code) {
 }
 
 }  // namespace
+}  // namespace weighting_exercise
 
 const Exercise exercises::kWeighting = {
     .name = "weighting of unequal batches",
@@ -89,7 +91,7 @@ w·g / Σ w; but all-reduce gives the plain average, Σ … / ranks, and nobody 
 the weights arrive at the end of the step. So a rank multiplies its gradients by one factor before the average, from
 its own weight and the `usual` one, which all ranks know; and all ranks multiply the average by another one once
 they know the sum of the weights. Where all weigh what is usual both must be exactly 1.)",
-    .grade = grade,
+    .grade = weighting_exercise::grade,
 };
 
 }  // namespace ringgrad::program

@@ -1,14 +1,11 @@
 #include "ringgrad/models/program/trace/one_clock.h"
 
-#include <chrono>
 #include <limits>
 
 namespace ringgrad::program {
 namespace {
 
 constexpr int kQuestions = 50;
-
-int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 struct ClockOffset {
   int64_t offset, bound;
@@ -19,10 +16,10 @@ ClockOffset ask(ProcessGroup& group, int rank) {
   const Tensor time = zeros({1}, {.dtype = DType::Int64});
   int64_t quickest = std::numeric_limits<int64_t>::max(), offset = 0;
   for (int i = 0; i < kQuestions; ++i) {
-    const int64_t sent = now();
+    const int64_t sent = steady_nanoseconds();
     group.send(time, rank).wait();
     group.recv(time, rank).wait();
-    const int64_t took = now() - sent;
+    const int64_t took = steady_nanoseconds() - sent;
     if (took >= quickest) continue;
     quickest = took;
     offset = time.item<int64_t>() - (sent + took / 2);
@@ -35,7 +32,7 @@ void answer(ProcessGroup& group) {
   for (int i = 0; i < kQuestions; ++i) {
     group.recv(time, 0).wait();
     fill_(time, 0);
-    time.data<int64_t>()[0] = now();
+    time.data<int64_t>()[0] = steady_nanoseconds();
     group.send(time, 0).wait();
   }
 }

@@ -1,6 +1,7 @@
 // What one rank did in one training step, in nanoseconds of a steady clock: its own, until it is moved to rank 0's.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 namespace ringgrad::program {
+
+inline int64_t steady_nanoseconds() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 struct Slice {
   std::string name;

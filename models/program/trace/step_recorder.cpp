@@ -1,14 +1,11 @@
 #include "ringgrad/models/program/trace/step_recorder.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <utility>
 
 namespace ringgrad::program {
 namespace {
-
-int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 std::string layer_of(const std::string& parameter) { return parameter.substr(0, parameter.rfind('.')); }
 
@@ -24,19 +21,19 @@ StepRecorder::StepRecorder(nn::Module& model, DistributedDataParallel& ddp) : dd
     if (!parameter.requires_grad()) continue;
     names_.push_back(name);
     before_hooks_.push_back(parameter.register_hook([this, name = name](const Tensor&) {
-      if (recording_) record_.gradients.push_back({name, now(), 0});
+      if (recording_) record_.gradients.push_back({name, steady_nanoseconds(), 0});
       return Tensor();
     }));
     after_hooks_.push_back(register_post_accumulate_grad_hook(parameter, [this, name = name](const Tensor&) {
       if (!recording_) return;
-      record_.gradients.back().end = now();  // the hooks of DistributedDataParallel came first
+      record_.gradients.back().end = steady_nanoseconds();  // the hooks of DistributedDataParallel came first
       layer_is_done(layer_of(name));
     }));
   }
   ddp_.register_comm_hook([this](const GradBucket& bucket) {
     if (recording_) {
       const auto bytes = bucket.flat.numel() * static_cast<int64_t>(itemsize(bucket.flat.dtype()));
-      BucketSlice slice{now(), 0, 0, bytes, {}};
+      BucketSlice slice{steady_nanoseconds(), 0, 0, bytes, {}};
       for (const int parameter : bucket.parameters) slice.parameters.push_back(names_[parameter]);
       record_.buckets.push_back(std::move(slice));
     }
@@ -59,13 +56,13 @@ void StepRecorder::start() {
 }
 
 void StepRecorder::end_phase() {
-  if (!record_.phases.empty()) record_.phases.back().end = now();
+  if (!record_.phases.empty()) record_.phases.back().end = steady_nanoseconds();
 }
 
 void StepRecorder::begins(const char* phase) {
   if (!recording_) return;
   end_phase();
-  since_ = now();
+  since_ = steady_nanoseconds();
   record_.phases.push_back({phase, since_, 0});
 }
 
@@ -74,7 +71,7 @@ void StepRecorder::layer_is_done(const std::string& name) {
   if (!recording_) return;
   const bool backward = record_.phases.back().name == "backward";
   const std::string slice = backward ? name + " backward" : name;
-  const int64_t begin = std::exchange(since_, now());
+  const int64_t begin = std::exchange(since_, steady_nanoseconds());
   if (backward && !record_.layers.empty() && record_.layers.back().name == slice)
     record_.layers.back().end = since_;
   else
@@ -84,9 +81,9 @@ void StepRecorder::layer_is_done(const std::string& name) {
 void StepRecorder::call(const KernelBase& kernel, Stream, std::span<const Tensor* const>,
                         const std::function<void()>& run) {
   const size_t at = record_.kernels.size();
-  record_.kernels.push_back({kernel.name(), now(), 0});
+  record_.kernels.push_back({kernel.name(), steady_nanoseconds(), 0});
   run();
-  record_.kernels[at].end = now();
+  record_.kernels[at].end = steady_nanoseconds();
 }
 
 // The log counts seconds from the beginning of backward, which is where the buckets' launches, noted here as well, say.

@@ -14,12 +14,12 @@ constexpr double kWidth = 960, kLeft = 92, kRight = 16, kTop = 76, kLane = 26, k
 constexpr const char* kStyle = R"(text { font: 12px system-ui, sans-serif; fill: #1f2328; }
 .page { fill: #ffffff; } .title { font-size: 15px; font-weight: 600; } .quiet { fill: #59636e; } .grid { stroke: #d1d9e0; }
 .zero_grad { fill: #afb8c1; } .forward { fill: #4fa3a5; } .backward { fill: #8250df; } .optimizer { fill: #bf8700; }
-.wait { fill: #ffb77c; } .bucket { fill: #0969da; } .queued { fill: #c8e1ff; } .ready { stroke: #1f2328; }
+.wait { fill: #bc4c00; } .bucket { fill: #0969da; stroke: #ffffff; } .queued { fill: #c8e1ff; } .ready { stroke: #1f2328; }
 .in { fill: #ffffff; font-size: 11px; }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3; } .page { fill: #0d1117; } .quiet { fill: #9198a1; } .grid { stroke: #30363d; }
   .zero_grad { fill: #59636e; } .forward { fill: #2f7d80; } .backward { fill: #8957e5; } .optimizer { fill: #9e6a03; }
-  .wait { fill: #db6d28; } .bucket { fill: #388bfd; } .queued { fill: #1f3a5f; } .ready { stroke: #e6edf3; }
+  .wait { fill: #db6d28; } .bucket { fill: #388bfd; stroke: #0d1117; } .queued { fill: #1f3a5f; } .ready { stroke: #e6edf3; }
 })";
 
 std::string escaped(const std::string& text) {
@@ -97,14 +97,16 @@ void draw_rank(Picture& picture, size_t rank, const StepRecord& record, int64_t 
   for (const Slice& gradient : record.gradients)
     picture.line("ready", picture.x(gradient.begin), top + kLane - 5, below - 1,
                  fmt::format("{} is ready at {:.2f} ms", gradient.name, ms(gradient.begin - zero)));
+  for (const BucketSlice& bucket : record.buckets)  // below the bars of those that run meanwhile
+    if (bucket.begin > bucket.launched)
+      picture.bar("queued", below, kLane, bucket.launched, bucket.begin, "", "queued");
   for (size_t b = 0; b < record.buckets.size(); ++b) {
     const BucketSlice& bucket = record.buckets[b];
-    const std::string what =
-        fmt::format("bucket {}, {:.1f} kB, {}{}", b, static_cast<double>(bucket.bytes) / 1e3, bucket.parameters.front(),
-                    bucket.parameters.size() > 1 ? " … " + bucket.parameters.back() : "");
-    picture.bar("queued", below, kLane, bucket.launched, bucket.begin, "", what + ": queued");
-    picture.bar("bucket", below, kLane, bucket.begin, bucket.end, std::to_string(b),
-                fmt::format("{}: {}", what, times(bucket.begin, bucket.end)));
+    const std::string last = bucket.parameters.size() > 1 ? " … " + bucket.parameters.back() : "";
+    picture.bar(
+        "bucket", below, kLane, bucket.begin, bucket.end, std::to_string(b),
+        fmt::format("bucket {}, {:.1f} kB, {}{}: {}, launched at {:.2f}", b, static_cast<double>(bucket.bytes) / 1e3,
+                    bucket.parameters.front(), last, times(bucket.begin, bucket.end), ms(bucket.launched - zero)));
   }
 }
 

@@ -36,9 +36,11 @@ std::string bar(const BucketLog& bucket, const ReductionLog& log, int width) {
   return text;
 }
 
-// The end of a name, where all of it is too long.
+// "layer3.2.conv1.weight", or where that is too long ".conv1.weight".
 std::string within(const std::string& name, size_t columns) {
-  return name.size() <= columns ? name : "…" + name.substr(name.size() - columns + 1);
+  size_t from = 0;
+  while (name.size() - from > columns && name.find('.', from + 1) != std::string::npos) from = name.find('.', from + 1);
+  return name.substr(from, columns);
 }
 
 // The first and the last of a bucket's parameters.
@@ -149,9 +151,9 @@ void trace_step(const TraceOptions& options, ProcessGroup& group) {
                    {"steps", print_steps(logs)},
                    {"split", explain_split(log)}});
   message(
-      "Milliseconds since backward began, on rank 0. ░ ready, but others go first; █ its\n"
-      "all-reduce, and waiting for other ranks; │ backward has ended. The last bucket is\n"
-      "always launched after that.");
+      "Milliseconds since backward began, on rank 0. ░ ready, but others go first;\n"
+      "█ its all-reduce, waiting for other ranks included; │ backward has ended. The last\n"
+      "bucket is always launched after that.");
   if (group.device().is_cuda())
     message("The host waits for the GPU wherever a time is noted, so the step is slower than in\ntraining.");
   if (perfetto) {
