@@ -202,10 +202,9 @@ void Reducer::mark_variable_ready(int parameter) {
     for (size_t b = 0; b < next_; ++b)
       if (log_.buckets[b].completed == 0 && buckets_[b].work.done())
         log_.buckets[b].completed = end_of(buckets_[b].work);
-  for (const int b : buckets_completed(pending_, buckets_of_[parameter])) {
-    log_.buckets[b].ready = now();
-    all_reduce_ready_buckets(*pass);
-  }
+  const std::vector<int> complete = buckets_completed(pending_, buckets_of_[parameter]);
+  for (const int b : complete) log_.buckets[b].ready = now();
+  if (!complete.empty()) all_reduce_ready_buckets(*pass);
 }
 
 // Sees to it that the gradient lies in the arena, and is one. A user may have dropped or replaced it, and backward then

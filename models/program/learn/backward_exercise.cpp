@@ -140,9 +140,10 @@ const Exercise exercises::kBackward = {
         R"(
 y = x · wᵀ + b, with x [N, in], w [out, in] and b [out]. Backward has dy [N, out], the derivative of the loss by
 each number of y, and returns those by x, w and b, in the shapes of x, w and b: write down what one number of y is,
-ask which numbers of y one number of w has gone into, and add up. A gradient that nobody wants is undefined,
-`Tensor()`, and what only it would need was not saved: x is there where dw is wanted, w where dx is. product(),
-swapped() and column_sums() stand above.)",
+ask which numbers of y one number of w has gone into, and add up.
+
+A gradient that nobody wants is undefined, `Tensor()`, and what only it would need was not saved: x is there where
+dw is wanted, w where dx is. product(), swapped() and column_sums() stand above.)",
     .grade = backward_exercise::grade,
 };
 

@@ -157,12 +157,15 @@ const Exercise exercises::kBucketPlan = {
     .task =
         R"(
 Gradients lie one after the other in an arena, in the order in which backward finishes them. A bucket is a range of
-it, which is averaged over the ranks as one: small buckets travel early, large ones cost less per byte. Append the
-buckets of one arena to `buckets`: each takes parameters as long as they fit under its cap, which is
+it, which is averaged over the ranks as one: small buckets travel early, large ones cost less per byte.
+
+Append the buckets of one arena to `buckets`: each takes parameters as long as they fit under its cap, which is
 caps.first_bytes for the very first bucket and caps.bytes for the others, in whole cache lines (kArenaAlignment
 elements), at least one. A parameter's range goes to where the next one begins. One that is larger than a bucket is
 cut into full buckets of its own, and its end goes on as any other would. A bucket lists all the parameters that
-reach into it. The contract stands in distributed/ddp/bucket_plan.h, ArenaRange in autograd/arena.h.)",
+reach into it.
+
+The contract stands in distributed/ddp/bucket_plan.h, ArenaRange in autograd/arena.h.)",
     .grade = bucket_plan_exercise::grade,
 };
 

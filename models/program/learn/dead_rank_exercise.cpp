@@ -164,13 +164,17 @@ const Exercise exercises::kDeadRank = {
     .task =
         R"(
 When a rank dies, all others fail within milliseconds, and the launcher sees their ends in any order: who was the
-first? It sorts the ranks by order(), smaller first, then by failed_at(), and blames the first. A rank that was
-killed comes before one that ended by itself; that one before those that have only noticed that another failed:
-their status says so (failed_at != 0 and noticed), whatever they end with then, or they end with exit code kRankDied
-or kOutOfStep. Those that ended after the launcher had begun to kill (by_us) are never the cause. failed_at() is
-when a rank has reported its failure, in nanoseconds of the steady clock, if it has; else when it ended: it may have
-cleaned up for long. killed() and exit_code() stand above, RankEnd in first_cause.h, RankStatus in
-distributed/job/job_status.h.)",
+first? It sorts the ranks by order(), smaller first, then by failed_at(), and blames the first.
+
+A rank that was killed comes before one that ended by itself; that one before those that have only noticed that
+another failed: their status says so (failed_at != 0 and noticed), whatever they end with then, or they end with
+exit code kRankDied or kOutOfStep. Those that ended after the launcher had begun to kill (by_us) are never the
+cause.
+
+failed_at() is when a rank has reported its failure, in nanoseconds of the steady clock, if it has; else when it
+ended: it may have cleaned up for long.
+
+killed() and exit_code() stand above, RankEnd in first_cause.h, RankStatus in distributed/job/job_status.h.)",
     .grade = dead_rank_exercise::grade,
 };
 

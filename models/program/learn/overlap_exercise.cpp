@@ -163,10 +163,13 @@ const Exercise exercises::kOverlap = {
     .task =
         R"(
 While backward runs, parameters become ready, one after the other, and each time the reducer calls these two: which
-buckets has this one completed, and up to which bucket may all-reduces be launched now? A bucket may leave when all
-its parameters are ready and all buckets before it have left: ranks may see other orders, and must issue the same
-collectives. The last one does not leave here, even when it is complete: backward is over then, and whoever called
-executes it without handing it to another thread. The contract stands in distributed/ddp/launch_order.h.)",
+buckets has this one completed, and up to which bucket may all-reduces be launched now?
+
+A bucket may leave when all its parameters are ready and all buckets before it have left: ranks may see other
+orders, and must issue the same collectives. The last one does not leave here, even when it is complete: backward is
+over then, and whoever called executes it without handing it to another thread.
+
+The contract stands in distributed/ddp/launch_order.h.)",
     .grade = overlap_exercise::grade,
 };
 

@@ -116,11 +116,13 @@ const Exercise exercises::kSampler = {
         R"(
 All ranks know the order in which an epoch visits the samples, and each takes its part without asking: of what is
 left from `position` on, rank r of n uses places r, r + n, r + 2n, …. So the ranks together always use the order
-from its front, and training can go on from the middle of an epoch on another number of ranks. A rank that has one
-sample more than another would wait for it forever. With options.drop_last the last round is left out where it is
-not full; else, with options.pad, it is filled with the first samples of the whole order (which may be shorter than
-the round); with neither, ranks differ by one. samples_of_rank() says how many there are when `left` are left for
-all; share_of_rank() which.)",
+from its front, and training can go on from the middle of an epoch on another number of ranks.
+
+A rank that has one sample more than another would wait for it forever. With options.drop_last the last round is
+left out where it is not full; else, with options.pad, it is filled with the first samples of the whole order (which
+may be shorter than the round); with neither, ranks differ by one.
+
+samples_of_rank() says how many there are when `left` are left for all; share_of_rank() which.)",
     .grade = sampler_exercise::grade,
 };
 

@@ -130,9 +130,14 @@ Batch norm over all ranks' samples, as if one rank had them all. kernels::batch_
 rank's own means and variances [C] (mean squared deviations, not divided by n-1). The variance of all is not the
 mean of the variances: ranks' means lie apart, too, and ranks may have different numbers of samples. Chan, Golub &
 LeVeque (1983): Σ n_r · (var_r + (mean_r - mean)²) / Σ n_r. Sums of squares of x itself lose all digits where the
-mean is large. One all_gather is enough; in float64, added in the order of ranks, so that all ranks have the same
-bits. sum_over_ranks(): a and b become Σ unit · a and Σ unit · b over the ranks, divided by this rank's own unit. In
-one all_reduce. The contract stands in distributed/ddp/batch_statistics.h; channel.options go with every collective.)",
+mean is large.
+
+One all_gather is enough; in float64, added in the order of ranks, so that all ranks have the same bits.
+
+sum_over_ranks(): a and b become Σ unit · a and Σ unit · b over the ranks, divided by this rank's own unit. In one
+all_reduce.
+
+The contract stands in distributed/ddp/batch_statistics.h; channel.options go with every collective.)",
     .grade = sync_batch_norm_exercise::grade,
 };
 

@@ -88,9 +88,11 @@ const Exercise exercises::kWeighting = {
         R"(
 A rank's loss is the mean over its w samples, and so is its gradient g. All ranks want the mean over all samples, Σ
 w·g / Σ w; but all-reduce gives the plain average, Σ … / ranks, and nobody knows Σ w before the first bucket leaves:
-the weights arrive at the end of the step. So a rank multiplies its gradients by one factor before the average, from
-its own weight and the `usual` one, which all ranks know; and all ranks multiply the average by another one once
-they know the sum of the weights. Where all weigh what is usual both must be exactly 1.)",
+the weights arrive at the end of the step.
+
+So a rank multiplies its gradients by one factor before the average, from its own weight and the `usual` one, which
+all ranks know; and all ranks multiply the average by another one once they know the sum of the weights. Where all
+weigh what is usual both must be exactly 1.)",
     .grade = weighting_exercise::grade,
 };
 

@@ -152,8 +152,8 @@ void trace_step(const TraceOptions& options, ProcessGroup& group) {
                    {"split", explain_split(log)}});
   message(
       "Milliseconds since backward began, on rank 0. ░ ready, but others go first;\n"
-      "█ its all-reduce, waiting for other ranks included; │ backward has ended. The last\n"
-      "bucket is always launched after that.");
+      "█ its all-reduce, waiting for other ranks included; │ backward has ended.\n"
+      "The last bucket is always launched after that.");
   if (group.device().is_cuda())
     message("The host waits for the GPU wherever a time is noted, so the step is slower than in\ntraining.");
   if (perfetto) {
