@@ -14,12 +14,12 @@ constexpr double kWidth = 960, kLeft = 92, kRight = 16, kTop = 76, kLane = 26, k
 constexpr const char* kStyle = R"(text { font: 12px system-ui, sans-serif; fill: #1f2328; }
 .page { fill: #ffffff; } .title { font-size: 15px; font-weight: 600; } .quiet { fill: #59636e; } .grid { stroke: #d1d9e0; }
 .zero_grad { fill: #afb8c1; } .forward { fill: #4fa3a5; } .backward { fill: #8250df; } .optimizer { fill: #bf8700; }
-.wait { fill: #bc4c00; } .bucket { fill: #0969da; stroke: #ffffff; } .queued { fill: #c8e1ff; } .ready { stroke: #1f2328; }
+.wait { fill: #bc4c00; } .bucket { fill: #0969da; } .queued { fill: #c8e1ff; } .ready { stroke: #1f2328; }
 .in { fill: #ffffff; font-size: 11px; }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3; } .page { fill: #0d1117; } .quiet { fill: #9198a1; } .grid { stroke: #30363d; }
   .zero_grad { fill: #59636e; } .forward { fill: #2f7d80; } .backward { fill: #8957e5; } .optimizer { fill: #9e6a03; }
-  .wait { fill: #db6d28; } .bucket { fill: #388bfd; stroke: #0d1117; } .queued { fill: #1f3a5f; } .ready { stroke: #e6edf3; }
+  .wait { fill: #db6d28; } .bucket { fill: #388bfd; } .queued { fill: #1f3a5f; } .ready { stroke: #e6edf3; }
 })";
 
 std::string escaped(const std::string& text) {
@@ -60,7 +60,7 @@ class Picture {
   // A bar over that time, with its name in it where there is room.
   void bar(const std::string& of, double y, double height, int64_t from, int64_t to, const std::string& label,
            const std::string& tip) {
-    const double width = std::max(x(to) - x(from), 1.0);
+    const double width = std::max(x(to) - x(from), 1.5);
     shapes_ += fmt::format(
         "<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"2\"><title>{}"
         "</title></rect>\n",
