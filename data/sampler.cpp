@@ -39,35 +39,23 @@ DistributedSampler::DistributedSampler(int64_t dataset_size, int64_t num_replica
   CHECK(rank >= 0 && rank < num_replicas, "sampler: rank is ", rank, ", expected 0 to ", num_replicas - 1);
 }
 
+int64_t DistributedSampler::size() const { return samples_of_rank(dataset_size_, num_replicas_, rank_, options_); }
+
 int64_t DistributedSampler::remaining(const SamplerState& at) const {
   CHECK_AS(IndexError, at.position >= 0 && at.position <= dataset_size_, "sampler: position ", at.position,
            " is outside an epoch of ", dataset_size_, " samples");
   return dataset_size_ - at.position;
 }
 
-// How many of the remaining samples are this rank's. Ranks that take one step more than others would wait for them
-// forever: so the last round is left out, or filled with samples from its beginning, or (neither) the caller joins
-// uneven ranks.
-int64_t DistributedSampler::count(int64_t remaining) const {
-  if (options_.drop_last) return remaining / num_replicas_;
-  if (options_.pad) return (remaining + num_replicas_ - 1) / num_replicas_;
-  return (remaining - rank_ + num_replicas_ - 1) / num_replicas_;  // of 0 … remaining-1, those that are rank mod n
-}
-
 int64_t DistributedSampler::padding(const SamplerState& at) const {
-  const int64_t left = remaining(at), mine = count(left);
+  const int64_t left = remaining(at), mine = samples_of_rank(left, num_replicas_, rank_, options_);
   return mine > 0 && rank_ + (mine - 1) * num_replicas_ >= left ? 1 : 0;
 }
 
 std::vector<int64_t> DistributedSampler::indices(const SamplerState& at) const {
-  const int64_t left = remaining(at), mine = count(left);
-  const std::vector<int64_t> order = epoch_order(dataset_size_, options_.shuffle, at.seed, at.epoch);
-  std::vector<int64_t> result(static_cast<size_t>(mine));
-  for (int64_t i = 0; i < mine; ++i) {
-    const int64_t place = rank_ + i * num_replicas_;
-    result[i] = order[place < left ? at.position + place : (place - left) % dataset_size_];
-  }
-  return result;
+  remaining(at);  // or it throws: the position lies in the epoch
+  return share_of_rank(epoch_order(dataset_size_, options_.shuffle, at.seed, at.epoch), at.position, num_replicas_,
+                       rank_, options_);
 }
 
 BatchPartSampler::BatchPartSampler(int64_t dataset_size, int64_t batch, PartOf part_of, uint64_t seed)

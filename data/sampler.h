@@ -60,6 +60,12 @@ struct DistributedSamplerOptions {
   bool pad = true;         // else repeats the first samples of the order until they do; false: some ranks have one less
 };
 
+// How many samples rank r of n uses when so many are left for all; and which: from `position` of the epoch's order on,
+// places r, r + n, r + 2n, …. REQUIRES: 0 <= position <= order.size().
+int64_t samples_of_rank(int64_t left, int64_t num_replicas, int64_t rank, const DistributedSamplerOptions& options);
+std::vector<int64_t> share_of_rank(const std::vector<int64_t>& order, int64_t position, int64_t num_replicas,
+                                   int64_t rank, const DistributedSamplerOptions& options);
+
 // PyTorch's torch.utils.data.DistributedSampler: rank r of n uses places r, r + n, r + 2n, … of the epoch's order.
 // Evaluation wants {.shuffle = false, .pad = false}: each sample exactly once.
 class DistributedSampler : public Sampler {
@@ -69,13 +75,12 @@ class DistributedSampler : public Sampler {
 
   // Throws IndexError when the position lies outside the epoch.
   std::vector<int64_t> indices(const SamplerState& at) const override;
-  int64_t size() const override { return count(dataset_size_); }
+  int64_t size() const override;
   int64_t padding(const SamplerState& at) const override;
   int64_t num_replicas() const override { return num_replicas_; }
 
  private:
   int64_t remaining(const SamplerState& at) const;
-  int64_t count(int64_t remaining) const;  // of this rank, when so many are left for all
 
   int64_t dataset_size_, num_replicas_, rank_;
   DistributedSamplerOptions options_;

@@ -45,7 +45,7 @@ MAY_INCLUDE = {
 ROOMS = {
     "core": ["base error", "device", "dtype", "shape", "tensor factory random generator_scope kernels", "cpu"],
     "data": ["sampler image_dataset", "batch_source formats", "loading synthetic", "datasets"],
-    "models/program": ["console", "run", "train", "bench", "report", "explain", "commands"],
+    "models/program": ["console", "run", "train", "bench", "report", "explain", "learn", "trace", "commands"],
     "distributed": [
         "os",
         "failure",

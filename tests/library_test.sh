@@ -27,6 +27,8 @@ if [ "$way" = installed ]; then
   trains "$scratch/installed/ddp"
   ! ldd "$scratch/installed/ddp" | grep curl || { echo "the library brings libcurl along"; exit 1; }
   trains "$scratch/prefix/bin/ringgrad" launch -n 2 -- "$scratch/installed/ddp"
+  quietly "$scratch/prefix/bin/ringgrad" learn check 1 --file "$source/distributed/collectives/ring_reduce_scatter.cpp"
+  quietly "$scratch/prefix/bin/ringgrad" learn check 5 --file "$source/autograd/ops/matmul.cpp"
 else  # everything is compiled again, as quickly as can be; this is also the build for any x86-64 processor
   outside subdirectory -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DRINGGRAD_SOURCE="$source" \
     -DRINGGRAD_NATIVE=OFF -DRINGGRAD_CUDA=off -DRINGGRAD_ONEDNN=OFF

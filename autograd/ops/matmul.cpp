@@ -65,6 +65,18 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
                         });
 }
 
+namespace {
+
+// The gradients of y = x · wᵀ + b for dy [N, out]: dx, dw and db, each undefined where it is not wanted. dx needs w,
+// and dw needs x: each of the two is saved only where the other's gradient is wanted.
+Gradients linear_backward(const Tensor& dy, const SavedTensor& x, const SavedTensor& w, bool wants_db) {
+  const Tensor dx = w ? product(dy, w.get()) : Tensor();
+  const Tensor dw = x ? product(swapped(dy), x.get()) : Tensor();
+  return {dx, dw, wants_db ? column_sums(dy) : Tensor()};
+}
+
+}  // namespace
+
 Tensor linear(const Tensor& input, const Tensor& w_, const Tensor& b) {
   OpScope scope("linear");
   const Tensor x = autocast(input);
@@ -85,13 +97,10 @@ Tensor linear(const Tensor& input, const Tensor& w_, const Tensor& b) {
   }
   const Tensor rows = strided(x), w = strided(to(w_, x.dtype()));
   const Tensor bias = b ? strided_contiguous(to(b, x.dtype())) : b;
-  return differentiable("linear", {rows, w, bias}, product(rows, swapped(w), bias),
-                        [x = save_if(wants_grad(w), rows), w = save_if(wants_grad(rows), w),
-                         bias = wants_grad(bias)](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = strided(dy_);
-                          return {w ? product(dy, w.get()) : Tensor(), x ? product(swapped(dy), x.get()) : Tensor(),
-                                  bias ? column_sums(dy) : Tensor()};
-                        });
+  return differentiable(
+      "linear", {rows, w, bias}, product(rows, swapped(w), bias),
+      [x = save_if(wants_grad(w), rows), w = save_if(wants_grad(rows), w), wants_db = wants_grad(bias)](
+          const Tensor& dy) -> Gradients { return linear_backward(strided(dy), x, w, wants_db); });
 }
 
 }  // namespace ringgrad

@@ -35,6 +35,11 @@ struct StepNumbers {
   double unused, unused_squared;
 };
 
+// The two factors of Note [Weights]: of a rank's gradients before they are averaged over the ranks, and of the average
+// once the sum of all ranks' weights is known. REQUIRES: all are positive.
+double factor_before(double weight, double usual);
+double factor_after(double usual, double sum_of_weights, int ranks);
+
 class Contribution {
  public:
   explicit Contribution(Weighting weighting) : weighting_(weighting) {}

@@ -10,6 +10,7 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/distributed/ddp/gradient_arenas.h"
+#include "ringgrad/distributed/ddp/launch_order.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
 
@@ -139,9 +140,10 @@ void Reducer::begin_step() {
   next_ = 0;
   ready_order_.clear();
   log_.step = step_;
+  pending_.clear();
   log_.buckets.resize(buckets_.size());
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    buckets_[b].pending = static_cast<int>(buckets_[b].range.parameters.size());
+    pending_.push_back(static_cast<int>(buckets_[b].range.parameters.size()));
     buckets_[b].work = {};
     log_.buckets[b] = {buckets_[b].flat.numel() * static_cast<int64_t>(itemsize(buckets_[b].flat.dtype())),
                        buckets_[b].names};
@@ -180,11 +182,9 @@ void Reducer::mark_variable_ready(int parameter) {
     for (size_t b = 0; b < next_; ++b)
       if (log_.buckets[b].completed == 0 && buckets_[b].work.done())
         log_.buckets[b].completed = end_of(buckets_[b].work);
-  for (const int b : buckets_of_[parameter])
-    if (--buckets_[b].pending == 0) {
-      log_.buckets[b].ready = now();
-      all_reduce_ready_buckets(*pass);
-    }
+  const std::vector<int> complete = buckets_completed(pending_, buckets_of_[parameter]);
+  for (const int b : complete) log_.buckets[b].ready = now();
+  if (!complete.empty()) all_reduce_ready_buckets(*pass);
 }
 
 // Sees to it that the gradient lies in the arena, and is one. A user may have dropped or replaced it, and backward then
@@ -231,12 +231,11 @@ void Reducer::learn_usual_weight() {
   usual_weight_ = mean > 0 ? mean : 1;
 }
 
-// Buckets in their order, whatever became ready first: all ranks must issue the same collectives. The last one is left
-// to finalize_backward(), which executes it on this thread: there is nothing left to overlap it with, and handing it to
-// another thread would cost more than a small all-reduce does.
+// All but the last, which finalize_backward() executes on this thread: handing it to another one would cost more than a
+// small all-reduce does.
 void Reducer::all_reduce_ready_buckets(const Pass& pass) {
   if (!pass.reached || !pass.leads || !options_.overlap) return;
-  while (next_ + 1 < buckets_.size() && buckets_[next_].pending == 0) all_reduce_bucket(/*async=*/true);
+  for (const size_t end = launchable(pending_, next_); next_ < end;) all_reduce_bucket(/*async=*/true);
 }
 
 void Reducer::all_reduce_bucket(bool async) {
@@ -246,7 +245,7 @@ void Reducer::all_reduce_bucket(bool async) {
   ++next_;
   if (contribution_.is_nothing()) kernels::fill(bucket.flat, 0);
   if (options_.check_finite) finite_check_.look_later(bucket.range, bucket.flat, step_);
-  scale(bucket.flat, contribution_.unit() / usual_weight_);
+  scale(bucket.flat, factor_before(contribution_.unit(), usual_weight_));
   CollectiveOptions options = options_for(index, bucket.names);
   options.async = async;
   log.launched = seconds_since(begun_);
@@ -295,7 +294,7 @@ void Reducer::finalize_backward(bool reached) {
     if (skipped_)
       kernels::fill(arena.grads, 0);
     else if (any_data_)
-      scale(arena.grads, usual_weight_ / (sum.weight / group_.size()));
+      scale(arena.grads, factor_after(usual_weight_, sum.weight, group_.size()));
   log_.finished = now();
   totals_.exposed_seconds += log_.exposed();
   totals_.steps += 1;

@@ -68,7 +68,6 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     BucketRange range;
     Tensor flat;
     std::shared_ptr<const std::string> names;
-    int pending = 0;  // parameters that are not ready yet
     Work work;
     Tensor scratch;  // of the communication hook
   };
@@ -129,7 +128,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // The pass under way.
   std::weak_ptr<Pass> pass_;
   Clock::time_point begun_;
-  size_t next_ = 0;  // the bucket to launch next
+  std::vector<int> pending_;  // by bucket: parameters that are not ready yet
+  size_t next_ = 0;           // the bucket to launch next
   std::vector<int> ready_order_;
 
   bool synchronizing_ = true;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <regex>
 
 #include "ringgrad/core/base/environment.h"
@@ -11,6 +10,7 @@
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/misunderstanding.h"
 
 namespace ringgrad::program {
 namespace {
@@ -204,9 +204,11 @@ void add_trace(CLI::App& app, Run& run) {
   trace_app->add_option("--ranks", o.ranks, "processes that share each batch")->check(CLI::Range(1, 64));
   add_device_option(trace_app, o.device);
   add_backend_option(trace_app, o.backend);
-  trace_app->add_option("--steps", o.steps, "the last of so many is shown")->check(kPositive);
+  trace_app->add_option("--steps", o.steps, "the last of so many is shown, beside their median")->check(kPositive);
   trace_app->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap; 0: as train, 25, the first one 1")
       ->check(CLI::Range(0.0, 1e6));
+  trace_app->add_option("--perfetto", o.perfetto, "also write all ranks' step to this file, for ui.perfetto.dev");
+  trace_app->add_option("--svg", o.svg, "also draw it to this file");
   trace_app->footer("Example\n  " + program_command("trace --model resnet18 --batch 32 --bucket-mb 4"));
 }
 
@@ -218,6 +220,22 @@ void add_explain(CLI::App& app, Run& run) {
   explain_app->add_option("--ranks", o.ranks, "ring: ranks, 2 to 8")->capture_default_str();
   explain_app->add_option("--html", o.html, "also write the page, with pictures, to this file");
   explain_app->footer("Example\n  " + program_command("explain ring --html ring.html"));
+}
+
+void add_learn(CLI::App& app, Run& run) {
+  auto* learn_app = app.add_subcommand("learn", "Exercises: write a part of the engine, and have it graded");
+  learn_app->require_subcommand(1);
+  for (const auto& [action, help] :
+       {std::pair("list", "What there is to write"),
+        std::pair("start", "Write the file of an exercise, never over one that is there"),
+        std::pair("check", "Compile that file alone, run it in the engine, and grade it")}) {
+    auto* action_app = learn_app->add_subcommand(action, help);
+    auto& o = options_of(action_app, learn, run);
+    o.action = action;
+    if (o.action == "list") continue;
+    action_app->add_option("number", o.number, "of the exercise")->required();
+    if (o.action == "check") action_app->add_option("--file", o.file, "yours, if it lies elsewhere");
+  }
 }
 
 void add_launch(CLI::App& app, Run& run) {
@@ -275,67 +293,6 @@ void add_bench(CLI::App& app, Run& run) {
   add_bench_train(*bench, run);
 }
 
-std::vector<const CLI::App*> children_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
-// The long options of a command with what they are for, those of its groups (nameless children) included.
-std::map<std::string, std::string> long_options(const CLI::App& app) {
-  std::map<std::string, std::string> help;
-  for (const CLI::Option* option : app.get_options([](const CLI::Option*) { return true; }))
-    for (const std::string& name : option->get_lnames()) help["--" + name] = option->get_description();
-  for (const CLI::App* child : children_of(app))
-    if (child->get_name().empty()) help.merge(long_options(*child));
-  return help;
-}
-
-// For an option that there is not: one of almost that name, or that begins alike (--bucket is --bucket-mb, --output is
-// --out), or whose help has its words: --learning-rate is --lr.
-std::string option_meant(const std::string& name, const std::map<std::string, std::string>& known) {
-  std::vector<std::string> names;
-  for (const auto& [option, help] : known) names.push_back(option);
-  const std::string meant = did_you_mean(name, names);
-  if (!meant.empty()) return meant;
-  for (const std::string& option : names)
-    if (std::min(option.size(), name.size()) > 4 && (option.starts_with(name) || name.starts_with(option)))
-      return ". Did you mean '" + option + "'?";
-  std::string words = name.substr(2);
-  std::replace(words.begin(), words.end(), '-', ' ');
-  for (const auto& [option, help] : known)
-    if (words.size() > 2 && help.find(words) != std::string::npos) return ". Did you mean '" + option + "'?";
-  return "";
-}
-
-// The message for what CLI11 did not understand, with the nearest thing that exists.
-std::string misunderstanding(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-  const CLI::App* command = &app;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--") break;  // another program's words follow
-    if (word.starts_with("--")) {
-      const std::string name = word.substr(0, word.find('='));
-      auto known = long_options(*command);
-      known.merge(long_options(app));
-      if (!known.contains(name))
-        return fmt::format("{}: no option '{}'{}", command->get_name(), name, option_meant(name, known));
-    } else if (!word.starts_with("-")) {
-      std::vector<std::string> names;
-      const CLI::App* found = nullptr;
-      for (const CLI::App* child : children_of(*command)) {
-        if (child->get_name() == word) found = child;
-        if (!child->get_name().empty()) names.push_back(child->get_name());
-      }
-      if (!found && !names.empty()) return fmt::format("no command '{}'{}", word, did_you_mean(word, names));
-      if (found) command = found;
-    }
-  }
-  std::vector<std::string> below;
-  for (const CLI::App* child : children_of(*command))
-    if (!child->get_name().empty()) below.push_back(child->get_name());
-  if (!below.empty()) return fmt::format("{}: expected one of {}", command->get_name(), fmt::join(below, ", "));
-  return error.what();
-}
-
 }  // namespace
 
 int run_command_line(int argc, char** argv) {
@@ -350,7 +307,7 @@ int run_command_line(int argc, char** argv) {
 
   Run run;
   for (const auto add : {add_train, add_eval, add_predict, add_export, add_data, add_inspect, add_graph, add_trace,
-                         add_explain, add_run_commands, add_other_training, add_launch, add_bench})
+                         add_explain, add_learn, add_run_commands, add_other_training, add_launch, add_bench})
     add(app, run);
   app.add_subcommand("doctor", "What machine and build have, what is off and why")->callback([&] { run = doctor; });
 

@@ -66,15 +66,22 @@ void Workload::meet() {
   group_.barrier().wait();
 }
 
+void Workload::step(const std::function<void(const char*)>& begins) {
+  begins("zero_grad");
+  optimizer_->zero_grad();
+  begins("forward");
+  output_ = (*network_)(images_);
+  const Tensor loss = cross_entropy(output_, labels_);
+  begins("backward");
+  loss.backward();
+  begins("optimizer");
+  optimizer_->step();
+}
+
 double Workload::block(int64_t steps) {
   meet();
   const auto start = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < steps; ++i) {
-    optimizer_->zero_grad();
-    output_ = (*network_)(images_);
-    cross_entropy(output_, labels_).backward();
-    optimizer_->step();
-  }
+  for (int64_t i = 0; i < steps; ++i) step([](const char*) {});
   meet();
   return seconds_since(start) / static_cast<double>(steps);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,11 +25,14 @@ class Workload {
   // (its log exact on GPUs, too) on the ranks of the group, which must outlive this. Collective with ddp.
   Workload(const WorkloadOptions& options, const std::string& method, ProcessGroup& group);
 
+  // One step; begins() is told when each of its phases does: "zero_grad", "forward", "backward", "optimizer".
+  void step(const std::function<void(const char* phase)>& begins);
   // Seconds of a step, when all ranks and their devices have done so many. Collective.
   double block(int64_t steps);
   double block_alone(int64_t steps);  // the same without communication; with ddp
 
   DistributedDataParallel* ddp() { return ddp_.get(); }  // null without
+  nn::Module& model() { return *model_; }
   nn::NamedTensors parameters() const { return model_->named_parameters(); }
   const std::vector<Device>& devices() const { return devices_; }
   int64_t gradient_bytes() const;

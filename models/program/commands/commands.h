@@ -11,8 +11,10 @@
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/explain/explain.h"
+#include "ringgrad/models/program/learn/learn.h"
 #include "ringgrad/models/program/run/division.h"
 #include "ringgrad/models/program/run/recipe.h"
+#include "ringgrad/models/program/trace/trace.h"
 
 namespace ringgrad::program {
 
@@ -71,12 +73,6 @@ struct GraphOptions {
   bool dot = false;
 };
 int graph(const GraphOptions& options);
-
-struct TraceOptions : WorkloadOptions {
-  TraceOptions() { bucket_mb = 0.25; }  // a small network, too, has several then
-  int steps = 10;                       // the last one is shown
-};
-int trace(const TraceOptions& options);
 
 struct GanOptions {
   std::string data = "digits", data_dir;

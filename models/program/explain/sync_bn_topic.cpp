@@ -100,7 +100,7 @@ void tell(Page& page, const ExplainOptions&) {
   page.facts["whole"] = whole;
   page.facts["ranks"] = ranks;
   page.facts["apart"] = {{"plain", apart_plain}, {"sync", apart_sync}};
-  page.read("distributed/sync_batch_norm.cpp", "Statistics global_statistics(",
+  page.read("distributed/ddp/batch_statistics.cpp", "BatchStatistics global_statistics(",
             "the exchange; below it sum_over_ranks() has what backward exchanges");
 }
 

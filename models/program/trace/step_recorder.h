@@ -1,0 +1,46 @@
+// Looks on while a rank takes a step.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/core/kernels/kernel.h"
+#include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/models/program/trace/step_record.h"
+
+namespace ringgrad::program {
+
+// The hooks that it needs stay as long as it lives; it notes things between start() and finish() only. With
+// DistributedDataParallel it must be made, on all ranks between the same two steps: it puts a communication hook in,
+// which averages plainly.
+class StepRecorder : private KernelObserver {
+ public:
+  // Both must outlive this.
+  StepRecorder(nn::Module& model, DistributedDataParallel& ddp);
+  ~StepRecorder() override;
+  StepRecorder(const StepRecorder&) = delete;
+
+  void start();
+  void begins(const char* phase);  // of the step; the one before has ended
+  StepRecord finish();
+
+ private:
+  void call(const KernelBase& kernel, Stream stream, std::span<const Tensor* const> arguments,
+            const std::function<void()>& run) override;
+  void layer_is_done(const std::string& name);
+  void end_phase();
+
+  DistributedDataParallel& ddp_;
+  std::vector<std::string> names_;  // of the parameters, as buckets number them
+  std::vector<HookHandle> module_hooks_;
+  std::vector<GradHookHandle> before_hooks_;
+  std::vector<HookHandle> after_hooks_;
+  bool recording_ = false;
+  KernelObserver* previous_ = nullptr;
+  int64_t since_ = 0;  // the end of the last layer, or the beginning of the phase
+  StepRecord record_;
+};
+
+}  // namespace ringgrad::program

@@ -1,0 +1,19 @@
+// `ringgrad trace`: when each bucket of gradients was ready, launched and complete, beside backward, in a step that all
+// ranks take then and there.
+#pragma once
+
+#include <string>
+
+#include "ringgrad/models/program/bench/bench.h"
+
+namespace ringgrad::program {
+
+struct TraceOptions : WorkloadOptions {
+  TraceOptions() { bucket_mb = 0.25; }  // a small network, too, has several then
+  int steps = 10;                       // the last one is shown
+  std::string perfetto;                 // also write the step of all ranks to this file, for ui.perfetto.dev
+  std::string svg;                      // also draw it to this file
+};
+int trace(const TraceOptions& options);
+
+}  // namespace ringgrad::program
