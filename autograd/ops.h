@@ -16,9 +16,8 @@
 namespace ringgrad {
 
 // ---- elementwise arithmetic ---------------------------------------------------------------------------------------
-// With NumPy's broadcasting. Both tensors have one dtype and one device: nothing is promoted. Integer dtypes work for
-// add, sub, mul, neg, maximum and equal, and have no gradient; their quotient is float32, as in PyTorch; the functions
-// need a floating dtype. Errors: ShapeError where shapes cannot be broadcast, DTypeError, DeviceError.
+// With NumPy's broadcasting, of one dtype and device: nothing is promoted. Integers have add, sub, mul, neg, maximum
+// and equal, without gradients, and a float32 quotient, as in PyTorch. Errors: ShapeError, DTypeError, DeviceError.
 
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
@@ -269,8 +268,7 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight = {}, co
 // not training. Error unless 0 <= p <= 1. Draws from the device's default generator; no mask is kept: backward draws
 // the same numbers again.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
-// Zeroes or scales each channel of x [N, C, …] as a whole (Tompson et al. 2015).
-Tensor dropout2d(const Tensor& x, double p = 0.5, bool training = true);
+Tensor dropout2d(const Tensor& x, double p = 0.5, bool training = true);  // whole channels: Tompson et al. 2015
 
 // ---- losses -------------------------------------------------------------------------------------------------------
 // Reduction::Mean: divided by the number of elements (by the sum of the targets' class weights for the two that have

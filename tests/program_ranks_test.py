@@ -117,9 +117,9 @@ class SeveralRanks(DigitsCase):
         done = self.run_program("train", "--resume", "parts", "--max-steps", "2")
         self.assertNotIn("the run began", done.stderr)
         self.assertEqual(*(sha256(self.dir / out / "model.safetensors") for out in ("whole", "parts")))
-        self.assertIn("note    the run began with --parallel ddp --ranks 2 --transport auto --sync-bn --device cpu; from here on --parallel none "
-                      "--ranks 1 --device cpu", self.run_program("train", "--resume", "parts", "--parallel", "none",
-                                                                 "--max-steps", "1").stderr)
+        self.assertIn("note    the run began with --parallel ddp --ranks 2 --transport auto --sync-bn --device cpu --backend ring; "
+                      "from here on --parallel none --ranks 1 --device cpu",
+                      self.run_program("train", "--resume", "parts", "--parallel", "none", "--max-steps", "1").stderr)
         self.run_program("train", *common, "--parallel", "none", "--out", "alone", "--max-steps", "3")
         self.assertNotIn("DDP", self.run_program("train", "--resume", "alone", "--max-steps", "1").stderr)
         done = self.run_program("train", "--resume", "alone", "--ranks", "2", "--max-steps", "1")
