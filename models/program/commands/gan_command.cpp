@@ -27,7 +27,6 @@ namespace ringgrad::program {
 namespace {
 
 using nlohmann::json;
-constexpr const char* kRunVariable = "RINGGRAD_RUN";  // tells the ranks where their launcher has made the directory
 
 json settings_of(const GanOptions& o) {
   return {{"gan", {{"data", o.data}, {"batch", o.batch}, {"lr", o.lr}, {"seed", o.seed}, {"epochs", o.epochs}}},

@@ -15,25 +15,25 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr int64_t kLine = 1;  // pixels between images
+constexpr int64_t kGap = 1;  // pixels between images
 
-struct Picture {
+struct GridPicture {
   int64_t height, width;
   std::vector<uint8_t> pixels;  // [height, width, 3]
 };
 
-Picture grid_of(const Tensor& images) {
+GridPicture grid_of(const Tensor& images) {
   const int64_t count = images.size(0), channels = images.size(1), height = images.size(2), width = images.size(3);
   const auto columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(count))));
   const int64_t rows = (count + columns - 1) / columns;
-  Picture p{rows * (height + kLine) - kLine, columns * (width + kLine) - kLine, {}};
+  GridPicture p{rows * (height + kGap) - kGap, columns * (width + kGap) - kGap, {}};
   p.pixels.assign(p.height * p.width * 3, 40);
   const uint8_t* in = images.data<uint8_t>();
   for (int64_t n = 0; n < count; ++n)
     for (int64_t y = 0; y < height; ++y)
       for (int64_t x = 0; x < width; ++x)
         for (int64_t c = 0; c < 3; ++c) {
-          const int64_t row = n / columns * (height + kLine) + y, column = n % columns * (width + kLine) + x;
+          const int64_t row = n / columns * (height + kGap) + y, column = n % columns * (width + kGap) + x;
           p.pixels[(row * p.width + column) * 3 + c] =
               in[((n * channels + std::min(c, channels - 1)) * height + y) * width + x];
         }
@@ -45,7 +45,7 @@ Picture grid_of(const Tensor& images) {
 std::filesystem::path write_image_grid(const std::filesystem::path& name, const Tensor& images) {
   CHECK(images.dtype() == DType::UInt8 && images.dim() == 4 && images.is_contiguous(), "write_image_grid: images ",
         images.shape(), " ", images.dtype(), ", expected contiguous uint8 [N, C, H, W]");
-  const Picture picture = grid_of(images);
+  const GridPicture picture = grid_of(images);
   std::filesystem::path path = name, unfinished = name;
   unfinished += ".part";
 #ifdef RINGGRAD_PNG

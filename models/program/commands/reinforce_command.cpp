@@ -23,9 +23,8 @@ namespace ringgrad::program {
 namespace {
 
 using nlohmann::json;
-constexpr const char* kRunVariable = "RINGGRAD_RUN";  // tells the ranks where their launcher has made the directory
-constexpr int64_t kWindow = 100;                      // episodes whose mean counts
-constexpr double kSolved = 195;                       // of CartPole's 200 pushes, as Gym has it
+constexpr int64_t kWindow = 100;  // episodes whose mean counts
+constexpr double kSolved = 195;   // of CartPole's 200 pushes, as Gym has it
 
 json settings_of(const ReinforceOptions& o) {
   return {{"reinforce", {{"lr", o.lr}, {"seed", o.seed}, {"episodes", o.episodes}}}};

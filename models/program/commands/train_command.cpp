@@ -60,9 +60,6 @@ RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
   return run;
 }
 
-// The process that starts the ranks makes the run's directory, and tells them by this where it is.
-constexpr const char* kRunVariable = "RINGGRAD_RUN";
-
 // After a failure: what is left of the run. Ranks that were interrupted have said it themselves, and a checkpoint that
 // cannot be read is nothing to go on from.
 void leave(const TrainOptions& options, const RunDirectory& run, int code) {

@@ -19,6 +19,9 @@ namespace ringgrad::program {
 // A run as people call it: "latest", "7" and "0007-digits-cnn" are runs/…, unless something here has that name.
 std::string find_run(const std::string& name);
 
+// The process that starts the ranks makes the run's directory, and tells them by this where it is.
+inline constexpr const char* kRunVariable = "RINGGRAD_RUN";
+
 class RunDirectory {
  public:
   // Makes `path`, or runs/NNNN-name with the next free number where `path` is empty, and holds it: no other process may
