@@ -45,6 +45,7 @@ class Gan(DigitsCase):
         self.assertEqual(len(epochs), 1)
         self.assertEqual(epochs, [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()])
         self.assertGreater((self.dir / epochs[0]["samples"]).stat().st_size, 1000)
+        self.assertTrue((self.dir / epochs[0]["samples"]).read_bytes().startswith(b"\x89PNG"))
         self.run_program("eval", "run", code=2)  # it classifies nothing
 
     def test_what_cannot_be_is_refused(self):

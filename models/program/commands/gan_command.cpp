@@ -129,7 +129,8 @@ class GanTraining {
 
   void report(int64_t epoch, double steps_per_second) {
     if (!run_) return;
-    const auto page = write_image_grid(run_->path() / fmt::format("samples-{:03}", epoch), gan_.draw(64));
+    const auto page = run_->path() / fmt::format("samples-{:03}.png", epoch);
+    write_image_grid(page, gan_.draw(64));
     const double images = steps_per_second * static_cast<double>(options_.batch);
     epochs_.push_back({{"epoch", epoch},
                        {"discriminator_loss", mean(epoch_.discriminator)},

@@ -39,10 +39,8 @@ std::string base64(const std::string& bytes) {
   return out;
 }
 
-}  // namespace
-
-std::string png_data(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width, int64_t most) {
-  const int64_t step = std::max<int64_t>(1, (std::max(height, width) + most - 1) / most);
+// Every `step`-th pixel of every `step`-th line.
+std::string thinned_png(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width, int64_t step) {
   const int64_t rows = (height + step - 1) / step, columns = (width + step - 1) / step;
   std::string lines;
   for (int64_t y = 0; y < rows; ++y) {
@@ -58,7 +56,18 @@ std::string png_data(const uint8_t* pixels, int64_t channels, int64_t height, in
   append_chunk(png, header);
   append_chunk(png, "IDAT" + deflated(lines));
   append_chunk(png, "IEND");
-  return "data:image/png;base64," + base64(png);
+  return png;
+}
+
+}  // namespace
+
+std::string png_file(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width) {
+  return thinned_png(pixels, channels, height, width, 1);
+}
+
+std::string png_data(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width, int64_t most) {
+  const int64_t step = std::max<int64_t>(1, (std::max(height, width) + most - 1) / most);
+  return "data:image/png;base64," + base64(thinned_png(pixels, channels, height, width, step));
 }
 
 }  // namespace ringgrad::program

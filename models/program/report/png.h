@@ -1,4 +1,4 @@
-// Pixels as a picture that stands inside a page.
+// Pixels as a picture, in a file or inside a page.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,11 @@
 
 namespace ringgrad::program {
 
-// "data:image/png;base64,…" of [channels, height, width] bytes, channels 1 or 3. Larger pictures are thinned to at most
-// `most` pixels a side, so that a page stays small.
+// A PNG file of [channels, height, width] bytes, channels 1 or 3.
+std::string png_file(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width);
+
+// "data:image/png;base64,…" of the same. Larger pictures are thinned to at most `most` pixels a side, so that a page
+// stays small.
 std::string png_data(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width, int64_t most = 40);
 
 }  // namespace ringgrad::program
