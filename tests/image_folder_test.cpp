@@ -23,7 +23,7 @@ void write(const fs::path& file, const std::string& text) {
 const std::string kGray = "P5\n2 1\n255\n\x33\xcc";
 const std::string kColour = "P6\n2 1\n255\n\xff\x01\x02\x03\x04\x05";
 
-std::string corpus(const char* name) { return std::string(RINGGRAD_PICTURES) + "/" + name; }
+fs::path corpus(const char* name) { return fs::path(RINGGRAD_PICTURES) / name; }
 
 int64_t pixel(const Tensor& image, int64_t c, int64_t y, int64_t x) {
   return image.data<uint8_t>()[(c * image.size(1) + y) * image.size(2) + x];
