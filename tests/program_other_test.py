@@ -51,6 +51,9 @@ class Gan(DigitsCase):
     def test_what_cannot_be_is_refused(self):
         self.gan("run", 1, "--ranks", "3", code=2)
         self.gan("run", 1, "--data", "nothing", code=1)
+        self.gan("run", 1, "--data", "mnist", "--data-dir", "none", code=4)
+        self.gan("run", 1, "--batch", "20000", code=2)
+        self.assertFalse((self.dir / "run").exists())
         self.short_run("classifier", 1)
         self.assertIn("is not of a run of `gan`", self.run_program("gan", "--resume", "classifier", code=4).stderr)
 

@@ -212,10 +212,12 @@ int gan(const GanOptions& asked) {
     launch_or_throw([&] { code = train_here(options, &process_group()); });
     return code;
   }
-  if (options.ranks == 1) return train_here(options, nullptr);
   if (options.batch % options.ranks != 0)
     throw UsageError("gan: --batch {} cannot be divided by --ranks {}", options.batch, options.ranks);
-  (void)load_dataset(options.data, Split::Train, options.data_dir);  // what is missing is said once, and drawn once
+  // What is missing is said once, drawn once, and leaves no directory of a run.
+  if (const int64_t images = load_dataset(options.data, Split::Train, options.data_dir).size(); options.batch > images)
+    throw UsageError("gan: --batch {} is more than the {} images of {}", options.batch, images, options.data);
+  if (options.ranks == 1) return train_here(options, nullptr);
   const RunDirectory run = open_run(options);
   setenv(kRunVariable, run.path().c_str(), 1);
   return launch_or_throw([] {}, {.num_processes = options.ranks});

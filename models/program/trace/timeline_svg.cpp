@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "ringgrad/models/program/report/html.h"
+
 namespace ringgrad::program {
 namespace {
 
@@ -21,21 +23,6 @@ constexpr const char* kStyle = R"(text { font: 12px system-ui, sans-serif; fill:
   .zero_grad { fill: #59636e; } .forward { fill: #2f7d80; } .backward { fill: #8957e5; } .optimizer { fill: #9e6a03; }
   .wait { fill: #db6d28; } .bucket { fill: #388bfd; } .queued { fill: #1f3a5f; } .ready { stroke: #e6edf3; }
 })";
-
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '&')
-      safe += "&amp;";
-    else if (c == '<')
-      safe += "&lt;";
-    else if (c == '>')
-      safe += "&gt;";
-    else
-      safe += c;
-  }
-  return safe;
-}
 
 double ms(int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e6; }
 
