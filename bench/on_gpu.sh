@@ -3,7 +3,7 @@
 #
 #   bench/on_gpu.sh BUILD OUT [MINUTES]   BUILD: cmake --preset cuda -DRINGGRAD_BENCH=ON && cmake --build --preset cuda
 #
-# The build needs no GPU and may be made elsewhere, then with -DRINGGRAD_NATIVE=OFF, too: of it ringgrad, cuda_ladders
+# The build needs no GPU and may be made elsewhere, then with -DRINGGRAD_ISAS="v2;v3;v4;v4_bf16", too: of it ringgrad, cuda_ladders
 # and tests/cuda_test are needed (stripped and compressed about 7 MB each; they hold every kernel), and of the sources
 # bench/ and tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part writes OUT/NAME.log
 # and, when it has passed, OUT/NAME.done; called again with the same OUT, the script goes on with the parts that are not

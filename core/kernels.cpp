@@ -3,6 +3,8 @@
 // reordered once, on their way in.
 #include "ringgrad/core/kernels.h"
 
+#include <atomic>
+
 #include "ringgrad/core/factory.h"
 
 namespace ringgrad::kernels {
@@ -37,6 +39,10 @@ Layout batch_norm_layout(const Tensor& x) {
 }  // namespace ringgrad::kernels
 
 namespace ringgrad {
+
+static std::atomic<ConvAlgorithm> chosen_algorithm{ConvAlgorithm::Auto};
+void set_conv_algorithm(ConvAlgorithm algorithm) { chosen_algorithm = algorithm; }
+ConvAlgorithm conv_algorithm() { return chosen_algorithm; }
 
 void batch_norm_in_steps(Stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
                          const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu) {

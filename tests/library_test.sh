@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the outside programs in tests/library in one of the two ways that README names, and runs them:
-# library_test.sh BUILD_DIR SOURCE_DIR installed|subdirectory
+# Builds the outside programs in tests/library in one of the two ways that README names, or against the Debian packages,
+# and runs them: library_test.sh BUILD_DIR SOURCE_DIR installed|packages|subdirectory
 set -eu
 build=$1 source=$2 way=$3
 scratch=$(mktemp -d)
@@ -21,15 +21,23 @@ trains() {  # COMMAND…: two ranks, whose loss falls and who end with the same 
     { echo "$*: expected two losses that fall, and the same weights on two ranks"; cat "$scratch/output"; exit 1; }
 }
 
-if [ "$way" = installed ]; then
-  quietly cmake --install "$build" --prefix "$scratch/prefix"
-  outside installed -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$scratch/prefix"
+prefix=$scratch/prefix
+case $way in
+  installed) quietly cmake --install "$build" --prefix "$prefix" ;;
+  packages)
+    prefix=$scratch/root/usr
+    quietly cpack --config "$build/CPackConfig.cmake" -G DEB -B "$scratch/packages"
+    for package in "$scratch"/packages/*.deb; do quietly dpkg -x "$package" "$scratch/root"; done
+    ;;
+esac
+if [ -d "$prefix" ]; then
+  outside installed -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix"
   trains "$scratch/installed/ddp"
   ! ldd "$scratch/installed/ddp" | grep curl || { echo "the library brings libcurl along"; exit 1; }
-  trains "$scratch/prefix/bin/ringgrad" launch -n 2 -- "$scratch/installed/ddp"
-  quietly "$scratch/prefix/bin/ringgrad" learn check 1 --file "$source/distributed/collectives/ring_reduce_scatter.cpp"
-  quietly "$scratch/prefix/bin/ringgrad" learn check 5 --file "$source/autograd/ops/matmul.cpp"
+  trains "$prefix/bin/ringgrad" launch -n 2 -- "$scratch/installed/ddp"
+  quietly "$prefix/bin/ringgrad" learn check 1 --file "$source/distributed/collectives/ring_reduce_scatter.cpp"
+  quietly "$prefix/bin/ringgrad" learn check 5 --file "$source/autograd/ops/matmul.cpp"
 else  # everything is compiled again, as quickly as can be; this is also the build for any x86-64 processor
   outside subdirectory -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DRINGGRAD_SOURCE="$source" \
-    -DRINGGRAD_NATIVE=OFF -DRINGGRAD_CUDA=off -DRINGGRAD_ONEDNN=OFF
+    -DRINGGRAD_ISAS=v2 -DRINGGRAD_CUDA=off -DRINGGRAD_ONEDNN=OFF
 fi

@@ -6,6 +6,7 @@
 #include "ringgrad/autograd/gradcheck.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/isa.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/op_spec.h"
 
@@ -290,6 +291,31 @@ TEST_CASE("the providers of a kernel agree", "[ops][quick][cuda]") {
             CHECK(difference(vendor.grads[k], native.grads[k], tolerance_of(spec, dtype)) == "");
         }
     }
+  }
+}
+
+// Where the library has them for several: they differ in the order of some sums.
+TEST_CASE("the kernels for each of this machine's instructions agree", "[ops][quick]") {
+  struct Using {
+    const std::string before = isa();
+    ~Using() { use_isa(before); }
+  } restore;
+  for (const BuiltIsa& other : built_isas()) {
+    if (!other.on_this_machine || other.name == restore.before) continue;
+    for (const OpSpec& spec : op_specs())
+      for (const DType dtype : spec.dtypes)
+        for (size_t i = 0; i < spec.samples.size(); ++i) {
+          INFO(spec.name << ", sample " << i << ", " << dtype << ", " << other.name << " and " << restore.before);
+          const auto with = [&](const std::string& name) {
+            use_isa(name);
+            return run(spec, spec.samples[i], {.dtype = dtype, .rounded_to = dtype}, is_floating(dtype));
+          };
+          const Results here = with(restore.before), there = with(other.name);
+          for (size_t k = 0; k < here.outputs.size(); ++k)
+            CHECK(difference(there.outputs[k], to_vector<double>(here.outputs[k]), tolerance_of(spec, dtype)) == "");
+          for (size_t k = 0; k < here.grads.size(); ++k)
+            CHECK(difference(there.grads[k], here.grads[k], tolerance_of(spec, dtype)) == "");
+        }
   }
 }
 

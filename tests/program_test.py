@@ -236,6 +236,12 @@ class Program(DigitsCase):
         doctor = json.loads(self.run_program("doctor", "--json", env={"RINGGRAD_CACHE_DIR": str(self.dir / "cache")}).stdout)
         self.assertEqual(doctor["autotune"]["cpu:0"]["calls"] > 0, doctor["kernels"]["cpu_vendor"] > 0)
 
+    def test_instructions_that_are_not_here(self):
+        done = self.run_program("bench", "train", env={"RINGGRAD_ISA": "v9"}, code=2)
+        self.assertRegex(done.stderr, "RINGGRAD_ISA is 'v9', (expected one of|but this library's kernels are compiled for) ")
+        isa = json.loads(self.run_program("doctor", "--json").stdout)["isa"]
+        self.run_program("doctor", env={"RINGGRAD_ISA": isa})
+
     def test_bfloat16_and_algorithms_learn_alike(self):
         accuracy = {}
         for words in (["fp32", "auto"], ["fp32", "direct"], ["bf16", "winograd"], ["bf16", "direct"]):

@@ -1,39 +1,14 @@
 // Convolution on the CPU. Channel-blocked images go to core/cpu/conv/, whose Winograd and direct kernels are the fast
 // ones. Contiguous NCHW images are cut into strips of im2col that fit the second-level cache, and multiplied: that is
 // the definition which the fast ones are tested against, and it takes any floating dtype, stride, dilation and group.
-#include <atomic>
-
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/cpu/amx/tile_unit.h"
 #include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/eigen_gemm.h"
 #include "ringgrad/core/cpu/im2col.h"
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/cpu/workspace.h"
 
-namespace ringgrad {
-namespace {
-
-std::atomic<ConvAlgorithm> chosen_algorithm{ConvAlgorithm::Auto};
-
-}  // namespace
-
-std::string bfloat16_products() {
-  if (amx::tiles() != amx::Tiles::None) return "on tiles (AMX)";
-  const std::string no_tiles = " (no tiles: " + amx::why_no_tiles() + ")";
-#if defined(__AVX512BF16__)
-  return "in pairs by AVX512_BF16" + no_tiles;
-#elif defined(RINGGRAD_EMULATE_BFLOAT16)
-  return "in pairs, emulated" + no_tiles;
-#else
-  return "as float32" + no_tiles;
-#endif
-}
-
-void set_conv_algorithm(ConvAlgorithm algorithm) { chosen_algorithm = algorithm; }
-ConvAlgorithm conv_algorithm() { return chosen_algorithm; }
-
-namespace cpu {
+namespace ringgrad::cpu {
 namespace {
 
 // ---- contiguous images: im2col --------------------------------------------------------------------------------------
@@ -272,5 +247,4 @@ REGISTER_KERNEL(conv2d_backward_input, DeviceType::CPU, Provider::Native, conv2d
 REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CPU, Provider::Native, conv2d_backward_weight_cpu);
 
 }  // namespace
-}  // namespace cpu
-}  // namespace ringgrad
+}  // namespace ringgrad::cpu

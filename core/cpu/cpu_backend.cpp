@@ -11,6 +11,7 @@
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/cpu/thread_pool.h"
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/kernels/isa.h"
 
 namespace ringgrad {
 namespace {
@@ -48,6 +49,7 @@ class CpuBackend : public DeviceBackend {
 
   Stream default_stream(int index) override {
     std::call_once(once_, [this] {
+      isa();                             // throws where the kernels that RINGGRAD_ISA names are not here
       for (int i = 0; i < count(); ++i)  // the cores are divided, at least one each
         pools_.push_back(std::make_unique<ThreadPool>(std::max(1, cpu_cores() / count())));
     });

@@ -1,4 +1,4 @@
-// map(): y[i] = f(x1[i], x2[i], …) over tensors of one shape, in parallel, with vectorisable inner loops.
+// map(): y[i] = f(x1[i], x2[i], …) over tensors of one shape, in parallel, with one vectorised inner loop.
 // Private to core/cpu. A kernel is then one line: map<T>(stream, y, [](auto x) { return std::exp(x); }, x).
 #pragma once
 
@@ -9,21 +9,44 @@ namespace ringgrad::cpu {
 
 inline constexpr int64_t kElementwiseGrain = 16384;  // elements per unit: 64 KiB of float32, a few microseconds
 
-// One run of n elements. The common cases get loops of their own, whose strides the compiler knows.
-template <class Out, class T, class F, class... X>
-void map_run(int64_t n, F& f, Out* y, int64_t y_stride, std::pair<const X*, int64_t>... x) {
+// An operand that is not contiguous is brought through the first-level cache, so many elements at a time: a loop with
+// strides, and those for each way in which operands may be broadcast, would be five times the code to compile.
+inline constexpr int64_t kPiece = 256;
+
+// Where n elements lie as neighbours: in x, or in `piece`, to which they are brought.
+template <class T>
+[[gnu::noinline]] const T* neighbours(const T* x, int64_t stride, int64_t n, T* piece) {
+  if (stride == 1) return x;
+  for (int64_t i = 0; i < n; ++i) piece[i] = x[i * stride];
+  return piece;
+}
+
+template <class T>
+[[gnu::noinline]] void scatter(const T* piece, int64_t n, T* y, int64_t stride) {
+  for (int64_t i = 0; i < n; ++i) y[i * stride] = piece[i];
+}
+
+// One run of n elements.
+template <class Out, class T, class F, size_t... I>
+void map_run(int64_t n, F& f, Out* y, int64_t y_stride, [[maybe_unused]] const std::pair<const T*, int64_t>* x,
+             std::index_sequence<I...>) {
   using A = Accumulator<T>;
-  if (y_stride == 1 && ((x.second == 1) && ...)) {
-    for (int64_t i = 0; i < n; ++i) y[i] = static_cast<Out>(f(static_cast<A>(x.first[i])...));
-  } else if (y_stride == 1 && ((x.second == 1 || x.second == 0) && ...)) {  // some inputs are broadcast
-    for (int64_t i = 0; i < n; ++i) y[i] = static_cast<Out>(f(static_cast<A>(x.first[x.second ? i : 0])...));
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i * y_stride] = static_cast<Out>(f(static_cast<A>(x.first[i * x.second])...));
+  [[maybe_unused]] T pieces[sizeof...(I) + 1][kPiece];
+  Out results[kPiece];
+  const int64_t most = y_stride == 1 && ((x[I].second == 1) && ...) ? n : kPiece;
+  for (int64_t first = 0; first < n; first += most) {
+    const int64_t count = std::min(most, n - first);
+    [[maybe_unused]] const T* const from[] = {
+        neighbours(x[I].first + first * x[I].second, x[I].second, count, pieces[I])..., nullptr};
+    Out* const to = y_stride == 1 ? y + first : results;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<Out>(f(static_cast<A>(from[I][i])...));
+    if (to == results) scatter(results, count, y + first * y_stride, y_stride);
   }
 }
 
 template <class Out, class T, class F, class... Inputs, size_t... I>
-void map_units(Stream stream, const Tensor& y, F& f, std::index_sequence<I...>, const Inputs&... x) {
+void map_units(Stream stream, const Tensor& y, F& f, std::index_sequence<I...> inputs, const Inputs&... x) {
   const LoopPlan plan = plan_loops({&y, &x...});
   if (plan.dims == 0) return;
   Out* const y_data = y.data<Out>();
@@ -32,8 +55,8 @@ void map_units(Stream stream, const Tensor& y, F& f, std::index_sequence<I...>, 
     while (begin < end) {
       const int64_t run = std::min(end - begin, plan.inner_size() - begin % plan.inner_size());
       const auto offsets = plan.offsets(begin);
-      map_run<Out, T>(run, f, y_data + offsets[0], plan.inner_stride(0),
-                      std::pair<const T*, int64_t>(x_data[I] + offsets[I + 1], plan.inner_stride(I + 1))...);
+      const std::pair<const T*, int64_t> from[] = {{x_data[I] + offsets[I + 1], plan.inner_stride(I + 1)}..., {}};
+      map_run<Out, T>(run, f, y_data + offsets[0], plan.inner_stride(0), from, inputs);
       begin += run;
     }
   });
@@ -49,5 +72,17 @@ template <class Out, class T, class F, class... Inputs>
 void map_to(Stream stream, const Tensor& y, F f, const Inputs&... x) {
   map_units<Out, T>(stream, y, f, std::index_sequence_for<Inputs...>{}, x...);
 }
+
+// How the formulas of core/kernels/elementwise_*.h find these loops.
+struct CpuMaps {
+  template <class T, class F, class... Inputs>
+  static void map(Stream stream, const Tensor& y, F f, const Inputs&... x) {
+    cpu::map<T>(stream, y, f, x...);
+  }
+  template <class Out, class T, class F, class... Inputs>
+  static void map_to(Stream stream, const Tensor& y, F f, const Inputs&... x) {
+    cpu::map_to<Out, T>(stream, y, f, x...);
+  }
+};
 
 }  // namespace ringgrad::cpu

@@ -1,5 +1,4 @@
-#include "ringgrad/core/cpu/machine_peak.h"
-
+// What the instructions in use can do at most, measured in some milliseconds.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -7,6 +6,7 @@
 
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/cpu/conv/product.h"
+#include "ringgrad/core/cpu/isa.h"
 #include "ringgrad/core/cpu/workspace.h"
 
 namespace ringgrad::cpu {
@@ -52,14 +52,9 @@ double multiply_adds(Stream stream) {
   return 2.0 * Product::kTerms * conv::kLanes * kRows * kColumns * kSteps * static_cast<double>(units) / seconds;
 }
 
-}  // namespace
-
 double peak_operations(Stream stream, DType dtype) {
-#if RINGGRAD_BFLOAT16_PRODUCTS
-  if (dtype == DType::BFloat16) return multiply_adds<conv::BFloat16Product>(stream);
-#endif
-  return dtype == DType::Float64 ? multiply_adds<conv::Float32Product>(stream) / 2
-                                 : multiply_adds<conv::Float32Product>(stream);
+  if (dtype == DType::BFloat16) return multiply_adds<conv::ProductOf<bfloat16>>(stream);
+  return multiply_adds<conv::Float32Product>(stream) / (dtype == DType::Float64 ? 2 : 1);
 }
 
 double peak_bandwidth(Stream stream) {
@@ -84,4 +79,7 @@ double peak_bandwidth(Stream stream) {
   return static_cast<double>(kUnits * kUnit * sizeof(float)) / std::min(read, copy);
 }
 
+const bool registered = register_isa({conv::kIsa, conv::kMultipliesPairs, peak_operations, peak_bandwidth});
+
+}  // namespace
 }  // namespace ringgrad::cpu

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <regex>
 
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
@@ -27,7 +26,11 @@ Exit codes: 0 ok, 1 training failed, 2 usage, 3 environment, 4 data or checkpoin
 }
 
 std::string check_device_name(const std::string& name) {
-  return std::regex_match(name, std::regex("(cpu|cuda)(:[0-9]{1,4})?"))
+  const size_t colon = std::min(name.find(':'), name.size());
+  const std::string type = name.substr(0, colon), number = name.substr(colon);  // ":0"
+  const bool numbered =
+      number.size() >= 2 && number.size() <= 5 && number.find_first_not_of("0123456789", 1) == std::string::npos;
+  return (type == "cpu" || type == "cuda") && (number.empty() || numbered)
              ? ""
              : fmt::format("'{}', expected cpu or cuda", name);
 }

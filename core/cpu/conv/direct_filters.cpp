@@ -92,8 +92,6 @@ void prepare_direct_filters(const DirectProblem& p, const float* w, float* prepa
   template int64_t direct_filter_floats<Product>(const DirectProblem&); \
   template void prepare_direct_filters<Product>(const DirectProblem&, const float*, float*)
 INSTANTIATE(Float32Product);
-#if RINGGRAD_BFLOAT16_PRODUCTS
 INSTANTIATE(BFloat16Product);
-#endif
 
 }  // namespace ringgrad::conv

@@ -64,8 +64,6 @@ void DirectWindow::load_contiguous_row(const float* from, int64_t channel_stride
 #define INSTANTIATE(Product, X) template void DirectWindow::load<Product, X>(const X*, int64_t, int64_t, float*) const
 INSTANTIATE(Float32Product, float);
 INSTANTIATE(Float32Product, bfloat16);
-#if RINGGRAD_BFLOAT16_PRODUCTS
 INSTANTIATE(BFloat16Product, bfloat16);
-#endif
 
 }  // namespace ringgrad::conv

@@ -1,5 +1,6 @@
 // Vectors of the width the compiler's target has, by GCC's vector extensions: one source for AVX-512, AVX2, SSE2 and
-// NEON. A block of 16 channels is 16 / kLanes vectors.
+// NEON. A block of 16 channels is 16 / kLanes vectors. What else kernels do in another way for other instructions is a
+// constant here; no other kernel asks the compiler what it compiles for.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +14,27 @@
 
 namespace ringgrad::conv {
 
-#if defined(__AVX512F__)
-inline constexpr int kLanes = 16;
-#elif defined(__AVX__)
-inline constexpr int kLanes = 8;
+// kIsa: the instructions by name, as RINGGRAD_ISA has them.
+#if defined(__AVX512BF16__)
+inline constexpr const char* kIsa = "v4_bf16";
+#elif defined(__AVX512F__)
+inline constexpr const char* kIsa = "v4";
+#elif defined(__AVX2__)
+inline constexpr const char* kIsa = "v3";
+#elif defined(__SSE4_2__)
+inline constexpr const char* kIsa = "v2";
 #else
-inline constexpr int kLanes = 4;
+inline constexpr const char* kIsa = "baseline";
+#endif
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16, kRegisters = 32;
+#elif defined(__AVX__)
+inline constexpr int kLanes = 8, kRegisters = 16;
+#elif defined(__aarch64__)
+inline constexpr int kLanes = 4, kRegisters = 32;
+#else
+inline constexpr int kLanes = 4, kRegisters = 16;
 #endif
 
 using Vector = float __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
@@ -55,6 +71,27 @@ inline Vector pair_of(Halves first, Halves second) {
 }
 inline Vector pair_of(Vector first, Vector second) {
   return pair_of(round_to_bfloat16(first), round_to_bfloat16(second));
+}
+
+// Whether the processor multiplies them so. RINGGRAD_EMULATE_BFLOAT16: for measuring on any processor what products of
+// bfloat16 numbers do to accuracy.
+#if defined(__AVX512BF16__) || defined(RINGGRAD_EMULATE_BFLOAT16)
+inline constexpr bool kMultipliesPairs = true;
+#else
+inline constexpr bool kMultipliesPairs = false;
+#endif
+// sum + the dot products of the pairs at `a` (one pair, for all lanes) and in b.
+inline Vector add_pair_products(Vector sum, const float* a, Vector b) {
+#if defined(__AVX512BF16__)
+  return reinterpret_cast<Vector>(_mm512_dpbf16_ps(
+      reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(_mm512_set1_ps(*a)), reinterpret_cast<__m512bh>(b)));
+#else
+  using Word __attribute__((may_alias)) = uint32_t;
+  const Words left = Words{} + *reinterpret_cast<const Word*>(a), right = reinterpret_cast<Words>(b);
+  const auto first = [](Words pair) { return reinterpret_cast<Vector>(pair << 16); };
+  const auto second = [](Words pair) { return reinterpret_cast<Vector>(pair & 0xffff0000); };
+  return sum + second(left) * second(right) + first(left) * first(right);
+#endif
 }
 
 // A store that bypasses the caches, for outputs that will not be there anyway when they are read (from two million

@@ -48,9 +48,7 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
   INSTANTIATE(Stride2, Product);     \
   INSTANTIATE(Stride2Backward, Product)
 INSTANTIATE_SCHEMES(Float32Product);
-#if RINGGRAD_BFLOAT16_PRODUCTS
 INSTANTIATE_SCHEMES(BFloat16Product);
-#endif
 #undef INSTANTIATE_SCHEMES
 #undef INSTANTIATE
 

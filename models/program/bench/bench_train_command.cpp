@@ -19,6 +19,7 @@
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/device/captured_step.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/isa.h"
 #include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/bench/kernel_table.h"
 #include "ringgrad/models/program/console/console.h"
@@ -173,6 +174,7 @@ int bench_train(const BenchTrainOptions& options) {
                            {"provider", options.provider},
                            {"device", str(device)},
                            {"processor", processor},
+                           {"isa", isa()},
                            {"threads", cpu_cores()},
                            {"captured", workload.captured()},
                            {"steps", options.steps},

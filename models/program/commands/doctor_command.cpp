@@ -8,6 +8,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/isa.h"
 #include "ringgrad/data/datasets/download.h"
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/distributed/process_groups/backend.h"
@@ -30,21 +31,14 @@ std::string value_in(const char* path, const std::string& key) {
   return "unknown";
 }
 
-bool has_flag(const std::string& flag) {
-  return (" " + value_in("/proc/cpuinfo", "flags") + " ").find(" " + flag + " ") != std::string::npos;
-}
-
-// What the compiler was allowed to use.
-std::string built_for() {
-#if defined(__AVX512F__)
-  return "AVX-512";
-#elif defined(__AVX2__)
-  return "AVX2";
-#elif defined(__SSE4_2__)
-  return "x86-64-v2 (rebuild with -DRINGGRAD_NATIVE=ON for more)";
-#else
-  return "baseline instructions";
-#endif
+// "v3 of v2, v3 and, beyond this machine, v4": those for which the kernels in use are compiled, and which there are.
+std::string instructions_in_use() {
+  std::vector<std::string> here, beyond;
+  for (const BuiltIsa& built : built_isas()) (built.on_this_machine ? here : beyond).push_back(built.name);
+  std::string text = isa();
+  if (here.size() > 1) text += fmt::format(", of {} (RINGGRAD_ISA)", fmt::join(here, ", "));
+  if (!beyond.empty()) text += fmt::format(", not for this machine: {}", fmt::join(beyond, ", "));
+  return text;
 }
 
 int kernels_with(DeviceType device, Provider provider) {
@@ -88,7 +82,6 @@ void report_autotune(nlohmann::json& report, Device device) {
 }  // namespace
 
 int doctor() {
-  const std::string instructions = has_flag("avx512f") ? "AVX-512" : has_flag("avx2") ? "AVX2" : "SSE";
   const int native = kernels_with(DeviceType::CPU, Provider::Native),
             vendor = kernels_with(DeviceType::CPU, Provider::Vendor);
   const int cuda = kernels_with(DeviceType::CUDA, Provider::Native),
@@ -100,8 +93,7 @@ int doctor() {
       {"version", RINGGRAD_VERSION},
       {"cpu", value_in("/proc/cpuinfo", "model name")},
       {"cores", cpu_cores()},
-      {"instructions", instructions},
-      {"built_for", built_for()},
+      {"isa", isa()},
       {"memory_available", value_in("/proc/meminfo", "MemAvailable")},
       {"disk_available_bytes", static_cast<int64_t>(space.available)},
       {"cpu_devices", device_count(DeviceType::CPU)},
@@ -119,13 +111,14 @@ int doctor() {
     return yes ? std::string("on") : fmt::format("off: {}", why_not);
   };
   result("ringgrad {}", RINGGRAD_VERSION);
-  result("cpu        {}, {} cores, {}; built for {}", report["cpu"].get<std::string>(), cpu_cores(), instructions,
-         built_for());
+  result("cpu        {}, {} cores", report["cpu"].get<std::string>(), cpu_cores());
+  result("kernels    for {}", instructions_in_use());
+  result("bits       the same wherever the kernels are for {} and bfloat16 is multiplied as here", isa());
   result("memory     {} available", report["memory_available"].get<std::string>());
   result("disk       {} available here", human_bytes(static_cast<int64_t>(space.available)));
   result("devices    {} logical CPU device(s) (RINGGRAD_CPU_DEVICES), {} CUDA device(s)", device_count(DeviceType::CPU),
          gpus);
-  result("kernels    {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's library", native, cuda,
+  result("           {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's library", native, cuda,
          vendor, cuda_vendor);
   result("bfloat16   convolutions multiply it {}", bfloat16_products());
   result("cuda       {}", cuda_build(cuda));

@@ -11,6 +11,7 @@
 
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/kernels/isa.h"
 
 namespace ringgrad::program {
 
@@ -63,7 +64,8 @@ std::string checkout() {
 }
 
 std::string machine_name() {
-  return fmt::format("{}, {} cores", device_backend(DeviceType::CPU).describe(0), sysconf(_SC_NPROCESSORS_ONLN));
+  return fmt::format("{}, {} cores, kernels for {}", device_backend(DeviceType::CPU).describe(0),
+                     sysconf(_SC_NPROCESSORS_ONLN), isa());
 }
 
 std::string command_line() {

@@ -6,7 +6,7 @@
 
 namespace ringgrad::program {
 
-std::string machine_name();  // "AMD EPYC 9R14, 2 cores"
+std::string machine_name();  // "AMD EPYC 9R14, 2 cores, kernels for v4_bf16"
 std::string command_line();  // as it was typed
 std::string checkout();      // the commit of the checkout in which this program lies, now; "" : it lies in none
 

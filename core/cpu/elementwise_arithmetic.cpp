@@ -1,0 +1,25 @@
+// The elementwise arithmetic on the CPU: the formulas of core/kernels/elementwise_arithmetic.h in the loops of
+// elementwise.h.
+#include "ringgrad/core/kernels/elementwise_arithmetic.h"
+
+#include "ringgrad/core/cpu/elementwise.h"
+#include "ringgrad/core/kernels.h"
+
+namespace ringgrad::cpu {
+namespace {
+
+using Arithmetic = ElementwiseArithmetic<CpuMaps>;
+
+void fill_cpu(Stream stream, const Tensor& x, double value) {
+  visit_dtype("fill", x.dtype(), [&]<class T>() { map<T>(stream, x, [v = number<T>(value)] { return v; }); });
+}
+
+#define REGISTER(NAME, FORMULAS)              \
+  constexpr auto NAME##_cpu = FORMULAS::NAME; \
+  REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Native, NAME##_cpu);
+
+RINGGRAD_ARITHMETIC_KERNELS(REGISTER)
+REGISTER_KERNEL(fill, DeviceType::CPU, Provider::Native, fill_cpu);
+
+}  // namespace
+}  // namespace ringgrad::cpu

@@ -1,0 +1,121 @@
+// Chooses for which instructions the kernels in use are compiled.
+//
+// In a library that has them once they register before main, as any kernel does. In one that has them several times
+// (RINGGRAD_ISAS) no code of theirs may run before it is known that the machine has its instructions: so each has its
+// initialisers, which register its kernels, in a section of its own (one_isa.cmake), and they are called from here.
+#include "ringgrad/core/cpu/isa.h"
+
+#include <algorithm>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/cpu/amx/tile_unit.h"
+#include "ringgrad/core/cpu/machine_peak.h"
+#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/core/kernels/isa.h"
+
+using Initialiser = void (*)();
+// The linker defines these two names for a section that there is; they are null for one that there is not.
+#define INITIALISERS(isa)                                                                                 \
+  extern "C" [[gnu::weak, gnu::visibility("hidden")]] const Initialiser __start_ringgrad_kernels_##isa[]; \
+  extern "C" [[gnu::weak, gnu::visibility("hidden")]] const Initialiser __stop_ringgrad_kernels_##isa[]
+INITIALISERS(v2);
+INITIALISERS(v3);
+INITIALISERS(v4);
+INITIALISERS(v4_bf16);
+
+namespace ringgrad {
+namespace {
+
+constinit cpu::IsaKernels in_use{};
+
+struct Choice {
+  BuiltIsa isa;
+  const Initialiser *begin, *end;
+};
+
+// Of several; from the least to the best.
+std::vector<Choice> choices() {
+  std::vector<Choice> all;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const auto add = [&](const char* name, bool on_this_machine, const Initialiser* begin, const Initialiser* end) {
+    if (begin != end) all.push_back({{name, on_this_machine}, begin, end});
+  };
+#define ADD(isa, has) add(#isa, has, __start_ringgrad_kernels_##isa, __stop_ringgrad_kernels_##isa)
+  const bool v4 = __builtin_cpu_supports("x86-64-v4");
+  ADD(v2, __builtin_cpu_supports("x86-64-v2"));
+  ADD(v3, __builtin_cpu_supports("x86-64-v3"));
+  ADD(v4, v4);
+  ADD(v4_bf16, v4 && __builtin_cpu_supports("avx512bf16"));
+#endif
+  return all;
+}
+
+void choose(const std::string& wanted) {
+  const std::vector<Choice> all = choices();
+  if (all.empty()) {  // there is one alone, and it is in use
+    CHECK_AS(EnvironmentError, wanted.empty() || wanted == in_use.name, "RINGGRAD_ISA is '", wanted,
+             "', but this library's kernels are compiled for ", in_use.name,
+             " alone; cmake -DRINGGRAD_ISAS=\"v2;v3;v4;v4_bf16\" builds all");
+    return;
+  }
+  std::string names;
+  const Choice* chosen = nullptr;
+  for (const Choice& choice : all) {
+    if (!choice.isa.on_this_machine) continue;
+    names += (names.empty() ? "" : ", ") + choice.isa.name;
+    if (wanted.empty() || wanted == choice.isa.name) chosen = &choice;
+  }
+  CHECK_AS(EnvironmentError, !names.empty(), "this library's kernels need x86-64-", all[0].isa.name,
+           ", which this processor is not");
+  CHECK_AS(EnvironmentError, chosen, "RINGGRAD_ISA is '", wanted, "', expected one of those that this library and ",
+           "this machine have: ", names);
+  std::for_each(chosen->begin, chosen->end, [](Initialiser initialise) { initialise(); });
+}
+
+// Of several, before main, as any kernel registers. What is wrong is said when somebody wants a kernel.
+const bool chosen_at_start = [] {
+  try {
+    if (choices().empty()) return false;
+    choose(variable("RINGGRAD_ISA"));
+    return true;
+  } catch (const EnvironmentError&) {
+    return false;
+  }
+}();
+
+}  // namespace
+
+std::string isa() {
+  if (!chosen_at_start) choose(variable("RINGGRAD_ISA"));
+  return in_use.name;
+}
+
+std::vector<BuiltIsa> built_isas() {
+  std::vector<BuiltIsa> built;
+  for (const Choice& choice : choices()) built.push_back(choice.isa);
+  if (built.empty()) built.push_back({in_use.name, true});
+  return built;
+}
+
+void use_isa(const std::string& name) { choose(name); }
+
+std::string bfloat16_products() {
+  if (amx::tiles() != amx::Tiles::None) return "on tiles (AMX)";
+  return (in_use.multiplies_pairs ? "in pairs by AVX512_BF16" : "as float32") +
+         (" (no tiles: " + amx::why_no_tiles() + ")");
+}
+
+namespace cpu {
+
+bool register_isa(const IsaKernels& kernels) {
+  in_use = kernels;
+  return true;
+}
+
+double peak_operations(Stream stream, DType dtype) { return in_use.peak_operations(stream, dtype); }
+double peak_bandwidth(Stream stream) { return in_use.peak_bandwidth(stream); }
+
+}  // namespace cpu
+}  // namespace ringgrad

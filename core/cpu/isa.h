@@ -1,0 +1,19 @@
+// What the kernels for one set of instructions say of themselves when they register: core/kernels/isa.h chooses among
+// them. Private to core/cpu.
+#pragma once
+
+#include "ringgrad/core/device.h"
+#include "ringgrad/core/dtype.h"
+
+namespace ringgrad::cpu {
+
+struct IsaKernels {
+  const char* name;
+  bool multiplies_pairs;                                  // of bfloat16 numbers, by an instruction
+  double (*peak_operations)(Stream stream, DType dtype);  // see machine_peak.h
+  double (*peak_bandwidth)(Stream stream);
+};
+// These are in use from now on. Returns true.
+bool register_isa(const IsaKernels& kernels);
+
+}  // namespace ringgrad::cpu
