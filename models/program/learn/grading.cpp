@@ -82,7 +82,7 @@ void Grading::check(const std::string& what, const std::function<void()>& look) 
   throw Failed();
 }
 
-Verdict grade_in_child(const std::function<void(Grading&)>& grade, int seconds) {
+Grade grade_in_child(const std::function<void(Grading&)>& grade, int seconds) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw LimitError(std::string("learn: no pipe: ") + std::strerror(errno));
   const FileDescriptor from_child(ends[0]);
@@ -100,23 +100,23 @@ Verdict grade_in_child(const std::function<void(Grading&)>& grade, int seconds) 
   int status = 0;
   waitpid(child, &status, 0);
 
-  Verdict verdict;
+  Grade outcome;
   size_t at = 0;
   for (size_t end; (end = said.find('\n', at)) != std::string::npos; at = end + 1) {
     const auto line = nlohmann::json::parse(said.substr(at, end - at));
     const std::string kind = line["kind"], text = line["text"];
-    if (kind == "begins") verdict.failed = text;
-    if (kind == "wrong") verdict.why = text;
-    if (kind == "passed") verdict.passed.push_back(text), verdict.failed.clear();
+    if (kind == "begins") outcome.failed = text;
+    if (kind == "wrong") outcome.why = text;
+    if (kind == "passed") outcome.passed.push_back(text), outcome.failed.clear();
   }
   const std::string end = in_time ? describe_end(status) : "";
   if (!in_time)
-    verdict.why = "it was not done after " + std::to_string(seconds) +
+    outcome.why = "it was not done after " + std::to_string(seconds) +
                   " seconds: an endless loop, or a wait for what never comes?";
-  else if (verdict.why.empty() && !end.empty())
-    verdict.why = "your code " + end;
-  if (!verdict.why.empty() && verdict.failed.empty()) verdict.failed = "the end of the checks";
-  return verdict;
+  else if (outcome.why.empty() && !end.empty())
+    outcome.why = "your code " + end;
+  if (!outcome.why.empty() && outcome.failed.empty()) outcome.failed = "the end of the checks";
+  return outcome;
 }
 
 std::string describe_end(int wait_status) {

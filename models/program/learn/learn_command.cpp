@@ -62,7 +62,7 @@ int start(const Exercise& exercise, int number) {
   return kOk;
 }
 
-Verdict grade(const Exercise& exercise, int number, const std::string& file) {
+Grade grade(const Exercise& exercise, int number, const std::string& file) {
   std::ifstream in(file);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in) return {{}, "the file", fmt::format("there is no {}; {} writes it", file, command("start", number))};
@@ -86,10 +86,10 @@ Verdict grade(const Exercise& exercise, int number, const std::string& file) {
 int check(const Exercise& exercise, int number, const std::string& given_file) {
   const std::string file = given_file.empty() ? file_of(exercise, number) : given_file;
   const auto begin = std::chrono::steady_clock::now();
-  const Verdict verdict = grade(exercise, number, file);
-  const bool passed = verdict.failed.empty();
-  for (const std::string& what : verdict.passed) result("  ok     {}", what);
-  if (!passed) result("  wrong  {}\n\n{}\n", verdict.failed, verdict.why);
+  const Grade outcome = grade(exercise, number, file);
+  const bool passed = outcome.failed.empty();
+  for (const std::string& what : outcome.passed) result("  ok     {}", what);
+  if (!passed) result("  wrong  {}\n\n{}\n", outcome.failed, outcome.why);
   result("{}: exercise {}, {}, in {:.1f} s", passed ? "passed" : "not yet", number, exercise.name,
          seconds_since(begin));
   if (passed)
@@ -99,9 +99,9 @@ int check(const Exercise& exercise, int number, const std::string& given_file) {
               {"name", exercise.name},
               {"file", file},
               {"passed", passed},
-              {"checks", verdict.passed},
-              {"failed", verdict.failed},
-              {"why", verdict.why}});
+              {"checks", outcome.passed},
+              {"failed", outcome.failed},
+              {"why", outcome.why}});
   return passed ? kOk : kTrainingFailed;
 }
 
