@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 
 #include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
@@ -68,13 +69,14 @@ class BackwardPass {
     std::condition_variable not_empty;
   };
 
+  Node::Progress& progress_of(Node& node);
   void count_dependencies(const std::shared_ptr<Node>& root);
   Queue& queue_of(Device device);
   void work(Queue& queue);
   Gradients run_node(Node& node);
   void deliver(const Edge& edge, Tensor grad);
 
-  // Everything below is guarded by the mutex, as is Node::progress of the pass's nodes. It is never held while a
+  // Everything below is guarded by the mutex, as is the progress of the pass's nodes. It is never held while a
   // kernel runs.
   Request& request_;
   std::mutex mutex_;
@@ -83,6 +85,7 @@ class BackwardPass {
   std::exception_ptr error_;
   std::vector<std::function<void()>> final_callbacks_;
   uint64_t id_ = 0;
+  std::unordered_map<const Node*, Node::Progress> leaves_;
 };
 
 constinit thread_local BackwardPass* current_pass = nullptr;
@@ -97,11 +100,16 @@ BackwardPass::Queue& BackwardPass::queue_of(Device device) {
   return *queues_.back();
 }
 
+// Other graphs may have the same leaves, and be in the middle of a pass of their own: the leaves' notes are the pass's.
+Node::Progress& BackwardPass::progress_of(Node& node) {
+  return node.sequence == kLeafSequence ? leaves_[&node] : node.progress;
+}
+
 void BackwardPass::count_dependencies(const std::shared_ptr<Node>& root) {
   static std::atomic<uint64_t> passes{0};
   id_ = ++passes;
   std::vector<Node*> stack{root.get()};
-  root->progress = {id_, 0, {}};
+  progress_of(*root) = {id_, 0, {}};
   while (!stack.empty()) {
     Node* node = stack.back();
     stack.pop_back();
@@ -109,7 +117,7 @@ void BackwardPass::count_dependencies(const std::shared_ptr<Node>& root) {
     queue_of(device_of(*node));
     for (const Edge& edge : node->next) {
       if (!edge.node) continue;
-      auto& progress = edge.node->progress;
+      auto& progress = progress_of(*edge.node);
       if (progress.pass != id_) {
         progress = {id_, 0, {}};
         stack.push_back(edge.node.get());
@@ -121,7 +129,7 @@ void BackwardPass::count_dependencies(const std::shared_ptr<Node>& root) {
 
 void BackwardPass::run(const Edge& root, Tensor grad) {
   count_dependencies(root.node);
-  root.node->progress.dependencies = 1;
+  progress_of(*root.node).dependencies = 1;
   deliver(root, std::move(grad));
 
   Queue& own = queue_of(device_of(*root.node));
@@ -170,7 +178,7 @@ void BackwardPass::work(Queue& queue) {
 
 // Runs the closure and checks what it returns. Empty where no gradient reached the node.
 Gradients BackwardPass::run_node(Node& node) {
-  std::vector<Tensor> grad_outputs = std::move(node.progress.grad_outputs);
+  std::vector<Tensor> grad_outputs = std::move(progress_of(node).grad_outputs);
   for (const auto& [output, hooks] : node.grad_hooks)
     if (grad_outputs.size() > static_cast<size_t>(output) && grad_outputs[output])
       grad_outputs[output] = hooks->run(std::move(grad_outputs[output]));
@@ -207,7 +215,7 @@ Gradients BackwardPass::run_node(Node& node) {
 void BackwardPass::deliver(const Edge& edge, Tensor grad) {
   Node& node = *edge.node;
   std::unique_lock lock(mutex_);
-  auto& received = node.progress.grad_outputs;
+  auto& [pass, dependencies, received] = progress_of(node);
   if (received.empty()) received.resize(node.outputs.size());
   while (grad) {  // sum outside the lock; somebody else may have delivered meanwhile
     Tensor other = std::move(received[edge.output]);
@@ -220,7 +228,7 @@ void BackwardPass::deliver(const Edge& edge, Tensor grad) {
     grad = sum_of(std::move(other), std::move(grad));
     lock.lock();
   }
-  if (--node.progress.dependencies > 0) return;
+  if (--dependencies > 0) return;
   Queue& queue = queue_of(device_of(node));
   queue.heap.push_back(edge.node);
   std::push_heap(queue.heap.begin(), queue.heap.end(), OlderFirst{});

@@ -5,7 +5,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
-#include "ringgrad/distributed/sync_batch_norm.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/nn/init.h"
 
@@ -40,9 +39,10 @@ void initialise(const nn::Module& network) {
       nn::init::normal_(weight, 1, 0.02);
 }
 
-int64_t checked(int64_t image_size) {
-  CHECK(image_size >= 8 && image_size % 4 == 0, "Gan: images of ", image_size, " pixels, expected a multiple of 4");
-  return image_size;
+const GanOptions& checked(const GanOptions& o) {
+  CHECK(o.image_size >= 8 && o.image_size % 4 == 0, "Gan: images of ", o.image_size,
+        " pixels, expected a multiple of 4");
+  return o;
 }
 
 void set_frozen(const nn::Module& network, bool frozen) {
@@ -55,50 +55,81 @@ void append(nn::NamedTensors& all, const std::string& prefix, const nn::NamedTen
 
 }  // namespace
 
-Gan::Gan(const GanOptions& options, ProcessGroup* group)
-    : options_(options),
-      group_(group),
-      generator_(make_generator(options)),
-      discriminator_(make_discriminator(options)) {
-  checked(options.image_size);
-  initialise(generator_);
-  initialise(discriminator_);
+Gan::Networks::Networks(const GanOptions& options)
+    : generator(make_generator(options)), discriminator(make_discriminator(options)) {
+  register_module("generator", generator);
+  register_module("discriminator", discriminator);
+  initialise(generator);
+  initialise(discriminator);
+}
+
+Gan::Gan(const GanOptions& options, ProcessGroup* group) : options_(checked(options)), networks_(options) {
+  CHECK(group || options.shards == 0, "Gan: ", options.shards, " shards need a group, of one rank at least");
   fixed_noise_ = randn({kDrawn, options.latent, 1, 1});
+  // Each wrapper knows the buffers of both networks, and the gradients of one: that of the parameters that are not
+  // frozen when it is made.
+  const auto wrap = [&](Wrapper& wrapper, const nn::Module& other) {
+    set_frozen(other, true);
+    wrapper.emplace(
+        networks_, *group,
+        VirtualRanksOptions{.shards = options.shards > 0 ? options.shards : group->size(), .sync_batch_norm = true});
+    set_frozen(other, false);
+  };
   if (group) {
-    convert_sync_batchnorm(generator_, *group);
-    convert_sync_batchnorm(discriminator_, *group);
-    shared_generator_.emplace(generator_, *group);
-    shared_discriminator_.emplace(discriminator_, *group);
+    wrap(shared_generator_, discriminator_);
+    wrap(shared_discriminator_, generator_);
   }
   const optim::AdamOptions adam{.lr = options.lr, .betas = {0.5, 0.999}};
   generator_step_.emplace(generator_.named_parameters(), adam);
   discriminator_step_.emplace(discriminator_.named_parameters(), adam);
 }
 
-Tensor Gan::judge(const Tensor& images, bool real) {
-  const bool trains = discriminator_.parameters()[0].requires_grad();
-  const Tensor odds = shared_discriminator_ && trains ? (*shared_discriminator_)(images) : discriminator_(images);
-  return binary_cross_entropy_with_logits(odds, full(odds.shape(), real ? 1 : 0));
+RowRange Gan::own_rows(int64_t batch) const {
+  return shared_generator_ ? shared_generator_->own_rows(batch) : RowRange{0, batch};
 }
 
-Gan::Losses Gan::step(const Tensor& real) {
+double Gan::mean_with_gradient(Wrapper& wrapper, int64_t batch, const Loss& loss) {
+  if (wrapper)
+    return wrapper->step(batch, [&](const VirtualRanks::Shard& shard) {
+      const Tensor sum = loss(shard);
+      sum.backward();
+      return sum;
+    });
+  const Tensor mean = loss({0, 0, batch}) / static_cast<double>(batch);
+  mean.backward();
+  return mean.item<float>();
+}
+
+Tensor Gan::judge(const Tensor& images, bool real) {
+  const Tensor odds = discriminator_(images);
+  return binary_cross_entropy_with_logits(odds, full(odds.shape(), real ? 1 : 0), Reduction::Sum);
+}
+
+Gan::Losses Gan::step(const Tensor& real, int64_t batch) {
+  const RowRange own = own_rows(batch);
+  CHECK_AS(ShapeError, real.dim() == 4 && real.size(0) == own.size(), "Gan::step: images of shape ", real.shape(),
+           ", expected this rank's ", own.size(), " of a batch of ", batch);
   // Each rank draws the noise of the whole batch, and uses its part.
-  const int64_t ranks = group_ ? group_->size() : 1, rank = group_ ? group_->rank() : 0, count = real.size(0);
-  const Tensor noise = randn({ranks * count, options_.latent, 1, 1}).narrow(0, rank * count, count);
-  const Tensor fake = shared_generator_ ? (*shared_generator_)(noise) : generator_(noise);
+  const Tensor noise = randn({batch, options_.latent, 1, 1}).narrow(0, own.begin, own.size());
+  const auto rows = [](const Tensor& x, const VirtualRanks::Shard& shard) {
+    return x.narrow(0, shard.begin, shard.end - shard.begin);
+  };
+  std::map<int, Tensor> fakes;  // by shard
 
   discriminator_step_->zero_grad();
-  const Tensor told_apart = judge(real, true) + judge(fake.detach(), false);
-  told_apart.backward();
+  const double told_apart = mean_with_gradient(shared_discriminator_, batch, [&](const VirtualRanks::Shard& shard) {
+    const Tensor fake = fakes[shard.index] = generator_(rows(noise, shard));
+    return judge(rows(real, shard), true) + judge(fake.detach(), false);
+  });
   discriminator_step_->step();
 
   set_frozen(discriminator_, true);  // it only passes on what the generator should have done
   generator_step_->zero_grad();
-  const Tensor deceived = judge(fake, true);
-  deceived.backward();
+  const double deceived = mean_with_gradient(
+      shared_generator_, batch, [&](const VirtualRanks::Shard& shard) { return judge(fakes[shard.index], true); });
   generator_step_->step();
   set_frozen(discriminator_, false);
-  return {told_apart.item<float>(), deceived.item<float>()};
+  return {told_apart, deceived};
 }
 
 Tensor Gan::draw(int64_t count) {
@@ -110,30 +141,22 @@ Tensor Gan::draw(int64_t count) {
   return to((images + 1.0) * 127.5, DType::UInt8);
 }
 
-nn::NamedTensors Gan::state_dict() const {
-  nn::NamedTensors all;
-  append(all, "generator.", generator_.state_dict());
-  append(all, "discriminator.", discriminator_.state_dict());
-  return all;
-}
-
 void Gan::save(const std::string& path, const std::map<std::string, std::string>& progress) {
   nn::NamedTensors steps;
   append(steps, "generator.", generator_step_->state_dict());
   append(steps, "discriminator.", discriminator_step_->state_dict());
-  nn::save_checkpoint(path,
-                      {.model = state_dict(), .optimizer = steps, .random = nn::random_state(), .progress = progress});
+  nn::save_checkpoint(
+      path, {.model = networks_.state_dict(), .optimizer = steps, .random = nn::random_state(), .progress = progress});
 }
 
 std::map<std::string, std::string> Gan::load(const std::string& path) {
   const nn::Checkpoint saved = nn::load_checkpoint(path);
   const auto of = [](const nn::NamedTensors& named, const char* prefix) { return nn::without_prefix(named, prefix); };
-  nn::check_by_name("Gan::load", state_dict(), saved.model, true);
+  nn::check_by_name("Gan::load", networks_.state_dict(), saved.model, true);
   nn::check_random_state(saved.random);
   generator_step_->load_state_dict(of(saved.optimizer, "generator."));
   discriminator_step_->load_state_dict(of(saved.optimizer, "discriminator."));
-  generator_.load_state_dict(of(saved.model, "generator."));
-  discriminator_.load_state_dict(of(saved.model, "discriminator."));
+  networks_.load_state_dict(saved.model);
   nn::set_random_state(saved.random);
   return saved.progress;
 }

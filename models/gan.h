@@ -1,12 +1,13 @@
 // A deep convolutional GAN (Radford, Metz & Chintala 2016) for small images: a generator learns to draw what a
-// discriminator cannot tell from the data. Two networks, two optimizers, one batch; on several ranks two wrappers, too.
+// discriminator cannot tell from the data. Two networks, two optimizers, one batch; on several ranks two wrappers, too,
+// which cut each batch into shards: the same bits on any number of ranks.
 #pragma once
 
 #include <map>
 #include <optional>
 #include <string>
 
-#include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/layers.h"
 #include "ringgrad/nn/optim/optimizers.h"
@@ -17,20 +18,24 @@ struct GanOptions {
   int64_t channels = 1, image_size = 28;  // a multiple of 4
   int64_t latent = 100, width = 64;       // numbers that an image is drawn from; channels of the last layer but one
   double lr = 2e-4;
+  int shards = 0;  // that the ranks of a group cut a batch into (virtual_ranks.h); 0: one for each rank
 };
 
 class Gan {
  public:
   // Collective where there is a group, which must outlive the GAN. The networks' weights, and all noise, come from the
-  // default generator: the same seed on all ranks makes the same GAN. Throws Error on an image size it cannot draw.
+  // default generator: the same seed on all ranks makes the same GAN. Throws Error on an image size it cannot draw, and
+  // as VirtualRanks on shards that cannot be.
   explicit Gan(const GanOptions& options, ProcessGroup* group = nullptr);
 
   struct Losses {
-    double discriminator, generator;  // on this rank's images
+    double discriminator, generator;  // means over the batch, the same bits on all ranks
   };
-  // Both networks' next step. Collective. real: float32 [N, channels, size, size] in [-1, 1], this rank's part of the
-  // batch, of the same N on all ranks. Several ranks do what one with all of the batch does, but for rounding.
-  Losses step(const Tensor& real);
+  // Both networks' next step, on a batch of so many images. Collective. real: float32 [N, channels, size, size] in
+  // [-1, 1], the rows of the batch that own_rows() says. Several ranks do what one with all of the batch does, but for
+  // rounding; with as many shards, bit for bit.
+  Losses step(const Tensor& real, int64_t batch);
+  RowRange own_rows(int64_t batch) const;
 
   // What the generator makes of the same noise each time, at most 64 images: uint8 [count, channels, size, size].
   Tensor draw(int64_t count);
@@ -38,16 +43,25 @@ class Gan {
   // All that training needs to go on bit for bit. The progress is the caller's own.
   void save(const std::string& path, const std::map<std::string, std::string>& progress);
   std::map<std::string, std::string> load(const std::string& path);  // throws DataError, and nothing has changed then
-  nn::NamedTensors state_dict() const;  // "generator.…", "discriminator.…": weights and buffers
+  const nn::Module& networks() const { return networks_; }           // "generator.…", "discriminator.…"
 
  private:
-  Tensor judge(const Tensor& images, bool real);  // the loss where images are said to be real, or not
+  struct Networks : nn::Module {
+    explicit Networks(const GanOptions& options);
+    nn::Sequential generator, discriminator;
+  };
+  // Who divides the work of a network's step; none where there is no group.
+  using Wrapper = std::optional<VirtualRanks>;
+  using Loss = std::function<Tensor(const VirtualRanks::Shard& shard)>;  // the sum over the shard's images
+
+  static double mean_with_gradient(Wrapper& wrapper, int64_t batch, const Loss& loss);
+  Tensor judge(const Tensor& images, bool real);  // the sum of losses where images are said to be real, or not
 
   GanOptions options_;
-  ProcessGroup* group_;
-  nn::Sequential generator_, discriminator_;
+  Networks networks_;
+  nn::Sequential &generator_ = networks_.generator, &discriminator_ = networks_.discriminator;
   Tensor fixed_noise_;
-  std::optional<DistributedDataParallel> shared_generator_, shared_discriminator_;
+  Wrapper shared_generator_, shared_discriminator_;
   std::optional<optim::Adam> generator_step_, discriminator_step_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 #include <vector>
 
 #include "ringgrad/autograd/engine.h"
@@ -59,15 +60,38 @@ bool CartPole::push(bool right) {
 Reinforce::Reinforce(const ReinforceOptions& options, ProcessGroup* group)
     : options_(options),
       group_(group),
+      environments_(options.shards > 0 ? options.shards
+                    : group            ? group->size()
+                                       : 1),
       policy_(nn::Linear(4, options.hidden), nn::ReLU(), nn::Linear(options.hidden, 2)),
       step_(policy_.named_parameters(), {.lr = options.lr}) {
-  // Each rank's loss is a sum over its episode: ranks weigh alike, however long theirs was.
-  if (group) shared_.emplace(policy_, *group, DistributedDataParallelOptions{.weighting = Weighting::Ranks});
+  CHECK(group || options.shards == 0, "Reinforce: ", options.shards, " shards need a group, of one rank at least");
+  if (group) shared_.emplace(policy_, *group, VirtualRanksOptions{.shards = environments_});
 }
 
+// A batch is an episode of each environment, and an environment a shard: they weigh alike, however long theirs was.
 std::vector<int64_t> Reinforce::episode() {
-  const int64_t ranks = group_ ? group_->size() : 1, own = episodes_ + (group_ ? group_->rank() : 0);
-  RandomSequence random(options_.seed, Purpose::Episode, static_cast<uint64_t>(own));
+  const Tensor lengths = zeros({environments_}, {.dtype = DType::Int64});
+  const auto improve = [&](const VirtualRanks::Shard& shard) {
+    const Tensor loss = loss_of_episode(episodes_ + shard.index, lengths.data<int64_t>()[shard.index]);
+    loss.backward();
+    return loss;
+  };
+  step_.zero_grad();
+  if (shared_)
+    shared_->step(environments_, improve);
+  else
+    improve({0, 0, 1});
+  step_.step();
+  if (group_) group_->all_reduce(lengths, ReduceOp::Sum).wait();
+  std::vector<int64_t> all = to_vector<int64_t>(lengths);
+  episodes_ += environments_;
+  pushes_ += std::accumulate(all.begin(), all.end(), int64_t{0});
+  return all;
+}
+
+Tensor Reinforce::loss_of_episode(int64_t number, int64_t& length) {
+  RandomSequence random(options_.seed, Purpose::Episode, static_cast<uint64_t>(number));
   CartPole cart(some_start(random));
   std::vector<float> seen;
   std::vector<int64_t> done;
@@ -81,20 +105,10 @@ std::vector<int64_t> Reinforce::episode() {
       on = cart.push(done.back() == 1);
     }
   }
-  const int64_t steps = cart.steps();
-  const Tensor states = tensor(seen, {steps, 4}), pushes = tensor(done, {steps, 1});
-  const Tensor odds = shared_ ? (*shared_)(states) : policy_(states);
+  length = cart.steps();
+  const Tensor odds = policy_(tensor(seen, {length, 4})), pushes = tensor(done, {length, 1});
   const Tensor likely = gather(log_softmax(odds, 1), 1, pushes).squeeze(1);
-  step_.zero_grad();
-  (-(likely * tensor(returns(steps, options_.discount), {steps})).sum()).backward();
-  step_.step();
-
-  episodes_ += ranks;
-  pushes_ += steps;
-  if (!group_) return {steps};
-  const Tensor all = empty({ranks}, {.dtype = DType::Int64});
-  group_->all_gather(all, full({1}, static_cast<double>(steps), {.dtype = DType::Int64})).wait();
-  return to_vector<int64_t>(all);
+  return -(likely * tensor(returns(length, options_.discount), {length})).sum();
 }
 
 void Reinforce::save(const std::string& path, std::map<std::string, std::string> progress) {

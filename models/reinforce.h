@@ -1,5 +1,5 @@
 // REINFORCE (Williams 1992) on the cart and pole of Barto, Sutton & Anderson (1983): a policy is run for an episode,
-// and what it did is made more likely where more reward followed than usual. On several ranks each has an environment.
+// and what it did is made more likely where more reward followed than usual. On several ranks each has environments.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "ringgrad/core/random.h"
-#include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/optim/optimizers.h"
 
@@ -36,33 +36,39 @@ struct ReinforceOptions {
   double lr = 0.01, discount = 0.99;
   int64_t hidden = 128;
   uint64_t seed = 1;
+  int shards = 0;  // environments, which the ranks of a group share (virtual_ranks.h); 0: one for each rank
 };
 
 class Reinforce {
  public:
-  // Collective where there is a group, which must outlive it. The weights come from the default generator.
+  // Collective where there is a group, which must outlive it. The weights come from the default generator. Throws Error
+  // as VirtualRanks on shards that cannot be.
   explicit Reinforce(const ReinforceOptions& options, ProcessGroup* group = nullptr);
 
-  // Runs an episode on each rank, which may last unequally long, and improves the policy by all of them: by the mean
-  // over ranks of each episode's sum. Collective. Returns the lengths, by rank. Episode e is a function of seed, e and
-  // the policy, whatever rank runs it.
+  // Runs an episode in each environment, which may last unequally long, and improves the policy by all of them: by the
+  // mean of each episode's sum. Collective. Returns the lengths, by environment. Episode e is a function of seed, e and
+  // the policy, whatever rank runs it: with as many environments, the policy has the same bits on any number of ranks.
   std::vector<int64_t> episode();
   void check_identical() const {
     if (shared_) (void)shared_->check_identical();
   }  // collective; as of the wrapper
 
-  int64_t episodes() const { return episodes_; }            // of all ranks so far
-  int64_t pushes() const { return pushes_; }                // of this rank's cart
+  int64_t environments() const { return environments_; }    // of all ranks
+  int64_t episodes() const { return episodes_; }            // in all environments so far
+  int64_t pushes() const { return pushes_; }                // of all carts
   const nn::Sequential& policy() const { return policy_; }  // [N, 4] → [N, 2], the logarithms of odds
 
   void save(const std::string& path, std::map<std::string, std::string> progress);
   std::map<std::string, std::string> load(const std::string& path);  // throws DataError, and nothing has changed then
 
  private:
+  Tensor loss_of_episode(int64_t number, int64_t& length);
+
   ReinforceOptions options_;
   ProcessGroup* group_;
+  int environments_;
   nn::Sequential policy_;
-  std::optional<DistributedDataParallel> shared_;
+  std::optional<VirtualRanks> shared_;
   optim::Adam step_;
   int64_t episodes_ = 0, pushes_ = 0;
 };

@@ -5,11 +5,12 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/generator_scope.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/models/gan.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data_files.h"
-#include "ringgrad/tests/host_groups.h"
+#include "ringgrad/tests/ddp_ranks.h"
 
 using namespace ringgrad;
 using models::Gan;
@@ -62,7 +63,7 @@ TEST_CASE("gan: what it draws becomes what it sees", "[gan][quick]") {
   REQUIRE(std::abs(likeness()) < 0.3);
   double best = 0;
   for (int64_t step = 0; step < 200 && best < 0.7; ++step) {
-    gan.step(images(step, 16));
+    gan.step(images(step, 16), 16);
     best = std::max(best, likeness());
   }
   REQUIRE(best >= 0.7);
@@ -72,12 +73,12 @@ TEST_CASE("gan: one rank of a group does what a process does by itself", "[gan][
   constexpr int kSteps = 3;
   manual_seed(5);
   Gan one(kSmall);
-  for (int64_t step = 0; step < kSteps; ++step) one.step(images(step, 16));
+  for (int64_t step = 0; step < kSteps; ++step) one.step(images(step, 16), 16);
   manual_seed(5);
   auto groups = host_groups(1, "shm");
   Gan alone(kSmall, groups[0].get());
-  for (int64_t step = 0; step < kSteps; ++step) alone.step(images(step, 16));
-  REQUIRE(mean_difference(one.state_dict(), alone.state_dict()) < 0.02 * kSmall.lr);
+  for (int64_t step = 0; step < kSteps; ++step) alone.step(images(step, 16), 16);
+  REQUIRE(mean_difference(one.networks().state_dict(), alone.networks().state_dict()) < 0.02 * kSmall.lr);
 }
 
 TEST_CASE("gan: it goes on where it was saved, bit for bit", "[gan][quick]") {
@@ -85,14 +86,44 @@ TEST_CASE("gan: it goes on where it was saved, bit for bit", "[gan][quick]") {
   const std::string path = folder / "gan.safetensors";
   manual_seed(7);
   Gan through(kSmall);
-  for (int64_t step = 0; step < 2; ++step) through.step(images(step, 8));
+  for (int64_t step = 0; step < 2; ++step) through.step(images(step, 8), 8);
   through.save(path, {{"step", "2"}});
-  through.step(images(2, 8));
+  through.step(images(2, 8), 8);
 
   manual_seed(8);
   Gan resumed(kSmall);
-  resumed.step(images(9, 8));  // whatever it was before
+  resumed.step(images(9, 8), 8);  // whatever it was before
   REQUIRE(resumed.load(path) == std::map<std::string, std::string>{{"step", "2"}});
-  resumed.step(images(2, 8));
-  REQUIRE(mean_difference(through.state_dict(), resumed.state_dict()) == 0);
+  resumed.step(images(2, 8), 8);
+  REQUIRE(mean_difference(through.networks().state_dict(), resumed.networks().state_dict()) == 0);
+}
+
+TEST_CASE("gan: three shards have the same bits on any number of ranks", "[gan][quick][threads]") {
+  std::vector<double> expected;
+  for (const int n : {3, 2, 1})
+    test::run_ddp_ranks(n, [&](ProcessGroup& group) {
+      Generator random(9);  // a process would have its own
+      const GeneratorScope scope(random);
+      models::GanOptions options = kSmall;
+      options.shards = 3;
+      Gan gan(options, &group);
+      std::vector<double> bits;
+      for (int64_t step = 0; step < 3; ++step) {
+        const RowRange own = gan.own_rows(13);
+        const auto [discriminator, generator] = gan.step(images(step, 13).narrow(0, own.begin, own.size()), 13);
+        bits.insert(bits.end(), {discriminator, generator});
+      }
+      const auto weights = test::flat_values(gan.networks());
+      bits.insert(bits.end(), weights.begin(), weights.end());
+      if (n == 3 && group.is_main_process()) expected = bits;
+      if (n < 3) test::must(bits == expected, str("the bits of three ranks on ", n));
+    });
+}
+
+TEST_CASE("gan: what cannot be is an error", "[gan][quick]") {
+  REQUIRE_THROWS_WITH(Gan({.image_size = 10}), Catch::Matchers::Contains("images of 10 pixels"));
+  REQUIRE_THROWS_WITH(Gan({.image_size = 8, .shards = 2}), Catch::Matchers::Contains("2 shards need a group"));
+  manual_seed(1);
+  Gan gan(kSmall);
+  REQUIRE_THROWS_WITH(gan.step(images(0, 7), 8), Catch::Matchers::Contains("this rank's 8 of a batch of 8"));
 }

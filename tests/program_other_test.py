@@ -31,6 +31,22 @@ class Gan(DigitsCase):
         self.assertGreater(max(apart), 0)  # other sums, other rounding
         self.assertLess(sum(apart) / len(apart), 0.02 * 2e-4)  # of what a step of Adam moves each weight
 
+    def test_the_same_bits_on_any_number_of_ranks(self):
+        write_tiny(self.dir / "tiny/mnist")
+        said = []
+        for ranks in ("1", "2", "3"):
+            words = ["--data", "mnist", "--data-dir", "tiny", "--batch", "14", "--epochs", "1", "--shards", "3"]
+            done = json.loads(self.run_program("gan", *words, "--ranks", ranks, "--out", ranks, "--json").stdout)
+            said.append([done["parameters_sha256"], *((e["discriminator_loss"], e["generator_loss"]) for e in done["epochs"])])
+        self.assertEqual(said, said[:1] * 3)
+        self.assertEqual(len(said[0]), 2)
+
+    def test_it_goes_on_on_another_number_of_ranks_bit_for_bit(self):
+        self.gan("shards", 3, "--shards", "2")
+        self.gan("moved", 2, "--shards", "2", "--ranks", "2")
+        self.run_program("gan", "--resume", "moved", "--max-steps", "1")
+        self.assertEqual(*(sha256(self.dir / run / "model.safetensors") for run in ("shards", "moved")))
+
     def test_it_goes_on_bit_for_bit(self):
         self.gan("whole", 4)
         self.gan("parts", 3)
@@ -49,13 +65,21 @@ class Gan(DigitsCase):
         self.run_program("eval", "run", code=2)  # it classifies nothing
 
     def test_what_cannot_be_is_refused(self):
-        self.gan("run", 1, "--ranks", "3", code=2)
+        self.gan("run", 1, "--ranks", "17", code=2)
         self.gan("run", 1, "--data", "nothing", code=1)
+        for words, expected in ((["--shards", "2", "--ranks", "3"], "--shards is 2, and there are 3 ranks"),
+                                (["--shards", "17"], "--batch is 16 for 17 parts"),
+                                (["--shards", "-1"], "--shards")):
+            self.assertIn(expected, self.gan("run", 1, *words, code=2).stderr)
         self.gan("run", 1, "--data", "mnist", "--data-dir", "none", code=4)
         self.gan("run", 1, "--batch", "20000", code=2)
         self.assertFalse((self.dir / "run").exists())
         self.short_run("classifier", 1)
         self.assertIn("is not of a run of `gan`", self.run_program("gan", "--resume", "classifier", code=4).stderr)
+        self.run_program("gan", "--resume", "classifier", "--lr", "0.1", code=2)
+        (self.dir / "run").mkdir()
+        (self.dir / "run/config.json").write_text('{"gan": {"batch": "many"}}')
+        self.assertIn("config.json: batch", self.run_program("gan", "--resume", "run", code=4).stderr)
 
 
 class Reinforce(DigitsCase):
@@ -74,12 +98,24 @@ class Reinforce(DigitsCase):
         self.assertEqual(json.loads(done.stdout)["episodes"], 8)
         self.assertEqual(*(sha256(self.dir / run / "model.safetensors") for run in ("whole", "parts")))
 
+    def test_the_same_bits_on_any_number_of_ranks(self):
+        said = []
+        for ranks in ("1", "2", "3"):
+            done = self.run_program("reinforce", "--episodes", "12", "--shards", "3", "--ranks", ranks, "--out", ranks, "--json")
+            said.append({key: value for key, value in json.loads(done.stdout).items()
+                         if key not in ("run", "ranks", "pushes_per_rank")})
+        self.assertEqual(said, said[:1] * 3)
+        self.assertEqual((said[0]["episodes"], said[0]["environments"]), (12, 3))
+
     def test_it_solves_the_task(self):
         document = json.loads(self.run_program("reinforce", "--out", "run", "--json").stdout)
         self.assertTrue(document["solved"])
         self.assertGreaterEqual(document["mean_length"], 195)
 
-    def test_another_kind_of_run_is_refused(self):
+    def test_what_cannot_be_is_refused(self):
+        done = self.run_program("reinforce", "--shards", "2", "--ranks", "3", "--out", "run", code=2)
+        self.assertIn("--shards is 2, and there are 3 ranks", done.stderr)
+        self.assertFalse((self.dir / "run").exists())
         self.short_run("classifier", 1)
         self.assertIn("is not of a run of `reinforce`",
                       self.run_program("reinforce", "--resume", "classifier", code=4).stderr)

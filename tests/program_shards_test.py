@@ -14,7 +14,9 @@ class Shards(ProgramCase):
         write_tiny(self.dir / "digits", train=57)  # in batches of 12, of which five shards get two or three; the last one has 9
 
     def train(self, out, *words, threads="1", code=0):
-        common = [] if words[0] == "--resume" else ["--batch", "12", "--epochs", "2", "--out", out]
+        common = [] if words[0] == "--resume" else ["--epochs", "2", "--out", out]
+        if words[0] not in ("--resume", "--batch"):
+            common += ["--batch", "12"]
         return self.run_program("train", *words, *common, "--json", code=code, env={"RINGGRAD_THREADS": threads})
 
     def bits(self, out, *words, threads="1"):
@@ -33,6 +35,13 @@ class Shards(ProgramCase):
             self.assertEqual(self.bits(f"two{dtype}", *words, "--ranks", "2", "--transport", "tcp"), expected)
             self.assertEqual(self.bits(f"three{dtype}", *words, "--ranks", "3", threads="2"), expected)
         self.assertNotEqual(self.bits("four", "--sync-bn", "--shards", "4", "--ranks", "1")[0], expected[0])
+
+    def test_accumulated_batches_are_shards_too(self):
+        """Two batches of 12 in three shards each have the weights of one of 24 in six; the last step has 9 images."""
+        words = ["--shards", "3", "--accumulate", "2"]
+        expected = self.bits("one", *words, "--parallel", "none")
+        self.assertEqual(self.bits("two", *words, "--ranks", "2"), expected)
+        self.assertEqual(self.bits("six", "--batch", "24", "--shards", "6", "--parallel", "none")[0], expected[0])
 
     def test_one_shard_is_one_process(self):
         alone = json.loads(self.train("alone", "--model", "lenet", "--parallel", "none", "--max-steps", "4").stdout)
@@ -60,7 +69,7 @@ class Shards(ProgramCase):
             (["--shards", "13"], "--shards is 13, and --batch 12: each shard needs an image"),
             (["--shards", "-1"], "--shards is -1, expected 1 to 4096"),
             (["--shards", "4", "--parallel", "dp"], "--shards needs --parallel ddp or none"),
-            (["--shards", "4", "--accumulate", "2"], "give --batch 24 instead"),
+            (["--shards", "4", "--accumulate", "2", "--sync-bn"], "give --batch 24 instead"),
             (["--shards", "10", "--sync-bn"], "the last batch has 9 for 10 shards"),
         ):
             self.assertIn(expected, self.train("run", *words, code=2).stderr)

@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ringgrad/core/random.h"
+#include "ringgrad/core/generator_scope.h"
 #include "ringgrad/models/reinforce.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data_files.h"
+#include "ringgrad/tests/ddp_ranks.h"
 
 using namespace ringgrad;
 using models::CartPole;
@@ -64,4 +65,25 @@ TEST_CASE("reinforce: it goes on where it was saved, bit for bit", "[reinforce][
   resumed.episode();
   REQUIRE(same_weights(through, resumed));
   REQUIRE(resumed.episodes() == 4);
+}
+
+TEST_CASE("reinforce: three environments make the same policy on any number of ranks", "[reinforce][quick][threads]") {
+  std::vector<double> expected;
+  for (const int n : {3, 2, 1})
+    test::run_ddp_ranks(n, [&](ProcessGroup& group) {
+      Generator random(9);  // a process would have its own
+      const GeneratorScope scope(random);
+      Reinforce agent({.hidden = 16, .seed = 5, .shards = 3}, &group);
+      std::vector<double> bits;
+      for (int e = 0; e < 3; ++e)
+        for (const int64_t length : agent.episode()) bits.push_back(static_cast<double>(length));
+      test::must(bits.size() == 9 && agent.episodes() == 9, "nine episodes");
+      bits.push_back(static_cast<double>(agent.pushes()));
+      const auto weights = test::flat_values(agent.policy());
+      bits.insert(bits.end(), weights.begin(), weights.end());
+      agent.check_identical();
+      if (n == 3 && group.is_main_process()) expected = bits;
+      if (n < 3) test::must(bits == expected, str("the bits of three ranks on ", n));
+    });
+  REQUIRE_THROWS_WITH(Reinforce({.shards = 2}), Catch::Matchers::Contains("2 shards need a group"));
 }

@@ -192,6 +192,33 @@ TEST_CASE("a parameter that some shards do not use, or none", "[virtual_ranks][q
   });
 }
 
+// One shard's pass stands still at the layer's second use while the next one's begins, on the same leaves.
+TEST_CASE("batch norm over all shards that is used twice", "[virtual_ranks][quick][threads]") {
+  struct Twice : nn::Module {
+    nn::BatchNorm1d bn{6};
+    Twice() { register_module("bn", bn); }
+    Tensor forward(const Tensor& x) override { return bn(bn(x) * bn(x + 1.0)); }
+  };
+  const auto loss_of = [](nn::Module& net, const Tensor& x) { return sum(net(x) * x); };
+  Twice alone;
+  alone.to(DType::Float64);
+  const Tensor x = samples({6}, 3, DType::Float64, 0, 8).x;
+  (loss_of(alone, x) / 8.0).backward();
+  for (const int n : {1, 2})
+    run_ddp_ranks(n, [&](ProcessGroup& group) {
+      Twice net;
+      net.to(DType::Float64);
+      VirtualRanks ranks(net, group, {.shards = 4, .sync_batch_norm = true});
+      const RowRange own = ranks.own_rows(8);
+      ranks.step(8, [&](const VirtualRanks::Shard& shard) {
+        const Tensor sum = loss_of(net, rows(x, own.begin + shard.begin, own.begin + shard.end));
+        sum.backward();
+        return sum;
+      });
+      must(relative_difference(gradients(net), gradients(alone)) < 1e-12, "the whole batch's gradient");
+    });
+}
+
 TEST_CASE("what cannot be is an error, and the group lives on", "[virtual_ranks][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64);

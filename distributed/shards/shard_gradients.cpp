@@ -107,6 +107,9 @@ void ShardGradients::start_ready_buckets() {
     bucket.sum = tree_.start(
         bucket.partial_sums,
         {.step = step_, .bucket = static_cast<int32_t>(started_), .layout = layout_, .about = bucket.about});
+    // The others' part of the bucket before has mostly come: its total goes to all, too, while backward goes on. (All
+    // ranks have started that one, or will without waiting for this one.)
+    if (started_ > 0) tree_.fold(buckets_[started_ - 1].sum);
   }
 }
 
@@ -119,7 +122,7 @@ void ShardGradients::end_shard(int k) {
 void ShardGradients::finish(double factor) {
   computing_ = -1;
   const auto begun = Work::Clock::now();
-  for (Bucket& bucket : buckets_) tree_.fold(bucket.sum);
+  if (!buckets_.empty()) tree_.fold(buckets_.back().sum);
   for (Bucket& bucket : buckets_) tree_.finish(bucket.sum);
   waited_ += seconds_since(begun);
   for (const ArenaRange& arena : arenas_) kernels::affine(arena.grads, arena.grads, factor, 0);

@@ -285,6 +285,17 @@ void add_bench_allreduce(CLI::App& bench, Run& run) {
   app->add_flag("--bound", o.bound, "also time the same sums by threads of one process");
 }
 
+void add_bench_same_bits(CLI::App& bench, Run& run) {
+  auto* app = bench.add_subcommand("same-bits", "What --shards costs, against plain training, in turn");
+  auto& o = options_of(app, bench_same_bits, run);
+  app->option_defaults()->always_capture_default();  // --help shows them
+  app->add_option("--model", o.models, "as for train; several: one after the other");
+  app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
+  app->add_option("--ranks", o.ranks, "with a shard each; 1: only one process")->check(CLI::Range(1, 64));
+  app->add_option("--shards", o.shards, "of one process")->check(CLI::Range(1, kMaxShards));
+  app->add_option("--seconds", o.seconds, "for each network and number of ranks")->check(CLI::Range(0.01, 1000.0));
+}
+
 void add_bench(CLI::App& app, Run& run) {
   auto* bench = app.add_subcommand("bench", "Measurements");
   bench->require_subcommand(1);
@@ -294,6 +305,7 @@ void add_bench(CLI::App& app, Run& run) {
   ops->add_option("--repetitions", options_of(ops, bench_ops, run).repetitions, "the median of so many")
       ->check(kPositive);
   add_bench_train(*bench, run);
+  add_bench_same_bits(*bench, run);
 }
 
 }  // namespace

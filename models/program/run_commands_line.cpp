@@ -30,6 +30,14 @@ void add_data_dir_option(CLI::App* app, std::string& directory) {
 
 namespace {
 
+// What a run keeps from its beginning on, so that --resume goes without it.
+void add_whole_life(CLI::App* app, const std::vector<const char*>& settings, const char* shards_help, auto& o) {
+  app->add_option("--shards", o.shards, shards_help)->capture_default_str()->check(CLI::Range(0, kMaxShards));
+  auto* resume = app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit");
+  for (const char* name : settings) resume->excludes(app->get_option(name));
+  resume->excludes(app->get_option("--shards"));
+}
+
 void add_gan(CLI::App& app, Run& run) {
   auto* gan_app = app.add_subcommand("gan", "Train a network that draws, against one that is not to be deceived");
   auto& o = options_of(gan_app, gan, run);
@@ -43,7 +51,8 @@ void add_gan(CLI::App& app, Run& run) {
       ->capture_default_str()
       ->check(CLI::Range(1, kMaxRanks));
   gan_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-gan)");
-  gan_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit");
+  add_whole_life(gan_app, {"--data", "--batch", "--epochs", "--lr", "--seed", "--out"},
+                 "parts of each batch; they decide the bits, whatever the ranks (0: the ranks do)", o);
   gan_app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")->check(kNotNegative);
 }
 
@@ -53,11 +62,12 @@ void add_reinforce(CLI::App& app, Run& run) {
   cart_app->add_option("--episodes", o.episodes, "at most, over all ranks")->capture_default_str()->check(kPositive);
   cart_app->add_option("--lr", o.lr, "of Adam")->capture_default_str()->check(CLI::PositiveNumber);
   cart_app->add_option("--seed", o.seed, "of weights, carts and chance")->capture_default_str();
-  cart_app->add_option("--ranks", o.ranks, "processes, each with a cart")
+  cart_app->add_option("--ranks", o.ranks, "processes, each with a cart or more")
       ->capture_default_str()
       ->check(CLI::Range(1, kMaxRanks));
   cart_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-cartpole)");
-  cart_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit");
+  add_whole_life(cart_app, {"--episodes", "--lr", "--seed", "--out"},
+                 "environments; they decide the bits, whatever the ranks (0: one for each rank)", o);
   cart_app->add_option("--max-steps", o.max_steps, "save and stop after so many episodes")->check(kNotNegative);
 }
 

@@ -54,6 +54,15 @@ struct BenchDdpOptions : WorkloadOptions {
 };
 int bench_ddp(const BenchDdpOptions& options);
 
+struct BenchSameBitsOptions {
+  std::vector<std::string> models = {"cnn", "resnet20", "resnet18"};
+  int64_t batch = 64;  // of all ranks together
+  int ranks = 2;       // with as many shards
+  int shards = 4;      // of one process
+  double seconds = 4;  // for each network
+};
+int bench_same_bits(const BenchSameBitsOptions& options);
+
 // The sample below which the fraction q of the others lies; 0 of none.
 inline double quantile(std::vector<double> samples, double q) {
   if (samples.empty()) return 0;

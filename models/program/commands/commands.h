@@ -78,21 +78,30 @@ struct GanOptions {
   std::string data = "digits", data_dir;
   int64_t batch = 128;  // over all ranks
   int epochs = 5, ranks = 1;
+  int shards = 0;  // virtual ranks (virtual_ranks.h); 0: each rank is one
   double lr = 2e-4;
   uint64_t seed = 1;
   std::string out, resume;  // as of train
   int64_t max_steps = 0;    // stop after so many steps of this call; 0: never
 };
+// What a run keeps for its whole life (run_of_ranks.h).
+void each_setting(GanOptions& o, const auto& visit) {
+  visit("data", o.data), visit("data_dir", o.data_dir), visit("batch", o.batch), visit("lr", o.lr);
+  visit("seed", o.seed), visit("epochs", o.epochs), visit("shards", o.shards);
+}
 int gan(const GanOptions& options);
 
 struct ReinforceOptions {
   int64_t episodes = 2000;  // at most, over all ranks
   double lr = 0.01;
   uint64_t seed = 1;
-  int ranks = 1;
-  std::string out, resume;  // as of train
-  int64_t max_steps = 0;    // stop after so many episodes of this call; 0: never
+  int ranks = 1, shards = 0;  // shards: environments, whatever the ranks; 0: one for each rank
+  std::string out, resume;    // as of train
+  int64_t max_steps = 0;      // stop after so many episodes of this call; 0: never
 };
+void each_setting(ReinforceOptions& o, const auto& visit) {
+  visit("lr", o.lr), visit("seed", o.seed), visit("episodes", o.episodes), visit("shards", o.shards);
+}
 int reinforce(const ReinforceOptions& options);
 
 int doctor();

@@ -1,7 +1,6 @@
 // `ringgrad gan`: a GAN on one of the data sets, on one process or several ranks, with a page of its drawings per
 // epoch.
 #include <algorithm>
-#include <fstream>
 
 #include <nlohmann/json.hpp>
 
@@ -12,15 +11,13 @@
 #include "ringgrad/core/random.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/registry.h"
-#include "ringgrad/distributed/ddp/parameter_check.h"
-#include "ringgrad/distributed/job/rank_environment.h"
-#include "ringgrad/distributed/launch.h"
 #include "ringgrad/models/gan.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/commands/image_grid.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
-#include "ringgrad/models/program/run/run_directory.h"
+#include "ringgrad/models/program/run/run_of_ranks.h"
+#include "ringgrad/models/program/run/saved_model.h"
 #include "ringgrad/nn/safetensors.h"
 
 namespace ringgrad::program {
@@ -28,31 +25,17 @@ namespace {
 
 using nlohmann::json;
 
-json settings_of(const GanOptions& o) {
-  return {{"gan", {{"data", o.data}, {"batch", o.batch}, {"lr", o.lr}, {"seed", o.seed}, {"epochs", o.epochs}}},
-          {"data_dir", std::filesystem::absolute(data_directory(o.data_dir)).lexically_normal().string()}};
+// How a batch's images divide among the ranks: neighbouring ones, as the GAN says. A last batch that is not full is
+// left out.
+std::shared_ptr<Sampler> make_sampler(int64_t images, const GanOptions& options, const models::Gan& gan) {
+  const auto part = [&gan, whole = options.batch](int64_t batch) {
+    const RowRange rows = batch == whole ? gan.own_rows(batch) : RowRange{};
+    return BatchPartSampler::Part{rows.begin, rows.end};
+  };
+  return std::make_shared<BatchPartSampler>(images, options.batch, part, options.seed);
 }
 
-// What a run that goes on was told at first; how many ranks and steps is asked anew.
-GanOptions resumed(GanOptions o) {
-  const std::filesystem::path config = RunDirectory::open(o.resume).path() / "config.json";
-  try {
-    std::ifstream in(config);
-    const json settings = json::parse(in);
-    const json& gan = settings.at("gan");
-    gan.at("data").get_to(o.data);
-    gan.at("batch").get_to(o.batch);
-    gan.at("lr").get_to(o.lr);
-    gan.at("seed").get_to(o.seed);
-    gan.at("epochs").get_to(o.epochs);
-    settings.at("data_dir").get_to(o.data_dir);
-  } catch (const json::exception& error) {
-    throw DataError(fmt::format("gan: {} is not of a run of `gan`: {}", config.string(), error.what()));
-  }
-  return o;
-}
-
-// The sums and counts of the epoch under way, over all ranks.
+// The sums and counts of the epoch under way.
 struct Epoch {
   double discriminator = 0, generator = 0;
   int64_t steps = 0;
@@ -65,23 +48,25 @@ class GanTraining {
         run_(run),
         group_(group),
         images_(load_dataset(options.data, Split::Train, options.data_dir)),
-        gan_({.channels = images_.images.size(1), .image_size = images_.images.size(2), .lr = options.lr}, group),
-        loader_(
-            images_,
-            std::make_shared<DistributedSampler>(images_.size(), ranks(), group ? group->rank() : 0,
-                                                 DistributedSamplerOptions{.seed = options.seed, .drop_last = true}),
-            {.batch_size = options.batch / ranks(),
-             .num_workers = 1,
-             .drop_last = true,
-             .transform = {.mean = {0.5}, .std = {0.5}}}) {
+        gan_({.channels = images_.images.size(1),
+              .image_size = images_.images.size(2),
+              .lr = options.lr,
+              .shards = options.shards},
+             group),
+        loader_(images_, make_sampler(images_.size(), options, gan_),
+                {.batch_size = gan_.own_rows(options.batch).size(),
+                 .num_workers = 1,
+                 .drop_last = true,
+                 .transform = {.mean = {0.5}, .std = {0.5}}}) {
     CHECK(loader_.size() > 0, "gan: a batch of ", options.batch, " is more than the ", images_.size(), " images of ",
           options.data);
     if (!options.resume.empty()) load();
   }
 
   int train() {
-    message("gan     {} · {} images · batch {} = {} × {} · {} steps an epoch", options_.data,
-            with_commas(images_.size()), options_.batch, options_.batch / ranks(), ranks(), loader_.size());
+    message("gan     {} · {} images · batch {} on {} rank{}{} · {} steps an epoch", options_.data,
+            with_commas(images_.size()), options_.batch, ranks(), ranks() > 1 ? "s" : "",
+            options_.shards > 0 ? fmt::format(", in {} shards", options_.shards) : "", loader_.size());
     while (loader_.state().epoch < options_.epochs) {
       const int64_t epoch = loader_.state().epoch + 1, steps_before = epoch_.steps;
       const auto begin = std::chrono::steady_clock::now();
@@ -100,8 +85,14 @@ class GanTraining {
     }
     if (stop_ && loader_.state().epoch < options_.epochs && run_)
       result("stopped at step {} · resume: {}", step_, program_command("gan --resume " + run_->path().string()));
-    if (run_) nn::save_safetensors(run_->model(), gan_.state_dict());
-    if (run_) print_json({{"run", run_->path().string()}, {"steps", step_}, {"epochs", epochs_}});
+    if (run_) nn::save_safetensors(run_->model(), gan_.networks().state_dict());
+    if (run_)
+      print_json({{"run", run_->path().string()},
+                  {"steps", step_},
+                  {"ranks", ranks()},
+                  {"shards", options_.shards},
+                  {"epochs", epochs_},
+                  {"parameters_sha256", sha256_of_state(gan_.networks())}});
     return signal_ > 0 ? 128 + signal_ : kOk;
   }
 
@@ -111,15 +102,11 @@ class GanTraining {
 
   // A signal may have reached one rank only: all stop after the same step.
   void step(const Tensor& real) {
-    const auto [discriminator, generator] = gan_.step(real);
-    const Tensor sums = tensor(std::vector<double>{discriminator, generator}, {2}),
-                 signal = full({}, interrupted(), {.dtype = DType::Int32});
-    if (group_) {
-      group_->all_reduce(sums, ReduceOp::Average).wait();
-      group_->all_reduce(signal, ReduceOp::Max).wait();
-    }
-    epoch_.discriminator += sums.data<double>()[0];
-    epoch_.generator += sums.data<double>()[1];
+    const auto [discriminator, generator] = gan_.step(real, options_.batch);
+    const Tensor signal = full({}, interrupted(), {.dtype = DType::Int32});
+    if (group_) group_->all_reduce(signal, ReduceOp::Max).wait();
+    epoch_.discriminator += discriminator;
+    epoch_.generator += generator;
     ++epoch_.steps, ++step_, ++steps_of_this_call_;
     signal_ = signal.item<int32_t>();
     stop_ = signal_ > 0 || steps_of_this_call_ == options_.max_steps;
@@ -180,47 +167,30 @@ class GanTraining {
   json epochs_ = json::array();
 };
 
-RunDirectory open_run(const GanOptions& o) {
-  if (!o.resume.empty()) return RunDirectory::resume(o.resume);
-  RunDirectory run = RunDirectory::create(o.out, o.data + "-gan");
-  run.write_config(settings_of(o));
-  return run;
-}
-
-int train_here(const GanOptions& o, ProcessGroup* group) {
-  const int ranks = group ? group->size() : 1;
-  if (o.batch % ranks != 0) throw UsageError("gan: a batch of {} cannot be divided by {} ranks", o.batch, ranks);
-  if (group) check_same_lines(*group, "gan", "settings", {settings_of(o)["gan"].dump(), str("steps ", o.max_steps)});
-  manual_seed(o.seed);
-  catch_interrupts("note    this step is finished and saved; a second signal ends at once");
-  if (group && !group->is_main_process()) {
-    silence_console();
-    return GanTraining(o, nullptr, group).train();
-  }
-  const std::string launchers = variable(kRunVariable);
-  const RunDirectory run = launchers.empty() ? open_run(o) : RunDirectory::open(launchers);
-  return GanTraining(o, &run, group).train();
-}
-
 }  // namespace
 
 int gan(const GanOptions& asked) {
-  GanOptions options = asked.resume.empty() ? asked : resumed(asked);
-  options.data_dir = data_directory(options.data_dir);
-  if (!rank_environment().source.empty()) {
-    int code = kOk;
-    launch_or_throw([&] { code = train_here(options, &process_group()); });
-    return code;
-  }
-  if (options.batch % options.ranks != 0)
-    throw UsageError("gan: --batch {} cannot be divided by --ranks {}", options.batch, options.ranks);
+  GanOptions options = asked;
+  restore_settings("gan", options);
+  const std::string data_dir = asked.data_dir.empty() ? options.data_dir : asked.data_dir;  // they may have moved
+  options.data_dir = std::filesystem::absolute(data_directory(data_dir)).lexically_normal().string();
   // What is missing is said once, drawn once, and leaves no directory of a run.
   if (const int64_t images = load_dataset(options.data, Split::Train, options.data_dir).size(); options.batch > images)
     throw UsageError("gan: --batch {} is more than the {} images of {}", options.batch, images, options.data);
-  if (options.ranks == 1) return train_here(options, nullptr);
-  const RunDirectory run = open_run(options);
-  setenv(kRunVariable, run.path().c_str(), 1);
-  return launch_or_throw([] {}, {.num_processes = options.ranks});
+  if (const int parts = std::max(options.shards, options.ranks); options.batch < parts)
+    throw UsageError("gan: --batch is {} for {} parts, and each needs an image at least", options.batch, parts);
+  return train_on_ranks({.command = "gan",
+                         .name = options.data + "-gan",
+                         .out = options.out,
+                         .resume = options.resume,
+                         .ranks = options.ranks,
+                         .shards = options.shards,
+                         .max_steps = options.max_steps,
+                         .config = {{"gan", settings_of(options)}}},
+                        [&](const RunDirectory* run, ProcessGroup* group) {
+                          manual_seed(options.seed);
+                          return GanTraining(options, run, group).train();
+                        });
 }
 
 }  // namespace ringgrad::program

@@ -130,9 +130,10 @@ void check_parts(const Division& d, const Recipe& recipe, int ranks) {
     throw UsageError("--shards is {}, and there are {} ranks: each needs a shard at least", d.shards, ranks);
   if (recipe.batch < d.shards)
     throw UsageError("--shards is {}, and --batch {}: each shard needs an image at least", d.shards, recipe.batch);
-  if (recipe.accumulate > 1)
+  if (recipe.accumulate > 1 && *d.sync_bn)
     throw UsageError(
-        "--accumulate {} with --shards {}: shards come one after the other already; give --batch {} instead",
+        "--accumulate {} with --shards {} and --sync-bn: batch norm would see all of the batches at once; give --batch "
+        "{} instead",
         recipe.accumulate, d.shards, recipe.step_batch());
 }
 

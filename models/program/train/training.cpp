@@ -33,13 +33,18 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe, const nn:
                                         optim::AdamWOptions{.lr = recipe.lr, .weight_decay = recipe.weight_decay});
 }
 
+// Of a step: each of the batches that it accumulates is cut into --shards.
+int shards_of_step(const RunConfig& config) {
+  return config.division->shards * static_cast<int>(config.recipe.accumulate);
+}
+
 RowRange own_rows(const RunConfig& config, const ProcessGroup& group, int64_t batch) {
-  const int shards = config.division->shards;
+  const int shards = shards_of_step(config);
   return rows_of(shards_of_rank(group.rank(), group.size(), shards), shards, batch);
 }
 
 int64_t own_batch(const RunConfig& config, const ProcessGroup* group) {
-  if (config.division->shards > 0) return own_rows(config, *group, config.recipe.batch).size();
+  if (config.division->shards > 0) return own_rows(config, *group, config.recipe.step_batch()).size();
   return config.recipe.batch / (group ? group->size() : 1);
 }
 
@@ -51,7 +56,7 @@ std::shared_ptr<Sampler> make_sampler(int64_t images, const RunConfig& config, c
       const RowRange rows = own_rows(config, *group, batch);
       return BatchPartSampler::Part{rows.begin, rows.end};
     };
-    return std::make_shared<BatchPartSampler>(images, config.recipe.batch, part, seed);
+    return std::make_shared<BatchPartSampler>(images, config.recipe.step_batch(), part, seed);
   }
   if (!group) return std::make_shared<RandomSampler>(images, seed);
   const DistributedSamplerOptions options{.seed = seed, .pad = false};
@@ -149,7 +154,7 @@ void Training::wrap(const RunConfig& config) {
   const Division& division = *config.division;
   if (division.shards > 0) {
     virtual_ = std::make_unique<VirtualRanks>(*model_, *group_,
-                                              VirtualRanksOptions{.shards = division.shards,
+                                              VirtualRanksOptions{.shards = shards_of_step(config),
                                                                   .seed = config.seed,
                                                                   .sync_batch_norm = *division.sync_bn,
                                                                   .check_finite = !precision_->may_overflow()});
