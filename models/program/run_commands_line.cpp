@@ -25,7 +25,7 @@ void add_run_commands(CLI::App& app, Run& run) {
 }
 
 void add_data_dir_option(CLI::App* app, std::string& directory) {
-  app->add_option("--data-dir", directory, "where data sets lie (default: $RINGGRAD_DATA_DIR, else data/files)");
+  app->add_option("--data-dir", directory, "where data sets lie (`data list` says it)");
 }
 
 namespace {
