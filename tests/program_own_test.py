@@ -191,6 +191,12 @@ class OwnPictures(ProgramCase):
         write_ppm(self.dir / "one/cat/0.ppm", (1, 2, 3))
         self.assertIn("has one picture", self.run_program("data", "check", "one", code=4).stderr)
         write_ppm(self.dir / "one/cat/1.ppm", (1, 2, 3))
+        latin = os.fsencode(self.dir) + b"/latin/caf\xe9"
+        os.makedirs(latin), os.makedirs(self.dir / "latin/tea")
+        for i in range(2):
+            write_ppm(self.dir / f"latin/tea/{i}.ppm", (1, 2, i))
+            (pathlib.Path(os.fsdecode(latin)) / f"{i}.ppm").write_bytes((self.dir / f"latin/tea/{i}.ppm").read_bytes())
+        self.assertIn("is not UTF-8", self.run_program("train", "--data", "latin", code=4).stderr)
         self.assertIn("has one class", self.run_program("data", "check", "one", code=4).stderr)
 
     @unittest.skipUnless(READS.get("png"), "built without libpng")
@@ -200,6 +206,9 @@ class OwnPictures(ProgramCase):
             write_png(self.dir / f"png/blue/{i}.PNG", (10, 10, 250 - i))
         self.run_program("train", "--data", "png", *QUICK, "--out", "run", "--max-steps", "1")
         self.assertIn("red", self.run_program("predict", "run", "png/red/0.png").stdout)
+        if READS.get("jpeg"):
+            photo = pathlib.Path(__file__).parent / "fuzz/corpus/image/two.jpg"
+            self.assertIn("red", self.run_program("predict", "run", photo).stdout)
 
     # ---- networks that have learnt elsewhere ---------------------------------------------------------------------
 
@@ -265,8 +274,9 @@ class WhereDataLie(ProgramCase):
         self.assertEqual(json.loads(done.stdout)["data_dir"], str((fake / "data/files").resolve()))
 
     def test_a_terminal_shows_lists_in_80_columns(self):
-        shown = self.on_a_terminal("data", "list").splitlines()
-        self.assertLessEqual(max(map(len, shown)), 80, shown)
+        for words in (["data", "list"], ["bench", "train", "--batch", "1", "--steps", "1", "--warm-up", "0", "--profile"]):
+            shown = self.on_a_terminal(*words).splitlines()
+            self.assertLessEqual(max(map(len, shown)), 80, shown)
         write_safetensors(self.dir / "net.safetensors", {"layer4.1.a_rather_long_name_of_a_part.conv2.weight": ([16, 16, 3, 3], False),
                                                          "bn1.num_batches_tracked": ([], True)})
         shown = self.on_a_terminal("inspect", "net.safetensors").splitlines()

@@ -28,8 +28,7 @@ DataPlace data_place(const std::string& given) {
   if (const std::string files = files_of_checkout(); !files.empty()) return {files, "this checkout's"};
   if (const std::string data = variable("XDG_DATA_HOME"); data.starts_with('/'))  // others are to be ignored
     return {data + "/ringgrad", "XDG_DATA_HOME"};
-  if (const std::string home = variable("HOME"); !home.empty())
-    return {home + "/.local/share/ringgrad", "the user's, as RINGGRAD_DATA_DIR is not set"};
+  if (const std::string home = variable("HOME"); !home.empty()) return {home + "/.local/share/ringgrad", "the user's"};
   return {"data/files", "as neither RINGGRAD_DATA_DIR nor HOME is set"};
 }
 

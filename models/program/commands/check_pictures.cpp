@@ -15,6 +15,7 @@
 namespace ringgrad::program {
 namespace {
 
+constexpr int64_t kAtOnce = 64;    // pictures between two steps of the bar
 constexpr size_t kMostNames = 20;  // of broken pictures, and of classes
 
 struct Seen {
@@ -22,16 +23,26 @@ struct Seen {
   std::string wrong;  // "" : nothing
 };
 
+Seen look_at(const std::filesystem::path& file) {
+  try {
+    const Tensor image = read_image(file.string());
+    return {image.size(1), image.size(2), image.size(0), ""};
+  } catch (const DataError& error) {
+    return {0, 0, 0, error.what()};
+  }
+}
+
 std::vector<Seen> look_at(const std::vector<LabelledPictures::Picture>& pictures) {
+  const auto count = static_cast<int64_t>(pictures.size());
   std::vector<Seen> seen(pictures.size());
-  parallel_for(current_stream(Device()), static_cast<int64_t>(pictures.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) try {
-        const Tensor image = read_image(pictures[i].file.string());
-        seen[i] = {image.size(1), image.size(2), image.size(0), ""};
-      } catch (const DataError& error) {
-        seen[i].wrong = error.what();
-      }
-  });
+  Progress progress("check", count);
+  for (int64_t first = 0; first < count; first += kAtOnce) {
+    const int64_t now = std::min(kAtOnce, count - first);
+    parallel_for(current_stream(Device()), now, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = first + begin; i < first + end; ++i) seen[i] = look_at(pictures[i].file);
+    });
+    progress.update(first + now, [] { return "pictures read"; });
+  }
   return seen;
 }
 

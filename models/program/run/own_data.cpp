@@ -115,12 +115,13 @@ void write_cache(const fs::path& file, const std::string& made_of, const Cached&
     std::error_code none;
     fs::create_directories(file.parent_path(), none);
     const nlohmann::json broken = {{"count", cached.broken.count}, {"first", cached.broken.first}};
-    nn::save_safetensors(file,
-                         {{"train.images", cached.train.images},
-                          {"train.labels", cached.train.labels},
-                          {"test.images", cached.test.images},
-                          {"test.labels", cached.test.labels}},
-                         {{"made_of", made_of}, {"broken", broken.dump()}});
+    nn::save_safetensors(
+        file,
+        {{"train.images", cached.train.images},
+         {"train.labels", cached.train.labels},
+         {"test.images", cached.test.images},
+         {"test.labels", cached.test.labels}},
+        {{"made_of", made_of}, {"broken", broken.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}});
   } catch (const IoError& error) {
     message("note    the pictures are read anew each time: {}", error.what());
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/transport/frame.h"
 
@@ -45,9 +47,19 @@ OwnPictures joined(const LabelledPictures& train, const LabelledPictures& test, 
   return own;
 }
 
+// Names go into JSON, which has no other letters.
+void check_letters(const std::string& name) {
+  try {
+    (void)nlohmann::json(name).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw DataError(str("pictures: the name '", name, "' is not UTF-8; rename it"));
+  }
+}
+
 }  // namespace
 
 OwnPictures find_own_pictures(const fs::path& path) {
+  check_letters(path.string());
   OwnPictures own;
   std::error_code none;
   if (path.extension() == ".csv") {
@@ -60,6 +72,7 @@ OwnPictures find_own_pictures(const fs::path& path) {
                      str("trained on train/, tested on ", test, "/"));
     if (own.classes.empty()) own = divided(pictures_in_folders(path), path);
   }
+  for (const std::string& name : own.classes) check_letters(name);
   CHECK_AS(DataError, own.classes.size() >= 2, "pictures: ", path.string(), " has one class, '", own.classes[0],
            "', expected two or more");
   return own;
