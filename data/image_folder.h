@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ringgrad/data/dataset.h"
+#include "ringgrad/data/formats/picture_files.h"
 #include "ringgrad/data/image_dataset.h"
 
 namespace ringgrad {
@@ -19,26 +20,20 @@ struct ImageFolderOptions {
 };
 
 // Example: float32 [channels, size, size], and the number of its class, int64 []. Classes and pictures are in the order
-// of their names; files that are not called .png, .jpg, .jpeg, .ppm or .pgm are left out. The constructor only lists
-// names: throws DataError where there is no folder, no class in it, or no picture of a class. get() reads a picture, on
+// of their names. The constructor only lists names, with the errors of pictures_in_folders(). get() reads a picture, on
 // whichever thread, and throws DataError naming the file that is damaged.
 class ImageFolder : public Dataset {
  public:
   explicit ImageFolder(const std::filesystem::path& folder, const ImageFolderOptions& options = {});
   Example get(int64_t i) const override;
-  int64_t size() const override { return static_cast<int64_t>(pictures_.size()); }
-  const std::vector<std::string>& classes() const { return classes_; }
+  int64_t size() const override { return static_cast<int64_t>(found_.pictures.size()); }
+  const std::vector<std::string>& classes() const { return found_.classes; }
   const std::filesystem::path& file(int64_t i) const;
 
  private:
-  struct Picture {
-    std::filesystem::path file;
-    int64_t label;
-  };
   int64_t size_, channels_;
   Normalization normalization_;
-  std::vector<std::string> classes_;
-  std::vector<Picture> pictures_;
+  LabelledPictures found_;
 };
 
 }  // namespace ringgrad

@@ -10,7 +10,8 @@
 
 namespace ringgrad {
 
-// Where data sets lie: what is given, else RINGGRAD_DATA_DIR, else data/files.
+// Where data sets lie: what is given, else RINGGRAD_DATA_DIR, else data/files of the checkout that the program lies in,
+// if something is there, else $XDG_DATA_HOME/ringgrad (data/datasets/data_place.h).
 std::string data_directory(const std::string& given = "");
 
 // One split. digits and shapes are drawn into DIRECTORY/NAME when they are missing; nothing is ever downloaded.

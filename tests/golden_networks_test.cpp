@@ -95,3 +95,21 @@ TEST_CASE("the small networks train as in PyTorch", "[quick]") { check_all({"cnn
 TEST_CASE("ResNet-20 trains as in PyTorch, with either shortcut") { check_all({"resnet20", "resnet20b"}); }
 TEST_CASE("ResNet-18 trains as in PyTorch") { check_all({"resnet18"}); }
 TEST_CASE("ResNet-50 trains as in PyTorch") { check_all({"resnet50"}); }
+
+TEST_CASE("ResNet-18 sees what torchvision's sees, under the same names, from 64 pixels on", "[quick]") {
+  const json golden = load_golden("stem.json");
+  const auto model = models::make_model("resnet18", {.image_size = 64});
+  model->to(DType::Float64);
+  load_hashed(*model, false);
+  model->eval();
+  std::vector<std::string> names;
+  for (const auto& [name, value] : model->state_dict()) names.push_back(name);
+  std::vector<std::string> expected = golden["state"];
+  std::sort(names.begin(), names.end());
+  std::sort(expected.begin(), expected.end());
+  CHECK(names == expected);
+  const auto logits = golden["logits"].get<std::vector<double>>();
+  const auto found = to_vector<double>(model->forward(hashed_images({3, 64, 64}, DType::Float64)));
+  REQUIRE(found.size() == logits.size());
+  for (size_t i = 0; i < found.size(); ++i) CHECK(std::abs(found[i] - logits[i]) <= 1e-9 * std::abs(logits[i]) + 1e-11);
+}

@@ -85,6 +85,51 @@ TEST_CASE("image folder: what is wrong is said with the name of the file", "[qui
   require_error<DataError>("empty/text.png is neither", [&] { pictures.get(1); });
 }
 
+TEST_CASE("pictures in a list: quotes, commas in paths, a heading, and which line is wrong", "[quick]") {
+  const TempFolder folder;
+  const auto list = [&](const std::string& text) {
+    write(folder / "list.csv", text);
+    return pictures_in_csv(folder / "list.csv");
+  };
+  const LabelledPictures found = list(
+      "\xef\xbb\xbf"
+      "file,what\r\na, b.png,dog\r\n\r\n\"c.jpg\", \"cat\" \n/d.PPM,dog");
+  CHECK(found.classes == std::vector<std::string>{"cat", "dog"});
+  REQUIRE(found.pictures.size() == 3);
+  CHECK(found.pictures[0].file == folder / "a, b.png");
+  CHECK(found.pictures[1].file == folder / "c.jpg");
+  CHECK(found.pictures[2].file == "/d.PPM");
+  CHECK(found.pictures[0].label == 1);
+  CHECK(found.pictures[1].label == 0);
+  CHECK(list("a.png,x").pictures.size() == 1);  // no heading
+  for (const char* wrong : {"a.png,x\nb.png", "a.png,x\n,y", "a.png,x\nb.png,"})
+    require_error<DataError>("list.csv: line 2 lacks a path or a label", [&] { list(wrong); });
+  require_error<DataError>("names no picture", [&] { list("path,label\n"); });
+  require_error<IoError>("nowhere.csv", [&] { pictures_in_csv(folder / "nowhere.csv"); });
+}
+
+TEST_CASE("pictures: resized by the definition, a triangle over both sides", "[quick]") {
+  const Tensor image = empty({3, 7, 5}, {.dtype = DType::UInt8});
+  for (int64_t i = 0; i < image.numel(); ++i) image.data<uint8_t>()[i] = static_cast<uint8_t>(i * 97 % 251);
+  for (const int64_t size : {1, 3, 5, 12}) {
+    const Tensor fitted = fit_image(image, 3, size);
+    for (int64_t i = 0; i < fitted.numel(); ++i) {
+      const int64_t c = i / (size * size), row = i / size % size, column = i % size;
+      const double sy = 7.0 / static_cast<double>(size), sx = 5.0 / static_cast<double>(size);
+      double sum = 0, weight = 0;
+      for (int64_t y = 0; y < 7; ++y)
+        for (int64_t x = 0; x < 5; ++x) {
+          const double dy = std::abs(static_cast<double>(y) + 0.5 - (static_cast<double>(row) + 0.5) * sy),
+                       dx = std::abs(static_cast<double>(x) + 0.5 - (static_cast<double>(column) + 0.5) * sx);
+          const double w = std::max(0.0, std::max(1.0, sy) - dy) * std::max(0.0, std::max(1.0, sx) - dx);
+          sum += w * static_cast<double>(pixel(image, c, y, x));
+          weight += w;
+        }
+      REQUIRE(std::abs(fitted.data<float>()[i] - sum / weight) < 1e-3);
+    }
+  }
+}
+
 TEST_CASE("pictures: PNG", "[quick]") {
   if (!reads_png()) return;
   CHECK(read_image(corpus("gray.png")).size(0) == 1);

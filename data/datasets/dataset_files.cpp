@@ -7,6 +7,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/sha256.h"
+#include "ringgrad/data/datasets/data_place.h"
 #include "ringgrad/data/formats/byte_reader.h"
 #include "ringgrad/data/formats/cifar.h"
 #include "ringgrad/data/formats/idx.h"
@@ -79,8 +80,6 @@ CheckedFile check_file(const DatasetInfo& info, const DatasetFile& expected, con
 
 }  // namespace
 
-std::string default_data_directory() { return variable("RINGGRAD_DATA_DIR", "data/files"); }
-
 fs::path make_dataset_folder(const DatasetInfo& info, const fs::path& directory) {
   fs::path folder = directory / info.name;
   std::error_code error;
@@ -90,7 +89,7 @@ fs::path make_dataset_folder(const DatasetInfo& info, const fs::path& directory)
 }
 
 std::string command_for(const DatasetInfo& info, const fs::path& directory) {
-  const bool usual = directory.lexically_normal() == fs::path(default_data_directory()).lexically_normal();
+  const bool usual = directory.lexically_normal() == fs::path(data_place().directory).lexically_normal();
   return program_command(fmt::format("data {} {}{}", info.draw ? "make" : "get", info.name,
                                      usual ? "" : " --data-dir " + directory.string()));
 }

@@ -13,9 +13,6 @@
 
 namespace ringgrad {
 
-// RINGGRAD_DATA_DIR, else data/files.
-std::string default_data_directory();
-
 // The command that makes or gets a data set: "./go data get mnist", with --data-dir where it is not the default.
 std::string command_for(const DatasetInfo& info, const std::filesystem::path& directory);
 

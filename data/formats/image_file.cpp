@@ -155,10 +155,37 @@ Tensor read_jpeg(std::ifstream& in, const std::string& path) {
 }
 #endif
 
-// The weight of a source pixel in the destination pixel whose centre falls on `centre`: a triangle.
-double coverage(double centre, double radius, int64_t source) {
-  const double distance = std::abs(static_cast<double>(source) + 0.5 - centre);
-  return std::max(0.0, radius - distance);
+// What a destination pixel takes of the source's pixels along one side, from `first` on: a triangle around its centre.
+struct Taps {
+  int64_t first;
+  std::vector<double> weights;
+};
+
+std::vector<Taps> triangles(int64_t from, int64_t to) {
+  const double scale = static_cast<double>(from) / static_cast<double>(to), radius = std::max(1.0, scale);
+  std::vector<Taps> all;
+  for (int64_t i = 0; i < to; ++i) {
+    const double centre = (static_cast<double>(i) + 0.5) * scale;
+    Taps& taps = all.emplace_back(Taps{static_cast<int64_t>(std::max(0.0, centre - radius)), {}});
+    double sum = 0;
+    for (int64_t p = taps.first; p < from && static_cast<double>(p) < centre + radius; ++p)
+      sum += taps.weights.emplace_back(std::max(0.0, radius - std::abs(static_cast<double>(p) + 0.5 - centre)));
+    for (double& weight : taps.weights) weight /= sum;
+  }
+  return all;
+}
+
+// One channel of the image in the channels that are wanted, [height · width].
+std::vector<float> plane_of(const Tensor& image, int64_t channels, int64_t c) {
+  const int64_t from = image.size(0), pixels = image.size(1) * image.size(2);
+  const uint8_t* in = image.data<uint8_t>();
+  std::vector<float> plane(pixels);
+  for (int64_t i = 0; i < pixels; ++i)
+    if (from == channels || from == 1)
+      plane[i] = in[(from == 1 ? 0 : c) * pixels + i];
+    else  // luma, ITU-R BT.601
+      plane[i] = static_cast<float>(0.299 * in[i] + 0.587 * in[pixels + i] + 0.114 * in[2 * pixels + i]);
+  return plane;
 }
 
 }  // namespace
@@ -200,34 +227,30 @@ bool reads_jpeg() {
 #endif
 }
 
+// The triangle of two dimensions is the product of one along the rows and one along the columns.
 Tensor fit_image(const Tensor& image, int64_t channels, int64_t size) {
-  const int64_t from = image.size(0), height = image.size(1), width = image.size(2);
-  Tensor fitted = zeros({1, channels, size, size});
-  const uint8_t* in = image.data<uint8_t>();
+  const int64_t height = image.size(1), width = image.size(2);
+  const Tensor fitted = empty({1, channels, size, size});
+  const std::vector<Taps> down = triangles(height, size), across = triangles(width, size);
+  std::vector<double> narrow(height * size), row(size);
   float* out = fitted.data<float>();
-  const auto value = [&](int64_t c, int64_t y, int64_t x) -> double {
-    const auto at = [&](int64_t plane) { return static_cast<double>(in[(plane * height + y) * width + x]); };
-    if (from == channels) return at(c);
-    return from == 1 ? at(0) : 0.299 * at(0) + 0.587 * at(1) + 0.114 * at(2);  // luma, ITU-R BT.601
-  };
-  const double scale_y = static_cast<double>(height) / static_cast<double>(size),
-               scale_x = static_cast<double>(width) / static_cast<double>(size);
-  const double radius_y = std::max(1.0, scale_y), radius_x = std::max(1.0, scale_x);
-  for (int64_t c = 0; c < channels; ++c)
-    for (int64_t i = 0; i < size; ++i)
-      for (int64_t j = 0; j < size; ++j) {
-        const double y = (static_cast<double>(i) + 0.5) * scale_y, x = (static_cast<double>(j) + 0.5) * scale_x;
-        double sum = 0, weight = 0;
-        for (auto p = static_cast<int64_t>(std::max(0.0, y - radius_y));
-             p < std::min<double>(static_cast<double>(height), y + radius_y); ++p)
-          for (auto q = static_cast<int64_t>(std::max(0.0, x - radius_x));
-               q < std::min<double>(static_cast<double>(width), x + radius_x); ++q) {
-            const double w = coverage(y, radius_y, p) * coverage(x, radius_x, q);
-            sum += w * value(c, p, q);
-            weight += w;
-          }
-        *out++ = static_cast<float>(weight > 0 ? sum / weight : 0);
+  for (int64_t c = 0; c < channels; ++c) {
+    const std::vector<float> plane = plane_of(image, channels, c);
+    for (int64_t y = 0; y < height; ++y)
+      for (int64_t x = 0; x < size; ++x) {
+        const float* in = plane.data() + y * width + across[x].first;
+        double sum = 0;
+        for (const double weight : across[x].weights) sum += weight * *in++;
+        narrow[y * size + x] = sum;
       }
+    for (const Taps& taps : down) {
+      std::fill(row.begin(), row.end(), 0.0);
+      const double* in = narrow.data() + taps.first * size;
+      for (const double weight : taps.weights)
+        for (int64_t x = 0; x < size; ++x) row[x] += weight * *in++;
+      for (const double value : row) *out++ = static_cast<float>(value);
+    }
+  }
   return fitted;
 }
 

@@ -10,6 +10,7 @@
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/misunderstanding.h"
+#include "ringgrad/models/program/train/evaluation.h"
 
 namespace ringgrad::program {
 namespace {
@@ -112,13 +113,17 @@ void add_eval(CLI::App& app, Run& run) {
   add_checkpoint_options(eval_app, o);
   eval_app->add_option("--provider", o.provider, recipe_field("provider").help);
   eval_app->add_flag("--confusion", o.confusion, "print the confusion matrix");
+  eval_app->add_option("--worst", o.worst, "show so many of the images that it gets most wrong")
+      ->check(CLI::Range(1, static_cast<int>(kWorst)));
+  eval_app->add_option("--out", o.out, "--worst's picture (default: worst.png beside the weights)");
+  eval_app->add_flag("--skip-broken", o.skip_broken, recipe_field("skip_broken").help);
 }
 
 void add_predict(CLI::App& app, Run& run) {
   auto* predict_app = app.add_subcommand("predict", "What a network sees in one image");
   auto& o = options_of(predict_app, predict, run);
   add_checkpoint_options(predict_app, o);
-  predict_app->add_option("image", o.image, "a PNG, PGM or PPM file, or a number: that test image")->required();
+  predict_app->add_option("image", o.image, "a PNG, JPEG, PGM or PPM file, or a number: that test image")->required();
 }
 
 void add_export(CLI::App& app, Run& run) {

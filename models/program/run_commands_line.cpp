@@ -25,7 +25,7 @@ void add_run_commands(CLI::App& app, Run& run) {
 }
 
 void add_data_dir_option(CLI::App* app, std::string& directory) {
-  app->add_option("--data-dir", directory, "where data sets lie (default: $RINGGRAD_DATA_DIR, else data/files)");
+  app->add_option("--data-dir", directory, "where data sets lie (`data list` says it)");
 }
 
 namespace {
@@ -41,7 +41,7 @@ void add_whole_life(CLI::App* app, const std::vector<const char*>& settings, con
 void add_gan(CLI::App& app, Run& run) {
   auto* gan_app = app.add_subcommand("gan", "Train a network that draws, against one that is not to be deceived");
   auto& o = options_of(gan_app, gan, run);
-  gan_app->add_option("--data", o.data, recipe_field("data").help)->capture_default_str();
+  gan_app->add_option("--data", o.data, "digits, shapes, mnist, cifar10 or cifar100")->capture_default_str();
   add_data_dir_option(gan_app, o.data_dir);
   gan_app->add_option("--batch", o.batch, "images a step, over all ranks")->capture_default_str()->check(kPositive);
   gan_app->add_option("--epochs", o.epochs, "passes over the data")->capture_default_str()->check(kPositive);

@@ -187,18 +187,19 @@ int bench_train(const BenchTrainOptions& options) {
                            {"allocations_per_step", (after.allocations - before.allocations) / options.steps},
                            {"system_allocations", after.cache_misses - before.cache_misses},
                            {"loss", workload.loss()}};
-  result("{}, batch {}, {}, {} threads: {:.0f} images/s · {} {:.2f} ms ({:.2f}–{:.2f}), median of {}", options.model,
-         options.batch, options.dtype, cpu_cores(), rate, workload.captured() ? "captured step" : "step", step_ms, low,
+  result("{}, batch {}, {}, {} threads: {:.0f} images/s", options.model, options.batch, options.dtype, cpu_cores(),
+         rate);
+  result("{} {:.2f} ms ({:.2f}–{:.2f}), median of {}", workload.captured() ? "captured step" : "step", step_ms, low,
          high, options.steps);
   for (size_t i = 0; device.is_cpu() && i < kPhases.size(); ++i) {  // on CUDA the host runs ahead of the device
     const double phase = median(samples([i](const StepTimes& step) { return step[i]; }));
     report["phases_ms"][kPhases[i]] = phase;
     result("  {:<10}{:>9.2f} ms", kPhases[i], phase);
   }
-  result("memory {} in tensors, {} in all · {} allocations a step, {} from the system · first step after {:.0f} ms",
-         human_bytes(after.peak_bytes), human_bytes(peak_resident_bytes()),
-         (after.allocations - before.allocations) / options.steps, after.cache_misses - before.cache_misses,
-         first_step);
+  result("memory {} in tensors, {} in all · first step after {:.0f} ms", human_bytes(after.peak_bytes),
+         human_bytes(peak_resident_bytes()), first_step);
+  result("       {} allocations a step, {} from the system", (after.allocations - before.allocations) / options.steps,
+         after.cache_misses - before.cache_misses);
   if (options.profile) {
     KernelTable table;
     for (int i = 0; i < options.steps; ++i) workload.profile_into(table);

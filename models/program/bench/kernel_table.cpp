@@ -73,25 +73,24 @@ std::vector<KernelTable::Line> KernelTable::lines(const Rows& rows) {
 
 void KernelTable::print(const Line& line) const {
   const auto& [name, row, ms] = line;
-  result("{:<28}{:>6}{:>10.3f}{:>7.1f}%{:>11.3f}{:>10.3f}{:>9.0f}{:>8.1f}", name, row.calls, ms, 100 * ms / step_ms(),
+  result("{:<28}{:>5}{:>8.3f}{:>6.1f}%{:>8.3f}{:>9.3f}{:>8.0f}{:>7.1f}", name, row.calls, ms, 100 * ms / step_ms(),
          row.operations_ms, row.bytes_ms, billions(row.operations, ms), billions(row.bytes, ms));
 }
 
 void KernelTable::print() const {
   result(
-      "\nphases and kernels, median of {} steps of {:.2f} ms; beside them what their operations take at {:.0f} "
-      "GFLOP/s\n"
-      "({:.0f} in bf16) and their bytes at {:.1f} GB/s, which is the most here. Operations are those of the "
-      "definition,\n"
-      "which Winograd's algorithm undercuts; bytes are the arguments', which caches may hold.",
+      "\nphases and kernels, median of {} steps of {:.2f} ms; beside them what their\n"
+      "operations take at {:.0f} GFLOP/s ({:.0f} in bf16) and their bytes at {:.1f} GB/s, which\n"
+      "is the most here. Operations are those of the definition, which Winograd's\n"
+      "algorithm undercuts; bytes are the arguments', which caches may hold.",
       steps_ms_.size(), step_ms(), peak_.at(DType::Float32) * 1e-9, peak_.at(DType::BFloat16) * 1e-9,
       bandwidth_ * 1e-9);
-  result("{:<28}{:>6}{:>10}{:>8}{:>11}{:>10}{:>9}{:>8}", "", "calls", "ms", "share", "operat. ms", "bytes ms",
-         "GFLOP/s", "GB/s");
+  result("{:<28}{:>5}{:>8}{:>7}{:>8}{:>9}{:>8}{:>7}", "", "calls", "ms", "share", "op. ms", "bytes ms", "GFLOP/s",
+         "GB/s");
   for (const Line& line : lines(phases_)) print(line);
   result("");
   for (const Line& line : lines(kernels_)) print(line);
-  result("{:<34}{:>10.3f}{:>7.1f}%", "outside kernels", outside_ms(), 100 * outside_ms() / step_ms());
+  result("{:<33}{:>8.3f}{:>6.1f}%", "outside kernels", outside_ms(), 100 * outside_ms() / step_ms());
 }
 
 nlohmann::json KernelTable::to_json(const char* key, const Rows& rows) {

@@ -44,19 +44,22 @@ struct CheckpointOptions {
 struct EvalOptions : CheckpointOptions {
   std::string provider = "auto";
   bool confusion = false;
+  bool skip_broken = false;  // of one's own pictures
+  int worst = 0;             // so many of the images with the highest loss, as a table and a picture …
+  std::string out;           // … in this file; "" : worst.png beside the weights
 };
 int eval(const EvalOptions& options);
 
 int export_python(const CheckpointOptions& options);
 
 struct PredictOptions : CheckpointOptions {
-  std::string image;  // a PNG, PGM or PPM file, or an index into the test set
+  std::string image;  // a picture's file, or an index into the test set
 };
 int predict(const PredictOptions& options);
 
 struct DataOptions {
   std::string action;  // list, make, get, check
-  std::string name;
+  std::string name;    // of a data set; or pictures of one's own, to check
   std::string data_dir;
 };
 int data(const DataOptions& options);

@@ -2,12 +2,14 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/data/datasets/data_place.h"
 #include "ringgrad/data/datasets/dataset_files.h"
 #include "ringgrad/data/datasets/get_dataset.h"
-#include "ringgrad/data/registry.h"
+#include "ringgrad/models/program/commands/check_pictures.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/run/data_facts.h"
 
 namespace ringgrad::program {
 namespace {
@@ -21,20 +23,22 @@ const DatasetInfo& named(const std::string& name) {
   throw UsageError("no data set '{}' among {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
 }
 
-int list(const std::string& directory) {
+int list(const DataPlace& place) {
   nlohmann::json report = nlohmann::json::array();
+  result("data sets lie in {} ({})", place.directory, place.why);
   for (const DatasetInfo& info : datasets()) {
-    const auto folder = find_dataset(info, directory);
-    result("{:<10} {:>7} + {:>6} images {}×{}×{}  {:<44} {}", info.name, with_commas(info.train_size),
-           with_commas(info.test_size), info.image_size, info.image_size, info.channels, info.about,
-           folder ? folder->string() : command_for(info, directory));
+    const auto folder = find_dataset(info, place.directory);
+    result("{:<9}{:>7} + {:>6} images {}×{}×{}  {}", info.name, with_commas(info.train_size),
+           with_commas(info.test_size), info.image_size, info.image_size, info.channels,
+           folder ? "here" : fmt::format("data {} {}", info.draw ? "make" : "get", info.name));
+    result("  {}", info.about);
     report.push_back({{"name", info.name},
                       {"train", info.train_size},
                       {"test", info.test_size},
                       {"classes", info.classes.size()},
                       {"folder", folder ? nlohmann::json(folder->string()) : nlohmann::json()}});
   }
-  print_json({{"data_dir", directory}, {"data", report}});
+  print_json({{"data_dir", place.directory}, {"why", place.why}, {"data", report}});
   return kOk;
 }
 
@@ -87,8 +91,10 @@ int check(const DatasetInfo& info, const std::string& directory) {
 }  // namespace
 
 int data(const DataOptions& options) {
-  const std::string directory = data_directory(options.data_dir);
-  if (options.action == "list") return list(directory);
+  const DataPlace place = data_place(options.data_dir);
+  const std::string& directory = place.directory;
+  if (options.action == "list") return list(place);
+  if (options.action == "check" && is_own_data(options.name)) return check_pictures(options.name);
   const DatasetInfo& info = named(options.name);
   if (options.action == "check") return check(info, directory);
   return make_or_get(info, directory, options.action == "get");

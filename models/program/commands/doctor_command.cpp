@@ -9,6 +9,7 @@
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/isa.h"
+#include "ringgrad/data/datasets/data_place.h"
 #include "ringgrad/data/datasets/download.h"
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/distributed/process_groups/backend.h"
@@ -133,8 +134,11 @@ int doctor() {
   }
   report_autotune(report, {});
   for (int i = 0; i < gpus; ++i) report_autotune(report, Device(DeviceType::CUDA, i));
+  const DataPlace place = data_place();
+  report["data_dir"] = place.directory;
+  result("data       {} ({})", place.directory, place.why);
   result("data get   " + on(report["download"], "built without libcurl (libcurl4-openssl-dev)"));
-  result("png        " + on(report["png"], "built without libpng (libpng-dev); predict reads PGM and PPM"));
+  result("png        " + on(report["png"], "built without libpng (libpng-dev); pictures in PGM and PPM are read"));
   result("jpeg       " + on(report["jpeg"], "built without libjpeg (libjpeg-dev)"));
   print_json(report);
   return kOk;

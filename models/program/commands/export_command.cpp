@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
@@ -90,7 +89,7 @@ std::string weights_in_python(const std::string& file) {
 
 int export_python(const CheckpointOptions& options) {
   const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
-  const DatasetInfo& info = dataset_info(saved.data);
+  const DataFacts& info = saved.facts;
   Shapes shapes;
   for (const auto& [name, parameter] : saved.module->named_parameters()) shapes[name] = parameter.shape();
   const std::string model = network(saved.model, shapes, info.classes.size());

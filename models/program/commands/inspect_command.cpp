@@ -111,6 +111,23 @@ const Tensor& tensor_named(const std::string& wanted, const nn::NamedTensors& te
   throw UsageError("--npy: {} has no tensor '{}'{}", path.string(), wanted, did_you_mean(wanted, names));
 }
 
+// With an ellipsis where it is longer than so many characters, of which a byte is one at most.
+std::string shortened(const std::string& text, size_t length) {
+  return text.size() <= length ? text : text.substr(0, length - 1) + "…";
+}
+
+// A tensor's line; on a terminal that is not wide, without its extremes and with the beginning of a long name left out.
+std::string row_of(const std::string& name, const Tensor& tensor, const Summary& s) {
+  const std::string wrong = s.not_finite ? fmt::format("  {} NOT FINITE", s.not_finite) : "";
+  if (!on_terminal() || line_width() > 130)
+    return fmt::format("{:<44} {:<9} {:<18} mean {:9.2e}  std {:9.2e}  [{:.3g}, {:.3g}]{}", name,
+                       ringgrad::name(tensor.dtype()), str(tensor.shape()), s.mean, s.std, s.low, s.high, wrong);
+  constexpr size_t kName = 30;
+  const std::string end = name.size() <= kName ? name : "…" + name.substr(name.size() - kName + 1);
+  return fmt::format("{:<{}} {:<9}{:<17}{:>10.2e} ±{:>8.2e}{}", end, kName, ringgrad::name(tensor.dtype()),
+                     str(tensor.shape()), s.mean, s.std, wrong);
+}
+
 int inspect_weights(const fs::path& path, const InspectOptions& options) {
   const nn::SafetensorsFile file = nn::load_safetensors(path);
   if (!options.npy.empty()) write_npy(tensor_named(options.npy, file.tensors, path), options.output);
@@ -119,9 +136,7 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
   for (const auto& [name, tensor] : file.tensors) {
     elements += tensor.numel();
     const Summary s = summarize(tensor);
-    result("{:<44} {:<9} {:<18} mean {:9.2e}  std {:9.2e}  [{:.3g}, {:.3g}]{}", name, ringgrad::name(tensor.dtype()),
-           str(tensor.shape()), s.mean, s.std, s.low, s.high,
-           s.not_finite ? fmt::format("  {} NOT FINITE", s.not_finite) : "");
+    result(row_of(name, tensor, s));
     tensors.push_back({{"name", name},
                        {"dtype", ringgrad::name(tensor.dtype())},
                        {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())},
@@ -132,7 +147,7 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
   nlohmann::json metadata;
   for (const auto& [key, value] : file.metadata) {
     metadata[key] = value;
-    result("{} = {}", key, value);
+    result(shortened(fmt::format("{} = {}", key, value), on_terminal() ? line_width() : value.size() + key.size() + 3));
   }
   result("{} tensors, {} elements, {}", file.tensors.size(), with_commas(elements),
          human_bytes(static_cast<int64_t>(fs::file_size(path))));

@@ -13,6 +13,7 @@
 #include "ringgrad/models/program/commands/drawn_digit.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/run/own_data.h"
 #include "ringgrad/models/program/run/saved_model.h"
 
 namespace ringgrad::program {
@@ -44,12 +45,12 @@ int predict(const PredictOptions& options) {
   const Device device(options.device);
   check_device("predict", device);
   const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
-  const DatasetInfo& info = dataset_info(saved.data);
+  const DataFacts& info = saved.facts;
   Tensor image;
   std::string label;
   if (is_number(options.image)) {
     const std::string directory = data_directory(options.data_dir.empty() ? saved.data_dir : options.data_dir);
-    const ImageDataset test_set = load_dataset(saved.data, Split::Test, directory);
+    const ImageDataset test_set = load_images(saved.data, Split::Test, info, saved.skip_broken, directory);
     const int64_t index = std::stol(options.image);
     if (index >= test_set.size())
       throw UsageError("test image {} of {} does not exist, expected 0 to {}", index, saved.data, test_set.size() - 1);
@@ -58,7 +59,7 @@ int predict(const PredictOptions& options) {
     label = info.classes[test_set.labels.data<int64_t>()[index]];
   } else {
     image = read_image(options.image);
-    if (std::string done; info.classes == dataset_info("mnist").classes) {
+    if (std::string done; info.channels == 1 && info.classes == dataset_info("mnist").classes) {
       image = like_mnist(image, &done);
       if (!done.empty()) message("note: {}", done);
     }

@@ -35,12 +35,21 @@ void check_resume(const TrainOptions& o) {
     throw UsageError("--resume takes model, data, seed, recipe and directory from the run; leave those options out");
 }
 
+RunConfig fresh_config(const TrainOptions& options) {
+  RunConfig config{
+      make_recipe(options.recipe, options.given), data_directory(options.data_dir), options.seed.value_or(1), {}};
+  const Recipe& recipe = config.recipe;
+  if (recipe.freeze != "none" && options.init.empty())
+    throw UsageError("--freeze {} leaves weights as --init has them, and there is no --init", recipe.freeze);
+  if (!is_own_data(recipe.data)) config.facts = facts_of_dataset(recipe.data);
+  return config;
+}
+
 // What the run is to be, or was when it began; its division is not settled yet.
 RunConfig configure(const TrainOptions& options) {
   RunConfig config;
   if (options.resume.empty())
-    config = {
-        make_recipe(options.recipe, options.given), data_directory(options.data_dir), options.seed.value_or(1), {}};
+    config = fresh_config(options);
   else
     config = read_config(RunDirectory::open(options.resume));
   if (!options.data_dir.empty()) config.data_dir = options.data_dir;
@@ -50,7 +59,8 @@ RunConfig configure(const TrainOptions& options) {
 
 RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
   if (!options.resume.empty()) return RunDirectory::resume(options.resume);
-  RunDirectory run = RunDirectory::create(options.out, fmt::format("{}-{}", config.recipe.data, config.recipe.model));
+  RunDirectory run =
+      RunDirectory::create(options.out, fmt::format("{}-{}", name_for_directory(config.facts), config.recipe.model));
   try {
     run.write_config(to_json(config));
   } catch (...) {  // the disk is full
@@ -189,22 +199,27 @@ int train(const TrainOptions& asked) {
   const bool left_open = division.parallel.empty() && division.ranks == 0 && Device(division.device).is_cpu();
   if (!is_rank && left_open && ranks == 1 && cpu_cores() > 1)
     message("note    one process trains: a batch of {} cannot be divided by two ranks", config.recipe.batch);
-  if (!meets_others && ranks > 1) return start_ranks(options, config, ranks);
-
+  const bool starts_ranks = !meets_others && ranks > 1;
+  std::optional<Data> data;  // pictures of one's own are made ready, and what is wrong with them said, once
+  if (!starts_ranks || is_own_data(config.recipe.data)) data = read_data(config, options.init);
+  if (starts_ranks) {
+    data.reset();
+    return start_ranks(options, config, ranks);
+  }
   if (before && *before != *config.division && here.rank == 0)
     message("note    the run began with {}; from here on {}", as_words(*before), as_words(*config.division));
-  const Data data(config);                    // before the ranks meet: what is missing here is missing for all of them
+  // It was read before the ranks meet: what is missing here is missing for all of them.
   if (meets_others || division.shards > 0) {  // shards have a group also where this process has all of them
     if (!meets_others) catch_interrupts();
     int code = kOk;
-    launch_or_throw([&] { code = train_as_rank(options, config, data); },
+    launch_or_throw([&] { code = train_as_rank(options, config, *data); },
                     {.group = meets_others ? group_options_for(division.device, division.backend)
                                            : InitOptions{.backend = "ring"}});
     return code;
   }
   catch_interrupts();  // from here on there is a directory to clear away
   const RunDirectory run = open_run(options, config);
-  return leaving_run(options, run, [&] { return train_rank(options, config, data, &run, nullptr); });
+  return leaving_run(options, run, [&] { return train_rank(options, config, *data, &run, nullptr); });
 }
 
 }  // namespace ringgrad::program

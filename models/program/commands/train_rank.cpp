@@ -36,16 +36,19 @@ std::string effective_batch(const Recipe& recipe, const ProcessGroup* group, int
   return recipe.accumulate > 1 ? text + fmt::format(" {}", recipe.batch) : text;
 }
 
-void print_header(const RunConfig& config, Training& training, const ImageDataset& train_set,
-                  const ImageDataset& test_set, const ProcessGroup* group) {
-  const auto& shape = train_set.images.shape();
+void print_header(const RunConfig& config, Training& training, const Data& data, const ProcessGroup* group) {
+  const auto& shape = data.train_set.images.shape();
   headline("ringgrad " RINGGRAD_VERSION,
            fmt::format(" · {} · seed {}", describe(*config.division, group), config.seed));
-  message("data    {} {} train / {} test, {}×{}×{}{}{}", config.recipe.data, with_commas(train_set.size()),
-          with_commas(test_set.size()), shape[2], shape[3], shape[1],
+  message("data    {} {} train / {} test, {}×{}×{}{}{}", config.facts.name, with_commas(data.train_set.size()),
+          with_commas(data.test_set.size()), shape[2], shape[3], shape[1],
           training.data_on_device() ? " · on the device, augmented there" : "",
           training.step_captured() ? " · steps are captured" : "");
-  message("model   {} {} parameters", config.recipe.model, with_commas(training.model().num_parameters()));
+  for (const std::string& said : {data.division, data.left_out})
+    if (!said.empty()) message("        {}", said);
+  const int64_t trained = training.trained_parameters(), all = training.model().num_parameters();
+  message("model   {} {} parameters{}", config.recipe.model, with_commas(all),
+          trained < all ? fmt::format(", {} of them trained", with_commas(trained)) : "");
   message("recipe  {} · batch {} · {} steps × {} epochs", summary(config.recipe),
           effective_batch(config.recipe, group, config.division->shards), training.steps_per_epoch(),
           config.recipe.epochs);
@@ -136,22 +139,22 @@ bool owes_epoch(const RunDirectory* run, const Training& training, ProcessGroup*
 int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data, const RunDirectory* run,
                ProcessGroup* group) {
   if (group && !group->is_main_process()) silence_console();
-  const auto& [train_set, test_set] = data;
+  const ImageDataset& test_set = data.test_set;
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
   set_provider(provider_named(config.recipe.provider));
-  Training training(config, train_set, group, options.workers, options.init);
+  Training training(config, data.train_set, group, options.workers, options.init);
   if (!options.resume.empty()) training.load(RunDirectory::open(options.resume).checkpoint());
   if (group) check_same_lines(*group, "train", "checkpoint", {fmt::format("step {}", training.step())});
   const std::filesystem::path checkpoint = run ? run->checkpoint() : "";
-  print_header(config, training, train_set, test_set, group);
+  print_header(config, training, data, group);
   catch_interrupts(run ? "note    this step is finished and saved; a second signal ends at once" : nullptr);
 
   const Device device(config.division->device);
   Course course(training);
   const auto tested = [&] {
     const auto start = Clock::now();
-    Evaluation test = evaluate(training.model(), test_set, test_transform(config.recipe.data), device, group,
-                               config.division->shards);
+    Evaluation test =
+        evaluate(training.model(), test_set, normalization_of(config.facts), device, group, config.division->shards);
     course.test_seconds += seconds_since(start);
     CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ", test.loss,
           " after step ", training.step(), ": the run diverged. A lower --lr helps, or --clip-norm 1");
@@ -216,7 +219,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   const uint64_t hash = last && last->hash ? *last->hash : group ? training.check_identical() : 0;
   std::vector<RankSummary> ranks = gather_ranks(training, device, group);
   if (!run) return kOk;
-  save_model(run->model(), training.model(), config.recipe);
+  save_model(run->model(), training.model(), config.recipe, config.facts);
 
   result("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(), test.loss,
          course.steps, human_time(course.train_seconds), with_commas(static_cast<int64_t>(course.images_per_second())));

@@ -1,18 +1,11 @@
 // One rank of a training run, from its first step to the last epoch's line.
 #pragma once
 
-#include "ringgrad/data/registry.h"
 #include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/commands/train_data.h"
 #include "ringgrad/models/program/run/run_directory.h"
 
 namespace ringgrad::program {
-
-struct Data {
-  explicit Data(const RunConfig& config)
-      : train_set(load_dataset(config.recipe.data, Split::Train, config.data_dir)),
-        test_set(load_dataset(config.recipe.data, Split::Test, config.data_dir)) {}
-  ImageDataset train_set, test_set;
-};
 
 std::string resume_command(const RunDirectory& run);  // as it can be typed
 

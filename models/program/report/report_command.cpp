@@ -9,6 +9,8 @@
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/report/report.h"
 #include "ringgrad/models/program/report/verdict.h"
+#include "ringgrad/models/program/run/own_data.h"
+#include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/run/saved_model.h"
 #include "ringgrad/models/program/train/evaluation.h"
 
@@ -21,11 +23,12 @@ constexpr size_t kMostRuns = 6;  // beside each other
 class TestSets {
  public:
   const ImageDataset* of(RunRecord& run) {
-    const std::string key = run.recipe.data + " " + run.data_dir;
+    const std::string key = fmt::format("{} {} {}", run.recipe.data, run.recipe.image_size, run.data_dir);
     if (const auto found = sets_.find(key); found != sets_.end()) return found->second ? &*found->second : nullptr;
     std::optional<ImageDataset>& set = sets_[key];
     try {
-      set = load_dataset(run.recipe.data, Split::Test, data_directory(run.data_dir));
+      const DataFacts facts = read_config(RunDirectory::open(run.path)).facts;
+      set = load_images(run.recipe.data, Split::Test, facts, run.recipe.skip_broken, data_directory(run.data_dir));
     } catch (const Error& error) {
       run.notes.push_back(std::string("without pictures: ") + error.what());
     }
@@ -40,7 +43,7 @@ class TestSets {
 void test_again(RunRecord& run, const ImageDataset& set) {
   try {
     const SavedModel saved = load_model(run.path, "", "");
-    const Evaluation found = evaluate(*saved.module, set, test_transform(run.recipe.data), {});
+    const Evaluation found = evaluate(*saved.module, set, normalization_of(saved.facts), {});
     run.classes = set.classes;
     run.confusion = found.confusion;
     run.worst = found.worst;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/file.h"
+#include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/report/html.h"
 #include "ringgrad/models/program/report/png.h"
@@ -190,17 +191,26 @@ std::string confusion(const RunRecord& run) {
   return run.confusion.empty() ? "" : heading("Confusion matrix") + svg_matrix(run.confusion, run.classes);
 }
 
+// Of a few dozen pixels a side: with large ones the page would not be small.
+std::string small_picture(const ImageDataset& set, int64_t index) {
+  constexpr int64_t kMostPixels = 40;
+  const Shape shape{set.images.size(1), set.images.size(2), set.images.size(3)};
+  const Tensor image = set.images.as_strided(shape, contiguous_strides(shape), index * shape.numel());
+  if (shape[1] <= kMostPixels) return png_data(image.data<uint8_t>(), shape[0], shape[1], shape[2]);
+  const Tensor fitted = fit_image(image, shape[0], kMostPixels);
+  std::vector<uint8_t> pixels(fitted.data<float>(), fitted.data<float>() + fitted.numel());
+  return png_data(pixels.data(), shape[0], kMostPixels, kMostPixels);
+}
+
 std::string worst_images(const RunRecord& run, const ImageDataset* set) {
   if (run.worst.empty() || !set) return "";
   std::string html = heading("The images that it gets most wrong") + "<div class=\"gallery\">\n";
-  const Shape& shape = set->images.shape();
   const auto classes = static_cast<int64_t>(std::min(run.classes.size(), set->classes.size()));
   for (const ImageResult& image : run.worst) {
     if (image.index >= set->size() || std::max(image.label, image.answer) >= classes) continue;
-    const auto* pixels = set->images.data<uint8_t>() + image.index * shape[1] * shape[2] * shape[3];
     html +=
         fmt::format("<figure><img alt=\"\" src=\"{}\"/><figcaption>{}{}<br/>{} %<br/>no. {}</figcaption></figure>\n",
-                    png_data(pixels, shape[1], shape[2], shape[3]), escaped(set->classes[image.label]),
+                    small_picture(*set, image.index), escaped(set->classes[image.label]),
                     image.answer == image.label ? "" : ", not " + escaped(set->classes[image.answer]),
                     fmt::format("{:.2g}", 100 * std::exp(-image.loss)), image.index);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/run/data_facts.h"
 #include "ringgrad/models/registry.h"
 
 namespace ringgrad::program {
@@ -38,8 +40,27 @@ void check_value(const RecipeField& field, const T& value) {
   }
 }
 
+constexpr int64_t kLeastSize = 32, kLargestSize = 224;  // of pictures of one's own
+
+// Some hundred pictures, which are found again from wherever the run is looked at.
+Recipe defaults_for_own(const std::string& model, const std::string& data) {
+  Recipe recipe;
+  recipe.model = model.empty() ? "resnet18" : model;
+  recipe.data = std::filesystem::absolute(data).lexically_normal().string();
+  while (recipe.data.size() > 1 && recipe.data.ends_with('/')) recipe.data.pop_back();
+  recipe.image_size = 64;
+  recipe.epochs = 10;
+  recipe.batch = 32;
+  recipe.lr = 0.01;
+  recipe.crop = 4;
+  recipe.flip = true;
+  recipe.nesterov = true;
+  return recipe;
+}
+
 // What reached the accuracies in README, there with fewer epochs of CIFAR-10.
 Recipe defaults(const std::string& model, const std::string& data) {
+  if (is_own_data(data)) return defaults_for_own(model, data);
   const bool gray = data == "digits" || data == "mnist";
   Recipe recipe;
   recipe.model = !model.empty() ? model : gray ? "cnn" : "resnet20";
@@ -65,7 +86,9 @@ const std::vector<RecipeField>& recipe_fields() {
   static const std::vector<RecipeField> fields = {
       F::word("model", &R::model, "cnn, lenet, resnet20 … resnet110, resnet18 … resnet152 (default: as the data needs)",
               models::model_names()),
-      F::word("data", &R::data, "digits, shapes, mnist, cifar10 or cifar100", dataset_names()),
+      F::word("data", &R::data,
+              "digits, shapes, mnist, cifar10, cifar100, a folder of pictures, or a .csv of paths and labels",
+              dataset_names()),
       F::number("epochs", &R::epochs, "passes over the training set", {1, kMany}),
       F::number("batch", &R::batch, "global batch size, of all ranks together", {1, kMany}),
       F::number("accumulate", &R::accumulate, "batches whose gradients come together in a step", {1, kMany}),
@@ -82,6 +105,11 @@ const std::vector<RecipeField>& recipe_fields() {
                 {0, kLargest, "zero (never) or more"}),
       F::number("crop", &R::crop, "random crop after padding by so many pixels", {0, 16}),
       F::flag("flip", &R::flip, "random horizontal flips"),
+      F::number("image_size", &R::image_size, "one's own pictures: pixels a side, 32 to 224, to which they are resized",
+                {0, static_cast<double>(kLargestSize)}),
+      F::flag("skip_broken", &R::skip_broken, "one's own pictures: leave out those that cannot be read"),
+      F::word("freeze", &R::freeze, "backbone: train the last layer alone, on what --init has learnt",
+              {"none", "backbone"}),
       F::number("cutout", &R::cutout, "a random square of this size set to the mean", {0, 32}),
       F::word("dtype", &R::dtype, "fp32, bf16 or fp16, of images and activations", {"fp32", "bf16", "fp16"}),
       F::word("amp", &R::amp, "O0: float32; O1: float32 parameters; O2: 16-bit ones with float32 copies; O3: without",
@@ -109,6 +137,7 @@ std::string RecipeField::option() const {
 
 void RecipeField::check_choice(const std::string& value) const {
   if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+  if (member == Member(&Recipe::data) && is_own_data(value)) return;
   throw UsageError("{} is '{}', expected one of {}{}", option(), value, fmt::join(choices, ", "),
                    did_you_mean(value, choices));
 }
@@ -118,7 +147,8 @@ Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given) {
   if (asked.optimizer != "sgd") recipe.lr = 1e-3;
   if (asked.amp != "O0") recipe.dtype = "fp16";
   for (const RecipeField& field : recipe_fields())
-    if (given.contains(field.option())) std::visit([&](auto member) { recipe.*member = asked.*member; }, field.member);
+    if (given.contains(field.option()) && field.name != "data")
+      std::visit([&](auto member) { recipe.*member = asked.*member; }, field.member);
   if (!given.contains("--amp")) recipe.amp = recipe.dtype == "fp32" ? "O0" : "O1";
 
   if (recipe.optimizer != "sgd" && (given.contains("--momentum") || given.contains("--nesterov")))
@@ -133,6 +163,11 @@ Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given) {
 void check_recipe(const Recipe& r) {
   for (const RecipeField& field : recipe_fields())
     std::visit([&](auto member) { check_value(field, r.*member); }, field.member);
+  if (!is_own_data(r.data) && (r.image_size != 0 || r.skip_broken))
+    throw UsageError("--image-size and --skip-broken are for pictures of one's own; {} has its images as they are",
+                     r.data);
+  if (is_own_data(r.data) && r.image_size < kLeastSize)
+    throw UsageError("--image-size is {}, expected {} to {}", r.image_size, kLeastSize, kLargestSize);
   if ((r.amp == "O0") != (r.dtype == "fp32"))
     throw UsageError("--amp {} and --dtype {} exclude each other: O0 is fp32, the others are not", r.amp, r.dtype);
   if (r.warmup > 0 && r.schedule == "onecycle")
@@ -180,7 +215,9 @@ nlohmann::json to_json(const Recipe& recipe) {
 
 Recipe recipe_from_json(const nlohmann::json& saved) {
   nlohmann::json json = saved;
-  json.emplace("accumulate", 1);  // it is younger than some runs
+  const nlohmann::json defaults = to_json(Recipe{});
+  for (const char* key : {"accumulate", "image_size", "skip_broken", "freeze"})  // they are younger than some runs
+    json.emplace(key, defaults[key]);
   Recipe recipe;
   for (const RecipeField& field : recipe_fields())
     std::visit([&](auto member) { json.at(field.name).get_to(recipe.*member); }, field.member);
@@ -203,6 +240,7 @@ std::string summary(const Recipe& r) {
   if (r.crop > 0) text += fmt::format(" crop {}", r.crop);
   if (r.flip) text += " flip";
   if (r.cutout > 0) text += fmt::format(" cutout {}", r.cutout);
+  if (r.freeze != "none") text += fmt::format(" {} frozen", r.freeze);
   if (r.dtype != "fp32") text += fmt::format(" {} ({})", r.dtype, r.amp);
   if (r.conv != "auto") text += fmt::format(" conv {}", r.conv);
   if (r.provider != "auto") text += fmt::format(" provider {}", r.provider);

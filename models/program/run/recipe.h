@@ -31,6 +31,9 @@ struct Recipe {
   double clip_norm = 0;
   int64_t crop = 0, cutout = 0;
   bool flip = false;
+  int64_t image_size = 0;         // pixels a side, to which pictures of one's own are resized; 0: a data set's
+  bool skip_broken = false;       // of one's own pictures
+  std::string freeze = "none";    // or backbone: all but the last layer stays as --init has it
   std::string dtype = "fp32";     // of images and activations; or bf16, fp16
   std::string amp = "O0";         // what else has that dtype; see mixed_precision.h
   std::string conv = "auto";      // see core/kernels/geometry.h
@@ -65,7 +68,8 @@ struct RecipeField {
     return {std::move(name), of, std::move(help), {}, {}};
   }
   std::string option() const;  // "--label-smoothing"
-  // Throws UsageError, in the option's name and with a suggestion, where this is none of the choices.
+  // Throws UsageError, in the option's name and with a suggestion, where this is none of the choices. Data may also be
+  // one's own, by their path.
   void check_choice(const std::string& value) const;
 };
 const std::vector<RecipeField>& recipe_fields();

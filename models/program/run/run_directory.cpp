@@ -202,6 +202,7 @@ nlohmann::json to_json(const RunConfig& config) {
                          {"recipe", to_json(config.recipe)},
                          {"data_dir", config.data_dir},
                          {"seed", config.seed}};
+  if (is_own_data(config.recipe.data)) json["images"] = to_json(config.facts);
   if (const auto& d = config.division)
     json["division"] = {{"parallel", d->parallel},   {"ranks", d->ranks},         {"sync_bn", *d->sync_bn},
                         {"device", d->device},       {"transport", d->transport}, {"backend", d->backend},
@@ -220,6 +221,8 @@ RunConfig read_config(const RunDirectory& run) {
                      whole<uint64_t>(json, "seed", 0, std::numeric_limits<uint64_t>::max()),
                      {}};
     check_recipe(config.recipe);
+    config.facts =
+        is_own_data(config.recipe.data) ? facts_from_json(json.at("images")) : facts_of_dataset(config.recipe.data);
     std::error_code error;  // one that is not there is told where it is needed
     if (config.data_dir.empty() ||
         std::filesystem::status(config.data_dir, error).type() == std::filesystem::file_type::none)
@@ -245,6 +248,8 @@ RunConfig read_config(const RunDirectory& run) {
   } catch (const UsageError& error) {
     throw damaged("cannot be: ", error);
   } catch (const DeviceError& error) {
+    throw damaged("cannot be: ", error);
+  } catch (const DataError& error) {
     throw damaged("cannot be: ", error);
   }
 }

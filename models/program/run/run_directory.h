@@ -11,6 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "ringgrad/distributed/os/file_descriptor.h"
+#include "ringgrad/models/program/run/data_facts.h"
 #include "ringgrad/models/program/run/division.h"
 #include "ringgrad/models/program/run/recipe.h"
 
@@ -64,6 +65,7 @@ struct RunConfig {
   std::string data_dir;
   uint64_t seed = 1;
   std::optional<Division> division;  // settled; none: of a run from before it was kept
+  DataFacts facts = {};              // of the images; of one's own once they have been read
 };
 
 nlohmann::json to_json(const RunConfig& config);

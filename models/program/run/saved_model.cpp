@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include <nlohmann/json.hpp>
 
@@ -10,7 +9,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/sha256.h"
-#include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/run_directory.h"
@@ -23,11 +21,11 @@ namespace fs = std::filesystem;
 namespace {
 
 // What a file's metadata says about its model; a checkpoint says it in the recipe.
-std::map<std::string, std::string> described(const std::map<std::string, std::string>& metadata) {
+Metadata described(const Metadata& metadata) {
   const auto progress = metadata.find("progress");
   if (progress == metadata.end()) return metadata;
   const auto json = nlohmann::json::parse(progress->second, nullptr, false);
-  std::map<std::string, std::string> about;
+  Metadata about = metadata;
   if (!json.is_object() || !json.contains("recipe")) return about;
   for (const char* key : {"model", "data"})
     if (const auto found = json["recipe"].find(key); found != json["recipe"].end() && found->is_string())
@@ -73,13 +71,16 @@ void give(nn::Module& module, const nn::SafetensorsFile& saved, const fs::path& 
 
 }  // namespace
 
-std::shared_ptr<nn::Module> make_model_for(const std::string& model, const std::string& data) {
+std::string head_of(const nn::Module& module) {
+  const std::string last = module.named_parameters().back().first;
+  return last.substr(0, last.rfind('.'));
+}
+
+std::shared_ptr<nn::Module> make_model_for(const std::string& model, const DataFacts& facts) {
   recipe_field("model").check_choice(model);
-  recipe_field("data").check_choice(data);
-  const DatasetInfo& info = dataset_info(data);
-  return models::make_model(model, {.in_channels = info.channels,
-                                    .num_classes = static_cast<int64_t>(info.classes.size()),
-                                    .image_size = info.image_size});
+  return models::make_model(model, {.in_channels = facts.channels,
+                                    .num_classes = static_cast<int64_t>(facts.classes.size()),
+                                    .image_size = facts.image_size});
 }
 
 std::string sha256_of_state(const nn::Module& module) {
@@ -93,28 +94,80 @@ std::string sha256_of_state(const nn::Module& module) {
   return hash.hex();
 }
 
-void save_model(const fs::path& path, const nn::Module& model, const Recipe& recipe) {
-  const DatasetInfo& info = dataset_info(recipe.data);
-  nn::save_safetensors(path, model.state_dict(),
-                       {{"model", recipe.model},
-                        {"data", recipe.data},
-                        {"input_size", fmt::format("[{0}, {1}, {1}]", info.channels, info.image_size)},
-                        {"mean", fmt::format("[{}]", fmt::join(info.mean, ", "))},
-                        {"std", fmt::format("[{}]", fmt::join(info.std, ", "))},
-                        {"classes", nlohmann::json(info.classes).dump()}});
+void save_model(const fs::path& path, const nn::Module& model, const Recipe& recipe, const DataFacts& facts) {
+  Metadata metadata = to_metadata(facts);
+  metadata["model"] = recipe.model;
+  metadata["data"] = recipe.data;
+  nn::save_safetensors(path, model.state_dict(), metadata);
 }
 
-void load_weights(nn::Module& module, const std::string& called) {
-  const std::string path = find_run(called);
-  const fs::path file = weights_of(path);
-  give(module, nn::load_weights(file), file, "this model");
+namespace {
+
+void check_stem(const nn::NamedTensors& weights, const nn::Module& module, const fs::path& file) {
+  const auto side = [](const nn::NamedTensors& state) {
+    for (const auto& [name, tensor] : state)
+      if (name.ends_with("conv1.weight") && name.find("layer") == std::string::npos && tensor.dim() == 4)
+        return tensor.size(2);
+    return int64_t{0};
+  };
+  if (side(weights) == 7 && side(module.state_dict()) == 3)
+    throw DataError(
+        fmt::format("load: {} begins with a convolution of 7×7, as torchvision's networks do and those here "
+                    "for images of 64 pixels or more: --image-size 64",
+                    file.string()));
 }
+
+// Weights of another number of classes do for all but the last layer.
+void keep_own_head(nn::NamedTensors& weights, const nn::Module& module, const fs::path& file) {
+  const std::string head = head_of(module);
+  for (const auto& [own_name, own] : module.named_parameters()) {
+    if (!own_name.starts_with(head + ".")) continue;
+    for (auto& [name, given] : weights) {
+      if (!name.ends_with(own_name) || given.dim() != own.dim() || given.size(0) == own.size(0)) continue;
+      if (own.dim() == 2)
+        message("note    {} tells {} classes apart: for these {} its last layer, {}, begins anew", file.string(),
+                given.size(0), own.size(0), head);
+      given = own;
+    }
+  }
+}
+
+}  // namespace
+
+void load_weights(nn::Module& module, const std::string& called) {
+  const fs::path file = weights_of(find_run(called));
+  nn::SafetensorsFile saved = nn::load_weights(file);
+  check_stem(saved.tensors, module, file);
+  keep_own_head(saved.tensors, module, file);
+  give(module, saved, file, "this model");
+}
+
+ImageTransform normalization_of_weights(const std::string& called, int64_t channels) {
+  const Metadata about = described(nn::load_weights(weights_of(find_run(called))).metadata);
+  const ImageTransform imagenet{.mean = {0.485f, 0.456f, 0.406f}, .std = {0.229f, 0.224f, 0.225f}};
+  const ImageTransform used = tells_facts(about) ? normalization_of(facts_from_metadata(about, "")) : imagenet;
+  return static_cast<int64_t>(used.mean.size()) == channels ? used : ImageTransform();
+}
+
+namespace {
+
+// Pictures of one's own have the classes and the normalisation that the weights were trained for.
+DataFacts facts_for(const std::string& data, const Metadata& about, const fs::path& file) {
+  if (!is_own_data(data)) return facts_of_dataset(data);
+  try {
+    return facts_from_metadata(about, fs::path(data).stem().string());
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("load: {} does not say which classes it knows: {}", file.string(), error.what()));
+  }
+}
+
+}  // namespace
 
 SavedModel load_model(const std::string& called, const std::string& model, const std::string& data) {
   const std::string path = find_run(called);
   const fs::path file = weights_of(path);
   const nn::SafetensorsFile saved = nn::load_weights(file);
-  const std::map<std::string, std::string> about = described(saved.metadata);
+  const Metadata about = described(saved.metadata);
   const auto said = [&](const char* key, const std::string& given) {
     if (!given.empty()) return given;
     const auto found = about.find(key);
@@ -122,9 +175,16 @@ SavedModel load_model(const std::string& called, const std::string& model, const
       throw UsageError("{0} does not say which {1} it is for; name it with --{1}", file.string(), key);
     return found->second;
   };
-  SavedModel loaded{nullptr, said("model", model), said("data", data), "", file.string()};
-  if (fs::is_directory(path)) loaded.data_dir = read_config(RunDirectory::open(path)).data_dir;
-  loaded.module = make_model_for(loaded.model, loaded.data);
+  SavedModel loaded{nullptr, said("model", model), said("data", data), "", file.string(), {}, false};
+  recipe_field("data").check_choice(loaded.data);
+  loaded.facts = facts_for(loaded.data, about, file);
+  if (is_own_data(loaded.data)) loaded.data = fs::absolute(loaded.data).lexically_normal();
+  if (fs::is_directory(path)) {
+    const RunConfig config = read_config(RunDirectory::open(path));
+    loaded.data_dir = config.data_dir;
+    loaded.skip_broken = config.recipe.skip_broken;
+  }
+  loaded.module = make_model_for(loaded.model, loaded.facts);
   give(*loaded.module, saved, file, loaded.model + " for " + loaded.data);
   return loaded;
 }

@@ -8,7 +8,6 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/data/data_loader.h"
-#include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/shards/shard_tree.h"
 #include "ringgrad/models/program/console/exit_code.h"
@@ -111,11 +110,6 @@ Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageT
         " images were counted, expected ", dataset.size());
   evaluation.loss /= static_cast<double>(std::max<int64_t>(evaluation.total, 1));
   return evaluation;
-}
-
-ImageTransform test_transform(const std::string& data) {
-  const DatasetInfo& info = dataset_info(data);
-  return {.mean = info.mean, .std = info.std};
 }
 
 }  // namespace ringgrad::program

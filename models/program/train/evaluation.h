@@ -27,7 +27,4 @@ struct Evaluation {
 Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageTransform& transform, Device device,
                     ProcessGroup* group = nullptr, int shards = 0);
 
-// The data set's normalisation.
-ImageTransform test_transform(const std::string& data);
-
 }  // namespace ringgrad::program

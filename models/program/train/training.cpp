@@ -63,9 +63,9 @@ std::shared_ptr<Sampler> make_sampler(int64_t images, const RunConfig& config, c
   return std::make_shared<DistributedSampler>(images, group->size(), group->rank(), options);
 }
 
-// The data set's normalisation with the recipe's augmentation.
-ImageTransform train_transform(const Recipe& recipe, uint64_t seed) {
-  ImageTransform transform = test_transform(recipe.data);
+// The images' normalisation with the recipe's augmentation.
+ImageTransform train_transform(const DataFacts& facts, const Recipe& recipe, uint64_t seed) {
+  ImageTransform transform = normalization_of(facts);
   transform.augment = {.crop_padding = static_cast<int>(recipe.crop),
                        .flip = recipe.flip,
                        .cutout = static_cast<int>(recipe.cutout),
@@ -125,19 +125,22 @@ std::unique_ptr<BatchSource> training_batches(const ImageDataset& dataset, std::
 Training::Training(const RunConfig& config, const ImageDataset& train_set, ProcessGroup* group, int workers,
                    const std::string& init)
     : recipe_(config.recipe),
+      facts_(config.facts),
       device_(config.division->device),
       group_(group),
       train_size_(train_set.size()),
       steps_per_epoch_((train_size_ + recipe_.step_batch() - 1) / recipe_.step_batch()),
       learning_rate_(learning_rate(recipe_, steps_per_epoch_)),
       own_batch_(own_batch(config, group)),
-      batches_(training_batches(
-          train_set, make_sampler(train_size_, config, group),
-          {.batch_size = own_batch_, .num_workers = workers, .transform = train_transform(recipe_, config.seed)},
-          {.dtype = dtype_named(recipe_.dtype), .device = device_})) {
+      batches_(training_batches(train_set, make_sampler(train_size_, config, group),
+                                {.batch_size = own_batch_,
+                                 .num_workers = workers,
+                                 .transform = train_transform(config.facts, recipe_, config.seed)},
+                                {.dtype = dtype_named(recipe_.dtype), .device = device_})) {
   manual_seed(config.seed);
-  model_ = make_model_for(recipe_.model, recipe_.data);
+  model_ = make_model_for(recipe_.model, facts_);
   if (!init.empty()) load_weights(*model_, init);
+  freeze();
   model_->to(device_);
   precision_.emplace(recipe_, *model_, device_);
   wrap(config);
@@ -146,6 +149,28 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
   const bool alone = network_ == model_.get() && !virtual_;
   if (CapturedStep::possible(device_) && batches_->on_device() && alone && recipe_.accumulate == 1)
     captured_step_.emplace(device_, [this] { compute(own_batch_); });
+}
+
+// --freeze backbone: all but the last layer has no gradients, so nothing of it travels between ranks either.
+void Training::freeze() {
+  if (recipe_.freeze == "none") return;
+  const std::string head = head_of(*model_) + ".";
+  for (const auto& [name, parameter] : model_->named_parameters())
+    if (!name.starts_with(head)) Tensor(parameter).set_requires_grad(false);
+}
+
+int64_t Training::trained_parameters() const {
+  int64_t elements = 0;
+  for (const Tensor& parameter : model_->parameters())
+    if (parameter.requires_grad()) elements += parameter.numel();
+  return elements;
+}
+
+// What is frozen stays as it was learnt: its batch norms, too, use the averages that came with them and leave them
+// alone.
+void Training::set_modes() {
+  network_->train();
+  if (recipe_.freeze != "none") model_->eval();  // the last layer has no modes
 }
 
 // Chooses what a step calls: the model itself, or what divides its work.
@@ -167,6 +192,7 @@ void Training::wrap(const RunConfig& config) {
       options.caps.bytes = options.caps.first_bytes =
           std::max<int64_t>(1, static_cast<int64_t>(division.bucket_mb * 1e6));
     options.check_finite = !precision_->may_overflow();
+    options.broadcast_buffers = recipe_.freeze == "none";  // frozen ones never change
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group_, options);
     network_ = ddp_.get();
     if (group_->rank() > 0) manual_seed(config.seed + static_cast<uint64_t>(group_->rank()));  // other neurons drop out
@@ -174,14 +200,14 @@ void Training::wrap(const RunConfig& config) {
     std::vector<Device> devices;
     for (int i = 0; i < division.replicas(); ++i) devices.emplace_back(device_.type, device_.index + i);
     dp_ = std::make_unique<DataParallel>(
-        *model_, [this] { return make_model_for(recipe_.model, recipe_.data); }, devices);
+        *model_, [this] { return make_model_for(recipe_.model, facts_); }, devices);
     network_ = dp_.get();
   }
 }
 
 // A rank whose part of the epoch has one batch less than others' takes part in the last step without images.
 void Training::run_epoch(const AfterStep& after_step) {
-  network_->train();
+  set_modes();
   if (at_epoch_end()) {
     fill_(loss_sum_, 0);
     own_images_ = images_ = 0;

@@ -43,6 +43,7 @@ class Training {
   void load(const std::filesystem::path& path);
 
   nn::Module& model() { return *model_; }
+  int64_t trained_parameters() const;                         // elements; all but what the recipe freezes
   int64_t step() const { return step_; }                      // steps done, over all epochs
   int64_t epoch() const { return step_ / steps_per_epoch_; }  // whole epochs done
   bool at_epoch_end() const { return step_ > 0 && step_ % steps_per_epoch_ == 0; }
@@ -70,6 +71,8 @@ class Training {
   const StepClock& clock() const { return clock_; }  // where this rank's time has gone
 
  private:
+  void freeze();
+  void set_modes();
   void wrap(const RunConfig& config);
   void enter(Part part);
   void train_step();
@@ -87,6 +90,7 @@ class Training {
   [[noreturn]] void diverged(const std::string& what) const;
 
   Recipe recipe_;
+  DataFacts facts_;
   Device device_;
   ProcessGroup* group_;
   int64_t train_size_, steps_per_epoch_;

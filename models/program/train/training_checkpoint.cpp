@@ -111,10 +111,12 @@ void Training::save(const std::filesystem::path& path) {
                                   .ready_order = ddp_ ? ddp_->ready_order() : std::vector<std::string>(),
                                   .generators = generators,
                                   .recipe = recipe_};
+  Metadata about = to_metadata(facts_);
+  about["progress"] = to_text(progress);
   nn::save_checkpoint(path, {.model = model_->state_dict(),
                              .optimizer = stepping_state(),
                              .random = nn::random_state({device_}),
-                             .progress = {{"progress", to_text(progress)}}});
+                             .progress = about});
   if (group_) group_->barrier().wait();
 }
 

@@ -1,0 +1,40 @@
+// What a network must know of its images, whether a data set of the catalog says it or a folder of one's own. It goes
+// along with the weights, so that nobody needs the catalog or the folder to use them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "ringgrad/data/image_dataset.h"
+
+namespace ringgrad::program {
+
+struct DataFacts {
+  std::string name;  // "cifar10", or the folder's
+  int64_t channels = 0, image_size = 0;
+  std::vector<float> mean, std;
+  std::vector<std::string> classes;
+  std::string digest = "";  // of one's own images, as they are trained on; "" : of a data set of the catalog
+
+  bool operator==(const DataFacts&) const = default;
+};
+
+// Whether --data names no data set, but pictures of one's own: a folder that is there, a path, or a .csv.
+bool is_own_data(const std::string& data);
+DataFacts facts_of_dataset(const std::string& name);  // of the catalog; throws Error where there is none
+ImageTransform normalization_of(const DataFacts& facts);
+
+// As a weights file's metadata: in JSON input_size [C, H, W], mean, std and classes.
+using Metadata = std::map<std::string, std::string>;
+Metadata to_metadata(const DataFacts& facts);
+bool tells_facts(const Metadata& metadata);  // there is all of that
+// Throws DataError where something lacks or cannot be.
+DataFacts facts_from_metadata(const Metadata& metadata, const std::string& name);
+
+nlohmann::json to_json(const DataFacts& facts);
+DataFacts facts_from_json(const nlohmann::json& json);  // with the same error
+
+}  // namespace ringgrad::program
