@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(kThreads)
   T* const out = y + int64_t{blockIdx.x} * pixels;
   for (int e = static_cast<int>(threadIdx.x); e < pixels; e += kThreads) {
     const int column = e % width, row = e / width % height, channel = e / width / height;
-    const int from_row = row + a.dy, from_column = (a.flip ? width - 1 - column : column) + a.dx;
+    int from_row = row + a.dy, from_column = (a.flip ? width - 1 - column : column) + a.dx;
+    if (options.reflect) from_row = reflected(from_row, height), from_column = reflected(from_column, width);
     Compute<T> value = shift[channel];  // black
     if (from_row >= 0 && from_row < height && from_column >= 0 && from_column < width)
       value += static_cast<Compute<T>>(image[(channel * height + from_row) * width + from_column]) * scale[channel];

@@ -5,6 +5,7 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/models/convnet.h"
 #include "ringgrad/models/resnet.h"
+#include "ringgrad/models/speed_networks.h"
 
 namespace ringgrad::models {
 namespace {
@@ -24,6 +25,10 @@ const std::vector<std::pair<std::string, Make>>& entries() {
     add("lenet", [](const ModelOptions& o) {
       return std::make_shared<LeNet>(ConvNetOptions{o.in_channels, o.num_classes, o.image_size});
     });
+    add("quick",
+        [](const ModelOptions& o) { return std::make_shared<QuickNet>(o.in_channels, o.num_classes, o.image_size); });
+    add("airbench",
+        [](const ModelOptions& o) { return std::make_shared<Airbench>(o.in_channels, o.num_classes, o.image_size); });
     for (const Shortcut shortcut : {Shortcut::Padding, Shortcut::Projection})
       for (const int depth : {20, 32, 44, 56, 110})
         add(str("resnet", depth, shortcut == Shortcut::Projection ? "b" : ""), [=](const ModelOptions& o) {
@@ -51,7 +56,7 @@ std::shared_ptr<nn::Module> make_model(const std::string& name, const ModelOptio
 }
 
 ModelOptions usual_images(const std::string& name) {
-  if (name == "cnn" || name == "lenet") return {.in_channels = 1, .image_size = 28};
+  if (name == "cnn" || name == "lenet" || name == "quick") return {.in_channels = 1, .image_size = 28};
   return {};
 }
 

@@ -77,6 +77,20 @@ void orthogonal_(const Tensor& weight, double gain) {
   copy_(weight, tensor(values, weight.shape()));
 }
 
+void dirac_(const Tensor& weight) {
+  CHECK_AS(ShapeError, weight.defined() && weight.dim() >= 3, "init::dirac_: the weight has ", weight.dim(),
+           " dimensions, expected [out, in, R, S…]");
+  std::vector<double> values(weight.numel());
+  int64_t field = 1, middle = 0;
+  for (int d = 2; d < weight.dim(); ++d) {
+    field *= weight.size(d);
+    middle = middle * weight.size(d) + weight.size(d) / 2;
+  }
+  for (int64_t i = 0; i < std::min(weight.size(0), weight.size(1)); ++i)
+    values[(i * weight.size(1) + i) * field + middle] = 1;
+  copy_(weight, tensor(values, weight.shape()));
+}
+
 void layer_default_(const Tensor& weight, const Tensor& bias) {
   const double bound = 1 / std::sqrt(static_cast<double>(fans(weight).in));
   symmetric_uniform_(weight, bound);

@@ -39,6 +39,16 @@ inline void ones_(const Tensor& x) { constant_(x, 1); }
 // all such (Saxe et al. 2014). A weight of more than two dimensions counts as [size(0), the rest].
 void orthogonal_(const Tensor& weight, double gain = 1);
 
+// Output channel i begins as a copy of input channel i: 1 in the middle of its filter, 0 elsewhere, as in PyTorch. For
+// weights [out, in, R, S…]; throws ShapeError below three dimensions.
+void dirac_(const Tensor& weight);
+
+// Filters under which the patches of such images have no correlation and variance 1: the eigenvectors of the patches'
+// covariance (about 0), each divided by sqrt(its eigenvalue + eps), smallest eigenvalue first, and then all of them
+// negated (Coates & Ng 2012; K. Jordan 2024, "94% on CIFAR-10 in 3.29 seconds", 3.2). Weight [2 C R S, C, R, S], images
+// [N, C, H, W] in any floating dtype. Throws ShapeError on other shapes.
+void whitening_(const Tensor& weight, const Tensor& images, double eps = 5e-4);
+
 // PyTorch's default for linear and convolutional layers: weight and bias uniform in ± 1/sqrt(fan_in), which is
 // kaiming_uniform_ with slope sqrt(5). The bias may be undefined.
 void layer_default_(const Tensor& weight, const Tensor& bias);

@@ -53,6 +53,21 @@ TEST_CASE("transform: draws are uniform", "[quick]") {
   REQUIRE(area == 64);
 }
 
+TEST_CASE("transform: flips in turn begin by chance, and then follow each other", "[quick]") {
+  const AugmentOptions t{.crop_padding = 1, .flip = true, .alternate = true, .seed = 7};
+  int first = 0;
+  for (int64_t index = 0; index < 1000; ++index) {
+    const bool flip = draw_augmentation(t, 8, 8, 0, index).flip;
+    first += flip;
+    for (int64_t epoch = 1; epoch < 5; ++epoch)
+      REQUIRE(draw_augmentation(t, 8, 8, epoch, index).flip == (epoch % 2 == 1 ? !flip : flip));
+  }
+  REQUIRE(std::abs(first - 500) < 80);  // standard deviation 16
+  AugmentOptions by_chance = t;
+  by_chance.alternate = false;
+  REQUIRE(draw_augmentation(t, 8, 8, 3, 4).dx == draw_augmentation(by_chance, 8, 8, 3, 4).dx);
+}
+
 TEST_CASE("transform: what cannot be applied is an error", "[quick]") {
   REQUIRE_NOTHROW(check_transform({}, 3));
   REQUIRE_NOTHROW(check_transform({.mean = {0.5f}, .std = {1, 2, 3}}, 3));

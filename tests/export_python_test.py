@@ -46,7 +46,8 @@ class ExportTest(DigitsCase):
             self.assertEqual(json.loads(about[key]), [round(number, 4) for number in names[key].flatten().tolist()])
 
     def test_every_kind_of_network_sees_the_same(self):
-        for model, data in (("lenet", "digits"), ("resnet20", "shapes"), ("resnet20b", "shapes"), ("resnet18", "shapes")):
+        for model, data in (("lenet", "digits"), ("resnet20", "shapes"), ("resnet20b", "shapes"), ("resnet18", "shapes"),
+                            ("quick", "digits"), ("airbench", "shapes")):
             self.run_program("train", "--model", model, "--data", data, "--batch", "4", "--max-steps", "2", "--parallel", "none",
                              "--out", model)
             checkpoint = str(self.dir / model / "checkpoint.safetensors")

@@ -149,6 +149,20 @@ TEST_CASE("models: unknown names and impossible sizes are errors", "[quick]") {
   REQUIRE_THROWS_AS(make_model("lenet", {.in_channels = 1, .image_size = 11}), Error);
 }
 
+TEST_CASE("models: networks made for speed have their papers' numbers of weights", "[quick]") {
+  const auto weights = [](const char* name) {
+    int64_t count = 0;
+    for (const auto& [own, tensor] : make_model(name, models::usual_images(name))->named_parameters())
+      count += tensor.numel();
+    return count;
+  };
+  CHECK(weights("quick") == 24 * 26 + 32 * (24 * 9 + 1) + 256 * 801 + 10 * 257);
+  const int64_t groups = 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256), norms = 2 * 2 * (64 + 256 + 256);
+  CHECK(weights("airbench") == 24 * 12 + 24 + groups + norms + 2560);
+  REQUIRE_THROWS_AS(make_model("airbench", {.image_size = 24}), Error);
+  REQUIRE_THROWS_AS(make_model("quick", {.in_channels = 1, .image_size = 15}), Error);
+}
+
 TEST_CASE("models: the same seed gives the same network", "[quick]") {
   manual_seed(4);
   const auto a = make_model("resnet20");

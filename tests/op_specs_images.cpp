@@ -10,6 +10,12 @@ constexpr int64_t kEpoch = 5;
 constexpr double kUntouched = 7;
 const std::vector<float> kScale = {0.0171f, 0.0174f, 0.0175f}, kShift = {-1.99f, -2.02f, -1.7f};
 
+// -2 -1 0 1 2 3 4 5 of four pixels: 2 1 0 1 2 3 2 1.
+int mirrored_at_border(int i, int size) {
+  while (i < 0 || i >= size) i = i < 0 ? -i : 2 * (size - 1) - i;
+  return i;
+}
+
 // Inputs: a batch that gives shape and dtype, the images and the index.
 OpSpec augmented(const std::string& name, const AugmentOptions& options) {
   OpSpec spec;
@@ -37,7 +43,9 @@ OpSpec augmented(const std::string& name, const AugmentOptions& options) {
       for (int64_t c = 0; c < y.size(1); ++c)
         for (int h = 0; h < height; ++h)
           for (int w = 0; w < width; ++w) {
-            const int from_h = h + a.dy, from_w = (a.flip ? width - 1 - w : w) + a.dx;
+            int from_h = h + a.dy, from_w = (a.flip ? width - 1 - w : w) + a.dx;
+            if (options.reflect)
+              from_h = mirrored_at_border(from_h, height), from_w = mirrored_at_border(from_w, width);
             const bool inside = from_h >= 0 && from_h < height && from_w >= 0 && from_w < width;
             const bool cut = h >= a.cut_top && h < a.cut_bottom && w >= a.cut_left && w < a.cut_right;
             const double pixel = inside ? images(i, c, from_h, from_w) : 0;
@@ -69,6 +77,7 @@ std::vector<OpSpec> image_specs() {
       augmented("augment_images with crops beyond the image", {.crop_padding = 9, .flip = true, .seed = 2}),
       augmented("augment_images with flips", {.flip = true, .seed = 3}),
       augmented("augment_images with cutout", {.cutout = 3, .seed = 4}),
+      augmented("augment_images with mirrored borders", {.crop_padding = 2, .reflect = true, .flip = true, .seed = 6}),
       augmented("augment_images with everything", {.crop_padding = 4, .flip = true, .cutout = 8, .seed = 5}),
   };
 }

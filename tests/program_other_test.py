@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Drives `ringgrad gan` and `reinforce` as a person would: program_other_test.py PATH_TO_RINGGRAD [test names]."""
+"""Drives `ringgrad gan`, `reinforce` and `train --preset speedrun` as a person would: program_other_test.py PATH_TO_RINGGRAD [test names]."""
 
 import array, json, struct, sys, unittest
 
@@ -119,6 +119,28 @@ class Reinforce(DigitsCase):
         self.short_run("classifier", 1)
         self.assertIn("is not of a run of `reinforce`",
                       self.run_program("reinforce", "--resume", "classifier", code=4).stderr)
+
+
+class Speedrun(DigitsCase):
+    def speedrun(self, *words, code=0):
+        return self.run_program("train", "--preset", "speedrun", *words, code=code)
+
+    def test_it_learns_and_its_model_is_a_model_as_others(self):
+        said = json.loads(self.speedrun("--data", "digits", "--seed", "3", "--out", "run", "--json").stdout)
+        self.assertGreater(said["test_accuracy"], 0.9)
+        self.assertGreater(said["seconds_from_start"], said["seconds_of_training"])
+        self.assertEqual((said["model"], said["epochs"], said["seed"]), ("quick", 1, 3))
+        seen = json.loads(self.run_program("eval", "run", "--json").stdout)
+        self.assertEqual(seen["accuracy"], said["test_accuracy"])
+        again = json.loads(self.speedrun("--data", "digits", "--seed", "3", "--out", "again", "--json").stdout)
+        self.assertEqual(again["parameters_sha256"], said["parameters_sha256"])
+
+    def test_what_a_recipe_fixes_cannot_be_asked_for(self):
+        self.assertIn("not --lr", self.speedrun("--lr", "0.2", code=2).stderr)
+        self.assertIn("trains quick on digits", self.speedrun("--data", "digits", "--model", "cnn", code=2).stderr)
+        self.assertIn("on one process", self.speedrun("--data", "digits", "--ranks", "2", code=2).stderr)
+        self.assertIn("at least a batch of 2000", self.speedrun("--data", "shapes", "--out", "few", code=1).stderr)
+        self.assertFalse((self.dir / "few").exists())
 
 
 if __name__ == "__main__":

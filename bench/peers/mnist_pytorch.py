@@ -71,6 +71,8 @@ class FusedSGD:
 class FusedAdam:
     """torch.optim.Adam(fused=True), likewise."""
 
+    betas = 0.9, 0.999
+
     def __init__(self, parameters, _, weight_decay):
         self.parameters, self.weight_decay = parameters, weight_decay
         self.mean, self.square = [[torch.zeros_like(p) for p in parameters] for _ in range(2)]
@@ -79,7 +81,7 @@ class FusedAdam:
     def step(self, lr):
         torch._foreach_add_(self.steps, 1)
         torch._fused_adam_(self.parameters, [p.grad for p in self.parameters], self.mean, self.square, [], self.steps, lr=lr,
-                           beta1=0.9, beta2=0.999, weight_decay=self.weight_decay, eps=1e-8, amsgrad=False, maximize=False)
+                           beta1=self.betas[0], beta2=self.betas[1], weight_decay=self.weight_decay, eps=1e-8, amsgrad=False, maximize=False)
 
 
 def parse():

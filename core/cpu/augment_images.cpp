@@ -29,20 +29,32 @@ void write_row(const uint8_t* __restrict pixels, int first, int last, int width,
   }
 }
 
+// What write_row has left black, from the whole input row instead.
 template <class T>
-void write_image(const Augmentation& a, const uint8_t* image, int channels, int height, int width, const float* scale,
-                 const float* shift, T* out) {
+void reflect_borders(const uint8_t* row, const Augmentation& a, int first, int last, int width, float scale,
+                     float shift, T* out) {
+  for (int x = 0; x < width; ++x) {
+    if (x >= first && x < last) continue;
+    const auto pixel = static_cast<Accumulator<T>>(row[reflected(x + a.dx, width)]);
+    out[a.flip ? width - 1 - x : x] = static_cast<T>(pixel * Accumulator<T>{scale} + Accumulator<T>{shift});
+  }
+}
+
+template <class T>
+void write_image(const Augmentation& a, bool reflect, const uint8_t* image, int channels, int height, int width,
+                 const float* scale, const float* shift, T* out) {
   // Columns [first, last) of an output row, before mirroring, have a pixel; the others lie on the black border.
   const int first = std::clamp(-a.dx, 0, width), last = std::clamp(width - a.dx, first, width);
   const int cut_width = a.cut_right - a.cut_left;
   for (int c = 0; c < channels; ++c) {
     for (int y = 0; y < height; ++y, out += width) {
-      const int from = y + a.dy;
+      const int from = reflect ? reflected(y + a.dy, height) : y + a.dy;
       if (from < 0 || from >= height) {
         std::fill_n(out, width, static_cast<T>(shift[c]));
       } else {
-        const uint8_t* pixels = image + (static_cast<int64_t>(c) * height + from) * width + a.dx;
-        write_row(pixels, first, last, width, scale[c], shift[c], a.flip, out);
+        const uint8_t* row = image + (static_cast<int64_t>(c) * height + from) * width;
+        write_row(row + a.dx, first, last, width, scale[c], shift[c], a.flip, out);
+        if (reflect) reflect_borders(row, a, first, last, width, scale[c], shift[c], out);
       }
       if (y >= a.cut_top && y < a.cut_bottom && cut_width > 0)
         std::fill_n(out + a.cut_left, cut_width, static_cast<T>(0.0f));
@@ -61,8 +73,9 @@ void augment_images_cpu(Stream, const Tensor& y, const Tensor& images, const Ten
     for (int64_t b = 0; b < y.size(0); ++b) {
       const int64_t i = index.data<int64_t>()[b];
       if (i < 0 || i >= images.size(0)) continue;
-      write_image(draw_augmentation(options, height, width, now, i), images.data<uint8_t>() + i * pixels, channels,
-                  height, width, scale.data<float>(), shift.data<float>(), y.data<T>() + b * pixels);
+      write_image(draw_augmentation(options, height, width, now, i), options.reflect,
+                  images.data<uint8_t>() + i * pixels, channels, height, width, scale.data<float>(),
+                  shift.data<float>(), y.data<T>() + b * pixels);
     }
   });
 }

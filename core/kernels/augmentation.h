@@ -11,11 +11,19 @@
 namespace ringgrad {
 
 struct AugmentOptions {
-  int crop_padding = 0;  // pad by so many black pixels on each side, then crop back at a random place
-  bool flip = false;     // mirror left and right, every other time
-  int cutout = 0;        // set a square of this side, at a random place, to 0 (DeVries and Taylor 2017)
+  int crop_padding = 0;    // pad by so many black pixels on each side, then crop back at a random place
+  bool reflect = false;    // pad with the image, mirrored at its border, instead of black
+  bool flip = false;       // mirror left and right, every other time
+  bool alternate = false;  // with flip: each image in every other epoch, instead of by chance (Jordan 2024)
+  int cutout = 0;          // set a square of this side, at a random place, to 0 (DeVries and Taylor 2017)
   uint64_t seed = 0;
 };
+
+// The pixel of a row, or the row of an image, that lies at i where there are `size`, mirrored at the border: -1 is 1.
+RINGGRAD_HOST_DEVICE inline int reflected(int i, int size) {
+  const int inside = i < 0 ? -i : i < size ? i : 2 * (size - 1) - i;
+  return inside < 0 ? 0 : inside < size ? inside : size - 1;  // padded by more than there is to mirror
+}
 
 // What is done to one image: crop by (dy, dx), then mirror, then clear the rows and columns of the cut.
 struct Augmentation {
@@ -33,6 +41,10 @@ RINGGRAD_HOST_DEVICE inline Augmentation draw_augmentation(const AugmentOptions&
   a.dy = random.between(-o.crop_padding, o.crop_padding);
   a.dx = random.between(-o.crop_padding, o.crop_padding);
   a.flip = random.between(0, 1) == 1 && o.flip;
+  if (o.flip && o.alternate) {  // the image's own chance in all epochs, and then in turn
+    RandomSequence own(o.seed, Purpose::Augmentation, ~uint64_t{0}, static_cast<uint64_t>(index));
+    a.flip = (own.between(0, 1) + epoch) % 2 == 1;
+  }
   // The square's centre is anywhere in the image, so it may stick out: DeVries and Taylor found that this matters.
   const int top = random.between(0, height - 1) - o.cutout / 2, left = random.between(0, width - 1) - o.cutout / 2;
   a.cut_top = top > 0 ? top : 0;

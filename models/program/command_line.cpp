@@ -82,6 +82,12 @@ void add_train(CLI::App& app, Run& run) {
       ->check(CLI::Range(0, 64));
   train_app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")->check(kNotNegative);
   train_app->add_option("--save-every", o.save_every, "also save every so many steps")->check(kNotNegative);
+  train_app
+      ->add_option(
+          "--preset", o.preset,
+          "speedrun: to 99 % on mnist, or airbench's mark on cifar10, as fast as we can; takes --data, --seed, "
+          "--epochs, --dtype, --out")
+      ->check(CLI::IsMember({"speedrun"}));
   train_app->add_flag("!--no-report", o.report, "leave out report.html, which is made at the end");
   train_app->add_option("--bucket-mb", o.division.bucket_mb, "ddp: the buckets' cap (default: 25, the first one 1)")
       ->check(CLI::Range(0.001, 1e6));

@@ -82,6 +82,8 @@ class Optimizer {
   virtual void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) = 0;
   const Tensor& guarded_lr(int group) const { return groups_[group].guarded_lr; }  // float64 []
   const Tensor& step_tensor() const { return step_; }                              // int64 [], steps taken before
+  // A range's `parameters` are such numbers.
+  const Tensor& parameter(int group, int number) const { return groups_[group].parameters[number]; }
 
  private:
   // The state of the parameters of one range, in arrays laid like it.

@@ -32,8 +32,11 @@ struct TrainOptions {
   int64_t max_steps = 0;   // stop after so many steps of this call; 0: never
   int64_t save_every = 0;  // checkpoint every so many steps, besides every epoch; 0: never
   bool report = true;      // write report.html at the end
+  std::string preset;      // speedrun: a recipe with a network and optimizers of its own; "": the recipe above
 };
 int train(const TrainOptions& options);
+// `train --preset speedrun`: as fast as we can to a known accuracy, on one process (models/speedrun.h).
+int speedrun(const TrainOptions& options);
 
 struct CheckpointOptions {
   std::string checkpoint;             // a run directory or a .safetensors file

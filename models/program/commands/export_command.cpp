@@ -27,6 +27,28 @@ constexpr const char* kLeNet = R"(model = nn.Sequential(OrderedDict(
     fc3=nn.Linear(84, {classes})))
 )";
 
+constexpr const char* kQuickNet = R"(model = nn.Sequential(OrderedDict(
+    conv1=nn.Conv2d({channels}, 24, 5), relu1=nn.ReLU(), pool1=nn.MaxPool2d(2),
+    conv2=nn.Conv2d(24, 32, 3), relu2=nn.ReLU(), pool2=nn.MaxPool2d(2), flat=nn.Flatten(),
+    fc1=nn.Linear({features}, 256), relu3=nn.ReLU(), fc2=nn.Linear(256, {classes})))
+)";
+
+constexpr const char* kAirbench = R"(def group(inputs, outputs):
+    def conv(inputs): return nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+    def norm(): return nn.BatchNorm2d(outputs, eps=1e-12)
+    return nn.Sequential(OrderedDict(conv1=conv(inputs), pool=nn.MaxPool2d(2), norm1=norm(), gelu1=nn.GELU(),
+                                     conv2=conv(outputs), norm2=norm(), gelu2=nn.GELU()))
+
+class Head(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) / 256
+
+model = nn.Sequential(OrderedDict(
+    whiten=nn.Conv2d({channels}, {whitened}, 2), gelu=nn.GELU(),
+    group1=group({whitened}, 64), group2=group(64, 256), group3=group(256, 256),
+    pool=nn.MaxPool2d(3), flat=nn.Flatten(), head=Head(256, {classes}, bias=False)))
+)";
+
 constexpr const char* kResNet = R"(model = torchvision.models.{name}(num_classes={classes})
 model.conv1 = nn.Conv2d({channels}, 64, {stem}, bias=False)
 )";
@@ -56,9 +78,15 @@ std::string network(const std::string& name, const Shapes& shapes, size_t classe
   if (has("layer1.0.weight"))
     return fmt::format(kConvNet, arg("channels", shapes.at("layer1.0.weight")[1]),
                        arg("features", shapes.at("fc.weight")[1]), arg("classes", classes));
+  if (has("whiten.weight"))
+    return fmt::format(kAirbench, arg("channels", shapes.at("whiten.weight")[1]),
+                       arg("whitened", shapes.at("whiten.weight")[0]), arg("classes", classes));
   const Shape stem = shapes.at("conv1.weight");
   if (has("fc3.weight"))
     return fmt::format(kLeNet, arg("channels", stem[1]), arg("features", shapes.at("fc1.weight")[1]),
+                       arg("classes", classes));
+  if (has("fc2.weight"))
+    return fmt::format(kQuickNet, arg("channels", stem[1]), arg("features", shapes.at("fc1.weight")[1]),
                        arg("classes", classes));
   if (has("layer4.0.conv1.weight")) {
     const bool small_images = stem[2] == 3;

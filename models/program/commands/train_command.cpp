@@ -176,6 +176,7 @@ void share_cores(int ranks_here) {
 }  // namespace
 
 int train(const TrainOptions& asked) {
+  if (!asked.preset.empty()) return speedrun(asked);
   const RankEnvironment here = rank_environment();
   share_cores(here.local_size);
   check_resume(asked);

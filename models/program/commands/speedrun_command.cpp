@@ -1,0 +1,143 @@
+// `ringgrad train --preset speedrun`
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/data/data_loader.h"
+#include "ringgrad/data/datasets/catalog.h"
+#include "ringgrad/data/registry.h"
+#include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/run/run_directory.h"
+#include "ringgrad/models/program/run/saved_model.h"
+#include "ringgrad/models/program/train/evaluation.h"
+#include "ringgrad/models/speedrun.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr int64_t kTestBatch = 1000;
+
+// Field 22 of /proc/self/stat, in ticks since the machine started; the second field is a name, and may hold anything.
+double seconds_since_process_start() {
+  std::ifstream stat("/proc/self/stat");
+  std::string text(std::istreambuf_iterator<char>(stat), {});
+  std::istringstream fields(text.substr(text.rfind(')') + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
+         std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+// What the recipe fixes cannot be asked for.
+Recipe recipe_of(const TrainOptions& o) {
+  for (const std::string& option : o.given)
+    if (option != "--data" && option != "--epochs" && option != "--dtype" && option != "--model")
+      throw UsageError("--preset speedrun is a recipe: it takes --data, --epochs, --dtype, --seed and --out, not {}",
+                       option);
+  if (!o.resume.empty() || !o.init.empty() || o.division.ranks > 1 || o.division.shards > 0 || o.max_steps > 0)
+    throw UsageError(
+        "--preset speedrun runs once, on one process: --resume, --init, --ranks, --shards and --max-steps "
+        "do not go with it");
+  Recipe recipe = o.recipe;
+  if (recipe.dtype == "fp16")
+    throw UsageError("--preset speedrun: --dtype fp16 would need a scaled loss; use bf16 or fp32");
+  if (!o.given.contains("--data")) recipe.data = "mnist";
+  recipe_field("data").check_choice(recipe.data);
+  const bool colour = dataset_info(recipe.data).channels == 3;
+  const std::string network = colour ? "airbench" : "quick";
+  if (o.given.contains("--model") && recipe.model != network)
+    throw UsageError("--preset speedrun trains {} on {}, not {}; leave --model out", network, recipe.data,
+                     recipe.model);
+  recipe.model = network;
+  if (!o.given.contains("--epochs")) recipe.epochs = colour ? 8 : 1;
+  return recipe;
+}
+
+double test_accuracy(nn::Module& network, const ImageDataset& test_set, const ImageTransform& normalize, DType dtype,
+                     bool by_views) {
+  DataLoader loader(test_set, std::make_shared<SequentialSampler>(test_set.size()),
+                    {.batch_size = kTestBatch, .num_workers = 1, .transform = normalize});
+  int64_t correct = 0;
+  for (const Batch& batch : loader) {
+    const Tensor images = to(batch.data, dtype);
+    const Tensor answer = by_views ? models::answer_by_views(network, images) : models::answer(network, images);
+    correct += sum(to(eq(argmax(answer, 1), batch.target), DType::Int64)).item<int64_t>();
+  }
+  return static_cast<double>(correct) / static_cast<double>(test_set.size());
+}
+
+}  // namespace
+
+int speedrun(const TrainOptions& options) {
+  RunConfig config{recipe_of(options), data_directory(options.data_dir), options.seed.value_or(1), {}};
+  const Recipe& recipe = config.recipe;
+  config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();
+  const ImageDataset train_set = load_dataset(recipe.data, Split::Train, config.data_dir);
+  const ImageTransform normalize = test_transform(recipe.data);
+  const DType dtype = dtype_named(recipe.dtype);
+  manual_seed(config.seed);
+  const std::shared_ptr<nn::Module> network = make_model_for(recipe.model, recipe.data);
+  const double loaded = seconds_since_process_start();
+
+  catch_interrupts("note    a speedrun cannot be continued: nothing of it is kept");
+  message("speedrun {} on {} · {} · seed {}", recipe.model, recipe.data, recipe.dtype, config.seed);
+  std::optional<Progress> progress;
+  double last_loss = 0;
+  const models::AfterStep told = [&](int64_t step, int64_t steps, double loss) {
+    if (!progress) progress.emplace("train", steps);
+    progress->update(step, [&] { return fmt::format("loss {:.3f}", loss); });
+    last_loss = loss;
+    CHECK(std::isfinite(loss), "speedrun: the loss of step ", step, " is not finite: the run diverged");
+    return interrupted() == 0;
+  };
+  const models::SpeedrunOptions asked{.epochs = recipe.epochs, .seed = config.seed, .dtype = dtype};
+  auto* airbench = dynamic_cast<models::Airbench*>(network.get());
+  const bool whole = airbench != nullptr ? models::speedrun(*airbench, train_set, normalize, asked, told)
+                                         : models::speedrun(dynamic_cast<models::QuickNet&>(*network), train_set,
+                                                            normalize, asked, told);
+  progress.reset();
+  if (!whole) return 128 + interrupted();
+  const double trained = seconds_since_process_start();
+  const ImageDataset test_set = load_dataset(recipe.data, Split::Test, config.data_dir);
+  const double accuracy = test_accuracy(*network, test_set, normalize, dtype, airbench != nullptr);
+  const double seconds = seconds_since_process_start();
+
+  const RunDirectory run = RunDirectory::create(options.out, recipe.data + "-speedrun");
+  nlohmann::json settings = to_json(config);
+  settings["preset"] = "speedrun";
+  run.write_config(settings);
+  save_model(run.model(), *network, recipe);
+  result(
+      "{:.2f} % of the test images after {:.2f} s from the process' start: {:.2f} s until training began, {:.2f} s of "
+      "training, {:.2f} s of testing",
+      100 * accuracy, seconds, loaded, trained - loaded, seconds - trained);
+  print_json({{"preset", "speedrun"},
+              {"model", recipe.model},
+              {"data", recipe.data},
+              {"dtype", recipe.dtype},
+              {"epochs", recipe.epochs},
+              {"seed", config.seed},
+              {"test_accuracy", accuracy},
+              {"train_loss", last_loss},
+              {"seconds_from_start", seconds},
+              {"seconds_of_training", trained - loaded},
+              {"parameters_sha256", sha256_of_state(*network)},
+              {"run", run.path().string()}});
+  return kOk;
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,134 @@
+#include "ringgrad/models/speedrun.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/data/data_loader.h"
+#include "ringgrad/nn/init.h"
+#include "ringgrad/nn/optim/lr_scheduler.h"
+#include "ringgrad/nn/optim/muon.h"
+#include "ringgrad/nn/optim/optimizers.h"
+
+namespace ringgrad::models {
+namespace {
+
+DataLoader shuffled(const ImageDataset& images, const ImageTransform& transform, int64_t batch, uint64_t seed) {
+  CHECK(images.size() >= batch, "speedrun: ", images.size(), " images, expected at least a batch of ", batch);
+  return DataLoader(images, std::make_shared<RandomSampler>(images.size(), seed),
+                    {.batch_size = batch, .num_workers = 1, .drop_last = true, .transform = transform});
+}
+
+// From the first rate down to 0 in so many steps, along a line.
+optim::LinearLR down_to_zero(int64_t steps) { return {.start_factor = 1, .end_factor = 0, .total_iters = steps}; }
+
+// [N, C, H, W] with row y and column x moved to y + shift and x + shift, mirrored at the border.
+Tensor shifted(const Tensor& images, int shift) {
+  const auto moved = [&](int dim) {
+    const auto size = static_cast<int>(images.size(dim));
+    std::vector<int64_t> from(size);
+    for (int i = 0; i < size; ++i) from[i] = reflected(i - shift, size);
+    return tensor(from, images.device());
+  };
+  return index_select(index_select(images, 2, moved(2)), 3, moved(3));
+}
+
+Tensor mirrored(const Tensor& images) {
+  std::vector<int64_t> from(images.size(3));
+  for (size_t x = 0; x < from.size(); ++x) from[x] = static_cast<int64_t>(from.size() - 1 - x);
+  return index_select(images, 3, tensor(from, images.device()));
+}
+
+}  // namespace
+
+bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTransform& normalize,
+              const SpeedrunOptions& options, const AfterStep& after_step) {
+  constexpr int64_t kBatch = 2000, kWhitenedImages = 5000, kWhiteningEpochs = 3;
+  constexpr double kBiasLr = 0.053, kHeadLr = 0.67, kWeightDecay = 2e-6 * kBatch;  // a step takes away lr · decay / lr
+  ImageTransform transform = normalize;
+  transform.augment = {.crop_padding = 2, .reflect = true, .flip = true, .alternate = true, .seed = options.seed};
+  DataLoader loader = shuffled(train_set, transform, kBatch, options.seed);
+
+  std::vector<int64_t> first(std::min(kWhitenedImages, train_set.size()));
+  for (size_t i = 0; i < first.size(); ++i) first[i] = static_cast<int64_t>(i);
+  nn::init::whitening_(network.whiten.weight, image_batches(train_set, normalize)(first, 0).data);
+
+  std::vector<Tensor> filters, norms;
+  for (const auto& [name, parameter] : network.named_parameters()) {
+    if (!parameter.requires_grad()) continue;
+    if (parameter.dim() == 4) filters.push_back(parameter);
+    if (name.find("norm") != std::string::npos) norms.push_back(parameter);
+  }
+  const auto sgd = [](double lr) {
+    return optim::SGDOptions{.lr = lr, .momentum = 0.85, .weight_decay = kWeightDecay / lr, .nesterov = true};
+  };
+  optim::SGD whitening(std::vector<Tensor>{network.whiten.bias}, sgd(kBiasLr));
+  optim::SGD others({{norms, sgd(kBiasLr)}, {std::vector<Tensor>{network.head.weight}, sgd(kHeadLr)}});
+  optim::Muon muon(filters, {.lr = 0.24, .weight_decay = 0, .momentum = 0.6, .steps = 3, .scale_by_shape = false});
+
+  const int64_t epochs = options.epochs > 0 ? options.epochs : 8, steps = epochs * loader.size();
+  const int64_t whitening_steps = std::min(epochs, kWhiteningEpochs) * loader.size();
+  optim::LRScheduler whitening_rate(whitening, down_to_zero(whitening_steps)), other_rates(others, down_to_zero(steps)),
+      muon_rate(muon, down_to_zero(steps));
+
+  network.train();
+  for (int64_t step = 0; step < steps;)
+    for (Batch& batch : loader) {
+      const Tensor answer = to(network(to(batch.data, options.dtype)), DType::Float32);
+      const Tensor loss = cross_entropy(answer, batch.target, {.label_smoothing = 0.2, .reduction = Reduction::Sum});
+      for (optim::Optimizer* optimizer : std::initializer_list<optim::Optimizer*>{&whitening, &others, &muon})
+        optimizer->zero_grad();
+      loss.backward();
+      {  // filters keep their lengths: Muon turns them
+        const NoGradGuard no_grad;
+        for (const Tensor& filter : filters)
+          filter.mul_(std::sqrt(static_cast<double>(filter.size(0))) / norm(filter).item<double>());
+      }
+      if (step < whitening_steps) whitening.step();
+      others.step();
+      muon.step();
+      whitening_rate.step(), other_rates.step(), muon_rate.step();
+      if (!after_step(++step, steps, loss.item<double>() / kBatch)) return false;
+    }
+  return true;
+}
+
+bool speedrun(QuickNet& network, const ImageDataset& train_set, const ImageTransform& normalize,
+              const SpeedrunOptions& options, const AfterStep& after_step) {
+  constexpr int64_t kBatch = 256;
+  const int64_t epochs = std::max<int64_t>(1, options.epochs);
+  ImageTransform transform = normalize;
+  if (epochs > 1) transform.augment = {.crop_padding = 2, .seed = options.seed};
+  DataLoader loader = shuffled(train_set, transform, kBatch, options.seed);
+  const int64_t steps = epochs * loader.size();
+  optim::Adam adam(network.named_parameters(), {.betas = {0.7, 0.9}});
+  optim::LRScheduler rate(adam, optim::OneCycleLR{.max_lr = 0.01, .total_steps = steps});
+
+  network.train();
+  for (int64_t step = 0; step < steps;)
+    for (Batch& batch : loader) {
+      const Tensor loss = cross_entropy(to(network(to(batch.data, options.dtype)), DType::Float32), batch.target);
+      adam.zero_grad();
+      loss.backward();
+      adam.step();
+      rate.step();
+      if (!after_step(++step, steps, loss.item<double>())) return false;
+    }
+  return true;
+}
+
+Tensor answer(nn::Module& network, const Tensor& images) {
+  const NoGradGuard no_grad;
+  network.eval();
+  return to(network(images), DType::Float32);
+}
+
+Tensor answer_by_views(nn::Module& network, const Tensor& images) {
+  const auto both = [&](const Tensor& x) { return answer(network, x) + answer(network, mirrored(x)); };
+  return (2 * both(images) + both(shifted(images, 1)) + both(shifted(images, -1))) / 8;
+}
+
+}  // namespace ringgrad::models
