@@ -14,14 +14,12 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/data/data_loader.h"
-#include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/run/saved_model.h"
-#include "ringgrad/models/program/train/evaluation.h"
 #include "ringgrad/models/speedrun.h"
 
 namespace ringgrad::program {
@@ -56,8 +54,9 @@ Recipe recipe_of(const TrainOptions& o) {
   if (recipe.dtype == "fp16")
     throw UsageError("--preset speedrun: --dtype fp16 would need a scaled loss; use bf16 or fp32");
   if (!o.given.contains("--data")) recipe.data = "mnist";
+  if (is_own_data(recipe.data)) throw UsageError("--preset speedrun knows its data sets, and {} is none", recipe.data);
   recipe_field("data").check_choice(recipe.data);
-  const bool colour = dataset_info(recipe.data).channels == 3;
+  const bool colour = facts_of_dataset(recipe.data).channels == 3;
   const std::string network = colour ? "airbench" : "quick";
   if (o.given.contains("--model") && recipe.model != network)
     throw UsageError("--preset speedrun trains {} on {}, not {}; leave --model out", network, recipe.data,
@@ -85,12 +84,13 @@ double test_accuracy(nn::Module& network, const ImageDataset& test_set, const Im
 int speedrun(const TrainOptions& options) {
   RunConfig config{recipe_of(options), data_directory(options.data_dir), options.seed.value_or(1), {}};
   const Recipe& recipe = config.recipe;
+  config.facts = facts_of_dataset(recipe.data);
   config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();
   const ImageDataset train_set = load_dataset(recipe.data, Split::Train, config.data_dir);
-  const ImageTransform normalize = test_transform(recipe.data);
+  const ImageTransform normalize = normalization_of(config.facts);
   const DType dtype = dtype_named(recipe.dtype);
   manual_seed(config.seed);
-  const std::shared_ptr<nn::Module> network = make_model_for(recipe.model, recipe.data);
+  const std::shared_ptr<nn::Module> network = make_model_for(recipe.model, config.facts);
   const double loaded = seconds_since_process_start();
 
   catch_interrupts("note    a speedrun cannot be continued: nothing of it is kept");
@@ -120,7 +120,7 @@ int speedrun(const TrainOptions& options) {
   nlohmann::json settings = to_json(config);
   settings["preset"] = "speedrun";
   run.write_config(settings);
-  save_model(run.model(), *network, recipe);
+  save_model(run.model(), *network, recipe, config.facts);
   result(
       "{:.2f} % of the test images after {:.2f} s from the process' start: {:.2f} s until training began, {:.2f} s of "
       "training, {:.2f} s of testing",
