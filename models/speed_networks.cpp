@@ -35,7 +35,7 @@ Airbench::Group::Group(int64_t in_channels, int64_t out_channels)
   register_module("norm1", norm1);
   register_module("conv2", conv2);
   register_module("norm2", norm2);
-  for (nn::Conv2d* conv : {&conv1, &conv2}) nn::init::dirac_(conv->weight.narrow(0, 0, conv->weight.size(1)));
+  for (nn::Conv2d* conv : {&conv1, &conv2}) nn::init::dirac_(conv->weight.detach().narrow(0, 0, conv->weight.size(1)));
   for (nn::BatchNorm2d* norm : {&norm1, &norm2}) norm->weight.set_requires_grad(false);
 }
 
