@@ -82,7 +82,7 @@ void Grading::check(const std::string& what, const std::function<void()>& look) 
   throw Failed();
 }
 
-Verdict grade_in_child(const std::function<void(Grading&)>& grade, int seconds) {
+Graded grade_in_child(const std::function<void(Grading&)>& grade, int seconds) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw LimitError(std::string("learn: no pipe: ") + std::strerror(errno));
   const FileDescriptor from_child(ends[0]);
@@ -100,7 +100,7 @@ Verdict grade_in_child(const std::function<void(Grading&)>& grade, int seconds) 
   int status = 0;
   waitpid(child, &status, 0);
 
-  Verdict verdict;
+  Graded verdict;
   size_t at = 0;
   for (size_t end; (end = said.find('\n', at)) != std::string::npos; at = end + 1) {
     const auto line = nlohmann::json::parse(said.substr(at, end - at));

@@ -26,14 +26,14 @@ class Grading {
   int pipe_;
 };
 
-struct Verdict {
+struct Graded {
   std::vector<std::string> passed;  // what was asked for, and is done
   std::string failed;               // the first that is not; "" : all are
   std::string why;
 };
 
 // Calls grade() in a child, which has so many seconds.
-Verdict grade_in_child(const std::function<void(Grading&)>& grade, int seconds);
+Graded grade_in_child(const std::function<void(Grading&)>& grade, int seconds);
 
 // "was killed by signal 11 (Segmentation fault)", "ended with exit code 1"; "" after a good end.
 std::string describe_end(int wait_status);

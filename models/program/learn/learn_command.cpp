@@ -62,7 +62,7 @@ int start(const Exercise& exercise, int number) {
   return kOk;
 }
 
-Verdict grade(const Exercise& exercise, int number, const std::string& file) {
+Graded grade(const Exercise& exercise, int number, const std::string& file) {
   std::ifstream in(file);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in) return {{}, "the file", fmt::format("there is no {}; {} writes it", file, command("start", number))};
@@ -86,7 +86,7 @@ Verdict grade(const Exercise& exercise, int number, const std::string& file) {
 int check(const Exercise& exercise, int number, const std::string& given_file) {
   const std::string file = given_file.empty() ? file_of(exercise, number) : given_file;
   const auto begin = std::chrono::steady_clock::now();
-  const Verdict verdict = grade(exercise, number, file);
+  const Graded verdict = grade(exercise, number, file);
   const bool passed = verdict.failed.empty();
   for (const std::string& what : verdict.passed) result("  ok     {}", what);
   if (!passed) result("  wrong  {}\n\n{}\n", verdict.failed, verdict.why);
