@@ -25,7 +25,7 @@ std::string section(const std::string& html, bool whole = false) {
 }
 std::string heading(const std::string& words) { return "<h2>" + escaped(words) + "</h2>\n"; }
 std::string paragraph(const std::string& words) { return "<p>" + escaped(words) + "</p>\n"; }
-std::string ms(double seconds) { return fmt::format("{:.2f}", seconds * 1e3); }
+std::string milliseconds(double seconds) { return fmt::format("{:.2f}", seconds * 1e3); }
 
 // What tells several runs apart: "A ".
 std::string letter(const std::vector<RunRecord>& runs, size_t i) {
@@ -117,11 +117,11 @@ std::string where_time_goes(const RunRecord& run) {
   for (size_t r = 0; r < s.ranks.size(); ++r) {
     const RankSummary& rank = s.ranks[r];
     header.push_back(fmt::format("rank {}", r));
-    Lane lane{fmt::format("rank {}", r), {}, ms(rank.step()) + " ms"};
+    Lane lane{fmt::format("rank {}", r), {}, milliseconds(rank.step()) + " ms"};
     double at = 0;
     for (size_t p = 0; p < kParts.size(); ++p) {
       lane.spans.push_back(
-          {at, at + rank.seconds[p], kKinds[p], fmt::format("{}: {} ms", kParts[p], ms(rank.seconds[p]))});
+          {at, at + rank.seconds[p], kKinds[p], fmt::format("{}: {} ms", kParts[p], milliseconds(rank.seconds[p]))});
       at += rank.seconds[p];
     }
     lanes.push_back(lane);
@@ -132,11 +132,11 @@ std::string where_time_goes(const RunRecord& run) {
   constexpr const char* classes[] = {"data", "forward", "compute", "communicate", "optimizer", "wait"};
   for (size_t p = 0; p < kParts.size(); ++p) {
     rows.push_back({kParts[p]});
-    for (const RankSummary& rank : s.ranks) rows.back().push_back(ms(rank.seconds[p]));
+    for (const RankSummary& rank : s.ranks) rows.back().push_back(milliseconds(rank.seconds[p]));
     legend += "<span class=\"key\">" + html_key(classes[p]) + " " + kParts[p] + "</span> ";
   }
   rows.push_back({"of it without a core"});
-  for (const RankSummary& rank : s.ranks) rows.back().push_back(ms(rank.starved));
+  for (const RankSummary& rank : s.ranks) rows.back().push_back(milliseconds(rank.starved));
   if (run.device != "cpu") legend += "These are the host's times, which queues work for " + escaped(run.device) + ".";
   return html + legend + "</p>\n" + html_table(header, rows) +
          paragraph(
@@ -152,7 +152,7 @@ std::string one_step(const RunSummary& s) {
     const double backward = rank.part(Part::Backward), averaged = backward + rank.part(Part::Waiting);
     lanes.push_back({fmt::format("rank {} backward", r),
                      {{0, backward, Span::Compute}, {backward, averaged, Span::Wait}},
-                     ms(averaged) + " ms"});
+                     milliseconds(averaged) + " ms"});
     end = std::max(end, averaged);
     Lane travels{"buckets", {}};
     for (const BucketSummary& bucket : rank.buckets) {
@@ -253,7 +253,7 @@ std::string step_times(const RunSummary& s) {
          svg_histogram(s.histogram.bins, s.histogram.low * 1e3, s.histogram.high * 1e3, "milliseconds of a step") +
          paragraph(fmt::format("{} steps: {} ms in the median, {} ms the 95th percentile; the last bar holds what is "
                                "longer.",
-                               with_commas(s.steps), ms(s.histogram.median), ms(s.histogram.p95)));
+                               with_commas(s.steps), milliseconds(s.histogram.median), milliseconds(s.histogram.p95)));
 }
 
 std::string column(const RunRecord& run, const ImageDataset* set) {
