@@ -95,9 +95,10 @@ void DistributedDataParallel::set_step(int64_t step) { reducer_->set_step(step -
 void DistributedDataParallel::set_flag(bool flag) { reducer_->set_flag(flag); }
 bool DistributedDataParallel::flag() const { return reducer_->flag(); }
 std::vector<std::string> DistributedDataParallel::ready_order() const { return reducer_->ready_order(); }
-void DistributedDataParallel::set_ready_order(const std::vector<std::string>& names) {
-  reducer_->set_ready_order(names);
+void DistributedDataParallel::set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps) {
+  reducer_->set_ready_order(names, caps);
 }
+const BucketCaps& DistributedDataParallel::bucket_caps() const { return reducer_->caps(); }
 const ReductionLog& DistributedDataParallel::log() const { return reducer_->log(); }
 const ReductionTotals& DistributedDataParallel::totals() const { return reducer_->totals(); }
 

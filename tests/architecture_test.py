@@ -45,7 +45,7 @@ MAY_INCLUDE = {
 ROOMS = {
     "core": ["base error", "device", "dtype", "shape", "tensor factory random generator_scope kernels", "cpu"],
     "data": ["sampler image_dataset", "batch_source formats", "loading synthetic", "datasets"],
-    "models/program": ["console", "run", "train", "bench", "report", "explain", "learn", "trace", "commands"],
+    "models/program": ["console", "run", "train", "report", "bench", "explain", "learn", "trace", "commands"],
     "distributed": [
         "os",
         "failure",
@@ -59,6 +59,7 @@ ROOMS = {
         "comm_hook",
         "ddp",
         "shards",
+        "planner",
     ],
 }
 # What these rooms may see of core: they move bytes, and cannot name a tensor.
