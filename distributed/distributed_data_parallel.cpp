@@ -4,6 +4,7 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/program_observer.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/ddp/reducer.h"
 #include "ringgrad/distributed/job/job_status.h"
@@ -70,6 +71,7 @@ Tensor DistributedDataParallel::forward(const Tensor& x) {
 void DistributedDataParallel::begin_forward(const Tensor& batch) {
   if (!grad_enabled()) return;
   CHECK_AS(ShapeError, batch.defined(), kName, ": expected a batch [N, …]");
+  if (program_observer) program_observer->batch(batch.size(0));
   for (const auto& [name, tensor] : frozen_)
     CHECK(!tensor.requires_grad(), kName, ": ", name,
           " was frozen when the module was wrapped, and requires a gradient now, which nobody would average; wrap the "

@@ -9,6 +9,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/program_observer.h"
 #include "ringgrad/distributed/ddp/gradient_arenas.h"
 #include "ringgrad/distributed/ddp/launch_order.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
@@ -47,6 +48,7 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
   std::vector<int> order;  // backward finishes the last layers first
   for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) order.push_back(i);
   initialize_buckets(order);
+  if (program_observer) program_observer->averaged(parameters_);
   for (size_t i = 0; i < parameters_.size(); ++i)
     hooks_.emplace_back(register_post_accumulate_grad_hook(
         parameters_[i].second, [this, i](const Tensor&) { mark_variable_ready(static_cast<int>(i)); }));
