@@ -183,8 +183,9 @@ json predict_clusters(const json& document, const Prediction& wanted) {
       {"assumptions",
        {fmt::format("within a node: {:.1f} µs and {:.2f} GB/s a message, from the all-reduces that were measured here",
                     near.latency * 1e6, near.per_byte > 0 ? 1e-9 / near.per_byte : 0),
-        fmt::format("between nodes: {:g} µs and {:g} Gbit/s for all ranks of a node together (--network)",
-                    wanted.network_us, wanted.network_gbit),
+        fmt::format(
+            "between nodes: {:g} µs and {:g} Gbit/s for all ranks of a node together (--network-us, --network-gbit)",
+            wanted.network_us, wanted.network_gbit),
         "ring: 2(p-1)α + 2(p-1)/p Sβ, at the slowest hop's pace (Patarasuk & Yuan 2009)",
         "tree: 2⌈log2 p⌉(α + Sβ), a binomial reduce and broadcast (Thakur, Rabenseifner & Gropp 2005)",
         "hierarchy: reduce-scatter in the node, a ring of nodes, all-gather in the node",
