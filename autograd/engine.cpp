@@ -18,6 +18,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/program_observer.h"
 
 namespace ringgrad {
 namespace {
@@ -273,6 +274,7 @@ Tensor first_gradient(const char* name, const Tensor& output, const Tensor& give
 void Tensor::backward(const Tensor& grad_output, bool retain_graph) const {
   CHECK(current_pass == nullptr, "backward: called inside a backward pass; hooks cannot start another one");
   Tensor grad = first_gradient("backward", *this, grad_output);
+  if (program_observer) program_observer->backward();
   Request request{.retain_graph = retain_graph};
   BackwardPass(request).run(gradient_edge(*this), std::move(grad));
 }

@@ -6,6 +6,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/program_observer.h"
 
 namespace ringgrad {
 namespace {
@@ -166,6 +167,7 @@ template <class T>
 T Tensor::item() const {
   impl("item");
   CHECK_AS(ShapeError, numel() == 1, "item: the tensor has shape ", shape(), ", expected one element");
+  if (program_observer) program_observer->read(*this);
   return to_vector<T>(*this)[0];
 }
 

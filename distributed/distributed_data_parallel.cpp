@@ -4,6 +4,7 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/program_observer.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/ddp/reducer.h"
 #include "ringgrad/distributed/job/job_status.h"
@@ -70,6 +71,7 @@ Tensor DistributedDataParallel::forward(const Tensor& x) {
 void DistributedDataParallel::begin_forward(const Tensor& batch) {
   if (!grad_enabled()) return;
   CHECK_AS(ShapeError, batch.defined(), kName, ": expected a batch [N, …]");
+  if (program_observer) program_observer->batch(batch.size(0));
   for (const auto& [name, tensor] : frozen_)
     CHECK(!tensor.requires_grad(), kName, ": ", name,
           " was frozen when the module was wrapped, and requires a gradient now, which nobody would average; wrap the "
@@ -95,9 +97,10 @@ void DistributedDataParallel::set_step(int64_t step) { reducer_->set_step(step -
 void DistributedDataParallel::set_flag(bool flag) { reducer_->set_flag(flag); }
 bool DistributedDataParallel::flag() const { return reducer_->flag(); }
 std::vector<std::string> DistributedDataParallel::ready_order() const { return reducer_->ready_order(); }
-void DistributedDataParallel::set_ready_order(const std::vector<std::string>& names) {
-  reducer_->set_ready_order(names);
+void DistributedDataParallel::set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps) {
+  reducer_->set_ready_order(names, caps);
 }
+const BucketCaps& DistributedDataParallel::bucket_caps() const { return reducer_->caps(); }
 const ReductionLog& DistributedDataParallel::log() const { return reducer_->log(); }
 const ReductionTotals& DistributedDataParallel::totals() const { return reducer_->totals(); }
 

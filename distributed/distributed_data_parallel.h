@@ -28,6 +28,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "ringgrad/core/for_each_tensor.h"
@@ -121,9 +122,11 @@ class DistributedDataParallel : public nn::Module {
   // The parameters in the order in which the first step's gradients became ready on rank 0, by which buckets are
   // planned from then on; empty before. A ring of three or more ranks adds up in another order where the buckets are
   // others, so a run that is to go on bit for bit must go on with this order: set it, on all ranks the same, before the
-  // first step. An order of other parameters changes nothing.
+  // first step. An order of other parameters changes nothing. The same goes for the buckets' caps, where a planner
+  // chooses them.
   std::vector<std::string> ready_order() const;
-  void set_ready_order(const std::vector<std::string>& names);
+  const BucketCaps& bucket_caps() const;
+  void set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps = {});
 
   const ReductionLog& log() const;  // of the last step that was averaged
   const ReductionTotals& totals() const;

@@ -5,6 +5,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/program_observer.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/nn/init.h"
 
@@ -95,6 +96,7 @@ void BatchNorm1d::check_shape(const Tensor& x) const {
 
 Tensor BatchNorm::forward(const Tensor& x, const BatchNormFusion& fusion) {
   check_shape(x);
+  if (program_observer) program_observer->mode("batch_norm", is_training());
   const Tensor y = normalization_(x, weight, bias, running_mean, running_var,
                                   {.training = is_training() || !options_.track_running_stats,
                                    .momentum = options_.momentum,

@@ -43,9 +43,9 @@ MAY_INCLUDE = {
 # folder. A name is a room's, or a file's of the folder's top level (without its suffix), or both's. What is not named
 # stands above all of them.
 ROOMS = {
-    "core": ["base error", "device", "dtype", "shape", "tensor factory random generator_scope kernels", "cpu"],
+    "core": ["base error", "device", "dtype", "shape", "tensor factory random generator_scope kernels program_observer", "cpu"],
     "data": ["sampler image_dataset", "batch_source formats", "loading synthetic", "datasets"],
-    "models/program": ["console", "run", "train", "bench", "report", "explain", "learn", "trace", "commands"],
+    "models/program": ["console", "run", "train", "report", "bench", "explain", "learn", "trace", "lint", "commands"],
     "distributed": [
         "os",
         "failure",
@@ -59,6 +59,8 @@ ROOMS = {
         "comm_hook",
         "ddp",
         "shards",
+        "planner",
+        "lint",
     ],
 }
 # What these rooms may see of core: they move bytes, and cannot name a tensor.

@@ -3,6 +3,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/program_observer.h"
 
 namespace ringgrad {
 
@@ -75,6 +76,7 @@ Tensor log_softmax(const Tensor& x, int dim) {
 }
 
 Tensor dropout(const Tensor& x_, double p, bool training) {
+  if (program_observer) program_observer->mode("dropout", training);
   OpScope scope("dropout");
   check_floating("dropout", x_);
   CHECK(p >= 0 && p <= 1, "dropout: the probability is ", p, ", expected a number in [0, 1]");

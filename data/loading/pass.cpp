@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ringgrad/core/program_observer.h"
+
 namespace ringgrad {
 
 int64_t batches_of(int64_t samples, int64_t batch_size, bool drop_last) {
@@ -16,7 +18,10 @@ Pass::Pass(Sampler& sampler, int64_t batch_size, bool drop_last)
       batch_size_(batch_size),
       batches_(batches_of(static_cast<int64_t>(indices_.size()), batch_size, drop_last)),
       first_padding_(static_cast<int64_t>(indices_.size()) - sampler.padding(start_)),
-      used_by_all_(sampler.used_by_all(batch_size)) {}
+      used_by_all_(sampler.used_by_all(batch_size)) {
+  if (program_observer)
+    program_observer->pass(&sampler, indices_, static_cast<int64_t>(indices_.size()) - first_padding_);
+}
 
 std::span<const int64_t> Pass::batch(int64_t k) const {
   if (k >= batches_) return {};

@@ -4,6 +4,8 @@
 // is packed or copied, and a bucket is ready when the last parameter that reaches into it is.
 #pragma once
 
+#include <functional>
+
 #include "ringgrad/autograd/arena.h"
 
 namespace ringgrad {
@@ -20,7 +22,16 @@ struct BucketRange {
 struct BucketCaps {
   int64_t first_bytes = int64_t{1} << 20;
   int64_t bytes = int64_t{25} << 20;
+  bool operator==(const BucketCaps&) const = default;
 };
+
+// A gradient, or a bucket of them, and the second since backward began in which it was complete.
+struct ReadyGradient {
+  int64_t bytes;
+  double seconds;
+};
+// Chooses caps by a step's gradients, in the order in which they were ready; see distributed/planner/.
+using BucketPlanner = std::function<BucketCaps(const std::vector<ReadyGradient>& gradients)>;
 
 // Cuts the arenas' gradients into buckets, in the order in which they are expected to become ready: `ready_order` lists
 // all parameters so. The order is the same on all ranks that pass the same arguments, and all launch their buckets in

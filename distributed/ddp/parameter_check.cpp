@@ -6,6 +6,11 @@
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
+namespace {
+
+CollectiveOptions about(const char* what) { return {.about = std::make_shared<const std::string>(what)}; }
+
+}  // namespace
 
 void disagree(ProcessGroup& group, const std::string& text) {
   group.abort(text, FailureKind::OutOfStep);
@@ -15,7 +20,8 @@ void disagree(ProcessGroup& group, const std::string& text) {
 void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines) {
   std::string all;
   for (const std::string& line : lines) all += line + "\n";
-  const auto hashes = all_gather_values<int64_t>(group, {static_cast<int64_t>(hash_of(all.data(), all.size()))});
+  const auto hashes =
+      all_gather_values<int64_t>(group, {static_cast<int64_t>(hash_of(all.data(), all.size()))}, about(what));
   const auto differs = std::find_if(hashes.begin(), hashes.end(), [&](int64_t hash) { return hash != hashes[0]; });
   if (differs == hashes.end()) return;
 
@@ -48,7 +54,7 @@ uint64_t check_identical_values(ProcessGroup& group, const char* what, const Nam
     const Tensor x = as_contiguous(on_device(tensor, {}));
     own.push_back(static_cast<int64_t>(hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()))));
   }
-  const auto hashes = all_gather_values(group, own);
+  const auto hashes = all_gather_values(group, own, about(what));
   for (size_t i = 0; i < own.size(); ++i) {
     std::string ranks;
     for (int r = 1; r < group.size(); ++r)

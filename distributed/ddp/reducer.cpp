@@ -9,6 +9,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/program_observer.h"
 #include "ringgrad/distributed/ddp/gradient_arenas.h"
 #include "ringgrad/distributed/ddp/launch_order.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
@@ -47,6 +48,7 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
   std::vector<int> order;  // backward finishes the last layers first
   for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) order.push_back(i);
   initialize_buckets(order);
+  if (program_observer) program_observer->averaged(parameters_);
   for (size_t i = 0; i < parameters_.size(); ++i)
     hooks_.emplace_back(register_post_accumulate_grad_hook(
         parameters_[i].second, [this, i](const Tensor&) { mark_variable_ready(static_cast<int>(i)); }));
@@ -139,6 +141,7 @@ void Reducer::begin_step() {
   begun_ = Clock::now();
   next_ = 0;
   ready_order_.clear();
+  ready_times_.clear();
   log_.step = step_;
   pending_.clear();
   log_.buckets.resize(buckets_.size());
@@ -178,6 +181,10 @@ void Reducer::mark_variable_ready(int parameter) {
   const auto pass = current_pass();
   take_gradient(parameter);
   ready_order_.push_back(parameter);
+  if (options_.planner && !replanned_) {
+    const Tensor& grad = views_[parameter];
+    ready_times_.push_back({grad.numel() * static_cast<int64_t>(itemsize(grad.dtype())), now()});
+  }
   if (options_.exact_times)
     for (size_t b = 0; b < next_; ++b)
       if (log_.buckets[b].completed == 0 && buckets_[b].work.done())
@@ -334,7 +341,7 @@ std::vector<std::string> Reducer::ready_order() const {
   return names;
 }
 
-void Reducer::set_ready_order(const std::vector<std::string>& names) {
+void Reducer::set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps) {
   std::map<std::string, int> index;
   for (size_t i = 0; i < parameters_.size(); ++i) index[parameters_[i].first] = static_cast<int>(i);
   std::vector<int> order;
@@ -342,18 +349,27 @@ void Reducer::set_ready_order(const std::vector<std::string>& names) {
     if (const auto found = index.extract(name)) order.push_back(found.mapped());
   if (order.size() != parameters_.size() || names.size() != order.size()) return;
   replanned_ = true;
-  if (order != order_) initialize_buckets(order);
+  set_plan(order, caps.value_or(options_.caps));
 }
 
-// After the first step the order is known in which gradients really become ready; rank 0's counts.
+void Reducer::set_plan(const std::vector<int>& order, BucketCaps caps) {
+  if (order == order_ && caps == options_.caps) return;
+  options_.caps = caps;
+  initialize_buckets(order);
+}
+
+// After the first step it is known in which order gradients really become ready, and when; rank 0's counts.
 void Reducer::rebuild_buckets() {
   std::vector<int64_t> order(ready_order_.begin(), ready_order_.end());
   for (const int i : order_)  // those that took no part
     if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
+  const bool plans = options_.planner && !ready_times_.empty() && group_.is_main_process();
+  const BucketCaps caps = plans ? options_.planner(ready_times_) : options_.caps;
+  order.insert(order.end(), {caps.first_bytes, caps.bytes});
   const Tensor agreed = tensor(order);
   group_.broadcast(agreed, 0, options_for(-1, weights_)).wait();
   order = to_vector<int64_t>(agreed);
-  if (!std::equal(order.begin(), order.end(), order_.begin())) initialize_buckets({order.begin(), order.end()});
+  set_plan({order.begin(), order.end() - 2}, {order.end()[-2], order.end()[-1]});
 }
 
 bool Reducer::shadow() {

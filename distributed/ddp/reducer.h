@@ -20,6 +20,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "ringgrad/autograd/accumulate_grad.h"
@@ -57,7 +58,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // See DistributedDataParallel.
   std::vector<std::string> ready_order() const;
-  void set_ready_order(const std::vector<std::string>& names);
+  void set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps);
+  const BucketCaps& caps() const { return options_.caps; }
 
   const ReductionLog& log() const { return log_; }
   const ReductionTotals& totals() const { return totals_; }
@@ -87,6 +89,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void initialize_buckets(const std::vector<int>& ready_order);
   void update_layout();
   void rebuild_buckets();
+  void set_plan(const std::vector<int>& order, BucketCaps caps);
 
   std::shared_ptr<Pass> current_pass();
   void begin_step();
@@ -131,6 +134,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::vector<int> pending_;  // by bucket: parameters that are not ready yet
   size_t next_ = 0;           // the bucket to launch next
   std::vector<int> ready_order_;
+  std::vector<ReadyGradient> ready_times_;  // in that order, where a planner wants to know, until it has planned
 
   bool synchronizing_ = true;
   int64_t step_ = -1;  // that is under way, or the last one

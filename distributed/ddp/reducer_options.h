@@ -15,6 +15,8 @@ namespace ringgrad {
 
 struct ReducerOptions {
   BucketCaps caps = {};
+  // Undefined: `caps` stay. Else rank 0's chooses others after the first step, for all ranks.
+  BucketPlanner planner = {};
   CommHook comm_hook = {};  // undefined: plain average. The same on all ranks, which compare its type
   // Throw when a gradient is NaN or infinite, naming rank and parameter: on the CPU at once, on a GPU see
   // finite_check.h. Off where a loss scale makes that normal.

@@ -1,5 +1,6 @@
 // From a call of ProcessGroup to what a backend sees of it.
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/program_observer.h"
 #include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
@@ -56,6 +57,8 @@ Work ProcessGroup::submit(Collective collective) {
     begin_write(name(collective.operation), collective.output);
   for (const Tensor& x : collective.destinations) begin_write(name(collective.operation), x);
   make_contiguous(collective);
+  const bool tells = collective.operation != Operation::Broadcast && collective.operation != Operation::Barrier;
+  if (program_observer && tells && !collective.options.about) program_observer->collective();
   return issue(std::move(collective));
 }
 

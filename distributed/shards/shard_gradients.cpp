@@ -6,6 +6,7 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/program_observer.h"
 #include "ringgrad/distributed/ddp/gradient_arenas.h"
 #include "ringgrad/distributed/job/job_status.h"
 
@@ -15,6 +16,7 @@ ShardGradients::ShardGradients(ProcessGroup& group, const TreeAllReduce& tree, N
                                bool check_finite)
     : group_(group), tree_(tree), named_(std::move(parameters)), check_finite_(check_finite) {
   plan(caps);
+  if (program_observer) program_observer->averaged(named_);
   for (size_t i = 0; i < named_.size(); ++i)
     hooks_.emplace_back(register_post_accumulate_grad_hook(named_[i].second, [this, i](const Tensor& leaf) {
       if (computing_ >= 0) take(static_cast<int>(i), computing_, leaf.grad());

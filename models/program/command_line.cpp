@@ -89,8 +89,9 @@ void add_train(CLI::App& app, Run& run) {
           "--epochs, --dtype, --out")
       ->check(CLI::IsMember({"speedrun"}));
   train_app->add_flag("!--no-report", o.report, "leave out report.html, which is made at the end");
-  train_app->add_option("--bucket-mb", o.division.bucket_mb, "ddp: the buckets' cap (default: 25, the first one 1)")
-      ->check(CLI::Range(0.001, 1e6));
+  train_app->add_option_function<std::string>(
+      "--bucket-mb", [&o](const std::string& words) { o.division.bucket_mb = bucket_mb_from(words); },
+      "ddp: the buckets' cap, or auto: by a measurement (default: 25, the first one 1)");
   train_app->add_option("--parallel", o.division.parallel, "none, dp or ddp (default: ddp where there are two cores)");
   train_app->add_option("--ranks", o.division.ranks, "processes that share each batch, or devices with dp (default: 2)")
       ->check(CLI::Range(1, kMaxRanks));
@@ -201,9 +202,22 @@ void add_bench_ddp(CLI::App& bench, Run& run) {
   add_backend_option(app, o.backend);
   app->add_option("--seconds", o.seconds, "of each row and round")->check(CLI::Range(0.01, 1000.0));
   app->add_option("--rounds", o.rounds, "the rows take turns so often")->check(kPositive);
-  app->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap")
+  app->add_option("--bucket-mb", o.buckets, "the buckets' cap, or auto; several, as auto,0.25,1: a row for each")
       ->default_str("25, the first one 1")
+      ->delimiter(',');
+  app->add_option("--predict", o.predict, "also what so many ranks would do, as 8,64,1024")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20));
+  app->add_option("--nodes", o.nodes, "with --predict: on so many nodes, one number for each or for all")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20));
+  app->add_option("--network-us", o.network_us, "with --predict: a message's latency between nodes, in µs")
       ->check(CLI::Range(0.0, 1e6));
+  app->add_option("--network-gbit", o.network_gbit, "with --predict: a node's bandwidth, in Gbit/s")
+      ->check(CLI::Range(1e-3, 1e6));
+  app->add_option("--from", o.from, "measure nothing: explain what an earlier run's directory has");
+  app->add_option("--out", o.out, "the directory for results (default: runs/NNNN-bench-ddp-MODEL)");
+  app->add_flag("!--no-report", o.report, "leave out report.html");
   app->add_flag("--force", o.force, "even with more ranks than cores");
   app->add_option("--row", o.row)->group("");
 }
@@ -309,6 +323,8 @@ void add_bench_same_bits(CLI::App& bench, Run& run) {
 
 void add_bench(CLI::App& app, Run& run) {
   auto* bench = app.add_subcommand("bench", "Measurements");
+  bench->footer("Examples\n  " + program_command("bench ddp --model resnet20 --predict 8,64,1024") + "\n  " +
+                program_command("bench allreduce --ranks 2"));
   bench->require_subcommand(1);
   add_bench_ddp(*bench, run);
   add_bench_allreduce(*bench, run);
@@ -341,6 +357,7 @@ int run_command_line(int argc, char** argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   if (!words.empty() && words[0] == "help") {
     words.erase(words.begin());
+    if (const std::string mistake = help_misunderstood(app, words); !mistake.empty()) throw UsageError(mistake);
     words.push_back("--help");
   }
   std::reverse(words.begin(), words.end());  // as CLI11 wants them

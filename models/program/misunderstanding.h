@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "ringgrad/core/base/environment.h"
 #include "ringgrad/models/program/console/console.h"
 
 namespace ringgrad::program {
@@ -26,6 +27,39 @@ inline std::map<std::string, std::string> long_options(const CLI::App& app) {
   for (const CLI::App* child : children_of(app))
     if (child->get_name().empty()) help.merge(long_options(*child));
   return help;
+}
+
+// For a word that names no command below this one; its own name comes first where there are several to choose from.
+inline std::string no_command(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* child : children_of(app))
+    if (!child->get_name().empty()) names.push_back(child->get_name());
+  const std::string above = app.get_parent() ? app.get_name() + ": " : "";
+  return fmt::format("{}no command '{}'{}", above, word, did_you_mean(word, names));
+}
+
+// What there is below a command; "" : nothing.
+inline std::string commands_below(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* child : children_of(app))
+    if (!child->get_name().empty()) names.push_back(child->get_name());
+  if (names.empty()) return "";
+  const std::string help = program_command(app.get_parent() ? "help " + app.get_name() : "--help");
+  return fmt::format("{}: expected one of {}; `{}` says what they do", app.get_name(), fmt::join(names, ", "), help);
+}
+
+// What is wrong with `help WORDS`, which are to name a command; "" : nothing.
+inline std::string help_misunderstood(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* command = &app;
+  for (const std::string& word : words) {
+    if (word.starts_with("-")) continue;
+    const std::vector<const CLI::App*> below = children_of(*command);
+    const auto named =
+        std::find_if(below.begin(), below.end(), [&](const auto* child) { return child->get_name() == word; });
+    if (named == below.end()) return no_command(*command, word);
+    command = *named;
+  }
+  return "";
 }
 
 // For an option that there is not: one of almost that name, or that begins alike (--bucket is --bucket-mb, --output is
@@ -58,20 +92,15 @@ inline std::string misunderstanding(const CLI::App& app, const CLI::ParseError& 
       if (!known.contains(name))
         return fmt::format("{}: no option '{}'{}", command->get_name(), name, option_meant(name, known));
     } else if (!word.starts_with("-")) {
-      std::vector<std::string> names;
       const CLI::App* found = nullptr;
-      for (const CLI::App* child : children_of(*command)) {
+      for (const CLI::App* child : children_of(*command))
         if (child->get_name() == word) found = child;
-        if (!child->get_name().empty()) names.push_back(child->get_name());
-      }
-      if (!found && !names.empty()) return fmt::format("no command '{}'{}", word, did_you_mean(word, names));
+      if (!found && !commands_below(*command).empty()) return no_command(*command, word);
       if (found) command = found;
     }
   }
-  std::vector<std::string> below;
-  for (const CLI::App* child : children_of(*command))
-    if (!child->get_name().empty()) below.push_back(child->get_name());
-  if (!below.empty()) return fmt::format("{}: expected one of {}", command->get_name(), fmt::join(below, ", "));
+  const std::string below = commands_below(*command);
+  if (!below.empty()) return below;
   return error.what();
 }
 

@@ -1,4 +1,4 @@
-// The command line of what is about runs, `report`, `compare` and `runs`, and of the other kinds of training.
+// The command line of what is about runs, `report`, `compare` and `runs`, of the other kinds of training, and `lint`.
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/models/program/command_line_parts.h"
 #include "ringgrad/models/program/commands/commands.h"
@@ -71,9 +71,21 @@ void add_reinforce(CLI::App& app, Run& run) {
   cart_app->add_option("--max-steps", o.max_steps, "save and stop after so many episodes")->check(kNotNegative);
 }
 
+void add_lint(CLI::App& app, Run& run) {
+  auto* lint_app = app.add_subcommand("lint", "Usual mistakes of training on several ranks, in a program of yours");
+  auto& o = options_of(lint_app, lint, run);
+  o.job.num_processes = 0;
+  lint_app->add_option("-n,--ranks", o.job.num_processes, "start so many ranks of it (default: it starts its own)")
+      ->check(CLI::Range(1, kMaxRanks));
+  lint_app->add_option("--from", o.from, "run nothing: judge what ranks wrote to this directory, their RINGGRAD_LINT");
+  lint_app->add_option("command", o.job.command, "-- PROGRAM ARGUMENTS");
+  lint_app->footer("Example\n  " + program_command("lint -n 2 -- ./train --epochs 1"));
+}
+
 }  // namespace
 
 void add_other_training(CLI::App& app, Run& run) {
+  add_lint(app, run);
   add_gan(app, run);
   add_reinforce(app, run);
 }

@@ -9,6 +9,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/program_observer.h"
 
 namespace ringgrad::optim {
 
@@ -85,6 +86,7 @@ void Optimizer::step(const Tensor& guard) {
   NoGradGuard no_grad;
   take_in_unfrozen();
   for (int g = 0; g < num_groups(); ++g) {
+    if (program_observer) program_observer->step(this, g, groups_[g].named, groups_[g].lr);
     const std::vector<ArenaRange> ranges = current_ranges(groups_[g]);
     groups_[g].guarded_lr = groups_[g].lr_tensor;
     if (guard) {  // the kernels take a learning rate of NaN for "do nothing"

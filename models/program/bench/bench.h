@@ -43,13 +43,19 @@ struct WorkloadOptions {
   std::string device = "cpu", backend;  // backend "": as the device is
   int64_t batch = 128;                  // of all ranks together
   int ranks = 2;
-  double bucket_mb = 0;  // 0: the default caps
+  double bucket_mb = 0;  // as Division's
 };
 
 struct BenchDdpOptions : WorkloadOptions {
   double seconds = 3;  // a row and round
   int rounds = 3;
   bool force = false;
+  std::vector<std::string> buckets;  // --bucket-mb: the first one is ddp's, the others have rows of their own
+  std::vector<int> predict, nodes;   // numbers of ranks to extrapolate to, and of the nodes they are spread over
+  double network_us = 30, network_gbit = 25;  // between nodes
+  std::string from;                           // explain what was measured then; "" : measure
+  std::string out;                            // the run directory; "" : runs/NNNN-bench-ddp-MODEL
+  bool report = true;
   std::string row;  // measure this row in this process, as one of its ranks; "" : all of them
 };
 int bench_ddp(const BenchDdpOptions& options);

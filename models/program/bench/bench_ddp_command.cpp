@@ -6,22 +6,27 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
-#include <map>
 
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
-#include "ringgrad/models/program/bench/ddp_workload.h"
+#include "ringgrad/models/program/bench/cost_model.h"
+#include "ringgrad/models/program/bench/ddp_explanation.h"
+#include "ringgrad/models/program/bench/ddp_report.h"
+#include "ringgrad/models/program/bench/ddp_row.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/division.h"
+#include "ringgrad/models/program/run/machine.h"
 #include "ringgrad/models/program/run/recipe.h"
+#include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/run/temporary_directory.h"
 #include "ringgrad/nn/safetensors.h"
 
@@ -29,11 +34,26 @@ namespace ringgrad::program {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
+
+// A row of the table, and how it is measured.
+struct RowPlan {
+  std::string name, method;
+  double bucket_mb = kUsualBuckets;
+};
 
 // What this build can run there.
-std::vector<std::string> rows_on(Device device) {
-  if (connects_ranks_on(device)) return {"none", "dp", "ddp_no_overlap", "ddp"};
-  return {"none", "dp"};
+std::vector<RowPlan> rows_on(Device device, const std::vector<std::string>& buckets) {
+  std::vector<RowPlan> rows = {{"none", "none"}, {"dp", "dp"}};
+  if (!connects_ranks_on(device)) return rows;
+  const auto mb = [&](size_t i) { return buckets[i] == "0" ? kUsualBuckets : bucket_mb_from(buckets[i]); };
+  const double first = buckets.empty() ? kUsualBuckets : mb(0);
+  rows.push_back({"ddp_no_overlap", "ddp_no_overlap", first});
+  rows.push_back({"ddp", "ddp", first});
+  for (size_t i = 1; i < buckets.size(); ++i) rows.push_back({"ddp " + buckets[i] + " MB", "ddp", mb(i)});
+  for (RowPlan& row : rows)
+    if (row.bucket_mb == kPlannedBuckets && row.name != "ddp" && row.method == "ddp") row.name = "ddp auto";
+  return rows;
 }
 
 constexpr const char* kFileVariable = "RINGGRAD_BENCH_FILE";  // where rank 0 of a row writes its result
@@ -48,11 +68,12 @@ int run_row(const BenchDdpOptions& options) {
     group.backend = "ring";  // of one process
   else if (first.is_cuda())  // the same devices as DataParallel's
     group.device = Device(first.type, first.index + rank_environment().local_rank);
+  BenchDdpOptions own = options;
+  if (!options.buckets.empty()) own.bucket_mb = bucket_mb_from(options.buckets[0]);
   return launch_or_throw(
       [&] {
         const std::string path = variable(kFileVariable);
-        const nlohmann::json row =
-            measure_row(options, process_group(), path.empty() ? fs::path() : parameters_beside(path));
+        const json row = measure_row(own, process_group(), path.empty() ? fs::path() : parameters_beside(path));
         if (!process_group().is_main_process() || path.empty()) return;
         std::ofstream file(path);
         file << row << std::flush;
@@ -62,77 +83,26 @@ int run_row(const BenchDdpOptions& options) {
 }
 
 // The row, measured in processes of its own, which write it to this file; throws what went wrong there.
-nlohmann::json measure_in_processes(const BenchDdpOptions& options, const std::string& row, const fs::path& file) {
+json measure_in_processes(const BenchDdpOptions& options, const RowPlan& row, const fs::path& file) {
   setenv(kFileVariable, file.c_str(), 1);
   SupervisorOptions job;
-  job.num_processes = row.starts_with("ddp") ? options.ranks : 1;
+  job.num_processes = row.method.starts_with("ddp") ? options.ranks : 1;
   job.command = {"/proc/self/exe", "bench", "ddp"};
   const auto pass = [&](const char* option, const auto& value) {
     job.command.insert(job.command.end(), {option, fmt::format("{}", value)});
   };
-  pass("--row", row);
+  pass("--row", row.method);
   pass("--model", options.model);
   pass("--device", options.device);
   pass("--backend", options.backend);
   pass("--batch", options.batch);
   pass("--ranks", options.ranks);
   pass("--seconds", options.seconds);
-  pass("--bucket-mb", options.bucket_mb);
+  if (row.bucket_mb != kUsualBuckets) pass("--bucket-mb", bucket_words(row.bucket_mb));
   const JobResult result = supervise(job);
   if (result.exit_code != kOk)
-    throw JobFailed(result.exit_code, fmt::format("bench ddp: row {}: {}", row, result.report));
-  return nlohmann::json::parse(std::ifstream(file));
-}
-
-// The run with the median speed of several; kept_of_no_communication is the median of theirs.
-nlohmann::json middle(std::vector<nlohmann::json> runs) {
-  const auto by = [&](const char* key) {
-    std::sort(runs.begin(), runs.end(), [key](const auto& a, const auto& b) { return a[key] < b[key]; });
-    return runs[runs.size() / 2];
-  };
-  if (!runs[0].contains("kept_of_no_communication")) return by("images_per_second");
-  const double kept = by("kept_of_no_communication")["kept_of_no_communication"];
-  nlohmann::json row = by("images_per_second");
-  row["kept_of_no_communication"] = kept;
-  return row;
-}
-
-void print_row(const nlohmann::json& row, double single_ms) {
-  std::vector<int64_t> memory = row["memory_bytes"];
-  std::sort(memory.rbegin(), memory.rend());
-  const auto number = [&](const char* key) { return row[key].get<double>(); };
-  const double step_ms = number("step_ms");
-  std::string exposed, kept;  // not of one process
-  if (row.contains("exposed_ms"))
-    exposed = fmt::format("{:.2f} ms {:4.1f} %", number("exposed_ms"), 100 * number("exposed_ms") / step_ms);
-  if (row.contains("kept_of_no_communication"))
-    kept = fmt::format("{:.1f} %", 100 * number("kept_of_no_communication"));
-  result("{:<15}{:>5}{:>11.2f} ms{:>10}{:>9.2f}×{:>19}{:>9}   {:>9} / {:<9}{:>10}", row["row"].get<std::string>(),
-         row["ranks"].get<int>(), step_ms, with_commas(static_cast<int64_t>(number("images_per_second"))),
-         single_ms / step_ms, exposed, kept, human_bytes(memory.front()), human_bytes(memory.back()),
-         human_bytes(row["moved_bytes"]));
-}
-
-// DataParallel's communication is no separate activity that could be timed: it is what its step takes longer than the
-// same two halves of the batch do without any. On GPUs that goes for all.
-void add_prices(std::map<std::string, nlohmann::json>& rows) {
-  if (!rows.contains("ddp")) return;
-  const double alone = rows["ddp"]["no_communication_ms"];
-  rows["dp"]["kept_of_no_communication"] = alone / rows["dp"]["step_ms"].get<double>();
-  for (auto& [name, row] : rows)
-    if (name != "none" && !row.contains("exposed_ms"))
-      row["exposed_ms"] = row["step_ms"].get<double>() - row.value("no_communication_ms", alone);
-}
-
-using Runs = std::map<std::string, std::vector<nlohmann::json>>;  // of each row, by round
-
-// The ratio is taken within a round.
-void print_verdict(const Runs& runs) {
-  std::vector<double> ratios;
-  for (size_t round = 0; round < runs.at("ddp").size(); ++round)
-    ratios.push_back(runs.at("dp")[round]["step_ms"].get<double>() / runs.at("ddp")[round]["step_ms"].get<double>());
-  result("DDP is {:.2f}× as fast as DataParallel ({:.2f}–{:.2f} in {} rounds).", median(ratios), quantile(ratios, 0),
-         quantile(ratios, 1), ratios.size());
+    throw JobFailed(result.exit_code, fmt::format("bench ddp: row {}: {}", row.name, result.report));
+  return json::parse(std::ifstream(file));
 }
 
 double largest_difference(const fs::path& a, const fs::path& b) {
@@ -146,29 +116,37 @@ double largest_difference(const fs::path& a, const fs::path& b) {
 }
 
 // Whether dividing the work has changed it.
-nlohmann::json compare_results(const std::vector<std::string>& rows, const TemporaryDirectory& files) {
+json compare_results(bool with_ddp, const TemporaryDirectory& files) {
   const auto difference = [&](const std::string& a, const std::string& b) {
     return largest_difference(parameters_beside(files.of(a)), parameters_beside(files.of(b)));
   };
-  nlohmann::json compared = {{"steps", kComparedSteps}, {"none_dp", difference("none", "dp")}};
-  std::string text = fmt::format("same result: after {} steps max |Δ| to one process: DataParallel {:.1e}",
-                                 kComparedSteps, compared["none_dp"].get<double>());
-  if (rows.size() > 2) {
+  json compared = {{"steps", kComparedSteps}, {"none_dp", difference("none", "dp")}};
+  if (with_ddp) {
     compared["none_ddp"] = difference("none", "ddp");
     compared["dp_ddp"] = difference("dp", "ddp");
-    text += fmt::format(", DDP {:.1e}; between the two {:.1e} · DDP ranks bit-identical",
-                        compared["none_ddp"].get<double>(), compared["dp_ddp"].get<double>());
   }
-  result(text);
   return compared;
 }
 
-}  // namespace
+void print_comparison(const json& compared) {
+  std::string text = fmt::format("same result: after {} steps max |Δ| to one process: dp {:.1e}",
+                                 compared.at("steps").get<int>(), compared.at("none_dp").get<double>());
+  if (compared.contains("none_ddp"))
+    text += fmt::format(", ddp {:.1e};\n  between the two {:.1e} · ddp's ranks are bit-identical",
+                        compared["none_ddp"].get<double>(), compared.at("dp_ddp").get<double>());
+  result(text);
+  message(
+      "|Δ|     of parameters; where there is batch norm, which sees the whole batch in\n"
+      "        one process only, compare dp and ddp");
+}
 
-int bench_ddp(const BenchDdpOptions& options) {
-  if (!options.row.empty()) return run_row(options);
+Prediction prediction_of(const BenchDdpOptions& o) { return {o.predict, o.nodes, o.network_us, o.network_gbit}; }
+
+// Throws what makes these options impossible.
+void check_options(const BenchDdpOptions& options) {
   recipe_field("model").check_choice(options.model);
   check_divisible(options.batch, options.ranks);
+  (void)nodes_of(prediction_of(options), options.ranks);
   check_backend(options.backend, options.device);
   const Device first(options.device);
   check_device("bench ddp", first);
@@ -176,54 +154,123 @@ int bench_ddp(const BenchDdpOptions& options) {
   if (first.is_cpu() && options.ranks > cpu_cores() && !options.force)
     throw UsageError("bench ddp: {} ranks on {} cores: the rows would measure the scheduler; --force to run",
                      options.ranks, cpu_cores());
+}
+
+// Rounds of all rows, in turn, so that a slow minute hits all of them. What ddp_explanation.h explains.
+json measure(const BenchDdpOptions& options) {
+  const Device first(options.device);
   double load = 0;
   if (getloadavg(&load, 1) == 1 && load > 0.5)
     message("load {:.1f}: other work is running, and shares the cores with what is measured", load);
-
   const std::string processor = device_backend(first.type).describe(first.index);
   if (processor.starts_with("emulated")) message("{} is {}, and its times mean nothing", options.device, processor);
-  const std::vector<std::string> names = rows_on(first);
-  if (names.size() == 2)
+  const std::vector<RowPlan> rows = rows_on(first, options.buckets);
+  if (rows.size() == 2)
     message("the ranks of ddp on {} need NCCL between processes, which this build lacks: left out", options.device);
 
   const TemporaryDirectory files("bench ddp");
-  Runs runs;
-  message("{} rows in turn, {} times {} s each and what it takes to start them: {}", names.size(), options.rounds,
-          options.seconds, fmt::join(names, ", "));
-  Progress progress("bench ddp", static_cast<int64_t>(names.size()) * options.rounds);
+  json names = json::array(), rounds = json::array();
+  for (const RowPlan& row : rows) names.push_back(row.name);
+  message("{} rows in turn, {} times {} s each and what it takes to start them", rows.size(), options.rounds,
+          options.seconds);
+  Progress progress("bench ddp", static_cast<int64_t>(rows.size()) * options.rounds);
   int64_t done = 0;
-  for (int round = 0; round < options.rounds; ++round)  // in turn, so that a slow minute hits all of them
-    for (const std::string& row : names) {
-      runs[row].push_back(measure_in_processes(options, row, files.of(row)));
-      progress.update(++done, [&] {
-        return fmt::format("{} img/s with {}",
-                           with_commas(static_cast<int64_t>(runs[row].back()["images_per_second"].get<double>())), row);
-      });
+  for (int round = 0; round < options.rounds; ++round) {
+    json& measured = rounds.emplace_back(json::object());
+    for (const RowPlan& row : rows) {
+      progress.update(done, [&] { return fmt::format("round {}, measuring {}", round + 1, row.name); });
+      measured[row.name] = measure_in_processes(options, row, files.of(row.name));
+      ++done;
+      if (!on_terminal())
+        message("round {} of {} · {:<15}{:>10.2f} ms a step", round + 1, options.rounds, row.name,
+                measured[row.name]["step_ms"].get<double>());
     }
-  progress.clear();
-  std::map<std::string, nlohmann::json> rows;
-  for (const auto& [name, several] : runs) rows[name] = middle(several);
-  add_prices(rows);
-
-  result("{} · batch {} · {} rounds of {} s a row · {}", options.model, options.batch, options.rounds, options.seconds,
-         first.is_cpu() ? fmt::format("{} cores in all", cpu_cores()) : options.device + ": " + processor);
-  result("{:<15}{:>5}{:>14}{:>10}{:>10}{:>19}{:>9}   {:^21}{:>10}", "", "ranks", "step", "img/s", "speed-up",
-         "exposed comm.", "kept", "memory: most / least", "moved");
-  nlohmann::json document = {{"model", options.model},
-                             {"batch", options.batch},
-                             {"device", options.device},
-                             {"processor", processor},
-                             {"rows", nlohmann::json::array()}};
-  for (const std::string& row : names) {
-    print_row(rows[row], rows["none"]["step_ms"]);
-    document["rows"].push_back(rows[row]);
   }
-  if (runs.contains("ddp")) print_verdict(runs);
-  document["max_difference"] = compare_results(names, files);
-  message(
-      "kept: throughput as a part of that of the same processes without communication (no_sync), in turn; dp's is\n"
-      "against ddp's, and its exposed communication the difference. moved: bytes of a step between devices. |Δ|: of\n"
-      "parameters; where there is batch norm, which sees the whole batch in one process only, compare the two others.");
+  progress.clear();
+  return {{"model", options.model},
+          {"batch", options.batch},
+          {"ranks", options.ranks},
+          {"device", options.device},
+          {"processor", processor},
+          {"cores", cpu_cores()},
+          {"seconds", options.seconds},
+          {"rows", names},
+          {"rounds", rounds},
+          {"command", command_line()},
+          {"machine", machine_name()},
+          {"commit", checkout()},
+          {"version", RINGGRAD_VERSION},
+          {"max_difference", compare_results(rows.size() > 2, files)}};
+}
+
+void write_json(const fs::path& file, const json& document) {
+  const std::string text = document.dump(1) + '\n';
+  AtomicFile out(file);
+  out.write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+  out.commit();
+}
+
+// The same, kept in a directory, which is made first: what is found there has cost minutes.
+json measure_into(const fs::path& run, const BenchDdpOptions& options) {
+  try {
+    json measured = measure(options);
+    write_json(run / "measurements.json", measured);
+    return measured;
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(run, ignored);  // if it is empty
+    throw;
+  }
+}
+
+json read_measurements(const std::string& path) {
+  const fs::path file = fs::is_directory(path) ? fs::path(path) / "measurements.json" : fs::path(path);
+  std::ifstream in(file);
+  CHECK_AS(DataError, in.good(), "bench ddp: cannot read ", file.string(), ", where --from expects what was measured");
+  json measured = json::parse(in, nullptr, false);
+  CHECK_AS(DataError, measured.is_object() && measured.contains("rounds") && !measured["rounds"].empty(),
+           "bench ddp: ", file.string(), " is damaged, or no measurements.json of bench ddp");
+  return measured;
+}
+
+json explained(const json& measured, const BenchDdpOptions& options) {
+  try {
+    json document = explain_rounds(measured);
+    predict_rows(document);
+    if (!options.predict.empty()) document["prediction"] = predict_clusters(document, prediction_of(options));
+    return document;
+  } catch (const json::exception& error) {
+    throw DataError(fmt::format("bench ddp: the measurements lack something: {}", error.what()));
+  }
+}
+
+}  // namespace
+
+int bench_ddp(const BenchDdpOptions& options) {
+  if (!options.row.empty()) return run_row(options);
+  if (options.predict.empty() && !options.nodes.empty())
+    throw UsageError("bench ddp: --nodes goes with --predict, the numbers of ranks on them");
+  for (const std::string& words : options.buckets)
+    if (words != "0") (void)bucket_mb_from(words);
+  const bool measures = options.from.empty();
+  if (measures) check_options(options);
+  const fs::path run = measures ? make_result_directory(options.out, "bench-ddp-" + options.model) : fs::path();
+  const json measured = measures ? measure_into(run, options) : read_measurements(options.from);
+  json document = explained(measured, options);
+
+  const std::string device = document.at("device"), processor = document.value("processor", "");
+  result("{} · batch {} · {} round{} · {}", document.at("model").get<std::string>(),
+         document.at("batch").get<int64_t>(), measured["rounds"].size(), measured["rounds"].size() == 1 ? "" : "s",
+         Device(device).is_cpu() ? fmt::format("{} cores in all", document.at("cores").get<int>())
+                                 : device + ": " + processor);
+  print_ddp(document);
+  if (document.contains("max_difference")) print_comparison(document["max_difference"]);
+  if (measures) {
+    document["run"] = run.string();
+    write_json(run / "results.json", document);
+    if (options.report) write_ddp_page(document, run / "report.html");
+    message("written {}", (run / (options.report ? "report.html" : "results.json")).string());
+  }
   print_json(document);
   return kOk;
 }

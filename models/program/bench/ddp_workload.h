@@ -1,7 +1,6 @@
 // What `bench ddp` measures and `trace` shows: a network that trains on noise, its work divided over ranks or devices.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,7 +27,8 @@ class Workload {
   // One step; begins() is told when each of its phases does: "zero_grad", "forward", "backward", "optimizer".
   void step(const std::function<void(const char* phase)>& begins);
   // Seconds of a step, when all ranks and their devices have done so many. Collective.
-  double block(int64_t steps);
+  double block(
+      int64_t steps, const std::function<void()>& after_step = [] {});
   double block_alone(int64_t steps);  // the same without communication; with ddp
 
   DistributedDataParallel* ddp() { return ddp_.get(); }  // null without
@@ -65,24 +65,5 @@ std::string first_and_last(const std::string& names);
 // A step, in milliseconds since backward began: step, backward_ms, averaged_ms, communication_ms, hidden_ms, and
 // buckets in the order of launching.
 nlohmann::json log_as_json(const ReductionLog& log);
-
-// One row of `ringgrad bench ddp`: a method of data parallelism, measured in processes of its own.
-
-// Trains options.model on a fixed batch of noise, by the method options.row ("none", "dp", "ddp_no_overlap", "ddp"),
-// for options.seconds. Collective; the result is rank 0's. With DDP, blocks of steps with and without communication
-// (no_sync) take turns in the same processes, so that whatever else happens on the machine happens to both.
-//   images_per_second, step_ms      medians over the blocks
-//   kept_of_no_communication        the median of the ratios of neighbouring blocks
-//   exposed_ms                      of a step: from a rank's last gradient to the averaged ones, waiting for
-//                                   other ranks included; the mean over the ranks. Not on GPUs, ahead of which the
-//                                   host runs; nor the buckets
-//   memory_bytes                    the peak of every device or rank, gradients in shared memory included
-//   buckets                         of the last step on rank 0, in milliseconds since its backward began
-//   moved_bytes, busiest_bytes      of a step: between devices in all, and into and out of the busiest one
-// The first kComparedSteps steps are not timed. Ranks whose parameters then differ throw OutOfStepError; rank 0 writes
-// its own to that file, unless its name is empty.
-inline constexpr int kComparedSteps = 10;
-nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
-                           const std::filesystem::path& parameters_file);
 
 }  // namespace ringgrad::program

@@ -12,6 +12,7 @@
 #include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/explain/explain.h"
 #include "ringgrad/models/program/learn/learn.h"
+#include "ringgrad/models/program/lint/lint.h"
 #include "ringgrad/models/program/run/division.h"
 #include "ringgrad/models/program/run/recipe.h"
 #include "ringgrad/models/program/trace/trace.h"

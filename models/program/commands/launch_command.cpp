@@ -2,9 +2,14 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/lint/lint.h"
+#include "ringgrad/models/program/run/temporary_directory.h"
 
 namespace ringgrad::program {
 
@@ -16,6 +21,18 @@ std::string final_message(const JobResult& result) {
   // Other exit codes mean whatever the program that was started means by them.
   const bool ours = code == kRankDied || code == kOutOfStep || code > 128;
   return result.report + (ours ? failure_line(code) : fmt::format("ringgrad: failed (exit {})", code)) + '\n';
+}
+
+// The usual ones, where the program uses ringgrad; `ringgrad lint` makes them errors.
+void warn_of_mistakes(const std::filesystem::path& written) {
+  std::vector<Finding> findings;
+  try {
+    findings = find_mistakes(read_observations(written));
+  } catch (
+      const std::exception&) {  // the program has another version of the library: it has done its work all the same
+  }
+  if (!findings.empty()) message("launch: the program did its work, and something in it looks like a mistake:");
+  tell(findings, [](const std::string& line) { message(line); });
 }
 
 }  // namespace
@@ -40,7 +57,11 @@ int launch_program(const LaunchCommandOptions& options) {
 
   if (!options.master_address.empty()) job.host = options.master_address;
   job.final_message = final_message;
-  return supervise(job).exit_code;
+  const TemporaryDirectory written("launch");
+  if (variable("RINGGRAD_LINT").empty()) setenv("RINGGRAD_LINT", written.path().c_str(), 1);
+  const int code = supervise(job).exit_code;
+  if (code == kOk) warn_of_mistakes(written.path());
+  return code;
 }
 
 }  // namespace ringgrad::program

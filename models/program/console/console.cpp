@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
@@ -69,6 +70,24 @@ void print_json(const nlohmann::json& document) {
 
 bool on_terminal() { return !options.plain && understands_escapes(results()); }
 int line_width() { return std::clamp(columns(results()), 40, 200); }
+
+std::vector<std::string> wrapped(const std::string& text, int width, const std::string& indent) {
+  const auto columns_of = [](const std::string& line) {  // that UTF-8 takes: every character here is one wide
+    return static_cast<int>(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  };
+  std::vector<std::string> lines{""};
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (lines.back() != indent && !lines.back().empty()) {
+      if (columns_of(lines.back()) + 1 + columns_of(word) > width)
+        lines.push_back(indent);
+      else
+        lines.back() += ' ';
+    }
+    lines.back() += word;
+  }
+  return lines;
+}
 
 std::string in_colour(const char* code, const std::string& text) { return styled(on_terminal(), code, text); }
 

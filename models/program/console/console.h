@@ -39,6 +39,9 @@ void print_json(const nlohmann::json& document);  // with --json; else nothing
 bool on_terminal();  // results are read by a person there, and --plain does not forbid tables
 int line_width();    // of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere
 
+// Lines of at most `width` columns, broken between words; what follows the first begins with `indent`.
+std::vector<std::string> wrapped(const std::string& text, int width, const std::string& indent = "");
+
 // With an SGR code, such as "32" for green, where results go to a terminal that may have colours.
 std::string in_colour(const char* code, const std::string& text);
 

@@ -1,7 +1,6 @@
 #include "ringgrad/models/program/explain/page.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include <fmt/format.h>
 
@@ -23,22 +22,6 @@ std::string repeated(const char* glyph, int times) {
   std::string text;
   for (int i = 0; i < times; ++i) text += glyph;
   return text;
-}
-
-// Lines of at most `width` columns, broken between words; what follows the first begins with `indent`.
-std::vector<std::string> wrapped(const std::string& text, int width, const std::string& indent = "") {
-  std::vector<std::string> lines{""};
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (lines.back() != indent && !lines.back().empty()) {
-      if (width_of(lines.back()) + 1 + width_of(word) > width)
-        lines.push_back(indent);
-      else
-        lines.back() += ' ';
-    }
-    lines.back() += word;
-  }
-  return lines;
 }
 
 std::string padded(const std::string& text, int width, bool to_the_right = false) {

@@ -64,7 +64,7 @@ void check_four_places(AllGather* function) {
   std::vector<json> has;
   bool right = true;
   for (int r = 0; r < 4; ++r) {
-    expected.push_back({all[r], all[wrapped(r - 1, 4)], all[wrapped(r - 2, 4)]});
+    expected.push_back({all[r], all[ringgrad::wrapped(r - 1, 4)], all[ringgrad::wrapped(r - 2, 4)]});
     json places = json::array();
     for (const json& place : answers[r]["y"]) places.push_back(place[0]);
     has.push_back(places);

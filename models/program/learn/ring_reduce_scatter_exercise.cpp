@@ -71,9 +71,9 @@ void check_four_numbers(ReduceScatter* function) {
   bool right = true;
   for (int r = 0; r < kRanks; ++r) {
     for (int step = 0; step < kRanks - 1; ++step) {  // chunk r - 1 - step, with what ranks r - step … r have added
-      const int chunk = static_cast<int>(wrapped(r - 1 - step, kRanks));
+      const int chunk = static_cast<int>(ringgrad::wrapped(r - 1 - step, kRanks));
       int partial = 0;
-      for (int k = 0; k <= step; ++k) partial += digit(static_cast<int>(wrapped(r - k, kRanks)), chunk);
+      for (int k = 0; k <= step; ++k) partial += digit(static_cast<int>(ringgrad::wrapped(r - k, kRanks)), chunk);
       expected[r].push_back(partial);
     }
     sums.push_back(json::array({1111 * (r + 1)}));

@@ -1,9 +1,12 @@
 #include "ringgrad/models/program/run/division.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/distributed/ddp/reducer_options.h"
+#include "ringgrad/distributed/planner/bucket_planner.h"
 #include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/console/console.h"
@@ -26,6 +29,24 @@ void check_for_ranks(const Division& d, const char* option, const std::string& v
 }
 
 }  // namespace
+
+std::string bucket_words(double mb) { return mb == kPlannedBuckets ? "auto" : fmt::format("{}", mb); }
+
+double bucket_mb_from(const std::string& words) {
+  if (words == "auto") return kPlannedBuckets;
+  double mb = 0;
+  const char* end = words.data() + words.size();
+  const auto [stop, error] = std::from_chars(words.data(), end, mb);
+  if (error == std::errc() && stop == end && mb >= 0.001 && mb <= 1e6) return mb;
+  throw UsageError("--bucket-mb is '{}', expected megabytes from 0.001 to 1e6, or auto", words);
+}
+
+void choose_buckets(double mb, ProcessGroup& group, ReducerOptions& options) {
+  if (mb == kPlannedBuckets)
+    options.planner = plan_by_measuring(group);
+  else if (mb > 0)
+    options.caps.bytes = options.caps.first_bytes = std::max<int64_t>(1, static_cast<int64_t>(mb * 1e6));
+}
 
 Division complete(Division d, const std::optional<Division>& before, bool launched) {
   if (d.device.empty()) d.device = before ? before->device : "cpu";
@@ -68,8 +89,9 @@ void check_division(const Division& d) {
   if (!d.transport.empty() && !is_transport(d.transport))
     throw UsageError("--transport is '{}', expected auto, shm or tcp", d.transport);
   check_for_ranks(d, "--transport", d.transport);
-  if (!(d.bucket_mb >= 0 && d.bucket_mb <= 1e6)) throw UsageError("--bucket-mb is {}, expected up to 1e6", d.bucket_mb);
-  check_for_ranks(d, "--bucket-mb", d.bucket_mb > 0 ? "set" : "");
+  if (d.bucket_mb != kPlannedBuckets && !(d.bucket_mb >= 0 && d.bucket_mb <= 1e6))
+    throw UsageError("--bucket-mb is {}, expected up to 1e6, or auto", d.bucket_mb);
+  check_for_ranks(d, "--bucket-mb", d.bucket_mb != kUsualBuckets ? "set" : "");
   check_backend(d.backend, d.device);
   check_for_ranks(d, "--backend", d.backend);
 }
@@ -101,8 +123,9 @@ std::string as_words(const Division& d) {
   };
   return fmt::format("--parallel {} --ranks {}{}{}{}{} --device {}{}", d.parallel, d.ranks,
                      d.shards > 0 ? fmt::format(" --shards {}", d.shards) : "", option("--transport", d.transport),
-                     *d.sync_bn ? " --sync-bn" : "", d.bucket_mb > 0 ? fmt::format(" --bucket-mb {}", d.bucket_mb) : "",
-                     d.device, option("--backend", d.backend));
+                     *d.sync_bn ? " --sync-bn" : "",
+                     d.bucket_mb != kUsualBuckets ? " --bucket-mb " + bucket_words(d.bucket_mb) : "", d.device,
+                     option("--backend", d.backend));
 }
 
 std::string describe(const Division& d, const ProcessGroup* group) {

@@ -8,10 +8,22 @@
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/models/program/run/recipe.h"
 
+namespace ringgrad {
+struct ReducerOptions;
+}
+
 namespace ringgrad::program {
 
 constexpr int kMaxRanks = 4096;  // as the launcher has it
 constexpr int kMaxShards = kMaxRanks;
+
+// --bucket-mb: megabytes, or these. Words for people and files: "4", "auto"; of them again: throws UsageError.
+inline constexpr double kUsualBuckets = 0;     // as DistributedDataParallel has them
+inline constexpr double kPlannedBuckets = -1;  // "auto": as its planner chooses after the first step
+std::string bucket_words(double mb);
+double bucket_mb_from(const std::string& words);
+// What DistributedDataParallel is told for it. Collective where it measures.
+void choose_buckets(double mb, ProcessGroup& group, ReducerOptions& options);
 
 // As a command line asks for it, with the values that leave a question open; settled, every one says what is done.
 struct Division {
@@ -20,9 +32,9 @@ struct Division {
   std::optional<bool> sync_bn = {};  // ddp: batch norm over the whole global batch
   std::string device = "";           // "" : cpu
   // Between ranks, each of which adds up in an order of its own.
-  std::string transport = "";  // "" : RINGGRAD_TRANSPORT
-  std::string backend = "";    // "" : RINGGRAD_BACKEND, else as the device is
-  double bucket_mb = 0;        // ddp: the buckets' cap; 0: as DistributedDataParallel has them
+  std::string transport = "";        // "" : RINGGRAD_TRANSPORT
+  std::string backend = "";          // "" : RINGGRAD_BACKEND, else as the device is
+  double bucket_mb = kUsualBuckets;  // ddp: the buckets' cap
 
   int shards = 0;  // virtual ranks, which decide the bits (virtual_ranks.h); 0: the ranks do
 

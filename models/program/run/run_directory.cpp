@@ -33,12 +33,13 @@ bool make_directory(const fs::path& path) {
   return made;
 }
 
-// The run of runs/ with the highest number, 0 where there is none.
-std::pair<int, fs::path> newest_run() {
+// The entry of runs/ with the highest number, 0 where there is none; or of those that hold a run.
+std::pair<int, fs::path> newest_run(bool to_read = false) {
   std::pair<int, fs::path> newest;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(kRuns, ignored)) {
     const fs::path name = entry.path().filename();
+    if (to_read && !fs::exists(entry.path() / "config.json", ignored)) continue;
     newest = std::max(newest, {std::atoi(name.c_str()), name});
   }
   return newest;
@@ -77,6 +78,11 @@ RunDirectory RunDirectory::create(const std::string& path, const std::string& na
   run.check_free();
   if (!named) point_latest_at(run.path_.filename());
   return run;
+}
+
+fs::path make_result_directory(const std::string& path, const std::string& name) {
+  make_directory(path.empty() ? fs::path(kRuns) : fs::path(path));
+  return path.empty() ? next_run(name) : fs::path(path);
 }
 
 std::string find_run(const std::string& name) {
@@ -133,7 +139,7 @@ void RunDirectory::discard() const {
   if (!made_ || !fs::remove(path_, ignored)) return;
   const fs::path latest = fs::path(kRuns) / "latest";
   if (!fs::is_symlink(latest) || fs::exists(latest)) return;
-  const auto [number, name] = newest_run();
+  const auto [number, name] = newest_run(/*to_read=*/true);
   if (number > 0)
     point_latest_at(name);
   else
@@ -195,6 +201,13 @@ T whole(const nlohmann::json& json, const char* key, uint64_t low, uint64_t high
   return value.get<T>();
 }
 
+nlohmann::json bucket_json(double mb) {
+  return mb == kPlannedBuckets ? nlohmann::json(bucket_words(mb)) : nlohmann::json(mb);
+}
+double bucket_mb_of(const nlohmann::json& json) {
+  return json.is_string() ? bucket_mb_from(json.get<std::string>()) : json.get<double>();
+}
+
 }  // namespace
 
 nlohmann::json to_json(const RunConfig& config) {
@@ -204,9 +217,14 @@ nlohmann::json to_json(const RunConfig& config) {
                          {"seed", config.seed}};
   if (is_own_data(config.recipe.data)) json["images"] = to_json(config.facts);
   if (const auto& d = config.division)
-    json["division"] = {{"parallel", d->parallel},   {"ranks", d->ranks},         {"sync_bn", *d->sync_bn},
-                        {"device", d->device},       {"transport", d->transport}, {"backend", d->backend},
-                        {"bucket_mb", d->bucket_mb}, {"shards", d->shards}};
+    json["division"] = {{"parallel", d->parallel},
+                        {"ranks", d->ranks},
+                        {"sync_bn", *d->sync_bn},
+                        {"device", d->device},
+                        {"transport", d->transport},
+                        {"backend", d->backend},
+                        {"bucket_mb", bucket_json(d->bucket_mb)},
+                        {"shards", d->shards}};
   return json;
 }
 
@@ -235,7 +253,7 @@ RunConfig read_config(const RunDirectory& run) {
                                  d.at("device"),
                                  d.value("transport", std::string()),
                                  d.value("backend", std::string()),
-                                 d.value("bucket_mb", 0.0),
+                                 d.contains("bucket_mb") ? bucket_mb_of(d["bucket_mb"]) : kUsualBuckets,
                                  d.contains("shards") ? whole<int>(d, "shards", 0, kMaxShards) : 0};
       check_division(*config.division);
       Device(config.division->device);

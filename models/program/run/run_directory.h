@@ -23,6 +23,10 @@ std::string find_run(const std::string& name);
 // The process that starts the ranks makes the run's directory, and tells them by this where it is.
 inline constexpr const char* kRunVariable = "RINGGRAD_RUN";
 
+// A directory for what a measurement has found: `path`, or runs/NNNN-name with the next free number where it is empty.
+// It is no run, and runs/latest stays. Throws IoError.
+std::filesystem::path make_result_directory(const std::string& path, const std::string& name);
+
 class RunDirectory {
  public:
   // Makes `path`, or runs/NNNN-name with the next free number where `path` is empty, and holds it: no other process may

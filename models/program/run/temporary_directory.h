@@ -27,6 +27,7 @@ class TemporaryDirectory {
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
 
+  const std::filesystem::path& path() const { return path_; }
   std::filesystem::path of(const std::string& name) const { return path_ / (name + ".json"); }
 
  private:

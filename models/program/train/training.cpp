@@ -188,9 +188,8 @@ void Training::wrap(const RunConfig& config) {
     DistributedDataParallelOptions options;
     options.weighting = Weighting::Given;
     options.usual_weight = static_cast<double>(recipe_.step_batch()) / group_->size();
-    if (division.bucket_mb > 0)
-      options.caps.bytes = options.caps.first_bytes =
-          std::max<int64_t>(1, static_cast<int64_t>(division.bucket_mb * 1e6));
+    choose_buckets(division.bucket_mb, *group_, options);
+    plans_buckets_ = division.bucket_mb == kPlannedBuckets;
     options.check_finite = !precision_->may_overflow();
     options.broadcast_buffers = recipe_.freeze == "none";  // frozen ones never change
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group_, options);

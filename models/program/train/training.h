@@ -97,6 +97,7 @@ class Training {
   optim::Schedule learning_rate_;
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<DistributedDataParallel> ddp_;
+  bool plans_buckets_ = false;  // a checkpoint keeps the plan
   std::unique_ptr<DataParallel> dp_;
   std::unique_ptr<VirtualRanks> virtual_;
   nn::Module* network_;  // what is trained: the model, or a wrapper

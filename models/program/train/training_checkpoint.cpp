@@ -22,6 +22,7 @@ struct TrainingProgress {
   ShardDigest used_images;        // the same images, of all ranks together
   SamplerState sampler;
   std::vector<std::string> ready_order;  // of gradients; see DistributedDataParallel::ready_order()
+  std::optional<BucketCaps> caps;        // where a planner has chosen them
   std::vector<int64_t> generators;       // seed and offset of each rank's; empty in what older versions saved
   Recipe recipe;
 };
@@ -39,19 +40,22 @@ void check_consistent(const TrainingProgress& p, int64_t train_size) {
   CHECK_AS(DataError, p.images == images, "has used ", p.images, " images of its epoch, expected ", images,
            " after step ", p.step);
   CHECK_AS(DataError, !p.loss_sums.empty(), "has no sum of losses, expected one for each rank");
+  CHECK_AS(DataError, !p.caps || std::min(p.caps->first_bytes, p.caps->bytes) > 0, "has buckets of ",
+           p.caps->first_bytes, " and ", p.caps->bytes, " bytes, expected at least 1");
   CHECK_AS(DataError, p.generators.empty() || p.generators.size() == 2 * p.loss_sums.size(), "has ",
            p.generators.size(), " numbers of generators, expected 2 for each of ", p.loss_sums.size(), " ranks");
 }
 
 std::string to_text(const TrainingProgress& p) {
-  const nlohmann::json json = {{"step", p.step},
-                               {"images", p.images},
-                               {"loss_sums", p.loss_sums},
-                               {"used_images", {p.used_images.low, p.used_images.high}},
-                               {"sampler", {p.sampler.seed, p.sampler.epoch, p.sampler.position}},
-                               {"ready_order", p.ready_order},
-                               {"generators", p.generators},
-                               {"recipe", to_json(p.recipe)}};
+  nlohmann::json json = {{"step", p.step},
+                         {"images", p.images},
+                         {"loss_sums", p.loss_sums},
+                         {"used_images", {p.used_images.low, p.used_images.high}},
+                         {"sampler", {p.sampler.seed, p.sampler.epoch, p.sampler.position}},
+                         {"ready_order", p.ready_order},
+                         {"generators", p.generators},
+                         {"recipe", to_json(p.recipe)}};
+  if (p.caps) json["bucket_caps"] = {p.caps->first_bytes, p.caps->bytes};
   return json.dump();
 }
 
@@ -73,6 +77,7 @@ TrainingProgress progress_from(const std::string& text, const Recipe& recipe, in
     const auto& sampler = json.at("sampler");
     p.sampler = {sampler.at(0), sampler.at(1), sampler.at(2)};
     json.at("ready_order").get_to(p.ready_order);
+    if (json.contains("bucket_caps")) p.caps = {json["bucket_caps"].at(0), json["bucket_caps"].at(1)};
     if (json.contains("generators")) json.at("generators").get_to(p.generators);
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("lacks what continuing needs: {}", error.what()));
@@ -109,6 +114,7 @@ void Training::save(const std::filesystem::path& path) {
                                   .used_images = used,
                                   .sampler = batches_->state(),
                                   .ready_order = ddp_ ? ddp_->ready_order() : std::vector<std::string>(),
+                                  .caps = plans_buckets_ ? std::optional(ddp_->bucket_caps()) : std::nullopt,
                                   .generators = generators,
                                   .recipe = recipe_};
   Metadata about = to_metadata(facts_);
@@ -146,7 +152,7 @@ void Training::load(const std::filesystem::path& path) {
 
   model_->load_state_dict(checkpoint.model);
   optimizer_->load_state_dict(precision_->load(checkpoint.optimizer));
-  if (ddp_) ddp_->set_ready_order(progress.ready_order);
+  if (ddp_) ddp_->set_ready_order(progress.ready_order, plans_buckets_ ? progress.caps : std::nullopt);
   const size_t ranks = group_ ? group_->size() : 1, rank = group_ ? group_->rank() : 0;
   if (rank == 0) nn::set_random_state(checkpoint.random, device_);
   if (const auto& all = progress.generators; rank > 0 && all.size() == 2 * ranks)

@@ -1,0 +1,41 @@
+// `ringgrad lint`: the usual mistakes of training on several ranks, found in a user's program by what it did. The
+// library writes that down where RINGGRAD_LINT says (distributed/lint/); here it is judged.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "ringgrad/distributed/launcher/supervisor.h"
+
+namespace ringgrad::program {
+
+struct Finding {
+  std::string name;   // "shuffled-evaluation"
+  std::string where;  // ranks, passes, parameters
+  std::string why, mend;
+};
+
+// What ranks have written to a directory, by rank; empty where nothing was. Throws DataError, naming the file, on one
+// that is damaged.
+std::vector<nlohmann::json> read_observations(const std::filesystem::path& directory);
+
+// Each mistake once, however many ranks make it. The ranks are those of one job. Throws nlohmann's exceptions where an
+// observation lacks something.
+std::vector<Finding> find_mistakes(const std::vector<nlohmann::json>& ranks);
+
+// Says them to people, as mistakes or as warnings.
+void tell(const std::vector<Finding>& findings, const std::function<void(const std::string& line)>& say);
+
+struct LintOptions {
+  SupervisorOptions job;  // num_processes 0: the program is started as it is
+  std::string from;       // judge what was written here instead
+};
+// 1 if there are findings, 0 if there are none; the program's exit code where it failed. Throws UsageError where there
+// is neither a program nor --from, or both.
+int lint(const LintOptions& options);
+
+}  // namespace ringgrad::program

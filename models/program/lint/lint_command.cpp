@@ -1,0 +1,110 @@
+// `ringgrad lint`: runs a program, watched, and says what it found.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/lint/lint.h"
+#include "ringgrad/models/program/run/temporary_directory.h"
+
+namespace ringgrad::program {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kFound = 1;
+
+// As a shell would: the program may start ranks itself. Returns its exit code, above 128 after a signal.
+int run_as_it_is(const std::vector<std::string>& command) {
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    execvp(words[0], words.data());
+    std::fprintf(stderr, "ringgrad: lint: cannot run %s: %s\n", words[0], std::strerror(errno));
+    _exit(kUsage);
+  }
+  CHECK_AS(IoError, child > 0, "lint: cannot start a process: ", std::strerror(errno));
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int run_watched(const SupervisorOptions& job, const fs::path& directory) {
+  setenv("RINGGRAD_LINT", directory.c_str(), 1);
+  if (job.num_processes == 0) return run_as_it_is(job.command);
+  const JobResult done = supervise(job);
+  if (!done.report.empty()) complain(done.report);
+  return done.exit_code;
+}
+
+}  // namespace
+
+std::vector<nlohmann::json> read_observations(const fs::path& directory) {
+  std::vector<nlohmann::json> ranks;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (entry.path().extension() != ".json") continue;
+    auto rank = nlohmann::json::parse(std::ifstream(entry.path()), nullptr, false);
+    CHECK_AS(DataError, rank.is_object() && rank.value("rank", nlohmann::json()).is_number(),
+             "lint: ", entry.path().string(), " is not what a rank has written, or only a part of it");
+    ranks.push_back(std::move(rank));
+  }
+  std::sort(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a["rank"] < b["rank"]; });
+  return ranks;
+}
+
+void tell(const std::vector<Finding>& findings, const std::function<void(const std::string&)>& say) {
+  for (const Finding& finding : findings) {
+    say(finding.name);
+    for (const auto& [what, words] :
+         {std::pair("where", &finding.where), {"why", &finding.why}, {"mend", &finding.mend}})
+      say(fmt::format("  {:<6} {}", what, *words));
+  }
+}
+
+int lint(const LintOptions& options) {
+  if (options.job.command.empty() == options.from.empty())
+    throw UsageError("lint: expected a program, as in `{}`, or --from DIRECTORY with what ranks have written",
+                     program_command("lint --ranks 2 -- ./train --epochs 1"));
+  std::error_code error;
+  CHECK_AS(DataError, options.from.empty() || fs::is_directory(options.from, error), "lint: there is no directory ",
+           options.from);
+  const TemporaryDirectory written("lint");
+  const int code = options.from.empty() ? run_watched(options.job, written.path()) : kOk;
+  const auto ranks = read_observations(options.from.empty() ? written.path() : fs::path(options.from));
+  if (code != kOk) {
+    result("lint: the program ended with exit code {}, so nothing can be said of it", code);
+    return code;
+  }
+  std::vector<Finding> findings;
+  try {
+    findings = find_mistakes(ranks);
+  } catch (const nlohmann::json::exception& lacking) {
+    throw DataError(fmt::format("lint: {} lacks what a rank writes: {}", options.from, lacking.what()));
+  }
+  tell(findings, [](const std::string& line) { result(line); });
+  result("lint: {} finding{} in {} process{} that trained", findings.size(), findings.size() == 1 ? "" : "s",
+         ranks.size(), ranks.size() == 1 ? "" : "es");
+  if (ranks.empty())
+    message("Nothing was seen: the program does not use ringgrad, has trained nothing, or ended by _exit()");
+  nlohmann::json list = nlohmann::json::array();
+  for (const Finding& f : findings)
+    list.push_back({{"name", f.name}, {"where", f.where}, {"why", f.why}, {"mend", f.mend}});
+  print_json({{"processes", ranks.size()}, {"findings", list}});
+  return findings.empty() ? kOk : kFound;
+}
+
+}  // namespace ringgrad::program
