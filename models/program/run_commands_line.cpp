@@ -1,4 +1,4 @@
-// The command line of what is about runs, `report`, `compare` and `runs`, and of the other kinds of training.
+// The command line of what is about runs, `report`, `compare`, `watch` and `runs`, and of the other kinds of training.
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/models/program/command_line_parts.h"
 #include "ringgrad/models/program/commands/commands.h"
@@ -17,6 +17,9 @@ void add_run_commands(CLI::App& app, Run& run) {
   auto& two = options_of(compare_app, compare, run);
   compare_app->add_option("a", two.a, "a run directory")->required();
   compare_app->add_option("b", two.b, "another")->required();
+
+  auto* watch_app = app.add_subcommand("watch", "Live curves of a run, until it has ended, and then its verdict");
+  watch_app->add_option("run", options_of(watch_app, watch, run).run, "a run directory, or latest")->required();
 
   auto* runs_app = app.add_subcommand("runs", "The runs that there are, what they came to, and how they differ");
   auto& all = options_of(runs_app, runs, run);
