@@ -53,6 +53,7 @@ ALONE = {
     "programs on all cores": (["--epochs", "1"], lambda: busy(2 * os.cpu_count()), "busy-processor"),
     "twice as many ranks as cores": (["--epochs", "1", "--batch", "128", "--ranks", str(2 * os.cpu_count())], contextlib.nullcontext,
                                      "oversubscribed"),
+    "DataParallel": (["--model", "resnet20", "--parallel", "dp", "--max-steps", "30"], contextlib.nullcontext, "data-parallel"),
     "buckets of 1 kB": (["--epochs", "1", "--bucket-mb", "0.001"], contextlib.nullcontext, "small-buckets"),
 }
 
@@ -61,6 +62,25 @@ def verdict_of(words, folder, before=None, **environment):
     done = subprocess.run([PROGRAM, "train", "--json", "--no-report", "--out", folder, *words], capture_output=True, text=True,
                           preexec_fn=before, env={**os.environ, "RINGGRAD_DATA_DIR": str(DATA), **environment})
     return json.loads(done.stdout)["verdict"]["name"] if done.returncode == 0 else None
+
+
+def verdict_of_killed(words, folder, **environment):
+    """Of a run that is killed in its second epoch."""
+    child = subprocess.Popen([PROGRAM, "train", "--parallel", "none", "--no-report", "--out", folder, *words], stderr=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, text=True, env={**os.environ, "RINGGRAD_DATA_DIR": str(DATA), **environment})
+    next(line for line in child.stdout if line.startswith("epoch=1"))
+    child.kill()
+    child.communicate()
+    told = subprocess.run([PROGRAM, "watch", folder, "--json"], capture_output=True, text=True).stdout
+    return json.loads(told)["verdict"]["name"]
+
+
+# name: (words for `train`, environment, verdicts that are right)
+KILLED = {
+    "killed, slow loader": (["--batch", "512"], {"RINGGRAD_SLOW": "data:60"}, "input-bound"),
+    "killed, slow optimizer": (["--batch", "512"], {"RINGGRAD_SLOW": "optimizer:60"}, "small-batch"),
+    "killed, healthy until then": ([], {}, "killed"),
+}
 
 
 def count(rows, kind, name, got, expected):
@@ -86,6 +106,8 @@ with tempfile.TemporaryDirectory() as temporary:
         for name, (words, environment, expected, _) in REAL.items():
             got = verdict_of(words, folder / f"real-{turn}-{name}", **environment)
             count(rows, "run", name, got, expected)
+        for name, (words, environment, expected) in KILLED.items():
+            count(rows, "run", name, verdict_of_killed(words, folder / f"killed-{turn}-{name}", **environment), expected)
         for name, (words, around, expected) in ALONE.items():
             try:
                 with around() as before:

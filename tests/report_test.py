@@ -44,6 +44,26 @@ class Tables(ProgramCase):
         alike = self.json_of("compare", "1", "1")
         self.assertEqual((alike["differ"], alike["differences"]), (False, []))
 
+    def test_compare_names_the_layer_and_the_kernel(self):
+        def kernels(conv2, fc=0.3):
+            return [{"phase": phase, "layer": layer, "kernel": kernel, "ms": ms} for phase, layer, kernel, ms in (
+                ("forward", "conv1", "conv2d", 0.8), ("forward", "conv2", "conv2d", 0.9), ("backward", "", "div", 0.01),
+                ("backward", "fc", "matmul", fc), ("backward", "conv2", "conv2d_backward_weight", conv2), ("backward", "conv2", "sum", 0.1),
+                ("backward", "conv1", "conv2d_backward_weight", 0.5))]
+        write(run(kernels=kernels(1.0)), self.dir / "runs/0001-a")
+        write(run([rank(backward=5.5), rank(backward=5.5)], kernels=kernels(2.9, fc=0.5)), self.dir / "runs/0002-b")
+        found = self.json_of("compare", "1", "2")
+        self.assertEqual((found["phase"], found["layer"], found["kernel"]), ("backward", "conv2", "conv2d_backward_weight"))
+        # 64 images a step on rank 0
+        self.assertAlmostEqual(found["layers"][0]["difference_us"], 1.9e3 / 64, places=3)
+        self.assertAlmostEqual(found["kernels"][0]["a_us"], 1.5e3 / 64, places=3)
+        for line in self.run_program("compare", "1", "2").stdout.splitlines():
+            self.assertLessEqual(len(line), 80, line)
+        write(run([rank(data=4.2), rank(data=4.4)], kernels=kernels(1.0)), self.dir / "runs/0003-c")
+        self.assertEqual(self.json_of("compare", "1", "3")["layer"], "")  # waiting for data is no layer's
+        self.run_program("report", "1", "2")
+        self.assertIn("<h2>Layers and kernels</h2>", (self.dir / "runs/0001-a/report.html").read_text())
+
     def test_a_run_of_an_older_version_is_compared_by_its_epochs(self):
         write(run(), self.dir / "new")
         slow = [{**line, "images_per_second": 10000.0, "waiting_for_data": 0.5} for line in epochs((0.7, 0.2, 0.9))]
@@ -85,6 +105,15 @@ class Tables(ProgramCase):
             write(files, self.dir / f"runs/{number}")
         for entry in self.json_of("runs")["runs"]:
             self.assertIn("summary.json is damaged", entry["notes"][0])
+
+    def test_a_single_epoch_is_no_more_than_all_images_right(self):
+        write(run(lines=epochs((0.7, 0.2, 0.9525))), self.dir / "runs/0001-a")
+        self.run_program("report", "1")
+        page = (self.dir / "runs/0001-a/report.html").read_text()
+        picture = page[page.index("<h2>Test accuracy") : page.index("<h2>Learning rate")]
+        percents = [float(text) for text in re.findall(r">([\d.]+) %<", picture)]
+        self.assertGreater(len(percents), 2)
+        self.assertLessEqual(max(percents), 100)
 
     def test_runs_are_sorted_and_told_apart(self):
         write(run(lines=epochs((0.7, 0.2, 0.91)), recipe={"lr": 0.1}), self.dir / "runs/0001-a")

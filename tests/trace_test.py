@@ -168,6 +168,17 @@ class Trace(ProgramCase):
         self.assertIn("Of 3 steps the median", done.stdout)
         self.assertRegex(done.stdout, r"\S+weight is larger than a bucket, and travels in \d")
 
+    def test_several_buckets_below_each_other(self):
+        done = self.run_program("trace", "--batch", "6", "--steps", "4", "--bucket-mb", "0.1,0.5,25", "--json")
+        shown = json.loads(done.stdout)["traces"]
+        self.assertEqual([one["bucket_mb"] for one in shown], [0.1, 0.5, 25])
+        counts = [len(one["buckets"]) for one in shown]
+        self.assertEqual(counts, sorted(counts, reverse=True))
+        self.assertEqual(counts[-1], 1)
+        self.assertEqual(done.stderr.count("buckets of"), 3)
+        done = self.run_program("trace", "--bucket-mb", "1,2", "--svg", "t.svg", code=2)
+        self.assertIn("show one --bucket-mb", done.stderr)
+
     def test_a_file_that_cannot_be_written(self):
         done = self.run_program("trace", "--batch", "4", "--steps", "1", "--perfetto", "no/such/t.json", code=8)
         self.assertIn("no/such/t.json", done.stderr)

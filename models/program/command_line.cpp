@@ -88,6 +88,10 @@ void add_train(CLI::App& app, Run& run) {
           "speedrun: to 99 % on mnist, or airbench's mark on cifar10, as fast as we can; takes --data, --seed, "
           "--epochs, --dtype, --out")
       ->check(CLI::IsMember({"speedrun"}));
+  train_app->add_option("--log-every", o.log_every, "also a line in metrics.jsonl every so many steps")
+      ->check(kNotNegative);
+  train_app->add_flag("--tensorboard", o.tensorboard, "write these lines for TensorBoard, too, in the run directory");
+  train_app->add_option("--trace-steps", o.trace_steps, "FIRST:LAST: trace.json and timeline.svg of these steps");
   train_app->add_flag("!--no-report", o.report, "leave out report.html, which is made at the end");
   train_app->add_option_function<std::string>(
       "--bucket-mb", [&o](const std::string& words) { o.division.bucket_mb = bucket_mb_from(words); },
@@ -233,7 +237,8 @@ void add_trace(CLI::App& app, Run& run) {
   add_device_option(trace_app, o.device);
   add_backend_option(trace_app, o.backend);
   trace_app->add_option("--steps", o.steps, "the last of so many is shown, beside their median")->check(kPositive);
-  trace_app->add_option("--bucket-mb", o.bucket_mb, "the buckets' cap; 0: as train, 25, the first one 1")
+  trace_app->add_option("--bucket-mb", o.bucket_caps, "the buckets' cap, or several: 0.25,1,25; 0: as train")
+      ->delimiter(',')
       ->check(CLI::Range(0.0, 1e6));
   trace_app->add_option("--perfetto", o.perfetto, "also write all ranks' step to this file, for ui.perfetto.dev");
   trace_app->add_option("--svg", o.svg, "also draw it to this file");

@@ -20,7 +20,7 @@ Options& options_of(CLI::App* app, int (*command)(const Options&), Run& run) {
 }
 
 void add_data_dir_option(CLI::App* app, std::string& directory);
-void add_run_commands(CLI::App& app, Run& run);    // report, compare, runs
+void add_run_commands(CLI::App& app, Run& run);    // report, compare, watch, runs
 void add_other_training(CLI::App& app, Run& run);  // gan, reinforce, lint
 
 inline const CLI::Range kPositive(1, std::numeric_limits<int>::max(), "POSITIVE");

@@ -1,4 +1,5 @@
-// The command line of what is about runs, `report`, `compare` and `runs`, of the other kinds of training, and `lint`.
+// The command line of what is about runs, `report`, `compare`, `watch` and `runs`, of the other kinds of training, and
+// `lint`.
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/models/program/command_line_parts.h"
 #include "ringgrad/models/program/commands/commands.h"
@@ -17,6 +18,9 @@ void add_run_commands(CLI::App& app, Run& run) {
   auto& two = options_of(compare_app, compare, run);
   compare_app->add_option("a", two.a, "a run directory")->required();
   compare_app->add_option("b", two.b, "another")->required();
+
+  auto* watch_app = app.add_subcommand("watch", "Live curves of a run, until it has ended, and then its verdict");
+  watch_app->add_option("run", options_of(watch_app, watch, run).run, "a run directory, or latest")->required();
 
   auto* runs_app = app.add_subcommand("runs", "The runs that there are, what they came to, and how they differ");
   auto& all = options_of(runs_app, runs, run);

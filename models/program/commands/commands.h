@@ -25,15 +25,18 @@ struct TrainOptions {
   Division division;
   std::string data_dir;
   std::optional<uint64_t> seed;
-  std::string out;         // the run directory; "" : runs/NNNN-data-model
-  std::string resume;      // a run directory to continue
-  std::string init;        // a run directory or file whose weights to begin with; "" : random ones
-  int workers = 1;         // data loader threads
-  std::string checksums;   // of what travels between ranks: auto (by TCP), on, off; "" : RINGGRAD_CHECKSUMS
-  int64_t max_steps = 0;   // stop after so many steps of this call; 0: never
-  int64_t save_every = 0;  // checkpoint every so many steps, besides every epoch; 0: never
-  bool report = true;      // write report.html at the end
-  std::string preset;      // speedrun: a recipe with a network and optimizers of its own; "": the recipe above
+  std::string out;           // the run directory; "" : runs/NNNN-data-model
+  std::string resume;        // a run directory to continue
+  std::string init;          // a run directory or file whose weights to begin with; "" : random ones
+  int workers = 1;           // data loader threads
+  std::string checksums;     // of what travels between ranks: auto (by TCP), on, off; "" : RINGGRAD_CHECKSUMS
+  int64_t max_steps = 0;     // stop after so many steps of this call; 0: never
+  int64_t save_every = 0;    // checkpoint every so many steps, besides every epoch; 0: never
+  int64_t log_every = 0;     // a line in metrics.jsonl every so many steps, besides every epoch; 0: never
+  bool tensorboard = false;  // the same lines also as TensorBoard reads them
+  std::string trace_steps;   // "FIRST:LAST": trace.json and timeline.svg of these steps; "" : none
+  bool report = true;        // write report.html at the end
+  std::string preset;        // speedrun: a recipe with a network and optimizers of its own; "": the recipe above
 };
 int train(const TrainOptions& options);
 // `train --preset speedrun`: as fast as we can to a known accuracy, on one process (models/speedrun.h).

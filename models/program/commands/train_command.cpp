@@ -72,7 +72,8 @@ RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
 
 // After a failure: what is left of the run. Ranks that were interrupted have said it themselves, and a checkpoint that
 // cannot be read is nothing to go on from.
-void leave(const TrainOptions& options, const RunDirectory& run, int code) {
+void leave(const TrainOptions& options, const RunDirectory& run, int code, const std::string& why) {
+  if (code < 128) run.note_failure(why);
   const bool unreadable = code == kBadData && !options.resume.empty();
   if (std::filesystem::exists(run.checkpoint()) && code < 128 && !unreadable)
     complain(fmt::format("last checkpoint: {} · resume: {}", run.checkpoint().string(), resume_command(run)));
@@ -83,10 +84,10 @@ void leave(const TrainOptions& options, const RunDirectory& run, int code) {
 int leaving_run(const TrainOptions& options, const RunDirectory& run, const std::function<int()>& body) {
   try {
     const int code = body();
-    if (code != kOk) leave(options, run, code);
+    if (code != kOk) leave(options, run, code, describe(code));
     return code;
-  } catch (const std::exception&) {
-    leave(options, run, exit_code_of(std::current_exception()));
+  } catch (const std::exception& error) {
+    leave(options, run, exit_code_of(std::current_exception()), error.what());
     throw;
   }
 }
@@ -100,6 +101,7 @@ void check_same_work(ProcessGroup& group, const TrainOptions& options, const Run
   std::vector<std::string> lines = {fmt::format("--seed {}", config.seed),
                                     fmt::format("--max-steps {}", options.max_steps),
                                     fmt::format("--save-every {}", options.save_every),
+                                    fmt::format("--trace-steps {}", options.trace_steps),
                                     fmt::format("--sync-bn {:d}", *config.division->sync_bn),
                                     fmt::format("--shards {}", config.division->shards),
                                     fmt::format("--bucket-mb {}", config.division->bucket_mb)};
@@ -124,7 +126,13 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   const std::string launchers = variable(kRunVariable);
   const RunDirectory run = launchers.empty() ? open_run(options, config) : RunDirectory::open(launchers);
   const auto body = [&] { return train_rank(options, own, data, &run, &group); };
-  return launchers.empty() ? leaving_run(options, run, body) : body();
+  if (launchers.empty()) return leaving_run(options, run, body);
+  try {
+    return body();
+  } catch (const std::exception& error) {  // the launcher knows less of it
+    run.note_failure(error.what());
+    throw;
+  }
 }
 
 // Which this process may use.

@@ -86,7 +86,7 @@ void print_row(const nlohmann::json& metrics) {
          metrics.contains("seconds") ? human_time(metrics["seconds"]) : "");
 }
 
-void report_epoch(const RunDirectory& run, const Training& training, const EpochReport& epoch) {
+void report_epoch(Course& course, const Training& training, const EpochReport& epoch) {
   std::string line = fmt::format("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f}", training.epoch(),
                                  training.step(), epoch.loss, epoch.test.accuracy(), epoch.test.loss);
   nlohmann::json metrics = {{"epoch", training.epoch()},
@@ -113,7 +113,7 @@ void report_epoch(const RunDirectory& run, const Training& training, const Epoch
     print_row(metrics);
   else
     result(line);
-  run.append_metrics(metrics);
+  course.end_epoch(metrics, epoch.test);
 }
 
 // Collective where training is: the signal may have reached another rank only.
@@ -150,7 +150,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   catch_interrupts(run ? "note    this step is finished and saved; a second signal ends at once" : nullptr);
 
   const Device device(config.division->device);
-  Course course(training);
+  Course course(options, config, data, training, run, group);
   const auto tested = [&] {
     const auto start = Clock::now();
     Evaluation test =
@@ -165,8 +165,9 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   const auto end_epoch = [&](const std::optional<Pace>& pace) {
     last = EpochReport{training.mean_loss(), pace, {}, {}};
     if (group) last->hash = training.check_identical();
+    course.gather();
     last->test = tested();
-    if (run && !last->test.interrupted) report_epoch(*run, training, *last);
+    if (run && !last->test.interrupted) report_epoch(course, training, *last);
     return !last->test.interrupted;
   };
   const auto save = [&] {
@@ -175,9 +176,9 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     course.save_seconds += seconds_since(start);
   };
   const auto stopped = [&] {
-    std::vector<RankSummary> ranks = gather_ranks(training, device, group);
+    course.gather();
     const int code = stopped_by_signal(run, training, group);
-    if (run) end_run(options, data, *run, course, training, std::move(ranks), {});
+    if (run) end_run(options, data, *run, course, {});
     return code;
   };
   if (!options.resume.empty() && owes_epoch(run, training, group) && !end_epoch({})) return stopped();
@@ -190,13 +191,13 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     const double data_before = training.waited_for_data();
     const double waited_before = training.waited_for_ranks();
     last.reset();
+    course.begin_epoch();
     training.run_epoch([&] {
-      ++course.steps;
-      if (run && device.is_cpu()) course.note_loss();
       const int64_t done = (training.step() - 1) % training.steps_per_epoch() + 1;
       progress.update(done, [&] { return fmt::format("loss {:.3f}", training.own_mean_loss()); });
       if (options.save_every > 0 && training.step() % options.save_every == 0) save();
-      stop = training.interrupted() || (options.max_steps > 0 && course.steps >= options.max_steps);
+      stop = training.interrupted() || (options.max_steps > 0 && course.steps + 1 >= options.max_steps);
+      course.after_step(stop);
       return stop;
     });
     progress.clear();
@@ -217,7 +218,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   const Evaluation test = last ? last->test : tested();
   if (test.interrupted) return stopped();
   const uint64_t hash = last && last->hash ? *last->hash : group ? training.check_identical() : 0;
-  std::vector<RankSummary> ranks = gather_ranks(training, device, group);
+  course.gather();
   if (!run) return kOk;
   save_model(run->model(), training.model(), config.recipe, config.facts);
 
@@ -229,7 +230,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   result("saved   {} (loads in PyTorch)", run->model().string());
   if (training.epoch() < config.recipe.epochs)
     message("next    {} goes on after step {}", resume_command(*run), training.step());
-  const Verdict verdict = end_run(options, data, *run, course, training, std::move(ranks), test);
+  const Verdict verdict = end_run(options, data, *run, course, test);
   print_json({{"test_accuracy", test.accuracy()},
               {"test_loss", test.loss},
               {"epochs", training.epoch()},
@@ -245,6 +246,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
               {"data_on_device", training.data_on_device()},
               {"step_captured", training.step_captured()},
               {"run", run->path().string()},
+              {"history", course.epochs()},
               {"verdict", to_json(verdict)}});
   return kOk;
 }

@@ -40,6 +40,18 @@ int columns(int stream) {
   return ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+// Progress in the title bar or the dock (OSC 9;4, of ConEmu), where the terminal is one that knows it: others may print
+// what they do not know.
+void show_percent(int state, int64_t percent) {
+  static const bool known = [] {
+    const std::string program = variable("TERM_PROGRAM");
+    for (const char* knows : {"WezTerm", "ghostty", "iTerm.app"})
+      if (program == knows) return true;
+    return !variable("WT_SESSION").empty() || !variable("ConEmuPID").empty();
+  }();
+  if (known) std::cerr << fmt::format("\033]9;4;{};{}\033\\", state, percent);
+}
+
 constexpr double kRedrawSeconds = 0.1, kPlainSeconds = 30;
 
 }  // namespace
@@ -132,12 +144,15 @@ void Progress::update(int64_t done, const std::function<std::string()>& detail) 
   const int filled = static_cast<int>(done * width / std::max<int64_t>(total_, 1));
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < filled ? "━" : i == filled ? "╸" : " ";
+  show_percent(1, 100 * done / std::max<int64_t>(total_, 1));
   std::cerr << "\r\033[K" << label_ << ' ' << bar << "  " << text << std::flush;
   visible_ = true;
 }
 
 void Progress::clear() {
-  if (visible_) std::cerr << "\r\033[K" << std::flush;
+  if (!visible_) return;
+  show_percent(0, 0);
+  std::cerr << "\r\033[K" << std::flush;
   visible_ = false;
 }
 

@@ -1,4 +1,4 @@
-// `ringgrad report`, `compare` and `runs`: what runs have come to, for people and for scripts.
+// `ringgrad report`, `compare`, `runs` and `watch`: what runs have come to, for people and for scripts.
 #pragma once
 
 #include <filesystem>
@@ -28,6 +28,13 @@ struct CompareOptions {
 };
 // Which part of a step made the difference between two runs, and what they were told differently. Throws DataError.
 int compare(const CompareOptions& options);
+
+struct WatchOptions {
+  std::string run;
+};
+// Curves of a run while it goes on, until it has ended, and then its verdict; lines of text where there is no terminal.
+// Returns 128 and the signal where one has ended the watching. Throws DataError.
+int watch(const WatchOptions& options);
 
 struct RunsOptions {
   std::string directory = "runs";

@@ -1,6 +1,7 @@
 // The page of `report`: what two runs have in common is drawn in one picture, everything else side by side.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -68,6 +69,13 @@ std::string headline_table(const std::vector<RunRecord>& runs) {
 // A name for each curve: the run's, where there are several.
 std::string label(const std::vector<RunRecord>& runs, size_t i, const char* alone) { return letter(runs, i) + alone; }
 
+// 0: it is not known.
+double steps_per_epoch(const RunRecord& run) {
+  if (run.summary) return static_cast<double>(run.summary->steps_per_epoch);
+  if (run.epochs.empty()) return 0;
+  return static_cast<double>(run.epochs.back().step / std::max<int64_t>(1, run.epochs.back().epoch));
+}
+
 std::string learning(const std::vector<RunRecord>& runs) {
   std::vector<Curve> loss, accuracy, rate;
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -76,18 +84,20 @@ std::string learning(const std::vector<RunRecord>& runs) {
         right{label(runs, i, ""), {}, true};
     for (const EpochLine& epoch : run.epochs) {
       const auto at = static_cast<double>(epoch.epoch);
-      if (!run.summary || run.summary->loss_curve.size() < 2) train.points.push_back({at, epoch.loss});
+      if (run.steps.empty() && (!run.summary || run.summary->loss_curve.size() < 2))
+        train.points.push_back({at, epoch.loss});
       test.points.push_back({at, epoch.test_loss});
       right.points.push_back({at, epoch.test_accuracy});
     }
+    for (const StepLine& step : run.steps)  // of all calls, where the summary is of the last one
+      if (const double each = steps_per_epoch(run); each > 0 && std::isfinite(step.loss))
+        train.points.push_back({static_cast<double>(step.step) / each, step.loss});
     if (train.points.empty() && run.summary) train.points = run.summary->loss_curve;
     loss.push_back(train);
     loss.push_back(test);
     accuracy.push_back(right);
 
-    const int64_t each = run.summary          ? run.summary->steps_per_epoch
-                         : run.epochs.empty() ? 0
-                                              : run.epochs.back().step / std::max<int64_t>(1, run.epochs.back().epoch);
+    const auto each = static_cast<int64_t>(steps_per_epoch(run));
     if (each <= 0) continue;
     Curve lr{label(runs, i, ""), {}};
     const optim::Schedule schedule = learning_rate(run.recipe, each);
@@ -144,6 +154,48 @@ std::string where_time_goes(const RunRecord& run) {
              "two steps.");
 }
 
+// A row for each layer, or where those are many for each block of layers: "layer1.0.conv1" is of "layer1".
+std::string gradient_norms(const RunRecord& run) {
+  constexpr size_t kMostRows = 16;
+  const bool many = run.gradient_norms.size() > kMostRows;
+  std::map<std::string, std::map<double, double>> squares;  // by row and step
+  for (const auto& [layer, norms] : run.gradient_norms)
+    for (const auto& [step, norm] : norms)
+      squares[many ? layer.substr(0, layer.find('.')) : layer][step] += norm * norm;
+  std::vector<Curve> curves;
+  for (const auto& [row, of_steps] : squares) {
+    curves.push_back({row, {}});
+    for (const auto& [step, square] : of_steps) curves.back().points.push_back({step, std::sqrt(square)});
+  }
+  if (curves.empty()) return "";
+  return heading("Gradient norm by layer") + svg_sparklines(curves) +
+         paragraph("As the optimizer got it, step by step; first, highest and last.");
+}
+
+// The layers that take most of a step's time in kernels, and the kernels that do.
+std::string layers_and_kernels(const RunSummary& s) {
+  constexpr size_t kMostRows = 12;
+  double whole = 0;
+  for (const KernelTime& k : s.kernels) whole += k.seconds;
+  const auto table = [&](const char* title, const auto& name_of) {
+    std::map<std::string, double> seconds;
+    for (const KernelTime& k : s.kernels) seconds[name_of(k)] += k.seconds;
+    std::vector<std::pair<double, std::string>> order;
+    for (const auto& [name, time] : seconds) order.emplace_back(time, name);
+    std::sort(order.rbegin(), order.rend());
+    std::vector<Row> rows;
+    for (size_t i = 0; i < std::min(kMostRows, order.size()); ++i)
+      rows.push_back({order[i].second, ms(order[i].first), fmt::format("{:.1f} %", 100 * order[i].first / whole)});
+    return html_table({title, "ms", "share"}, rows);
+  };
+  if (whole <= 0) return "";
+  return heading("Layers and kernels") +
+         table("layer",
+               [](const KernelTime& k) { return (k.layer.empty() ? "outside layers" : k.layer) + ", " + k.phase; }) +
+         table("kernel", [](const KernelTime& k) { return k.kernel; }) +
+         paragraph("Time in kernels, in a step of rank 0: the median of the steps that were looked at closely.");
+}
+
 std::string one_step(const RunSummary& s) {
   std::vector<Lane> lanes;
   double end = 0;
@@ -182,6 +234,11 @@ std::string memory_and_bytes(const RunSummary& s) {
     most = std::max(most, static_cast<double>(std::max(rank.resident_bytes, rank.tensor_bytes)));
     rows.push_back(
         {name, human_bytes(rank.tensor_bytes), human_bytes(rank.resident_bytes), human_bytes(rank.sent_bytes)});
+  }
+  for (size_t d = 0; d < s.ranks.front().device_bytes.size(); ++d) {  // DataParallel
+    const int64_t bytes = s.ranks.front().device_bytes[d];
+    memory.push_back(
+        {fmt::format("device {}", d), {{0, static_cast<double>(bytes), Span::Compute}}, human_bytes(bytes)});
   }
   return heading("Memory and bytes by rank") + svg_lanes(memory, most) + html_table(header, rows) +
          paragraph("The darker part is in tensors, at most; data sets, code and shared memory are in the rest.");
@@ -259,8 +316,9 @@ std::string step_times(const RunSummary& s) {
 std::string column(const RunRecord& run, const ImageDataset* set) {
   std::string html;
   if (const auto& s = run.summary; s && s->steps > 0 && !s->ranks.empty())
-    html +=
-        section(where_time_goes(run)) + section(step_times(*s)) + section(one_step(*s)) + section(memory_and_bytes(*s));
+    html += section(where_time_goes(run)) + section(step_times(*s)) + section(one_step(*s)) +
+            section(layers_and_kernels(*s)) + section(memory_and_bytes(*s));
+  html += section(gradient_norms(run));
   html += section(confusion(run)) + section(worst_images(run, set), true) + section(facts(run), true);
   return "<div class=\"runs\">\n" + html + "</div>\n";
 }

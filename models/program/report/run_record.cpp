@@ -52,47 +52,65 @@ void read_config_of(RunRecord& run) {
   }
 }
 
-std::optional<EpochLine> epoch_line(const std::string& text) {
-  try {
-    const auto json = nlohmann::json::parse(text);
-    EpochLine line{json.at("epoch"), json.value("step", int64_t{0}), json.at("loss"), json.value("test_loss", 0.0),
-                   json.at("test_accuracy")};
-    line.images_per_second = json.value("images_per_second", 0.0);
-    line.seconds = json.value("seconds", 0.0);
-    line.data_wait = json.value("waiting_for_data", 0.0);
-    line.comm_wait = json.value("waiting_for_communication", 0.0);
-    return line;
-  } catch (const nlohmann::json::exception&) {
-    return {};
-  }
+// Of a run that was killed and resumed later steps are there twice: the newer ones count.
+void take_norms(RunRecord& run, const nlohmann::json& line, int64_t step) {
+  for (auto& [layer, norms] : run.gradient_norms)
+    while (!norms.empty() && norms.back()[0] >= static_cast<double>(step)) norms.pop_back();
+  if (!line.contains("gradient_norms")) return;
+  for (const auto& [layer, norm] : line["gradient_norms"].get<std::map<std::string, double>>())
+    run.gradient_norms[layer].push_back({static_cast<double>(step), norm});
+}
+
+void take_epoch(RunRecord& run, const nlohmann::json& json) {
+  EpochLine line{json.at("epoch"), json.value("step", int64_t{0}), json.at("loss"), json.value("test_loss", 0.0),
+                 json.at("test_accuracy")};
+  line.images_per_second = json.value("images_per_second", 0.0);
+  line.seconds = json.value("seconds", 0.0);
+  line.data_wait = json.value("waiting_for_data", 0.0);
+  line.comm_wait = json.value("waiting_for_communication", 0.0);
+  const int64_t expected = run.epochs.empty() ? 1 : run.epochs.back().epoch + 1;
+  if (line.epoch > expected)
+    run.notes.push_back(line.epoch == expected + 1
+                            ? fmt::format("metrics.jsonl: epoch {} has no line", expected)
+                            : fmt::format("metrics.jsonl: epochs {} to {} have no line", expected, line.epoch - 1));
+  take_norms(run, json, line.step);
+  run.epochs.push_back(line);
+}
+
+void take_step(RunRecord& run, const nlohmann::json& json) {
+  StepLine line{json.at("step"), json.value("loss", double{NAN}), json.value("images_per_second", 0.0),
+                json.value("waiting_for_data", 0.0), json.value("waiting_for_communication", 0.0)};
+  while (!run.steps.empty() && run.steps.back().step >= line.step) run.steps.pop_back();
+  take_norms(run, json, line.step);
+  run.steps.push_back(line);
 }
 
 void read_metrics_of(RunRecord& run) {
   std::ifstream in(run.path + "/metrics.jsonl");
   int number = 0;
-  int64_t expected = 1;
   for (std::string text; std::getline(in, text);) {
     ++number;
-    const auto line = epoch_line(text);
-    if (!line) {
+    if (in.eof() && run.state == RunRecord::Running) break;  // it is being written
+    try {
+      const auto line = nlohmann::json::parse(text);
+      run.failure = line.value("failed", "");
+      if (line.contains("epoch"))
+        take_epoch(run, line);
+      else if (run.failure.empty())
+        take_step(run, line);
+    } catch (const nlohmann::json::exception&) {
       run.notes.push_back(fmt::format("metrics.jsonl: line {} is damaged, and left out", number));
-      continue;
     }
-    if (line->epoch > expected)
-      run.notes.push_back(line->epoch == expected + 1
-                              ? fmt::format("metrics.jsonl: epoch {} has no line", expected)
-                              : fmt::format("metrics.jsonl: epochs {} to {} have no line", expected, line->epoch - 1));
-    expected = line->epoch + 1;
-    run.epochs.push_back(*line);
   }
-  if (run.epochs.empty()) run.notes.push_back("metrics.jsonl has no whole epoch");
+  if (run.epochs.empty() && run.state != RunRecord::Running) run.notes.push_back("metrics.jsonl has no whole epoch");
 }
 
 void read_summary_of(RunRecord& run) {
   const fs::path file = fs::path(run.path) / "summary.json";
   std::error_code ignored;
   if (!fs::exists(file, ignored)) {
-    run.notes.push_back("there is no summary.json: the run was killed, goes on, or is of an older version");
+    if (run.state != RunRecord::Running)
+      run.notes.push_back("there is no summary.json: the run was killed, or is of an older version");
     return;
   }
   try {
@@ -122,12 +140,29 @@ double RunRecord::train_seconds() const {
   return seconds > 0 ? seconds : summary ? summary->train_seconds : 0;
 }
 
+int64_t RunRecord::last_step() const {
+  return std::max(epochs.empty() ? 0 : epochs.back().step, steps.empty() ? 0 : steps.back().step);
+}
+
 RunRecord read_run(const std::string& path) {
   RunRecord run;
-  run.path = RunDirectory::open(path).path().string();
+  const RunDirectory directory = RunDirectory::open(path);
+  run.path = directory.path().string();
+  if (directory.in_use()) run.state = RunRecord::Running;
   read_config_of(run);
   read_metrics_of(run);
   read_summary_of(run);
+  const bool unfinished = run.summary ? !run.summary->ended : run.epochs.empty();
+  if (run.state == RunRecord::Running) {
+    run.failure.clear();  // of the call before
+  } else if (!run.failure.empty()) {
+    run.state = RunRecord::Failed;
+    run.notes.push_back("the run failed: " + run.failure);
+  } else if (unfinished) {
+    run.state = RunRecord::Died;
+    run.notes.push_back(fmt::format(
+        "the run ended without a word behind step {}: it was killed, or the machine stopped", run.last_step()));
+  }
   return run;
 }
 

@@ -2,6 +2,8 @@
 // not.
 #pragma once
 
+#include <cmath>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,7 +21,19 @@ struct EpochLine {  // of metrics.jsonl; what an older version has not written i
   double images_per_second = 0, seconds = 0, data_wait = 0, comm_wait = 0;  // these two are parts of the time
 };
 
+struct StepLine {  // with --log-every; a loss that was none is NaN
+  int64_t step = 0;
+  double loss = NAN, images_per_second = 0, data_wait = 0, comm_wait = 0;
+};
+
 struct RunRecord {
+  enum State {
+    Ended,    // as it wanted to, or after a signal
+    Running,  // some process holds its directory
+    Failed,   // with a word, `failure`
+    Died,     // without: it was killed, or the machine stopped
+  };
+
   std::string path;
   std::string version;
   nlohmann::json config;  // as it stands in config.json
@@ -28,7 +42,11 @@ struct RunRecord {
   std::string parallel = "none";
   int ranks = 1;
   std::string transport, device = "cpu";
+  State state = Ended;
+  std::string failure;
   std::vector<EpochLine> epochs;
+  std::vector<StepLine> steps;
+  std::map<std::string, std::vector<std::array<double, 2>>> gradient_norms;  // by layer: (step, norm)
   std::optional<RunSummary> summary;  // none: an older version's run, or one that was killed
   std::vector<std::string> classes;   // what the test at the end found, as RunSummary has it
   std::vector<int64_t> confusion;
@@ -40,6 +58,7 @@ struct RunRecord {
   double accuracy() const { return epochs.empty() ? 0 : epochs.back().test_accuracy; }
   double images_per_second() const;
   double train_seconds() const;
+  int64_t last_step() const;  // that a line tells of
 };
 
 // Throws DataError where there is no config.json, or none that can be read. Damaged lines of metrics.jsonl, and a

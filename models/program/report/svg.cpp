@@ -138,6 +138,7 @@ std::string svg_curves(const std::vector<Curve>& curves, const Axes& axes) {
   if (left == right) left = std::min(0.0, left - 1);
   const bool logarithmic = axes.scale == Axes::Logarithmic && bottom > 0;
   if (axes.scale == Axes::FromZero) bottom = std::min(bottom, 0.0);
+  if (axes.scale == Axes::Tight && bottom == top) bottom -= 0.1 * std::abs(bottom), top += 0.1 * std::abs(top);
   const double room = axes.scale == Axes::Tight ? 0.04 * (top - bottom) : 0;
   const Plot plot(left, right, bottom - room, axes.percent ? std::min(1.0, top + room) : top + room, logarithmic);
   std::string svg = plot.begin(margin, axes.y) + plot.y_axis(axes.percent) + plot.x_axis(axes.x);
@@ -163,6 +164,36 @@ std::string svg_curves(const std::vector<Curve>& curves, const Axes& axes) {
     below = std::min(end, below - kLine);
     svg += fmt::format("<text class=\"ink{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", c % 4,
                        Plot::kLeft + Plot::kWidth + 6, below, escaped(curves[c].label));
+  }
+  return svg + "</svg>\n";
+}
+
+std::string svg_sparklines(const std::vector<Curve>& rows) {
+  constexpr double kWidth = 170, kRow = 26, kNumber = 64, kHeight = 18;
+  double left = 60;
+  for (const Curve& row : rows) left = std::max(left, width_of(row.label) + 12);
+  std::string svg = opened(left + kWidth + 3 * kNumber + 12, kRow * static_cast<double>(rows.size()), "sparklines");
+  double y = 0;
+  for (const Curve& row : rows) {
+    double low = INFINITY, high = 0;
+    for (const auto& [x, value] : row.points)
+      if (value > 0) low = std::min(low, value), high = std::max(high, value);
+    if (row.points.empty() || high <= 0) continue;
+    const double first = row.points.front()[0], last = std::max(row.points.back()[0], first + 1);
+    const double range = std::max(std::log(high / low), 0.1);
+    std::string path;
+    for (const auto& [x, value] : row.points) {
+      const double part = std::log(std::max(value, low) / low) / range;
+      path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L', left + (x - first) / (last - first) * kWidth,
+                          y + 4 + kHeight * (1 - part));
+    }
+    svg += text(left - 8, y + 17, "end", row.label) + fmt::format("<path class=\"curve0\" d=\"{}\"/>\n", path);
+    double at = left + kWidth + kNumber;
+    for (const double value : {row.points.front()[1], high, row.points.back()[1]}) {
+      svg += text(at, y + 17, "end", fmt::format("{:.3g}", value));
+      at += kNumber;
+    }
+    y += kRow;
   }
   return svg + "</svg>\n";
 }

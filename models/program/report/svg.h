@@ -36,6 +36,9 @@ struct Axes {
 // Empty where no curve has a point.
 std::string svg_curves(const std::vector<Curve>& curves, const Axes& axes);
 
+// A row for each curve, on a logarithmic scale of its own, with its name and its first, highest and last value.
+std::string svg_sparklines(const std::vector<Curve>& rows);
+
 // Bars of equal widths between two ends of an axis.
 std::string svg_histogram(const std::vector<int64_t>& bins, double low, double high, const std::string& x);
 

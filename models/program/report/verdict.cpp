@@ -5,85 +5,16 @@
 
 #include <fmt/format.h>
 
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/report/findings.h"
 
 namespace ringgrad::program {
 namespace {
 
-constexpr int64_t kFewSteps = 10;       // whose times say nothing yet
-constexpr int64_t kLearningSteps = 50;  // after which something should have been learnt
-
-// A finding and how much of the time it costs, as a part of a step.
-struct Finding {
-  double cost;
-  Verdict verdict;
-};
-using Findings = std::vector<Finding>;
+constexpr int64_t kFewSteps = 10;  // whose times say nothing yet
 
 std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
 std::string ms(double seconds) { return fmt::format("{:.{}f} ms", seconds * 1e3, seconds < 0.01 ? 2 : 1); }
-
-std::string train_with(const RunRecord& run, const std::string& options) {
-  return program_command(fmt::format("train --data {} --model {} {}", run.recipe.data, run.recipe.model, options));
-}
-
-// -- does it learn? ---------------------------------------------------------------------------------------------------
-
-void judge_learning(const RunRecord& run, Findings& found) {
-  if (run.epochs.empty()) return;
-  const EpochLine& last = run.epochs.back();
-  const auto best = std::min_element(run.epochs.begin(), run.epochs.end(),
-                                     [](const EpochLine& a, const EpochLine& b) { return a.loss < b.loss; });
-  const auto classes = static_cast<double>(run.classes.size());
-  const double guessing = std::log(std::max(classes, 1.0));
-  const bool judged = last.step >= kLearningSteps && classes >= 2;
-  const std::string lower = train_with(run, fmt::format("--lr {:.2g}", run.recipe.lr / 3));
-  if (last.loss > 1.25 * best->loss + 0.05)
-    return found.push_back({1,
-                            {"diverging",
-                             fmt::format("the training loss rose from {:.3f} in epoch {} to {:.3f} in epoch {}",
-                                         best->loss, best->epoch, last.loss, last.epoch),
-                             lower}});
-  // A network that nothing has changed yet is a little worse than guessing, too.
-  const double at_first =
-      run.summary && !run.summary->loss_curve.empty() ? run.summary->loss_curve.front()[1] : guessing;
-  if (judged && last.loss > guessing + 0.3 && last.loss > 1.1 * at_first)
-    return found.push_back({1,
-                            {"diverging",
-                             fmt::format("a training loss of {:.3f} is worse than guessing among {} classes, {:.3f}",
-                                         last.loss, classes, guessing),
-                             lower}});
-  if (judged && last.test_accuracy < 1.5 / classes && last.loss > 0.9 * guessing)
-    return found.push_back(
-        {1,
-         {"not-learning",
-          fmt::format("{:.1f} % of the test images after {} steps is as good as guessing among {} classes; a loss of "
-                      "{:.3f}: wrong labels, or a learning rate far off",
-                      100 * last.test_accuracy, last.step, classes, last.loss),
-          program_command("data check " + run.recipe.data)}});
-  const auto sweetest =
-      std::min_element(run.epochs.begin(), run.epochs.end(),
-                       [](const EpochLine& a, const EpochLine& b) { return a.test_loss < b.test_loss; });
-  const bool turned = last.test_loss > 1.15 * sweetest->test_loss && last.test_loss > sweetest->test_loss + 0.05 &&
-                      last.loss < 0.95 * sweetest->loss;
-  const bool apart = run.epochs.size() > 1 && last.test_loss > 2 * last.loss && last.test_loss > last.loss + 0.5;
-  if (turned)
-    found.push_back({1,
-                     {"overfitting",
-                      fmt::format("the test loss rose from {:.3f} in epoch {} to {:.3f}, while the training loss fell "
-                                  "to {:.3f}",
-                                  sweetest->test_loss, sweetest->epoch, last.test_loss, last.loss),
-                      train_with(run, fmt::format("--epochs {}", sweetest->epoch))}});
-  else if (apart)
-    found.push_back(
-        {1,
-         {"overfitting",
-          fmt::format("the loss is {:.3f} on training images and {:.3f} on test images", last.loss, last.test_loss),
-          train_with(run, "--crop 2 --weight-decay 0.001")}});
-}
-
-// -- where does the time go? ------------------------------------------------------------------------------------------
 
 double mean_of(const RunSummary& s, auto of) {
   double sum = 0;
@@ -292,18 +223,51 @@ void judge_steps(const RunRecord& run, double step, Findings& found) {
 
 // What metrics.jsonl alone tells, of runs without a summary.
 void judge_lines(const RunRecord& run, Findings& found) {
-  if (run.epochs.empty()) return;
-  const EpochLine& last = run.epochs.back();
-  if (last.data_wait >= 0.1)
-    found.push_back({last.data_wait,
-                     {"input-bound", fmt::format("{} of the time went by waiting for data", percent(last.data_wait)),
+  if (run.epochs.empty() && run.steps.empty()) return;
+  const double data = run.epochs.empty() ? run.steps.back().data_wait : run.epochs.back().data_wait;
+  const double ranks = run.epochs.empty() ? run.steps.back().comm_wait : run.epochs.back().comm_wait;
+  if (data >= 0.1)
+    found.push_back({data,
+                     {"input-bound", fmt::format("{} of the time went by waiting for data", percent(data)),
                       train_with(run, "--workers 2")}});
-  if (last.comm_wait >= 0.15)
-    found.push_back(
-        {last.comm_wait,
-         {"communication-bound",
-          fmt::format("{} of the time went by waiting for other ranks or their gradients", percent(last.comm_wait)),
-          train_with(run, fmt::format("--batch {}", 2 * run.recipe.batch))}});
+  if (ranks >= 0.15)
+    found.push_back({ranks,
+                     {"communication-bound",
+                      fmt::format("{} of the time went by waiting for other ranks or their gradients", percent(ranks)),
+                      train_with(run, fmt::format("--batch {}", 2 * run.recipe.batch))}});
+}
+
+// DataParallel does on one device what DDP divides: it sends the parameters out and takes the gradients in, sums them,
+// keeps all outputs, and steps.
+void judge_data_parallel(const RunRecord& run, double step, Findings& found) {
+  const RankSummary& one = run.summary->ranks.front();
+  if (run.parallel != "dp" || one.device_bytes.size() < 2) return;
+  const auto devices = static_cast<double>(one.device_bytes.size());
+  const int64_t others = *std::max_element(one.device_bytes.begin() + 1, one.device_bytes.end());
+  const double ratio = static_cast<double>(one.device_bytes[0]) / static_cast<double>(std::max<int64_t>(1, others));
+  const double at_most = std::min(devices * std::max(1, run.summary->threads), 1.0 * run.summary->cores);
+  const double idle = 1 - one.processor / (step * std::max(1.0, at_most));
+  if (ratio < 1.5 && idle < 0.15) return;
+  found.push_back(
+      {std::max(idle, 0.1),
+       {"data-parallel",
+        fmt::format("device 0 keeps {}, {:.1f}× as much as any other, and {} go through it in a step; {} "
+                    "of the cores' time is idle meanwhile",
+                    human_bytes(one.device_bytes[0]), ratio, human_bytes(one.sent_bytes), percent(std::max(0.0, idle))),
+        train_with(run, fmt::format("--parallel ddp --ranks {}", one.device_bytes.size()))}});
+}
+
+// What a run comes to that did not get to its end, and nothing else was found in.
+Finding unfinished(const RunRecord& run) {
+  const std::string resume = program_command("train --resume " + run.path);
+  const int64_t step = run.last_step();
+  if (run.state == RunRecord::Failed)
+    return {0, {"failed", fmt::format("behind step {}: {}", step, run.failure), resume}};
+  return {0,
+          {"killed",
+           fmt::format("the run ended without a word behind step {} of epoch {} of {}", step,
+                       run.epochs.empty() ? 1 : run.epochs.back().epoch + 1, run.recipe.epochs),
+           resume}};
 }
 
 Verdict nothing_found(const RunRecord& run) {
@@ -338,6 +302,7 @@ Verdict judge(const RunRecord& run) {
       judge_straggler(run, step, costs);
       judge_communication(run, step, costs);
       judge_steps(run, step, costs);
+      judge_data_parallel(run, step, costs);
     }
     judge_input(run, step, costs);
     judge_memory(run, costs);
@@ -345,6 +310,7 @@ Verdict judge(const RunRecord& run) {
   }
   std::stable_sort(costs.begin(), costs.end(), [](const Finding& a, const Finding& b) { return a.cost > b.cost; });
   found.insert(found.end(), costs.begin(), costs.end());
+  if (run.state == RunRecord::Failed || run.state == RunRecord::Died) found.push_back(unfinished(run));
   if (found.empty()) return nothing_found(run);
   Verdict verdict = found.front().verdict;
   for (size_t i = 1; i < found.size(); ++i) verdict.also.push_back(found[i].verdict.name);

@@ -4,11 +4,11 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <limits>
 
 #include <nlohmann/json.hpp>
@@ -113,27 +113,41 @@ RunDirectory RunDirectory::resume(const std::string& path) {
 }
 
 // Files that are no run's are not written over: a run that stopped before its first checkpoint has left a config.json
-// with a recipe, and no more.
+// with a recipe, and what it had measured, which go.
 void RunDirectory::check_free() const {
   const auto refuse = [&](const char* file) {
     throw UsageError("train: {} holds a {} already, which is no unfinished run's; choose another directory",
                      path_.string(), file);
   };
-  for (const char* file : {"model.safetensors", "metrics.jsonl"})
-    if (fs::exists(path_ / file)) refuse(file);
-  if (!fs::exists(path_ / "config.json")) return;
-  const auto config = nlohmann::json::parse(std::ifstream(path_ / "config.json"), nullptr, false);
-  if (!config.is_object() || !config.contains("recipe")) refuse("config.json");
+  if (fs::exists(path_ / "model.safetensors")) refuse("model.safetensors");
+  if (fs::exists(path_ / "config.json")) {
+    const auto config = nlohmann::json::parse(std::ifstream(path_ / "config.json"), nullptr, false);
+    if (!config.is_object() || !config.contains("recipe")) refuse("config.json");
+  } else if (fs::exists(path_ / "metrics.jsonl")) {
+    refuse("metrics.jsonl");
+  }
+  if (last_epoch() > 0) refuse("metrics.jsonl");
+  std::error_code ignored;
+  for (const char* file : {"metrics.jsonl", "summary.json"})
+    if (fs::is_regular_file(path_ / file, ignored)) fs::remove(path_ / file, ignored);
 }
 
 void RunDirectory::hold() {
   held_ = std::make_shared<FileDescriptor>(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   check_opened<IoError>(static_cast<bool>(*held_), "train: cannot read the directory ", path_.string());
-  if (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  int tries = 5;  // one who only looks, in_use(), holds it for some microseconds
+  while (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && --tries > 0) usleep(10'000);
+  if (tries == 0)
     throw UsageError("train: another process is training in {}; wait for it, or choose another --out", path_.string());
 }
 
+bool RunDirectory::in_use() const {
+  const FileDescriptor look(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return look && flock(look.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 void RunDirectory::discard() const {
+  if (has_measured()) return;
   std::error_code ignored;
   fs::remove(path_ / "config.json", ignored);
   if (!made_ || !fs::remove(path_, ignored)) return;
@@ -153,36 +167,63 @@ void RunDirectory::write_config(const nlohmann::json& config) const {
   out.commit();
 }
 
-std::string RunDirectory::metrics() const {
-  const fs::path file = path_ / "metrics.jsonl";
-  std::error_code none;
-  const uintmax_t size = fs::file_size(file, none);
-  if (none) return "";
+namespace {
+
+// The bytes of a file that are whole lines: all but half of one, which a process that was killed has left.
+uintmax_t bytes_of_lines(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary | std::ios::ate);
+  if (!in) return 0;
+  auto end = static_cast<std::streamoff>(in.tellg());
+  while (end > 0) {
+    const std::streamoff begin = std::max<std::streamoff>(0, end - 4096);
+    std::string block(static_cast<size_t>(end - begin), '\0');
+    in.seekg(begin).read(block.data(), end - begin);
+    CHECK_AS(IoError, in.good(), "train: cannot read ", file.string());  // so nothing is cut off it
+    if (const size_t line = block.rfind('\n'); line != std::string::npos) return begin + line + 1;
+    end = begin;
+  }
+  return 0;
+}
+
+// Calls look(line) with every whole line that is a JSON object.
+void for_each_line(const fs::path& file, const auto& look) {
   std::ifstream in(file);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  CHECK_AS(IoError, text.size() == size, "train: cannot read ", file.string());  // so nothing is cut off it
-  text.resize(text.rfind('\n') + 1);
-  return text;
+  for (std::string text; std::getline(in, text) && !in.eof();)
+    if (const auto line = nlohmann::json::parse(text, nullptr, false); line.is_object()) look(line);
+}
+
+}  // namespace
+
+bool RunDirectory::has_measured() const {
+  return fs::exists(path_ / "metrics.jsonl") || fs::exists(path_ / "summary.json");
 }
 
 int64_t RunDirectory::last_epoch() const {
-  const std::string text = metrics();
-  if (text.empty()) return 0;
-  const size_t before = text.rfind('\n', text.size() - 2);
-  const auto line = nlohmann::json::parse(text.substr(before + 1), nullptr, false);
-  const auto epoch = line.is_object() ? line.find("epoch") : line.end();
-  return epoch != line.end() && epoch->is_number_integer() ? epoch->get<int64_t>() : 0;
+  int64_t last = 0;
+  for_each_line(path_ / "metrics.jsonl", [&](const nlohmann::json& line) {
+    if (line.contains("epoch") && line["epoch"].is_number_integer()) last = line["epoch"];
+  });
+  return last;
+}
+
+void RunDirectory::note_failure(const std::string& why) const {
+  try {
+    bool noted = !has_measured();
+    for_each_line(path_ / "metrics.jsonl", [&](const nlohmann::json& line) { noted = line.contains("failed"); });
+    if (!noted) append_metrics({{"failed", why}});
+  } catch (const std::exception&) {  // the failure itself is what counts
+  }
 }
 
 // A line is there whole or not at all: half of one would spoil the next.
 void RunDirectory::append_metrics(const nlohmann::json& line) const {
   const fs::path file = path_ / "metrics.jsonl";
-  const size_t whole = metrics().size();
+  const uintmax_t whole = bytes_of_lines(file);
   std::error_code ignored;
-  fs::resize_file(file, whole, ignored);
+  if (fs::file_size(file, ignored) != whole) fs::resize_file(file, whole, ignored);
   errno = 0;
   std::ofstream out(file, std::ios::app);
-  out << line.dump() << '\n';
+  out << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   out.close();
   const int reason = errno;
   if (out.good()) return;

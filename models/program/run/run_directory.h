@@ -1,4 +1,4 @@
-// One directory per training run: config.json (what was asked for), metrics.jsonl (a line per epoch),
+// One directory per training run: config.json (what was asked for), metrics.jsonl (lines of epochs and steps),
 // checkpoint.safetensors (to continue from) and model.safetensors (the result, which loads in PyTorch). runs/latest
 // points at the newest.
 #pragma once
@@ -39,7 +39,9 @@ class RunDirectory {
   // An existing run, to go on with: held as by create(). Throws DataError, and UsageError where a process trains there.
   static RunDirectory resume(const std::string& path);
 
-  // Takes back what create() and write_config() have made. REQUIRES: there is no checkpoint.
+  // Whether a process trains there now.
+  bool in_use() const;
+  // Takes back what create() and write_config() have made, unless something was measured. REQUIRES: no checkpoint.
   void discard() const;
 
   const std::filesystem::path& path() const { return path_; }
@@ -49,12 +51,14 @@ class RunDirectory {
   void write_config(const nlohmann::json& config) const;
   // Throws IoError; the file is as it was then. A half-written line, of a process that was killed, goes.
   void append_metrics(const nlohmann::json& line) const;
+  // Why the run has failed, as the last line, unless there is one already, or nothing was measured. Never throws.
+  void note_failure(const std::string& why) const;
   int64_t last_epoch() const;  // that has a line in metrics.jsonl; 0: none has
+  bool has_measured() const;   // metrics.jsonl or summary.json: something to report, though there is no model
 
  private:
   explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
   void hold();
-  std::string metrics() const;  // the whole lines
   void check_free() const;
 
   std::filesystem::path path_;

@@ -44,7 +44,7 @@ nlohmann::json to_json(const RankSummary& rank) {
           {"processor_ms", rank.processor * 1e3},  {"machine_ms", rank.machine * 1e3},
           {"page_faults", rank.page_faults},       {"tensor_bytes", rank.tensor_bytes},
           {"resident_bytes", rank.resident_bytes}, {"sent_bytes", rank.sent_bytes},
-          {"buckets", std::move(buckets)}};
+          {"device_bytes", rank.device_bytes},     {"buckets", std::move(buckets)}};
 }
 
 namespace {
@@ -69,6 +69,7 @@ RankSummary rank_from_json(const nlohmann::json& json) {
   json.at("tensor_bytes").get_to(rank.tensor_bytes);
   json.at("resident_bytes").get_to(rank.resident_bytes);
   json.at("sent_bytes").get_to(rank.sent_bytes);
+  rank.device_bytes = json.value("device_bytes", rank.device_bytes);
   for (const auto& bucket : json.at("buckets"))
     rank.buckets.push_back({bucket.at("parameters"), bucket.at("bytes"), seconds(bucket, "ready_ms"),
                             seconds(bucket, "launched_ms"), seconds(bucket, "completed_ms")});
@@ -76,11 +77,14 @@ RankSummary rank_from_json(const nlohmann::json& json) {
 }
 
 nlohmann::json to_json(const RunSummary& s) {
-  nlohmann::json ranks = nlohmann::json::array(), worst = nlohmann::json::array();
+  nlohmann::json ranks = nlohmann::json::array(), worst = nlohmann::json::array(), kernels = nlohmann::json::array();
+  for (const KernelTime& k : s.kernels)
+    kernels.push_back({{"phase", k.phase}, {"layer", k.layer}, {"kernel", k.kernel}, {"ms", k.seconds * 1e3}});
   for (const RankSummary& rank : s.ranks) ranks.push_back(to_json(rank));
   for (const ImageResult& image : s.worst)
     worst.push_back({{"index", image.index}, {"label", image.label}, {"answer", image.answer}, {"loss", image.loss}});
-  return {{"version", s.version},
+  return {{"ended", s.ended},
+          {"version", s.version},
           {"commit", s.commit},
           {"command", s.command},
           {"machine", s.machine},
@@ -103,6 +107,7 @@ nlohmann::json to_json(const RunSummary& s) {
             {"median_ms", s.histogram.median * 1e3},
             {"p95_ms", s.histogram.p95 * 1e3},
             {"bins", s.histogram.bins}}},
+          {"kernels", std::move(kernels)},
           {"loss_curve", s.loss_curve},
           {"classes", s.classes},
           {"confusion", s.confusion},
@@ -111,6 +116,7 @@ nlohmann::json to_json(const RunSummary& s) {
 
 RunSummary summary_from_json(const nlohmann::json& json) {
   RunSummary s;
+  s.ended = json.value("ended", true);
   json.at("version").get_to(s.version);
   s.commit = json.value("commit", "");
   json.at("command").get_to(s.command);
@@ -131,6 +137,8 @@ RunSummary summary_from_json(const nlohmann::json& json) {
   const auto& h = json.at("step_histogram");
   s.histogram = {seconds(h, "low_ms"), seconds(h, "high_ms"), h.at("bins"), seconds(h, "median_ms"),
                  seconds(h, "p95_ms")};
+  for (const auto& k : json.value("kernels", nlohmann::json::array()))
+    s.kernels.push_back({k.at("phase"), k.at("layer"), k.at("kernel"), seconds(k, "ms")});
   json.at("loss_curve").get_to(s.loss_curve);
   json.at("classes").get_to(s.classes);
   json.at("confusion").get_to(s.confusion);

@@ -33,6 +33,7 @@ struct RankSummary {
   double page_faults = 0;  // of a step: pages that came from the disk
   int64_t tensor_bytes = 0, resident_bytes = 0;  // at most
   int64_t sent_bytes = 0;                        // of gradients, for a step
+  std::vector<int64_t> device_bytes;             // DataParallel: in tensors on each of its devices, at most
   std::vector<BucketSummary> buckets;
 
   double part(Part p) const { return seconds[static_cast<size_t>(p)]; }
@@ -47,12 +48,19 @@ struct StepHistogram {
   double median = 0, p95 = 0;
 };
 
+// What a kernel takes in a step of the first rank: the median of those steps that were looked at closely.
+struct KernelTime {
+  std::string phase, layer, kernel;  // "forward", "conv1", "conv2d"; no layer: behind the last one, such as the loss
+  double seconds = 0;                // of all its calls there
+};
+
 struct ImageResult {  // of a test image
   int64_t index = 0, label = 0, answer = 0;
   double loss = 0;
 };
 
 struct RunSummary {
+  bool ended = true;  // false: as of the last epoch, or of a failure, which not all ranks have lived to see
   int64_t steps = 0;  // that were measured: all of this call but the first ones, which tune
   int64_t steps_per_epoch = 0;
   double train_seconds = 0, test_seconds = 0, save_seconds = 0;  // of this call
@@ -62,6 +70,7 @@ struct RunSummary {
   int64_t memory_limit = 0;                 // bytes that this machine has, or its control group may take
   std::vector<RankSummary> ranks;
   StepHistogram histogram;
+  std::vector<KernelTime> kernels;
   std::vector<std::array<double, 2>> loss_curve;  // epochs done, and the mean loss since the point before
   std::vector<std::string> classes;
   std::vector<int64_t> confusion;  // as Evaluation has it

@@ -10,25 +10,29 @@ namespace {
 
 using nlohmann::json;
 
-enum Thread { kStep = 1, kLayers, kKernels, kGradients, kBuckets };
-const char* const kThreadNames[] = {"", "step", "layers", "kernels", "gradients ready (hooks)", "buckets (all-reduce)"};
+// Behind the last one come the loader's threads.
+enum Thread { kStep = 1, kLayers, kKernels, kGradients, kBuckets, kLoading };
+const char* const kThreadNames[] = {
+    "", "step", "layers", "kernels", "gradients ready (hooks)", "buckets (all-reduce)", "data loading"};
 
 class Writer {
  public:
   explicit Writer(int64_t zero) : zero_(zero) {}
 
-  void name(int rank, const std::string& process) {
+  void name(int rank, const std::string& process, size_t loaders) {
     add("M", rank, kStep, {{"name", "process_name"}, {"args", {{"name", process}}}});
     add("M", rank, kStep, {{"name", "process_sort_index"}, {"args", {{"sort_index", rank}}}});
-    for (int thread = kStep; thread <= kBuckets; ++thread) {
-      add("M", rank, thread, {{"name", "thread_name"}, {"args", {{"name", kThreadNames[thread]}}}});
+    for (int thread = kStep; thread < kLoading + static_cast<int>(loaders); ++thread) {
+      const std::string number = thread > kLoading ? fmt::format(" {}", thread - kLoading) : "";
+      add("M", rank, thread,
+          {{"name", "thread_name"}, {"args", {{"name", kThreadNames[std::min<int>(thread, kLoading)] + number}}}});
       add("M", rank, thread, {{"name", "thread_sort_index"}, {"args", {{"sort_index", thread}}}});
     }
   }
   void slice(int rank, int thread, const std::string& name, int64_t begin, int64_t end, json args = json::object()) {
     add("X", rank, thread,
         {{"name", name},
-         {"cat", kThreadNames[thread]},
+         {"cat", kThreadNames[std::min<int>(thread, kLoading)]},
          {"ts", at(begin)},
          {"dur", at(end) - at(begin)},
          {"args", std::move(args)}});
@@ -58,7 +62,7 @@ class Writer {
 };
 
 void write(Writer& out, int rank, const StepRecord& record) {
-  out.name(rank, fmt::format("rank {}", rank));
+  out.name(rank, fmt::format("rank {}", rank), record.loading.size());
   const auto all = [&](int thread, const std::vector<Slice>& slices) {
     for (const Slice& slice : slices) out.slice(rank, thread, slice.name, slice.begin, slice.end);
   };
@@ -67,15 +71,20 @@ void write(Writer& out, int rank, const StepRecord& record) {
   all(kLayers, record.layers);
   all(kKernels, record.kernels);
   all(kGradients, record.gradients);
+  for (size_t thread = 0; thread < record.loading.size(); ++thread)
+    all(kLoading + static_cast<int>(thread), record.loading[thread]);
   for (size_t b = 0; b < record.buckets.size(); ++b) {
     const BucketSlice& bucket = record.buckets[b];
     out.slice(rank, kBuckets, fmt::format("bucket {}", b), bucket.begin, bucket.end,
               {{"bytes", bucket.bytes},
                {"parameters", bucket.parameters},
                {"waited_ms", static_cast<double>(bucket.begin - bucket.launched) / 1e6}});
-    for (const std::string& parameter : bucket.parameters)
+    for (const std::string& parameter : bucket.parameters) {
+      const Slice* last = nullptr;  // of the same step
       for (const Slice& gradient : record.gradients)
-        if (gradient.name == parameter) out.arrow(rank, parameter, gradient.begin, bucket.begin);
+        if (gradient.name == parameter && gradient.begin <= bucket.launched) last = &gradient;
+      if (last) out.arrow(rank, parameter, last->begin, bucket.begin);
+    }
   }
 }
 
@@ -86,6 +95,8 @@ json perfetto_trace(const std::vector<StepRecord>& records) {
   json clocks = json::array();
   for (const StepRecord& record : records) {
     for (const Slice& phase : record.phases) zero = std::min(zero, phase.begin);
+    for (const auto& thread : record.loading)
+      for (const Slice& slice : thread) zero = std::min(zero, slice.begin);
     clocks.push_back({{"rank", clocks.size()},
                       {"offset_us", static_cast<double>(record.clock_offset) / 1e3},
                       {"error_bound_us", static_cast<double>(record.clock_bound) / 1e3}});

@@ -1,4 +1,5 @@
-// What one rank did in one training step, in nanoseconds of a steady clock: its own, until it is moved to rank 0's.
+// What one rank did in a training step, or several, in nanoseconds of a steady clock: its own, until it is moved to
+// rank 0's.
 #pragma once
 
 #include <chrono>
@@ -25,11 +26,12 @@ struct BucketSlice {
 
 struct StepRecord {
   // Those of one list do not overlap, but for kernels, which lie in the kernels that call them.
-  std::vector<Slice> phases;     // zero_grad, forward, backward, optimizer
-  std::vector<Slice> layers;     // until a layer's output, or its last gradient, was there
-  std::vector<Slice> kernels;    // that the thread of the step called
-  std::vector<Slice> gradients;  // by parameter: from its complete gradient to the end of its hooks
-  std::vector<Slice> waits;      // in backward, after the last gradient: what overlap did not hide
+  std::vector<Slice> phases;                // data, zero_grad, forward, backward, optimizer, rest
+  std::vector<Slice> layers;                // until a layer's output, or its last gradient, was there
+  std::vector<Slice> kernels;               // that the thread of the step called
+  std::vector<Slice> gradients;             // by parameter: from its complete gradient to the end of its hooks
+  std::vector<Slice> waits;                 // in backward, after the last gradient: what overlap did not hide
+  std::vector<std::vector<Slice>> loading;  // of batches, by the loader's threads
   std::vector<BucketSlice> buckets;
   int64_t clock_offset = 0;  // of the rank's clock against rank 0's
   int64_t clock_bound = 0;   // and how wrong that may be
@@ -37,7 +39,7 @@ struct StepRecord {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Slice, name, begin, end)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BucketSlice, launched, begin, end, bytes, parameters)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepRecord, phases, layers, kernels, gradients, waits, buckets, clock_offset,
-                                   clock_bound)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepRecord, phases, layers, kernels, gradients, waits, loading, buckets,
+                                   clock_offset, clock_bound)
 
 }  // namespace ringgrad::program

@@ -1,4 +1,4 @@
-// Looks on while a rank takes a step.
+// Looks on while a rank takes steps.
 #pragma once
 
 #include <memory>
@@ -9,22 +9,27 @@
 #include "ringgrad/core/kernels/kernel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/models/program/trace/step_record.h"
+#include "ringgrad/models/program/train/loading_log.h"
 
 namespace ringgrad::program {
 
-// The hooks that it needs stay as long as it lives; it notes things between start() and finish() only. With
-// DistributedDataParallel it must be made, on all ranks between the same two steps: it puts a communication hook in,
-// which averages plainly.
+std::vector<std::vector<Slice>> slices_of(LoadingLog& log);  // since the last call, by thread
+
+// The hooks that it needs stay as long as it lives; it notes things between start() and pause() only. With
+// DistributedDataParallel it must be made and go on all ranks between the same two steps: it puts a communication hook
+// in, which averages plainly.
 class StepRecorder : private KernelObserver {
  public:
-  // Both must outlive this.
-  StepRecorder(nn::Module& model, DistributedDataParallel& ddp);
+  // Both must outlive this. `ddp`: nullptr where there is none, or its buckets are not asked for.
+  StepRecorder(nn::Module& model, DistributedDataParallel* ddp);
   ~StepRecorder() override;
   StepRecorder(const StepRecorder&) = delete;
 
   void start();
-  void begins(const char* phase);  // of the step; the one before has ended
-  StepRecord finish();
+  void begins(const std::string& phase);  // of the step; the one before has ended
+  void end_step();                        // the gradients are averaged
+  void pause();
+  StepRecord take();  // what was noted since the last call
 
  private:
   void call(const KernelBase& kernel, Stream stream, std::span<const Tensor* const> arguments,
@@ -32,14 +37,15 @@ class StepRecorder : private KernelObserver {
   void layer_is_done(const std::string& name);
   void end_phase();
 
-  DistributedDataParallel& ddp_;
+  DistributedDataParallel* ddp_;
   std::vector<std::string> names_;  // of the parameters, as buckets number them
   std::vector<HookHandle> module_hooks_;
   std::vector<GradHookHandle> before_hooks_;
   std::vector<HookHandle> after_hooks_;
   bool recording_ = false;
   KernelObserver* previous_ = nullptr;
-  int64_t since_ = 0;  // the end of the last layer, or the beginning of the phase
+  int64_t since_ = 0;          // the end of the last layer, or the beginning of the phase
+  size_t buckets_before_ = 0;  // of the step under way
   StepRecord record_;
 };
 

@@ -11,17 +11,19 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr double kWidth = 960, kLeft = 92, kRight = 16, kTop = 76, kLane = 26, kRank = 84;
+constexpr double kWidth = 960, kLeft = 92, kRight = 16, kTop = 76, kLane = 26, kRank = 84, kLoading = 20;
 
 constexpr const char* kStyle = R"(text { font: 12px system-ui, sans-serif; fill: #1f2328; }
 .page { fill: #ffffff; } .title { font-size: 15px; font-weight: 600; } .quiet { fill: #59636e; } .grid { stroke: #d1d9e0; }
 .zero_grad { fill: #afb8c1; } .forward { fill: #4fa3a5; } .backward { fill: #8250df; } .optimizer { fill: #bf8700; }
 .wait { fill: #bc4c00; } .bucket { fill: #0969da; } .queued { fill: #c8e1ff; } .ready { stroke: #1f2328; }
+.data, .loading { fill: #1a7f37; } .rest { fill: #d1d9e0; }
 .in { fill: #ffffff; font-size: 11px; }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3; } .page { fill: #0d1117; } .quiet { fill: #9198a1; } .grid { stroke: #30363d; }
   .zero_grad { fill: #59636e; } .forward { fill: #2f7d80; } .backward { fill: #8957e5; } .optimizer { fill: #9e6a03; }
   .wait { fill: #db6d28; } .bucket { fill: #388bfd; } .queued { fill: #1f3a5f; } .ready { stroke: #e6edf3; }
+  .data, .loading { fill: #2ea043; } .rest { fill: #30363d; }
 })";
 
 double ms(int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e6; }
@@ -36,10 +38,11 @@ double grid_step(double whole) {
 
 class Picture {
  public:
-  Picture(int64_t begin, int64_t end)
-      : begin_(begin), scale_((kWidth - kLeft - kRight) / static_cast<double>(end - begin)) {}
+  Picture(double width, int64_t begin, int64_t end)
+      : begin_(begin), end_(end), scale_((width - kLeft - kRight) / static_cast<double>(end - begin)) {}
 
-  double x(int64_t time) const { return kLeft + static_cast<double>(time - begin_) * scale_; }
+  // Loaders are ahead of the steps: what is not in the picture is at its edge.
+  double x(int64_t time) const { return kLeft + static_cast<double>(std::clamp(time, begin_, end_) - begin_) * scale_; }
   void text(double x, double y, const std::string& words, const char* of = "", const char* anchor = "start") {
     shapes_ += fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", of, x, y,
                            anchor, escaped(words));
@@ -63,13 +66,14 @@ class Picture {
   const std::string& shapes() const { return shapes_; }
 
  private:
-  int64_t begin_;
+  int64_t begin_, end_;
   double scale_;
   std::string shapes_;
 };
 
-void draw_rank(Picture& picture, size_t rank, const StepRecord& record, int64_t zero) {
-  const double top = kTop + static_cast<double>(rank) * kRank, below = top + kLane + 6;
+// Returns where the next one has its top.
+double draw_rank(Picture& picture, double top, size_t rank, const StepRecord& record, int64_t zero) {
+  double below = top + kLane + 6;
   picture.text(12, top + 17, fmt::format("rank {}", rank));
   picture.text(12, below + 17, "all-reduce", "quiet");
   const auto times = [&](int64_t from, int64_t to) {
@@ -95,6 +99,15 @@ void draw_rank(Picture& picture, size_t rank, const StepRecord& record, int64_t 
         fmt::format("bucket {}, {:.1f} kB, {}{}: {}, launched at {:.2f}", b, static_cast<double>(bucket.bytes) / 1e3,
                     bucket.parameters.front(), last, times(bucket.begin, bucket.end), ms(bucket.launched - zero)));
   }
+  below += kLane + 6;
+  for (const auto& thread : record.loading) {
+    picture.text(12, below + 12, "loader", "quiet");
+    for (const Slice& batch : thread)
+      picture.bar("loading", below, kLoading - 6, batch.begin, batch.end, "",
+                  fmt::format("{}: {}", batch.name, times(batch.begin, batch.end)));
+    below += kLoading;
+  }
+  return below + kRank - 2 * (kLane + 6);
 }
 
 }  // namespace
@@ -106,15 +119,19 @@ std::string timeline_svg(const std::string& title, const std::vector<StepRecord>
     end = std::max(end, record.phases.back().end);
     bound = std::max(bound, record.clock_bound);
   }
-  Picture picture(zero, std::max(end, zero + 1));
-  const double bottom = kTop + static_cast<double>(records.size()) * kRank, whole = ms(end - zero);
+  const auto steps = static_cast<double>(std::ranges::count(records.front().phases, "optimizer", &Slice::name));
+  const double width = kWidth * std::max(1.0, steps / 2), whole = ms(end - zero);
+  Picture picture(width, zero, std::max(end, zero + 1));
+  double bottom = kTop;
+  for (const StepRecord& record : records) bottom += kRank + kLoading * static_cast<double>(record.loading.size());
   picture.text(12, 24, title, "title");
   for (double at = 0, step = grid_step(std::max(whole, 1e-3)); at <= whole; at += step) {
     const double x = picture.x(zero + static_cast<int64_t>(at * 1e6));
     picture.line("grid", x, kTop - 12, bottom - 12);
     picture.text(x, kTop - 18, fmt::format("{:g}{}", at, at == 0 ? " ms" : ""), "quiet", "middle");
   }
-  for (size_t rank = 0; rank < records.size(); ++rank) draw_rank(picture, rank, records[rank], zero);
+  double top = kTop;
+  for (size_t rank = 0; rank < records.size(); ++rank) top = draw_rank(picture, top, rank, records[rank], zero);
   picture.text(
       12, bottom + 12,
       fmt::format(
@@ -126,7 +143,7 @@ std::string timeline_svg(const std::string& title, const std::vector<StepRecord>
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\">"
       "<title>{2}</title>\n<style>\n{3}\n</style>\n<rect class=\"page\" width=\"{0}\" height=\"{1}\"/>\n{4}</svg>\n",
-      kWidth, height, escaped(title), kStyle, picture.shapes());
+      width, height, escaped(title), kStyle, picture.shapes());
 }
 
 }  // namespace ringgrad::program

@@ -3,16 +3,17 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ringgrad/models/program/bench/bench.h"
 
 namespace ringgrad::program {
 
 struct TraceOptions : WorkloadOptions {
-  TraceOptions() { bucket_mb = 0.25; }  // a small network, too, has several then
-  int steps = 10;                       // the last one is shown
-  std::string perfetto;                 // also write the step of all ranks to this file, for ui.perfetto.dev
-  std::string svg;                      // also draw it to this file
+  std::vector<double> bucket_caps = {0.25};  // a small network, too, has several buckets then; each is shown
+  int steps = 10;                            // the last one is shown
+  std::string perfetto;                      // also write the step of all ranks to this file, for ui.perfetto.dev
+  std::string svg;                           // also draw it to this file
 };
 int trace(const TraceOptions& options);
 

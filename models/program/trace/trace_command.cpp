@@ -116,13 +116,14 @@ void write_file(AtomicFile& file, const std::string& text) {
   file.commit();
 }
 
-void trace_step(const TraceOptions& options, ProcessGroup& group) {
+// What rank 0 says of it; null on others.
+nlohmann::json trace_step(const TraceOptions& options, ProcessGroup& group) {
   std::optional<AtomicFile> perfetto, svg;  // one that cannot be written is an error before the steps
   if (group.is_main_process() && !options.perfetto.empty()) perfetto.emplace(options.perfetto);
   if (group.is_main_process() && !options.svg.empty()) svg.emplace(options.svg);
   Workload work(options, "ddp_traced", group);
   std::optional<StepRecorder> recorder;
-  if (!options.perfetto.empty() || !options.svg.empty()) recorder.emplace(work.model(), *work.ddp());
+  if (!options.perfetto.empty() || !options.svg.empty()) recorder.emplace(work.model(), work.ddp());
   std::vector<ReductionLog> logs;
   for (int step = 0; step < options.steps; ++step) {
     const bool record = recorder && step + 1 == options.steps;
@@ -132,15 +133,16 @@ void trace_step(const TraceOptions& options, ProcessGroup& group) {
       if (record) recorder->begins(phase);
     });
     logs.push_back(work.ddp()->log());
+    if (record) recorder->end_step(), recorder->pause();
   }
   std::vector<StepRecord> records;
-  if (recorder) records = on_one_clock(recorder->finish(), group);
-  if (!group.is_main_process()) return;
+  if (recorder) records = on_one_clock(recorder->take(), group);
+  if (!group.is_main_process()) return nullptr;
 
   const ReductionLog& log = logs.back();
   const std::string title = fmt::format("{} · batch {} on {} ranks ({}) · step {}", options.model, options.batch,
                                         group.size(), group.backend(), log.step);
-  result("{}", title);
+  result("{}{}", title, options.bucket_caps.size() > 1 ? fmt::format("\nbuckets of {} MB", options.bucket_mb) : "");
   print(log);
   nlohmann::json document = log_as_json(log);
   document.update({{"model", options.model},
@@ -164,7 +166,28 @@ void trace_step(const TraceOptions& options, ProcessGroup& group) {
     write_file(*svg, timeline_svg(title, records));
     message("wrote {}", options.svg);
   }
-  print_json(document);
+  return document;
+}
+
+void warn_of_load() {
+  double load = 0;
+  if (getloadavg(&load, 1) == 1 && load > 0.5 * cpu_cores())
+    message("note    load {:.1f} on {} cores: other programs run, too, and are in these times", load, cpu_cores());
+}
+
+// The same steps with each cap, below each other.
+void trace_each(TraceOptions options, ProcessGroup& group) {
+  if (group.is_main_process()) warn_of_load();
+  std::vector<nlohmann::json> documents;
+  for (const double cap : options.bucket_caps) {
+    options.bucket_mb = cap;
+    documents.push_back(trace_step(options, group));
+    if (!group.is_main_process()) continue;
+    documents.back()["bucket_mb"] = cap;
+    if (documents.size() < options.bucket_caps.size()) result("");
+  }
+  if (!group.is_main_process()) return;
+  print_json(documents.size() == 1 ? documents[0] : nlohmann::json{{"traces", documents}});
 }
 
 }  // namespace
@@ -177,10 +200,12 @@ int trace(const TraceOptions& options) {
   if (ranks < 2) throw UsageError("trace: one rank has nobody to average gradients with; --ranks 2 or more");
   check_ranks("trace", ranks, options.device, options.backend);
   check_divisible(options.batch, ranks);
+  if (options.bucket_caps.size() > 1 && !(options.perfetto + options.svg).empty())
+    throw UsageError("trace: --perfetto and --svg show one --bucket-mb, not {}", options.bucket_caps.size());
   if (!is_rank && ranks > cpu_cores())
     message("{} ranks on {} cores take turns: the times tell of the scheduler, too", ranks, cpu_cores());
   return report_end(
-      launch_or_throw([&] { trace_step(options, process_group()); },
+      launch_or_throw([&] { trace_each(options, process_group()); },
                       {.num_processes = ranks, .group = group_options_for(options.device, options.backend)}));
 }
 

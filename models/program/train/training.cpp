@@ -76,9 +76,9 @@ ImageTransform train_transform(const DataFacts& facts, const Recipe& recipe, uin
 // The batches of a loader's threads, on a device.
 class LoaderBatches final : public BatchSource {
  public:
-  LoaderBatches(const ImageDataset& dataset, std::shared_ptr<Sampler> sampler, const DataLoaderOptions& options,
+  LoaderBatches(MakeBatch make, std::shared_ptr<Sampler> sampler, const DataLoaderOptions& options,
                 TensorOptions images)
-      : loader_(dataset, std::move(sampler), options), images_(images) {}
+      : loader_(std::move(make), std::move(sampler), options), images_(images) {}
 
   void start_pass() override {
     at_.reset();  // its threads first
@@ -105,9 +105,10 @@ class LoaderBatches final : public BatchSource {
 
 // Where the batches come from: on CUDA from the data set in the device's memory, unless that takes more than half of
 // what is free there, else from a loader's threads. The same batches either way. `images`: what the network reads, and
-// where.
+// where. `log` hears of what the threads do.
 std::unique_ptr<BatchSource> training_batches(const ImageDataset& dataset, std::shared_ptr<Sampler> sampler,
-                                              const DataLoaderOptions& options, TensorOptions images) {
+                                              const DataLoaderOptions& options, TensorOptions images,
+                                              const std::shared_ptr<LoadingLog>& log) {
   if (images.device.is_cuda()) {
     const size_t bytes = ResidentBatches::bytes(dataset);
     const size_t available = device_backend(images.device.type).free_memory(images.device.index);
@@ -117,7 +118,8 @@ std::unique_ptr<BatchSource> training_batches(const ImageDataset& dataset, std::
     message("note    {} of images stay on the host: {} has {} free, of which they may take half",
             human_bytes(static_cast<int64_t>(bytes)), str(images.device), human_bytes(static_cast<int64_t>(available)));
   }
-  return std::make_unique<LoaderBatches>(dataset, std::move(sampler), options, images);
+  MakeBatch make = LoadingLog::watched(image_batches(dataset, options.transform), log);
+  return std::make_unique<LoaderBatches>(std::move(make), std::move(sampler), options, images);
 }
 
 }  // namespace
@@ -136,7 +138,7 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
                                 {.batch_size = own_batch_,
                                  .num_workers = workers,
                                  .transform = train_transform(config.facts, recipe_, config.seed)},
-                                {.dtype = dtype_named(recipe_.dtype), .device = device_})) {
+                                {.dtype = dtype_named(recipe_.dtype), .device = device_}, loading_)) {
   manual_seed(config.seed);
   model_ = make_model_for(recipe_.model, facts_);
   if (!init.empty()) load_weights(*model_, init);
@@ -212,11 +214,12 @@ void Training::run_epoch(const AfterStep& after_step) {
     own_images_ = images_ = 0;
     digest_ = {};
   }
-  clock_.enter(Part::Data);
+  enter(Part::Data);
   batches_->start_pass();
   for (int64_t left = steps_per_epoch_ - step_ % steps_per_epoch_; left > 0; --left) {
     train_step();
     clock_.end_step(ddp_ ? &ddp_->log() : nullptr);
+    if (on_part_) on_part_(Part::Rest);
     if (at_epoch_end() || step_ % kLossCheckSteps == 0) check_loss();
     if (at_epoch_end())
       CHECK(used_images() == complete_digest(train_size_), "train: epoch ", epoch(), " did not use each of the ",
@@ -233,6 +236,7 @@ void Training::enter(Part part) {
   if (part == Part::Data) set_phase(Phase::Data);
   if (part == Part::Optimizer) set_phase(Phase::Optimizer);
   clock_.enter(part);
+  if (on_part_) on_part_(part);
 }
 
 // Note [Which steps are captured]
@@ -252,7 +256,7 @@ void Training::train_step() {
     ddp_->set_weight(static_cast<double>(images));
   }
   count_batch();
-  clock_.enter(Part::Forward);  // a captured step says no more
+  enter(Part::Forward);  // a captured step says no more
   if (virtual_)
     train_shards(all_images);
   else if (captured_step_ && images == own_batch_)

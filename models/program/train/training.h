@@ -13,6 +13,7 @@
 #include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/train/evaluation.h"
+#include "ringgrad/models/program/train/loading_log.h"
 #include "ringgrad/models/program/train/mixed_precision.h"
 #include "ringgrad/models/program/train/step_clock.h"
 
@@ -67,8 +68,15 @@ class Training {
   uint64_t check_identical() const;
   double waited_for_ranks() const;  // seconds, this rank, in all epochs of this process
   // The wrapper, for what it knows about communication; nullptr without a group.
-  const DistributedDataParallel* distributed() const { return ddp_.get(); }
+  DistributedDataParallel* distributed() const { return ddp_.get(); }
   const StepClock& clock() const { return clock_; }  // where this rank's time has gone
+  LoadingLog& loading() { return *loading_; }        // and its loader threads'
+  double lr() const { return optimizer_->lr(); }     // of the last step
+
+  // Somebody who looks on: called on this thread whenever a part of a step begins; empty: nobody.
+  void set_on_part(std::function<void(Part)> look) { on_part_ = std::move(look); }
+  // Whether steps are taken layer by layer on this thread, so that there is something to see.
+  bool can_be_watched() const { return !dp_ && !virtual_ && !captured_step_; }
 
  private:
   void freeze();
@@ -104,9 +112,11 @@ class Training {
   std::optional<MixedPrecision> precision_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   int64_t own_batch_;  // of this rank
+  std::shared_ptr<LoadingLog> loading_ = std::make_shared<LoadingLog>();
   std::unique_ptr<BatchSource> batches_;
   std::optional<CapturedStep> captured_step_;
   StepClock clock_;
+  std::function<void(Part)> on_part_;
   int64_t step_ = 0;
   Tensor loss_sum_;  // [] on the device: the sum over this rank's images of this epoch; in shards over all ranks'
   int64_t own_images_ = 0;  // how many those are

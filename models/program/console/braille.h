@@ -1,0 +1,29 @@
+// Curves in characters: a Braille pattern has two by four dots.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace ringgrad::program {
+
+struct ScreenSize {
+  int columns, rows;
+};
+ScreenSize screen_size();  // of the terminal on stdout, now; 80 by 24 where there is none
+
+struct BraillePlot {
+  struct Curve {
+    const char* colour;  // an SGR code, such as "36"
+    std::vector<std::array<double, 2>> points;
+  };
+  std::vector<Curve> curves;  // those behind are drawn over those before
+  int columns = 80, rows = 8;
+  bool logarithmic = false;  // y, where all of it is more than 0
+  bool percent = false;      // y is a part of 1
+
+  // `rows` lines of `columns` columns, y's labels included; empty where there is nothing to draw, or no room.
+  std::vector<std::string> lines() const;
+};
+
+}  // namespace ringgrad::program
