@@ -1,5 +1,6 @@
 #include "ringgrad/autograd/accumulate_grad.h"
 
+#include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -22,7 +23,7 @@ void accumulate(const Tensor& leaf, const Tensor& g) {
   if (!meta.grad) {
     meta.grad = like_leaf;
   } else {
-    begin_write("backward", meta.grad);
+    begin_adding(leaf);
     kernels::add(meta.grad, meta.grad, like_leaf ? like_leaf : g);
   }
 }
@@ -50,7 +51,7 @@ std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf) {
   // The closure keeps the leaf alive; the leaf refers to this node only weakly, so there is no cycle.
   node->backward = [leaf](std::span<const Tensor> grads) -> Gradients {
     if (!leaf.requires_grad()) return {};  // it was frozen since the graph was made
-    accumulate(leaf, grads[0]);
+    if (!arrived_at_home(leaf, grads[0])) accumulate(leaf, grads[0]);
     run_hooks(leaf);
     return {};
   };

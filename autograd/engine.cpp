@@ -61,6 +61,7 @@ class BackwardPass {
   explicit BackwardPass(Request& request) : request_(request) {}
   void run(const Edge& root, Tensor grad);
   void add_final_callback(std::function<void()> callback);
+  bool accumulates() const { return request_.capture.empty(); }
 
  private:
   // The ready nodes of one device: a heap with the newest on top.
@@ -247,6 +248,8 @@ void queue_final_callback(std::function<void()> callback) {
   CHECK(current_pass != nullptr, "queue_final_callback: no backward pass is running on this thread");
   current_pass->add_final_callback(std::move(callback));
 }
+
+bool pass_accumulates() { return current_pass && current_pass->accumulates(); }
 
 namespace {
 

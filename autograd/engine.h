@@ -31,6 +31,9 @@ inline bool grad_enabled() { return NoGradGuard::enabled_; }
 // itself fails, the callbacks are dropped.
 void queue_final_callback(std::function<void()> callback);
 
+// Whether this thread runs a backward pass that accumulates gradients in leaves: not that of autograd::grad().
+bool pass_accumulates();
+
 namespace autograd {
 
 struct GradOptions {

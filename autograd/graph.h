@@ -74,6 +74,11 @@ struct AutogradMeta {
 
   std::shared_ptr<GradHooks> grad_hooks;  // shared with grad_fn, or with the accumulator
 
+  // See gradient_home.h. The version of grad's storage at which it held zeros, noted once for all of an arena; and
+  // grad, once an operation has taken it to write there.
+  std::shared_ptr<uint32_t> zeros;
+  Tensor claimed;
+
   std::weak_ptr<Node> accumulator;  // of a leaf: its AccumulateGrad node, shared by all uses in living graphs
   std::map<int, std::function<void(const Tensor&)>> post_accumulate_hooks;  // in order of registration
   int next_hook = 0;

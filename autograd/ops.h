@@ -236,6 +236,7 @@ struct BatchNormOptions {
   double eps = 1e-5;
   Activation activation = Activation::None;
   Tensor residual = {};  // added before the activation; same shape as x
+  Tensor batches = {};   // int64 []: in training, one more with each batch
 };
 
 // y = act(weight (x - mean) / sqrt(var + eps) + bias + residual), per channel (Ioffe & Szegedy 2015). One node for
@@ -250,8 +251,6 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
 // What batch_norm() requires of its arguments, but for the number of values per channel; `operation` is who says it.
 void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const Tensor& running_mean, const Tensor& running_var, const BatchNormOptions& options);
-// running = (1 - momentum) running + momentum · scale · batch, in place; nothing where running is undefined.
-void update_running(const char* operation, const Tensor& running, const Tensor& batch, double momentum, double scale);
 
 // Over the last dimensions, which have `normalized_shape` (Ba et al. 2016); weight, bias of that shape, in the dtype of
 // x or in float32 beside 16 bits, or undefined.

@@ -1,6 +1,10 @@
 // The ladders of the CUDA kernels, step by step: matrix products and the convolutions of ResNet-18 on CIFAR-10, in
 // TFLOP/s by CUDA events; kernels that only move memory against a copy; and, where the build has cuBLAS and cuDNN, what
-// kernels::… takes against them. Prints one JSON document, of which gpu_tables.py makes tables, with the goals.
+// kernels::… takes against them.
+//
+//   cuda_ladders [matmul] [conv2d] [bandwidth] [vendors]     all of them where none is named
+//
+// Prints one JSON document, of which gpu_tables.py makes tables, with the goals.
 // Refuses an emulated device: its times say nothing about a GPU.
 #include <algorithm>
 #include <cmath>
@@ -92,8 +96,9 @@ void matmul_ladder(nlohmann::json& rows, int64_t n, DType dtype) {
 struct Layer {
   int64_t channels, filters, image, stride;
 };
-// The 3 × 3 convolutions of ResNet-18's four stages.
-constexpr Layer kLayers[] = {{64, 64, 32, 1}, {64, 128, 32, 2}, {128, 128, 16, 1}, {256, 256, 8, 1}, {512, 512, 4, 1}};
+// The 3 × 3 convolutions of ResNet-18: the stem, and its four stages.
+constexpr Layer kLayers[] = {{3, 64, 32, 1},    {64, 64, 32, 1},  {64, 128, 32, 2},
+                             {128, 128, 16, 1}, {256, 256, 8, 1}, {512, 512, 4, 1}};
 
 void conv_ladder(nlohmann::json& rows, const Layer& layer, int64_t batch, DType dtype) {
   const Conv2dOptions options{.stride = layer.stride, .padding = 1};
@@ -122,10 +127,11 @@ void conv_ladder(nlohmann::json& rows, const Layer& layer, int64_t batch, DType 
   }
 }
 
-// Kernels that only move memory, against a copy of the same array, which moves two. How many arrays each must move:
+// Kernels that only move memory, against a copy of the same array, which moves two. An array has half a gigabyte in 16
+// bits, so that the 60 MB of an H200's L2 keep little of it from one run to the next. How many arrays each must move:
 // y = a + b three; batch norm in training reads x twice; its gradient reads dy, x and, for the ReLU, y twice.
 void bandwidth(nlohmann::json& rows, DType dtype) {
-  const Shape shape = {512, 64, 32, 32}, channels = {64};
+  const Shape shape = {4096, 64, 32, 32}, channels = {64};
   const Tensor a = channels_last(shape, dtype), b = channels_last(shape, dtype), y = empty_like(a), dx = empty_like(a);
   const Tensor weight = noise(channels, DType::Float32), bias = noise(channels, DType::Float32);
   const Tensor mean = empty_like(weight), var = empty_like(weight), sums = empty_like(weight),
@@ -142,7 +148,8 @@ void bandwidth(nlohmann::json& rows, DType dtype) {
   };
   row("add", 3, [&](Stream) { kernels::add(y, a, b); });
   row("relu", 2, [&](Stream) { kernels::relu(y, a); });
-  row("batch_norm and ReLU", 3, [&](Stream) { kernels::batch_norm(y, mean, var, a, weight, bias, {}, 1e-5, true); });
+  row("batch_norm and ReLU", 3,
+      [&](Stream) { kernels::batch_norm(y, mean, var, a, weight, bias, {}, 1e-5, true, {}); });
   row("batch_norm and ReLU, backward", 7,
       [&](Stream) { kernels::batch_norm_backward(sums, dots, dx, {}, b, a, y, mean, var, weight, 1e-5); });
 }
@@ -163,7 +170,7 @@ nlohmann::json vendor_comparison(int64_t batch) {
       kernels::conv2d(y, x, w, {}, options);
       kernels::conv2d_backward_input(dx, y, w, options);
       kernels::conv2d_backward_weight(dw, y, x, options);
-      kernels::batch_norm(dy, mean, var, y, weight, bias, {}, 1e-5, true);
+      kernels::batch_norm(dy, mean, var, y, weight, bias, {}, 1e-5, true, {});
       kernels::batch_norm_backward(sum, dot, empty_like(y), {}, dy, y, dy, mean, var, weight, 1e-5);
     }
     const Tensor a = noise({1, 4096, 4096}, dtype), b = noise({1, 4096, 4096}, dtype), c = empty_like(a);
@@ -182,22 +189,30 @@ nlohmann::json vendor_comparison(int64_t batch) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   try {
+    const std::vector<std::string> wanted(argv + 1, argv + argc);
+    for (const std::string& part : wanted)
+      if (part != "matmul" && part != "conv2d" && part != "bandwidth" && part != "vendors")
+        throw Error("cuda_ladders: '" + part + "', expected matmul, conv2d, bandwidth or vendors");
+    const auto wants = [&](const char* part) {
+      return wanted.empty() || std::find(wanted.begin(), wanted.end(), part) != wanted.end();
+    };
     check_device("cuda_ladders", kDevice);
     const std::string gpu = device_backend(kDevice.type).describe(kDevice.index);
     if (gpu.starts_with("emulated"))
       throw DeviceError("cuda_ladders: cuda:0 is " + gpu + ", and its times mean nothing");
     nlohmann::json rows = nlohmann::json::array();
-    for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
-      for (const int64_t n : {1024, 4096}) matmul_ladder(rows, n, dtype);
-    for (const DType dtype : {DType::BFloat16, DType::Float32})
-      for (const Layer& layer : kLayers) conv_ladder(rows, layer, 512, dtype);
-    for (const DType dtype : {DType::Float32, DType::BFloat16}) bandwidth(rows, dtype);
-    const nlohmann::json document = {{"gpu", gpu},
-                                     {"rows", rows},
-                                     {"vendors", vendor_libraries(kDevice.type)},
-                                     {"against_vendors", vendor_comparison(512)}};
+    if (wants("matmul"))
+      for (const DType dtype : {DType::BFloat16, DType::Float16, DType::Float32})
+        for (const int64_t n : {1024, 4096}) matmul_ladder(rows, n, dtype);
+    if (wants("conv2d"))
+      for (const DType dtype : {DType::BFloat16, DType::Float32})
+        for (const Layer& layer : kLayers) conv_ladder(rows, layer, 512, dtype);
+    if (wants("bandwidth"))
+      for (const DType dtype : {DType::BFloat16, DType::Float32}) bandwidth(rows, dtype);
+    nlohmann::json document = {{"gpu", gpu}, {"rows", rows}, {"vendors", vendor_libraries(kDevice.type)}};
+    document["against_vendors"] = wants("vendors") ? vendor_comparison(512) : nlohmann::json::array();
     std::printf("%s\n", document.dump(1).c_str());
     return 0;
   } catch (const std::exception& error) {

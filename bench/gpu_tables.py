@@ -15,7 +15,7 @@ import results
 
 DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 # The least part of the other's speed that is good enough.
-MATMUL, CONV, BANDWIDTH, EAGER, COMPILED = 0.9, 0.8, 0.85, 1.5, 1.35
+MATMUL, CONV, BANDWIDTH, EAGER, EAGER_SMALL, COMPILED = 0.9, 0.8, 0.85, 1.35, 2.0, 1.05
 
 
 def document(out, part):
@@ -27,6 +27,24 @@ def document(out, part):
     if not begin:
         sys.exit(f"gpu_tables: {out / part}.log has no line that begins with {{, expected a JSON document")
     return json.JSONDecoder().raw_decode(text, begin.start())[0]
+
+
+def ladder_documents(out):
+    """What the parts of cuda_ladders have said, as one document; None where none is done."""
+    parts = [found for name in ("matmul", "conv2d", "bandwidth", "vendors") if (found := document(out, f"ladders-{name}"))]
+    if not parts:
+        return None
+    whole = {**parts[0], "rows": [], "against_vendors": []}
+    for part in parts:
+        whole["rows"] += part["rows"]
+        whole["against_vendors"] += part["against_vendors"]
+    return whole
+
+
+def peer_document(out, work):
+    """PyTorch's configurations of both kinds for the same work; None where neither is done."""
+    parts = [found for kind in ("eager", "compiled") if (found := document(out, f"{work}-{kind}"))]
+    return {**parts[0], "configurations": [row for part in parts for row in part["configurations"]]} if parts else None
 
 
 def goal_row(name, ours, theirs, ratios, goal, show):
@@ -71,13 +89,13 @@ def bandwidth_goals(ladders):
                            f"{rate / row['of_copy']:,.0f}, a copy", [row["of_copy"]], BANDWIDTH, percent)
 
 
-def training_goals(dtype, ours, peer):
-    rate = ours["images_per_second"]
+def training_goals(ours, peer):
+    rate, small = ours["images_per_second"], ours["batch"] <= 128
     rates = {row["name"]: peer["batch"] / row["median_ms"] * 1e3 for row in peer["configurations"] if "median_ms" in row}
-    for title, goal, compiled in (("eager", EAGER, False), ("torch.compile", COMPILED, True)):
+    for title, goal, compiled in (("eager", EAGER_SMALL if small else EAGER, False), ("torch.compile", COMPILED, True)):
         best = max((value for name, value in rates.items() if name.startswith("compile") == compiled), default=None)
         if best:
-            yield goal_row(f"ResNet-18, batch {ours['batch']}, {dtype}", f"{rate:,.0f} images/s",
+            yield goal_row(f"{ours['model']}, batch {ours['batch']}, {ours['dtype']}", f"{rate:,.0f} images/s",
                            f"{best:,.0f}, PyTorch, {title}", [rate / best], goal, times)
 
 
@@ -119,18 +137,19 @@ def main():
         sys.exit(__doc__)
     out = Path(sys.argv[1])
     rows, versions, details, gpu = [], {}, {}, None
-    if ladders := document(out, "ladders"):
+    if ladders := ladder_documents(out):
         gpu, details["against_vendors"] = ladders["gpu"], ladders["against_vendors"]
         versions |= dict(library.rsplit(" ", 1) for library in ladders["vendors"])
         rows += [*library_goals(ladders), *bandwidth_goals(ladders)]
-    for dtype in ("bf16", "fp32"):
-        ours, peer = document(out, f"resnet18-{dtype}"), document(out, f"resnet18-{dtype}-pytorch")
+    # Not in float32, where both sides run cuDNN's own kernels.
+    for work in ("resnet18-bf16", "resnet18-bf16-128", "resnet20-bf16-128"):
+        ours, peer = document(out, work), peer_document(out, work)
         if ours and peer:
-            gpu, details[f"ResNet-18 {dtype}"] = ours["processor"], {"ringgrad": ours, "PyTorch": peer}
+            gpu, details[work] = ours["processor"], {"ringgrad": ours, "PyTorch": peer}
             versions["PyTorch"] = peer["peer"].removeprefix("PyTorch ")
-            rows += training_goals(dtype, ours, peer)
+            rows += training_goals(ours, peer)
     if not rows:
-        sys.exit(f"gpu_tables: {out} has neither ladders.done nor resnet18-….done; run bench/on_gpu.sh BUILD {out}")
+        sys.exit(f"gpu_tables: {out} has neither ladders-….done nor resnet18-….done; run bench/on_gpu.sh BUILD {out}")
     driver = re.search(r"Driver Version: (\S+)", (out / "gpu.log").read_text())
     machine = gpu + (f", driver {driver[1]}" if driver else "")
     results.save("gpu_goals", "On a GPU: kernels against the libraries', training steps against PyTorch's",

@@ -1,36 +1,52 @@
 #!/bin/sh
-# Everything that only a GPU can say, in the order of importance, within 25 minutes.
+# Everything that only a GPU can say, in the order in which it is wanted: first numbers after 40 seconds, and any part later.
 #
-#   bench/on_gpu.sh BUILD OUT [MINUTES]   BUILD: cmake --preset cuda -DRINGGRAD_BENCH=ON && cmake --build --preset cuda
+#   bench/on_gpu.sh BUILD OUT [MINUTES]   MINUTES: 9
 #
-# The build needs no GPU and may be made elsewhere, then with -DRINGGRAD_ISAS="v2;v3;v4;v4_bf16", too: of it ringgrad, cuda_ladders
-# and tests/cuda_test are needed (stripped and compressed about 7 MB each; they hold every kernel), and of the sources
-# bench/ and tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part writes OUT/NAME.log
-# and, when it has passed, OUT/NAME.done; called again with the same OUT, the script goes on with the parts that are not
-# done. OUT/all.tgz holds the logs. RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch,
-# for comparison (python3). At the end gpu_tables.py makes bench/results/gpu_*.json of OUT; it can do so anywhere else,
-# too. RINGGRAD_COMMIT: what was built, where bench/ lies without its history.
-# Exit status: 3 without a GPU, else the number of parts that failed. Not yet run on a GPU.
+# BUILD, made on any machine, without a GPU and stripped, since it may have to be carried to one:
+#
+#   cmake --preset cuda -DRINGGRAD_BENCH=ON -DRINGGRAD_ISAS="v2;v3;v4;v4_bf16" -DCMAKE_CUDA_ARCHITECTURES=90-real
+#   cmake --build --preset cuda && strip build/cuda/ringgrad build/cuda/cuda_ladders build/cuda/tests/cuda_test
+#
+# Of it only those three are needed (compressed about 7 MB each; they hold every kernel), and of the sources bench/ and
+# tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part writes OUT/NAME.log and, when it
+# has passed, OUT/NAME.done; after each, all of it goes into OUT/all.tgz. Where that lies in OUT already, brought from an
+# earlier run that may have been on another machine, the parts that are done there are left as they are: so a GPU that is
+# lent for minutes at a time gets through all of them. NAME.log.1 is what a part said that has failed before.
+# RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch, for comparison (python3). At the
+# end gpu_tables.py makes bench/results/gpu_*.json of OUT; it can do so anywhere else, too. RINGGRAD_COMMIT: what was
+# built, where bench/ lies without its history.
+# Exit status: 3 without a GPU, else the number of parts that failed or had no time. Not yet run on a GPU.
 set -u
-# Two ranks on one GPU. NCCL refuses that unless they seem to be on two machines, or since 2.30 when it is told to.
-if [ "${1:-}" = --nccl ]; then
+# Two ranks on one GPU, which NCCL refuses unless they seem to be on two machines, or since 2.30 when it is told to.
+# --nccl-fault: one of them is killed; the other must end, soon, with an error that names it.
+if [ "${1:-}" = --nccl ] || [ "${1:-}" = --nccl-fault ]; then
+  steps=50
+  [ "$1" = --nccl ] || steps=100000
   rm -rf "two-ranks-$3"
   for rank in 0 1; do
     env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29557 \
       CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID=machine$rank NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 \
       NCCL_SHM_DISABLE=1 NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=2 NCCL_ALGO=Ring \
       NCCL_PROTO=Simple NCCL_RAS_ENABLE=0 NCCL_NET_PLUGIN=none NCCL_MULTI_RANK_GPU_ENABLE=1 \
-      "$2/ringgrad" train --parallel ddp --device cuda --backend "$3" --epochs 1 --max-steps 50 --out "two-ranks-$3" \
-      >"rank$rank.log" 2>&1 &
+      "$2/ringgrad" train --parallel ddp --device cuda --backend "$3" --epochs 1000 --max-steps "$steps" \
+      --out "two-ranks-$3" >"rank$rank.log" 2>&1 &
     pids="${pids:-} $!"
   done
   code=0
-  for pid in $pids; do wait "$pid" || code=1; done
+  if [ "$1" = --nccl-fault ]; then
+    sleep 15
+    kill -KILL "${pids##* }"
+    for pid in $pids; do wait "$pid" && code=1; done  # nobody may end well
+    grep -q "rank 1" rank0.log || code=1
+  else
+    for pid in $pids; do wait "$pid" || code=1; done
+    grep -q "parameters bit-identical on 2 of 2 ranks" rank0.log || code=1
+  fi
   cat rank0.log rank1.log
-  grep -q "parameters bit-identical on 2 of 2 ranks" rank0.log || code=1
   exit $code
 fi
-[ $# = 2 ] || [ $# = 3 ] || { sed -n 2,13p "$0" >&2; exit 2; }
+[ $# = 2 ] || [ $# = 3 ] || { sed -n 2,23p "$0" >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
 mkdir -p "$2" && out=$(cd "$2" && pwd) || exit 2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -39,42 +55,79 @@ import glob, nvidia
 print(*[folder for place in nvidia.__path__ for folder in glob.glob(place + "/*/lib")])' 2>/dev/null); do
   export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
 done
-end=$(($(date +%s) + ${3:-25} * 60))
+end=$(($(date +%s) + ${3:-9} * 60))
 failed=0
+cd "$out" || exit 2
+[ ! -e all.tgz ] || tar --skip-old-files -xzf all.tgz || exit 2
+
+keep() {
+  tar -czf all.tgz.part --exclude='all.tgz*' --exclude=./runs . && mv all.tgz.part all.tgz
+}
 
 # part NAME SECONDS COMMAND…: unless done before, or out of time. KILL reaches all that the command has started, and
-# nobody may go on: a rank that hangs would keep the GPU.
+# nobody may go on: a rank that hangs would keep the GPU. 77 is what tests say that want another machine.
 part() {
   name=$1 limit=$2
   shift 2
-  [ ! -e "$out/$name.done" ] || { echo "$name: done before"; return; }
+  [ ! -e "$name.done" ] || { echo "$name: done before"; return; }
   left=$((end - $(date +%s)))
   [ "$left" -gt 20 ] || { echo "$name: no time left; call again"; failed=$((failed + 1)); return; }
   [ "$limit" -lt "$left" ] || limit=$left
-  if timeout -s KILL "$limit" "$@" >"$out/$name.log" 2>&1; then
-    touch "$out/$name.done"
-    echo "$name: passed"
-  else
-    echo "$name: FAILED ($?), see $out/$name.log"
-    tail -n 5 "$out/$name.log"
-    failed=$((failed + 1))
-  fi
+  [ ! -e "$name.log" ] || mv "$name.log" "$name.log.1"
+  timeout -s KILL "$limit" "$@" >"$name.log" 2>&1
+  code=$?
+  case $code in
+    0) touch "$name.done" && echo "$name: passed" ;;
+    77) touch "$name.done" && echo "$name: left out: $(tail -n 1 "$name.log")" ;;
+    *)
+      echo "$name: FAILED ($code), see $out/$name.log"
+      tail -n 5 "$name.log"
+      failed=$((failed + 1))
+      ;;
+  esac
+  keep
 }
 
-cd "$out" || exit 2
 export RINGGRAD_CACHE_DIR="$out/cache"  # of which provider is the fastest: the same for all runs
 part gpu 20 nvidia-smi
 part program 60 sh -c "'$build/ringgrad' doctor && '$build/ringgrad' doctor | grep -q '[1-9][0-9]* CUDA device'"
 [ "$failed" = 0 ] || { echo "no GPU, or a driver or libraries that the program cannot use"; exit 3; }
+
+# ---- what says most, in the first minutes ---------------------------------------------------------------------------
 # The tests of the label gpu, each file in a process of its own: an error of a kernel is the end of the device's context.
-cuda_test() { part "$1" "$2" "$build/tests/cuda_test" -# "[cuda][#$1_test]"; }
+cuda_test() { part "$1" "$2" env RINGGRAD_TESTS_NEED_GPU=1 "$build/tests/cuda_test" -# "[cuda][#$1_test]"; }
+for tests in cuda_matmul cuda_conv2d cuda_kernels; do cuda_test "$tests" 60; done
+for ladder in matmul bandwidth conv2d vendors; do part "ladders-$ladder" 120 "$build/cuda_ladders" "$ladder"; done
+# bench NAME OPTION…: NAME.log ends with a step's numbers as JSON
+bench() {
+  name=$1
+  shift
+  part "$name" 60 "$build/ringgrad" bench train --device cuda "$@" --json
+}
+# peer NAME SECONDS CONFIGURATION… -- OPTION…: the same by PyTorch
+peer() {
+  name=$1 limit=$2 only=
+  shift 2
+  while [ "$1" != -- ]; do only="$only $1" && shift; done
+  shift
+  # shellcheck disable=SC2086
+  part "$name" "$limit" "${PYTHON:-python3}" "$here/peers/train_pytorch.py" --device cuda "$@" --only $only
+}
+fastest_eager=channels_last_fused
+fastest_compiled="compile_channels_last_fused_heap compile_cuda_graphs_channels_last_fused_heap"
+bench resnet18-bf16 --model resnet18 --batch 512 --dtype bf16
+peer resnet18-bf16-eager 90 $fastest_eager -- --model resnet18 --batch 512 --dtype bf16
+bench resnet18-bf16-profile --model resnet18 --batch 512 --dtype bf16 --profile
+peer resnet18-bf16-compiled 300 $fastest_compiled -- --model resnet18 --batch 512 --dtype bf16
+
+# ---- whether all of it is right ---------------------------------------------------------------------------------------
 cuda_test op 420
 if [ ! -e op.done ]; then  # which kernel? Errors of launches come late, and are the next operation's
   part op-blocking 240 env CUDA_LAUNCH_BLOCKING=1 "$build/tests/cuda_test" -# "[cuda][#op_test]" -a
   part op-memcheck 240 compute-sanitizer --padding 256 "$build/tests/cuda_test" "operations on cuda*"
 fi
-for tests in any_device_kernels cuda_kernels cuda_matmul cuda_conv2d cuda_errors cuda_training cuda_capture cuda_layout \
-  grad_scaler cuda_data_parallel cuda_nccl cuda_nccl_ring cuda_nccl_training cuda_nccl_faults; do cuda_test "$tests" 60; done
+for tests in any_device_kernels cuda_errors cuda_training cuda_capture cuda_launches cuda_layout grad_scaler \
+  cuda_data_parallel cuda_nccl cuda_nccl_ring cuda_nccl_training cuda_nccl_faults; do cuda_test "$tests" 60; done
 part captured-is-eager 120 sh -c "
   rm -rf graphs0 graphs1
   for graphs in 0 1; do
@@ -98,14 +151,32 @@ if [ -n "${RINGGRAD_DATA_DIR:-}" ]; then
 else
   echo "RINGGRAD_DATA_DIR is not set: mnist and cifar10 are left out"
 fi
-for backend in nccl nccl-ring; do part "$backend" 120 sh "$here/on_gpu.sh" --nccl "$build" "$backend"; done
-part ladders 240 env RINGGRAD_CACHE_DIR="$out" "$build/cuda_ladders"
-for dtype in bf16 fp32; do
-  work="--device cuda --model resnet18 --batch 512 --dtype $dtype"
-  part "resnet18-$dtype" 120 "$build/ringgrad" bench train $work --json
-  part "resnet18-$dtype-pytorch" 450 "${PYTHON:-python3}" "$here/peers/train_pytorch.py" $work --only \
-    channels_last_fused compile_channels_last_fused_heap compile_cuda_graphs_channels_last_fused_heap
+for backend in nccl nccl-ring; do
+  part "$backend" 120 sh "$here/on_gpu.sh" --nccl "$build" "$backend"
+  part "$backend-fault" 120 sh "$here/on_gpu.sh" --nccl-fault "$build" "$backend"
 done
+
+# ---- other steps, with and without a graph ----------------------------------------------------------------------------
+for batch in 128 1024; do bench "resnet18-bf16-$batch" --model resnet18 --batch $batch --dtype bf16; done
+part resnet18-bf16-uncaptured 60 env RINGGRAD_CUDA_GRAPHS=0 \
+  "$build/ringgrad" bench train --device cuda --model resnet18 --batch 512 --dtype bf16 --json
+bench resnet18-fp16 --model resnet18 --batch 512 --dtype fp16
+bench resnet18-fp32 --model resnet18 --batch 512 --dtype fp32
+bench resnet20-bf16-128 --model resnet20 --batch 128 --dtype bf16
+peer resnet18-bf16-128-eager 90 $fastest_eager -- --model resnet18 --batch 128 --dtype bf16
+peer resnet20-bf16-128-eager 90 $fastest_eager -- --model resnet20 --batch 128 --dtype bf16
+peer resnet20-bf16-128-compiled 300 $fastest_compiled -- --model resnet20 --batch 128 --dtype bf16
+
+# ---- what stands in the kernels' way ------------------------------------------------------------------------------------
+if command -v ncu >/dev/null 2>&1; then
+  for kernel in tensor_core_gemm reduce_channels apply_kernel backward_apply simt_gemm sgd; do
+    part "counters-$kernel" 90 ncu --clock-control none --set full --kernel-name "regex:$kernel" --launch-count 4 \
+      env RINGGRAD_CUDA_GRAPHS=0 "$build/ringgrad" bench train --device cuda --model resnet18 --batch 512 --dtype bf16 \
+      --provider native --steps 1 --warm-up 0
+  done
+else
+  echo "ncu is not installed: the kernels' counters are left out"
+fi
 if command -v compute-sanitizer >/dev/null 2>&1; then
   for row in 'conv2d 3×3, padding 1' matmul batch_norm 'softmax along -1' 'sum of columns'; do
     for tool in memcheck racecheck; do
@@ -116,6 +187,5 @@ if command -v compute-sanitizer >/dev/null 2>&1; then
 else
   echo "compute-sanitizer is not installed: memcheck and racecheck are left out"
 fi
-tar -czf all.tgz -- *.log *.done
 "${PYTHON:-python3}" "$here/gpu_tables.py" "$out" || echo "no tables yet: bench/gpu_tables.py $out"
 exit "$failed"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what others have measured or written into README.md and bench/README.md, each between its two markers:
+"""Writes what others have measured or written into README.md, bench/README.md and cuda_kernels/README.md, each between its two markers:
 
     <!-- results:NAME --> … <!-- end -->   the table of bench/results/NAME.json
     <!-- file:PATH --> … <!-- end -->      a source file, from behind its includes on
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md"]
+PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md", ROOT / "cuda_kernels" / "README.md"]
 PLACE = re.compile(r"<!-- results:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
 FILE = re.compile(r"<!-- file:(\S+) -->\n.*?<!-- end -->", re.DOTALL)
 HEADLINE = re.compile(r"<!-- headline -->\n.*?<!-- end -->", re.DOTALL)

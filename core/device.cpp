@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <ostream>
 #include <vector>
 
@@ -13,6 +14,25 @@
 
 namespace ringgrad {
 namespace {
+
+// For devices without a clock of their own: the host's, between moments when the stream has nothing to do.
+class HostTimer final : public DeviceTimer {
+ public:
+  explicit HostTimer(Stream stream) : stream_(stream) {
+    synchronize(stream_);
+    start_ = Clock::now();
+  }
+  void stop() override {
+    synchronize(stream_);
+    stop_ = Clock::now();
+  }
+  double milliseconds() override { return std::chrono::duration<double, std::milli>(stop_ - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Stream stream_;
+  Clock::time_point start_, stop_;
+};
 
 constinit std::array<DeviceBackend*, kDeviceTypes> backends{};
 
@@ -79,6 +99,8 @@ int cpu_cores() {
 }
 
 void register_backend(DeviceType type, DeviceBackend* backend) { backends[static_cast<int>(type)] = backend; }
+
+std::unique_ptr<DeviceTimer> DeviceBackend::start_timer(Stream stream) { return std::make_unique<HostTimer>(stream); }
 
 DeviceBackend& device_backend(DeviceType type) {
   DeviceBackend* backend = backends[static_cast<int>(type)];

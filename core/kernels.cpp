@@ -26,6 +26,14 @@ Layout conv2d_layout(const Tensor& x, const Tensor& w, const Conv2dOptions& opti
   return !empty && fits_blocked_kernels(x, options) ? Layout::ChannelBlocked : Layout::Strided;
 }
 
+// CUDA: KRSC in the images' dtype, for what conv2d_layout() says of neighbouring channels.
+Tensor conv2d_filters(const Tensor& x, const Tensor& w) {
+  if (!x.device().is_cuda() || (w.is_channels_last() && w.dtype() == x.dtype())) return w;
+  const Tensor filters = empty(w.shape(), {x.dtype(), w.device(), Layout::ChannelsLast});
+  copy(filters, w);
+  return filters;
+}
+
 Layout pool2d_layout(const Tensor& x) {
   if (x.device().is_cuda()) return x.is_channel_blocked() ? Layout::Strided : x.layout();
   const bool vectors = x.dtype() == DType::Float32 || x.dtype() == DType::BFloat16;
@@ -45,9 +53,18 @@ void set_conv_algorithm(ConvAlgorithm algorithm) { chosen_algorithm = algorithm;
 ConvAlgorithm conv_algorithm() { return chosen_algorithm; }
 
 void batch_norm_in_steps(Stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
-                         const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu) {
+                         const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
+                         const kernels::RunningStatistics& running) {
   kernels::batch_norm_stats(mean, var, x);
   kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
+  update_running(running, mean, var, static_cast<double>(x.numel()) / static_cast<double>(x.size(1)));
+}
+
+void update_running(const kernels::RunningStatistics& running, const Tensor& mean, const Tensor& var, double count) {
+  const double kept = 1 - running.momentum;
+  if (running.mean) kernels::axpby(running.mean, mean, running.momentum, kept);
+  if (running.var) kernels::axpby(running.var, var, running.momentum * (count / (count - 1)), kept);
+  if (running.batches) kernels::affine(running.batches, running.batches, 1, 1);
 }
 
 void batch_norm_backward_in_steps(Stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dx,

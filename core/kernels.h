@@ -11,7 +11,8 @@
 //     number of threads. (Products of matrices and convolutions combine theirs in float32 again, and on some devices
 //     add all terms of an output one by one, as index_add and scatter_add do.)
 //   * kVendorToo: a vendor's library may do it as well. No output is among the inputs or read, so that both may be run
-//     to see which is faster. (Not max pooling: libraries remember where the maximum was in ways of their own.)
+//     to see which is faster; an argument for which that does not hold says what takes its place then: when_timed().
+//     (Not max pooling: libraries remember where the maximum was in ways of their own.)
 //   * Zero elements are fine everywhere. Callers (autograd/ops) have validated shapes and dtypes: kernels ASSERT,
 //     and throw DTypeError where they have nothing for a dtype.
 //   * Gradients are written dy, dx, dw, db; dx means d(loss)/dx. Optional tensors may be undefined.
@@ -126,7 +127,8 @@ KERNEL(matmul, (const Tensor& c, const Tensor& a, const Tensor& b, const Tensor&
 // y[n,k,p,q] = b[k] + sum_{c,r,s} x[n, c, p·stride + r·dilation - padding, …] · w[k,c,r,s]
 //   x [N, C, H, W], y [N, K, P, Q] of the same floating dtype, both contiguous or both in conv2d_layout(); x may be
 //   contiguous there, too, where C is less than a block. w [K, C/groups, R, S], b [K] or undefined: contiguous, in the
-//   same dtype, or float32 where that has 16 bits. C and K are multiples of groups.
+//   same dtype, or float32 where that has 16 bits; w may lie as conv2d_filters() gives it. C and K are multiples of
+//   groups.
 KERNEL(conv2d, (const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options),
        kVendorToo);
 // dx from dy: the transposed convolution. dw from dy and x. (db is the sum of dy over N, H, W.) dx lies as dy does.
@@ -136,6 +138,8 @@ KERNEL(conv2d_backward_weight, (const Tensor& dw, const Tensor& dy, const Tensor
        kVendorToo);
 // The layout in which a device's convolutions are fastest: what the operation chooses, and what those after it keep.
 Layout conv2d_layout(const Tensor& x, const Tensor& w, const Conv2dOptions& options);
+// w as the kernels of x's device read it: a copy that serves y and dx, or w itself.
+Tensor conv2d_filters(const Tensor& x, const Tensor& w);
 
 // ---- pooling: x [N, C, H, W], y [N, C, P, Q], index: contiguous, or all in pool2d_layout() --------------------------
 Layout pool2d_layout(const Tensor& x);  // x's own where the device has kernels for it, else strided
@@ -165,11 +169,20 @@ KERNEL(batch_norm_backward_reduce, (const Tensor& sum_dy, const Tensor& sum_dy_x
 KERNEL(batch_norm_backward_apply, (const Tensor& dx, const Tensor& dresidual, const Tensor& dy, const Tensor& x,
                                    const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& weight,
                                    const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps, double count));
+// Averages over the batches so far, which a call updates: mean = (1 - momentum) mean + momentum · the batch's, var
+// likewise with the batch's unbiased variance, [C] like those, and batches, int64 [], counts one more. Each may be
+// undefined. To see which provider is faster a call is run several times, then without this.
+struct RunningStatistics {
+  Tensor mean, var, batches;
+  double momentum = 0;
+  RunningStatistics when_timed() const { return {}; }
+};
+inline CallSignature& operator<<(CallSignature& signature, const RunningStatistics&) { return signature; }
 // The same for one rank alone, where nothing is summed in between: stats and apply in one call, then reduce and apply
 // with count = the number of elements of a channel. dx may be undefined (then dresidual is): only the sums are wanted.
 KERNEL(batch_norm,
        (const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x, const Tensor& weight,
-        const Tensor& bias, const Tensor& residual, double eps, bool relu),
+        const Tensor& bias, const Tensor& residual, double eps, bool relu, const RunningStatistics& running),
        kVendorToo);
 KERNEL(batch_norm_backward,
        (const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dx, const Tensor& dresidual, const Tensor& dy,
@@ -286,7 +299,10 @@ KERNEL(adadelta_step, (const Tensor& param, const Tensor& v, const Tensor& u, co
 // batch_norm and its backward as the steps of the contract, one after the other: each device registers them as its own.
 namespace ringgrad {
 void batch_norm_in_steps(Stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
-                         const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu);
+                         const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
+                         const kernels::RunningStatistics& running);
+// `mean` and `var` are a batch's of `count` elements per channel.
+void update_running(const kernels::RunningStatistics& running, const Tensor& mean, const Tensor& var, double count);
 void batch_norm_backward_in_steps(Stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dx,
                                   const Tensor& dresidual, const Tensor& dy, const Tensor& x, const Tensor& y,
                                   const Tensor& mean, const Tensor& var, const Tensor& weight, double eps);

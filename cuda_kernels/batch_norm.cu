@@ -22,15 +22,34 @@ struct Moments {
   A count, mean, squares;
 };
 
+// kernels::RunningStatistics, each nullptr where there is none.
+template <class A>
+struct Running {
+  A *mean = nullptr, *var = nullptr;
+  int64_t* batches = nullptr;
+  A momentum = 0;
+};
+
+struct Nothing {};
+
 template <class T, class A = Compute<T>>
 struct StatsReducer {
   using State = Moments<A>;
+  static constexpr int kInFlight = 4;
   const T* x;
   A *mean, *var;
+  Running<A> running;
 
   template <int kSize>
-  __device__ __forceinline__ void add(State (&s)[kSize], int64_t, int64_t offset) const {
-    const auto in = load_vector<kSize>(x + offset, 0);
+  __device__ __forceinline__ Nothing constants(int64_t) const {
+    return {};
+  }
+  template <int kSize>
+  __device__ __forceinline__ Vector<T, kSize> load(int64_t offset) const {
+    return load_vector<kSize>(x + offset, 0);
+  }
+  template <int kSize>
+  __device__ __forceinline__ void add(State (&s)[kSize], Nothing, const Vector<T, kSize>& in) const {
     const A count = s[0].count + 1, share = 1 / count;  // all have seen as many
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
@@ -50,12 +69,16 @@ struct StatsReducer {
   __device__ __forceinline__ void finish(int64_t c, const State& s) const {
     mean[c] = s.mean;
     var[c] = s.count > 0 ? s.squares / s.count : A(0);
+    const A kept = 1 - running.momentum;
+    if (running.mean) running.mean[c] = kept * running.mean[c] + running.momentum * s.mean;
+    if (running.var) running.var[c] = kept * running.var[c] + running.momentum * (s.squares / (s.count - 1));
+    if (running.batches && c == 0) ++*running.batches;
   }
 };
 
 // The factors by which the channels of kSize neighbouring elements map them (Terms::Line). They are worked out anew
 // only where the channels change: with channels last and C a power of two, a thread's step through memory ends at the
-// channels where it began.
+// channels where it began, and since a grid is one wave of blocks a thread takes many of those steps.
 template <class Terms, int kSize>
 struct Lines {
   typename Terms::Line of[kSize] = {};
@@ -86,21 +109,32 @@ struct Normalise {
 };
 
 template <int kSize, class T, class A = Compute<T>>
-__global__ void __launch_bounds__(kThreads) apply_kernel(Channels channels, int64_t vectors, Normalise<T> normalise,
-                                                         bool relu, T* y, const T* x, const T* residual) {
+__global__ void RINGGRAD_ONE_WAVE apply_kernel(Channels channels, int64_t vectors, Normalise<T> normalise, bool relu,
+                                               T* y, const T* x, const T* residual) {
+  constexpr int kInFlight = 4;
   Lines<Normalise<T>, kSize> lines;
-  for (int64_t v = thread_number(); v < vectors; v += thread_count()) {
-    const auto in = load_vector<kSize>(x, v);
-    const auto added = residual ? load_vector<kSize>(residual, v) : Vector<T, kSize>{};
-    Vector<T, kSize> out;
-    lines.move_to(channels, v * kSize, normalise);
+  for (int64_t first = thread_number(); first < vectors; first += kInFlight * thread_count()) {
+    Vector<T, kSize> in[kInFlight], added[kInFlight];
 #pragma unroll
-    for (int k = 0; k < kSize; ++k) {
-      A value = (widen(in.element[k]) - lines.of[k].mean) * lines.of[k].scale + lines.of[k].shift;
-      if (residual) value += widen(added.element[k]);
-      out.element[k] = narrow<T>(relu && !(value > 0) && value == value ? A(0) : value);
+    for (int i = 0; i < kInFlight; ++i) {
+      const int64_t v = first + i * thread_count();
+      if (v < vectors) in[i] = load_vector<kSize>(x, v);
+      if (v < vectors && residual) added[i] = load_vector<kSize>(residual, v);
     }
-    store_vector<kSize>(y, v, out);
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int64_t v = first + i * thread_count();
+      if (v >= vectors) break;
+      Vector<T, kSize> out;
+      lines.move_to(channels, v * kSize, normalise);
+#pragma unroll
+      for (int k = 0; k < kSize; ++k) {
+        A value = (widen(in[i].element[k]) - lines.of[k].mean) * lines.of[k].scale + lines.of[k].shift;
+        if (residual) value += widen(added[i].element[k]);
+        out.element[k] = narrow<T>(relu && !(value > 0) && value == value ? A(0) : value);
+      }
+      store_vector<kSize>(y, v, out);
+    }
   }
 }
 
@@ -120,20 +154,35 @@ struct Sums {
 template <class T, class A = Compute<T>>
 struct BackwardReducer {
   using State = Sums<A>;
+  static constexpr int kInFlight = 2;
   const T *dy, *x, *y;
   const A *mean, *var;
   A *sum_dy, *sum_dy_xhat;
   A eps;
 
   template <int kSize>
-  __device__ __forceinline__ void add(State (&s)[kSize], int64_t c, int64_t offset) const {
-    const auto grad = load_vector<kSize>(dy + offset, 0), in = load_vector<kSize>(x + offset, 0);
-    const auto out = y ? load_vector<kSize>(y + offset, 0) : Vector<T, kSize>{};
+  struct Term {
+    Vector<T, kSize> dy, x, y;
+  };
+  template <int kSize>
+  __device__ __forceinline__ Vector<A, kSize> constants(int64_t c) const {
+    Vector<A, kSize> means;
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) means.element[k] = mean[c + k];
+    return means;
+  }
+  template <int kSize>
+  __device__ __forceinline__ Term<kSize> load(int64_t offset) const {
+    return {load_vector<kSize>(dy + offset, 0), load_vector<kSize>(x + offset, 0),
+            y ? load_vector<kSize>(y + offset, 0) : Vector<T, kSize>{}};
+  }
+  template <int kSize>
+  __device__ __forceinline__ void add(State (&s)[kSize], const Vector<A, kSize>& means, const Term<kSize>& term) const {
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
-      const A g = through_relu(grad.element[k], y ? out.element : nullptr, k);
+      const A g = through_relu(term.dy.element[k], y ? term.y.element : nullptr, k);
       s[k].dy += g;
-      s[k].dy_xhat += g * (widen(in.element[k]) - mean[c + k]);  // divided by the deviation once, in finish
+      s[k].dy_xhat += g * (widen(term.x.element[k]) - means.element[k]);  // divided by the deviation once, in finish
     }
   }
   __device__ __forceinline__ void merge(State& s, const State& other) const {
@@ -163,9 +212,8 @@ struct BackwardTerms {
 };
 
 template <int kSize, class T, class A = Compute<T>>
-__global__ void __launch_bounds__(kThreads)
-    backward_apply_kernel(Channels channels, int64_t vectors, BackwardTerms<T> terms, T* dx, T* dresidual, const T* dy,
-                          const T* x, const T* y) {
+__global__ void RINGGRAD_ONE_WAVE backward_apply_kernel(Channels channels, int64_t vectors, BackwardTerms<T> terms,
+                                                        T* dx, T* dresidual, const T* dy, const T* x, const T* y) {
   Lines<BackwardTerms<T>, kSize> lines;
   for (int64_t v = thread_number(); v < vectors; v += thread_count()) {
     const auto grad = load_vector<kSize>(dy, v), in = load_vector<kSize>(x, v);
@@ -194,7 +242,9 @@ void launch_vectors(Stream stream, const Tensor& x, bool aligned, void (*vector_
   const Channels channels(x);
   const bool vectors = aligned && (channels.last ? channels.C : channels.S) % kSize == 0;
   const int64_t n = vectors ? x.numel() / kSize : x.numel();
-  launch_elements(stream, n, vectors ? vector_kernel : element_kernel, channels, n, args...);
+  const auto wave = static_cast<unsigned>(kBlocksOfWave * multiprocessors(stream.device));
+  launch(vectors ? vector_kernel : element_kernel, std::min(blocks_for(n, kThreads), wave), kThreads, 0, stream,
+         channels, n, args...);
 }
 
 template <class T>
@@ -220,16 +270,23 @@ Tensor unblocked(const Tensor& x) {
   return copy;
 }
 
-void batch_norm_stats_cuda(Stream stream, const Tensor& mean, const Tensor& var, const Tensor& x) {
-  if (x.is_channel_blocked()) return batch_norm_stats_cuda(stream, mean, var, unblocked(x));
+void statistics(Stream stream, const Tensor& mean, const Tensor& var, const Tensor& x,
+                const kernels::RunningStatistics& running) {
+  if (x.is_channel_blocked()) return statistics(stream, mean, var, unblocked(x), running);
   ASSERT(alike(x, {&x}));
   if (x.shape()[1] == 0) return;
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
+    const Running<A> updated{optional_data<A>(running.mean), optional_data<A>(running.var),
+                             optional_data<int64_t>(running.batches), static_cast<A>(running.momentum)};
     reduce_channels<kVectorSize<T>>(
         stream, Channels(x), all_aligned<T>({&x}),
-        StatsReducer<Element<T>>{device_data<T>(x), device_data<A>(mean), device_data<A>(var)});
+        StatsReducer<Element<T>>{device_data<T>(x), device_data<A>(mean), device_data<A>(var), updated});
   });
+}
+
+void batch_norm_stats_cuda(Stream stream, const Tensor& mean, const Tensor& var, const Tensor& x) {
+  statistics(stream, mean, var, x, {});
 }
 
 void batch_norm_apply_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& var,
@@ -295,11 +352,22 @@ void batch_norm_backward_apply_cuda(Stream stream, const Tensor& dx, const Tenso
   });
 }
 
+// Whoever has a channel's statistics last updates its running ones, where those lie one behind the other.
+void batch_norm_cuda(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
+                     const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
+                     const kernels::RunningStatistics& running) {
+  for (const Tensor& strided : {running.mean, running.var})
+    if (strided && !strided.is_contiguous())
+      return batch_norm_in_steps(stream, y, mean, var, x, weight, bias, residual, eps, relu, running);
+  statistics(stream, mean, var, x, running);
+  batch_norm_apply_cuda(stream, y, x, mean, var, weight, bias, residual, eps, relu);
+}
+
 REGISTER_KERNEL(batch_norm_stats, DeviceType::CUDA, Provider::Native, batch_norm_stats_cuda);
 REGISTER_KERNEL(batch_norm_apply, DeviceType::CUDA, Provider::Native, batch_norm_apply_cuda);
 REGISTER_KERNEL(batch_norm_backward_reduce, DeviceType::CUDA, Provider::Native, batch_norm_backward_reduce_cuda);
 REGISTER_KERNEL(batch_norm_backward_apply, DeviceType::CUDA, Provider::Native, batch_norm_backward_apply_cuda);
-REGISTER_KERNEL(batch_norm, DeviceType::CUDA, Provider::Native, batch_norm_in_steps);
+REGISTER_KERNEL(batch_norm, DeviceType::CUDA, Provider::Native, batch_norm_cuda);
 REGISTER_KERNEL(batch_norm_backward, DeviceType::CUDA, Provider::Native, batch_norm_backward_in_steps);
 
 }  // namespace

@@ -6,9 +6,9 @@
 //   tensor cores   the same product for the 16-bit types
 //
 // Images come as NHWC (core/kernels.cpp), and those of a first layer as they are: none are copied here.
-// Weights lie in their arena as KCRS, as in checkpoints and in PyTorch: y and dx each make a copy of them as KRSC. For
-// ResNet-18 in bfloat16 that moves 45 MB each time, as much as two samples' images do in a step, and lets parameters
-// have float32 where images have 16 bits.
+// Weights lie in their arena as KCRS, as in checkpoints and in PyTorch; the operation makes a copy of them as KRSC
+// (kernels::conv2d_filters), for y and dx. For ResNet-18 in bfloat16 that moves 67 MB, and lets parameters have float32
+// where images have 16 bits.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -71,7 +71,7 @@ void run_gemm(ConvStep step, Stream stream, const GemmShape& shape, const A& a, 
 void check_size(const char* operation, int64_t pixels, int64_t taps) {
   constexpr int64_t kLimit = int64_t{1} << 31;
   CHECK_AS(ShapeError, pixels < kLimit && taps < kLimit, operation, ": ", pixels, " pixels and ", taps,
-           " weights per filter, expected less than 2^31 of each");
+           " weights, expected less than 2^31 of each");
 }
 
 // ---- the three products -------------------------------------------------------------------------------------------
@@ -102,11 +102,27 @@ void backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor
                         ImageStore<D>{g.x, g.by_x_height, g.by_x_width, g.channels, device_data<T>(dx), nullptr});
 }
 
-// dw is small and the sum over pixels long: K is cut into parts, which are added up in order afterwards.
-int weight_splits(int64_t groups, int64_t M, int64_t N, int64_t K) {
-  constexpr int64_t kTile = 64, kBlocks = 256, kShortest = 256;
+// dw is small and the sum over pixels long: K is cut into parts, four blocks for each multiprocessor, which are added
+// up in order afterwards.
+int weight_splits(Stream stream, int64_t groups, int64_t M, int64_t N, int64_t K) {
+  constexpr int64_t kTile = 64, kShortest = 256;
   const int64_t tiles = groups * ((M + kTile - 1) / kTile) * ((N + kTile - 1) / kTile);
-  return static_cast<int>(std::max<int64_t>(1, std::min(kBlocks / tiles, K / kShortest)));
+  const int64_t blocks = 4 * multiprocessors(stream.device);
+  return static_cast<int>(std::max<int64_t>(1, std::min((blocks + tiles - 1) / tiles, K / kShortest)));
+}
+
+// dw = the sum of its parts [split, filter, tap, channel], whatever its order, layout and dtype. One thread for each
+// element, neighbours for neighbouring channels, which the parts have side by side.
+template <class A, class T>
+__global__ void __launch_bounds__(kThreads)
+    sum_weight_parts_kernel(ConvGeometry g, int splits, unsigned elements, Divider columns, T* dw, const A* parts) {
+  for (unsigned e = static_cast<unsigned>(thread_number()); e < elements; e += static_cast<unsigned>(thread_count())) {
+    A total = 0;
+    for (int split = 0; split < splits; ++split) total += parts[int64_t{split} * elements + e];
+    const auto [filter, column] = columns(e);
+    const Tap tap(g, g.by_channels, column);
+    dw[g.w.at(filter, tap.c, tap.r, tap.s)] = narrow<T>(total);
+  }
 }
 
 template <class T>
@@ -116,19 +132,17 @@ void backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tenso
   using A = Accumulator<T>;
   const ConvGeometry g(x, dw, dy, o);
   const int64_t pixels = g.y.N * g.y.H * g.y.W, taps = g.w.H * g.w.W, columns = taps * g.channels;
-  const int splits = step == ConvStep::Direct ? 1 : weight_splits(o.groups, g.filters, columns, pixels);
+  const int splits = step == ConvStep::Direct ? 1 : weight_splits(stream, o.groups, g.filters, columns, pixels);
   const Tensor partials = empty({splits, o.groups * g.filters, taps, g.channels}, {dtype_of<A>, dw.device()});
   run_gemm<false, false>(step, stream, {o.groups, g.filters, columns, pixels, splits},
                          GradientMatrix<D>{{}, g, device_data<T>(dy), g.filters},
                          PatchMatrix<D, true>{g, device_data<T>(x), columns},
                          PartialStore<A>{partials.data<A>(), o.groups, g.filters, columns});
-  // [filters, taps, channels] to dw's order, layout and dtype.
-  Tensor sum = partials;
-  if (splits > 1) {
-    sum = empty({1, o.groups * g.filters, taps, g.channels}, {dtype_of<A>, dw.device()});
-    kernels::sum(sum, partials, 1);
-  }
-  kernels::copy(dw, sum.as_strided(dw.shape(), {columns, 1, g.w.W * g.channels, g.channels}, 0));
+  visit_floating("conv2d_backward_weight", dw.dtype(), [&]<class W>() {
+    launch_elements(stream, dw.numel(), sum_weight_parts_kernel<A, Element<W>>, g, splits,
+                    static_cast<unsigned>(dw.numel()), Divider(columns), device_data<W>(dw),
+                    static_cast<const A*>(partials.data<A>()));
+  });
 }
 
 // Weights as the products read them: KRSC in the dtype of the images, and aligned.
@@ -191,7 +205,7 @@ void conv2d_backward_weight(ConvStep step, Stream stream, const Tensor& dw, cons
                             const Conv2dOptions& o) {
   if (dw.numel() == 0) return;
   if (dy.numel() == 0) return kernels::fill(dw, 0);
-  check_size("conv2d", dy.numel() / dy.shape()[1], dw.numel() / dw.shape()[0]);
+  check_size("conv2d", dy.numel() / dy.shape()[1], dw.numel());
   visit_floating("conv2d", dy.dtype(), [&]<class T>() { backward_weight<T>(step, stream, dw, dy, x, o); });
 }
 

@@ -63,8 +63,7 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, c
            " value per channel, expected at least 2: the variance of one is undefined");
   const Tensor y = empty_like(x);
   kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
-  update_running("sync_batch_norm", running_mean, mean, options.momentum, 1);
-  update_running("sync_batch_norm", running_var, var, options.momentum, count / (count - 1));  // unbiased
+  update_running(running_statistics("sync_batch_norm", running_mean, running_var, options), mean, var, count);
 
   return differentiable(
       "sync_batch_norm", {x, weight, bias, residual}, y,

@@ -97,17 +97,13 @@ void BatchNorm1d::check_shape(const Tensor& x) const {
 Tensor BatchNorm::forward(const Tensor& x, const BatchNormFusion& fusion) {
   check_shape(x);
   if (program_observer) program_observer->mode("batch_norm", is_training());
-  const Tensor y = normalization_(x, weight, bias, running_mean, running_var,
-                                  {.training = is_training() || !options_.track_running_stats,
-                                   .momentum = options_.momentum,
-                                   .eps = options_.eps,
-                                   .activation = fusion.activation,
-                                   .residual = fusion.residual});
-  if (is_training() && num_batches_tracked) {  // last: nothing has changed if that threw
-    begin_write("batch_norm", num_batches_tracked);
-    kernels::affine(num_batches_tracked, num_batches_tracked, 1, 1);
-  }
-  return y;
+  return normalization_(x, weight, bias, running_mean, running_var,
+                        {.training = is_training() || !options_.track_running_stats,
+                         .momentum = options_.momentum,
+                         .eps = options_.eps,
+                         .activation = fusion.activation,
+                         .residual = fusion.residual,
+                         .batches = is_training() ? Tensor(num_batches_tracked) : Tensor()});
 }
 
 LayerNorm::LayerNorm(const Shape& normalized_shape, LayerNormOptions options)

@@ -1,6 +1,9 @@
 // Training whose steps are recorded after the first ones, on a data set that lies on the device: the bits of steps that
 // are queued one operation after the other, over epochs and short last batches; and what cannot be recorded is refused.
+#include <thread>
+
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/device/captured_step.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/factory.h"
@@ -161,6 +164,17 @@ TEST_CASE("a step that asks the device in the middle is refused when it is recor
   REQUIRE(contains(with([](const Tensor& loss) { to_vector<float>(loss); }), refused));
   REQUIRE(contains(with([](const Tensor&) { synchronize(current_stream(kGpu)); }), refused));
   REQUIRE(std::isfinite(Run({}).train(true)[0]));  // the device can be used afterwards
+}
+
+TEST_CASE("another thread may give memory back while a step is captured", "[quick][cuda]") {
+  const Tensor x = zeros({64}, {.device = kGpu});
+  const auto graph = device_backend(DeviceType::CUDA).capture(0, [&] {
+    { const Tensor freed = ones({1000}, {.device = kGpu}); }  // a cached block of the stream that is being captured
+    std::thread([] { empty_cache(kGpu); }).join();
+    kernels::affine(x, x, 1, 1);
+  });
+  graph->launch(current_stream(kGpu));
+  CHECK(to_vector<float>(x) == std::vector<float>(64, 1));
 }
 
 TEST_CASE("what has no graphs says so", "[quick][cuda]") {

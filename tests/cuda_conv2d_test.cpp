@@ -1,5 +1,6 @@
 // The CUDA convolutions, each step and each gradient, against the CPU's in double.
 #include "ringgrad/cuda_kernels/ladders.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/tests/cuda_kernels.h"
 
 using namespace ringgrad;
@@ -92,6 +93,18 @@ TEST_CASE("cuda: convolution on tensor cores", "[quick][cuda]") {
     check(ConvStep::TensorCores, {{1, 16, 7, 7}, {8, 16, 3, 3}, {.stride = 2, .padding = 1}}, dtype, true);
     check(ConvStep::TensorCores, {{2, 16, 5, 5}, {32, 8, 1, 1}, {.groups = 2}}, dtype, true);
   }
+}
+
+TEST_CASE("cuda: convolution in large tiles on tensor cores", "[cuda]") {
+  // A tile of 128 output pixels for each multiprocessor, and 72 channels, which are more than a small tile has.
+  const int64_t images = cuda::multiprocessors(Device(DeviceType::CUDA)) * 128 / (9 * 7) + 1;
+  check(ConvStep::TensorCores, {{images, 72, 9, 7}, {72, 72, 3, 3}, {.padding = 1}}, DType::BFloat16, true);
+  check(ConvStep::TensorCores, {{images, 144, 9, 7}, {144, 72, 1, 1}, {.groups = 2}}, DType::Float16, true);
+}
+
+TEST_CASE("cuda: the gradient of a weight is summed in parts on tensor cores, too", "[quick][cuda]") {
+  check(ConvStep::TensorCores, {{2, 8, 18, 19}, {16, 8, 3, 3}, {.padding = 1}}, DType::BFloat16, true);
+  check(ConvStep::TensorCores, {{3, 32, 16, 16}, {16, 16, 1, 1}, {.groups = 2}}, DType::Float16, true);
 }
 
 TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches", "[quick][cuda]") {

@@ -76,6 +76,9 @@ void check_block(DType dtype, int64_t in_channels, const Args&... args) {
   CHECK(seen.images == 1);  // the gradient of a leaf is contiguous
 }
 
+// The images of a first layer are, for tensor cores, where eight channels are made of few (autograd/ops/conv.cpp).
+int first_reordered(DType dtype) { return dtype == DType::BFloat16 ? 1 : 0; }
+
 }  // namespace
 
 TEST_CASE("cuda: images are not reordered inside residual blocks", "[quick][cuda][layout]") {
@@ -89,7 +92,7 @@ TEST_CASE("cuda: images are not reordered inside residual blocks", "[quick][cuda
   check_block<models::Bottleneck>(dtype, 16, 8, 2);
 }
 
-TEST_CASE("cuda: a network reorders no image, and each weight once for each product", "[quick][cuda][layout]") {
+TEST_CASE("cuda: a network reorders no image behind the first layer, and each weight once", "[quick][cuda][layout]") {
   const DType dtype = GENERATE(DType::Float32, DType::BFloat16);
   const models::Shortcut shortcut = GENERATE(models::Shortcut::Padding, models::Shortcut::Projection);
   models::CifarResNet network(8, {.num_classes = 3, .shortcut = shortcut});
@@ -98,9 +101,10 @@ TEST_CASE("cuda: a network reorders no image, and each weight once for each prod
   const Tensor images = random({kBatch, 3, 8, 8}, dtype);
   const ProviderGuard ours(Provider::Native);  // cuDNN takes weights as they are
   const Reorders seen = reorders_of([&] { step(network, images); });
-  CHECK(seen.images == 0);
-  // Of seven 3×3 convolutions y, dx except of the first, and dw. Weights of 1×1 lie in both orders.
-  CHECK(seen.weights == 7 + 6 + 7);
+  CHECK(seen.images == first_reordered(dtype));
+  // Of seven 3×3 convolutions, for y and dx; dw is brought into order where its parts are added up. Weights of 1×1 lie
+  // in both orders.
+  CHECK(seen.weights == 7);
 }
 
 TEST_CASE("cuda: images that are flattened are reordered there alone", "[quick][cuda][layout]") {
@@ -135,7 +139,7 @@ TEST_CASE("cuda: other operations on images keep their layout", "[quick][cuda][l
               conv_transpose2d(x, random({8, 4, 2, 2}, dtype), {}, {.stride = 2})};
     };
     std::vector<Tensor> all;
-    CHECK(reorders_of([&] { all = results(); }).images == 0);
+    CHECK(reorders_of([&] { all = results(); }).images == first_reordered(dtype));
     for (size_t i = 0; i < all.size(); ++i) {
       INFO("result " << i << ", " << dtype);
       CHECK(all[i].layout() == Layout::ChannelsLast);

@@ -1,5 +1,6 @@
 // Every step of the CUDA matrix product's ladder, against the CPU's in double.
 #include "ringgrad/cuda_kernels/ladders.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/tests/cuda_kernels.h"
 
 using namespace ringgrad;
@@ -71,7 +72,11 @@ TEST_CASE("cuda: the matrix product on tensor cores", "[quick][cuda]") {
 }
 
 TEST_CASE("cuda: large tiles on tensor cores", "[cuda]") {
-  check_all_layouts(MatmulStep::TensorCores, 133, 8, 8, 40, DType::BFloat16);  // enough batches for them
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
+  // More than a small tile each way, and a large one for each multiprocessor; one that is full, and rests.
+  const int64_t enough = cuda::multiprocessors(Device(DeviceType::CUDA));
+  check_all_layouts(MatmulStep::TensorCores, enough, 72, 72, 104, DType::BFloat16);
+  check_all_layouts(MatmulStep::TensorCores, enough / 4 + 1, 136, 200, 40, DType::Float16);
 }
 
 TEST_CASE("cuda: kernels::matmul takes any strides, and K = 0", "[quick][cuda]") {

@@ -13,10 +13,16 @@
 
 namespace ringgrad::test {
 
+// Whether the running case has found too few devices for all that it wants to test; catch_main.cpp counts such cases.
+inline constinit bool left_something_out = false;
+
 // Whether there are so many devices; where there are not, the case says that it is left out, and returns.
 inline bool enough_devices(int wanted) {
   const int present = device_count(DeviceType::CUDA);
-  if (present < wanted) WARN("left out: CUDA devices wanted: " << wanted << ", present: " << present);
+  if (present < wanted) {
+    WARN("left out: CUDA devices wanted: " << wanted << ", present: " << present);
+    left_something_out = true;
+  }
   return present >= wanted;
 }
 // Not the first device, unless it is the only one.

@@ -40,6 +40,24 @@ __global__ void block_race_kernel(float* total, bool atomic) {
   else
     *total += 1;
 }
+// The last block reads what all have written; the barrier and each of the two fences may be left out.
+__global__ void last_block_kernel(float* parts, unsigned* counter, float* out, bool barrier, bool release,
+                                  bool acquire) {
+  __shared__ bool last;
+  const unsigned blocks = gridDim.x, threads = blockDim.x;
+  parts[blockIdx.x * threads + threadIdx.x] = 1;
+  if (barrier) __syncthreads();
+  if (threadIdx.x == 0) {
+    if (release) __threadfence();
+    last = atomicInc(counter, blocks - 1) == blocks - 1;
+  }
+  __syncthreads();
+  if (!last) return;
+  if (acquire) __threadfence();
+  float total = 0;
+  for (unsigned block = 0; block < blocks; ++block) total += parts[block * threads + threadIdx.x];
+  out[threadIdx.x] = total;
+}
 __global__ void bytes_kernel(unsigned char* out) { out[threadIdx.x] = 1; }  // neighbours in a word: no race
 __global__ void async_copy_race_kernel(const float* x, float* y, bool barrier) {
   __shared__ __align__(16) float values[128];

@@ -60,6 +60,23 @@ TEST_CASE("emulator check: races between blocks", "[quick][cuda]") {
   run(bytes_kernel, 1, 64, 0, bytes.get());
 }
 
+TEST_CASE("emulator check: the last block sees what others have written behind two fences", "[quick][cuda]") {
+  if (!emulator::observer) return;
+  Array<float> parts(5 * 64), out(64);
+  Array<unsigned> counter(std::vector<unsigned>{0});
+  const auto run_with = [&](bool barrier, bool release, bool acquire) {
+    return failure(
+        [&] { run(last_block_kernel, 5, 64, 0, parts.get(), counter.get(), out.get(), barrier, release, acquire); });
+  };
+  for (int launch = 0; launch < 2; ++launch) {  // the counter is zero again
+    REQUIRE(run_with(true, true, true) == "");
+    REQUIRE(out.values() == std::vector<float>(64, 5));
+  }
+  require_race(run_with(false, true, true), "global memory: read after");
+  require_race(run_with(true, false, true), "global memory: read after");
+  require_race(run_with(true, true, false), "global memory: read after");
+}
+
 TEST_CASE("emulator check: asynchronous copies", "[quick][cuda]") {
   if (!emulator::observer) return;
   Array<float> x(std::vector<float>(128, 1)), y(32);

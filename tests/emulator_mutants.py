@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-WAIT = r"__syncthreads|__pipeline_wait_prior|(?:cuda::)?wait_for|\S+(?:->|\.)block|synchronize"
+WAIT = r"__syncthreads|__threadfence|__pipeline_wait_prior|(?:cuda::)?wait_for|\S+(?:->|\.)block|synchronize"
 SITE = re.compile(rf"^\s*(?:if \(.*\) )?((?:{WAIT})\(.*\));")
 # Files, the folder of the build whose objects they belong to, and the tests that are to notice: a program and its cases.
 KINDS = [
@@ -31,6 +31,7 @@ KINDS = [
 COMPILED_IN = {
     "reduce.cuh": "softmax.cu",
     "channels.cuh": "batch_norm.cu",
+    "last_block.cuh": "batch_norm.cu",
     "simt_gemm.cuh": "conv2d.cu",
     "tensor_core_gemm.cuh": "matmul_tensor_cores.cu",
 }

@@ -9,6 +9,8 @@
 
 namespace ringgrad {
 
+struct BatchNormOptions;  // in autograd/ops.h
+
 void check_defined(const char* operation, const Tensor& x);
 void check_floating(const char* operation, const Tensor& x);  // defined, too
 void check_dim(const char* operation, const char* argument, const Tensor& x, int dim);
@@ -32,6 +34,10 @@ Tensor strided_contiguous(const Tensor& x);
 Tensor in_layout(const Tensor& x, Layout layout);
 // dy, channel-blocked or with strides as the saved tensor with which it is combined, element by element.
 Tensor like(const Tensor& dy, const Tensor& saved);
+
+// Batch norm's running statistics as a kernel is to update them, in place.
+kernels::RunningStatistics running_statistics(const char* operation, const Tensor& running_mean,
+                                              const Tensor& running_var, const BatchNormOptions& options);
 
 // [O, N, I]: the dimensions before d, d itself, and those after it. REQUIRES: x contiguous.
 Tensor around_dim(const Tensor& x, int d);

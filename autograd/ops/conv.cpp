@@ -1,4 +1,5 @@
 #include "ringgrad/autograd/autocast.h"
+#include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/autograd/ops.h"
 
 #include <algorithm>
@@ -51,10 +52,19 @@ Tensor channel_sums(const Tensor& dy, DType dtype) {
   return to(sums.as_strided({dy.size(1)}, {1}, 0), dtype);
 }
 
+// Tensor cores are fed eight neighbouring channels at a time. Where a first layer's images have fewer, its sums are
+// made longer by zeros: on CUDA cores alone it would take longer than the layers behind it.
+constexpr int64_t kTensorCoreChannels = 8;
+bool is_first_on_tensor_cores(const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
+  return x && w && x.dim() == 4 && w.dim() == 4 && x.device().is_cuda() && x.size(1) < kTensorCoreChannels &&
+         x.size(1) == w.size(1) && x.size(1) > 0 && options.groups == 1 &&
+         (x.dtype() == DType::BFloat16 || x.dtype() == DType::Float16);
+}
+
 // Images as a convolution in this layout reads them. Few channels stay where they are: those of a first layer would
 // fill a block of 16 with 13 zeros, or are no vector of 8 for tensor cores to load.
 Tensor arranged(const Tensor& x, Layout layout) {
-  const bool few = x.size(1) < (layout == Layout::ChannelsLast ? 8 : kChannelBlock);
+  const bool few = x.size(1) < (layout == Layout::ChannelsLast ? kTensorCoreChannels : kChannelBlock);
   return in_layout(x, few && x.layout() != layout ? Layout::Strided : layout);
 }
 
@@ -63,6 +73,10 @@ Tensor arranged(const Tensor& x, Layout layout) {
 Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_, const Conv2dOptions& options) {
   OpScope scope("conv2d");
   const Tensor x_ = autocast(input);
+  if (is_first_on_tensor_cores(x_, w_, options)) {
+    const std::vector<int64_t> more = {0, 0, 0, 0, 0, kTensorCoreChannels - x_.size(1)};
+    return conv2d(pad(in_layout(x_, Layout::ChannelsLast), more), pad(w_, more), b_, options);
+  }
   check_dim("conv2d", "the weight", w_, 4);
   check_operands("conv2d", x_, w_, b_, w_.size(0));
   check_geometry("conv2d", x_.shape(), w_.shape(), options.stride, options.padding, options.dilation, options.groups);
@@ -80,24 +94,29 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_, const Con
   const Layout layout = kernels::conv2d_layout(x_, w_, options);
   const Tensor x = arranged(x_, layout), w = strided_contiguous(w_), b = b_ ? strided_contiguous(b_) : b_;
   Tensor y = empty({x.size(0), w.size(0), height, width}, {x.dtype(), x.device(), layout});
-  kernels::conv2d(y, x, w, b, options);
-  return differentiable("conv2d", {x, w, b}, y,
-                        [x = save_if(wants_grad(w), x), w = save_if(wants_grad(x), w), b = wants_grad(b),
-                         b_dtype = b ? b.dtype() : w.dtype(), x_shape = x.shape(), x_layout = x.layout(),
-                         w_shape = w.shape(), w_dtype = w.dtype(), layout, options](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = in_layout(dy_, layout);
-                          Tensor dx, dw;
-                          if (w) {  // not for the first layer, whose input wants no gradient
-                            dx = empty(x_shape, {dy.dtype(), dy.device(), layout});
-                            kernels::conv2d_backward_input(dx, dy, w.get(), options);
-                            dx = to_layout(dx, x_layout);
-                          }
-                          if (x) {
-                            dw = empty(w_shape, {w_dtype, dy.device()});
-                            kernels::conv2d_backward_weight(dw, dy, x.get(), options);
-                          }
-                          return {dx, dw, b ? channel_sums(dy, b_dtype) : Tensor()};
-                        });
+  const Tensor filters = kernels::conv2d_filters(x, w.detach());
+  kernels::conv2d(y, x, filters, b, options);
+  return differentiable(
+      "conv2d", {x, w, b}, y,
+      [x = save_if(wants_grad(w), x), w = save_if(wants_grad(x), w), b = wants_grad(b),
+       b_dtype = b ? b.dtype() : w.dtype(), x_shape = x.shape(), x_layout = x.layout(), w_shape = w.shape(),
+       w_dtype = w.dtype(), home = GradientHome(w), filters = wants_grad(x) ? filters : Tensor(), layout,
+       options](const Tensor& dy_) -> Gradients {
+        const Tensor dy = in_layout(dy_, layout);
+        Tensor dx, dw;
+        if (w) {  // not for the first layer, whose input wants no gradient
+          dx = empty(x_shape, {dy.dtype(), dy.device(), layout});
+          w.get();  // which throws where it has been modified since
+          kernels::conv2d_backward_input(dx, dy, filters, options);
+          dx = to_layout(dx, x_layout);
+        }
+        if (x) {
+          dw = home.claim();
+          if (!dw) dw = empty(w_shape, {w_dtype, dy.device()});
+          kernels::conv2d_backward_weight(dw, dy, x.get(), options);
+        }
+        return {dx, dw, b ? channel_sums(dy, b_dtype) : Tensor()};
+      });
 }
 
 Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,

@@ -1,3 +1,4 @@
+#include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/autograd/ops.h"
 
 #include <cmath>
@@ -45,16 +46,22 @@ void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weig
   check_per_channel(operation, "running variance", x, running_var, true);
   CHECK(options.training || (running_mean && running_var), operation,
         ": evaluation needs the running mean and variance, and they are undefined");
+  CHECK(!options.batches || (options.batches.dtype() == DType::Int64 && options.batches.numel() == 1 &&
+                             options.batches.device() == x.device()),
+        operation, ": the number of batches is ",
+        options.batches ? str(options.batches.dtype(), options.batches.shape(), " on ", options.batches.device()) : "",
+        ", the input on ", x.device(), ", expected int64 [] there");
   if (!options.residual) return;
   check_same_kind(operation, x, options.residual);
   CHECK_AS(ShapeError, options.residual.shape() == x.shape(), operation, ": the residual has shape ",
            options.residual.shape(), ", the input ", x.shape(), ", expected equal shapes");
 }
 
-void update_running(const char* operation, const Tensor& running, const Tensor& batch, double momentum, double scale) {
-  if (!running) return;
-  begin_write(operation, running);
-  kernels::axpby(running, batch, momentum * scale, 1 - momentum);
+kernels::RunningStatistics running_statistics(const char* operation, const Tensor& running_mean,
+                                              const Tensor& running_var, const BatchNormOptions& options) {
+  for (const Tensor& changed : {running_mean, running_var, options.batches})
+    if (changed) begin_write(operation, changed);
+  return {running_mean, running_var, options.batches, options.momentum};
 }
 
 // Note [Why batch norm is a pass of its own]
@@ -87,11 +94,8 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
   if (options.training) {
     mean = empty({channels}, {per_channel, x.device()});
     var = empty_like(mean);
-    kernels::batch_norm(y, mean, var, x, weight, bias, residual, eps, relu);
-    const double n = static_cast<double>(count);
-    // Last: nothing above has changed them if it threw.
-    update_running("batch_norm", running_mean, mean, options.momentum, 1);
-    update_running("batch_norm", running_var, var, options.momentum, n / (n - 1));  // unbiased
+    kernels::batch_norm(y, mean, var, x, weight, bias, residual, eps, relu,
+                        running_statistics("batch_norm", running_mean, running_var, options));
   } else {
     mean = strided_contiguous(running_mean);
     var = strided_contiguous(running_var);
@@ -102,9 +106,11 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
       "batch_norm", {x, weight, bias, residual}, y,
       [x = save(x), y = save_if(relu, y), mean = save(mean), var = save(var), weight = save(weight), eps,
        training = options.training, wants_dx = wants_grad(x), wants_residual = wants_grad(residual),
-       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias)](const Tensor& dy_) -> Gradients {
+       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
+       bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
         const Tensor dy = in_layout(dy_, x.get().layout());
-        Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get()), dx, dresidual;
+        Tensor sum_dy = bias_home.claim_or_empty(mean.get()), sum_dy_xhat = weight_home.claim_or_empty(mean.get());
+        Tensor dx, dresidual;
         if (wants_dx || wants_residual) dx = empty_like(x.get());
         if (wants_residual) dresidual = empty_like(dx);
         if (training) {

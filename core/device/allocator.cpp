@@ -110,14 +110,15 @@ class DeviceAccount {
     }
     CHECK_AS(OutOfMemoryError, data != nullptr, current_op(), ": out of memory on ", device_, ": asked for ", wanted,
              " bytes; ", stats_.live_bytes, " bytes are in live tensors (peak ", stats_.peak_bytes,
-             "), none are cached. A smaller batch, or freeing tensors first, helps");
+             "), none are cached that could be given back. A smaller batch, or freeing tensors first, helps");
     stats_.reserved_bytes += block_bytes;
     return data;
   }
 
+  // All but those of a stream that is being captured: its blocks are the graph's, and a wait would end the capture.
   void release_cached() {
     for (auto& [handle, lists] : lists_) {
-      synchronize({device_, handle});  // the blocks' last users may still be running
+      if (!backend_.settle({device_, handle})) continue;  // the blocks' last users may still be running
       for (int index = 0; index < kClasses; ++index) {
         for (void* data : lists.of_class[index]) {
           const size_t bytes = bytes_of_class(index);

@@ -22,6 +22,15 @@ class DeviceGraph {
   virtual void launch(Stream stream) const = 0;
 };
 
+// A stretch of a stream's work, from start_timer() on, by the device's own clock where it has one: what the host takes
+// to queue the work counts only where the device waits for it.
+class DeviceTimer {
+ public:
+  virtual ~DeviceTimer() = default;
+  virtual void stop() = 0;            // once: behind what has been queued by now
+  virtual double milliseconds() = 0;  // between start and stop; waits until the device has come there
+};
+
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
@@ -34,6 +43,14 @@ class DeviceBackend {
   virtual size_t free_memory(int index) const = 0;  // bytes that allocate could still give, more or less
   virtual Stream default_stream(int index) = 0;
   virtual void synchronize(Stream stream) = 0;
+  // Waits for what is queued on `stream`, unless that is being captured, by whatever thread, which a wait would spoil:
+  // false then.
+  virtual bool settle(Stream stream) {
+    synchronize(stream);
+    return true;
+  }
+  // REQUIRES: the stream is not being captured.
+  virtual std::unique_ptr<DeviceTimer> start_timer(Stream stream);
   // Records what `body` queues on the device's current stream, and runs nothing. Throws what body throws, the device's
   // error where body waits for it, and NotImplementedError where the device type has no graphs.
   virtual std::unique_ptr<DeviceGraph> capture(int index, const std::function<void()>& body) = 0;

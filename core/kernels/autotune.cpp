@@ -1,7 +1,6 @@
 #include "ringgrad/core/kernels/autotune.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 
 #include "ringgrad/core/base/environment.h"
@@ -26,34 +26,59 @@ struct Times {
   double native_us, vendor_us;
 };
 
-// Microseconds of one run among `count`, everything that they queue included.
-double microseconds(Stream stream, int count, const std::function<void()>& run) {
-  synchronize(stream);
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < count; ++i) run();
-  synchronize(stream);
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / count;
-}
+// Several runs, to be measured together. On CUDA they are a graph, as the steps of a training are: what the host takes
+// to queue a kernel is no part of its time.
+class Runs {
+ public:
+  Runs(Stream stream, int count, const std::function<void(Stream)>& run) : stream_(stream), count_(count) {
+    all_ = [count, run](Stream on) {
+      for (int i = 0; i < count; ++i) run(on);
+    };
+    if (stream.device.is_cpu()) return;
+    graph_ = backend().capture(stream.device.index, [&] { all_(current_stream(stream.device)); });
+  }
+  // Of one run.
+  double microseconds() const {
+    const auto timer = backend().start_timer(stream_);
+    if (graph_)
+      graph_->launch(stream_);
+    else
+      all_(stream_);
+    timer->stop();
+    return timer->milliseconds() * 1e3 / count_;
+  }
+
+ private:
+  DeviceBackend& backend() const { return device_backend(stream_.device.type); }
+
+  Stream stream_;
+  int count_;
+  std::function<void(Stream)> all_;
+  std::unique_ptr<DeviceGraph> graph_;
+};
 
 // The least of three alternating samples each, after one that warms up: what disturbs the machine only ever adds.
 // Infinity for a vendor that has no kernel for the call, or fails at it.
-Times measure(Stream stream, const std::function<void()>& native, const std::function<bool()>& vendor) {
+Times measure(Stream stream, const std::function<void(Stream)>& native, const std::function<bool(Stream)>& vendor) {
   constexpr double kSample = 300;               // microseconds, so that starting and waiting do not count
   const ProviderGuard guard(Provider::Native);  // kernels inside of either are not part of this question
+  native(stream);
+  const double once = Runs(stream, 1, native).microseconds();
+  const int count = static_cast<int>(std::clamp(kSample / std::max(once, 1.0), 1.0, 20.0));
+  const Runs natives(stream, count, native);
+  std::optional<Runs> vendors;
   try {
-    if (!vendor()) return {0, kForever};
+    if (!vendor(stream)) return {0, kForever};
+    vendors.emplace(stream, count, [&](Stream on) { vendor(on); });
     synchronize(stream);
   } catch (const Error&) {
     synchronize(stream);  // which throws where it is the device that fails
     return {0, kForever};
   }
-  native();
   Times least{kForever, kForever};
-  const double once = microseconds(stream, 1, native);
-  const int count = static_cast<int>(std::clamp(kSample / std::max(once, 1.0), 1.0, 20.0));
   for (int i = 0; i < 3; ++i) {
-    least.native_us = std::min(least.native_us, microseconds(stream, count, native));
-    least.vendor_us = std::min(least.vendor_us, microseconds(stream, count, [&] { vendor(); }));
+    least.native_us = std::min(least.native_us, natives.microseconds());
+    least.vendor_us = std::min(least.vendor_us, vendors->microseconds());
   }
   return least;
 }
@@ -89,7 +114,7 @@ class Table {
   }
 
  private:
-  static constexpr const char* kHeader = "# ringgrad autotune 3: call, native us, vendor us";
+  static constexpr const char* kHeader = "# ringgrad autotune 4: call, native us, vendor us";
 
   // Adds what the file knows and this process does not. A line that does not parse ends it: it will be measured anew.
   void read() {
@@ -132,8 +157,8 @@ std::string with_settings(Stream stream, const std::string& call) {
 
 }  // namespace
 
-bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void()>& native,
-                      const std::function<bool()>& vendor) {
+bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void(Stream)>& native,
+                      const std::function<bool(Stream)>& vendor) {
   const std::string key = with_settings(stream, call);
   std::lock_guard lock(mutex);  // measured under the lock: two measurements at once would disturb each other
   Table& table = table_of(stream.device);

@@ -16,12 +16,14 @@
 namespace ringgrad {
 
 // Whether vendor() is known to be faster than native() for a call with this signature (core/kernels/call_signature.h)
-// on the stream's device. The first time both are run and timed; not while the stream is being captured, where native()
-// is the answer for what nobody has timed. vendor() returns false where its library has no kernel for the call; where
-// it throws an Error although the device still works, native() is the answer, too. A file that cannot be written is not
-// an error. REQUIRES: both overwrite the same outputs and read nothing of them, so that they may run several times.
-bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void()>& native,
-                      const std::function<bool()>& vendor);
+// on the stream's device. The first time both are run and timed, on a stream that they are given, by the device's clock
+// and without what the host takes to queue them: on CUDA as a graph. Not while the stream is being captured, where
+// native() is the answer for what nobody has timed. vendor() returns false where its library has no kernel for the
+// call; where it throws an Error although the device still works, native() is the answer, too. A file that cannot be
+// written is not an error. REQUIRES: both overwrite the same outputs and read nothing of them, so that they may run
+// several times, and having run once they can be captured.
+bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void(Stream)>& native,
+                      const std::function<bool(Stream)>& vendor);
 
 struct TunedCall {
   std::string call;

@@ -13,7 +13,7 @@
 // A vendor's implementation stands beside a native one and returns whether its library has a kernel for the call; where
 // it says false, the native one runs over whatever it has written. Because both may be run to see which is faster, only
 // kernels that overwrite their outputs, read nothing of them and allow no output among the inputs may have one; their
-// contracts say kVendorToo.
+// contracts say kVendorToo. An argument for which that does not hold has a member when_timed(), which takes its place.
 #pragma once
 
 #include <array>
@@ -146,13 +146,21 @@ class Kernel<void(Args...), kVendor> : public KernelBase {
   bool by_vendor(Vendor vendor, Native native, Stream stream, std::type_identity_t<Args>... args) const {
     const Provider wanted = preferred_provider(stream.device.type);
     if (wanted == Provider::Native) return false;
-    if (wanted == Provider::Fastest && !vendor_is_faster(
-                                           stream, call_signature(name(), args...), [&] { native(stream, args...); },
-                                           [&] { return vendor(stream, args...); }))
+    if (wanted == Provider::Fastest &&
+        !vendor_is_faster(
+            stream, call_signature(name(), args...), [&](Stream on) { native(on, when_timed(args)...); },
+            [&](Stream on) { return vendor(on, when_timed(args)...); }))
       return false;
     return vendor(stream, args...);
   }
 
+  template <class T>
+  static decltype(auto) when_timed(const T& argument) {
+    if constexpr (requires { argument.when_timed(); })
+      return argument.when_timed();
+    else
+      return (argument);
+  }
   static const Tensor* defined_tensor(const Tensor& tensor) { return tensor ? &tensor : nullptr; }
   template <class T>
   static const Tensor* defined_tensor(const T&) {

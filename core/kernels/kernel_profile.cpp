@@ -1,9 +1,9 @@
 #include "ringgrad/core/kernels/kernel_profile.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
@@ -43,11 +43,17 @@ void KernelProfile::call(const KernelBase& kernel, Stream stream, std::span<cons
   for (const Tensor* argument : arguments)
     if (argument) call.bytes += bytes_of(*argument);
   const Sum siblings = std::exchange(inner_, {});
-  synchronize(stream);
-  const auto start = std::chrono::steady_clock::now();
-  run();
-  synchronize(stream);
-  const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  DeviceBackend& device = device_backend(stream.device.type);
+  double ms = 0;
+  if (device.capturing()) {
+    run();
+  } else {
+    synchronize(stream);
+    const auto timer = device.start_timer(stream);
+    run();
+    timer->stop();
+    ms = timer->milliseconds();
+  }
   // What it called may have read and written more than its own arguments: it has nothing left to do then.
   const Sum whole{ms, std::max(call.operations, inner_.operations), std::max(call.bytes, inner_.bytes)};
   call.milliseconds = ms - inner_.milliseconds;

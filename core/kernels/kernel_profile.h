@@ -19,7 +19,8 @@ struct KernelCall {
 };
 
 // Records every kernel that this thread calls while it exists. On CUDA each call then waits for its end, so kernels no
-// longer overlap with anything. REQUIRES: destroyed by its own thread, the newest first.
+// longer overlap with anything; their times are the device's, and 0 where a step is being captured, which runs nothing.
+// REQUIRES: destroyed by its own thread, the newest first.
 class KernelProfile : private KernelObserver {
  public:
   KernelProfile();

@@ -5,6 +5,7 @@
 
 #include "ringgrad/core/factory.h"
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/common/last_block.cuh"
 #include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
@@ -25,67 +26,97 @@ struct Channels {
     return last ? term * C + c : (term / S * C + c) * S + term % S;
   }
   // The channel of the element at an offset.
-  __device__ __forceinline__ int64_t channel(int64_t offset) const { return last ? offset % C : offset / S % C; }
+  __device__ __forceinline__ int64_t channel(int64_t offset) const {
+    if (!last) return offset / S % C;
+    return (C & (C - 1)) == 0 ? offset & (C - 1) : offset % C;  // a division takes as long as all else of an element
+  }
 };
 
-inline constexpr int64_t kTermsPerLane = 32;
+// Kernels that cross memory once, whose blocks stay to the end: so many fit on a multiprocessor, with 128 registers for
+// each thread, to have several loads in flight: an H200 wants some 22 KB of them on a multiprocessor. Each thread's
+// fixed cost is paid once for as many elements as there can be.
+inline constexpr int kBlocksOfWave = 2;
+#define RINGGRAD_ONE_WAVE __launch_bounds__(::ringgrad::cuda::kThreads, ::ringgrad::cuda::kBlocksOfWave)
+
+// The states of each column's lanes become the first lane's: thread (column, lane) has kSize of them, kThreads apart.
+template <int kSize, class Reducer, class State>
+__device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* states, int columns, int lanes) {
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int half = lanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (thread < half * columns)
+#pragma unroll
+      for (int k = 0; k < kSize; ++k)
+        reducer.merge(states[k * kThreads + thread], states[k * kThreads + thread + half * columns]);
+  }
+}
 
 // A reduction over the terms of each channel. Reducer has
-//   State                                        an aggregate; State{} changes nothing
-//   add(State (&)[kSize], c, offset)             takes one element in of each of kSize channels from c on
-//   merge(State&, const State&)                  takes another lane's elements in
-//   finish(c, const State&)                      writes the result
+//   State                                   an aggregate; State{} changes nothing
+//   kInFlight                               how many terms a thread asks for before it needs the first
+//   constants<kSize>(c)                     what adding needs to know of kSize channels from c on, read once
+//   load<kSize>(offset)                     a term of each of kSize channels
+//   add(State (&)[kSize], constants, term)  takes it in
+//   merge(State&, const State&)             takes another lane's terms in
+//   finish(c, const State&)                 writes the result
 //
 // Mapping, as in sum.cu: a block takes some columns and a segment of their terms; thread (column, lane) takes every
 // lanes-th term. With channels last a column is kSize neighbouring channels, 16 bytes where they allow it, and there
 // are as many columns as C needs, up to 32: a warp then reads consecutive memory. Else a column is one channel, and a
-// block has one. Segments are merged in order by a second launch.
+// block has one. There are as many segments as fill the device once; the last block to come to an end merges those of
+// its channels, in order.
 template <int kSize, class Reducer>
-__global__ void __launch_bounds__(kThreads) reduce_channels_kernel(Channels channels, int columns, int64_t segments,
-                                                                   Reducer reducer, typename Reducer::State* partials) {
+__global__ void RINGGRAD_ONE_WAVE reduce_channels_kernel(Channels channels, int columns, int64_t segments,
+                                                         int64_t terms_of_segment, Reducer reducer,
+                                                         typename Reducer::State* partials, unsigned* counters) {
   using State = typename Reducer::State;
+  constexpr int kInFlight = Reducer::kInFlight;
   const int lanes = kThreads / columns;
-  __shared__ State states[kSize][kThreads];
+  __shared__ State states[kSize * kThreads];
   const int column = static_cast<int>(threadIdx.x) % columns, lane = static_cast<int>(threadIdx.x) / columns;
-  const int64_t segment = blockIdx.x % segments, c = (blockIdx.x / segments * columns + column) * kSize;
-  const int64_t first = segment * lanes * kTermsPerLane;
-  const int64_t last = min(first + lanes * kTermsPerLane, channels.terms);
+  const int64_t segment = blockIdx.x % segments, group = blockIdx.x / segments, c = (group * columns + column) * kSize;
+  const int64_t first = segment * terms_of_segment, last = min(first + terms_of_segment, channels.terms);
   State state[kSize]{};
-  if (c < channels.C)
-    for (int64_t term = first + lane; term < last; term += lanes) reducer.add(state, c, channels.offset(c, term));
+  if (c < channels.C) {
+    const auto constants = reducer.template constants<kSize>(c);
+    int64_t term = first + lane;
+    for (; term + (kInFlight - 1) * lanes < last; term += kInFlight * lanes) {
+      decltype(reducer.template load<kSize>(0)) loaded[kInFlight];
 #pragma unroll
-  for (int k = 0; k < kSize; ++k) states[k][threadIdx.x] = state[k];
-  for (int half = lanes / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (lane < half)
+      for (int i = 0; i < kInFlight; ++i)
+        loaded[i] = reducer.template load<kSize>(channels.offset(c, term + i * lanes));
 #pragma unroll
-      for (int k = 0; k < kSize; ++k) reducer.merge(states[k][threadIdx.x], states[k][threadIdx.x + half * columns]);
+      for (int i = 0; i < kInFlight; ++i) reducer.add(state, constants, loaded[i]);
+    }
+    for (; term < last; term += lanes)
+      reducer.add(state, constants, reducer.template load<kSize>(channels.offset(c, term)));
   }
-  if (lane != 0 || c >= channels.C) return;
 #pragma unroll
-  for (int k = 0; k < kSize; ++k) {
-    if (partials)
-      partials[(c + k) * segments + segment] = states[k][column];
-    else
-      reducer.finish(c + k, states[k][column]);
+  for (int k = 0; k < kSize; ++k) states[k * kThreads + threadIdx.x] = state[k];
+  merge_lanes<kSize>(reducer, states, columns, lanes);
+  if (segments == 1) {
+#pragma unroll
+    for (int k = 0; k < kSize; ++k)
+      if (lane == 0 && c < channels.C) reducer.finish(c + k, states[k * kThreads + column]);
+    return;
   }
-}
 
-// One block per channel merges its segments.
-template <class Reducer>
-__global__ void __launch_bounds__(kThreads)
-    merge_segments_kernel(int64_t segments, Reducer reducer, const typename Reducer::State* partials) {
-  using State = typename Reducer::State;
-  __shared__ State states[kThreads];
-  const int64_t c = blockIdx.x;
-  State state{};
-  for (int64_t s = threadIdx.x; s < segments; s += kThreads) reducer.merge(state, partials[c * segments + s]);
-  states[threadIdx.x] = state;
-  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) reducer.merge(states[threadIdx.x], states[threadIdx.x + half]);
-  }
-  if (threadIdx.x == 0) reducer.finish(c, states[0]);
+  // The parts of a group of channels: [segment, channel], so that neighbouring threads of the last block read
+  // neighbours.
+  const int width = columns * kSize;
+  State* const parts = partials + group * segments * width;
+#pragma unroll
+  for (int k = 0; k < kSize; ++k)
+    if (lane == 0) parts[segment * width + column * kSize + k] = states[k * kThreads + column];
+  if (!is_last_of(counters + group, static_cast<unsigned>(segments))) return;
+  const int channel = static_cast<int>(threadIdx.x) % width, shares = kThreads / width;
+  State total{};
+  for (int64_t s = static_cast<int>(threadIdx.x) / width; s < segments; s += shares)
+    reducer.merge(total, parts[s * width + channel]);
+  states[threadIdx.x] = total;
+  merge_lanes<1>(reducer, states, width, shares);
+  if (static_cast<int>(threadIdx.x) < width && group * width + channel < channels.C)
+    reducer.finish(group * width + channel, states[threadIdx.x]);
 }
 
 // kSize: how many channels may be loaded at once where they are neighbours, if all the reducer reads is `aligned` so.
@@ -96,17 +127,22 @@ void reduce_channels(Stream stream, const Channels& channels, bool aligned, cons
   const bool vectors = channels.last && aligned && channels.C % kSize == 0;
   const int64_t wanted = channels.last ? channels.C / (vectors ? kSize : 1) : 1;
   const auto columns = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::min(wanted, kMostColumns))));
-  const int64_t segment = kThreads / columns * kTermsPerLane;
-  const int64_t segments = std::max<int64_t>(1, (channels.terms + segment - 1) / segment);
-  const auto bytes = static_cast<int64_t>(sizeof(State)) * channels.C * segments;
+  // As many terms for each lane as leaves no multiprocessor idle, a multiple of what it has in flight; and so few that
+  // a float32 sum of them is as good as core/kernels.h promises. Thousands of groups fill the device by themselves.
+  constexpr int64_t kMostTerms = 2048;
+  const int64_t lanes = kThreads / columns, groups = blocks_for(channels.C, vectors ? columns * kSize : columns);
+  const int64_t wave = kBlocksOfWave * multiprocessors(stream.device), step = lanes * Reducer::kInFlight;
+  const int64_t share = blocks_for(channels.terms, std::max<int64_t>(1, wave / groups));
+  const int64_t segment = groups > kCounters ? std::max(channels.terms, step)
+                                             : std::clamp<int64_t>(blocks_for(share, step) * step, step,
+                                                                   std::max(step, kMostTerms * lanes));
+  const int64_t segments = std::max<int64_t>(1, blocks_for(channels.terms, segment));
+  const auto bytes = static_cast<int64_t>(sizeof(State)) * groups * columns * (vectors ? kSize : 1) * segments;
   const Tensor partials = segments > 1 ? empty({bytes}, {DType::UInt8, stream.device}) : Tensor();
   State* const states = segments > 1 ? static_cast<State*>(partials.raw_data()) : nullptr;
   launch(vectors ? reduce_channels_kernel<kSize, Reducer> : reduce_channels_kernel<1, Reducer>,
-         static_cast<unsigned>(blocks_for(channels.C, vectors ? columns * kSize : columns) * segments), kThreads, 0,
-         stream, channels, columns, segments, reducer, states);
-  if (segments > 1)
-    launch(merge_segments_kernel<Reducer>, static_cast<unsigned>(channels.C), kThreads, 0, stream, segments, reducer,
-           static_cast<const State*>(states));
+         static_cast<unsigned>(groups * segments), kThreads, 0, stream, channels, columns, segments, segment, reducer,
+         states, block_counters(stream));
 }
 
 }  // namespace ringgrad::cuda

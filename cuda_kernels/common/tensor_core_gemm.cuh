@@ -200,9 +200,10 @@ void tensor_core_gemm(Stream stream, const GemmShape& shape, const A& a, const B
   using Large = TensorCoreTile<128, 128, 2, 4, 3>;
   using Small = TensorCoreTile<64, 64, 2, 2, 3>;
   // Small tiles where half of a large one would hang over the edge, or where large ones would leave multiprocessors
-  // idle (an H100 and an H200 have 132 of them). Element by element, the loads are what takes time.
+  // idle. Element by element, the loads are what takes time.
   if constexpr (kVectors)
-    if (shape.M > Small::kRows && shape.N > Small::kColumns && gemm_blocks(shape, Large::kRows, Large::kColumns) >= 132)
+    if (shape.M > Small::kRows && shape.N > Small::kColumns &&
+        gemm_blocks(shape, Large::kRows, Large::kColumns) >= static_cast<unsigned>(multiprocessors(stream.device)))
       return launch_tensor_core_gemm<Large, kAAlongK, kBAlongK, kVectors>(stream, shape, a, b, store);
   launch_tensor_core_gemm<Small, kAAlongK, kBAlongK, kVectors>(stream, shape, a, b, store);
 }

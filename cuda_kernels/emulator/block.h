@@ -53,6 +53,7 @@ class Block {
   void sync_threads(Site site);
   // `kind` names the intrinsic in reports; lanes that meet must have called the same one.
   Lane collective(uint32_t mask, Lane mine, Combine combine, const char* kind, Site site);
+  void fence();
   void* dynamic_shared() const { return shared_.data(); }
   AsyncCopies& async_copies() { return threads_[current_].copies; }
   int thread() const { return current_; }  // linear index in the block

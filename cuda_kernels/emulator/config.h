@@ -25,7 +25,10 @@ enum class StreamOrder : uint8_t {
 struct Config {
   int devices;          // RINGGRAD_CUDA_DEVICES=0: a program emulates only where it is asked to
   size_t memory_bytes;  // of each device: RINGGRAD_EMU_MEMORY_MB=1024
-  Schedule schedule;    // RINGGRAD_EMU_SCHEDULE=forward|reversed|random[:seed]
+  // Of each device. So few that launchers choose small grids; odd, because power-of-two strides collide in the host's
+  // L1.
+  int multiprocessors = 3;
+  Schedule schedule;  // RINGGRAD_EMU_SCHEDULE=forward|reversed|random[:seed]
   uint32_t schedule_seed;
   StreamOrder streams;  // RINGGRAD_EMU_STREAMS=eager|lazy|random[:seed]
   uint32_t streams_seed;

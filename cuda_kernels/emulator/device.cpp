@@ -131,8 +131,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (!exists(device)) return fail(cudaErrorInvalidDevice);
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "emulated on the CPU");
-  // So few that grid-stride launchers choose small grids; odd, because power-of-two strides collide in the host's L1.
-  properties->multiProcessorCount = 3;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (!exists(device)) return fail(cudaErrorInvalidDevice);
+  if (attribute != cudaDevAttrMultiProcessorCount) return fail(cudaErrorInvalidValue);
+  *value = config().multiprocessors;
   return cudaSuccess;
 }
 

@@ -84,6 +84,15 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   return cudaSuccess;
 }
 
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  const auto stream = runtime.stream("cudaStreamIsCapturing", handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  *status = stream->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);

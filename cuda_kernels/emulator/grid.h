@@ -62,7 +62,8 @@ class Observer {
   virtual void end_block() = 0;
   virtual void block_barrier() = 0;
   virtual void warp_barrier(int warp) = 0;        // __syncwarp of all the warp's lanes
-  virtual void access(const Access& access) = 0;  // by the CUDA thread that runs
+  virtual void fence() = 0;                       // __threadfence by the CUDA thread that runs
+  virtual void access(const Access& access) = 0;  // by it, likewise
 };
 
 // While there is one, launches run their blocks one after another on the calling thread, and one at a time.

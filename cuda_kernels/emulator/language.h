@@ -133,6 +133,18 @@ T atomicMin(T* address, std::type_identity_t<T> value) {
   return old;
 }
 
+template <class T>
+T atomicInc(T* address, std::type_identity_t<T> last) {  // 0, 1, … last, 0, …
+  std::atomic_ref<T> cell(*address);
+  T old = cell.load(std::memory_order_relaxed);
+  while (!cell.compare_exchange_weak(old, old >= last ? 0 : old + 1, std::memory_order_relaxed)) {
+  }
+  return old;
+}
+
+// Orders this thread's accesses before it and behind it, for the threads of all blocks.
+inline void __threadfence() { ringgrad::emulator::running_block->fence(); }
+
 // ---- mathematical functions, as far as kernels and tests call them ------------------------------------------------
 inline int __popc(unsigned x) { return std::popcount(x); }
 

@@ -1,4 +1,5 @@
 // What the threads of a block wait for: the block's barrier and warp collectives, and the reports when it never comes.
+#include <atomic>
 #include <bit>
 #include <map>
 
@@ -37,6 +38,11 @@ void Block::open_barrier_if_complete() {
     warps_[warp].at_barrier = 0;
   }
   warp_ = choose(ready_warps_);  // all start anew: the last to arrive has no claim to run ahead
+}
+
+void Block::fence() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (observer) observer->fence();
 }
 
 Lane Block::collective(uint32_t mask, Lane mine, Combine combine, const char* kind, Site site) {

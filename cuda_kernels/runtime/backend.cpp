@@ -18,15 +18,20 @@ struct DeviceRecord {
   std::vector<void*> kept_back;
 };
 
-// cudaMalloc inside a capture is refused as possibly unsafe. Ours is safe: no recorded node names its result yet.
-class RelaxedCapture {
+class EventTimer final : public DeviceTimer {
  public:
-  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
+  explicit EventTimer(Stream stream) : stream_(stream), begin_(stream.device, true), end_(stream.device, true) {
+    begin_.record(stream_);
+  }
+  void stop() override { end_.record(stream_); }
+  double milliseconds() override {
+    end_.synchronize();
+    return end_.milliseconds_since(begin_);
+  }
 
  private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  Stream stream_;
+  Event begin_, end_;
 };
 
 class CudaBackend : public DeviceBackend {
@@ -84,6 +89,18 @@ class CudaBackend : public DeviceBackend {
     const DeviceGuard guard(stream.device);
     CUDA_CHECK(cudaStreamSynchronize(native(stream)));
   }
+
+  bool settle(Stream stream) override {
+    const std::lock_guard no_capture_begins(capture_begins());
+    const DeviceGuard guard(stream.device);
+    cudaStreamCaptureStatus status;
+    CUDA_CHECK(cudaStreamIsCapturing(native(stream), &status));
+    if (status != cudaStreamCaptureStatusNone) return false;
+    CUDA_CHECK(cudaStreamSynchronize(native(stream)));
+    return true;
+  }
+
+  std::unique_ptr<DeviceTimer> start_timer(Stream stream) override { return std::make_unique<EventTimer>(stream); }
 
   std::unique_ptr<DeviceGraph> capture(int index, const std::function<void()>& body) override {
     return std::make_unique<Graph>(cuda::capture(Device(DeviceType::CUDA, index), body));

@@ -11,6 +11,7 @@ constinit thread_local int capture_depth = 0;
 class Recording {
  public:
   explicit Recording(Stream stream) : stream_(stream) {
+    const std::lock_guard lock(capture_begins());
     CUDA_CHECK(cudaStreamBeginCapture(native(stream_), cudaStreamCaptureModeThreadLocal));
     ++capture_depth;
   }
@@ -40,6 +41,11 @@ class Recording {
 }  // namespace
 
 bool capturing() { return capture_depth > 0; }
+
+std::mutex& capture_begins() {
+  constinit static std::mutex mutex;
+  return mutex;
+}
 
 Graph::Graph(OwnedStream stream, cudaGraph_t recorded) : stream_(std::move(stream)) {
   CUDA_CHECK(cudaGraphGetNodes(recorded, nullptr, &nodes_));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 
 #include <cuda_runtime.h>
 
@@ -39,6 +40,9 @@ Graph capture(Device device, const std::function<void()>& body);
 
 // Whether this thread is inside capture().
 bool capturing();
+
+// Held while a capture begins: whoever holds it knows that a stream which is not being captured stays so.
+std::mutex& capture_begins();
 
 // For the graphs' own use, in backend.cpp, where memory is. While a graph is alive its nodes name addresses, so no
 // memory of its device goes back to the system: what the caching allocator gives back waits for the last

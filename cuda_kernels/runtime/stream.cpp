@@ -1,7 +1,5 @@
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 
-#include <array>
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -37,15 +35,10 @@ DeviceGuard::~DeviceGuard() {
   if (previous_ != entered_) cudaSetDevice(previous_);  // it was current before, so this cannot fail
 }
 
-// Launchers ask at each launch, and cudaGetDeviceProperties takes milliseconds: the answer is kept.
+// Launchers ask at each launch. An attribute is read in nanoseconds, where cudaGetDeviceProperties takes milliseconds.
 int multiprocessors(Device device) {
-  static std::array<std::atomic<int>, 64> known{};
-  std::atomic<int>& count = known[static_cast<size_t>(device.index)];
-  if (count == 0) {
-    cudaDeviceProp properties;
-    CUDA_CHECK(cudaGetDeviceProperties(&properties, device.index));
-    count = properties.multiProcessorCount;
-  }
+  int count = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index));
   return count;
 }
 
@@ -56,6 +49,7 @@ namespace {
 struct Pool {
   std::mutex mutex;
   std::map<int, std::vector<Stream>> idle;  // by device
+  std::map<void*, unsigned*> counters;      // by handle
 };
 Pool& pool() {
   static auto* pool = new Pool;  // never destroyed: streams may be given back by static objects
@@ -70,8 +64,14 @@ OwnedStream::OwnedStream(Device device) {
   auto& idle = pool().idle[device.index];
   if (idle.empty()) {
     const DeviceGuard guard(device);
+    const RelaxedCapture relaxed;
     cudaStream_t created;
     CUDA_CHECK(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking));
+    void* counters = nullptr;
+    const std::vector<unsigned> zeros(kCounters);
+    CUDA_CHECK(cudaMalloc(&counters, sizeof(unsigned) * kCounters));
+    CUDA_CHECK(cudaMemcpy(counters, zeros.data(), sizeof(unsigned) * kCounters, cudaMemcpyHostToDevice));
+    pool().counters[created] = static_cast<unsigned*>(counters);
     idle.push_back({device, created});
   }
   stream_ = idle.back();
@@ -89,6 +89,13 @@ void wait_for(Stream waiting, Stream producer) {
   Event event(producer.device);
   event.record(producer);
   event.block(waiting);  // the wait keeps what it needs: the event may go at once
+}
+
+unsigned* block_counters(Stream stream) {
+  std::lock_guard lock(pool().mutex);
+  const auto found = pool().counters.find(stream.handle);
+  ASSERT(found != pool().counters.end());
+  return found->second;
 }
 
 // ---- events -------------------------------------------------------------------------------------------------------

@@ -28,6 +28,17 @@ class DeviceGuard {
   int entered_;
 };
 
+// cudaMalloc inside a capture is refused as possibly unsafe. Ours is safe: no recorded node names its result yet.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 // How many streaming multiprocessors a device has. Thread-safe.
 int multiprocessors(Device device);
 
@@ -49,6 +60,12 @@ class OwnedStream {
  private:
   Stream stream_;
 };
+
+// Where the blocks of a launch on this stream can count how many of them have come to an end: kCounters zeros in the
+// device's memory, which the kernel leaves as zeros (common/last_block.cuh). A stream's kernels follow each other, so
+// it has them once; a graph's stream is its own for as long as it lives. REQUIRES: an OwnedStream's.
+inline constexpr int kCounters = 1024;
+unsigned* block_counters(Stream stream);
 
 // What is queued on `waiting` from now on runs after what is queued on `producer` by now. Nothing for equal streams.
 void wait_for(Stream waiting, Stream producer);

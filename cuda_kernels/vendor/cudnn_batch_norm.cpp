@@ -26,7 +26,8 @@ ImageDescriptor per_channel(const Tensor& x) {
 }
 
 bool batch_norm_cudnn(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
-                      const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu) {
+                      const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
+                      const kernels::RunningStatistics& running) {
   const auto format = residual ? common_format({x, y, residual}) : common_format({x, y});
   if (!is_supported(x) || !format || !weight || !bias || (residual && !relu)) return false;
   const DeviceGuard guard(stream.device);
@@ -60,6 +61,7 @@ bool batch_norm_cudnn(Stream stream, const Tensor& y, const Tensor& mean, const 
     return false;
   kernels::pow(var, var, -2);  // it holds 1 / sqrt(var + eps)
   kernels::affine(var, var, 1, -eps);
+  update_running(running, mean, var, static_cast<double>(x.numel()) / static_cast<double>(x.size(1)));
   return true;
 }
 

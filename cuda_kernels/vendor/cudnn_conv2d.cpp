@@ -101,8 +101,9 @@ std::optional<Plan<Pass>> choose(const Call& c) {
   if (!done(Pass::candidates(c, &count, found), c.operation, "cudnnGetConvolution…Algorithm_v7")) return {};
   for (int i = 0; i < count; ++i) {
     if (found[i].status != CUDNN_STATUS_SUCCESS || found[i].determinism != CUDNN_DETERMINISTIC) continue;
-    // float32 means float32: any other kind of arithmetic may take it by way of TF32, or of 16 bits.
-    if (c.dtype == DType::Float32 && found[i].mathType != CUDNN_FMA_MATH) continue;
+    // float32 means float32: any other kind of arithmetic may take it by way of TF32, or of 16 bits. A candidate may
+    // report another kind although FMA was asked for; it is what the descriptor says that counts when it runs.
+    if (c.dtype == DType::Float32) found[i].mathType = CUDNN_FMA_MATH;
     c.set_math(found[i].mathType);
     size_t bytes = 0;
     if (!done(Pass::workspace(c, found[i], &bytes), c.operation, "cudnnGetConvolution…WorkspaceSize")) continue;

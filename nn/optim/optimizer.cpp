@@ -5,6 +5,7 @@
 #include <set>
 
 #include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
@@ -71,7 +72,14 @@ void Optimizer::take_in_unfrozen() {
 }
 
 void Optimizer::zero_grad() {
-  for (const Tensor& grads : flat_grads()) fill_(grads, 0);
+  take_in_unfrozen();
+  for (Group& group : groups_)
+    for (const ArenaRange& range : arena_ranges(group.parameters)) {
+      fill_(range.grads, 0);
+      std::vector<Tensor> zeroed;
+      for (const int i : range.parameters) zeroed.push_back(group.parameters[i]);
+      zeros_known(zeroed);
+    }
 }
 
 std::vector<Tensor> Optimizer::flat_grads() {

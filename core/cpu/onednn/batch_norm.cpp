@@ -33,7 +33,8 @@ struct Passes {
 };
 
 bool batch_norm_onednn(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
-                       const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu) {
+                       const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
+                       const kernels::RunningStatistics& running) {
   if (!supports(x) || x.dim() > kMostDims || residual) return false;
   auto flags = normalization_flags::none;
   if (weight) flags |= normalization_flags::use_scale;
@@ -53,6 +54,7 @@ bool batch_norm_onednn(Stream stream, const Tensor& y, const Tensor& mean, const
   if (bias) arguments.insert({DNNL_ARG_SHIFT, as_memory(bias)});
   if (relu) arguments.insert({DNNL_ARG_WORKSPACE, memory(primitive->extra, engine(), mask.data())});
   execute(stream, *primitive, std::move(arguments));
+  update_running(running, mean, var, static_cast<double>(x.numel()) / static_cast<double>(x.size(1)));
   return true;
 }
 

@@ -16,6 +16,7 @@ void Checker::begin_launch(int device) {
   device_ = device;
   ++launch_;
   known_begin_ = known_end_ = 0;
+  released_.clear();
   found_ = 0;
   reports_.clear();
   reported_.clear();
@@ -28,11 +29,25 @@ void Checker::end_launch() {
 void Checker::begin_block(int64_t index) {
   block_ = index;
   barrier_ = 0;
+  fenced_ = told_ = acquired_ = false;
   std::fill(std::begin(warp_barriers_), std::end(warp_barriers_), 0);
+}
+
+void Checker::fence() {
+  if (told_) {
+    acquired_ = true;
+  } else {
+    fenced_ = true;
+    fenced_at_ = barrier_;
+  }
 }
 
 void Checker::access(const Access& access, Memory memory) {
   if (memory == Memory::Global) check_bounds(access);
+  if (memory == Memory::Global && access.atomic) {
+    if (fenced_) released_.try_emplace(block_, fenced_at_);
+    told_ = true;
+  }
   check_races(access, memory);
 }
 
@@ -56,7 +71,11 @@ void Checker::check_bounds(const Access& access) {
 
 bool Checker::ordered(const Trace& earlier, Memory memory) const {
   if (!earlier.pc) return true;
-  if (earlier.block != block_) return memory == Memory::Shared;  // another block's shared memory is another memory
+  if (earlier.block != block_) {
+    if (memory == Memory::Shared) return true;  // another block's shared memory is another memory
+    const auto released = released_.find(earlier.block);
+    return acquired_ && released != released_.end() && earlier.barrier < released->second;
+  }
   const auto thread = static_cast<uint32_t>(running_block->thread());
   const uint32_t warp = thread / kWarpSize;
   return earlier.thread == thread || earlier.barrier < barrier_ ||

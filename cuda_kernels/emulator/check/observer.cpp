@@ -49,6 +49,9 @@ class CheckingObserver : public Observer {
   void warp_barrier(int warp) override {
     if (checker_) checker_->warp_barrier(warp);
   }
+  void fence() override {
+    if (checker_) checker_->fence();
+  }
   void access(const Access& access) override {
     const Memory memory = map_.find(access.address);
     if (memory == Memory::Private) return;

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""What nvcc makes of the kernels that a training step spends its time in, and what follows for the step: predictions,
+without a GPU. Writes bench/results/sass.json and step_model.json.
+
+    sass.py BUILD [--arch sm_90] [--tools DIR]
+
+BUILD: any build folder, of whose include/ the sources need the link. nvdisasm and cuobjdump are taken from DIR or the PATH;
+they come with the CUDA toolkit, and inside of Triton's package.
+
+The model. A multiprocessor's four schedulers issue one instruction each cycle, and a warp's product of 16 × 8 × 16 takes its
+tensor cores 4 cycles of one of them at the card's full rate; mma.sync reaches 62 % of that, as measured by others. So of
+a loop with n instructions per product at most 4 / max(n, 4 / 0.62) of the full rate is left. What moves memory takes its
+bytes at 85 % of the rate of a copy, and each launch in a graph 1.5 µs besides. Within some 25 %.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import results
+
+ROOT = Path(__file__).resolve().parent.parent
+# An H200: dense 16-bit products, and a copy's rate as others have measured it.
+FULL_RATE, COPY_RATE, LAUNCH = 989e12, 4.3e12, 1.5e-6
+MMA_SYNC, MOVES = 0.62, 0.85
+# The name, the file, what the mangled name must contain, and what the loop is made of.
+LARGE = "TensorCoreTileILi128ELi128ELi2ELi4ELi3EE"
+SMALL = "TensorCoreTileILi64ELi64ELi2ELi2ELi3EE"
+KERNELS = [
+    ("convolution, y", "conv2d_tensor_cores", [LARGE, "13__nv_bfloat16", "11PatchMatrix", "10ImageStore"], "HMMA"),
+    ("convolution, dx", "conv2d_tensor_cores", [LARGE, "13__nv_bfloat16", "19GradientPatchMatrix"], "HMMA"),
+    ("convolution, dw", "conv2d_tensor_cores", [LARGE, "13__nv_bfloat16", "12PartialStore"], "HMMA"),
+    ("convolution, dw, small tile", "conv2d_tensor_cores", [SMALL, "13__nv_bfloat16", "12PartialStore"], "HMMA"),
+    ("matrix product", "matmul_tensor_cores", [LARGE, "13__nv_bfloat16", "Lb1ELb0ELb1E"], "HMMA"),
+    ("batch norm, statistics", "batch_norm", ["reduce_channels_kernelILi8E", "StatsReducer", "13__nv_bfloat16"], "LDG"),
+    ("batch norm, apply", "batch_norm", ["12apply_kernelILi8E13__nv_bfloat16"], "LDG"),
+    ("batch norm, sums of the gradient", "batch_norm",
+     ["reduce_channels_kernelILi8E", "BackwardReducer", "13__nv_bfloat16"], "LDG"),
+    ("batch norm, gradient", "batch_norm", ["backward_apply_kernelILi8E13__nv_bfloat16"], "LDG"),
+    ("SGD", "optimizer_step", ["sgd_kernelIf"], "LDG"),
+]
+
+
+def compile_kernels(source, arch, include, folder):
+    cubin = folder / f"{source}.cubin"
+    subprocess.run(["nvcc", "-std=c++20", f"-arch={arch}", "--Werror=all-warnings", "-Xcompiler=-Wall,-Wextra", f"-I{include}",
+                    "-cubin", "-o", cubin, ROOT / "cuda_kernels" / f"{source}.cu"], check=True)
+    return cubin
+
+
+def usage(cuobjdump, cubin):
+    """Registers, stack and shared memory of each function, by its mangled name."""
+    text = subprocess.check_output([cuobjdump, "-res-usage", cubin], text=True)
+    return {name: {key.lower(): int(value) for key, value in re.findall(r"(\w+):(\d+)", line)}
+            for name, line in re.findall(r"Function (\S+):\n\s*(.*)", text)}
+
+
+def functions(nvdisasm, cubin):
+    """The instructions of each function, in order, and where its labels stand among them."""
+    name, code = None, {}
+    for line in subprocess.check_output([nvdisasm, "-c", cubin], text=True).splitlines():
+        if begin := re.match(r"\.text\.(\S+):", line):
+            name = begin[1]
+            code[name] = ([], {})
+        elif name and (label := re.match(r"(\.L_\w+):", line)):
+            code[name][1][label[1]] = len(code[name][0])
+        elif name and (found := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?);", line)):
+            code[name][0].append(found[1].strip())
+    return code
+
+
+def main_loop(instructions, labels, made_of):
+    """The innermost of the loops that have most of these instructions: (all of it, those, of 16 bytes)."""
+    def count(loop, pattern):
+        return sum(bool(re.search(pattern, instruction)) for instruction in loop)
+
+    loops = []
+    for at, instruction in enumerate(instructions):
+        target = re.search(r"BRA.*`\((\.L_\w+)\)", instruction)
+        if target and labels.get(target[1], at + 1) <= at:
+            loops.append(instructions[labels[target[1]]:at + 1])
+    best = max(loops, key=lambda loop: (count(loop, made_of), -len(loop)), default=[])
+    return len(best), count(best, made_of), count(best, made_of + r".*\.128")
+
+
+def rate_left(instructions_per_product):
+    return 4 / max(instructions_per_product, 4 / MMA_SYNC)
+
+
+def layers():
+    """ResNet-18 on 32 × 32: (channels, filters, side of the output, taps, stride)."""
+    yield 8, 64, 32, 9, 1  # three channels and five of zeros
+    previous = 64
+    for stage, channels in enumerate((64, 128, 256, 512)):
+        side, stride = 32 >> stage, 2 if stage else 1
+        yield previous, channels, side, 9, stride
+        if stage:
+            yield previous, channels, side, 1, stride
+        for _ in range(3):
+            yield channels, channels, side, 9, 1
+        previous = channels
+
+
+def step_model(rates, batch, launches):
+    """Milliseconds of a captured step in bfloat16 by our own kernels, part by part."""
+    products = {"y": 0.0, "dx": 0.0, "dw": 0.0}
+    moved = {"batch norm, forward": 0.0, "batch norm, backward": 0.0}
+    for i, (channels, filters, side, taps, stride) in enumerate(layers()):
+        flop = 2.0 * batch * side * side * filters * channels * taps
+        out, into = 2.0 * batch * side * side * filters, 2.0 * batch * side * side * stride * stride * channels
+        for which in products:
+            if which == "dx" and i == 0:
+                continue
+            bytes_moved = out + into
+            products[which] += max(flop / FULL_RATE / rates[which], bytes_moved / (MOVES * COPY_RATE))
+        moved["batch norm, forward"] += 3 * out
+        moved["batch norm, backward"] += 7 * out
+    for name in moved:  # every second block ends with one that adds: the residual there, and its gradient
+        moved[name] += sum(2.0 * batch * side * side * filters for _, filters, side, taps, stride in layers()
+                           if taps == 9 and stride == 1) / 2
+    optimizer = 11.17e6 * 4 * 6
+    parts = {f"convolutions, {which}": seconds for which, seconds in products.items()}
+    parts |= {name: total / (MOVES * COPY_RATE) for name, total in moved.items()}
+    parts["gradients of shortcuts added"] = sum(
+        3 * 2.0 * batch * (32 >> s) ** 2 * (64 << s) * 2 for s in range(4)) / (MOVES * COPY_RATE)
+    parts["optimizer, zeros, weights' copies"] = optimizer * 1.6 / (MOVES * COPY_RATE)
+    parts[f"{launches} launches"] = launches * LAUNCH
+    return parts
+
+
+def launches_of_step():
+    text = (ROOT / "tests" / "cuda_launches_test.cpp").read_text()
+    return int(re.search(r"counts\.launches <= (\d+)", text)[1])
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--tools", type=Path)
+    options = parser.parse_args()
+    cuobjdump, nvdisasm = (shutil.which(tool, path=options.tools) for tool in ("cuobjdump", "nvdisasm"))
+    if not (cuobjdump and nvdisasm and shutil.which("nvcc")):
+        sys.exit("sass: nvcc, cuobjdump and nvdisasm are needed, of the CUDA toolkit; --tools DIR says where the latter are")
+    rows, rates = [], {}
+    with tempfile.TemporaryDirectory() as directory:
+        for source in dict.fromkeys(source for _, source, _, _ in KERNELS):
+            cubin = compile_kernels(source, options.arch, options.build / "include", Path(directory))
+            code, used = functions(nvdisasm, cubin), usage(cuobjdump, cubin)
+            for name, of, parts, made_of in KERNELS:
+                if of != source:
+                    continue
+                found = [mangled for mangled in code if all(part in mangled for part in parts)]
+                if not found:
+                    sys.exit(f"sass: no kernel of {source}.cu has {parts} in its name: has it been renamed?")
+                kernel = min(found, key=len)
+                length, count, wide = main_loop(*code[kernel], made_of)
+                registers, stack = used[kernel]["reg"], used[kernel]["stack"]
+                row = [name, str(registers), f"{stack} B" if stack else "none", str(length)]
+                if made_of == "HMMA":
+                    rate = rate_left(length / count)
+                    rates[name] = rate
+                    row += [f"{count} products", f"{length / count:.1f}", f"{100 * rate:.0f} %"]
+                else:
+                    row += [f"{wide or count} loads" + (" of 16 B" if wide else ""), f"{length / max(1, wide or count):.1f}", "–"]
+                rows.append(row)
+    results.save("sass", f"What nvcc makes of ten kernels, {options.arch}, bfloat16: predictions, not yet run on a GPU",
+                 ["", "registers", "spilled", "instructions of the loop", "of them", "instructions for each",
+                  "at most, of the full rate"], rows, machine="no GPU: counted in SASS",
+                 note="A loop is counted whole, with what seldom runs in it: batch norm's last steps work out a channel's "
+                 "factors there, where the channels change.")
+    products = {which: rates[f"convolution, {which}"] for which in ("y", "dx", "dw")}
+    launches = launches_of_step()
+    ours = step_model(products, 512, launches)
+    library = step_model(dict.fromkeys(products, 0.5), 512, launches)
+    rows = [[part, f"{1e3 * ours[part]:.2f}", f"{1e3 * library[part]:.2f}"] for part in ours]
+    totals = [1e3 * sum(model.values()) for model in (ours, library)]
+    rows.append(["a step", *(f"{total:.2f}" for total in totals)])
+    rows.append(["images/s", *(f"{512e3 / total:,.0f}" for total in totals)])
+    results.save("step_model", "A captured step of ResNet-18, batch 512, bfloat16, on an H200: milliseconds predicted",
+                 ["", "by our kernels", "by convolutions at half the full rate"], rows, machine="no GPU: a model",
+                 note=" ".join(__doc__.split("The model. ")[1].split()) + " Not yet run on a GPU.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+// Gradients that an operation writes to where they belong: the same numbers as those that are added there, whoever else
+// gives the parameter one, asks for it, or writes to it.
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/grad_hooks.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/kernel_profile.h"
+#include "ringgrad/nn/optim/optimizers.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+// A weight and what batch norm has, in an arena; the gradient of w is 1 + 2 + 3 + 4 of x everywhere.
+struct Parameters {
+  Tensor w = Tensor(ones({1, 1, 1, 1})).set_requires_grad(), gamma = Tensor(ones({1})).set_requires_grad();
+  Tensor x = tensor<float>({1, 2, 3, 4}, {1, 1, 2, 2});
+  optim::SGD optimizer{nn::NamedTensors{{"w", w}, {"gamma", gamma}}, optim::SGDOptions{.lr = 0.1}};
+
+  Tensor loss() const { return sum(conv2d(x, w)); }
+  float grad() const { return w.grad().item<float>(); }
+};
+
+bool adds(const std::function<void()>& backward) {
+  const KernelProfile profile;
+  backward();
+  for (const KernelCall& call : profile.calls())
+    if (std::string(call.kernel) == "add") return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a gradient that is known to be zeros is written, not added to", "[quick]") {
+  Parameters p;
+  for (int step = 0; step < 2; ++step) {
+    p.optimizer.zero_grad();
+    const void* const place = p.w.grad().raw_data();
+    const Tensor loss = p.loss();
+    CHECK_FALSE(adds([&] { loss.backward(); }));
+    CHECK(p.grad() == 10);
+    CHECK(p.w.grad().raw_data() == place);
+  }
+  const Tensor again = p.loss();
+  CHECK(adds([&] { again.backward(); }));  // nobody has zeroed it
+  CHECK(p.grad() == 20);
+}
+
+TEST_CASE("a parameter that is used twice gets both gradients", "[quick]") {
+  Parameters p;
+  p.optimizer.zero_grad();
+  (p.loss() + 3 * p.loss()).backward();
+  CHECK(p.grad() == 40);
+  p.optimizer.zero_grad();
+  (p.loss() + sum(p.w) * 5.0).backward();  // the other one is not a convolution
+  CHECK(p.grad() == 15);
+}
+
+TEST_CASE("what somebody has written to a zeroed gradient stays", "[quick]") {
+  Parameters p;
+  p.optimizer.zero_grad();
+  fill_(p.w.grad(), 7);
+  p.loss().backward();
+  CHECK(p.grad() == 17);
+  p.optimizer.zero_grad();
+  p.w.set_grad(full({1, 1, 1, 1}, 5));
+  p.loss().backward();
+  CHECK(p.grad() == 15);
+}
+
+TEST_CASE("autograd::grad leaves zeroed gradients alone", "[quick]") {
+  Parameters p;
+  p.optimizer.zero_grad();
+  CHECK(autograd::grad({p.loss()}, {p.w})[0].item<float>() == 10);
+  CHECK(p.grad() == 0);
+  p.loss().backward();
+  CHECK(p.grad() == 10);
+}
+
+TEST_CASE("a hook's gradient takes the place of what was computed", "[quick]") {
+  Parameters p;
+  p.w.register_hook([](const Tensor& grad) { return grad * 2.0; });
+  p.optimizer.zero_grad();
+  p.loss().backward();
+  CHECK(p.grad() == 20);
+}
+
+TEST_CASE("after a pass that failed, the next one does not see what it left", "[quick]") {
+  Parameters p;
+  p.optimizer.zero_grad();
+  const Tensor fails = conv2d(p.x, p.w);
+  bool fail = true;
+  const Tensor before = mul(p.w, 1.0);  // its node runs after the convolution's
+  before.register_hook([&](const Tensor& grad) {
+    if (fail) throw Error("hook");
+    return grad;
+  });
+  CHECK_THROWS_AS((sum(fails) + sum(before)).backward(), Error);
+  fail = false;
+  p.loss().backward();
+  CHECK(p.grad() == 10);
+}
+
+TEST_CASE("batch norm writes the gradients of its weight and bias", "[quick]") {
+  Parameters p;
+  const Tensor bias = Tensor(zeros({1})).set_requires_grad();
+  optim::SGD optimizer(nn::NamedTensors{{"gamma", p.gamma}, {"bias", bias}}, {.lr = 0.1});
+  const auto gradients = [&] {
+    sum(batch_norm(p.x, p.gamma, bias, {}, {}) * p.x).backward();
+    return std::pair(p.gamma.grad().item<float>(), bias.grad().item<float>());
+  };
+  optimizer.zero_grad();
+  const auto written = gradients(), doubled = gradients();
+  CHECK(written.second == 10);
+  CHECK(doubled == std::pair(2 * written.first, 2 * written.second));
+}
