@@ -150,7 +150,7 @@ MISTAKES = {
             "the sum lies elsewhere",
             [
                 (
-                    '    begin_write("backward", meta.grad);\n    kernels::add(meta.grad, meta.grad, like_leaf ? like_leaf : g);',
+                    '    begin_adding(leaf);\n    kernels::add(meta.grad, meta.grad, like_leaf ? like_leaf : g);',
                     "    const Tensor sum = copy_of(meta.grad, {leaf.dtype(), leaf.device()});\n    kernels::add(sum, sum, like_leaf ? like_leaf : g);\n    meta.grad = sum;",
                 )
             ],
@@ -165,8 +165,8 @@ MISTAKES = {
             "hooks first",
             [
                 (
-                    "    accumulate(leaf, grads[0]);\n    run_hooks(leaf);",
-                    "    run_hooks(leaf);\n    accumulate(leaf, grads[0]);",
+                    "    if (!arrived_at_home(leaf, grads[0])) accumulate(leaf, grads[0]);\n    run_hooks(leaf);",
+                    "    run_hooks(leaf);\n    if (!arrived_at_home(leaf, grads[0])) accumulate(leaf, grads[0]);",
                 )
             ],
             "when the gradient is complete",

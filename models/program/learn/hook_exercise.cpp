@@ -238,7 +238,7 @@ leave while backward goes on.
 
 leaf.autograd_meta() has `grad`, undefined before the first backward, `post_accumulate_hooks` by number and in the
 order of registration, and `next_hook`, the number of the next. grad is added to in place (kernels::add(sum, a, b),
-after begin_write("backward", grad)), as others look at its memory. g may be held by others, too: the leaf can keep
+after begin_adding(leaf)), as others look at its memory. g may be held by others, too: the leaf can keep
 it only where g.is_sole_owner() and g.is_contiguous(), else copy_of(g, {dtype, device}).
 
 A hook may remove itself and others, which then do not run, and add new ones, which run from the next pass on.)",
