@@ -9,9 +9,10 @@ namespace ringgrad::cpu {
 
 inline constexpr int64_t kElementwiseGrain = 16384;  // elements per unit: 64 KiB of float32, a few microseconds
 
-// One run of n elements. The common cases get loops of their own, whose strides the compiler knows.
+// One run of n elements. The common cases get loops of their own, whose strides the compiler knows. (f is a copy, so
+// that it also knows that no store changes what f holds: else a condition in f would be a jump for each element.)
 template <class Out, class T, class F, class... X>
-void map_run(int64_t n, F& f, Out* y, int64_t y_stride, std::pair<const X*, int64_t>... x) {
+void map_run(int64_t n, F f, Out* y, int64_t y_stride, std::pair<const X*, int64_t>... x) {
   using A = Accumulator<T>;
   if (y_stride == 1 && ((x.second == 1) && ...)) {
     for (int64_t i = 0; i < n; ++i) y[i] = static_cast<Out>(f(static_cast<A>(x.first[i])...));
