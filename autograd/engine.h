@@ -1,6 +1,6 @@
 // How a program drives the tape: whether what a thread computes joins the graph (NoGradGuard), and what happens at the
 // end of a pass over it. The pass itself begins with Tensor::backward(). Several threads may call that at once for
-// graphs that share nothing, leaves included.
+// graphs that share nothing, leaves included; and for graphs that share leaves where the threads take turns.
 #pragma once
 
 #include <functional>

@@ -2,6 +2,7 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/graph.h"
+#include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad {

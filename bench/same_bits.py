@@ -25,9 +25,11 @@ NETWORKS = [("MNIST cnn", MNIST, 200), ("ResNet-20", CIFAR, 50)]
 
 
 def ways(quick):
-    """(ranks, threads, transport) of each way. One rank has no transport."""
+    """(ranks, threads, transport) of each way. One rank has no transport; dp: replicas of DataParallel in one process."""
     yield 1, 1, "none"
     yield 1, 2, "none"
+    for replicas in [2, 3]:
+        yield replicas, 2, "dp"
     transports = ["shm", "tcp"] + (["mpi"] if shutil.which("mpirun") else [])
     for ranks, transport in itertools.product([2, 3, 4, 8], transports):
         for threads in [1] if quick and ranks > 2 else [1, 2]:
@@ -49,6 +51,8 @@ def train(words, way, data):
     command = [str(results.RINGGRAD), "train", *map(str, words), "--shards", str(SHARDS), "--data-dir", data, "--json"]
     if transport == "none":
         command += ["--parallel", "none"]
+    elif transport == "dp":
+        command += ["--parallel", "dp", "--ranks", str(ranks)]
     elif transport == "mpi":
         command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks), *command, "--backend", "mpi"]
     else:
@@ -70,6 +74,8 @@ def main():
     for name, options, steps in rows():
         said = {}
         for way in ways(quick):
+            if way[2] == "dp" and "SyncBN" in name:
+                continue  # which is for one device of a rank
             limit = ["--max-steps", max(1, steps // 10 if quick else steps)] if steps else []
             run = lambda: train([*options, *limit], way, data)
             key = "-".join(map(str, [name.replace(" ", "_").replace(",", ""), *way]))

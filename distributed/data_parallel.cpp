@@ -48,6 +48,22 @@ void become(const Tensor& target, const Tensor& source) {
 
 }  // namespace
 
+void check_replica(const char* what, nn::Module& module, nn::Module& replica) {
+  const auto check_count = [&](const char* things, size_t own, size_t expected) {
+    CHECK_AS(ShapeError, own == expected, what, ": a replica has ", own, " ", things, ", the module ", expected,
+             "; make_replica must make the same network");
+  };
+  const auto check_tensors = [&](const char* things, const nn::NamedTensors& own, const nn::NamedTensors& expected) {
+    check_count(things, own.size(), expected.size());
+    for (size_t i = 0; i < own.size(); ++i)
+      CHECK_AS(ShapeError, own[i].second.shape() == expected[i].second.shape(), what, ": ", own[i].first, " is ",
+               own[i].second.shape(), " in a replica and ", expected[i].second.shape(), " in the module");
+  };
+  check_tensors("parameters", replica.named_parameters(), module.named_parameters());
+  check_tensors("buffers", replica.named_buffers(), module.named_buffers());
+  check_count("modules", replica.named_modules().size(), module.named_modules().size());
+}
+
 DataParallel::DataParallel(nn::Module& module, const MakeReplica& make_replica, std::vector<Device> devices)
     : module_(module), devices_(std::move(devices)) {
   CHECK(!devices_.empty(), "data_parallel: no devices given, expected at least one");
@@ -56,26 +72,10 @@ DataParallel::DataParallel(nn::Module& module, const MakeReplica& make_replica, 
     for (const auto& [name, tensor] : tensors)
       CHECK_AS(DeviceError, tensor.device() == devices_[0], "data_parallel: ", name, " is on ", tensor.device(),
                ", expected the first device, ", devices_[0], "; move the module with to(device)");
-  const auto parameters = module.parameters();
-  const auto buffers = module.named_buffers();
   for (const Device device : devices_) {
     auto replica = make_replica();
-    const auto own = replica->named_parameters();
-    CHECK_AS(ShapeError, own.size() == parameters.size(), "data_parallel: a replica has ", own.size(),
-             " parameters, the module ", parameters.size(), "; make_replica must make the same network");
-    for (size_t i = 0; i < own.size(); ++i)
-      CHECK_AS(ShapeError, own[i].second.shape() == parameters[i].shape(), "data_parallel: ", own[i].first, " is ",
-               own[i].second.shape(), " in a replica and ", parameters[i].shape(), " in the module");
-    const auto own_buffers = replica->buffers();
-    CHECK_AS(ShapeError,
-             own_buffers.size() == buffers.size() && replica->named_modules().size() == module.named_modules().size(),
-             "data_parallel: a replica has ", own_buffers.size(), " buffers in ", replica->named_modules().size(),
-             " modules, the module ", buffers.size(), " in ", module.named_modules().size(),
-             "; make_replica must make the same network");
-    for (size_t i = 0; i < buffers.size(); ++i)
-      CHECK_AS(ShapeError, own_buffers[i].shape() == buffers[i].second.shape(), "data_parallel: ", buffers[i].first,
-               " is ", own_buffers[i].shape(), " in a replica and ", buffers[i].second.shape(), " in the module");
-    for (const Tensor& buffer : own_buffers) buffer.set_data(copy_of(buffer, {buffer.dtype(), device}));
+    check_replica("data_parallel", module, *replica);
+    for (const Tensor& buffer : replica->buffers()) buffer.set_data(copy_of(buffer, {buffer.dtype(), device}));
     replicas_.push_back(std::move(replica));
   }
   adopt(module);

@@ -79,6 +79,9 @@ class DataParallel : public nn::Module {
   std::vector<std::shared_ptr<nn::Module>> replicas_;  // one per device
 };
 
+// Throws ShapeError, beginning with `what`, unless a replica has the module's structure.
+void check_replica(const char* what, nn::Module& module, nn::Module& replica);
+
 // DataParallel with the module's own forward: DP model(net, make, devices); auto [logits, losses] = model(x, y);
 template <class Net>
 class DP : public DataParallel {

@@ -1,6 +1,7 @@
 #include "ringgrad/distributed/virtual_ranks.h"
 
 #include <optional>
+#include <thread>
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
@@ -30,7 +31,7 @@ int checked(int shards, const ProcessGroup& group) {
 // One of this rank's shards while it is computed.
 struct VirtualRanks::ShardState {
   int index;                    // of all shards
-  std::vector<Tensor> buffers;  // the module's in its turn
+  std::vector<Tensor> buffers;  // those of the module or replica in its turn
   Generator random;
   Tensor summary = {};
 };
@@ -53,28 +54,84 @@ VirtualRanks::VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanks
   check_same_signature(group, kName, module.state_dict());
   check_same_signature(group, "virtual_ranks (parameters that require a gradient)", trained);
   if (options.sync_batch_norm) convert_sync_batchnorm(module, group);
-  for (const auto& [name, buffer] : module.named_buffers()) buffers_.push_back(buffer);
+  replicas_.push_back({nullptr, &module, device_, module.buffers()});
   gradients_ = std::make_unique<ShardGradients>(group, tree_, trained, options.caps, options.check_finite);
   if (group.size() > 1)
     for (const auto& [name, tensor] : module.state_dict()) group.broadcast(tensor, 0).wait();
+  for (size_t i = 1; i < options_.devices.size(); ++i) add_replica(options_.devices[i]);
+}
+
+void VirtualRanks::add_replica(Device device) {
+  CHECK(!options_.sync_batch_norm, kName, ": ", options_.devices.size(),
+        " devices, and batch norm over all shards is for one device of a rank");
+  check_device(kName, device);
+  const std::shared_ptr<nn::Module> own = options_.make_replica();
+  check_replica(kName, module_, *own);
+  own->to(device);
+  const auto parameters = module_.parameters(), copies = own->parameters();
+  std::vector<Tensor> trained;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    copies[i].requires_grad_(parameters[i].requires_grad());
+    if (parameters[i].requires_grad()) trained.push_back(copies[i]);
+  }
+  gradients_->add_replica(trained);
+  replicas_.push_back({own, own.get(), device, own->buffers()});
+}
+
+// The replicas get the module's parameters and modes.
+void VirtualRanks::replicate() {
+  const auto parameters = module_.parameters();
+  const auto modules = module_.named_modules();
+  for (size_t r = 1; r < replicas_.size(); ++r) {
+    const auto copies = replicas_[r].module->parameters();
+    for (size_t i = 0; i < copies.size(); ++i)
+      copies[i].set_data(copy_of(parameters[i], {parameters[i].dtype(), replicas_[r].device}));
+    const auto own = replicas_[r].module->named_modules();
+    for (size_t i = 0; i < own.size(); ++i) own[i].second->set_training(modules[i].second->is_training());
+  }
+}
+
+void VirtualRanks::give_buffers(size_t replica, const std::vector<Tensor>& buffers) {
+  for (size_t i = 0; i < buffers.size(); ++i) replicas_[replica].buffers[i].set_data(buffers[i]);
+}
+
+// Each replica computes neighbouring ones of this rank's shards, on a thread of its own. Throws the first one's error.
+void VirtualRanks::on_replicas(const std::function<void(size_t replica, int shard)>& compute) {
+  const int shards = own_shards().size(), replicas = std::min(shards, static_cast<int>(replicas_.size()));
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(replicas));
+  const auto run = [&](int r) {
+    try {
+      const ShardRange own = shards_of_rank(r, replicas, shards);
+      for (int m = own.begin; m < own.end; ++m) compute(static_cast<size_t>(r), m);
+    } catch (...) {
+      errors[r] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> threads;  // joined when they go
+    for (int r = 1; r < replicas; ++r) threads.emplace_back(run, r);
+    run(0);
+  }
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
 }
 
 // What a shard adds to the step, as float64, in which counts are exact: samples · buffer for running statistics, of
 // which there is a mean; whole numbers are those of shard 0, which has a sample if any has.
-Tensor VirtualRanks::summary_of(int shard, int64_t samples, double loss) const {
+Tensor VirtualRanks::summary_of(const ShardState& state, int64_t samples, double loss) const {
   int64_t numel = kNumbers;
-  for (const Tensor& buffer : buffers_) numel += buffer.numel();
+  for (const Tensor& buffer : state.buffers) numel += buffer.numel();
   const Tensor row = zeros({numel}, {.dtype = DType::Float64});
   auto* numbers = row.data<double>();
   numbers[0] = static_cast<double>(samples);
   numbers[1] = loss;
   numbers[2] = flag_ ? 1 : 0;
   int64_t at = kNumbers;
-  for (const Tensor& buffer : buffers_) {
-    const double weight = is_floating(buffer.dtype()) ? numbers[0] : shard == 0 ? 1 : 0;
+  for (const Tensor& buffer : state.buffers) {
+    const double weight = is_floating(buffer.dtype()) ? numbers[0] : state.index == 0 ? 1 : 0;
     const Tensor part = row.as_strided(buffer.shape(), contiguous_strides(buffer.shape()), at);
     if (weight > 0) {
-      copy_(part, buffer);
+      copy_(part, on_device(buffer, part.device()));
       kernels::affine(part, part, weight, 0);
     }
     at += buffer.numel();
@@ -86,7 +143,7 @@ double VirtualRanks::take_in(const Tensor& total) {
   const auto* numbers = total.data<double>();
   any_flag_ = numbers[2] > 0;
   int64_t at = kNumbers;
-  for (const Tensor& buffer : buffers_) {
+  for (const Tensor& buffer : replicas_[0].buffers) {
     const Tensor part = total.as_strided(buffer.shape(), contiguous_strides(buffer.shape()), at);
     if (is_floating(buffer.dtype())) kernels::affine(part, part, 1 / numbers[0], 0);
     copy_(buffer, part);
@@ -116,44 +173,46 @@ double VirtualRanks::step(int64_t batch, const ComputeLoss& compute_loss) {
 // Every shard of this rank; afterwards the module's buffers are what they were.
 std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(int64_t batch, const ComputeLoss& compute_loss) {
   const ShardRange own = own_shards();
-  ShardState before{-1, {}, Generator()};
+  std::vector<Tensor> before;
+  for (const Tensor& buffer : replicas_[0].buffers) before.push_back(buffer.detach());
   std::vector<ShardState> states;
-  for (const Tensor& buffer : buffers_) before.buffers.push_back(buffer.detach());
-  for (int shard = own.begin; shard < own.end; ++shard) {
-    ShardState& state = states.emplace_back(shard, std::vector<Tensor>(), Generator(0, device_));
-    state.random.set_state(options_.seed + static_cast<uint64_t>(shard), static_cast<uint64_t>(step_) << kDrawBits);
-    for (const Tensor& buffer : buffers_) state.buffers.push_back(copy_of(buffer, {buffer.dtype(), device_}));
-  }
-  const auto give_buffers = [&](const ShardState& state) {  // the module's buffers are the shard's
-    for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].set_data(state.buffers[i]);
+  for (int shard = own.begin; shard < own.end; ++shard) states.push_back({shard, {}, Generator(), {}});
+  const auto prepare = [&](ShardState& state, Device device) {
+    state.random = Generator(0, device);
+    state.random.set_state(options_.seed + static_cast<uint64_t>(state.index), static_cast<uint64_t>(step_)
+                                                                                   << kDrawBits);
+    for (const Tensor& buffer : before) state.buffers.push_back(copy_of(buffer, {buffer.dtype(), device}));
   };
-  const auto begin_turn = [&](int m) {
-    gradients_->compute(m);
-    give_buffers(states[m]);
+  const auto begin_turn = [&](size_t replica, int m) {
+    gradients_->compute(m, static_cast<int>(replica));
+    give_buffers(replica, states[m].buffers);
   };
-  Lockstep lockstep(own.size(), begin_turn);
+  Lockstep lockstep(own.size(), [&](int m) { begin_turn(0, m); });
   ShardMeeting meeting(options_.shards, own, own.size() > 1 ? &lockstep : nullptr);
-  const auto compute = [&](int m) { compute_shard(states[m], batch, compute_loss, meeting); };
   try {
     gradients_->begin(step_);
-    if (options_.sync_batch_norm)
-      lockstep.run(compute);
-    else
-      for (int m = 0; m < own.size(); ++m) {
-        begin_turn(m);
-        compute(m);
-      }
+    if (options_.sync_batch_norm) {
+      for (ShardState& state : states) prepare(state, device_);
+      lockstep.run([&](int m) { compute_shard(states[m], replicas_[0], batch, compute_loss, meeting); });
+    } else {
+      replicate();
+      on_replicas([&](size_t replica, int m) {
+        prepare(states[m], replicas_[replica].device);
+        begin_turn(replica, m);
+        compute_shard(states[m], replicas_[replica], batch, compute_loss, meeting);
+      });
+    }
   } catch (...) {
     gradients_->abandon();
-    give_buffers(before);
+    give_buffers(0, before);
     throw;
   }
-  give_buffers(before);
+  give_buffers(0, before);
   return states;
 }
 
-void VirtualRanks::compute_shard(ShardState& state, int64_t batch, const ComputeLoss& compute_loss,
-                                 ShardMeeting& meeting) {
+void VirtualRanks::compute_shard(ShardState& state, const Replica& replica, int64_t batch,
+                                 const ComputeLoss& compute_loss, ShardMeeting& meeting) {
   const RowRange rows = rows_of({state.index, state.index + 1}, options_.shards, batch);
   const int64_t first = own_rows(batch).begin;
   double loss = 0;
@@ -162,10 +221,11 @@ void VirtualRanks::compute_shard(ShardState& state, int64_t batch, const Compute
     const GeneratorScope random(state.random);
     std::optional<ShardMeeting::Scope> meets;
     if (options_.sync_batch_norm) meets.emplace(meeting);
-    loss = to_vector<double>(compute_loss({state.index, rows.begin - first, rows.end - first}))[0];
+    const Shard shard{state.index, rows.begin - first, rows.end - first, replica.module, replica.device};
+    loss = to_vector<double>(compute_loss(shard))[0];
   }
   gradients_->end_shard(state.index - own_shards().begin);
-  state.summary = summary_of(state.index, rows.size(), loss);
+  state.summary = summary_of(state, rows.size(), loss);
 }
 
 uint64_t VirtualRanks::check_identical() const { return check_identical_values(group_, kName, module_.state_dict()); }

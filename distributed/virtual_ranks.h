@@ -23,12 +23,16 @@
 // brought together afterwards as DistributedDataParallel does (the mean of running statistics, weighted by samples);
 // random numbers (dropout) of its own, named by seed, step and shard.
 //
+// A rank may have several devices, as DataParallel has: then replicas of the module compute its shards at once, each on
+// a thread of its own, and the sums are the same.
+//
 // Gradients of a backward outside step() are this rank's own. Not thread-safe.
 #pragma once
 
 #include <functional>
 #include <memory>
 
+#include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/shards/shard_gradients.h"
 #include "ringgrad/nn/module.h"
 
@@ -42,6 +46,8 @@ struct VirtualRanksOptions {
   bool sync_batch_norm = false;  // batch norm over all shards; this rank's then run in lockstep (shards/lockstep.h)
   BucketCaps caps = {};
   bool check_finite = true;  // throw where a shard's gradient on the CPU is NaN or infinite, naming rank and parameter
+  std::vector<Device> devices = {};             // of this rank, the first one the module's; {} : that alone
+  DataParallel::MakeReplica make_replica = {};  // for the others: a module of the same structure
 };
 
 class VirtualRanks {
@@ -55,6 +61,8 @@ class VirtualRanks {
   struct Shard {
     int index;           // of all shards
     int64_t begin, end;  // its rows among own_rows()
+    nn::Module* module;  // that computes it: the module or, with several devices, a replica
+    Device device;       // where that is
   };
 
   using ComputeLoss = std::function<Tensor(const Shard& shard)>;
@@ -63,7 +71,8 @@ class VirtualRanks {
   // once, and returns the sum. Afterwards each param.grad is the gradient of the mean over the global batch (zeros
   // where no shard has reached it), whatever it was before. Returns that mean, the same bits on all ranks. Throws Error
   // inside a NoGradGuard; where a gradient is not finite; with sync_batch_norm where a shard has no sample. What
-  // compute_loss throws ends the step; buffers are then what they were.
+  // compute_loss throws ends the step; buffers are then what they were. With several devices compute_loss is called on
+  // several threads at once, and must use shard.module.
   double step(int64_t batch, const ComputeLoss& compute_loss);
 
   ShardRange own_shards() const { return tree_.own_shards(); }
@@ -82,9 +91,20 @@ class VirtualRanks {
 
  private:
   struct ShardState;
+  struct Replica {
+    std::shared_ptr<nn::Module> own;  // none: the first one is the module itself
+    nn::Module* module;
+    Device device;
+    std::vector<Tensor> buffers;
+  };
+  void add_replica(Device device);
+  void replicate();
+  void give_buffers(size_t replica, const std::vector<Tensor>& buffers);
+  void on_replicas(const std::function<void(size_t replica, int shard)>& compute);
   std::vector<ShardState> compute_shards(int64_t batch, const ComputeLoss& compute_loss);
-  void compute_shard(ShardState& state, int64_t batch, const ComputeLoss& compute_loss, ShardMeeting& meeting);
-  Tensor summary_of(int shard, int64_t samples, double loss) const;
+  void compute_shard(ShardState& state, const Replica& replica, int64_t batch, const ComputeLoss& compute_loss,
+                     ShardMeeting& meeting);
+  Tensor summary_of(const ShardState& state, int64_t samples, double loss) const;
   double take_in(const Tensor& total);
 
   nn::Module& module_;
@@ -92,7 +112,7 @@ class VirtualRanks {
   const VirtualRanksOptions options_;
   const TreeAllReduce tree_;
   Device device_;
-  std::vector<Tensor> buffers_;
+  std::vector<Replica> replicas_;
   std::unique_ptr<ShardGradients> gradients_;
   int64_t step_ = 0;
   bool flag_ = false, any_flag_ = false;

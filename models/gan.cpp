@@ -95,7 +95,7 @@ double Gan::mean_with_gradient(Wrapper& wrapper, int64_t batch, const Loss& loss
       sum.backward();
       return sum;
     });
-  const Tensor mean = loss({0, 0, batch}) / static_cast<double>(batch);
+  const Tensor mean = loss({0, 0, batch, nullptr, {}}) / static_cast<double>(batch);
   mean.backward();
   return mean.item<float>();
 }

@@ -81,7 +81,7 @@ std::vector<int64_t> Reinforce::episode() {
   if (shared_)
     shared_->step(environments_, improve);
   else
-    improve({0, 0, 1});
+    improve({0, 0, 1, nullptr, {}});
   step_.step();
   if (group_) group_->all_reduce(lengths, ReduceOp::Sum).wait();
   std::vector<int64_t> all = to_vector<int64_t>(lengths);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "ringgrad/core/device/allocator.h"
+#include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
@@ -265,4 +266,67 @@ TEST_CASE("the first device holds what all replicas put out", "[data_parallel][q
   const Tensor y = model(zeros({64, 6}));
   CHECK(live("cpu:0") - first >= 64 * 4096 * 4);
   CHECK(live("cpu:1") == second);
+}
+
+TEST_CASE("shards on several devices have the bits of one device", "[data_parallel][quick][threads]") {
+  struct Net : nn::Module {
+    nn::Linear first{6, 16}, last{16, 3};
+    nn::BatchNorm1d bn{16};
+    nn::Dropout dropout{0.25};
+    Net() {
+      register_module("first", first);
+      register_module("bn", bn);
+      register_module("dropout", dropout);
+      register_module("last", last);
+    }
+    Tensor forward(const Tensor& x) override { return last(dropout(relu(bn(first(x))))); }
+  };
+  const auto train = [](int n) {
+    std::vector<double> bits;
+    run_ddp_ranks(1, [&](ProcessGroup& group) {
+      const auto net = make_net<Net>(3, DType::Float32);
+      VirtualRanks ranks(*net, group,
+                         {.shards = 5, .seed = 7, .devices = devices(n), .make_replica = maker<Net>(DType::Float32)});
+      optim::SGD optimizer(net->named_parameters(), {.lr = 0.05, .momentum = 0.9});
+      for (const int64_t batch : {12, 11, 10}) {
+        const auto [x, target] = samples({6}, 3, DType::Float32, 0, batch);
+        bits.push_back(ranks.step(batch, [&, x = x, target = target](const VirtualRanks::Shard& shard) {
+          const auto rows = [&](const Tensor& all) { return to(slice(all, 0, shard.begin, shard.end), shard.device); };
+          const Tensor sum = cross_entropy((*shard.module)(rows(x)), rows(target), {.reduction = Reduction::Sum});
+          sum.backward();
+          return sum;
+        }));
+        optimizer.step();
+      }
+      const auto state = flat_values(*net);
+      bits.insert(bits.end(), state.begin(), state.end());
+    });
+    return bits;
+  };
+  const auto expected = train(0);
+  for (const int n : {2, 3}) REQUIRE(train(n) == expected);
+}
+
+TEST_CASE("shards on several devices: what cannot be is an error", "[data_parallel][quick][threads]") {
+  run_ddp_ranks(1, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    VirtualRanksOptions options{.shards = 4, .devices = devices(2), .make_replica = maker<Failing>(DType::Float32)};
+    must_be_refused(group, "virtual_ranks: a replica has 2 parameters, the module 6",
+                    [&] { VirtualRanks(*net, group, options); });
+    options.make_replica = maker<Mlp>(DType::Float32);
+    options.sync_batch_norm = true;
+    must_be_refused(group, "is for one device of a rank", [&] { VirtualRanks(*net, group, options); });
+  });
+  run_ddp_ranks(1, [](ProcessGroup& group) {
+    const auto net = make_net<Failing>(3, DType::Float32);
+    VirtualRanks ranks(*net, group,
+                       {.shards = 4, .devices = devices(2), .make_replica = maker<Failing>(DType::Float32)});
+    must_be_refused(group, "boom", [&] {
+      ranks.step(8, [](const VirtualRanks::Shard& shard) {
+        const Tensor sum = ringgrad::sum((*shard.module)(full({2, 6}, 1.0, {.device = shard.device})));
+        sum.backward();
+        return sum;
+      });
+    });
+  });
 }

@@ -34,6 +34,9 @@ class Shards(ProgramCase):
             self.assertEqual(self.bits(f"one{dtype}", *words, "--parallel", "none", threads="2"), expected)
             self.assertEqual(self.bits(f"two{dtype}", *words, "--ranks", "2", "--transport", "tcp"), expected)
             self.assertEqual(self.bits(f"three{dtype}", *words, "--ranks", "3", threads="2"), expected)
+            if "--sync-bn" not in words:
+                for replicas in ("2", "3"):
+                    self.assertEqual(self.bits(f"dp{replicas}", *words, "--parallel", "dp", "--ranks", replicas), expected)
         self.assertNotEqual(self.bits("four", "--sync-bn", "--shards", "4", "--ranks", "1")[0], expected[0])
 
     def test_accumulated_batches_are_shards_too(self):
@@ -68,7 +71,9 @@ class Shards(ProgramCase):
             (["--shards", "2", "--ranks", "3"], "--shards is 2, and there are 3 ranks"),
             (["--shards", "13"], "--shards is 13, and --batch 12: each shard needs an image"),
             (["--shards", "-1"], "--shards is -1, expected 1 to 4096"),
-            (["--shards", "4", "--parallel", "dp"], "--shards needs --parallel ddp or none"),
+            (["--shards", "2", "--parallel", "dp", "--ranks", "3"], "--shards is 2, and there are 3 replicas"),
+            (["--shards", "4", "--parallel", "dp", "--dtype", "fp16"], "--dtype fp16 scales the loss on one device"),
+            (["--shards", "4", "--parallel", "dp", "--sync-bn"], "--sync-bn needs --parallel ddp, not dp"),
             (["--shards", "4", "--accumulate", "2", "--sync-bn"], "give --batch 24 instead"),
             (["--shards", "10", "--sync-bn"], "the last batch has 9 for 10 shards"),
         ):

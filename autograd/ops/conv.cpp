@@ -39,16 +39,24 @@ void check_operands(const char* operation, const Tensor& x, const Tensor& w, con
            ", expected [", channels, "], one for each output channel");
 }
 
-// [N, K, P, Q] → [K] in another dtype. Channel-blocked memory is summed as what it is, [N, ⌈K/16⌉, P Q, 16].
+// Images [N, K, P, Q] as sums over channels see them: channel-blocked memory as what it is, [N, ⌈K/16⌉, P Q, 16].
+Tensor memory_of(const Tensor& images) {
+  if (!images.is_channel_blocked()) return images;
+  const int64_t blocks = (images.size(1) + kChannelBlock - 1) / kChannelBlock;
+  const Shape memory = {images.size(0), blocks, images.size(2) * images.size(3), kChannelBlock};
+  return Tensor(images.storage(), memory, contiguous_strides(memory), images.storage_offset(), images.dtype());
+}
+
+// A number for each channel of such memory, that of channel k at place k.
+Tensor for_channels(const Tensor& memory, bool blocked) {
+  const Shape shape = blocked ? Shape{1, memory.size(1), 1, kChannelBlock} : Shape{1, memory.size(1), 1, 1};
+  return zeros(shape, {memory.dtype(), memory.device()});
+}
+
+// [N, K, P, Q] → [K] in another dtype.
 Tensor channel_sums(const Tensor& dy, DType dtype) {
-  const int64_t blocks = (dy.size(1) + kChannelBlock - 1) / kChannelBlock;
-  const bool blocked = dy.is_channel_blocked();
-  const Shape memory = {dy.size(0), blocks, dy.size(2) * dy.size(3), kChannelBlock};
-  const Shape kept = blocked ? Shape{1, blocks, 1, kChannelBlock} : Shape{1, dy.size(1), 1, 1};
-  const Tensor sums = empty(kept, {dy.dtype(), dy.device()});
-  kernels::sum(sums,
-               blocked ? Tensor(dy.storage(), memory, contiguous_strides(memory), dy.storage_offset(), dy.dtype()) : dy,
-               1);
+  const Tensor memory = memory_of(dy), sums = for_channels(memory, dy.is_channel_blocked());
+  kernels::sum(sums, memory, 1);
   return to(sums.as_strided({dy.size(1)}, {1}, 0), dtype);
 }
 
@@ -60,6 +68,16 @@ bool is_first_on_tensor_cores(const Tensor& x, const Tensor& w, const Conv2dOpti
          x.size(1) == w.size(1) && x.size(1) > 0 && options.groups == 1 &&
          (x.dtype() == DType::BFloat16 || x.dtype() == DType::Float16);
 }
+
+// y [N, K, P, Q] += b [K]. The lanes beyond K stay zero.
+void add_to_channels(const Tensor& y, const Tensor& b) {
+  const Tensor memory = memory_of(y), all = for_channels(memory, y.is_channel_blocked());
+  copy_(all.as_strided({y.size(1)}, {1}, 0), b);
+  kernels::add(memory, memory, all.expand(memory.shape()));
+}
+
+// [N, C, H, W] → [N, C H W], differentiable.
+Tensor rows_of(const Tensor& x) { return reshape(x, {x.size(0), x.size(1) * x.size(2) * x.size(3)}); }
 
 // Images as a convolution in this layout reads them. Few channels stay where they are: those of a first layer would
 // fill a block of 16 with 13 zeros, or are no vector of 8 for tensor cores to load.
@@ -90,6 +108,10 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_, const Con
                w_.size(3) > 0,
            "conv2d: the kernel of the weight ", w_.shape(), " (dilation ", options.dilation.h, "×", options.dilation.w,
            ") does not fit into the input ", x_.shape(), " padded by ", options.padding.h, "×", options.padding.w);
+
+  const Shape &image = x_.shape(), &filters = w_.shape();
+  if (options.padding == Pair(0) && options.groups == 1 && image[2] == filters[2] && image[3] == filters[3])
+    return reshape(linear(rows_of(x_), rows_of(w_), b_), {image[0], filters[0], 1, 1});  // seen once, as a whole
 
   const Layout layout = kernels::conv2d_layout(x_, w_, options);
   const Tensor x = arranged(x_, layout), w = strided_contiguous(w_), b = b_ ? strided_contiguous(b_) : b_;
@@ -153,21 +175,23 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
     return conv_transpose2d(pad(x_, {0, more_w, 0, more_h}), w_, b_, rest);
   }
 
-  // Not channel-blocked: the bias would have to be, too.
-  const Layout fastest = kernels::conv2d_layout(x_, w_, conv);
-  const Layout layout = fastest == Layout::ChannelBlocked ? Layout::Strided : fastest;
+  if (conv.padding == Pair(0) && conv.groups == 1 && height == w_.size(2) && width == w_.size(3)) {  // one pixel
+    const Tensor y =
+        reshape(linear(rows_of(x_), transpose(rows_of(w_), 0, 1)), {x_.size(0), w_.size(1), height, width});
+    return b_ ? y + reshape(to(b_, y.dtype()), {1, w_.size(1), 1, 1}) : y;
+  }
+
+  const Layout layout = kernels::conv2d_layout(x_, w_, conv);
   const Tensor x = in_layout(x_, layout), w = strided_contiguous(w_), b = b_ ? strided_contiguous(b_) : b_;
   Tensor y = empty({x.size(0), w.size(1) * options.groups, height, width}, {x.dtype(), x.device(), layout});
   kernels::conv2d_backward_input(y, x, w, conv);
-  if (b) {
-    const Tensor bias = to(b.detach(), y.dtype());
-    kernels::add(y, y, bias.as_strided(y.shape(), {0, 1, 0, 0}, bias.storage_offset()));
-  }
+  if (b) add_to_channels(y, b.detach());
+  if (y.is_channel_blocked() && y.size(1) < kChannelBlock) y = to_layout(y, Layout::Strided);  // mostly zeros
   return differentiable("conv_transpose2d", {x, w, b}, y,
                         [x = save_if(wants_grad(w), x), w = save_if(wants_grad(x), w), b = wants_grad(b),
                          b_dtype = b ? b.dtype() : w.dtype(), x_shape = x.shape(), w_shape = w.shape(),
                          w_dtype = w.dtype(), layout, conv](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = in_layout(dy_, layout);
+                          const Tensor dy = arranged(dy_, layout);
                           Tensor dx, dw;
                           if (w) {
                             dx = empty(x_shape, {dy.dtype(), dy.device(), layout});

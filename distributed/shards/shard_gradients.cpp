@@ -17,9 +17,21 @@ ShardGradients::ShardGradients(ProcessGroup& group, const TreeAllReduce& tree, N
     : group_(group), tree_(tree), named_(std::move(parameters)), check_finite_(check_finite) {
   plan(caps);
   if (program_observer) program_observer->averaged(named_);
-  for (size_t i = 0; i < named_.size(); ++i)
-    hooks_.emplace_back(register_post_accumulate_grad_hook(named_[i].second, [this, i](const Tensor& leaf) {
-      if (computing_ >= 0) take(static_cast<int>(i), computing_, leaf.grad());
+  std::vector<Tensor> leaves;
+  for (const auto& [name, leaf] : named_) leaves.push_back(leaf);
+  watch(0, leaves);
+}
+
+void ShardGradients::watch(int replica, const std::vector<Tensor>& parameters) {
+  const Device home = arenas_[0].grads.device();
+  computing_.push_back(-1);
+  for (size_t i = 0; i < parameters.size(); ++i)
+    hooks_.emplace_back(register_post_accumulate_grad_hook(parameters[i], [this, i, replica, home](const Tensor& leaf) {
+      if (computing_[replica] < 0) return;
+      const Tensor gradient = on_device(leaf.grad(), home);
+      leaf.set_grad({});
+      const std::lock_guard lock(mutex_);
+      take(static_cast<int>(i), computing_[replica], gradient);
     }));
 }
 
@@ -74,7 +86,7 @@ void ShardGradients::begin(int64_t step) {
 void ShardGradients::take(int index, int k, const Tensor& gradient) {
   set_phase(Phase::Backward);
   Parameter& parameter = parameters_[index];
-  const auto& [name, leaf] = named_[index];
+  const std::string& name = named_[index].first;
   const auto shard = static_cast<size_t>(k);
   CHECK(parameter.joined <= shard && !parameter.waiting[shard], "virtual_ranks: ", name, " has two gradients of shard ",
         tree_.own_shards().begin + k, "; add up the shard's losses, and call backward once");
@@ -83,7 +95,6 @@ void ShardGradients::take(int index, int k, const Tensor& gradient) {
       group_.abort(*reason, FailureKind::Failed);
       throw Error("virtual_ranks: " + *reason);
     }
-  leaf.set_grad({});
   parameter.waiting[shard] = gradient;
   for (; parameter.joined < parameter.waiting.size() && parameter.waiting[parameter.joined]; ++parameter.joined) {
     const int next = tree_.own_shards().begin + static_cast<int>(parameter.joined);
@@ -116,13 +127,14 @@ void ShardGradients::start_ready_buckets() {
 }
 
 void ShardGradients::end_shard(int k) {
+  const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i].joined <= static_cast<size_t>(k) && !parameters_[i].waiting[k])
       take(static_cast<int>(i), k, zeros_like(named_[i].second));
 }
 
 void ShardGradients::finish(double factor) {
-  computing_ = -1;
+  std::fill(computing_.begin(), computing_.end(), -1);
   const auto begun = Work::Clock::now();
   if (!buckets_.empty()) tree_.fold(buckets_.back().sum);
   for (Bucket& bucket : buckets_) tree_.finish(bucket.sum);
@@ -131,7 +143,7 @@ void ShardGradients::finish(double factor) {
 }
 
 void ShardGradients::abandon() {
-  computing_ = -1;
+  std::fill(computing_.begin(), computing_.end(), -1);
   for (Bucket& bucket : buckets_) {
     try {
       tree_.finish(bucket.sum);

@@ -2,10 +2,12 @@
 //
 // The hook of a parameter takes a shard's gradient away as soon as it is complete, so that the next shard begins
 // without one, and joins it with those before (shard_tree.h). When the last of this rank's shards has come, the
-// parameter's partial sums go where its bucket begins its way to the other ranks: while backward goes on.
+// parameter's partial sums go where its bucket begins its way to the other ranks: while backward goes on. Several
+// threads may compute shards at once, each on a replica of the module.
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "ringgrad/autograd/accumulate_grad.h"
@@ -24,8 +26,11 @@ class ShardGradients {
 
   // A step begins: the gradients that there are do not count.
   void begin(int64_t step);
-  // From here on backward computes gradients of this rank's shard number k, counted from its first one.
-  void compute(int k) { computing_ = k; }
+  // Another set of the same parameters, on any device, of which gradients are taken, too. They are numbered from 1 on.
+  void add_replica(const std::vector<Tensor>& parameters) { watch(static_cast<int>(computing_.size()), parameters); }
+  // From here on backward of this replica (0: the parameters themselves) computes gradients of this rank's shard number
+  // k, counted from its first one.
+  void compute(int k, int replica = 0) { computing_[replica] = k; }
   // Its backward, if there was one, is over: what it has not reached counts as zero.
   void end_shard(int k);
   // All shards have ended: waits for the others' sums, and multiplies the total by `factor`: param.grad.
@@ -51,6 +56,7 @@ class ShardGradients {
   };
 
   void plan(const BucketCaps& caps);
+  void watch(int replica, const std::vector<Tensor>& parameters);
   void take(int parameter, int k, const Tensor& gradient);
   void place(int parameter);
   void start_ready_buckets();
@@ -66,7 +72,8 @@ class ShardGradients {
   FiniteCheck finite_check_{group_, named_, arenas_};
   std::vector<ScopedHook> hooks_;
 
-  int computing_ = -1;  // this rank's shard; -1: outside a step, where gradients are left alone
+  std::mutex mutex_;            // while shards are computed: of parameters and buckets, and of what is below
+  std::vector<int> computing_;  // by replica: this rank's shard; -1: outside a step, where gradients are left alone
   int64_t step_ = -1;
   size_t started_ = 0;  // buckets
   double waited_ = 0;

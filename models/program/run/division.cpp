@@ -83,8 +83,7 @@ void check_division(const Division& d) {
   if (const int most = dp ? kMaxReplicas : kMaxRanks; d.ranks < 0 || d.ranks > most)
     throw UsageError("--ranks is {}, expected at most {}{}", d.ranks, most, dp ? " with --parallel dp" : "");
   if (d.shards < 0 || d.shards > kMaxShards) throw UsageError("--shards is {}, expected 1 to {}", d.shards, kMaxShards);
-  if (d.shards > 0 && dp) throw UsageError("--shards needs --parallel ddp or none, not dp");
-  if (d.sync_bn.value_or(false) && !d.parallel.empty() && d.parallel != "ddp" && d.shards == 0)
+  if (d.sync_bn.value_or(false) && !d.parallel.empty() && d.parallel != "ddp" && (d.shards == 0 || dp))
     throw UsageError("--sync-bn needs --parallel ddp, not {}", d.parallel);
   if (!d.transport.empty() && !is_transport(d.transport))
     throw UsageError("--transport is '{}', expected auto, shm or tcp", d.transport);
@@ -111,7 +110,7 @@ int ranks_for(const Division& d, int64_t batch) {
 }
 
 Division settle(const Division& d, int ranks) {
-  if (ranks == 1 && d.replicas() > 1) return {"dp", d.ranks, false, d.device};
+  if (ranks == 1 && d.replicas() > 1) return {"dp", d.ranks, false, d.device, "", "", 0, d.shards};
   const bool sync_bn = d.sync_bn.value_or(false);
   if (ranks == 1) return {"none", ranks, sync_bn && d.shards > 0, d.device, "", "", 0, d.shards};
   return {"ddp", ranks, sync_bn, d.device, d.transport, d.backend, d.bucket_mb, d.shards};
@@ -132,9 +131,9 @@ std::string describe(const Division& d, const ProcessGroup* group) {
   const Device wanted(d.device);
   const std::string device =
       wanted.is_cpu() ? d.device : fmt::format("{} ({})", d.device, device_backend(wanted.type).describe(wanted.index));
-  if (d.parallel == "dp")
-    return fmt::format("DataParallel, {} replicas · {}, {} threads", d.ranks, device, cpu_cores());
   const std::string shards = d.shards > 0 ? fmt::format("{} shards · ", d.shards) : "";
+  if (d.parallel == "dp")
+    return fmt::format("DataParallel, {} replicas · {}{}, {} threads", d.ranks, shards, device, cpu_cores());
   if (d.ranks == 1) return fmt::format("{}{}, {} threads", shards, device, cpu_cores());
   return fmt::format("DDP, {} ranks ({}) · {}{}, {} thread{} per rank", group->size(), group->backend(), shards, device,
                      cpu_cores(), cpu_cores() == 1 ? "" : "s");
@@ -149,8 +148,12 @@ void check_divisible(int64_t batch, int ranks) {
 
 void check_parts(const Division& d, const Recipe& recipe, int ranks) {
   if (d.shards == 0) return check_divisible(recipe.batch, ranks);
-  if (d.shards < ranks)
-    throw UsageError("--shards is {}, and there are {} ranks: each needs a shard at least", d.shards, ranks);
+  if (const int parts = std::max(ranks, d.replicas()); d.shards < parts)
+    throw UsageError("--shards is {}, and there are {} {}: each needs a shard at least", d.shards, parts,
+                     d.replicas() > 1 ? "replicas" : "ranks");
+  if (d.replicas() > 1 && recipe.dtype == "fp16")
+    throw UsageError(
+        "--dtype fp16 scales the loss on one device, and --shards {} with --parallel dp has a loss on each", d.shards);
   if (recipe.batch < d.shards)
     throw UsageError("--shards is {}, and --batch {}: each shard needs an image at least", d.shards, recipe.batch);
   if (recipe.accumulate > 1 && *d.sync_bn)

@@ -179,12 +179,17 @@ void Training::set_modes() {
 void Training::wrap(const RunConfig& config) {
   network_ = model_.get();
   const Division& division = *config.division;
+  std::vector<Device> devices;
+  for (int i = 0; i < division.replicas(); ++i) devices.emplace_back(device_.type, device_.index + i);
+  const auto make_replica = [this] { return make_model_for(recipe_.model, facts_); };
   if (division.shards > 0) {
     virtual_ = std::make_unique<VirtualRanks>(*model_, *group_,
                                               VirtualRanksOptions{.shards = shards_of_step(config),
                                                                   .seed = config.seed,
                                                                   .sync_batch_norm = *division.sync_bn,
-                                                                  .check_finite = !precision_->may_overflow()});
+                                                                  .check_finite = !precision_->may_overflow(),
+                                                                  .devices = devices,
+                                                                  .make_replica = make_replica});
   } else if (group_) {
     if (*division.sync_bn) convert_sync_batchnorm(*model_, *group_);
     DistributedDataParallelOptions options;
@@ -198,10 +203,7 @@ void Training::wrap(const RunConfig& config) {
     network_ = ddp_.get();
     if (group_->rank() > 0) manual_seed(config.seed + static_cast<uint64_t>(group_->rank()));  // other neurons drop out
   } else if (division.replicas() > 1) {
-    std::vector<Device> devices;
-    for (int i = 0; i < division.replicas(); ++i) devices.emplace_back(device_.type, device_.index + i);
-    dp_ = std::make_unique<DataParallel>(
-        *model_, [this] { return make_model_for(recipe_.model, facts_); }, devices);
+    dp_ = std::make_unique<DataParallel>(*model_, make_replica, devices);
     network_ = dp_.get();
   }
 }
@@ -283,8 +285,8 @@ void Training::train_shards(int64_t images) {
 }
 
 Tensor Training::add_gradient_of(const Batch& batch, const VirtualRanks::Shard& shard) {
-  const Tensor logits = to((*model_)(slice(batch.data, 0, shard.begin, shard.end)), DType::Float32);
-  const Tensor loss = cross_entropy(logits, slice(batch.target, 0, shard.begin, shard.end),
+  const auto rows = [&](const Tensor& x) { return to(slice(x, 0, shard.begin, shard.end), shard.device); };
+  const Tensor loss = cross_entropy(to((*shard.module)(rows(batch.data)), DType::Float32), rows(batch.target),
                                     {.label_smoothing = recipe_.label_smoothing, .reduction = Reduction::Sum});
   precision_->scale(loss).backward();
   return loss;
