@@ -19,7 +19,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
        padding: 0 1em; }
 table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
 td, th { padding: .15em .7em; border-bottom: 1px solid var(--soft); text-align: left; }
-td.number, th.number { text-align: right; white-space: nowrap; } td:first-child { white-space: nowrap; } td.new { background: var(--new); } td.done { background: var(--done); }
+td.number, th.number { text-align: right; } td.number, td:first-child { white-space: nowrap; } td.new { background: var(--new); } td.done { background: var(--done); }
 pre { background: color-mix(in srgb, var(--soft) 35%, transparent); padding: .7em 1em; overflow-x: auto;
       white-space: pre-wrap; }
 svg { max-width: 100%; height: auto; margin: .5em 0; } p svg { margin: 0; } .wide { overflow-x: auto; } .wide svg { max-width: none; }
