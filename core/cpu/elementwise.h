@@ -26,8 +26,8 @@ template <class T>
   for (int64_t i = 0; i < n; ++i) y[i * stride] = piece[i];
 }
 
-// One run of n elements. (f is a copy, so that the compiler knows that no store changes what f holds: else a condition in f
-// would be a jump for each element.)
+// One run of n elements. (f is a copy, so that the compiler knows that no store changes what f holds: else a condition
+// in f would be a jump for each element.)
 template <class Out, class T, class F, size_t... I>
 void map_run(int64_t n, F f, Out* y, int64_t y_stride, [[maybe_unused]] const std::pair<const T*, int64_t>* x,
              std::index_sequence<I...>) {
