@@ -109,9 +109,9 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_, const Con
            "conv2d: the kernel of the weight ", w_.shape(), " (dilation ", options.dilation.h, "×", options.dilation.w,
            ") does not fit into the input ", x_.shape(), " padded by ", options.padding.h, "×", options.padding.w);
 
-  const Shape &image = x_.shape(), &filters = w_.shape();
-  if (options.padding == Pair(0) && options.groups == 1 && image[2] == filters[2] && image[3] == filters[3])
-    return reshape(linear(rows_of(x_), rows_of(w_), b_), {image[0], filters[0], 1, 1});  // seen once, as a whole
+  const Shape &image = x_.shape(), &filter = w_.shape();
+  if (options.padding == Pair(0) && options.groups == 1 && image[2] == filter[2] && image[3] == filter[3])
+    return reshape(linear(rows_of(x_), rows_of(w_), b_), {image[0], filter[0], 1, 1});  // seen once, as a whole
 
   const Layout layout = kernels::conv2d_layout(x_, w_, options);
   const Tensor x = arranged(x_, layout), w = strided_contiguous(w_), b = b_ ? strided_contiguous(b_) : b_;
