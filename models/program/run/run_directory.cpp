@@ -205,7 +205,7 @@ nlohmann::json to_json(const RunConfig& config) {
   if (const auto& d = config.division)
     json["division"] = {{"parallel", d->parallel},   {"ranks", d->ranks},         {"sync_bn", *d->sync_bn},
                         {"device", d->device},       {"transport", d->transport}, {"backend", d->backend},
-                        {"bucket_mb", d->bucket_mb}, {"shards", d->shards}};
+                        {"bucket_mb", d->bucket_mb}, {"shards", d->shards},       {"elastic", d->elastic}};
   return json;
 }
 
@@ -233,7 +233,8 @@ RunConfig read_config(const RunDirectory& run) {
                                  d.value("transport", std::string()),
                                  d.value("backend", std::string()),
                                  d.value("bucket_mb", 0.0),
-                                 d.contains("shards") ? whole<int>(d, "shards", 0, kMaxShards) : 0};
+                                 d.contains("shards") ? whole<int>(d, "shards", 0, kMaxShards) : 0,
+                                 d.value("elastic", std::string())};
       check_division(*config.division);
       Device(config.division->device);
     }
