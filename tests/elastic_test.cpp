@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <deque>
 #include <fstream>
 #include <iostream>
 #include <thread>
@@ -50,7 +51,10 @@ void mishap(const std::string& scenario, int64_t step) {
   };
   if (once("zero dies", "0", 3)) raise(SIGKILL);
   if (once("one dies", "1", 5)) raise(SIGKILL);
-  if (once("two leaves", "2", 7)) raise(SIGTERM);
+  if (once("two leaves", "2", 7)) {
+    signal(SIGTERM, SIG_DFL);  // which Catch listens to
+    raise(SIGTERM);
+  }
   if (once("one hangs", "1", 4)) raise(SIGSTOP);
   if (once("one fails", "1", 4)) throw Error("bad batch");
   if (once("unfit", "0", 2)) {
@@ -188,6 +192,77 @@ TEST_CASE("a rank that fails by itself ends the job", "[elastic][quick]") {
   const Ended ended = run("one fails", 3, {1, 3});
   REQUIRE(ended.job.exit_code == kTrainingFailed);
   REQUIRE(contains(ended.job.report, "bad batch"));
+}
+
+TEST_CASE("the most advanced state goes to those behind", "[elastic][quick][threads]") {
+  run_ddp_ranks(3, [](ProcessGroup& group) {
+    const int64_t step = group.rank() == 1 ? 4 : 3;  // as after a loss in the middle of the last collective
+    const Tensor weights = full({5}, static_cast<double>(step)), count = full({}, step, {.dtype = DType::Int64});
+    const TrainingState state = hand_over(group, {step, {{"weights", weights}, {"count", count}}, str("at ", step)});
+    must(state.step == 4 && state.words == "at 4" && count.item<int64_t>() == 4, "what rank 1 had");
+    must(to_vector<float>(weights) == std::vector<float>(5, 4), "and its weights");
+    must(hand_over(group, state).step == 4, "nothing is to be done");
+  });
+}
+
+TEST_CASE("two ranks that have done the same steps and differ are an error", "[elastic][quick][threads]") {
+  run_ddp_ranks(3, [](ProcessGroup& group) {
+    const Tensor weights = full({5}, group.rank() == 2 ? 1.5 : 1.0);
+    try {
+      (void)hand_over(group, {group.rank() == 0 ? 6 : 7, {{"weights", weights}}, ""});
+      must(false, "no error");
+    } catch (const OutOfStepError& error) {
+      must(contains(error.what(), "ranks 1 and 2 have both done 7 steps, and have other states"), error.what());
+    }
+  });
+}
+
+// A registrar, and seats for what would be processes.
+struct TwoSeats {
+  Registrar registrar{{1, 2}, 2, std::chrono::milliseconds(50)};
+  std::deque<OwnSeat> seats;
+
+  explicit TwoSeats(pid_t second) {
+    setenv("RINGGRAD_MEMBERSHIP_FD", std::to_string(registrar.descriptor()).c_str(), 1);
+    for (int s = 0; s < 2; ++s) {
+      setenv("LOCAL_RANK", std::to_string(s).c_str(), 1);
+      registrar.started(s, s == 0 ? getpid() : second);
+      seats.emplace_back();
+    }
+    for (const char* name : {"RINGGRAD_MEMBERSHIP_FD", "LOCAL_RANK"}) unsetenv(name);
+    std::jthread first([&] { place_of(0); }), other([&] { place_of(1); });
+    while (!registrar.founded()) registrar.look();
+  }
+  Place place_of(int seat) { return seats[static_cast<size_t>(seat)].await_generation(true).value(); }
+
+  // The first one comes to the door, and the second one does not. Returns the first one's new place.
+  Place second_one_hangs() {
+    Place place;
+    std::jthread first([&] { place = place_of(0); });
+    std::string said;
+    while (said.empty()) said = registrar.look();
+    must(contains(said, "[rank 1] does not come, and is left behind"), said.c_str());
+    return place;
+  }
+};
+
+TEST_CASE("a rank that was left behind is out, and may not write", "[elastic][quick][threads]") {
+  TwoSeats job(getpid());
+  { const OwnSeat::WritePermit member(job.seats[1]); }
+  job.second_one_hangs();
+  const OwnSeat::WritePermit first(job.seats[0]);
+  REQUIRE_THROWS_AS(OwnSeat::WritePermit(job.seats[1]), LeftBehindError);
+  REQUIRE_THROWS_AS(job.seats[1].await_generation(false), LeftBehindError);
+}
+
+TEST_CASE("a rank that hangs while it writes is killed", "[elastic][quick][threads]") {
+  ChildOptions options;
+  options.command = {"sleep", "1000"};
+  const ChildProcess child = start_child(options);
+  TwoSeats job(child.pid);
+  const OwnSeat::WritePermit writing(job.seats[1]);
+  job.second_one_hangs();
+  REQUIRE(exit_code_of(child) == 128 + SIGKILL);
 }
 
 TEST_CASE("a job of a number of ranks that it does not allow is refused", "[elastic][quick]") {

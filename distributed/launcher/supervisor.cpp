@@ -173,7 +173,9 @@ class Supervisor {
     rank.end.started = Clock::now();
     if (logged) {
       const std::string path = str(options_.log_directory, "/rank", number, ".log");
-      rank.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+      const auto same = [&](const Rank& before) { return before.end.rank == number; };  // whose seat this one takes
+      const int fresh = std::any_of(ranks_.begin(), ranks_.end(), same) ? O_APPEND : O_TRUNC;
+      rank.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0666));
       check_opened<IoError>(static_cast<bool>(rank.log), "launch: ", path);
     }
     rank.child = start_child(child);
