@@ -113,7 +113,8 @@ class Elastic(ProgramCase):
             (["--elastic", "0:2"], "--elastic is '0:2', expected MIN:MAX"),
             (["--elastic", "2:4", "--ranks", "5"], "--ranks is 5, and --elastic 2:4"),
             (["--elastic", "1:4", "--shards", "3"], "--shards is 3, and there are 4 ranks"),
-            (["--elastic", "1:13"], "--elastic 1:13 needs an image for each of 13 ranks, and --batch is 12"),
+            (["--elastic", "1:4", "--accumulate", "2"], "--accumulate 2 with --elastic 1:4: shards come one after the other"),
+            (["--elastic", "1:13"], "--elastic 1:13, and --batch 12: each rank needs an image"),
             (["--elastic", "1:2", "--parallel", "none"], "--elastic is for ranks, and --parallel none is one process"),
             (["--elastic", "1:2", "--backend", "mpi"], "--elastic is for ranks on CPUs"),
         ):

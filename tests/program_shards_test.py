@@ -57,7 +57,7 @@ class Shards(ProgramCase):
     def test_shards_that_cannot_be(self):
         for words, expected in (
             (["--shards", "2", "--ranks", "3"], "--shards is 2, and there are 3 ranks"),
-            (["--shards", "13"], "--shards is 13, and --batch 12: each shard needs an image"),
+            (["--shards", "13"], "--shards 13, and --batch 12: each shard needs an image"),
             (["--shards", "-1"], "--shards is -1, expected 1 to 4096"),
             (["--shards", "4", "--parallel", "dp"], "--shards needs --parallel ddp or none"),
             (["--shards", "4", "--accumulate", "2"], "give --batch 24 instead"),

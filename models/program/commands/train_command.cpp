@@ -120,6 +120,7 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
 
 // The same in a job whose ranks may go and come: once for every generation of them, of whatever size.
 int train_elastically(const TrainOptions& options, const RunConfig& config, const Data& data) {
+  check_sync_bn(*config.division, data.train_set.size(), config.recipe.batch);
   std::vector<std::string> work = work_of(options, config, data);
   work.insert(work.begin(), "version " RINGGRAD_VERSION);
   ElasticJob job(work, group_options_for(config.division->device, config.division->backend));

@@ -162,25 +162,19 @@ void check_divisible(int64_t batch, int ranks) {
                    below > 0 ? fmt::format("{} or ", below) : "", above);
 }
 
-// An elastic job without --shards has as many as it has ranks, so it can have any number of them.
-void check_parts(const Division& settled, const Recipe& recipe, int now) {
-  Division d = settled;
-  const int ranks = std::max(now, elastic_range(d, now).max);
-  if (!d.elastic.empty() && d.shards == 0) {
-    if (recipe.batch < ranks || recipe.accumulate > 1)
-      throw UsageError("--elastic {} needs an image for each of {} ranks, and --batch is {}; and --accumulate 1",
-                       d.elastic, ranks, recipe.batch);
-    return;
-  }
-  if (d.shards == 0) return check_divisible(recipe.batch, ranks);
-  if (d.shards < ranks)
+void check_parts(const Division& d, const Recipe& recipe, int now) {
+  const int ranks = std::max(now, elastic_range(d, now).max);  // that there may be
+  // Without --shards an elastic job has as many as it has ranks.
+  const std::string parts = d.shards > 0 ? fmt::format("--shards {}", d.shards) : "--elastic " + d.elastic;
+  if (d.shards == 0 && d.elastic.empty()) return check_divisible(recipe.batch, ranks);
+  if (d.shards > 0 && d.shards < ranks)
     throw UsageError("--shards is {}, and there are {} ranks: each needs a shard at least", d.shards, ranks);
-  if (recipe.batch < d.shards)
-    throw UsageError("--shards is {}, and --batch {}: each shard needs an image at least", d.shards, recipe.batch);
+  if (recipe.batch < std::max(d.shards, ranks))
+    throw UsageError("{}, and --batch {}: each {} needs an image at least", parts, recipe.batch,
+                     d.shards > 0 ? "shard" : "rank");
   if (recipe.accumulate > 1)
-    throw UsageError(
-        "--accumulate {} with --shards {}: shards come one after the other already; give --batch {} instead",
-        recipe.accumulate, d.shards, recipe.step_batch());
+    throw UsageError("--accumulate {} with {}: shards come one after the other already; give --batch {} instead",
+                     recipe.accumulate, parts, recipe.step_batch());
 }
 
 void check_sync_bn(const Division& d, int64_t images, int64_t batch) {
