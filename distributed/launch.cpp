@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/elastic/own_seat.h"
 #include "ringgrad/distributed/failure.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/job/rank_environment.h"
@@ -15,7 +16,7 @@ namespace {
 
 void run_rank(const std::function<void()>& main_function, const RankEnvironment& here, const InitOptions& group) {
   try {
-    init_process_group(here, group);
+    if (!OwnSeat::exists()) init_process_group(here, group);
     main_function();
     set_phase(Phase::Finished);
   } catch (...) {
@@ -69,7 +70,8 @@ int launch(const std::function<void()>& main_function, const LaunchOptions& opti
 
 int launch_or_throw(const std::function<void()>& main_function, const LaunchOptions& options) {
   const RankEnvironment here = rank_environment();
-  if (!here.source.empty() || options.num_processes * options.num_machines == 1) {
+  const bool alone = options.num_processes * options.num_machines == 1 && !options.elastic;
+  if (!here.source.empty() || alone) {
     run_rank(main_function, here, options.group);
     return 0;
   }
@@ -79,6 +81,7 @@ int launch_or_throw(const std::function<void()>& main_function, const LaunchOpti
   job.command = own_command();
   job.num_processes = options.num_processes;
   job.num_machines = options.num_machines;
+  job.elastic = options.elastic;
   job.machine_rank = options.machine_rank;
   if (options.dist_url != "auto") parse_url(options.dist_url, job);
   job.final_message = [](const JobResult& result) { return result.report; };

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "ringgrad/distributed/elastic/registrar.h"
 #include "ringgrad/distributed/init_process_group.h"
 
 namespace ringgrad {
@@ -14,6 +15,7 @@ struct LaunchOptions {
   int machine_rank = 0;
   std::string dist_url = "auto";  // where the ranks meet: "tcp://host:port"; auto: here, on a free port
   InitOptions group = {};         // of the ranks
+  ElasticRange elastic = {};      // num_processes are to begin with; see elastic_job.h, which connects the ranks then
 };
 
 // Runs main_function on num_machines · num_processes ranks, each with a process group (process_group()), and returns

@@ -52,6 +52,7 @@ ROOMS = {
         "job",
         "transport",
         "rendezvous",
+        "elastic",
         "launcher",
         "work process_group",
         "collectives",
@@ -64,7 +65,7 @@ ROOMS = {
     ],
 }
 # What these rooms may see of core: they move bytes, and cannot name a tensor.
-WITHOUT_TENSORS = {"os", "failure", "job", "transport", "rendezvous", "launcher"}
+WITHOUT_TENSORS = {"os", "failure", "job", "transport", "rendezvous", "elastic", "launcher"}
 CORE_WITHOUT_TENSORS = re.compile(r"^core/(base/|(error|dtype|device)\.h$)")
 
 

@@ -69,7 +69,7 @@ class Shards(ProgramCase):
     def test_shards_that_cannot_be(self):
         for words, expected in (
             (["--shards", "2", "--ranks", "3"], "--shards is 2, and there are 3 ranks"),
-            (["--shards", "13"], "--shards is 13, and --batch 12: each shard needs an image"),
+            (["--shards", "13"], "--shards 13, and --batch 12: each shard needs an image"),
             (["--shards", "-1"], "--shards is -1, expected 1 to 4096"),
             (["--shards", "2", "--parallel", "dp", "--ranks", "3"], "--shards is 2, and there are 3 replicas"),
             (["--shards", "4", "--parallel", "dp", "--dtype", "fp16"], "--dtype fp16 scales the loss on one device"),

@@ -70,6 +70,11 @@ void report_failure(const Failure& failure, bool noticed) noexcept {
   own.failed_at = std::chrono::steady_clock::now().time_since_epoch().count();
 }
 
+void forget_failure() noexcept {
+  std::lock_guard lock(text_mutex);
+  own_status().failed_at = 0;
+}
+
 void report_waiting(const std::string& text) noexcept {
   std::lock_guard lock(text_mutex);
   RankStatus& own = own_status();
@@ -86,5 +91,9 @@ JobStatus::JobStatus(int local_size)
     : memory_(SharedMemory::create(kRankStatusBytes * static_cast<size_t>(local_size))) {}
 
 const RankStatus& JobStatus::rank(int local_rank) const { return status_in(*memory_, local_rank); }
+
+void JobStatus::clear(int local_rank) {
+  std::memset(memory_->data() + kRankStatusBytes * static_cast<size_t>(local_rank), 0, kRankStatusBytes);
+}
 
 }  // namespace ringgrad

@@ -51,6 +51,8 @@ void set_step(int64_t step);
 // Records the first failure of this process; later ones follow from it and are not recorded. `noticed`: it is another
 // rank's.
 void report_failure(const Failure& failure, bool noticed) noexcept;
+// The failure was overcome: this rank goes on in another group.
+void forget_failure() noexcept;
 // This rank has been waiting for long, and for whom: something for the launcher to say.
 void report_waiting(const std::string& text) noexcept;
 // This process is a rank that a launcher has started, and has told it of its failure: the launcher prints the first one
@@ -64,6 +66,7 @@ class JobStatus {
   explicit JobStatus(int local_size);
   int descriptor() const { return memory_->descriptor(); }
   const RankStatus& rank(int local_rank) const;
+  void clear(int local_rank);  // another process becomes this rank. REQUIRES: the one before has ended
 
  private:
   std::shared_ptr<SharedMemory> memory_;

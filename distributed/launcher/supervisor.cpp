@@ -9,10 +9,13 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <tuple>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device.h"
+#include "ringgrad/distributed/elastic/registrar.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launcher/first_cause.h"
 #include "ringgrad/distributed/launcher/rank_output.h"
@@ -25,6 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLookAround{1000};  // between looks at what the ranks say of themselves
+constexpr std::chrono::milliseconds kLookAtDoor{10};    // between looks at who waits there, in an elastic job
 
 // After the first failure the others get the time to find out themselves, and to say what it kept them from.
 constexpr std::chrono::milliseconds kReportTime{400}, kUntilKill{800}, kSameOrder{500};
@@ -47,9 +51,10 @@ class Disposition {
 // Signals come as something to read, next to everything else that may happen.
 class SignalQueue {
  public:
-  SignalQueue() {
+  explicit SignalQueue(bool elastic) {
     sigset_t signals;
     sigemptyset(&signals);
+    if (elastic) sigaddset(&signals, SIGUSR1);
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&signals, signal);
     struct sigaction hangup {};
     sigaction(SIGHUP, nullptr, &hangup);
@@ -75,7 +80,10 @@ class SignalQueue {
 
 class Supervisor {
  public:
-  explicit Supervisor(const SupervisorOptions& options) : options_(options), status_(options.num_processes) {}
+  explicit Supervisor(const SupervisorOptions& options)
+      : options_(options), signals_(static_cast<bool>(options.elastic)), status_(seats()) {
+    if (options.elastic) registrar_.emplace(options.elastic, options.num_processes, timeout_);
+  }
   ~Supervisor() {
     if (running_ > 0) kill_all(SIGKILL);
     for (const Rank& rank : ranks_)
@@ -83,9 +91,9 @@ class Supervisor {
   }
 
   JobResult run() {
-    const auto [reserved, port] = reserve_port();
-    const std::string secret = secret_for_ranks();
-    for (int i = 0; i < options_.num_processes; ++i) start(i, port, secret);
+    std::tie(reserved_, port_) = reserve_port();
+    secret_ = secret_for_ranks();
+    for (int i = 0; i < options_.num_processes; ++i) start(i);
     while (running_ > 0) step();
     const JobResult result = this->result();
     pass_on_the_rest(options_.final_message ? options_.final_message(result) : "");
@@ -100,15 +108,20 @@ class Supervisor {
     RankEnd end;
     uint32_t waits_noted = 0;
     bool stopped = false, ended = false;
+    bool forgotten = false;  // its end was no failure of the job, which went on without it
   };
+
+  int seats() const { return options_.elastic ? options_.elastic.max : options_.num_processes; }
 
   JobResult result() const {
     if (stood_still_ >= timeout_)
       return {kOutOfStep,
               str("all ranks were stopped for ", std::chrono::duration<double>(timeout_).count(),
                   " s, and then killed; kill -CONT lets them go on, and RINGGRAD_TIMEOUT gives more time\n")};
+    if (registrar_ && !registrar_->verdict().empty() && interrupted_by_ == 0) return {kRankDied, registrar_->verdict()};
     std::vector<RankEnd> ends;
-    for (const Rank& rank : ranks_) ends.push_back(rank.end);
+    for (const Rank& rank : ranks_)
+      if (!rank.forgotten) ends.push_back(rank.end);
     return first_cause(ends, status_, interrupted_by_, Clock::now());
   }
 
@@ -127,26 +140,31 @@ class Supervisor {
     return given || options_.num_machines > 1 ? "" : new_secret();
   }
 
-  void start(int local_rank, int port, const std::string& secret) {
+  void start(int local_rank) {
     const int n = options_.num_processes, number = options_.machine_rank * n + local_rank;
     ChildOptions child;
     child.command = options_.command;
     child.environment = {{"RANK", std::to_string(number)},
-                         {"WORLD_SIZE", std::to_string(n * options_.num_machines)},
+                         {"WORLD_SIZE", std::to_string(seats() * options_.num_machines)},
                          {"LOCAL_RANK", std::to_string(local_rank)},
-                         {"LOCAL_WORLD_SIZE", std::to_string(n)},
+                         {"LOCAL_WORLD_SIZE", std::to_string(seats())},
                          {"MASTER_ADDR", options_.host},
-                         {"MASTER_PORT", std::to_string(port)},
+                         {"MASTER_PORT", std::to_string(port_)},
                          {"RINGGRAD_LIFELINE_FD", std::to_string(launcher_pipe_.descriptor())},
                          {"RINGGRAD_LAUNCHER_PID", std::to_string(getpid())},
                          {"RINGGRAD_STATUS_FD", std::to_string(status_.descriptor())}};
-    if (!secret.empty()) child.environment["RINGGRAD_SECRET"] = secret;
+    if (!secret_.empty()) child.environment["RINGGRAD_SECRET"] = secret_;
     for (const char* threads : {"RINGGRAD_THREADS", "OMP_NUM_THREADS"})
       if (variable(threads).empty()) child.environment[threads] = std::to_string(std::max(1, cpu_cores() / n));
     child.inherited = {status_.descriptor(), launcher_pipe_.descriptor()};
+    if (registrar_) {
+      child.inherited.push_back(registrar_->descriptor());
+      child.environment["RINGGRAD_MEMBERSHIP_FD"] = std::to_string(registrar_->descriptor());
+      status_.clear(local_rank);
+    }
     child.process_group = ranks_.empty() ? 0 : ranks_[0].child.pid;
     const bool logged = !options_.log_directory.empty();
-    child.own_output = number == 0 && !logged;
+    child.own_output = number == 0 && !logged && !registrar_;
     child.own_input = number == 0 && !isatty(STDIN_FILENO);
 
     Rank rank;
@@ -155,14 +173,19 @@ class Supervisor {
     rank.end.started = Clock::now();
     if (logged) {
       const std::string path = str(options_.log_directory, "/rank", number, ".log");
-      rank.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+      const auto same = [&](const Rank& before) { return before.end.rank == number; };  // whose seat this one takes
+      const int fresh = std::any_of(ranks_.begin(), ranks_.end(), same) ? O_APPEND : O_TRUNC;
+      rank.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0666));
       check_opened<IoError>(static_cast<bool>(rank.log), "launch: ", path);
     }
     rank.child = start_child(child);
     rank.end.pid = rank.child.pid;
     const std::string prefix = number == 0 ? "" : str("[rank ", number, "] ");
-    rank.output = std::make_unique<RankOutput>(std::move(rank.child.output), output_, prefix, rank.log.get());
+    // In an elastic job another rank may become the one that speaks.
+    rank.output =
+        std::make_unique<RankOutput>(std::move(rank.child.output), output_, registrar_ ? "" : prefix, rank.log.get());
     rank.error = std::make_unique<RankOutput>(std::move(rank.child.error), error_, prefix, rank.log.get());
+    if (registrar_) registrar_->started(local_rank, rank.child.pid);
     ranks_.push_back(std::move(rank));
     ++running_;
   }
@@ -172,9 +195,11 @@ class Supervisor {
     std::vector<pollfd> ready;
     for (const Rank& rank : ranks_)
       if (!rank.ended) ready.push_back({rank.child.handle.get(), POLLIN, 0});
-    pass_on(std::move(ready), ending_ ? next_kill_.poll_timeout() : static_cast<int>(kLookAround.count()));
+    const auto longest = registrar_ ? kLookAtDoor : kLookAround;
+    pass_on(std::move(ready), ending_ ? next_kill_.poll_timeout() : static_cast<int>(longest.count()));
     while (const int signal = signals_.next()) handle(signal);
     for (Rank& rank : ranks_) look_at(rank);
+    if (registrar_) keep_membership();
     note_waits();
     end_standstill();
     if (interrupted_by_ != 0 && patience_.passed()) kill_all(SIGKILL);
@@ -225,6 +250,7 @@ class Supervisor {
 
   void handle(int signal) {
     if (signal == SIGCHLD) return;  // every rank is looked at anyway
+    if (signal == SIGUSR1) return registrar_->ask_for_one_more();
     // timeout and systemd signal a process and its group, and we hear of it twice then: that is one order.
     const auto now = Clock::now();
     if (interrupted_by_ != 0 && now - interrupted_at_ < kSameOrder) return;
@@ -232,9 +258,20 @@ class Supervisor {
       interrupted_at_ = now;
       patience_ = Deadline::after(timeout_);
     }
-    kill_all(interrupted_by_ == 0 ? signal : SIGKILL);
+    const int passed_on =
+        registrar_ && signal == SIGTERM ? SIGINT : signal;  // SIGTERM asks one rank to leave the others
+    kill_all(interrupted_by_ == 0 ? passed_on : SIGKILL);
     kill_all(SIGCONT);  // a rank that is stopped hears of it only then
     interrupted_by_ = signal;
+  }
+
+  // Of an elastic job: who is a member, and who is to be one. Who has not come in time must not keep the end waiting.
+  void keep_membership() {
+    if (ending_) return;
+    error_.add(registrar_->look());
+    if (interrupted_by_ != 0) return;
+    while (const auto seat = registrar_->due()) start(*seat);
+    if (registrar_->over() && running_ > 0) kill_all(SIGKILL);
   }
 
   void look_at(Rank& rank) {
@@ -284,9 +321,20 @@ class Supervisor {
     rank.end.wait_status = status;
     rank.end.by_us = kill_signals_sent_ > 0 || interrupted_by_ != 0;
     --running_;
+    std::string what;
+    if (registrar_ && registrar_->ended(rank.end.local_rank, status, words_of(rank), what)) {
+      rank.forgotten = true;
+      if (!what.empty()) note(rank, what);
+      return;
+    }
     if (status == 0 || ending_) return;
     ending_ = true;
     next_kill_ = Deadline::after(kReportTime);
+  }
+
+  std::string words_of(const Rank& rank) const {
+    const RankStatus& status = status_.rank(rank.end.local_rank);
+    return status.failed_at != 0 ? status.text : "";
   }
 
   // The ranks' process group has their own children, too; a rank that came late may not be in it.
@@ -300,6 +348,10 @@ class Supervisor {
   SignalQueue signals_;
   JobStatus status_;
   LauncherPipe launcher_pipe_;
+  std::optional<Registrar> registrar_;  // of an elastic job
+  FileDescriptor reserved_;
+  int port_ = 0;  // of the rendezvous
+  std::string secret_;
   OutputSink output_{STDOUT_FILENO}, error_{STDERR_FILENO};
   std::vector<Rank> ranks_;
   int running_ = 0, interrupted_by_ = 0;
@@ -320,6 +372,8 @@ JobResult supervise(const SupervisorOptions& options) {
   CHECK(options.machine_rank >= 0 && options.machine_rank < options.num_machines, "launch: machine ",
         options.machine_rank, " of ", options.num_machines, " does not exist");
   CHECK(!options.command.empty(), "launch: no program to run");
+  CHECK(!options.elastic || options.num_machines == 1, "launch: an elastic job is on one machine, and this one on ",
+        options.num_machines);
   CHECK(options.num_machines == 1 || options.port != 0, "launch: a job on ", options.num_machines,
         " machines needs an address and a port on which they meet");
   if (options.num_machines > 1) check_reachable(options.host);

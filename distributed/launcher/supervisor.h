@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "ringgrad/distributed/elastic/registrar.h"
+
 namespace ringgrad {
 
 struct JobResult {
@@ -24,6 +26,7 @@ struct SupervisorOptions {
   std::string host = "127.0.0.1";  // MASTER_ADDR
   int port = 0;                    // MASTER_PORT, below 65535; 0: a free one (one machine only)
   std::string secret;              // empty: RINGGRAD_SECRET(_FILE) where it is set, else a new one
+  ElasticRange elastic = {};       // ranks may go and come (elastic/README.md), and SIGUSR1 asks for one more
   std::string log_directory;       // empty: no logs; else rankN.log of every rank
   std::function<std::string(const JobResult&)> final_message;  // what to write to stderr at the end; empty: nothing
 };

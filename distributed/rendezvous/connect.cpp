@@ -128,6 +128,7 @@ class Connector {
       auto admitted = listener.next(Deadline::after(kLookAround));
       if (!admitted) {
         check_alive();
+        if (options_.check_wanted) options_.check_wanted();
         CHECK_AS(TimeoutError, !deadline_.passed(), "transport: ", names_of_missing(), " did not connect to rank ",
                  rank_, " in time", listener.wrong_secret());
         continue;

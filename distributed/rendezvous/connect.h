@@ -20,6 +20,8 @@ struct ConnectOptions {
   std::string host = "127.0.0.1";  // on which others reach this rank; it may be no address of this machine's
   std::string secret;              // empty: what rank 0 thinks up, which the exchange must keep from strangers
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  // Asked now and then while this rank waits for others: throws where it need not any more.
+  std::function<void()> check_wanted = {};
 };
 
 // Collective: gives all ranks' values, by rank, for this one's of at most 512 bytes. The job's ranks exchange them at

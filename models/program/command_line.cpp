@@ -100,6 +100,8 @@ void add_train(CLI::App& app, Run& run) {
   train_app->add_option("--ranks", o.division.ranks, "processes that share each batch, or devices with dp (default: 2)")
       ->check(CLI::Range(1, kMaxRanks));
   train_app->add_option("--shards", o.division.shards, "parts of each batch; same bits on any number of ranks");
+  train_app->add_option("--elastic", o.division.elastic,
+                        "MIN:MAX ranks: one that dies is replaced, and its work is lost to nobody");
   add_backend_option(train_app, o.division.backend);
   train_app->add_option("--transport", o.division.transport,
                         "between ranks: auto (the fastest for each pair), shm or tcp");

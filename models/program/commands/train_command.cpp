@@ -96,8 +96,9 @@ uint64_t hash_of(const Tensor& x) {
   return ringgrad::hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()));
 }
 
-// Ranks that another launcher has started may have different options, or files: that is found here, not after an epoch.
-void check_same_work(ProcessGroup& group, const TrainOptions& options, const RunConfig& config, const Data& data) {
+// Ranks that another launcher has started may have different options, or files: that is found by these lines, not after
+// an epoch.
+std::vector<std::string> work_of(const TrainOptions& options, const RunConfig& config, const Data& data) {
   std::vector<std::string> lines = {fmt::format("--seed {}", config.seed),
                                     fmt::format("--max-steps {}", options.max_steps),
                                     fmt::format("--save-every {}", options.save_every),
@@ -111,7 +112,7 @@ void check_same_work(ProcessGroup& group, const TrainOptions& options, const Run
                                 hash_of(set->labels)));
   const nlohmann::json recipe = to_json(config.recipe);
   for (const auto& [key, value] : recipe.items()) lines.push_back(fmt::format("{} {}", key, value.dump()));
-  check_same_lines(group, "train", "recipe", lines);
+  return lines;
 }
 
 // This process is one of several ranks that a launcher has started.
@@ -119,7 +120,7 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   ProcessGroup& group = process_group();
   RunConfig own = config;
   if (group.device().is_cuda()) own.division->device = str(group.device());
-  check_same_work(group, options, config, data);
+  check_same_lines(group, "train", "recipe", work_of(options, config, data));
   check_parts(*config.division, config.recipe, group.size());
   check_sync_bn(*config.division, data.train_set.size(), config.recipe.batch);
   if (!group.is_main_process()) return train_rank(options, own, data, nullptr, &group);
@@ -133,6 +134,25 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
     run.note_failure(error.what());
     throw;
   }
+}
+
+// The same in a job whose ranks may go and come: once for every generation of them, of whatever size.
+int train_elastically(const TrainOptions& options, const RunConfig& config, const Data& data) {
+  check_sync_bn(*config.division, data.train_set.size(), config.recipe.batch);
+  std::vector<std::string> work = work_of(options, config, data);
+  work.insert(work.begin(), "version " RINGGRAD_VERSION);
+  ElasticJob job(work, group_options_for(config.division->device, config.division->backend));
+  ElasticRun state{job};
+  int code = kOk;
+  (void)job.run([&](ProcessGroup& group) {
+    RunConfig own = config;
+    own.division->ranks = group.size();
+    if (own.division->shards == 0) own.division->shards = group.size();
+    std::optional<RunDirectory> run;
+    if (group.is_main_process()) run = RunDirectory::open(variable(kRunVariable));
+    code = train_rank(options, own, data, run ? &*run : nullptr, &group, &state);
+  });
+  return code;
 }
 
 // Which this process may use.
@@ -151,7 +171,8 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
   setenv(kRunVariable, run.path().c_str(), 1);
   return report_end(leaving_run(options, run, [&] {
     const InterruptsHeld held;
-    return interrupted() ? 128 + interrupted() : launch_or_throw([] {}, {.num_processes = ranks});
+    const ElasticRange elastic = elastic_range(*config.division, ranks);
+    return interrupted() ? 128 + interrupted() : launch_or_throw([] {}, {.num_processes = ranks, .elastic = elastic});
   }));
 }
 
@@ -168,6 +189,9 @@ void check_launched(const Division& asked, const RankEnvironment& here) {
   const std::string launched = fmt::format("this is one of {} ranks, as {} says", here.size, here.source);
   if (asked.one_process() && here.size > 1)
     throw UsageError("--parallel {} is for one process, and {}; leave one of them out", asked.parallel, launched);
+  if (OwnSeat::exists()) return;  // an elastic job has seats for more ranks than it begins with
+  if (!asked.elastic.empty())
+    throw UsageError("--elastic is for ranks that ringgrad starts itself, and {}; leave one of them out", launched);
   if (!asked.one_process() && asked.ranks > 0 && asked.ranks != here.size)
     throw UsageError("--ranks is {}, and {}; leave --ranks out", asked.ranks, launched);
 }
@@ -203,12 +227,12 @@ int train(const TrainOptions& asked) {
   if (!options.checksums.empty()) setenv("RINGGRAD_CHECKSUMS", options.checksums.c_str(), 1);
   const bool meets_others = is_rank && !division.one_process();
   int ranks = ranks_for(division, config.recipe.batch);
-  if (meets_others) ranks = here.size;
+  if (meets_others && !OwnSeat::exists()) ranks = here.size;
   config.division = settle(division, ranks);
   const bool left_open = division.parallel.empty() && division.ranks == 0 && Device(division.device).is_cpu();
   if (!is_rank && left_open && ranks == 1 && cpu_cores() > 1)
     message("note    one process trains: a batch of {} cannot be divided by two ranks", config.recipe.batch);
-  const bool starts_ranks = !meets_others && ranks > 1;
+  const bool starts_ranks = !meets_others && (ranks > 1 || !division.elastic.empty());
   std::optional<Data> data;  // pictures of one's own are made ready, and what is wrong with them said, once
   if (!starts_ranks || is_own_data(config.recipe.data)) data = read_data(config, options.init);
   if (starts_ranks) {
@@ -218,6 +242,11 @@ int train(const TrainOptions& asked) {
   if (before && *before != *config.division && here.rank == 0)
     message("note    the run began with {}; from here on {}", as_words(*before), as_words(*config.division));
   // It was read before the ranks meet: what is missing here is missing for all of them.
+  if (OwnSeat::exists()) {
+    int code = kOk;
+    launch_or_throw([&] { code = train_elastically(options, config, *data); });
+    return code;
+  }
   if (meets_others || division.shards > 0) {  // shards have a group also where this process has all of them
     if (!meets_others) catch_interrupts();
     int code = kOk;

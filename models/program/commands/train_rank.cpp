@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -134,20 +136,54 @@ bool owes_epoch(const RunDirectory* run, const Training& training, ProcessGroup*
   return owes.item<int64_t>() != 0;
 }
 
+// Keeps what training has come to for the next generation, however this one ends.
+class Keeping {
+ public:
+  Keeping(Training& training, ElasticRun& run) : training_(training), run_(run) { training.load(run.kept); }
+  ~Keeping() { run_.kept = training_.state(); }
+  Keeping(const Keeping&) = delete;
+
+  // Collective: takes training to where the most advanced rank's is.
+  void catch_up(ProcessGroup& group) {
+    const TrainingState all = hand_over(group, training_.state());
+    if (all.step > training_.step()) training_.load(all);
+    if (run_.begun_at < 0) run_.begun_at = training_.step();
+    run_.begun_at = std::stoll(broadcast_text(group, std::to_string(run_.begun_at), 0));  // rank 0 is no newcomer
+    if (run_.job.generation() > 1)
+      message("note    generation {}: {} rank{} on after step {}", run_.job.generation(), group.size(),
+              group.size() == 1 ? " goes" : "s go", training_.step());
+  }
+
+ private:
+  Training& training_;
+  ElasticRun& run_;
+};
+
 }  // namespace
 
 int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data, const RunDirectory* run,
-               ProcessGroup* group) {
-  if (group && !group->is_main_process()) silence_console();
+               ProcessGroup* group, ElasticRun* elastic) {
+  silence_console(group && !group->is_main_process());
+  const bool goes_on = elastic && elastic->job.generation() > 1;  // from what other ranks of this job have come to
   const ImageDataset& test_set = data.test_set;
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
   set_provider(provider_named(config.recipe.provider));
   Training training(config, data.train_set, group, options.workers, options.init);
-  if (!options.resume.empty()) training.load(RunDirectory::open(options.resume).checkpoint());
+  const bool has_state = elastic && elastic->kept.step > 0;
+  if (!options.resume.empty() && !has_state) training.load(RunDirectory::open(options.resume).checkpoint());
+  std::optional<Keeping> keeping;
+  if (elastic) keeping.emplace(training, *elastic).catch_up(*group);
   if (group) check_same_lines(*group, "train", "checkpoint", {fmt::format("step {}", training.step())});
   const std::filesystem::path checkpoint = run ? run->checkpoint() : "";
-  print_header(config, training, data, group);
+  if (!goes_on) print_header(config, training, data, group);
   catch_interrupts(run ? "note    this step is finished and saved; a second signal ends at once" : nullptr);
+  if (elastic) signal(SIGTERM, SIG_DFL);  // it asks this rank alone to leave: the launcher asks all by another one
+
+  const auto begun_at = elastic ? elastic->begun_at : training.step();
+  const auto enough = [&] { return options.max_steps > 0 && training.step() - begun_at >= options.max_steps; };
+  const auto permit = [&] {  // to write what outlives this rank
+    return elastic && run ? std::make_unique<OwnSeat::WritePermit>(elastic->job.seat()) : nullptr;
+  };
 
   const Device device(config.division->device);
   Course course(options, config, data, training, run, group);
@@ -167,23 +203,28 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     if (group) last->hash = training.check_identical();
     course.gather();
     last->test = tested();
+    const auto may_write = permit();
     if (run && !last->test.interrupted) report_epoch(course, training, *last);
     return !last->test.interrupted;
   };
   const auto save = [&] {
     const auto start = Clock::now();
+    const auto may_write = permit();
     training.save(checkpoint);
     course.save_seconds += seconds_since(start);
   };
   const auto stopped = [&] {
     course.gather();
     const int code = stopped_by_signal(run, training, group);
+    const auto may_write = permit();
     if (run) end_run(options, data, *run, course, {});
     return code;
   };
-  if (!options.resume.empty() && owes_epoch(run, training, group) && !end_epoch({})) return stopped();
+  bool stop = enough();
+  if (goes_on && training.step() > 0 && (elastic->job.is_last() || stop || training.at_epoch_end())) save();
+  if (elastic && elastic->job.is_last()) return kRankDied;
+  if ((goes_on || !options.resume.empty()) && owes_epoch(run, training, group) && !end_epoch({})) return stopped();
 
-  bool stop = false;
   while (training.epoch() < config.recipe.epochs && !stop) {
     Progress progress(fmt::format("{:5}", training.epoch() + 1), training.steps_per_epoch());
     const auto start = Clock::now();
@@ -196,8 +237,14 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
       const int64_t done = (training.step() - 1) % training.steps_per_epoch() + 1;
       progress.update(done, [&] { return fmt::format("loss {:.3f}", training.own_mean_loss()); });
       if (options.save_every > 0 && training.step() % options.save_every == 0) save();
-      stop = training.interrupted() || (options.max_steps > 0 && course.steps + 1 >= options.max_steps);
-      course.after_step(stop);
+      stop = training.interrupted() || enough();
+      {
+        const auto may_write = permit();
+        course.after_step(stop);
+      }
+      if (goes_on && course.steps == 1)
+        message("note    generation {}: step {} is done", elastic->job.generation(), training.step());
+      if (elastic && !stop) elastic->job.check();
       return stop;
     });
     progress.clear();
@@ -220,6 +267,9 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   const uint64_t hash = last && last->hash ? *last->hash : group ? training.check_identical() : 0;
   course.gather();
   if (!run) return kOk;
+  course.gather();
+  if (!run) return kOk;
+  const auto may_write = permit();
   save_model(run->model(), training.model(), config.recipe, config.facts);
 
   result("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(), test.loss,

@@ -20,11 +20,13 @@ namespace {
 ConsoleOptions options;
 bool silent = false;
 
+bool is_quiet() { return silent || options.quiet; }
+
 bool understands_escapes(int stream) { return isatty(stream) && variable("TERM", "dumb") != "dumb"; }
 
 bool fancy() {  // stderr is a terminal where lines may be redrawn
   static const bool capable = understands_escapes(STDERR_FILENO);
-  return capable && !options.plain && !options.quiet;
+  return capable && !options.plain && !is_quiet();
 }
 
 std::string styled(bool terminal, const char* code, const std::string& text) {
@@ -58,20 +60,17 @@ constexpr double kRedrawSeconds = 0.1, kPlainSeconds = 30;
 
 void configure_console(const ConsoleOptions& wanted) { options = wanted; }
 
-void silence_console() {
-  silent = true;
-  options.quiet = true;
-}
+void silence_console(bool on) { silent = on; }
 
 void result_in_colours(const std::string& line) {
   if (!silent) (options.json ? std::cerr : std::cout) << line << std::endl;
 }
 void result(const std::string& line) { result_in_colours(printable(line)); }
 void message(const std::string& line) {
-  if (!options.quiet) std::cerr << printable(line) << std::endl;
+  if (!is_quiet()) std::cerr << printable(line) << std::endl;
 }
 void headline(const std::string& title, const std::string& rest) {
-  if (!options.quiet) std::cerr << styled(fancy(), "1", title) << printable(rest) << std::endl;
+  if (!is_quiet()) std::cerr << styled(fancy(), "1", title) << printable(rest) << std::endl;
 }
 void complain(const std::string& line) { std::cerr << printable(line) << std::endl; }
 void print_json(const nlohmann::json& document) {
@@ -131,7 +130,7 @@ Progress::Progress(std::string label, int64_t total) : label_(std::move(label)),
 void Progress::update(int64_t done, const std::function<std::string()>& detail) {
   const auto now = Clock::now();
   const double since = seconds_between(drawn_, now);
-  if (options.quiet || since < (fancy() ? kRedrawSeconds : kPlainSeconds)) return;
+  if (is_quiet() || since < (fancy() ? kRedrawSeconds : kPlainSeconds)) return;
   drawn_ = now;
   const double elapsed = seconds_between(start_, now);
   const double left = done > 0 ? elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) : 0;

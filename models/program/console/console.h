@@ -18,7 +18,7 @@ struct ConsoleOptions {
   bool plain = false;  // no bar and no colour, even on a terminal
 };
 void configure_console(const ConsoleOptions& options);
-void silence_console();  // from now on nothing is printed: of several ranks only one speaks
+void silence_console(bool silent = true);  // from now on nothing is printed: of several ranks only one speaks
 
 // All of these spell out what would steer a terminal (printable() in distributed/failure.h).
 void result(const std::string& line);             // a line of the answer

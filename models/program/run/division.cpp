@@ -28,6 +28,19 @@ void check_for_ranks(const Division& d, const char* option, const std::string& v
     throw UsageError("{} is for ranks, and --parallel {} is one process; leave one of them out", option, d.parallel);
 }
 
+ElasticRange parse_elastic(const std::string& text) {
+  ElasticRange range;
+  const char* end = text.data() + text.size();
+  const auto low = std::from_chars(text.data(), end, range.min);
+  const bool split = low.ec == std::errc() && low.ptr != end && *low.ptr == ':';
+  const auto high = split ? std::from_chars(low.ptr + 1, end, range.max) : low;
+  if (!split || high.ec != std::errc() || high.ptr != end || range.min < 1 || range.max > kMaxRanks)
+    throw UsageError("--elastic is '{}', expected MIN:MAX, two numbers from 1 to {} such as 1:4", text, kMaxRanks);
+  if (range.min > range.max)
+    throw UsageError("--elastic is {}: at least {} ranks are more than at most {}", text, range.min, range.max);
+  return range;
+}
+
 }  // namespace
 
 std::string bucket_words(double mb) { return mb == kPlannedBuckets ? "auto" : fmt::format("{}", mb); }
@@ -52,6 +65,10 @@ Division complete(Division d, const std::optional<Division>& before, bool launch
   if (d.device.empty()) d.device = before ? before->device : "cpu";
   if (before) {
     if (d.shards == 0) d.shards = before->shards;
+    if (!before->elastic.empty() && d.elastic.empty() && d.parallel.empty() && d.ranks == 0) {
+      d.elastic = before->elastic;
+      d.ranks = before->ranks;
+    }
     const bool silent = d.parallel.empty() && d.ranks == 0;
     if (!launched) {
       if (silent || (d.parallel.empty() && before->parallel == "dp")) d.parallel = before->parallel;
@@ -93,10 +110,28 @@ void check_division(const Division& d) {
   check_for_ranks(d, "--bucket-mb", d.bucket_mb != kUsualBuckets ? "set" : "");
   check_backend(d.backend, d.device);
   check_for_ranks(d, "--backend", d.backend);
+  check_for_ranks(d, "--elastic", d.elastic);
+  if (!d.elastic.empty() && (!Device(d.device).is_cpu() || (!d.backend.empty() && d.backend != "ring")))
+    throw UsageError("--elastic is for ranks on CPUs that the ring connects, not for --device {} --backend {}",
+                     d.device, d.backend);
+  if (!d.elastic.empty()) (void)elastic_range(d, d.ranks > 0 ? d.ranks : ranks_for(d, 0));
+}
+
+ElasticRange elastic_range(const Division& d, int ranks) {
+  if (d.elastic.empty()) return {};
+  const ElasticRange range = parse_elastic(d.elastic);
+  if (ranks < range.min || ranks > range.max)
+    throw UsageError("--ranks is {}, and --elastic {}: the job begins with a number of ranks that it allows", ranks,
+                     d.elastic);
+  return range;
 }
 
 int ranks_for(const Division& d, int64_t batch) {
   const Device device(d.device);
+  if (d.ranks == 0 && !d.elastic.empty()) {
+    const ElasticRange range = parse_elastic(d.elastic);
+    return std::clamp(2, range.min, range.max);
+  }
   if (d.ranks == 0 && d.parallel.empty()) {
     const bool divides = d.shards > 0 ? d.shards > 1 : batch % 2 == 0;
     return device.is_cpu() && cpu_cores() >= 2 && divides ? 2 : 1;
@@ -112,8 +147,8 @@ int ranks_for(const Division& d, int64_t batch) {
 Division settle(const Division& d, int ranks) {
   if (ranks == 1 && d.replicas() > 1) return {"dp", d.ranks, false, d.device, "", "", 0, d.shards};
   const bool sync_bn = d.sync_bn.value_or(false);
-  if (ranks == 1) return {"none", ranks, sync_bn && d.shards > 0, d.device, "", "", 0, d.shards};
-  return {"ddp", ranks, sync_bn, d.device, d.transport, d.backend, d.bucket_mb, d.shards};
+  if (ranks == 1 && d.elastic.empty()) return {"none", ranks, sync_bn && d.shards > 0, d.device, "", "", 0, d.shards};
+  return {"ddp", ranks, sync_bn, d.device, d.transport, d.backend, d.bucket_mb, d.shards, d.elastic};
 }
 
 std::string as_words(const Division& d) {
@@ -121,8 +156,8 @@ std::string as_words(const Division& d) {
     return value.empty() ? "" : fmt::format(" {} {}", name, value);
   };
   return fmt::format("--parallel {} --ranks {}{}{}{}{} --device {}{}", d.parallel, d.ranks,
-                     d.shards > 0 ? fmt::format(" --shards {}", d.shards) : "", option("--transport", d.transport),
-                     *d.sync_bn ? " --sync-bn" : "",
+                     option("--elastic", d.elastic) + (d.shards > 0 ? fmt::format(" --shards {}", d.shards) : ""),
+                     option("--transport", d.transport), *d.sync_bn ? " --sync-bn" : "",
                      d.bucket_mb != kUsualBuckets ? " --bucket-mb " + bucket_words(d.bucket_mb) : "", d.device,
                      option("--backend", d.backend));
 }
@@ -134,9 +169,10 @@ std::string describe(const Division& d, const ProcessGroup* group) {
   const std::string shards = d.shards > 0 ? fmt::format("{} shards · ", d.shards) : "";
   if (d.parallel == "dp")
     return fmt::format("DataParallel, {} replicas · {}{}, {} threads", d.ranks, shards, device, cpu_cores());
-  if (d.ranks == 1) return fmt::format("{}{}, {} threads", shards, device, cpu_cores());
-  return fmt::format("DDP, {} ranks ({}) · {}{}, {} thread{} per rank", group->size(), group->backend(), shards, device,
-                     cpu_cores(), cpu_cores() == 1 ? "" : "s");
+  if (d.ranks == 1 && d.elastic.empty()) return fmt::format("{}{}, {} threads", shards, device, cpu_cores());
+  return fmt::format("DDP, {} ranks{} ({}) · {}{}, {} thread{} per rank", group->size(),
+                     d.elastic.empty() ? "" : " of " + d.elastic, group->backend(), shards, device, cpu_cores(),
+                     cpu_cores() == 1 ? "" : "s");
 }
 
 void check_divisible(int64_t batch, int ranks) {
@@ -146,16 +182,24 @@ void check_divisible(int64_t batch, int ranks) {
                    below > 0 ? fmt::format("{} or ", below) : "", above);
 }
 
-void check_parts(const Division& d, const Recipe& recipe, int ranks) {
-  if (d.shards == 0) return check_divisible(recipe.batch, ranks);
-  if (const int parts = std::max(ranks, d.replicas()); d.shards < parts)
-    throw UsageError("--shards is {}, and there are {} {}: each needs a shard at least", d.shards, parts,
+void check_parts(const Division& d, const Recipe& recipe, int now) {
+  const int ranks = std::max(now, elastic_range(d, now).max);  // that there may be
+  // Without --shards an elastic job has as many as it has ranks.
+  const std::string parts = d.shards > 0 ? fmt::format("--shards {}", d.shards) : "--elastic " + d.elastic;
+  if (d.shards == 0 && d.elastic.empty()) return check_divisible(recipe.batch, ranks);
+  if (const int workers = std::max(ranks, d.replicas()); d.shards > 0 && d.shards < workers)
+    throw UsageError("--shards is {}, and there are {} {}: each needs a shard at least", d.shards, workers,
                      d.replicas() > 1 ? "replicas" : "ranks");
   if (d.replicas() > 1 && recipe.dtype == "fp16")
     throw UsageError(
         "--dtype fp16 scales the loss on one device, and --shards {} with --parallel dp has a loss on each", d.shards);
-  if (recipe.batch < d.shards)
-    throw UsageError("--shards is {}, and --batch {}: each shard needs an image at least", d.shards, recipe.batch);
+  if (recipe.batch < std::max(d.shards, ranks))
+    throw UsageError("{}, and --batch {}: each {} needs an image at least", parts, recipe.batch,
+                     d.shards > 0 ? "shard" : "rank");
+  if (recipe.accumulate > 1 && !d.elastic.empty())
+    throw UsageError(
+        "--accumulate {} with --elastic {}: shards come one after the other already; give --batch {} instead",
+        recipe.accumulate, d.elastic, recipe.step_batch());
   if (recipe.accumulate > 1 && *d.sync_bn)
     throw UsageError(
         "--accumulate {} with --shards {} and --sync-bn: batch norm would see all of the batches at once; give --batch "
@@ -164,7 +208,8 @@ void check_parts(const Division& d, const Recipe& recipe, int ranks) {
 }
 
 void check_sync_bn(const Division& d, int64_t images, int64_t batch) {
-  const int64_t last = images % batch, parts = d.shards > 0 ? d.shards : d.ranks;
+  const int64_t last = images % batch,
+                parts = d.shards > 0 ? d.shards : std::max(d.ranks, elastic_range(d, d.ranks).max);
   const char* part = d.shards > 0 ? "shard" : "rank";
   if (*d.sync_bn && last > 0 && last < parts)
     throw UsageError(

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "ringgrad/distributed/elastic/registrar.h"
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/models/program/run/recipe.h"
 
@@ -36,7 +37,8 @@ struct Division {
   std::string backend = "";          // "" : RINGGRAD_BACKEND, else as the device is
   double bucket_mb = kUsualBuckets;  // ddp: the buckets' cap
 
-  int shards = 0;  // virtual ranks, which decide the bits (virtual_ranks.h); 0: the ranks do
+  int shards = 0;            // virtual ranks, which decide the bits (virtual_ranks.h); 0: the ranks do
+  std::string elastic = "";  // "MIN:MAX": as many ranks as there are, beginning with `ranks`; "": always so many
 
   bool one_process() const { return parallel == "none" || parallel == "dp"; }
   int replicas() const { return parallel == "dp" ? ranks : 1; }  // devices of this process; 1: no DataParallel
@@ -50,6 +52,8 @@ Division complete(Division asked, const std::optional<Division>& before, bool la
 void check_division(const Division& complete);
 // How many ranks train. Without a word about it: two, where there are two cores and the batch can be halved.
 int ranks_for(const Division& complete, int64_t batch);
+// Throws UsageError unless it is MIN:MAX, or "" for a job that is not elastic, and the ranks are so many.
+ElasticRange elastic_range(const Division& division, int ranks);
 // What it comes to on so many ranks.
 Division settle(const Division& complete, int ranks);
 

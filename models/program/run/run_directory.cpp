@@ -265,7 +265,8 @@ nlohmann::json to_json(const RunConfig& config) {
                         {"transport", d->transport},
                         {"backend", d->backend},
                         {"bucket_mb", bucket_json(d->bucket_mb)},
-                        {"shards", d->shards}};
+                        {"shards", d->shards},
+                        {"elastic", d->elastic}};
   return json;
 }
 
@@ -295,7 +296,8 @@ RunConfig read_config(const RunDirectory& run) {
                                  d.value("transport", std::string()),
                                  d.value("backend", std::string()),
                                  d.contains("bucket_mb") ? bucket_mb_of(d["bucket_mb"]) : kUsualBuckets,
-                                 d.contains("shards") ? whole<int>(d, "shards", 0, kMaxShards) : 0};
+                                 d.contains("shards") ? whole<int>(d, "shards", 0, kMaxShards) : 0,
+                                 d.value("elastic", std::string())};
       check_division(*config.division);
       Device(config.division->device);
     }

@@ -20,6 +20,17 @@ namespace {
 
 constexpr int64_t kLossCheckSteps = 50;  // how often the loss is looked at: looking waits for the device
 
+std::vector<int64_t> numbers_of(const ShardDigest& digest) {
+  return {static_cast<int64_t>(digest.low), static_cast<int64_t>(digest.high)};
+}
+
+ShardDigest sum_of(const std::vector<int64_t>& numbers) {
+  ShardDigest sum;
+  for (size_t i = 0; i < numbers.size(); i += 2)
+    sum += {static_cast<uint64_t>(numbers[i]), static_cast<uint64_t>(numbers[i + 1])};
+  return sum;
+}
+
 std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe, const nn::NamedTensors& parameters) {
   if (recipe.optimizer == "sgd")
     return std::make_unique<optim::SGD>(parameters, optim::SGDOptions{.lr = recipe.lr,
@@ -130,6 +141,8 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
       facts_(config.facts),
       device_(config.division->device),
       group_(group),
+      elastic_(!config.division->elastic.empty()),
+      seed_(config.seed),
       train_size_(train_set.size()),
       steps_per_epoch_((train_size_ + recipe_.step_batch() - 1) / recipe_.step_batch()),
       learning_rate_(learning_rate(recipe_, steps_per_epoch_)),
@@ -211,11 +224,7 @@ void Training::wrap(const RunConfig& config) {
 // A rank whose part of the epoch has one batch less than others' takes part in the last step without images.
 void Training::run_epoch(const AfterStep& after_step) {
   set_modes();
-  if (at_epoch_end()) {
-    fill_(loss_sum_, 0);
-    own_images_ = images_ = 0;
-    digest_ = {};
-  }
+  if (!elastic_) begin_sums();
   enter(Part::Data);
   batches_->start_pass();
   for (int64_t left = steps_per_epoch_ - step_ % steps_per_epoch_; left > 0; --left) {
@@ -231,6 +240,14 @@ void Training::run_epoch(const AfterStep& after_step) {
     batches_->advance();
   }
   clock_.pause();
+}
+
+// Of losses and images, which are those of an epoch.
+void Training::begin_sums() {
+  if (!at_epoch_end()) return;
+  fill_(loss_sum_, 0);
+  own_images_ = images_ = 0;
+  digest_ = {};
 }
 
 // What the launcher and the clock are told of.
@@ -257,7 +274,7 @@ void Training::train_step() {
     ddp_->set_flag(program::interrupted() != 0);
     ddp_->set_weight(static_cast<double>(images));
   }
-  count_batch();
+  if (!elastic_) count_batch();
   enter(Part::Forward);  // a captured step says no more
   if (virtual_)
     train_shards(all_images);
@@ -275,8 +292,22 @@ void Training::train_shards(int64_t images) {
   virtual_->set_step(step_);
   virtual_->set_flag(program::interrupted() != 0);
   const Batch batch = batches_->indices().empty() ? Batch() : batches_->current();
+  Tensor digests;
+  Work gathered;
+  if (elastic_) {  // what one rank alone knows would be lost with it
+    ShardDigest used;
+    used.add(batches_->indices());
+    digests = empty({2 * static_cast<int64_t>(group_->size())}, {.dtype = DType::Int64});
+    gathered = group_->all_gather(digests, tensor(numbers_of(used)), {.async = true});
+  }
   const double loss =
       virtual_->step(images, [&](const VirtualRanks::Shard& shard) { return add_gradient_of(batch, shard); });
+  // From here on nothing throws: the step counts. The digests have come before what the step has waited for.
+  gathered.wait();
+  if (elastic_) {
+    begin_sums();
+    digest_ += sum_of(to_vector<int64_t>(digests));
+  }
   const auto count = static_cast<double>(images);
   kernels::affine(loss_sum_, loss_sum_, 1, loss * count);
   own_images_ = images_ + images;
@@ -366,12 +397,7 @@ double Training::mean_loss() const {
 }
 
 ShardDigest Training::used_images() const {
-  const auto bits = [](uint64_t x) { return static_cast<int64_t>(x); };
-  const std::vector<int64_t> own{bits(digest_.low), bits(digest_.high)};
-  const auto all = group_ ? all_gather_values(*group_, own) : own;
-  ShardDigest sum;
-  for (size_t i = 0; i < all.size(); i += 2) sum += {static_cast<uint64_t>(all[i]), static_cast<uint64_t>(all[i + 1])};
-  return sum;
+  return group_ && !elastic_ ? sum_of(all_gather_values(*group_, numbers_of(digest_))) : digest_;
 }
 
 void Training::check_loss() const {

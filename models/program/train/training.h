@@ -10,12 +10,14 @@
 #include "ringgrad/data/batch_source.h"
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/distributed/hand_over.h"
 #include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/train/evaluation.h"
 #include "ringgrad/models/program/train/loading_log.h"
 #include "ringgrad/models/program/train/mixed_precision.h"
 #include "ringgrad/models/program/train/step_clock.h"
+#include "ringgrad/nn/checkpoint.h"
 
 namespace ringgrad::program {
 
@@ -42,6 +44,12 @@ class Training {
   // Throws DataError where the file is missing or damaged, or belongs to another model or recipe; nothing is changed
   // then.
   void load(const std::filesystem::path& path);
+
+  // Of an elastic job, where every rank has all there is to know (hand_over.h): what training is after step() steps,
+  // also when a step has been broken off. Not collective. The tensors are those that training changes.
+  TrainingState state();
+  // The same is to be true of this training, which has the same model and recipe. Throws as load().
+  void load(const TrainingState& state);
 
   nn::Module& model() { return *model_; }
   int64_t trained_parameters() const;                         // elements; all but what the recipe freezes
@@ -87,12 +95,15 @@ class Training {
   void train_shards(int64_t images);
   Tensor add_gradient_of(const Batch& batch, const VirtualRanks::Shard& shard);
   int64_t own_images_of_step() const;
+  void begin_sums();
   void count_batch();
   void compute(int64_t images);
   void add_gradient(int64_t images);
   std::vector<double> loss_sums() const;
   ShardDigest used_images() const;
   nn::NamedTensors stepping_state();
+  nn::Checkpoint checkpoint(const std::vector<double>& sums, const ShardDigest& used, std::vector<int64_t> generators);
+  void load(const nn::Checkpoint& checkpoint, const std::string& called);
   void check_loss() const;   // of this rank; waits for the device
   void check_state() const;  // of the model
   [[noreturn]] void diverged(const std::string& what) const;
@@ -101,6 +112,8 @@ class Training {
   DataFacts facts_;
   Device device_;
   ProcessGroup* group_;
+  const bool elastic_;
+  const uint64_t seed_;
   int64_t train_size_, steps_per_epoch_;
   optim::Schedule learning_rate_;
   std::shared_ptr<nn::Module> model_;
@@ -121,7 +134,7 @@ class Training {
   Tensor loss_sum_;  // [] on the device: the sum over this rank's images of this epoch; in shards over all ranks'
   int64_t own_images_ = 0;  // how many those are
   int64_t images_ = 0;
-  ShardDigest digest_;  // of this rank's images of this epoch
+  ShardDigest digest_;  // of this rank's images of this epoch; of an elastic job's all ranks'
 };
 
 }  // namespace ringgrad::program

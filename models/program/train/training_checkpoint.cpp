@@ -1,5 +1,6 @@
 // What a checkpoint holds of a training run: the tensors, and in words where it stands.
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -108,22 +109,56 @@ void Training::save(const std::filesystem::path& path) {
   // A slow disk is no reason to give up: for rank 0 the others wait ten times as long as for a step.
   if (group_ && !group_->is_main_process()) return group_->barrier({.timeout = 10 * default_timeout()}).wait();
   check_state();
+  nn::save_checkpoint(path, checkpoint(sums, used, std::move(generators)));
+  if (group_) group_->barrier().wait();
+}
+
+nn::Checkpoint Training::checkpoint(const std::vector<double>& sums, const ShardDigest& used,
+                                    std::vector<int64_t> generators) {
   const TrainingProgress progress{.step = step_,
                                   .images = images_,
                                   .loss_sums = sums,
                                   .used_images = used,
-                                  .sampler = batches_->state(),
+                                  .sampler = {seed_, epoch(), step_ % steps_per_epoch_ * recipe_.step_batch()},
                                   .ready_order = ddp_ ? ddp_->ready_order() : std::vector<std::string>(),
                                   .caps = plans_buckets_ ? std::optional(ddp_->bucket_caps()) : std::nullopt,
-                                  .generators = generators,
+                                  .generators = std::move(generators),
                                   .recipe = recipe_};
   Metadata about = to_metadata(facts_);
   about["progress"] = to_text(progress);
-  nn::save_checkpoint(path, {.model = model_->state_dict(),
-                             .optimizer = stepping_state(),
-                             .random = nn::random_state({device_}),
-                             .progress = about});
-  if (group_) group_->barrier().wait();
+  return {.model = model_->state_dict(),
+          .optimizer = stepping_state(),
+          .random = nn::random_state({device_}),
+          .progress = about};
+}
+
+namespace {
+
+constexpr const char* kModel = "model.";
+
+}  // namespace
+
+// The learning rate is that of the step to come, whether or not it has begun.
+TrainingState Training::state() {
+  optimizer_->set_lr(learning_rate_(recipe_.lr, step_));
+  nn::Checkpoint all = checkpoint({loss_sum_.item<double>()}, digest_, {});
+  TrainingState state{step_, {}, std::move(all.progress["progress"])};
+  for (const auto& [name, tensor] : all.model) state.tensors.emplace_back(kModel + name, tensor);
+  for (const auto& entry : all.optimizer) state.tensors.push_back(entry);
+  return state;
+}
+
+void Training::load(const TrainingState& state) {
+  if (state.step == 0) return;  // as every rank begins
+  nn::Checkpoint all{.model = {}, .optimizer = {}, .random = nn::random_state({device_}), .progress = {}};
+  all.progress["progress"] = state.words;
+  for (const auto& [name, tensor] : state.tensors) {
+    if (name.starts_with(kModel))
+      all.model.emplace_back(name.substr(std::strlen(kModel)), tensor);
+    else
+      all.optimizer.emplace_back(name, tensor);
+  }
+  load(all, "what the other ranks have handed over");
 }
 
 // What the optimizer and the mixed precision keep.
@@ -136,10 +171,12 @@ nn::NamedTensors Training::stepping_state() {
 void Training::load(const std::filesystem::path& path) {
   CHECK_AS(DataError, std::filesystem::exists(path), "train: there is no ", path.string(),
            ": the run stopped before its first checkpoint; start it anew");
-  const nn::Checkpoint checkpoint = nn::load_checkpoint(path);
+  load(nn::load_checkpoint(path), path.string());
+}
+
+void Training::load(const nn::Checkpoint& checkpoint, const std::string& called) {
   const auto said = checkpoint.progress.find("progress");
-  CHECK_AS(DataError, said != checkpoint.progress.end(), "train: ", path.string(),
-           " is no checkpoint of a training run");
+  CHECK_AS(DataError, said != checkpoint.progress.end(), "train: ", called, " is no checkpoint of a training run");
   TrainingProgress progress;
   try {  // everything is read and checked before anything is changed
     progress = progress_from(said->second, recipe_, train_size_);
@@ -147,7 +184,7 @@ void Training::load(const std::filesystem::path& path) {
     nn::check_by_name("optimizer", stepping_state(), checkpoint.optimizer, true);
     nn::check_random_state(checkpoint.random);
   } catch (const Error& error) {
-    throw DataError(fmt::format("train: {}: {}", path.string(), error.what()));
+    throw DataError(fmt::format("train: {}: {}", called, error.what()));
   }
 
   model_->load_state_dict(checkpoint.model);
@@ -161,7 +198,7 @@ void Training::load(const std::filesystem::path& path) {
   batches_->load_state(progress.sampler);
   step_ = progress.step;
   images_ = progress.images;
-  digest_ = rank == 0 ? progress.used_images : ShardDigest();
+  digest_ = rank == 0 || elastic_ ? progress.used_images : ShardDigest();
   // As many ranks as before: each goes on with its own sum. Else the first one takes them all, and all the images.
   const std::vector<double>& sums = progress.loss_sums;
   const bool as_before = sums.size() == ranks;

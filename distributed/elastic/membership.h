@@ -1,0 +1,79 @@
+// The page on which the membership of an elastic job stands: memory that the launcher shares with the ranks it starts.
+// README.md says who writes what when.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "ringgrad/core/error.h"
+#include "ringgrad/distributed/os/shared_memory.h"
+
+namespace ringgrad {
+
+// The group is to be formed anew: a rank has gone, or one waits to join.
+struct GroupChanged : DistributedError {
+  using DistributedError::DistributedError;
+};
+
+// The launcher has struck this rank off the list: nothing that it does counts any more.
+struct LeftBehindError : DistributedError {
+  using DistributedError::DistributedError;
+};
+
+enum class Standing : uint32_t {
+  Absent,  // nobody has this seat
+  Coming,  // a process was started for it
+  AtDoor,  // waits for the next generation
+  Member,  // of the generation that stands here
+  Out,     // was left behind; its process may live on
+};
+
+// One for each rank that there may be. A rank writes into its own only, and turns Coming or Member into AtDoor; all
+// other turns are the launcher's.
+struct Seat {
+  static constexpr size_t kMaxAddress = 512;
+
+  std::atomic<Standing> standing;
+  std::atomic<uint64_t> member_of;   // the last generation that it was in; 0: none yet
+  std::atomic<int32_t> rank;         // in that one
+  std::atomic<bool> timed_out;       // it came to the door because it has missed another one for the timeout
+  std::atomic<bool> writing;         // holds a WritePermit
+  std::atomic<uint64_t> address_of;  // the generation for which `address` is complete
+  uint32_t address_bytes;
+  char address[kMaxAddress];
+};
+
+struct MembershipPage {
+  static constexpr size_t kMaxWork = 16 << 10;
+
+  std::atomic<uint64_t> generation;  // 0: the founders have not all come
+  std::atomic<uint64_t> over;        // this generation, and those before, are to be left after the step under way
+  std::atomic<int32_t> size;         // ranks of the generation
+  std::atomic<bool> last;            // too few ranks are left: save, and end
+  std::atomic<bool> finished;        // the work is done
+  std::atomic<uint32_t> work_bytes;  // 0: not written yet
+  char work[kMaxWork];               // what every rank must have in common, in lines, by the first generation's rank 0
+  int32_t seats;
+  Seat seat[1];  // so many
+};
+
+class Membership {
+ public:
+  static Membership create(int seats);     // the launcher's. Throws OutOfMemoryError, LimitError.
+  static Membership open(int descriptor);  // a rank's. Throws DistributedError.
+
+  int descriptor() const { return memory_->descriptor(); }
+  MembershipPage& page() const { return *page_; }
+  int seats() const { return page_->seats; }
+  Seat& seat(int index) const { return page_->seat[index]; }
+
+ private:
+  explicit Membership(std::shared_ptr<SharedMemory> memory);
+
+  std::shared_ptr<SharedMemory> memory_;
+  MembershipPage* page_;
+};
+
+}  // namespace ringgrad

@@ -1,0 +1,168 @@
+#include "ringgrad/distributed/elastic/registrar.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/failure.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr int kMostRestarts = 100;  // of a job: what kills its ranks again and again is no accident
+constexpr int kMostFruitless = 5;
+// Members who are not at the door so long after another one came that had missed them are the ones it missed.
+constexpr std::chrono::milliseconds kGrace{2000};
+
+}  // namespace
+
+Registrar::Registrar(ElasticRange range, int founders, std::chrono::milliseconds timeout)
+    : range_(range),
+      founders_(founders),
+      timeout_(timeout),
+      membership_(Membership::create(range.max)),
+      entries_(static_cast<size_t>(range.max)) {
+  CHECK(1 <= range.min && range.min <= founders && founders <= range.max, "launch: ", founders,
+        " ranks in an elastic job of ", range.min, " to ", range.max, ", expected a number between");
+}
+
+bool Registrar::is_veteran(int index) const {
+  const Standing standing = seat(index).standing;
+  return founded() && entries_[index].process > 0 && seat(index).member_of == page().generation &&
+         (standing == Standing::Member || standing == Standing::AtDoor);
+}
+
+bool Registrar::over() const {
+  if (!founded()) return false;
+  for (int s = 0; s < range_.max; ++s)
+    if (is_veteran(s)) return false;
+  return true;
+}
+
+// -- processes ------------------------------------------------------------------------------------------------------
+
+void Registrar::started(int index, pid_t process) {
+  entries_[index] = {process};
+  Seat& own = seat(index);
+  own.member_of = own.address_of = 0;
+  own.writing = own.timed_out = false;
+  own.standing = Standing::Coming;
+}
+
+bool Registrar::ended(int index, int wait_status, const std::string& its_words, std::string& what) {
+  const bool killed = WIFSIGNALED(wait_status), veteran = is_veteran(index), joined = entries_[index].joined;
+  const bool left_behind = seat(index).standing == Standing::Out;
+  const int signal = killed ? WTERMSIG(wait_status) : 0, code = killed ? 0 : WEXITSTATUS(wait_status);
+  entries_[index].process = 0;
+  seat(index).standing = Standing::Absent;
+  if (page().finished) return killed;
+  if (!founded() || page().last || !verdict_.empty()) return false;
+  if (veteran) {
+    if (!killed && code != kRankDied) return false;  // it has failed by itself, and so would the others
+    lost_one_ = true;
+    if (over()) return false;  // it was the last one, and has taken the state with it
+  }
+  const bool again = (killed && signal != SIGTERM) || left_behind || (joined && code == kRankDied);
+  if (again && ++restarts_ <= kMostRestarts) due_.push_back(index);
+  if (killed)
+    what = str("was killed by signal ", signal, " (", strsignal(signal), "); the job goes on without it");
+  else if (!joined)
+    what = str("cannot join", its_words.empty() ? str(": it ended with exit code ", code) : ": " + its_words);
+  return true;
+}
+
+std::optional<int> Registrar::due() {
+  if (!founded() || page().finished || page().last || !verdict_.empty()) return {};
+  if (due_.empty() && asked_for_ > 0)
+    for (int s = 0; s < range_.max; ++s)
+      if (entries_[s].process == 0) {
+        --asked_for_;
+        due_.push_back(s);
+        break;
+      }
+  if (due_.empty()) return {};
+  const int index = due_.front();
+  due_.pop_front();
+  return index;
+}
+
+// -- generations ----------------------------------------------------------------------------------------------------
+
+std::string Registrar::look() {
+  std::vector<int> present, absent, newcomers;
+  int on_their_way = static_cast<int>(due_.size());
+  for (int s = 0; s < range_.max; ++s) {
+    const Standing standing = seat(s).standing;
+    if (is_veteran(s))
+      (standing == Standing::AtDoor ? present : absent).push_back(s);
+    else if (entries_[s].process > 0 && standing == Standing::AtDoor)
+      newcomers.push_back(s);
+    else if (entries_[s].process > 0 && standing == Standing::Coming)
+      ++on_their_way;
+  }
+  if (!founded()) return static_cast<int>(newcomers.size()) == founders_ ? form({}, newcomers) : "";
+  if (page().finished || page().last || !verdict_.empty()) return "";
+
+  const bool broken = lost_one_ || !present.empty();
+  if (!broken && newcomers.empty()) return "";
+  page().over = page().generation.load();  // members come to the door, at the latest when their step is done
+  if (!broken) return "";
+  const bool missed = std::any_of(present.begin(), present.end(), [&](int s) { return seat(s).timed_out.load(); });
+  if (!patience_) patience_ = Deadline::after(timeout_);
+  if (missed) patience_ = patience_->but_at_most(kGrace);
+  if (!absent.empty() && !patience_->passed()) return "";
+  std::string said;
+  for (const int s : absent) {
+    leave_behind(s);
+    if (seat(s).standing != Standing::Out) return said;  // it came just now
+    said += str("[rank ", s, "] does not come, and is left behind\n");
+  }
+  fruitless_ = missed && absent.empty() && !lost_one_ ? fruitless_ + 1 : 0;
+  if (present.empty() || fruitless_ == kMostFruitless) {
+    verdict_ = present.empty() ? "no rank is left that has the state of the training\n"
+                               : "the ranks miss each other again and again, and yet all of them live\n";
+    return said;
+  }
+  if (static_cast<int>(present.size() + newcomers.size()) < range_.min && on_their_way > 0) {
+    if (!reinforcements_) reinforcements_ = Deadline::after(timeout_);
+    if (!reinforcements_->passed()) return said;
+  }
+  return said + form(std::move(present), newcomers);
+}
+
+// A rank that is writing what outlives the job, a checkpoint say, cannot be left to go on with that when it wakes.
+void Registrar::leave_behind(int index) {
+  Standing member = Standing::Member;
+  const bool out = seat(index).standing.compare_exchange_strong(member, Standing::Out);
+  if (out && seat(index).writing) kill(entries_[index].process, SIGKILL);
+}
+
+// Those who have the state come first, in their order, so that one of them writes what there is to write.
+std::string Registrar::form(std::vector<int> ranks, const std::vector<int>& newcomers) {
+  std::sort(ranks.begin(), ranks.end(), [&](int a, int b) { return seat(a).rank < seat(b).rank; });
+  ranks.insert(ranks.end(), newcomers.begin(), newcomers.end());
+  const uint64_t generation = page().generation + 1;
+  page().size = static_cast<int>(ranks.size());
+  if (static_cast<int>(ranks.size()) < range_.min) {
+    page().last = true;
+    verdict_ = str("only ", ranks.size(), ranks.size() == 1 ? " rank is" : " ranks are", " left, of at least ",
+                   range_.min, "\n");
+  }
+  std::string names;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    seat(ranks[r]).rank = static_cast<int32_t>(r);
+    seat(ranks[r]).member_of = generation;
+    entries_[ranks[r]].joined = true;
+    names += str(r == 0 ? "" : ", ", ranks[r]);
+  }
+  page().generation = generation;
+  for (const int s : ranks) seat(s).standing = Standing::Member;  // last: with this the rank reads the rest
+  lost_one_ = false;
+  patience_.reset();
+  reinforcements_.reset();
+  return generation == 1 ? "" : str("generation ", generation, ": ranks ", names, "\n");
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,65 @@
+#include "ringgrad/distributed/elastic_job.h"
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/os/child_process.h"
+#include "ringgrad/distributed/process_groups/host_process_group.h"
+
+namespace ringgrad {
+
+ElasticJob::ElasticJob(std::vector<std::string> work, const InitOptions& options)
+    : work_(std::move(work)), options_(options) {
+  CHECK_AS(EnvironmentError, options.backend == "ring", "elastic: backend ", options.backend,
+           ", expected ring: only ranks on CPUs may come and go");
+  die_with_launcher();
+  raise_descriptor_limit();
+  seat_.check_fit(work_);
+}
+
+std::shared_ptr<ProcessGroup> ElasticJob::form_group() const {
+  set_phase(Phase::Rendezvous);
+  HostOptions ring;
+  ring.connect.transport = options_.transport;
+  ring.connect.timeout = options_.timeout;
+  ring.connect.check_wanted = [this] { check(); };
+  Connected connected = connect_ranks(place_.rank, place_.size, ring.connect, [&](const std::string& address) {
+    return seat_.exchange(place_, address, options_.timeout);
+  });
+  ring.algorithm = options_.algorithm;
+  ring.timeout = options_.timeout;
+  ring.checksums = options_.checksums;
+  ring.on_send = options_.on_send;
+  ring.job = connected.job;
+  ring.machines = connected.machines;
+  set_phase(Phase::Setup);
+  return std::make_shared<HostProcessGroup>(std::move(connected.transport), ring);
+}
+
+bool ElasticJob::run(const std::function<void(ProcessGroup& group)>& body) {
+  for (bool timed_out = false;;) {
+    const auto place = seat_.await_generation(timed_out);
+    if (!place) return false;
+    place_ = *place;
+    forget_failure();
+    std::shared_ptr<ProcessGroup> group;
+    try {
+      group = form_group();
+      check_same_lines(*group, "elastic", "work", work_);
+      if (group->is_main_process()) seat_.say_work(work_);
+      body(*group);
+      // Until then any rank may have to do the rest again. The one that writes may take its time.
+      group->barrier({.timeout = 10 * options_.timeout}).wait();
+      seat_.say_finished();
+      return true;
+    } catch (const OutOfStepError&) {
+      throw;
+    } catch (const DistributedError& error) {
+      timed_out = dynamic_cast<const TimeoutError*>(&error) != nullptr;
+      if (group) group->abort(str("elastic: generation ", place_.generation, " is over"));
+    }
+  }
+}
+
+}  // namespace ringgrad
