@@ -9,6 +9,9 @@
 
 namespace ringgrad::program {
 
+// Where rank 0 of several writes what they have measured, for the process that started them.
+inline constexpr const char* kFileVariable = "RINGGRAD_BENCH_FILE";
+
 struct BenchAllReduceOptions {
   int ranks = 2;
   std::string device = "cpu", backend;                     // backend "": as the device is

@@ -100,7 +100,7 @@ std::vector<double> threads_of_one_process(const std::vector<Tensor>& buffers, i
   return seconds;
 }
 
-struct Row {
+struct SizeRow {
   int64_t bytes = 0;
   int repetitions = 0;
   Times in_place, out_of_place, bound;
@@ -119,8 +119,8 @@ class Measurement {
       for (int r = 0; r < group.size(); ++r) buffers_.push_back(zeros({count_}));
   }
 
-  Row run() {
-    Row row;
+  SizeRow run() {
+    SizeRow row;
     row.bytes = 4 * count_;
     fill(x_, static_cast<float>(group_.rank() + 1));
     fill(in_, static_cast<float>(group_.rank() + 1));
@@ -208,7 +208,7 @@ void print_head(const ProcessGroup& group, const BenchAllReduceOptions& options)
   result("#{:>11}{:>14}{:>10}{:>8}{:>8}{}{}", "(B)", "(elements)", "", "", "", units, units);
 }
 
-void print_row(const Row& row, int ranks) {
+void print_row(const SizeRow& row, int ranks) {
   result("{:>12}{:>14}{:>10}{:>8}{:>8}{}{}", row.bytes, row.bytes / 4, "float", "sum", -1,
          cells(row.out_of_place.median, row.bytes, ranks, row.wrong_out_of_place),
          cells(row.in_place.median, row.bytes, ranks, row.wrong));
@@ -217,7 +217,7 @@ void print_row(const Row& row, int ranks) {
            row.bound.median, 100 * row.bound.median / row.in_place.median);
 }
 
-nlohmann::json to_json(const Row& row, int ranks) {
+nlohmann::json to_json(const SizeRow& row, int ranks) {
   const double algbw = static_cast<double>(row.bytes) / row.in_place.median / 1e3;
   nlohmann::json json = {{"bytes", row.bytes},
                          {"time_us", row.in_place.median},
@@ -255,7 +255,7 @@ void measure(const BenchAllReduceOptions& options) {
   int64_t wrong = 0;
   double bus_bandwidths = 0;
   for (const int64_t bytes : sizes(options)) {
-    const Row row = Measurement(group, options, bytes).run();
+    const SizeRow row = Measurement(group, options, bytes).run();
     if (!main) continue;
     print_row(row, group.size());
     rows.push_back(to_json(row, group.size()));

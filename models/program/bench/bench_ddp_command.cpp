@@ -56,8 +56,6 @@ std::vector<RowPlan> rows_on(Device device, const std::vector<std::string>& buck
   return rows;
 }
 
-constexpr const char* kFileVariable = "RINGGRAD_BENCH_FILE";  // where rank 0 of a row writes its result
-
 fs::path parameters_beside(fs::path row) { return row.replace_extension("safetensors"); }
 
 int run_row(const BenchDdpOptions& options) {

@@ -28,7 +28,6 @@ namespace {
 using nlohmann::json;
 
 constexpr double kBlockSeconds = 0.25;
-constexpr const char* kFileVariable = "RINGGRAD_BENCH_FILE";  // where rank 0 of several writes its rows
 
 struct Noise {
   Tensor images, labels;

@@ -185,7 +185,8 @@ std::string layers_and_kernels(const RunSummary& s) {
     std::sort(order.rbegin(), order.rend());
     std::vector<Row> rows;
     for (size_t i = 0; i < std::min(kMostRows, order.size()); ++i)
-      rows.push_back({order[i].second, ms(order[i].first), fmt::format("{:.1f} %", 100 * order[i].first / whole)});
+      rows.push_back(
+          {order[i].second, milliseconds(order[i].first), fmt::format("{:.1f} %", 100 * order[i].first / whole)});
     return html_table({title, "ms", "share"}, rows);
   };
   if (whole <= 0) return "";

@@ -11,7 +11,7 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr double kWidth = 960, kLeft = 92, kRight = 16, kTop = 76, kLane = 26, kRank = 84, kLoading = 20;
+constexpr double kWidth = 960, kLeft = 92, kRight = 16, kTop = 76, kLane = 26, kRank = 84, kLoadingLane = 20;
 
 constexpr const char* kStyle = R"(text { font: 12px system-ui, sans-serif; fill: #1f2328; }
 .page { fill: #ffffff; } .title { font-size: 15px; font-weight: 600; } .quiet { fill: #59636e; } .grid { stroke: #d1d9e0; }
@@ -103,9 +103,9 @@ double draw_rank(Picture& picture, double top, size_t rank, const StepRecord& re
   for (const auto& thread : record.loading) {
     picture.text(12, below + 12, "loader", "quiet");
     for (const Slice& batch : thread)
-      picture.bar("loading", below, kLoading - 6, batch.begin, batch.end, "",
+      picture.bar("loading", below, kLoadingLane - 6, batch.begin, batch.end, "",
                   fmt::format("{}: {}", batch.name, times(batch.begin, batch.end)));
-    below += kLoading;
+    below += kLoadingLane;
   }
   return below + kRank - 2 * (kLane + 6);
 }
@@ -123,7 +123,7 @@ std::string timeline_svg(const std::string& title, const std::vector<StepRecord>
   const double width = kWidth * std::max(1.0, steps / 2), whole = ms(end - zero);
   Picture picture(width, zero, std::max(end, zero + 1));
   double bottom = kTop;
-  for (const StepRecord& record : records) bottom += kRank + kLoading * static_cast<double>(record.loading.size());
+  for (const StepRecord& record : records) bottom += kRank + kLoadingLane * static_cast<double>(record.loading.size());
   picture.text(12, 24, title, "title");
   for (double at = 0, step = grid_step(std::max(whole, 1e-3)); at <= whole; at += step) {
     const double x = picture.x(zero + static_cast<int64_t>(at * 1e6));
