@@ -1,6 +1,7 @@
 #include "ringgrad/models/program/train/training_batches.h"
 
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/resident_batches.h"
 #include "ringgrad/distributed/virtual_ranks.h"
