@@ -25,7 +25,7 @@ std::string final_message(const JobResult& result) {
 
 // The usual ones, where the program uses ringgrad; `ringgrad lint` makes them errors.
 void warn_of_mistakes(const std::filesystem::path& written) {
-  std::vector<Finding> findings;
+  std::vector<Mistake> findings;
   try {
     findings = find_mistakes(read_observations(written));
   } catch (

@@ -267,8 +267,6 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   const uint64_t hash = last && last->hash ? *last->hash : group ? training.check_identical() : 0;
   course.gather();
   if (!run) return kOk;
-  course.gather();
-  if (!run) return kOk;
   const auto may_write = permit();
   save_model(run->model(), training.model(), config.recipe, config.facts);
 

@@ -13,7 +13,7 @@
 
 namespace ringgrad::program {
 
-struct Finding {
+struct Mistake {
   std::string name;   // "shuffled-evaluation"
   std::string where;  // ranks, passes, parameters
   std::string why, mend;
@@ -25,10 +25,10 @@ std::vector<nlohmann::json> read_observations(const std::filesystem::path& direc
 
 // Each mistake once, however many ranks make it. The ranks are those of one job. Throws nlohmann's exceptions where an
 // observation lacks something.
-std::vector<Finding> find_mistakes(const std::vector<nlohmann::json>& ranks);
+std::vector<Mistake> find_mistakes(const std::vector<nlohmann::json>& ranks);
 
 // Says them to people, as mistakes or as warnings.
-void tell(const std::vector<Finding>& findings, const std::function<void(const std::string& line)>& say);
+void tell(const std::vector<Mistake>& findings, const std::function<void(const std::string& line)>& say);
 
 struct LintOptions {
   SupervisorOptions job;  // num_processes 0: the program is started as it is

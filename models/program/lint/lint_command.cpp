@@ -66,8 +66,8 @@ std::vector<nlohmann::json> read_observations(const fs::path& directory) {
   return ranks;
 }
 
-void tell(const std::vector<Finding>& findings, const std::function<void(const std::string&)>& say) {
-  for (const Finding& finding : findings) {
+void tell(const std::vector<Mistake>& findings, const std::function<void(const std::string&)>& say) {
+  for (const Mistake& finding : findings) {
     say(finding.name);
     for (const auto& [what, words] :
          {std::pair("where", &finding.where), {"why", &finding.why}, {"mend", &finding.mend}})
@@ -89,7 +89,7 @@ int lint(const LintOptions& options) {
     result("lint: the program ended with exit code {}, so nothing can be said of it", code);
     return code;
   }
-  std::vector<Finding> findings;
+  std::vector<Mistake> findings;
   try {
     findings = find_mistakes(ranks);
   } catch (const nlohmann::json::exception& lacking) {
@@ -101,7 +101,7 @@ int lint(const LintOptions& options) {
   if (ranks.empty())
     message("Nothing was seen: the program does not use ringgrad, has trained nothing, or ended by _exit()");
   nlohmann::json list = nlohmann::json::array();
-  for (const Finding& f : findings)
+  for (const Mistake& f : findings)
     list.push_back({{"name", f.name}, {"where", f.where}, {"why", f.why}, {"mend", f.mend}});
   print_json({{"processes", ranks.size()}, {"findings", list}});
   return findings.empty() ? kOk : kFound;

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 using Ranks = std::vector<json>;
-using Found = std::optional<Finding>;
+using Found = std::optional<Mistake>;
 
 // "rank 1", "ranks 0 and 2"
 std::string on(const std::set<int>& ranks) {
@@ -62,7 +62,7 @@ Found other_parameters(const Ranks& ranks) {
     for (const json& optimizer : rank.at("optimizers")) {
       const auto names = optimizer.at("not_averaged").get<std::vector<std::string>>();
       if (rank.at("averaged") == 0 || names.empty()) continue;
-      return Finding{
+      return Mistake{
           "optimizer-of-other-parameters",
           fmt::format("rank {}: an optimizer moves {} of {} parameters that no wrapper averages: {}",
                       rank.at("rank").get<int>(), names.size(), optimizer.at("parameters").get<int>(), listed(names)),
@@ -79,7 +79,7 @@ Found never_stepped(const Ranks& ranks) {
     const bool steps = std::any_of(rank.at("optimizers").begin(), rank.at("optimizers").end(),
                                    [](const json& optimizer) { return optimizer.at("steps") > 0; });
     if (!steps || names.empty()) continue;
-    return Finding{"averaged-but-never-stepped",
+    return Mistake{"averaged-but-never-stepped",
                    fmt::format("rank {}: gradients are averaged and no optimizer uses them: {}",
                                rank.at("rank").get<int>(), listed(names)),
                    "these parameters stay as they were initialised, while their gradients cost time on every step",
@@ -92,7 +92,7 @@ Found evaluation_in_training_mode(const Ranks& ranks) {
   const Passes found = passes_where(
       ranks, [](const json&, const json& pass) { return evaluates(pass) && !pass.at("training").empty(); });
   if (found.ranks.empty()) return {};
-  return Finding{"evaluation-in-training-mode",
+  return Mistake{"evaluation-in-training-mode",
                  found.words() + ": nothing was learnt there, and batch norm or dropout worked as in training",
                  "dropout falsifies what is measured, and batch norm normalises by the test batch and lets the test "
                  "data into its running statistics",
@@ -103,7 +103,7 @@ Found shuffled_evaluation(const Ranks& ranks) {
   const Passes found =
       passes_where(ranks, [](const json&, const json& pass) { return evaluates(pass) && !pass.at("ascending"); });
   if (found.ranks.empty()) return {};
-  return Finding{"shuffled-evaluation", found.words() + ": an evaluation in random order",
+  return Mistake{"shuffled-evaluation", found.words() + ": an evaluation in random order",
                  "what is measured of single samples or of batches is another thing each time, and a prediction no "
                  "longer belongs to the sample at its place",
                  "a SequentialSampler, or DistributedSampler with {.shuffle = false, .pad = false}"};
@@ -113,7 +113,7 @@ Found repeated_samples(const Ranks& ranks) {
   const Passes found =
       passes_where(ranks, [](const json&, const json& pass) { return evaluates(pass) && pass.at("repeated") > 0; });
   if (found.ranks.empty()) return {};
-  return Finding{"samples-counted-twice", found.words() + ": the last samples of the evaluation repeat the first ones",
+  return Mistake{"samples-counted-twice", found.words() + ": the last samples of the evaluation repeat the first ones",
                  "they count twice, so the accuracy is not that of the data set",
                  "DistributedSampler with {.shuffle = false, .pad = false}, or leave Batch::padding samples out"};
 }
@@ -128,7 +128,7 @@ Found same_order(const Ranks& ranks) {
     });
   });
   if (found.ranks.empty()) return {};
-  return Finding{"same-order-every-epoch", found.words() + ": a shuffled order that an earlier epoch had already",
+  return Mistake{"same-order-every-epoch", found.words() + ": a shuffled order that an earlier epoch had already",
                  "batches of the same samples come again and again, and shuffling is worth nothing",
                  "sampler->set_epoch(epoch) with the number of the epoch; or no call of it: each pass is then the next "
                  "epoch by itself"};
@@ -145,7 +145,7 @@ Found same_samples(const Ranks& ranks) {
         break;
       }
   if (count < 2 || count < ranks.size() || orders.size() > 1) return {};
-  return Finding{"same-samples-on-every-rank",
+  return Mistake{"same-samples-on-every-rank",
                  fmt::format("all {} ranks train on the same samples in the same order", ranks.size()),
                  "the ranks compute the same gradients, so averaging changes nothing: the work of all but one is lost",
                  "DistributedSampler(size, group.size(), group.rank())"};
@@ -170,7 +170,7 @@ Found different_rates(const Ranks& ranks) {
       for (const int64_t step : changes) {
         const double a = rate_in(first[i]["lr"], step), b = rate_in(other[i]["lr"], step);
         if (a == b || step >= steps) continue;
-        return Finding{"learning-rates-differ",
+        return Mistake{"learning-rates-differ",
                        fmt::format("optimizer {}, from step {} on: {} on rank {}, {} on rank {}", i, step, a,
                                    ranks[0].at("rank").get<int>(), b, ranks[r].at("rank").get<int>()),
                        "the same gradients move the ranks' parameters by different steps: their models part",
@@ -185,7 +185,7 @@ Found different_batches(const Ranks& ranks) {
   for (size_t r = 1; r < ranks.size(); ++r) {
     const int64_t a = ranks[0].at("largest_batch"), b = ranks[r].at("largest_batch");
     if (a == b || a == 0 || b == 0) continue;
-    return Finding{
+    return Mistake{
         "batches-differ",
         fmt::format("the largest batch has {} samples on rank 0, {} on rank {}", a, b, ranks[r].at("rank").get<int>()),
         "the average is right, as samples are weighted, but the rank with less waits for the one with more "
@@ -209,7 +209,7 @@ Found own_metrics(const Ranks& ranks) {
     });
   });
   if (found.ranks.size() < 2) return {};
-  return Finding{
+  return Mistake{
       "metrics-of-one-rank",
       found.words() + ": each rank evaluates its part of the data, and no collective puts the parts together",
       "what one rank reports is its share's accuracy, not the data set's",
@@ -222,7 +222,7 @@ Found own_loss(const Ranks& ranks) {
   for (const json& rank : ranks)
     if (rank.at("losses_read") > 0) reading.insert(rank.at("rank").get<int>());
   if (reading.empty()) return {};
-  return Finding{"loss-of-one-rank", on(reading) + ": the training loss is read, and never brought together",
+  return Mistake{"loss-of-one-rank", on(reading) + ": the training loss is read, and never brought together",
                  "it is the mean over this rank's samples only; curves of one rank are noisier than the training is",
                  "once an epoch: add up losses in a tensor, and group.all_reduce(sum, ReduceOp::Average).wait()"};
 }
@@ -233,7 +233,7 @@ Found item_every_step(const Ranks& ranks) {
     for (const json& pass : rank.at("passes")) steps += pass.at("backwards").get<int64_t>();
     const int64_t reads = rank.at("device_reads");
     if (steps < 10 || reads < steps) continue;
-    return Finding{
+    return Mistake{
         "item-every-step",
         fmt::format("rank {}: item() was called {} times in {} steps, of values on a GPU", rank.at("rank").get<int>(),
                     reads, steps),
@@ -247,9 +247,9 @@ Found item_every_step(const Ranks& ranks) {
 }  // namespace
 }  // namespace mistakes
 
-std::vector<Finding> find_mistakes(const std::vector<nlohmann::json>& ranks) {
+std::vector<Mistake> find_mistakes(const std::vector<nlohmann::json>& ranks) {
   using namespace mistakes;
-  std::vector<Finding> findings;
+  std::vector<Mistake> findings;
   for (const auto rule :
        {other_parameters, never_stepped, evaluation_in_training_mode, shuffled_evaluation, repeated_samples, same_order,
         same_samples, different_rates, different_batches, own_metrics, own_loss, item_every_step})
