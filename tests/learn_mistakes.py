@@ -90,7 +90,7 @@ MISTAKES = {
         (
             "it goes round once more than it must",
             [("if (step < last) messages.send", "messages.send")],
-            "bytes|expected",
+            "bytes|expected|threw",
         ),
         (
             "all parts are taken to be as large as the own",

@@ -61,16 +61,16 @@ def change_memory(pid, pattern):
             begin, end = (int(address, 16) for address in addresses.split("-"))
             if not rights.startswith("rw"):
                 continue
-            memory.seek(begin)
             try:
+                memory.seek(begin)
                 content = memory.read(end - begin)
+                at = content.find(pattern)
+                while at >= 0:
+                    memory.seek(begin + at)
+                    memory.write(bytes([pattern[0] ^ 1]))
+                    at = content.find(pattern, at + 1)
             except OSError:  # it has gone since
                 continue
-            at = content.find(pattern)
-            while at >= 0:
-                memory.seek(begin + at)
-                memory.write(bytes([pattern[0] ^ 1]))
-                at = content.find(pattern, at + 1)
 
 
 class HtmlChecker(html.parser.HTMLParser):

@@ -39,7 +39,7 @@ class Elastic(ProgramCase):
 
     def bits(self, out, said):
         epochs = [json.loads(line) for line in (self.dir / out / "metrics.jsonl").read_text().splitlines()]
-        return said["parameters_sha256"], [(e["epoch"], e["loss"], e["test_loss"], e["parameter_hash"]) for e in epochs]
+        return said["parameters_sha256"], [(e["epoch"], e["loss"], e["test_loss"], e["parameter_hash"]) for e in epochs if "epoch" in e]
 
     def undisturbed(self, epochs=EPOCHS):
         said, _ = self.end(self.begin("whole", "--shards", "4", "--ranks", "1", "--parallel", "none", epochs=epochs))

@@ -139,7 +139,9 @@ class Speedrun(DigitsCase):
         self.assertIn("not --lr", self.speedrun("--lr", "0.2", code=2).stderr)
         self.assertIn("trains quick on digits", self.speedrun("--data", "digits", "--model", "cnn", code=2).stderr)
         self.assertIn("on one process", self.speedrun("--data", "digits", "--ranks", "2", code=2).stderr)
-        self.assertIn("at least a batch of 2000", self.speedrun("--data", "shapes", "--out", "few", code=1).stderr)
+        write_tiny(self.dir / "tiny/mnist")
+        few = self.speedrun("--data", "mnist", "--data-dir", "tiny", "--out", "few", code=1)
+        self.assertIn("at least a batch of 256", few.stderr)
         self.assertFalse((self.dir / "few").exists())
 
 

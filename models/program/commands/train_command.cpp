@@ -73,8 +73,8 @@ RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
 // After a failure: what is left of the run. Ranks that were interrupted have said it themselves, and a checkpoint that
 // cannot be read is nothing to go on from.
 void leave(const TrainOptions& options, const RunDirectory& run, int code, const std::string& why) {
-  if (code < 128) run.note_failure(why);
-  const bool unreadable = code == kBadData && !options.resume.empty();
+  const bool unreadable = code == kBadData && !options.resume.empty();  // the run was refused, and is as it was
+  if (code < 128 && !unreadable) run.note_failure(why);
   if (std::filesystem::exists(run.checkpoint()) && code < 128 && !unreadable)
     complain(fmt::format("last checkpoint: {} · resume: {}", run.checkpoint().string(), resume_command(run)));
   else if (options.resume.empty() && !std::filesystem::exists(run.checkpoint()))
@@ -131,7 +131,8 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   try {
     return body();
   } catch (const std::exception& error) {  // the launcher knows less of it
-    run.note_failure(error.what());
+    const bool unreadable = exit_code_of(std::current_exception()) == kBadData && !options.resume.empty();
+    if (!unreadable) run.note_failure(error.what());
     throw;
   }
 }
