@@ -36,7 +36,7 @@ class LearnCase(ProgramCase):
         try:
             test(case)
         except AssertionError as error:
-            return error
+            return f"{str(case)[:80]}: {error}"
 
 
 class Learn(LearnCase):
