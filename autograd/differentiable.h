@@ -63,6 +63,9 @@ Tensor differentiable(const char* name, std::initializer_list<Tensor> inputs, Te
   return differentiable(name, std::span(inputs.begin(), inputs.size()), std::move(y), std::forward<Closure>(backward));
 }
 
+// Notes in the graph what the operation that made y has done in the same pass (Node::fused). Returns y.
+Tensor with_fused(Tensor y, const char* what);
+
 // Several outputs: the closure receives all their gradients, undefined for those the loss does not depend on.
 template <class Closure>
 std::vector<Tensor> differentiable(const char* name, std::span<const Tensor> inputs, std::vector<Tensor> outputs,

@@ -39,6 +39,7 @@ struct OutputInfo {
 
 struct Node {
   const char* name;        // "conv2d": for messages, traces and graph printing
+  const char* fused = "";  // what was done in the same pass, for who looks at the graph: "+ residual + relu"
   uint64_t sequence;       // the tape's order: backward runs the newest ready node first; leaves have the largest
   std::vector<Edge> next;  // next[i] receives the gradient of input i
   std::vector<OutputInfo> outputs;
@@ -46,6 +47,12 @@ struct Node {
   std::function<Gradients(std::span<const Tensor> grad_outputs)> backward;
 
   std::vector<std::pair<int, std::shared_ptr<GradHooks>>> grad_hooks;  // by output: see grad_hooks.h
+
+  // By output, of what was made while a GraphValues lived (graph_print.h). Aliases without history: no cycle.
+  struct Seen {
+    Tensor value, gradient;
+  };
+  std::vector<Seen> seen;
 
   // The engine's notes during one backward pass; see engine.cpp.
   struct Progress {
@@ -61,6 +68,9 @@ struct Node {
 
 // AccumulateGrad nodes come before all else that is ready: a leaf's hooks run as soon as its gradient is complete.
 inline constexpr uint64_t kLeafSequence = UINT64_MAX;
+
+// Whether operations of this thread leave what they have made in Node::seen.
+inline constinit thread_local bool keep_graph_values = false;
 
 // The next number of the tape; one counter for the process, so that graphs built by several threads stay ordered.
 uint64_t next_sequence();

@@ -1,11 +1,13 @@
 #include "ringgrad/autograd/graph_print.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ostream>
 #include <unordered_map>
 
 #include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
 
 namespace ringgrad {
 namespace {
@@ -35,24 +37,64 @@ Graph graph_of(const char* operation, const Tensor& tensor) {
   return graph;
 }
 
-// What each node is called: an operation by its own name, a leaf by the one that the caller knows it by.
-class Names {
+// "24.7", "1 -2 0.5", "0.0012 ± 0.027"
+std::string numbers(const Tensor& x) {
+  const Tensor doubles = copy_of(x, {.dtype = DType::Float64});
+  const std::span<const double> values(doubles.data<double>(), static_cast<size_t>(x.numel()));
+  const auto short_form = [](double v) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.4g", v);
+    return std::string(text);
+  };
+  std::string text;
+  if (values.size() <= 4) {
+    for (const double v : values) text += (text.empty() ? "" : " ") + short_form(v);
+    return text;
+  }
+  double sum = 0, squares = 0;
+  for (const double v : values) sum += v;
+  const double mean = sum / static_cast<double>(values.size());
+  for (const double v : values) squares += (v - mean) * (v - mean);
+  return short_form(mean) + " ± " + short_form(std::sqrt(squares / static_cast<double>(values.size())));
+}
+
+// What is said of a node: an operation has its own name, a leaf the one that the caller knows it by.
+class Labels {
  public:
-  explicit Names(const LeafNames& leaves) {
-    for (const auto& [name, tensor] : leaves) {
-      edges_.push_back(gradient_edge(tensor));
-      names_.emplace(edges_.back().node.get(), name);
+  explicit Labels(const LeafNames& leaves) : leaves_(leaves) {
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      edges_.push_back(gradient_edge(leaves[i].second));
+      number_.emplace(edges_.back().node.get(), i);
     }
   }
-  std::string operator()(const Node& node) const {
-    const auto found = names_.find(&node);
-    return found != names_.end() ? found->second : is_leaf(node) ? "leaf" : node.name;
+  std::string name(const Node& node) const {
+    if (const auto found = number_.find(&node); found != number_.end()) return leaves_[found->second].first;
+    if (is_leaf(node)) return "leaf";
+    return *node.fused ? str(node.name, ' ', node.fused) : node.name;
+  }
+  // The values of its outputs, where they were kept: first what forward has made, then the gradients, or "".
+  std::pair<std::string, std::string> values(const Node& node) const {
+    std::string value, gradient;
+    const auto add = [](std::string& text, const Tensor& x) {
+      if (x) text += (text.empty() ? "" : ", ") + numbers(x);
+    };
+    for (const Node::Seen& output : node.seen) add(value, output.value), add(gradient, output.gradient);
+    if (const auto found = number_.find(&node); found != number_.end()) {
+      const Tensor& leaf = leaves_[found->second].second;
+      add(value, leaf), add(gradient, leaf.grad());
+    }
+    return {value, gradient};
   }
 
  private:
+  const LeafNames& leaves_;
   std::vector<Edge> edges_;  // keep the nodes, whose addresses are the keys
-  std::unordered_map<const Node*, std::string> names_;
+  std::unordered_map<const Node*, size_t> number_;
 };
+
+bool has_values(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node* node) { return !node->seen.empty(); });
+}
 
 // "[64, 10] [64]"
 std::string shapes(const Node& node) {
@@ -63,20 +105,29 @@ std::string shapes(const Node& node) {
 
 }  // namespace
 
+GraphValues::GraphValues() : before_(std::exchange(keep_graph_values, true)) {}
+GraphValues::~GraphValues() { keep_graph_values = before_; }
+
 void print_graph(std::ostream& out, const Tensor& tensor, const LeafNames& leaves) {
-  const Names name_of(leaves);
+  const Labels labels(leaves);
   const Graph graph = graph_of("print_graph", tensor);
+  const bool valued = has_values(graph);
   for (const Node* node : graph.nodes) {
-    if (is_leaf(*node)) continue;  // shown where they are reached
-    out << '#' << node->sequence << ' ' << node->name << ' ' << shapes(*node);
-    if (!node->backward) out << " (freed)";
+    if (is_leaf(*node) && (!valued || labels.values(*node).first.empty())) continue;  // shown where they are reached
+    if (!is_leaf(*node)) out << '#' << node->sequence << ' ';
+    out << labels.name(*node) << ' ' << shapes(*node);
+    if (!is_leaf(*node) && !node->backward) out << " (freed)";
+    if (valued) {
+      const auto [value, gradient] = labels.values(*node);
+      if (!value.empty()) out << " = " << value;
+      if (!gradient.empty()) out << ", gradient " << gradient;
+    }
     const char* separator = " <- ";
     for (const Edge& edge : node->next) {
+      if (!edge.node) continue;
       out << std::exchange(separator, ", ");
-      if (!edge.node)
-        out << "no gradient";
-      else if (is_leaf(*edge.node))
-        out << name_of(*edge.node) << ' ' << shapes(*edge.node);
+      if (is_leaf(*edge.node))
+        out << labels.name(*edge.node) << ' ' << shapes(*edge.node);
       else
         out << '#' << edge.node->sequence;
     }
@@ -85,15 +136,22 @@ void print_graph(std::ostream& out, const Tensor& tensor, const LeafNames& leave
 }
 
 void print_graph_dot(std::ostream& out, const Tensor& tensor, const LeafNames& leaves) {
-  const Names name_of(leaves);
+  const Labels labels(leaves);
   const Graph graph = graph_of("print_graph_dot", tensor);
+  const bool valued = has_values(graph);
   std::unordered_map<const Node*, size_t> number;  // addresses would differ from run to run
   for (const Node* node : graph.nodes) number.emplace(node, number.size());
   out << "digraph gradients {\n  node [fontname=\"monospace\"];\n";
   for (const Node* node : graph.nodes) {
-    out << "  n" << number[node] << " [shape=" << (is_leaf(*node) ? "ellipse" : "box") << ", label=\"" << name_of(*node)
-        << "\\n"
-        << shapes(*node) << "\"];\n";
+    out << "  n" << number[node] << " [shape=" << (is_leaf(*node) ? "ellipse" : "box") << ", label=\""
+        << labels.name(*node) << "\\n"
+        << shapes(*node);
+    if (valued) {
+      const auto [value, gradient] = labels.values(*node);
+      if (!value.empty()) out << "\\n= " << value;
+      if (!gradient.empty()) out << "\\ngradient " << gradient;
+    }
+    out << "\"];\n";
     for (const Edge& edge : node->next)
       if (edge.node) out << "  n" << number[node] << " -> n" << number[edge.node.get()] << ";\n";
   }

@@ -251,6 +251,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
 // What batch_norm() requires of its arguments, but for the number of values per channel; `operation` is who says it.
 void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const Tensor& running_mean, const Tensor& running_var, const BatchNormOptions& options);
+const char* fused_into(const BatchNormOptions& options);  // as Node::fused has it: "+ residual + relu"
 
 // Over the last dimensions, which have `normalized_shape` (Ba et al. 2016); weight, bias of that shape, in the dtype of
 // x or in float32 beside 16 bits, or undefined.

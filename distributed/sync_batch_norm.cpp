@@ -65,7 +65,7 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, c
   kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
   update_running(running_statistics("sync_batch_norm", running_mean, running_var, options), mean, var, count);
 
-  return differentiable(
+  const Tensor recorded = differentiable(
       "sync_batch_norm", {x, weight, bias, residual}, y,
       [x = save(x), y = save_if(relu, y), mean = save(mean), var = save(var), weight = save(weight), eps, count = count,
        wants_residual = wants_grad(residual), wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
@@ -87,6 +87,7 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, c
                                            sum_dy, sum_dy_xhat, eps, count);
         return {dx, dweight, dbias, dresidual};
       });
+  return with_fused(recorded, fused_into(options));
 }
 
 }  // namespace

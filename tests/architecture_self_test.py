@@ -28,7 +28,8 @@ GOOD = {
     "cuda_kernels/tile.cuh": "__device__ inline int tile() { return 1; }\n",
     "nn/module.h": '#include "ringgrad/core/tensor.h"\n',
     "nn/module.cpp": '#include "ringgrad/nn/module.h"\n// Eigen::Map here is prose, and #include "ringgrad/nn/none.h" too\n',
-    "distributed/data_parallel.cpp": '#include "ringgrad/nn/module.h"\n',
+    "distributed/data_parallel.cpp": '#include "ringgrad/nn/module.h"\nnamespace ringgrad {\nclass Plan {\n};\n}  // namespace ringgrad\n',
+    "distributed/launch.cpp": "namespace ringgrad {\nnamespace {\nstruct Plan { int size; };\n}  // namespace\nvoid f() {\n}\nstruct Plan::Part {};\n}  // namespace ringgrad\n",
     "distributed/process_groups/nccl_process_group.cpp": '#include <nccl.h>\n#include "ringgrad/cuda_kernels/runtime/stream.h"\n',
     "models/program/train/training.h": "#pragma once\n",
     "tests/op_specs.cpp": '#include "ringgrad/nn/module.h"\nrow({.name = "add", .kernels = {"add"}});\n'
@@ -37,6 +38,8 @@ GOOD = {
 
 SPECS = GOOD["tests/op_specs.cpp"]
 NATIVE_EXP = "REGISTER_KERNEL(exp, DeviceType::CPU, Provider::Native, f);\n"
+# The other one stands in distributed/data_parallel.cpp; in an unnamed namespace, or nested, it would be fine.
+ONE_TYPE = "namespace ringgrad {\nstruct Plan { int size; };\n}  // namespace ringgrad\n"
 LONG_ARROW = '#include "ringgrad/cuda_kernels/runtime/stream.h"\n'
 
 # Small ones, so that a mutant of a few lines goes beyond.
@@ -84,6 +87,8 @@ MUTANTS = [
     ("kernels", "core/cpu/exp.cpp", NATIVE_EXP, 5, "core/kernels.h"),
     ("kernels", "tests/op_specs.cpp", SPECS.replace('"add"', '"sub"'), 2, "core/kernels.h"),
     ("kernels", "tests/op_specs.cpp", SPECS.replace(' + "_backward"', ""), 5, "core/kernels.h"),
+    ("names", "nn/module.cpp", "\n" + ONE_TYPE, 3),
+    ("names", "tests/tile_test.cpp", ONE_TYPE.replace("{ int", "final { int"), 2),
 ]
 
 

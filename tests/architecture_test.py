@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True  # tests leave nothing behind
 
+from architecture_names import names
 from architecture_readmes import readmes
 from architecture_sizes import FREE_FOLDERS, book, budget, lines, summary
 from source_tree import ANGLED, OURS, Breach, Tree, each_line, without_comments
@@ -335,7 +336,7 @@ def kernels(tree):
     return 2 * len(declared), breaches
 
 
-RULES = [layers, rooms, roots, vendors, device_code, lines, budget, book, readmes, macros, top_level, objects, kernels]
+RULES = [layers, rooms, roots, vendors, device_code, lines, budget, book, readmes, macros, top_level, objects, kernels, names]
 
 
 def check(tree):

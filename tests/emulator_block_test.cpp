@@ -14,7 +14,7 @@ TEST_CASE("emulator: every thread of every block runs once with its own indices"
   const auto schedule = GENERATE(Schedule::Forward, Schedule::Reversed, Schedule::Random);
   const ScheduleGuard guard(schedule);
   const dim3 grid(3, 2, 2), block(5, 7, 2);
-  Array<int> out(12 * 70);
+  DeviceArray<int> out(12 * 70);
   run(indices_kernel, grid, block, 0, out.get());
   const auto values = out.values();
   for (int b = 0, i = 0; b < 12; ++b)
@@ -26,7 +26,7 @@ TEST_CASE("emulator: every thread of every block runs once with its own indices"
 TEST_CASE("emulator: threads that exit do not hold up the barrier, and enter once", "[quick][cuda]") {
   const auto schedule = GENERATE(Schedule::Forward, Schedule::Reversed, Schedule::Random);
   const ScheduleGuard guard(schedule);
-  Array<int> entries(std::vector<int>(64, 0)), out(std::vector<int>(64, -1));
+  DeviceArray<int> entries(std::vector<int>(64, 0)), out(std::vector<int>(64, -1));
   run(early_exit_kernel, 1, 64, 0, entries.get(), out.get());
   REQUIRE(entries.values() == std::vector<int>(64, 1));
   const auto values = out.values();
@@ -40,7 +40,7 @@ TEST_CASE("emulator: a divergent barrier is an error that names both lines", "[q
   REQUIRE(first != std::string::npos);
   REQUIRE(message.find("emulator_block_kernels.cu:", first + 1) != std::string::npos);
   // The scheduler has recovered.
-  Array<int> entries(std::vector<int>(64, 0)), out(64);
+  DeviceArray<int> entries(std::vector<int>(64, 0)), out(64);
   run(early_exit_kernel, 1, 64, 0, entries.get(), out.get());
   REQUIRE(entries.values() == std::vector<int>(64, 1));
 }
@@ -56,7 +56,7 @@ TEST_CASE("emulator: threads that wait for each other in vain are listed", "[qui
 TEST_CASE("emulator: a forgotten barrier shows as a wrong result", "[quick][cuda]") {
   const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
   const auto reversed_three_times = [](bool after_write, bool after_read) {
-    Array<int> out(96);
+    DeviceArray<int> out(96);
     run(reverse_kernel, 1, 96, 0, out.get(), after_write, after_read);
     const auto values = out.values();
     for (int t = 0; t < 96; ++t)
@@ -70,7 +70,7 @@ TEST_CASE("emulator: a forgotten barrier shows as a wrong result", "[quick][cuda
 
 TEST_CASE("emulator: dynamic shared memory has the size asked for and starts undefined", "[quick][cuda]") {
   for (const int n : {1, 100, 30000}) {
-    Array<float> out(n + 1);
+    DeviceArray<float> out(n + 1);
     run(dynamic_shared_kernel, 1, 64, n * sizeof(float), out.get(), n);
     const auto values = out.values();
     for (int i = 0; i < n; ++i) REQUIRE(values[i] == 2.0f * static_cast<float>(n - 1 - i));
@@ -81,7 +81,7 @@ TEST_CASE("emulator: dynamic shared memory has the size asked for and starts und
 TEST_CASE("emulator: asynchronous copies arrive when they are waited for, and not before", "[quick][cuda]") {
   std::vector<float> x(128);
   for (int i = 0; i < 128; ++i) x[i] = static_cast<float>(i);
-  Array<float> source(x), target(128);
+  DeviceArray<float> source(x), target(128);
   run(async_copy_kernel, 1, 32, 0, source.get(), target.get(), true);
   x[126] = x[127] = 0;  // the last thread fills 8 of its 16 bytes with zeros
   REQUIRE(target.values() == x);
@@ -93,7 +93,7 @@ TEST_CASE("emulator: asynchronous copies arrive when they are waited for, and no
 }
 
 TEST_CASE("emulator: wrong launch configurations are errors", "[quick][cuda]") {
-  Array<int> out(64);
+  DeviceArray<int> out(64);
   REQUIRE(contains(failure([&] { run(indices_kernel, 1, 1025, 0, out.get()); }), "block (1025, 1, 1)"));
   REQUIRE(contains(failure([&] { run(indices_kernel, dim3(1, 70000), 1, 0, out.get()); }), "grid (1, 70000, 1)"));
   REQUIRE(contains(failure([&] { run(indices_kernel, 1, 1, 300 * 1024, out.get()); }), "bytes of shared memory"));

@@ -20,7 +20,7 @@ void require_race(const std::string& message, const std::string& kind) {
 
 TEST_CASE("emulator check: accesses outside of every allocation", "[quick][cuda]") {
   if (!emulator::observer) return;  // a build with sanitizers of its own
-  Array<float> x(100), y(100);
+  DeviceArray<float> x(100), y(100);
   run(beyond_kernel, 4, 32, 0, x.get(), 100);
   const std::string beyond = failure([&] { run(beyond_kernel, 4, 32, 0, x.get(), 101); });
   INFO(beyond);
@@ -30,7 +30,7 @@ TEST_CASE("emulator check: accesses outside of every allocation", "[quick][cuda]
   REQUIRE(contains(failure([&] { run(read_kernel, 1, 32, 0, host.data(), y.get()); }), "memory that no allocation"));
   CUDA_CHECK(cudaSetDevice(1));
   {
-    Array<float> elsewhere(32);
+    DeviceArray<float> elsewhere(32);
     const std::string message = failure([&] { run(read_kernel, 1, 32, 0, elsewhere.get(), y.get()); });
     REQUIRE(contains(message, "memory of device 1 by device 0 without peer access"));
   }
@@ -39,7 +39,7 @@ TEST_CASE("emulator check: accesses outside of every allocation", "[quick][cuda]
 
 TEST_CASE("emulator check: races in shared memory", "[quick][cuda]") {
   if (!emulator::observer) return;
-  Array<float> out(128);
+  DeviceArray<float> out(128);
   run(shared_race_kernel, 1, 64, 0, out.get(), true, true);
   require_race(failure([&] { run(shared_race_kernel, 1, 64, 0, out.get(), false, true); }),
                "shared memory: read after");
@@ -53,8 +53,8 @@ TEST_CASE("emulator check: races in shared memory", "[quick][cuda]") {
 
 TEST_CASE("emulator check: races between blocks", "[quick][cuda]") {
   if (!emulator::observer) return;
-  Array<float> total(std::vector<float>{0});
-  Array<unsigned char> bytes(64);
+  DeviceArray<float> total(std::vector<float>{0});
+  DeviceArray<unsigned char> bytes(64);
   run(block_race_kernel, 5, 32, 0, total.get(), true);
   require_race(failure([&] { run(block_race_kernel, 5, 32, 0, total.get(), false); }), "global memory");
   run(bytes_kernel, 1, 64, 0, bytes.get());
@@ -62,8 +62,8 @@ TEST_CASE("emulator check: races between blocks", "[quick][cuda]") {
 
 TEST_CASE("emulator check: the last block sees what others have written behind two fences", "[quick][cuda]") {
   if (!emulator::observer) return;
-  Array<float> parts(5 * 64), out(64);
-  Array<unsigned> counter(std::vector<unsigned>{0});
+  DeviceArray<float> parts(5 * 64), out(64);
+  DeviceArray<unsigned> counter(std::vector<unsigned>{0});
   const auto run_with = [&](bool barrier, bool release, bool acquire) {
     return failure(
         [&] { run(last_block_kernel, 5, 64, 0, parts.get(), counter.get(), out.get(), barrier, release, acquire); });
@@ -79,10 +79,10 @@ TEST_CASE("emulator check: the last block sees what others have written behind t
 
 TEST_CASE("emulator check: asynchronous copies", "[quick][cuda]") {
   if (!emulator::observer) return;
-  Array<float> x(std::vector<float>(128, 1)), y(32);
+  DeviceArray<float> x(std::vector<float>(128, 1)), y(32);
   run(async_copy_race_kernel, 1, 32, 0, x.get(), y.get(), true);
   require_race(failure([&] { run(async_copy_race_kernel, 1, 32, 0, x.get(), y.get(), false); }), "shared memory");
-  Array<float> short_x(std::vector<float>(100, 1));
+  DeviceArray<float> short_x(std::vector<float>(100, 1));
   REQUIRE(
       contains(failure([&] { run(async_copy_race_kernel, 1, 32, 0, short_x.get(), y.get(), true); }), "no allocation"));
 }

@@ -31,10 +31,10 @@ TEST_CASE("emulator: each device has its own memory account, with a limit", "[qu
   REQUIRE(device_count(DeviceType::CUDA) == emulator::config().devices);
   const size_t before0 = free_bytes(0), before1 = free_bytes(1);
   {
-    Array<char> block(5000);
+    DeviceArray<char> block(5000);
     REQUIRE(free_bytes(0) == before0 - 5000);
     REQUIRE(free_bytes(1) == before1);
-    REQUIRE_THROWS_AS(Array<char>(before0), OutOfMemoryError);
+    REQUIRE_THROWS_AS(DeviceArray<char>(before0), OutOfMemoryError);
   }
   REQUIRE(free_bytes(0) == before0);
   REQUIRE_THROWS_AS(Device("cuda:99"), DeviceError);
@@ -42,11 +42,11 @@ TEST_CASE("emulator: each device has its own memory account, with a limit", "[qu
 }
 
 TEST_CASE("emulator: fresh device memory is NaN", "[quick][cuda]") {
-  for (const float value : Array<float>(100).values()) REQUIRE(std::isnan(value));
+  for (const float value : DeviceArray<float>(100).values()) REQUIRE(std::isnan(value));
 }
 
 TEST_CASE("emulator: copies check direction and range", "[quick][cuda]") {
-  Array<char> device(64);
+  DeviceArray<char> device(64);
   std::vector<char> host(128);
   REQUIRE(cudaMemcpy(device.get(), host.data(), 64, cudaMemcpyDeviceToHost) == cudaErrorInvalidMemcpyDirection);
   REQUIRE(cudaMemcpy(device.get(), host.data(), 64, cudaMemcpyDeviceToDevice) == cudaErrorInvalidMemcpyDirection);
@@ -73,7 +73,7 @@ TEST_CASE("emulator: a launch on another device's stream is an error", "[quick][
 TEST_CASE("emulator: a missing wait between streams shows under an adversarial order", "[quick][cuda]") {
   const auto last_value = [](bool wait) {
     const cuda::OwnedStream producer(Device("cuda:0")), consumer(Device("cuda:0"));
-    Array<int> x(std::vector<int>(kN, 0));
+    DeviceArray<int> x(std::vector<int>(kN, 0));
     cuda::launch(set_kernel, 1, 32, 0, producer.get(), x.get(), kN, 7);
     if (wait) cuda::wait_for(consumer.get(), producer.get());
     cuda::launch(double_kernel, 1, 32, 0, consumer.get(), x.get(), kN);
@@ -96,7 +96,7 @@ TEST_CASE("emulator: a missing wait between streams shows under an adversarial o
 TEST_CASE("emulator: events mark a point, and host functions run in order", "[quick][cuda]") {
   const StreamOrderGuard guard(StreamOrder::Lazy);
   const cuda::OwnedStream stream(Device("cuda:0"));
-  Array<int> x(std::vector<int>(kN, 0));
+  DeviceArray<int> x(std::vector<int>(kN, 0));
   cuda::Event before(Device("cuda:0"), true), after(Device("cuda:0"), true);
   std::vector<int> calls;
   const auto note = [](void* data) {
@@ -121,7 +121,7 @@ TEST_CASE("emulator: the host's memory is read when a copy runs", "[quick][cuda]
   const StreamOrderGuard guard(StreamOrder::Lazy);
   const cuda::OwnedStream stream(Device("cuda:0"));
   int value = 1;
-  Array<int> x(1);
+  DeviceArray<int> x(1);
   CUDA_CHECK(cudaMemcpyAsync(x.get(), &value, sizeof(int), cudaMemcpyHostToDevice, cuda::native(stream.get())));
   value = 2;  // the mistake that a device would show now and then
   synchronize(stream.get());
@@ -140,7 +140,7 @@ TEST_CASE("emulator: the error of a kernel surfaces at the next wait for its dev
 TEST_CASE("emulator: a captured graph does its work again at each launch", "[quick][cuda]") {
   const StreamOrderGuard guard(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   const Device device("cuda:0");
-  Array<int> x(std::vector<int>(kN, 1)), y(std::vector<int>(kN, 0));
+  DeviceArray<int> x(std::vector<int>(kN, 1)), y(std::vector<int>(kN, 0));
   const cuda::OwnedStream side(device);
   const cuda::Graph graph = cuda::capture(device, [&] {
     const Stream main = current_stream(device);
@@ -161,7 +161,7 @@ TEST_CASE("emulator: a captured graph does its work again at each launch", "[qui
 
 TEST_CASE("emulator: what a capture forbids is error 900, and the device is usable afterwards", "[quick][cuda]") {
   const Device device("cuda:0");
-  Array<int> x(1);
+  DeviceArray<int> x(1);
   int host = 0;
   const cuda::OwnedStream side(device);
   const auto capture_failure = [&](auto body) {
@@ -197,7 +197,7 @@ TEST_CASE("emulator: what a capture forbids is error 900, and the device is usab
 TEST_CASE("emulator: a graph keeps the memory that its body allocated", "[quick][cuda]") {
   const Device device("cuda:1");
   CUDA_CHECK(cudaSetDevice(1));
-  Array<int> result(kN);
+  DeviceArray<int> result(kN);
   {
     const cuda::Graph graph = cuda::capture(device, [&] {
       const Tensor temporary = empty({kN}, {.dtype = DType::Int32, .device = device});

@@ -10,14 +10,14 @@ namespace ringgrad::test {
 
 // Device memory of n values of T, for one test.
 template <class T>
-class Array {
+class DeviceArray {
  public:
-  explicit Array(size_t n) : n_(n) { CUDA_CHECK(cudaMalloc(&data_, n * sizeof(T))); }
-  explicit Array(const std::vector<T>& values) : Array(values.size()) {
+  explicit DeviceArray(size_t n) : n_(n) { CUDA_CHECK(cudaMalloc(&data_, n * sizeof(T))); }
+  explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
     CUDA_CHECK(cudaMemcpy(data_, values.data(), n_ * sizeof(T), cudaMemcpyHostToDevice));
   }
-  ~Array() { cudaFree(data_); }
-  Array(const Array&) = delete;
+  ~DeviceArray() { cudaFree(data_); }
+  DeviceArray(const DeviceArray&) = delete;
   T* get() const { return static_cast<T*>(data_); }
   std::vector<T> values() const {
     std::vector<T> result(n_);

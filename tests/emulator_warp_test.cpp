@@ -12,7 +12,7 @@ using namespace ringgrad::test;
 using emulator::Schedule;
 
 TEST_CASE("emulator: shuffles follow their definition", "[quick][cuda]") {
-  Array<int> out(5 * 64);
+  DeviceArray<int> out(5 * 64);
   run(shuffles_kernel, 1, 64, 0, out.get());
   const auto values = out.values();
   for (int t = 0; t < 64; ++t) {
@@ -26,7 +26,7 @@ TEST_CASE("emulator: shuffles follow their definition", "[quick][cuda]") {
 
 TEST_CASE("emulator: disjoint masks of one warp work independently", "[quick][cuda]") {
   emulator::config().schedule = GENERATE(Schedule::Forward, Schedule::Reversed, Schedule::Random);
-  Array<int> out(42);
+  DeviceArray<int> out(42);
   run(groups_kernel, 1, 32, 0, out.get());
   emulator::config().schedule = Schedule::Forward;
   const auto values = out.values();
@@ -35,7 +35,7 @@ TEST_CASE("emulator: disjoint masks of one warp work independently", "[quick][cu
 }
 
 TEST_CASE("emulator: a full mask means the lanes that exist and have not exited", "[quick][cuda]") {
-  Array<double> out(12);
+  DeviceArray<double> out(12);
   run(partial_warp_kernel, 1, 12, 0, out.get());
   const auto values = out.values();
   for (int lane = 0; lane < 12; ++lane) REQUIRE(values[lane] == (lane ^ 1) + (lane == 11 ? 0 : 100));
@@ -54,8 +54,8 @@ TEST_CASE("emulator: misused warp collectives are errors that name the line", "[
 }
 
 TEST_CASE("emulator: atomics are atomic between blocks", "[quick][cuda]") {
-  Array<int> counters(std::vector<int>(7, 0)), order(std::vector<int>(40 * 96, 0));
-  Array<float> sums(std::vector<float>(1, 0));
+  DeviceArray<int> counters(std::vector<int>(7, 0)), order(std::vector<int>(40 * 96, 0));
+  DeviceArray<float> sums(std::vector<float>(1, 0));
   run(atomics_kernel, 40, 96, 0, counters.get(), sums.get(), order.get());
   REQUIRE(counters.values() == std::vector<int>{1280, 1280, 1280, 95, -95, 3840, 7680});
   REQUIRE(sums.values()[0] == 1920.0f);
@@ -64,9 +64,9 @@ TEST_CASE("emulator: atomics are atomic between blocks", "[quick][cuda]") {
 }
 
 TEST_CASE("emulator: 16-bit arithmetic rounds after each operation", "[quick][cuda]") {
-  Array<float> y(4);
+  DeviceArray<float> y(4);
   const auto compute = [&](auto kernel, float a, float b) {
-    Array<float> x(std::vector<float>{a, b});
+    DeviceArray<float> x(std::vector<float>{a, b});
     run(kernel, 1, 1, 0, x.get(), y.get());
     return y.values();
   };

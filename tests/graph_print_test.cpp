@@ -46,7 +46,7 @@ TEST_CASE("the graph as text: newest first, with shapes and where gradients go",
         "#3 sum [] <- #2\n"
         "#2 add [2, 3] <- #1, leaf [2, 3]\n"
         "#1 relu [2, 3] <- #0\n"
-        "#0 mul [2, 3] <- leaf [2, 3], no gradient\n");
+        "#0 mul [2, 3] <- leaf [2, 3]\n");  // c takes none
   loss.backward();
   require_contains(printed(print_graph, loss), "sum [] (freed) <- ");
 }
@@ -72,6 +72,56 @@ TEST_CASE("leaves that have names are shown by them, also after backward", "[gra
   require_contains(printed(print_graph_dot, y, names), "[shape=ellipse, label=\"fc.weight\\n[3]\"]");
   sum(y).backward();
   require_contains(printed(print_graph, y, names), "fc.weight [3]");
+}
+
+TEST_CASE("what was fused into an operation is named", "[graph_print][quick]") {
+  const Tensor x = Tensor(ones({4, 2, 3, 3})).set_requires_grad(), weight = ones({2}), bias = zeros({2});
+  const Tensor mean = zeros({2}), var = ones({2});
+  const auto name = [&](const BatchNormOptions& options) {
+    const std::string text = printed(print_graph, batch_norm(x, weight, bias, mean, var, options));
+    return text.substr(text.find(' ') + 1, text.find(" [") - text.find(' ') - 1);
+  };
+  CHECK(name({}) == "batch_norm");
+  CHECK(name({.activation = Activation::Relu}) == "batch_norm + relu");
+  CHECK(name({.residual = x}) == "batch_norm + residual");
+  CHECK(name({.activation = Activation::Relu, .residual = x}) == "batch_norm + residual + relu");
+}
+
+// The numbers are those of its README: https://github.com/karpathy/micrograd.
+TEST_CASE("micrograd's example with its values and gradients", "[graph_print][quick]") {
+  const auto leaf = [](double value) { return scalar(value, {.dtype = DType::Float64}).set_requires_grad(); };
+  const Tensor a = leaf(-4), b = leaf(2);
+  const LeafNames names = {{"a", a}, {"b", b}};
+  Tensor g;
+  {
+    const GraphValues values;
+    Tensor c = a + b, d = a * b + pow(b, 3);
+    c = c + (c + 1.0);
+    c = c + (1.0 + c + (-a));
+    d = d + (d * 2 + relu(b + a));
+    d = d + (3 * d + relu(b - a));
+    const Tensor f = pow(c - d, 2);
+    g = f / 2.0;
+    g = g + 10.0 / f;
+  }
+  require_contains(printed(print_graph, g, names), "b [] = 2\n");
+  g.backward();
+  const std::string text = printed(print_graph, g, names), dot = printed(print_graph_dot, g, names);
+  require_contains(text, "add [] (freed) = 24.7, gradient 1 <- #");
+  require_contains(text, "pow [] (freed) = 49, gradient 0.4958 <- #");
+  require_contains(text, "\na [] = -4, gradient 138.8\nb [] = 2, gradient 645.6\n");
+  require_contains(dot, "[shape=ellipse, label=\"b\\n[]\\n= 2\\ngradient 645.6\"]");
+  require_contains(printed(print_graph, relu(a)), "relu [] <- leaf []\n");  // made when nobody kept values
+}
+
+TEST_CASE("of many values their mean and deviation are shown", "[graph_print][quick]") {
+  const GraphValues values;
+  const Tensor w = Tensor(to(arange(6), DType::Float32)).set_requires_grad();
+  const Tensor loss = sum(w * w);
+  loss.backward();
+  const std::string text = printed(print_graph, loss, {{"w", w}});
+  require_contains(text, "w [6] = 2.5 ± 1.708, gradient 5 ± 3.416\n");
+  require_contains(text, "mul [6] (freed) = 9.167 ± 8.668, gradient 1 ± 0 <- w [6], w [6]\n");
 }
 
 TEST_CASE("a leaf is a graph of one node, named or not", "[graph_print][quick]") {

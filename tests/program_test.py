@@ -203,8 +203,14 @@ class Program(DigitsCase):
         self.assertIn("28", self.run_program("inspect", str(images)).stdout)
 
     def test_graph(self):
-        self.assertRegex(self.run_program("graph", "cnn").stdout, r"linear \[2, 10\] <- #\d+, fc.weight \[10, 1568\], fc.bias \[10\]")
+        self.assertRegex(self.run_program("graph", "cnn").stdout, r"linear \[128, 10\] <- #\d+, fc.weight \[10, 1568\], fc.bias \[10\]")
+        self.assertRegex(self.run_program("graph", "resnet20", "--batch", "2").stdout, r"batch_norm \+ residual \+ relu \[2, 64, 8, 8\] <- #\d+, ")
         self.assertIn('[shape=ellipse, label="fc.weight\\n[10, 1568]"]', self.run_program("graph", "cnn", "--dot").stdout)
+        write_tiny(self.dir / "mnist")
+        valued = self.run_program("graph", "cnn", "--values", "--data", "mnist", "--data-dir", ".", "--batch", "5").stdout
+        self.assertRegex(valued, r"cross_entropy \[\] \(freed\) = [\d.]+, gradient 1 <- ")
+        self.assertRegex(valued, r"\nfc.bias \[10\] = \S+ ± \S+, gradient \S+ ± \S+\n")
+        self.assertIn("graph: a batch of 9999 images", self.run_program("graph", "--data", "mnist", "--data-dir", ".", "--batch", "9999", code=1).stderr)
 
     def test_bench_train(self):
         for dtype in ("fp32", "bf16"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`ringgrad report`, `compare` and `runs`, and the verdict at the end of a run: report_test.py PATH_TO_RINGGRAD [test names]."""
 
-import json, re, sys, unittest
+import json, re, shlex, sys, unittest
 
 from program_case import DigitsCase, HtmlChecker, ProgramCase, write_tiny
 from verdict_cases import REAL, TABLES, epochs, rank, run, write
@@ -26,6 +26,19 @@ class Tables(ProgramCase):
                 self.assertIn(words, verdict["why"])
                 self.assertTrue(verdict["next"])
                 self.assertRegex(verdict["why"], "[0-9]")
+
+    def test_the_next_command_is_the_run_s_own_with_one_thing_changed(self):
+        own = {"model": "resnet18", "data": "/my pets' pictures", "image_size": 96, "freeze": "backbone", "lr": 0.02, "batch": 32}
+        files = run([rank(data=4.0), rank(data=4.2)], recipe=own)
+        files["config.json"] |= {"init": "/weights.safetensors", "images": {}}
+        write(files, self.dir / "runs/0001-own")
+        command = shlex.split(self.json_of("runs")["runs"][0]["verdict"]["next"])
+        words = command[command.index("train") + 1 :]
+        said = dict(zip(words[::2], words[1::2]))
+        self.assertEqual(said["--data"], "/my pets' pictures")
+        self.assertEqual((said["--image-size"], said["--freeze"], said["--lr"]), ("96", "backbone", "0.02"))
+        self.assertEqual((said["--init"], said["--workers"]), ("/weights.safetensors", "2"))
+        self.assertNotIn("--batch", said)  # 32 is what it would be
 
     def test_compare_names_the_part_and_what_was_told_differently(self):
         write(run(), self.dir / "runs/0001-a")

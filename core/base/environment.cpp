@@ -1,7 +1,10 @@
 #include "ringgrad/core/base/environment.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 
 #include "ringgrad/core/base/check.h"
 
@@ -25,6 +28,14 @@ int number_from_environment(const char* name, int low, int high, int otherwise) 
 
 std::string program_command(const std::string& words) {
   return variable("RINGGRAD_CALLED_AS", "ringgrad") + " " + words;
+}
+
+std::string shell_word(const std::string& word) {
+  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("%+,-./:=@_", c); };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
 }
 
 }  // namespace ringgrad

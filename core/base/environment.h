@@ -21,4 +21,7 @@ int number_from_environment(const char* name, int low, int high, int otherwise);
 // program was called; it says so itself, for what it links and for the ranks that it starts.
 std::string program_command(const std::string& words);
 
+// `word` as it is typed in a shell: what is not plain, such as a path with spaces, in single quotes.
+std::string shell_word(const std::string& word);
+
 }  // namespace ringgrad

@@ -178,6 +178,11 @@ void add_graph(CLI::App& app, Run& run) {
   auto* graph_app = app.add_subcommand("graph", "The autograd graph of a model's loss");
   auto& o = options_of(graph_app, graph, run);
   graph_app->add_option("model", o.model, "as for train")->capture_default_str();
+  graph_app->add_option("--data", o.data, "its first images go in, normalised (default: noise)");
+  graph_app->add_option("--data-dir", o.data_dir, "where data sets lie");
+  graph_app->add_option("--batch", o.batch, "images (default: as train)")->check(CLI::PositiveNumber);
+  graph_app->add_flag("--values", o.values,
+                      "also forward's values and the gradients: up to four numbers, or mean ± deviation");
   graph_app->add_flag("--dot", o.dot, fmt::format("for Graphviz: {} | dot -Tsvg", program_command("graph --dot")));
 }
 

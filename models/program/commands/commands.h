@@ -80,7 +80,9 @@ int inspect(const InspectOptions& options);
 
 struct GraphOptions {
   std::string model = "cnn";
-  bool dot = false;
+  std::string data = "", data_dir = "";  // "": normal noise
+  int64_t batch = 0;                     // 0: as train's
+  bool values = false, dot = false;
 };
 int graph(const GraphOptions& options);
 

@@ -42,6 +42,7 @@ RunConfig fresh_config(const TrainOptions& options) {
   if (recipe.freeze != "none" && options.init.empty())
     throw UsageError("--freeze {} leaves weights as --init has them, and there is no --init", recipe.freeze);
   if (!is_own_data(recipe.data)) config.facts = facts_of_dataset(recipe.data);
+  if (!options.init.empty()) config.init = std::filesystem::absolute(options.init).lexically_normal();
   return config;
 }
 

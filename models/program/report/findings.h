@@ -22,7 +22,9 @@ using Findings = std::vector<Finding>;
 void judge_learning(const RunRecord& run, Findings& found);
 
 inline std::string train_with(const RunRecord& run, const std::string& options) {
-  return program_command(fmt::format("train --data {} --model {} {}", run.recipe.data, run.recipe.model, options));
+  const std::string init = run.config.value("init", "");
+  return program_command(fmt::format("train {}{} {}", options_of(run.recipe, options),
+                                     init.empty() ? "" : " --init " + shell_word(init), options));
 }
 
 }  // namespace ringgrad::program

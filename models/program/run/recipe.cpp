@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ringgrad/core/base/environment.h"
 #include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
@@ -158,6 +159,24 @@ Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given) {
   if (recipe.momentum == 0) recipe.nesterov = false;
   check_recipe(recipe);
   return recipe;
+}
+
+std::string options_of(const Recipe& recipe, const std::string& others) {
+  const Recipe usual = defaults(recipe.model, recipe.data);
+  std::string words;
+  for (const RecipeField& field : recipe_fields()) {
+    if ((others + ' ').find(field.option() + ' ') != std::string::npos) continue;
+    const auto add = [&](auto member) {
+      const bool always = field.name == "data" || field.name == "model";
+      if (!always && recipe.*member == usual.*member) return;
+      if constexpr (std::is_same_v<decltype(member), bool Recipe::*>)
+        words += recipe.*member ? ' ' + field.option() : "";
+      else
+        words += fmt::format(" {} {}", field.option(), shell_word(fmt::to_string(recipe.*member)));
+    };
+    std::visit(add, field.member);
+  }
+  return words.substr(1);
 }
 
 void check_recipe(const Recipe& r) {

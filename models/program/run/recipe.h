@@ -79,6 +79,10 @@ const RecipeField& recipe_field(const std::string& name);  // REQUIRES: there is
 // UsageError on a name or a value that cannot be.
 Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given);
 
+// The options that lead to this recipe: "--data digits --model cnn --batch 64"; without those in `others`, which are
+// to be given beside them. What is not plain is quoted for a shell.
+std::string options_of(const Recipe& recipe, const std::string& others);
+
 // Throws UsageError on a name or value that cannot be, also in a recipe from a file.
 void check_recipe(const Recipe& recipe);
 

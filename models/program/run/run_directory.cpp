@@ -257,6 +257,7 @@ nlohmann::json to_json(const RunConfig& config) {
                          {"data_dir", config.data_dir},
                          {"seed", config.seed}};
   if (is_own_data(config.recipe.data)) json["images"] = to_json(config.facts);
+  if (!config.init.empty()) json["init"] = config.init;
   if (const auto& d = config.division)
     json["division"] = {{"parallel", d->parallel},
                         {"ranks", d->ranks},
@@ -281,6 +282,7 @@ RunConfig read_config(const RunDirectory& run) {
                      whole<uint64_t>(json, "seed", 0, std::numeric_limits<uint64_t>::max()),
                      {}};
     check_recipe(config.recipe);
+    config.init = json.value("init", "");
     config.facts =
         is_own_data(config.recipe.data) ? facts_from_json(json.at("images")) : facts_of_dataset(config.recipe.data);
     std::error_code error;  // one that is not there is told where it is needed

@@ -74,6 +74,7 @@ struct RunConfig {
   uint64_t seed = 1;
   std::optional<Division> division;  // settled; none: of a run from before it was kept
   DataFacts facts = {};              // of the images; of one's own once they have been read
+  std::string init = "";             // whose weights it began with, for who wants to begin so again
 };
 
 nlohmann::json to_json(const RunConfig& config);
