@@ -23,15 +23,16 @@ void train() {  // on every rank
   optim::SGD optimizer(ddp.parameters(), {.lr = 0.05, .momentum = 0.9});
   for (int epoch = 0; epoch < 2; ++epoch) {
     sampler->set_epoch(epoch);  // another order, the same on all ranks
-    double sum = 0;
+    const Tensor sum = zeros({});
     for (const Batch& batch : loader) {  // this rank's part of the data
       optimizer.zero_grad();
       const Tensor loss = cross_entropy(ddp(batch.data), batch.target);
       loss.backward();  // averages the gradients over the ranks while it runs
       optimizer.step();
-      sum += loss.item<float>();
+      sum += loss.detach();
     }
-    if (group.is_main_process()) std::printf("epoch %d: loss %.4f\n", epoch, sum / static_cast<double>(loader.size()));
+    group.all_reduce(sum, ReduceOp::Average).wait();
+    if (group.is_main_process()) std::printf("epoch %d: loss %.4f\n", epoch, sum.item<float>() / loader.size());
   }
   std::printf("weights %016lx\n", ddp.check_identical());  // a hash; ranks that differ would be an error
 }

@@ -121,9 +121,10 @@ void Page::read(const std::string& file, const std::string& text, const std::str
       std::find_if(all.begin(), all.end(), [&](const Anchor& a) { return a.file == file && a.text == text; });
   ASSERT(found != all.end());
   const std::string place = fmt::format("{}:{}", file, found->line);
-  result_in_colours("\nread  " + in_colour("1", place) + "\n      " + text);
+  const std::string name = text.ends_with('(') ? text.substr(0, text.size() - 1) : text;  // of a function
+  result_in_colours("\nread  " + in_colour("1", place) + "\n      " + name);
   for (const std::string& line : wrapped(why, width_of_page() - 6)) result_in_colours("      " + line);
-  html_ += "<p>Read <b>" + escaped(place) + "</b>, <code>" + escaped(text) + "</code>: " + prose(why) + "</p>\n";
+  html_ += "<p>Read <b>" + escaped(place) + "</b>, <code>" + escaped(name) + "</code>: " + prose(why) + "</p>\n";
   facts["read"] = {{"file", file}, {"line", found->line}, {"text", text}};
 }
 
