@@ -82,15 +82,15 @@ void train(const std::string& scenario) {
     VirtualRanks ranks(net, group, {.shards = kShards, .seed = 11});
     if ((saved = job.is_last())) return;
     while (step < kSteps) {
+      // Nobody leaves while it is the last one that has the state: who has died is waited for.
+      const bool leaves = contains(scenario, "two leaves") && step == 7;
+      if (leaves && group.size() < 3 && !std::filesystem::exists(variable("TEST_DIRECTORY") + "/two leaves"))
+        for (;;) job.check();
       mishap(scenario, step);
       if (contains(scenario, "more") && step == 6 && group.size() < 4) {
         if (group.is_main_process()) kill(getppid(), SIGUSR1);
         for (;;) job.check();  // until the next one joins
       }
-      // Nobody leaves while it is the last one that has the state: who has died is waited for.
-      const bool leaves = contains(scenario, "two leaves") && step == 7;
-      if (leaves && group.size() < 3 && !std::filesystem::exists(variable("TEST_DIRECTORY") + "/two leaves"))
-        for (;;) job.check();
       ranks.set_step(step);
       const auto [x, target] = samples({6}, 3, DType::Float32, step * kBatch, (step + 1) * kBatch);
       const RowRange own = ranks.own_rows(kBatch);
