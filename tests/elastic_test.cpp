@@ -51,10 +51,7 @@ void mishap(const std::string& scenario, int64_t step) {
   };
   if (once("zero dies", "0", 3)) raise(SIGKILL);
   if (once("one dies", "1", 5)) raise(SIGKILL);
-  if (once("two leaves", "2", 7)) {
-    signal(SIGTERM, SIG_DFL);  // which Catch listens to
-    raise(SIGTERM);
-  }
+  if (once("two leaves", "2", 7)) raise(SIGTERM);
   if (once("one hangs", "1", 4)) raise(SIGSTOP);
   if (once("one fails", "1", 4)) throw Error("bad batch");
   if (once("unfit", "0", 2)) {
@@ -148,6 +145,7 @@ const std::string& undisturbed() {
 
 TEST_CASE("a rank of a job", "[.]") {
   if (variable("RINGGRAD_STATUS_FD").empty()) return;
+  signal(SIGTERM, SIG_DFL);  // which Catch listens to
   const int code = launch([] { train(variable("TEST_SCENARIO")); });
   std::cout << std::flush;
   std::_Exit(code);
@@ -179,7 +177,10 @@ TEST_CASE("with too few ranks the state is saved, and the job ends with exit cod
   const Ended ended = run("two leaves", 3, {3, 3});
   REQUIRE(ended.job.exit_code == kRankDied);
   REQUIRE(ended.job.report == "only 2 ranks are left, of at least 3\n");
-  REQUIRE(ended.results[0].starts_with("saved 7 "));
+  // Who leaves after a step may take with it what the others still need of its last collective.
+  const std::string& saved = ended.results[0];
+  CAPTURE(saved);
+  REQUIRE((saved.starts_with("saved 7 ") || saved.starts_with("saved 6 ")));
   REQUIRE(ended.results[1] == ended.results[0]);
   REQUIRE(ended.results[2].empty());
 }

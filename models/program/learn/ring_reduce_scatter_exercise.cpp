@@ -102,15 +102,18 @@ void grade_reduce_scatter(Grading& grading, const LearnersCode& code) {
     check_sums<double>(function, 4, 10, ReduceOp::Average, 64);
   });
   grading.check("16-bit floats are added up in 32 bits, and rounded once", [=] {
-    const auto answers = reduce_scatter<bfloat16>(function, 3, 1, ReduceOp::Sum, kWholeChunk,
-                                                  [](int rank, size_t) { return rank == 1 ? 256.0f : 1.0f; });
-    for (int r = 0; r < 3; ++r)
-      if (const double got = answers[r]["y"][0]; got != 258)
+    // Of either sign in turn, which no bytes that happen to lie in memory are.
+    const auto sign = [](size_t i) { return i % 2 == 0 ? 1.0f : -1.0f; };
+    const auto answers = reduce_scatter<bfloat16>(function, 3, 6, ReduceOp::Sum, kWholeChunk, [=](int rank, size_t i) {
+      return (rank == 1 ? 256.0f : 1.0f) * sign(i);
+    });
+    for (size_t i = 0; i < 3 * 6; ++i)
+      if (const double got = answers[i / 6]["y"][i % 6].get<double>() * sign(i); got != 258)
         throw Wrong(
             fmt::format("256 + 1 + 1 is {} on rank {}, expected 258: with the 8 bits of a bfloat16, 256 + 1 is 256. "
                         "What comes in from the second step on, and what goes out, are partial results "
                         "(combine_wide, wide_bytes)",
-                        got, r));
+                        got, i / 6));
   });
   grading.check("bytes: a rank sends (n-1)/n of its S, so with the all-gather 2(n-1)/n · S", [=] {
     const auto ones = [](int, size_t) { return 1.0f; };
