@@ -61,7 +61,7 @@ cd "$out" || exit 2
 [ ! -e all.tgz ] || tar --skip-old-files -xzf all.tgz || exit 2
 
 keep() {
-  tar -czf all.tgz.part --exclude='all.tgz*' --exclude=./runs . && mv all.tgz.part all.tgz
+  tar -czf all.tgz.part --exclude='all.tgz*' --exclude=./runs ./* && mv all.tgz.part all.tgz
 }
 
 # part NAME SECONDS COMMAND…: unless done before, or out of time. KILL reaches all that the command has started, and
