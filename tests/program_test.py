@@ -153,12 +153,14 @@ class Program(DigitsCase):
         self.assertEqual([], list((self.dir / "run").glob("*.tmp*")))
 
     def test_hints_name_the_program_as_it_was_called(self):
+        nothing = {"RINGGRAD_DATA_DIR": "", "XDG_DATA_HOME": str(self.dir)}  # no MNIST there
         for env, called in (({}, str(PROGRAM)), ({"RINGGRAD_CALLED_AS": "./go"}, "./go")):
             done = self.run_program("train", "--batch", "512", "--max-steps", "1", "--out", pathlib.Path(called).name, env=env)
             self.assertIn(f"next    {called} train --resume {pathlib.Path(called).name} goes on", done.stderr)
             for words, said in ((["train", "--data", "mnist"], "data get mnist"), (["data", "make", "mnist"], "data get mnist"),
                                 ([], "--help shows them")):
-                done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, env={**os.environ, **env}, cwd=self.dir)
+                done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, cwd=self.dir,
+                                      env={**os.environ, **nothing, **env})
                 self.assertIn(f"{called} {said}", done.stderr)
 
     # ---- the other commands ------------------------------------------------------------------------------------------
