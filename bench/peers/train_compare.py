@@ -81,6 +81,8 @@ def compare(work, arguments):
         "ringgrad_phases_ms": {name: round(ms, 3) for name, ms in ours.result["phases_ms"].items()},
         "ringgrad_peak_bytes": ours.result["peak_resident_bytes"],
         "pytorch_peak_bytes": best.result["peak_bytes"],
+        "ringgrad_tensor_bytes": ours.result["tensor_bytes"],
+        "pytorch_increment_bytes": best.result["increment_bytes"],
         "ringgrad_first_step_s": round(ours.result["first_step_ms"] / 1e3, 3),
         "pytorch_first_step_s": best.result["first_step_s"],
         "pytorch_tried": tried,
@@ -107,10 +109,11 @@ def save(rows, version, arguments):
               f"{row['ringgrad_images_per_second']:,.0f}", f"{row['pytorch_images_per_second']:,.0f}",
               f"{row['ratio']:.2f}× ({row['ratio_low_high'][0]:.2f}–{row['ratio_low_high'][1]:.2f})",
               f"{row['ringgrad_peak_bytes'] / 2**20:,.0f} / {row['pytorch_peak_bytes'] / 2**20:,.0f} MiB",
+              f"{row['ringgrad_tensor_bytes'] / 2**20:,.0f} / {row['pytorch_increment_bytes'] / 2**20:,.0f} MiB",
               f"{row['ringgrad_first_step_s']:.2f} / {row['pytorch_first_step_s']:.2f} s"] for row in rows]
     results.save(arguments.table, f"Training steps on synthetic data, images per second, {arguments.threads} "
                  f"thread{'s' if arguments.threads > 1 else ''}",
-                 ["", "ringgrad", "PyTorch, its best", "faster", "peak memory", "start to first step"], table,
+                 ["", "ringgrad", "PyTorch, its best", "faster", "peak memory", "of it no library", "start to first step"], table,
                  {"PyTorch": version.split("+")[0]},
                  f"PyTorch's best of {len(arguments.only)} configurations: all were tried, the best three ran in turn "
                  f"with ringgrad (`bench/results/{arguments.table}.json` has them all). The ratio is taken within a round; in "
@@ -122,7 +125,7 @@ def main():
     arguments = parse()
     works = [train_pytorch.Work(model, batch, dtype, arguments.threads)
              for model, batch in WORK if model in arguments.models for dtype in arguments.dtypes]
-    rows = [results.once("train_cpu", f"{work.model}-{work.dtype}", lambda: compare(work, arguments)) for work in works]
+    rows = [results.once(arguments.table, f"{work.model}-{work.dtype}", lambda: compare(work, arguments)) for work in works]
     save(rows, importlib.metadata.version("torch"), arguments)
 
 

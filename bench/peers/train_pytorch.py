@@ -42,6 +42,7 @@ class Configuration:
     compile: str = ""  # the mode of torch.compile for network and loss; "": eager
     optimizer: str = "fused"  # SGD's implementation: fused, foreach, or compiled
     environment: dict = dataclasses.field(default_factory=dict)
+    dtype: str = ""  # "": the work's
     preload: str = ""  # a library that replaces malloc or OpenMP
 
 
@@ -53,6 +54,7 @@ JEMALLOC = {"MALLOC_CONF": "oversize_threshold:1,background_thread:true,metadata
                            "muzzy_decay_ms:9000000000"}
 TCMALLOC = {"TCMALLOC_RELEASE_RATE": "0", "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": str(1 << 40)}
 PINNED = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
+NO_TILES = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 LLVM_OPENMP = {"KMP_AFFINITY": "granularity=fine,compact,1,0", "KMP_BLOCKTIME": "1"}
 
 CONFIGURATIONS = {
@@ -72,6 +74,11 @@ CONFIGURATIONS = {
     "compile_cpp_wrapper_channels_last_fused_heap": Configuration(
         compile="default", environment=HEAP | {"TORCHINDUCTOR_CPP_WRAPPER": "1"}),
     "compile_cuda_graphs_channels_last_fused_heap": Configuration(compile="reduce-overhead", environment=HEAP),
+    # For bf16 on processors with tiles, where PyTorch 2.15 dies of an illegal instruction: without them, or in float32.
+    "channels_last_fused_heap_no_tiles": Configuration(environment=HEAP | NO_TILES),
+    "compile_channels_last_fused_heap_no_tiles": Configuration(compile="default", environment=HEAP | NO_TILES),
+    "compile_channels_last_fused_heap_fp32": Configuration(compile="default", environment=HEAP, dtype="fp32"),
+    "compile_nchw_fused_heap_fp32": Configuration(channels_last=False, compile="default", environment=HEAP, dtype="fp32"),
     "max_autotune_channels_last_fused_heap": Configuration(compile="max-autotune-no-cudagraphs", environment=HEAP),
 }
 
@@ -95,6 +102,7 @@ def train(work, name):
     import networks
     import torch
 
+    libraries = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")  # what PyTorch is, resident
     torch.set_num_threads(work.threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(0)
@@ -115,7 +123,7 @@ def train(work, name):
         return torch.nn.functional.cross_entropy(model(images), labels)
 
     forward = torch.compile(loss_of, mode=configuration.compile) if configuration.compile else loss_of
-    autocast = torch.autocast(work.device, torch.bfloat16, enabled=work.dtype == "bf16")
+    autocast = torch.autocast(work.device, torch.bfloat16, enabled=(configuration.dtype or work.dtype) == "bf16")
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -139,7 +147,7 @@ def train(work, name):
             step()
             times.append((time.perf_counter() - start) * 1e3)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({"ms": times, "peak_bytes": peak}), flush=True)
+        print(json.dumps({"ms": times, "peak_bytes": peak, "increment_bytes": peak - libraries}), flush=True)
 
 
 class Process:

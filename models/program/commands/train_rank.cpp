@@ -111,11 +111,11 @@ void report_epoch(Course& course, const Training& training, const EpochReport& e
     line += fmt::format(" hash={:016x}", *epoch.hash);
     metrics["parameter_hash"] = fmt::format("{:016x}", *epoch.hash);
   }
+  course.end_epoch(metrics, epoch.test);  // first: who has read the line may read the run, too
   if (on_terminal())
     print_row(metrics);
   else
     result(line);
-  course.end_epoch(metrics, epoch.test);
 }
 
 // Collective where training is: the signal may have reached another rank only.
