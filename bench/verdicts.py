@@ -53,7 +53,7 @@ ALONE = {
     "programs on all cores": (["--epochs", "1"], lambda: busy(2 * os.cpu_count()), "busy-processor"),
     "twice as many ranks as cores": (["--epochs", "1", "--batch", "128", "--ranks", str(2 * os.cpu_count())], contextlib.nullcontext,
                                      "oversubscribed"),
-    "DataParallel": (["--model", "resnet20", "--parallel", "dp", "--max-steps", "30"], contextlib.nullcontext, "data-parallel"),
+    "DataParallel": ([*STEPS, "--parallel", "dp"], contextlib.nullcontext, "data-parallel"),
     "buckets of 1 kB": (["--epochs", "1", "--bucket-mb", "0.001"], contextlib.nullcontext, "small-buckets"),
 }
 

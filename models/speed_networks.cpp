@@ -67,7 +67,7 @@ Tensor Airbench::forward(const Tensor& x) {
 }
 
 QuickNet::QuickNet(int64_t in_channels, int64_t num_classes, int64_t image_size)
-    : conv1_(in_channels, 24, 5), conv2_(24, 32, 3), fc1_(quick_pixels(image_size) * 32, 256), fc2_(256, num_classes) {
+    : conv1_(in_channels, 16, 5), conv2_(16, 48, 3), fc1_(quick_pixels(image_size) * 48, 256), fc2_(256, num_classes) {
   register_module("conv1", conv1_);
   register_module("conv2", conv2_);
   register_module("fc1", fc1_);
@@ -75,8 +75,8 @@ QuickNet::QuickNet(int64_t in_channels, int64_t num_classes, int64_t image_size)
 }
 
 Tensor QuickNet::forward(const Tensor& x) {
-  Tensor y = max_pool2d(relu(conv1_(x)), {.kernel = 2});
-  y = max_pool2d(relu(conv2_(y)), {.kernel = 2});
+  Tensor y = relu(max_pool2d(conv1_(x), {.kernel = 2}));  // the same as pooled ReLUs, on a quarter of the pixels
+  y = relu(max_pool2d(conv2_(y), {.kernel = 2}));
   return fc2_(relu(fc1_(flatten(y, 1))));
 }
 

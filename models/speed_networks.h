@@ -31,8 +31,8 @@ class Airbench : public nn::Module {
   nn::Linear head;
 };
 
-// What trains MNIST to 99 % in one epoch (github.com/tuomaso/train_mnist_fast): two convolutions, two linear layers.
-// 217,138 parameters for MNIST.
+// What trains MNIST to 99 % in one epoch (github.com/tuomaso/train_mnist_fast): two convolutions, two linear layers;
+// as many filters as fill a vector register, not 24 and 32. 317,402 parameters for MNIST.
 class QuickNet : public nn::Module {
  public:
   // Throws Error for images of less than 16 pixels.

@@ -156,7 +156,7 @@ TEST_CASE("models: networks made for speed have their papers' numbers of weights
       count += tensor.numel();
     return count;
   };
-  CHECK(weights("quick") == 24 * 26 + 32 * (24 * 9 + 1) + 256 * 801 + 10 * 257);
+  CHECK(weights("quick") == 16 * 26 + 48 * (16 * 9 + 1) + 256 * 1201 + 10 * 257);
   const int64_t groups = 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256), norms = 2 * 2 * (64 + 256 + 256);
   CHECK(weights("airbench") == 24 * 12 + 24 + groups + norms + 2560);
   REQUIRE_THROWS_AS(make_model("airbench", {.image_size = 24}), Error);

@@ -38,8 +38,8 @@ def read_cifar(files):
 def mnist(folder, seed, epochs):
     images, labels = read_split(folder, "train")
     test_images, test_labels = read_split(folder, "t10k")
-    model = nn.Sequential(nn.Conv2d(1, 24, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(24, 32, 3), nn.MaxPool2d(2), nn.ReLU(),
-                          nn.Flatten(), nn.Linear(800, 256), nn.ReLU(), nn.Linear(256, 10))
+    model = nn.Sequential(nn.Conv2d(1, 16, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(16, 48, 3), nn.MaxPool2d(2), nn.ReLU(),
+                          nn.Flatten(), nn.Linear(1200, 256), nn.ReLU(), nn.Linear(256, 10))
     optimizer = FusedAdam(list(model.parameters()), None, 0)
     optimizer.betas = (0.7, 0.9)
     per_epoch = len(images) // 256

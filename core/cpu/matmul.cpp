@@ -33,11 +33,11 @@ struct Tiles {
 };
 
 // How c [m, n] is cut: by the shape alone, so that each element is summed in the same order on any number of threads.
-// A tile is worth at least ~50 µs of one core, or 1/64 of a large product, and is as square as it can be, because each
-// one packs its rows of a and its columns of b anew.
+// A tile is worth 50 to 200 µs of one core, more where six others remain for other cores, or 1/64 of a large product,
+// and is as square as it can be, because each one packs its rows of a and its columns of b anew.
 Tiles choose_tiles(int64_t batches, int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kTileWork = int64_t{1} << 22, kSmallest = 32;
-  const int64_t work = std::max(kTileWork, batches * m * n * k / 64);
+  constexpr int64_t kLeast = int64_t{1} << 22, kMost = int64_t{1} << 24, kSmallest = 32;
+  const int64_t all = batches * m * n * k, work = std::max(std::clamp(all / 6, kLeast, kMost), all / 64);
   const auto halved = [](int64_t size) { return ceil_div(size, 8) * 4; };  // a multiple of 4
   Tiles tile{m, n};
   while (tile.rows * tile.cols * k > work) {

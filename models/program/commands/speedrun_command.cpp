@@ -25,7 +25,7 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr int64_t kTestBatch = 1000;
+constexpr int64_t kTestBatch = 250;
 
 // Field 22 of /proc/self/stat, in ticks since the machine started; the second field is a name, and may hold anything.
 double seconds_since_process_start() {
