@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same bits on any number of ranks? SHA-256 of trained networks with `train --shards 8`, to bench/results/same_bits.json.
 
-    same_bits.py DATA_DIR [--quick]     the folder with MNIST and CIFAR-10; --quick: a tenth of the steps, fewer ways
+    same_bits.py DATA_DIR [--fewer]     the folder with MNIST and CIFAR-10; --fewer: one thread each where ranks are more than two
 
 A row is one arithmetic: network, batch, optimizer, dtype, batch norm. It is trained in every way of dividing the work:
 ranks, threads, transport; all of them must come to one value, or the script fails and names the ways that differ. One row
@@ -24,7 +24,7 @@ MNIST, CIFAR = ["--data", "mnist", "--model", "cnn"], ["--data", "cifar10", "--m
 NETWORKS = [("MNIST cnn", MNIST, 200), ("ResNet-20", CIFAR, 50)]
 
 
-def ways(quick):
+def ways(fewer):
     """(ranks, threads, transport) of each way. One rank has no transport; dp: replicas of DataParallel in one process."""
     yield 1, 1, "none"
     yield 1, 2, "none"
@@ -32,7 +32,7 @@ def ways(quick):
         yield replicas, 2, "dp"
     transports = ["shm", "tcp"] + (["mpi"] if shutil.which("mpirun") else [])
     for ranks, transport in itertools.product([2, 3, 4, 8], transports):
-        for threads in [1] if quick and ranks > 2 else [1, 2]:
+        for threads in [1] if fewer and ranks > 2 else [1, 2]:
             yield ranks, threads, transport
 
 
@@ -66,20 +66,20 @@ def train(words, way, data):
 
 
 def main():
-    words = [word for word in sys.argv[1:] if word != "--quick"]
+    words = [word for word in sys.argv[1:] if word != "--fewer"]
     if len(words) != 1 or words[0].startswith("-"):
         sys.exit(__doc__)
-    data, quick = str(Path(words[0]).resolve()), "--quick" in sys.argv
+    data, fewer = str(Path(words[0]).resolve()), "--fewer" in sys.argv
     table, differing = [], []
     for name, options, steps in rows():
         said = {}
-        for way in ways(quick):
+        for way in ways(fewer):
             if way[2] == "dp" and "SyncBN" in name:
                 continue  # which is for one device of a rank
-            limit = ["--max-steps", max(1, steps // 10 if quick else steps)] if steps else []
+            limit = ["--max-steps", steps] if steps else []
             run = lambda: train([*options, *limit], way, data)
             key = "-".join(map(str, [name.replace(" ", "_").replace(",", ""), *way]))
-            said[way] = results.once(f"same_bits{'_quick' * quick}", key, run)
+            said[way] = results.once("same_bits", key, run)
         hashes = {way: (run["parameters_sha256"], run["test_loss"]) for way, run in said.items()}
         expected = hashes[next(iter(hashes))]
         differing += [f"{name} on {way}: {found}, expected {expected}" for way, found in hashes.items() if found != expected]
@@ -88,9 +88,10 @@ def main():
         print(table[-1], file=sys.stderr, flush=True)
     if differing:
         sys.exit("\n".join(differing))
-    transports = " × ".join(sorted({way[2] for way in ways(quick)} - {"none"}))
+    transports = " × ".join(sorted({way[2] for way in ways(fewer)} - {"none"}))
     results.save("same_bits", f"The same bits: `train --shards {SHARDS}` on 1, 2, 3, 4 and 8 ranks × 1 and 2 threads × {transports}",
-                 ["", "steps", "values, of ways", "SHA-256 of weights and buffers"], table)
+                 ["", "steps", "values, of ways", "SHA-256 of weights and buffers"], table,
+                 note="Of more than two ranks, each had one thread." * fewer)
 
 
 if __name__ == "__main__":

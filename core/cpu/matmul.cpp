@@ -1,5 +1,7 @@
 // The matrix product on the CPU: a single-threaded GEMM on tiles of c, shared out by parallel_for.
+#include "ringgrad/core/cpu/amx/matmul.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/cpu/amx/tile_unit.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/eigen_gemm.h"
 #include "ringgrad/core/cpu/widen.h"
@@ -72,6 +74,9 @@ void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor&
 void matmul_cpu(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
   ASSERT(c.dim() == 3 && a.dim() == 3 && b.dim() == 3 && c.is_contiguous() && a.shape()[2] == b.shape()[1]);
   if (c.numel() == 0) return;
+  const auto of_bfloat16 = [](const Tensor& x) { return x.dtype() == DType::BFloat16; };
+  if (of_bfloat16(a) && of_bfloat16(b) && of_bfloat16(c) && amx::tiles() != amx::Tiles::None)
+    return amx::matmul(stream, c, a, b, bias);
   if (is_16_bit(c))
     return narrow_into(c, [&](const Tensor& wide) { matmul_cpu(stream, wide, widen(a), widen(b), widen(bias)); });
   if (c.dtype() == DType::Float64)

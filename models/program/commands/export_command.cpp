@@ -28,8 +28,8 @@ constexpr const char* kLeNet = R"(model = nn.Sequential(OrderedDict(
 )";
 
 constexpr const char* kQuickNet = R"(model = nn.Sequential(OrderedDict(
-    conv1=nn.Conv2d({channels}, 24, 5), relu1=nn.ReLU(), pool1=nn.MaxPool2d(2),
-    conv2=nn.Conv2d(24, 32, 3), relu2=nn.ReLU(), pool2=nn.MaxPool2d(2), flat=nn.Flatten(),
+    conv1=nn.Conv2d({channels}, 16, 5), pool1=nn.MaxPool2d(2), relu1=nn.ReLU(),
+    conv2=nn.Conv2d(16, 48, 3), pool2=nn.MaxPool2d(2), relu2=nn.ReLU(), flat=nn.Flatten(),
     fc1=nn.Linear({features}, 256), relu3=nn.ReLU(), fc2=nn.Linear(256, {classes})))
 )";
 

@@ -1,0 +1,13 @@
+// The matrix product of bfloat16 numbers as products of tiles (tile_unit.h).
+#pragma once
+
+#include "ringgrad/core/tensor.h"
+
+namespace ringgrad::amx {
+
+// c [B, M, N] = a [B, M, K] · b [B, K, N] + bias [N], where there is one, of any floating dtype; c is contiguous, a and
+// b have any strides. Products are exact, sums are float32 and rounded once. REQUIRES: bfloat16; tiles() is not None.
+// The result depends neither on the number of threads nor on whose tiles they are.
+void matmul(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias);
+
+}  // namespace ringgrad::amx
