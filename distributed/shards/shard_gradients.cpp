@@ -95,18 +95,28 @@ void ShardGradients::take(int index, int k, const Tensor& gradient) {
       group_.abort(*reason, FailureKind::Failed);
       throw Error("virtual_ranks: " + *reason);
     }
+  // A sum lies in the arena at once, where it stands among the partial sums in the end; only what will still be joined
+  // with one before it has memory of its own.
+  const auto add = [&](const Tensor& left, const Tensor& right) {
+    const size_t at = parameter.sums.size() - 1;
+    if (at >= parameter.places.size()) return sum_of(left, right);
+    kernels::add(parameter.places[at], left, right);
+    return parameter.places[at];
+  };
   parameter.waiting[shard] = gradient;
   for (; parameter.joined < parameter.waiting.size() && parameter.waiting[parameter.joined]; ++parameter.joined) {
     const int next = tree_.own_shards().begin + static_cast<int>(parameter.joined);
     Tensor& value = parameter.waiting[parameter.joined];
-    join(parameter.sums, {{next, next + 1}, std::exchange(value, {})}, tree_.shards(), sum_of);
+    join(parameter.sums, {{next, next + 1}, std::exchange(value, {})}, tree_.shards(), add);
   }
   if (parameter.joined == parameter.waiting.size()) place(index);
 }
 
 void ShardGradients::place(int index) {
   Parameter& parameter = parameters_[index];
-  for (size_t p = 0; p < parameter.places.size(); ++p) copy_(parameter.places[p], parameter.sums[p].value);
+  for (size_t p = 0; p < parameter.places.size(); ++p)
+    if (const Tensor& place = parameter.places[p], &sum = parameter.sums[p].value; !sum.is_same(place))
+      copy_(place, sum);
   parameter.sums.clear();
   named_[index].second.set_grad(parameter.places.back());
   for (const int b : parameter.buckets) --buckets_[b].pending;

@@ -159,13 +159,178 @@ class Keeping {
   ElasticRun& run_;
 };
 
+// The epochs of a run, from where training stands to the end of the recipe, or of the steps that were asked for.
+class Epochs {
+ public:
+  Epochs(const TrainOptions& options, const RunConfig& config, const Data& data, const RunDirectory* run,
+         ProcessGroup* group, ElasticRun* elastic, Training& training)
+      : options_(options),
+        config_(config),
+        data_(data),
+        run_(run),
+        group_(group),
+        elastic_(elastic),
+        training_(training),
+        begun_at_(elastic ? elastic->begun_at : training.step()),
+        goes_on_(elastic && elastic->job.generation() > 1),
+        course_(options, config, data, training, run, group) {}
+
+  // The process' exit code. Collective where training is, as is what follows.
+  int train() {
+    stop_ = enough();
+    const bool leaves = elastic_ && elastic_->job.is_last();
+    if (goes_on_ && training_.step() > 0 && (leaves || stop_ || training_.at_epoch_end())) save();
+    if (leaves) return kRankDied;
+    if ((goes_on_ || !options_.resume.empty()) && owes_epoch(run_, training_, group_) && !end_epoch({}))
+      return stopped();
+    while (training_.epoch() < config_.recipe.epochs && !stop_) {
+      const Pace pace = train_epoch();
+      save();
+      if (training_.interrupted()) return stopped();
+      if (training_.at_epoch_end() && !end_epoch(pace)) return stopped();
+    }
+    return end();
+  }
+
+ private:
+  bool enough() const { return options_.max_steps > 0 && training_.step() - begun_at_ >= options_.max_steps; }
+
+  // To write what outlives this rank.
+  std::unique_ptr<OwnSeat::WritePermit> permit() const {
+    return elastic_ && run_ ? std::make_unique<OwnSeat::WritePermit>(elastic_->job.seat()) : nullptr;
+  }
+
+  void save() {
+    const auto start = Clock::now();
+    const auto may_write = permit();
+    training_.save(run_ ? run_->checkpoint() : "");
+    course_.save_seconds += seconds_since(start);
+  }
+
+  // Up to the end of an epoch, or to where training stops.
+  Pace train_epoch() {
+    Progress progress(fmt::format("{:5}", training_.epoch() + 1), training_.steps_per_epoch());
+    const auto start = Clock::now();
+    const int64_t images_before = training_.at_epoch_end() ? 0 : training_.images();
+    const double data_before = training_.waited_for_data(), ranks_before = training_.waited_for_ranks();
+    last_.reset();
+    course_.begin_epoch();
+    training_.run_epoch([&] { return after_step(progress); });
+    progress.clear();
+    const double seconds = seconds_since(start);
+    const int64_t images = training_.images() - images_before;
+    course_.train_seconds += seconds;
+    course_.images += images;
+    Pace pace{
+        static_cast<double>(images) / seconds, seconds, (training_.waited_for_data() - data_before) / seconds, {}};
+    if (group_) pace.comm_wait = (training_.waited_for_ranks() - ranks_before) / seconds;
+    return pace;
+  }
+
+  // Whether to stop here.
+  bool after_step(Progress& progress) {
+    const int64_t done = (training_.step() - 1) % training_.steps_per_epoch() + 1;
+    progress.update(done, [&] { return fmt::format("loss {:.3f}", training_.own_mean_loss()); });
+    if (options_.save_every > 0 && training_.step() % options_.save_every == 0) save();
+    stop_ = training_.interrupted() || enough();
+    {
+      const auto may_write = permit();
+      course_.after_step(stop_);
+    }
+    if (goes_on_ && course_.steps == 1)
+      message("note    generation {}: step {} is done", elastic_->job.generation(), training_.step());
+    if (elastic_ && !stop_) elastic_->job.check();
+    return stop_;
+  }
+
+  Evaluation tested() {
+    const auto start = Clock::now();
+    Evaluation test = evaluate(training_.model(), data_.test_set, normalization_of(config_.facts),
+                               Device(config_.division->device), group_, config_.division->shards);
+    course_.test_seconds += seconds_since(start);
+    CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ", test.loss,
+          " after step ", training_.step(), ": the run diverged. A lower --lr helps, or --clip-norm 1");
+    return test;
+  }
+
+  // False: a signal came meanwhile.
+  bool end_epoch(const std::optional<Pace>& pace) {
+    last_ = EpochReport{training_.mean_loss(), pace, {}, {}};
+    if (group_) last_->hash = training_.check_identical();
+    course_.gather();
+    last_->test = tested();
+    const auto may_write = permit();
+    if (run_ && !last_->test.interrupted) report_epoch(course_, training_, *last_);
+    return !last_->test.interrupted;
+  }
+
+  int stopped() {
+    course_.gather();
+    const int code = stopped_by_signal(run_, training_, group_);
+    const auto may_write = permit();
+    if (run_) end_run(options_, data_, *run_, course_, {});
+    return code;
+  }
+
+  int end() {
+    const Evaluation test = last_ ? last_->test : tested();
+    if (test.interrupted) return stopped();
+    const uint64_t hash = last_ && last_->hash ? *last_->hash : group_ ? training_.check_identical() : 0;
+    course_.gather();
+    if (!run_) return kOk;
+    const auto may_write = permit();
+    save_model(run_->model(), training_.model(), config_.recipe, config_.facts);
+
+    result("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(), test.loss,
+           course_.steps, human_time(course_.train_seconds),
+           with_commas(static_cast<int64_t>(course_.images_per_second())));
+    result("batch   {} · {} steps an epoch", effective_batch(config_.recipe, group_, config_.division->shards),
+           training_.steps_per_epoch());
+    if (group_) result("ranks   parameters bit-identical on {0} of {0} ranks ({1:016x})", group_->size(), hash);
+    result("saved   {} (loads in PyTorch)", run_->model().string());
+    if (training_.epoch() < config_.recipe.epochs)
+      message("next    {} goes on after step {}", resume_command(*run_), training_.step());
+    const Verdict verdict = end_run(options_, data_, *run_, course_, test);
+    print_json(
+        {{"test_accuracy", test.accuracy()},
+         {"test_loss", test.loss},
+         {"epochs", training_.epoch()},
+         {"steps", training_.step()},
+         {"batch", config_.recipe.step_batch()},
+         {"ranks", group_ ? group_->size() : 1},
+         {"shards", config_.division->shards},
+         {"seconds", course_.train_seconds},
+         {"images_per_second", course_.images_per_second()},
+         {"waiting_for_data", course_.train_seconds > 0 ? training_.waited_for_data() / course_.train_seconds : 0},
+         {"parameters", training_.model().num_parameters()},
+         {"parameters_sha256", sha256_of_state(training_.model())},
+         {"data_on_device", training_.data_on_device()},
+         {"step_captured", training_.step_captured()},
+         {"run", run_->path().string()},
+         {"history", course_.epochs()},
+         {"verdict", to_json(verdict)}});
+    return kOk;
+  }
+
+  const TrainOptions& options_;
+  const RunConfig& config_;
+  const Data& data_;
+  const RunDirectory* const run_;
+  ProcessGroup* const group_;
+  ElasticRun* const elastic_;
+  Training& training_;
+  const int64_t begun_at_;  // the step
+  const bool goes_on_;      // from what other ranks of this job have come to
+  Course course_;
+  std::optional<EpochReport> last_;  // of the weights as they stand
+  bool stop_ = false;
+};
+
 }  // namespace
 
 int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data, const RunDirectory* run,
                ProcessGroup* group, ElasticRun* elastic) {
   silence_console(group && !group->is_main_process());
-  const bool goes_on = elastic && elastic->job.generation() > 1;  // from what other ranks of this job have come to
-  const ImageDataset& test_set = data.test_set;
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
   set_provider(provider_named(config.recipe.provider));
   Training training(config, data.train_set, group, options.workers, options.init);
@@ -174,129 +339,10 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   std::optional<Keeping> keeping;
   if (elastic) keeping.emplace(training, *elastic).catch_up(*group);
   if (group) check_same_lines(*group, "train", "checkpoint", {fmt::format("step {}", training.step())});
-  const std::filesystem::path checkpoint = run ? run->checkpoint() : "";
-  if (!goes_on) print_header(config, training, data, group);
+  if (!elastic || elastic->job.generation() == 1) print_header(config, training, data, group);
   catch_interrupts(run ? "note    this step is finished and saved; a second signal ends at once" : nullptr);
   if (elastic) signal(SIGTERM, SIG_DFL);  // it asks this rank alone to leave: the launcher asks all by another one
-
-  const auto begun_at = elastic ? elastic->begun_at : training.step();
-  const auto enough = [&] { return options.max_steps > 0 && training.step() - begun_at >= options.max_steps; };
-  const auto permit = [&] {  // to write what outlives this rank
-    return elastic && run ? std::make_unique<OwnSeat::WritePermit>(elastic->job.seat()) : nullptr;
-  };
-
-  const Device device(config.division->device);
-  Course course(options, config, data, training, run, group);
-  const auto tested = [&] {
-    const auto start = Clock::now();
-    Evaluation test =
-        evaluate(training.model(), test_set, normalization_of(config.facts), device, group, config.division->shards);
-    course.test_seconds += seconds_since(start);
-    CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ", test.loss,
-          " after step ", training.step(), ": the run diverged. A lower --lr helps, or --clip-norm 1");
-    return test;
-  };
-
-  std::optional<EpochReport> last;  // of the weights as they stand
-  const auto end_epoch = [&](const std::optional<Pace>& pace) {
-    last = EpochReport{training.mean_loss(), pace, {}, {}};
-    if (group) last->hash = training.check_identical();
-    course.gather();
-    last->test = tested();
-    const auto may_write = permit();
-    if (run && !last->test.interrupted) report_epoch(course, training, *last);
-    return !last->test.interrupted;
-  };
-  const auto save = [&] {
-    const auto start = Clock::now();
-    const auto may_write = permit();
-    training.save(checkpoint);
-    course.save_seconds += seconds_since(start);
-  };
-  const auto stopped = [&] {
-    course.gather();
-    const int code = stopped_by_signal(run, training, group);
-    const auto may_write = permit();
-    if (run) end_run(options, data, *run, course, {});
-    return code;
-  };
-  bool stop = enough();
-  if (goes_on && training.step() > 0 && (elastic->job.is_last() || stop || training.at_epoch_end())) save();
-  if (elastic && elastic->job.is_last()) return kRankDied;
-  if ((goes_on || !options.resume.empty()) && owes_epoch(run, training, group) && !end_epoch({})) return stopped();
-
-  while (training.epoch() < config.recipe.epochs && !stop) {
-    Progress progress(fmt::format("{:5}", training.epoch() + 1), training.steps_per_epoch());
-    const auto start = Clock::now();
-    const int64_t images_before = training.at_epoch_end() ? 0 : training.images();
-    const double data_before = training.waited_for_data();
-    const double waited_before = training.waited_for_ranks();
-    last.reset();
-    course.begin_epoch();
-    training.run_epoch([&] {
-      const int64_t done = (training.step() - 1) % training.steps_per_epoch() + 1;
-      progress.update(done, [&] { return fmt::format("loss {:.3f}", training.own_mean_loss()); });
-      if (options.save_every > 0 && training.step() % options.save_every == 0) save();
-      stop = training.interrupted() || enough();
-      {
-        const auto may_write = permit();
-        course.after_step(stop);
-      }
-      if (goes_on && course.steps == 1)
-        message("note    generation {}: step {} is done", elastic->job.generation(), training.step());
-      if (elastic && !stop) elastic->job.check();
-      return stop;
-    });
-    progress.clear();
-    const double seconds = seconds_since(start);
-    const int64_t images = training.images() - images_before;
-    course.train_seconds += seconds;
-    course.images += images;
-
-    save();
-    if (training.interrupted()) return stopped();
-    if (training.at_epoch_end()) {
-      const double data_wait = (training.waited_for_data() - data_before) / seconds;
-      Pace pace{static_cast<double>(images) / seconds, seconds, data_wait, {}};
-      if (group) pace.comm_wait = (training.waited_for_ranks() - waited_before) / seconds;
-      if (!end_epoch(pace)) return stopped();
-    }
-  }
-  const Evaluation test = last ? last->test : tested();
-  if (test.interrupted) return stopped();
-  const uint64_t hash = last && last->hash ? *last->hash : group ? training.check_identical() : 0;
-  course.gather();
-  if (!run) return kOk;
-  const auto may_write = permit();
-  save_model(run->model(), training.model(), config.recipe, config.facts);
-
-  result("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(), test.loss,
-         course.steps, human_time(course.train_seconds), with_commas(static_cast<int64_t>(course.images_per_second())));
-  result("batch   {} · {} steps an epoch", effective_batch(config.recipe, group, config.division->shards),
-         training.steps_per_epoch());
-  if (group) result("ranks   parameters bit-identical on {0} of {0} ranks ({1:016x})", group->size(), hash);
-  result("saved   {} (loads in PyTorch)", run->model().string());
-  if (training.epoch() < config.recipe.epochs)
-    message("next    {} goes on after step {}", resume_command(*run), training.step());
-  const Verdict verdict = end_run(options, data, *run, course, test);
-  print_json({{"test_accuracy", test.accuracy()},
-              {"test_loss", test.loss},
-              {"epochs", training.epoch()},
-              {"steps", training.step()},
-              {"batch", config.recipe.step_batch()},
-              {"ranks", group ? group->size() : 1},
-              {"shards", config.division->shards},
-              {"seconds", course.train_seconds},
-              {"images_per_second", course.images_per_second()},
-              {"waiting_for_data", course.train_seconds > 0 ? training.waited_for_data() / course.train_seconds : 0},
-              {"parameters", training.model().num_parameters()},
-              {"parameters_sha256", sha256_of_state(training.model())},
-              {"data_on_device", training.data_on_device()},
-              {"step_captured", training.step_captured()},
-              {"run", run->path().string()},
-              {"history", course.epochs()},
-              {"verdict", to_json(verdict)}});
-  return kOk;
+  return Epochs(options, config, data, run, group, elastic, training).train();
 }
 
 }  // namespace ringgrad::program
