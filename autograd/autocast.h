@@ -25,9 +25,12 @@ class AutocastGuard {
  private:
   friend Tensor autocast(const Tensor& x);
   friend Tensor autocast_loss(const Tensor& x);
+  friend std::optional<DType> autocast_dtype();
   static inline constinit thread_local std::optional<DType> current_ = std::nullopt;
   std::optional<DType> previous_;
 };
+
+inline std::optional<DType> autocast_dtype() { return AutocastGuard::current_; }  // of this thread; none: no guard
 
 // For operations. Without a guard x itself; else x as a product wants it, or as a loss does.
 Tensor autocast(const Tensor& x);

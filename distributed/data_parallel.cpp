@@ -1,12 +1,12 @@
 #include "ringgrad/distributed/data_parallel.h"
 
 #include <algorithm>
-#include <optional>
 #include <system_error>
 #include <thread>
 
 #include "ringgrad/autograd/differentiable.h"
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/thread_modes.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -132,14 +132,13 @@ void DataParallel::replicate(size_t replicas) {
 void DataParallel::parallel_apply(size_t replicas, const std::function<void(size_t r, nn::Module& replica)>& function) {
   replicate(replicas);
   std::vector<std::exception_ptr> errors(replicas);
-  const bool record = grad_enabled();
+  const ThreadModes modes;
   const auto run = [&](size_t r) {
     const auto named = [&](const std::exception& error) {
       return str("data_parallel: in replica ", r, " on ", devices_[r], ": ", error.what());
     };
     try {
-      std::optional<NoGradGuard> guard;  // threads begin with grad mode on
-      if (!record) guard.emplace();
+      const ThreadModes::Scope scope(modes);
       function(r, *replicas_[r]);
     } catch (const OutOfMemoryError& error) {
       errors[r] = std::make_exception_ptr(OutOfMemoryError(named(error)));

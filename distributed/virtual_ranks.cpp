@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/thread_modes.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/generator_scope.h"
@@ -55,7 +56,8 @@ VirtualRanks::VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanks
   check_same_signature(group, "virtual_ranks (parameters that require a gradient)", trained);
   if (options.sync_batch_norm) convert_sync_batchnorm(module, group);
   replicas_.push_back({nullptr, &module, device_, module.buffers()});
-  gradients_ = std::make_unique<ShardGradients>(group, tree_, trained, options.caps, options.check_finite);
+  gradients_ = std::make_unique<ShardGradients>(group, tree_, trained, options.caps, options.check_finite,
+                                                options.sync_batch_norm);
   if (group.size() > 1)
     for (const auto& [name, tensor] : module.state_dict()) group.broadcast(tensor, 0).wait();
   for (size_t i = 1; i < options_.devices.size(); ++i) add_replica(options_.devices[i]);
@@ -99,8 +101,10 @@ void VirtualRanks::give_buffers(size_t replica, const std::vector<Tensor>& buffe
 void VirtualRanks::on_replicas(const std::function<void(size_t replica, int shard)>& compute) {
   const int shards = own_shards().size(), replicas = std::min(shards, static_cast<int>(replicas_.size()));
   std::vector<std::exception_ptr> errors(static_cast<size_t>(replicas));
+  const ThreadModes modes;
   const auto run = [&](int r) {
     try {
+      const ThreadModes::Scope scope(modes);
       const ShardRange own = shards_of_rank(r, replicas, shards);
       for (int m = own.begin; m < own.end; ++m) compute(static_cast<size_t>(r), m);
     } catch (...) {

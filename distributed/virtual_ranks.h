@@ -69,7 +69,8 @@ class VirtualRanks {
   // Collective: one step on a global batch of so many samples. Calls compute_loss for each of this rank's shards that
   // has samples, which computes the sum of its samples' losses ([], scaled where a GradScaler says so), calls backward
   // once, and returns the sum. Afterwards each param.grad is the gradient of the mean over the global batch (zeros
-  // where no shard has reached it), whatever it was before. Returns that mean, the same bits on all ranks. Throws Error
+  // where no shard has reached it), whatever it was before: meanwhile its memory has sums of some of the shards.
+  // Returns that mean, the same bits on all ranks. Throws Error
   // inside a NoGradGuard; where a gradient is not finite; with sync_batch_norm where a shard has no sample. What
   // compute_loss throws ends the step; buffers are then what they were. With several devices compute_loss is called on
   // several threads at once, and must use shard.module.

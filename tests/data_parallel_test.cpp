@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "ringgrad/autograd/autocast.h"
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/tests/catch.h"
@@ -228,6 +229,17 @@ TEST_CASE("replicas have the module's modes, each layer its own", "[data_paralle
   net.train();
   model(x);
   CHECK(net.bn.running_mean.item<float>() != 0);
+}
+
+TEST_CASE("replicas compute in 16 bits where the caller does", "[data_parallel][quick][threads]") {
+  Mlp net;
+  DataParallel model(
+      net, [] { return std::make_shared<Mlp>(); }, devices(2));
+  const Tensor x = samples({6}, 3, DType::Float32, 0, 4).x;
+  const AutocastGuard autocast;
+  const Tensor y = model(x);
+  CHECK(y.dtype() == DType::BFloat16);
+  CHECK(to_vector<float>(to(y, DType::Float32)) == to_vector<float>(to(net(x), DType::Float32)));
 }
 
 TEST_CASE("a replica without the module's buffers is refused", "[data_parallel][quick]") {

@@ -223,29 +223,42 @@ TEST_CASE("two ranks that have done the same steps and differ are an error", "[e
 }
 
 // A registrar, and seats for what would be processes.
-struct TwoSeats {
-  Registrar registrar{{1, 2}, 2, std::chrono::milliseconds(50)};
+struct Seats {
+  Registrar registrar;
   std::deque<OwnSeat> seats;
 
-  explicit TwoSeats(pid_t second) {
+  Seats(ElasticRange range, const std::vector<pid_t>& processes)
+      : registrar(range, static_cast<int>(processes.size()), std::chrono::milliseconds(50)) {
     setenv("RINGGRAD_MEMBERSHIP_FD", std::to_string(registrar.descriptor()).c_str(), 1);
-    for (int s = 0; s < 2; ++s) {
+    for (int s = 0; s < static_cast<int>(processes.size()); ++s) {
       setenv("LOCAL_RANK", std::to_string(s).c_str(), 1);
-      registrar.started(s, s == 0 ? getpid() : second);
+      registrar.starting(s);
+      registrar.started(s, processes[static_cast<size_t>(s)]);
       seats.emplace_back();
     }
     for (const char* name : {"RINGGRAD_MEMBERSHIP_FD", "LOCAL_RANK"}) unsetenv(name);
+  }
+  Place place_of(int seat) { return seats[static_cast<size_t>(seat)].await_generation(true).value(); }
+  // Looks until something is said, or for so many milliseconds.
+  std::string look(int at_most = 10'000) {
+    const auto until = Deadline::after(std::chrono::milliseconds(at_most));
+    std::string said;
+    while (said.empty() && registrar.verdict().empty() && !until.passed()) said = registrar.look();
+    return said;
+  }
+};
+
+struct TwoSeats : Seats {
+  explicit TwoSeats(pid_t second) : Seats({1, 2}, {getpid(), second}) {
     std::jthread first([&] { place_of(0); }), other([&] { place_of(1); });
     while (!registrar.founded()) registrar.look();
   }
-  Place place_of(int seat) { return seats[static_cast<size_t>(seat)].await_generation(true).value(); }
 
   // The first one comes to the door, and the second one does not. Returns the first one's new place.
   Place second_one_hangs() {
     Place place;
     std::jthread first([&] { place = place_of(0); });
-    std::string said;
-    while (said.empty()) said = registrar.look();
+    const std::string said = look();
     must(contains(said, "[rank 1] does not come, and is left behind"), said.c_str());
     return place;
   }
@@ -268,6 +281,52 @@ TEST_CASE("a rank that hangs while it writes is killed", "[elastic][quick][threa
   const OwnSeat::WritePermit writing(job.seats[1]);
   job.second_one_hangs();
   REQUIRE(exit_code_of(child) == 128 + SIGKILL);
+}
+
+TEST_CASE("the last rank that has the state may take its time", "[elastic][quick][threads]") {
+  TwoSeats job(getpid());
+  std::string what;
+  REQUIRE(job.registrar.ended(1, SIGKILL, "", what));
+  REQUIRE(job.look(200) == "");  // four timeouts
+  REQUIRE(job.registrar.verdict() == "");
+  std::jthread first([&] { job.place_of(0); });
+  REQUIRE(job.look() == "generation 2: ranks 0\n");
+}
+
+TEST_CASE("of ranks that live and miss each other again and again one saves", "[elastic][quick][threads]") {
+  TwoSeats job(getpid());
+  for (int generation = 2; generation < 6; ++generation) {
+    std::jthread first([&] { job.place_of(0); }), second([&] { job.place_of(1); });
+    REQUIRE(job.look() == str("generation ", generation, ": ranks 0, 1\n"));
+  }
+  Place place;
+  bool left_behind = false;
+  {
+    std::jthread first([&] { place = job.place_of(0); }), second([&] {
+      try {
+        job.place_of(1);
+      } catch (const LeftBehindError&) {
+        left_behind = true;
+      }
+    });
+    REQUIRE(job.look() == "generation 6: ranks 0\n");
+  }
+  REQUIRE((place.last && place.size == 1 && left_behind));
+  REQUIRE(contains(job.registrar.verdict(), "miss each other again and again"));
+}
+
+TEST_CASE("a founder that does not come is not waited for without end", "[elastic][quick][threads]") {
+  {
+    Seats job({2, 3}, {getpid(), getpid(), getpid()});
+    std::jthread first([&] { job.place_of(0); }), second([&] { job.place_of(1); });
+    REQUIRE(job.look() == "the job begins with 2 of 3 ranks\n");
+  }
+  Seats job({3, 3}, {getpid(), getpid(), getpid()});
+  std::jthread first([&] { (void)job.seats[0].await_generation(false); });
+  job.look();
+  REQUIRE(job.registrar.verdict() == "only 1 of 3 ranks have come within 0.5 s, and the job needs 3\n");
+  REQUIRE(job.registrar.over());
+  job.seats[0].say_finished();
 }
 
 TEST_CASE("a job of a number of ranks that it does not allow is refused", "[elastic][quick]") {

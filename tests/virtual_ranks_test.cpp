@@ -4,6 +4,7 @@
 #include <bit>
 #include <set>
 
+#include "ringgrad/autograd/autocast.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
@@ -189,6 +190,59 @@ TEST_CASE("a parameter that some shards do not use, or none", "[virtual_ranks][q
     });
     must(to_vector<double>(net->middle.bias.grad()) == std::vector<double>(16, 2.0 / 6), "two of six samples");
     must(to_vector<double>(net->last.bias.grad()) == std::vector<double>(3, 0.0), "nobody's gradient is zero");
+  });
+}
+
+// Whoever uses the layer has its gradients before the statistics' ones are exchanged, the others not before the end.
+TEST_CASE("batch norm over all shards before a layer that some shards do not use", "[virtual_ranks][quick][threads]") {
+  struct Optional : nn::Module {
+    nn::Linear first{6, 16}, middle{16, 16};
+    nn::BatchNorm1d bn{16};
+    Optional() { register_module("first", first), register_module("bn", bn), register_module("middle", middle); }
+  };
+  run_ddp_ranks(3, [](ProcessGroup& group) {
+    const auto net = make_net<Optional>(3, DType::Float64);
+    VirtualRanks ranks(*net, group, {.shards = 3, .sync_batch_norm = true, .caps = {.first_bytes = 100, .bytes = 100}});
+    const Samples own = own_samples(ranks, {6}, 3, DType::Float64, 0, 6);
+    ranks.step(6, [&](const VirtualRanks::Shard& shard) {
+      const Tensor h = net->bn(net->first(rows(own.x, shard.begin, shard.end)));
+      const Tensor sum = ringgrad::sum(shard.index == 1 ? net->middle(h) : h);
+      sum.backward();
+      return sum;
+    });
+    must(to_vector<double>(net->middle.bias.grad()) == std::vector<double>(16, 2.0 / 6), "two of six samples");
+  });
+}
+
+TEST_CASE("shards compute in 16 bits where the caller does", "[virtual_ranks][quick][threads]") {
+  std::vector<uint64_t> expected;
+  for (const int n : {3, 1})
+    run_ddp_ranks(n, [&](ProcessGroup& group) {
+      const AutocastGuard autocast;
+      const auto bits = train_bits(group, 3, true, 25 << 20);
+      if (n == 3 && group.is_main_process()) expected = bits;
+      if (n == 1) must(bits == expected, "the bits of three ranks on one");
+    });
+  run_ddp_ranks(
+      1, [&](ProcessGroup& group) { must(train_bits(group, 3, true, 25 << 20) != expected, "other bits without"); });
+}
+
+TEST_CASE("what a step has put into a gradient is added to by a backward after it", "[virtual_ranks][quick]") {
+  run_ddp_ranks(1, [](ProcessGroup& group) {
+    const auto net = make_net<Net>(3, DType::Float64);
+    net->eval();
+    VirtualRanks ranks(*net, group, {.shards = 2});
+    optim::SGD optimizer(net->named_parameters(), {.lr = 0.05});
+    const Samples own = own_samples(ranks, {1, 4, 4}, 10, DType::Float64, 0, 8);
+    const auto loss_of = [&](const VirtualRanks::Shard& shard) { return sum_of_losses(*net, own, shard); };
+    ranks.step(8, loss_of);
+    const auto once = gradients(*net);
+    optimizer.zero_grad();
+    ranks.step(8, loss_of);
+    (cross_entropy((*net)(own.x), own.target)).backward();
+    auto twice = once;
+    for (double& value : twice) value *= 2;
+    must(relative_difference(gradients(*net), twice) < 1e-12, "the gradient twice");
   });
 }
 

@@ -25,6 +25,7 @@ const char* name(Provider provider) {
 void set_provider(std::optional<Provider> provider) { of_process = provider; }
 ProviderGuard::ProviderGuard(Provider provider) : previous_(of_thread) { of_thread = provider; }
 ProviderGuard::~ProviderGuard() { of_thread = previous_; }
+std::optional<Provider> provider_of_thread() { return of_thread; }
 
 Provider preferred_provider(DeviceType device) {
   if (of_thread) return *of_thread;

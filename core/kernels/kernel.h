@@ -52,6 +52,8 @@ class ProviderGuard {
   std::optional<Provider> previous_;
 };
 
+std::optional<Provider> provider_of_thread();  // that a guard has set
+
 // What holds for this thread's kernels on a type of device.
 Provider preferred_provider(DeviceType device);
 

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kMostRestarts = 100;  // of a job: what kills its ranks again and again is no accident
 constexpr int kMostFruitless = 5;
+constexpr int kLongPatience = 10;  // timeouts: a slow disk is no reason to give anybody up (train's ranks say so, too)
 // Members who are not at the door so long after another one came that had missed them are the ones it missed.
 constexpr std::chrono::milliseconds kGrace{2000};
 
@@ -35,7 +36,7 @@ bool Registrar::is_veteran(int index) const {
 }
 
 bool Registrar::over() const {
-  if (!founded()) return false;
+  if (!founded()) return !verdict_.empty();
   for (int s = 0; s < range_.max; ++s)
     if (is_veteran(s)) return false;
   return true;
@@ -43,12 +44,17 @@ bool Registrar::over() const {
 
 // -- processes ------------------------------------------------------------------------------------------------------
 
-void Registrar::started(int index, pid_t process) {
-  entries_[index] = {process};
+void Registrar::starting(int index) {
+  entries_[index] = {};
   Seat& own = seat(index);
   own.member_of = own.address_of = 0;
   own.writing = own.timed_out = false;
   own.standing = Standing::Coming;
+}
+
+void Registrar::not_started(int index) {
+  seat(index).standing = Standing::Absent;
+  if (++restarts_ <= kMostRestarts) due_.push_back(index);
 }
 
 bool Registrar::ended(int index, int wait_status, const std::string& its_words, std::string& what) {
@@ -102,7 +108,7 @@ std::string Registrar::look() {
     else if (entries_[s].process > 0 && standing == Standing::Coming)
       ++on_their_way;
   }
-  if (!founded()) return static_cast<int>(newcomers.size()) == founders_ ? form({}, newcomers) : "";
+  if (!founded()) return look_at_founders(newcomers);
   if (page().finished || page().last || !verdict_.empty()) return "";
 
   const bool broken = lost_one_ || !present.empty();
@@ -110,33 +116,61 @@ std::string Registrar::look() {
   page().over = page().generation.load();  // members come to the door, at the latest when their step is done
   if (!broken) return "";
   const bool missed = std::any_of(present.begin(), present.end(), [&](int s) { return seat(s).timed_out.load(); });
-  if (!patience_) patience_ = Deadline::after(timeout_);
+  if (!patience_) {
+    patience_ = Deadline::after(timeout_);
+    long_patience_ = Deadline::after(kLongPatience * timeout_);
+  }
   if (missed) patience_ = patience_->but_at_most(kGrace);
-  if (!absent.empty() && !patience_->passed()) return "";
+  const bool writes = std::any_of(absent.begin(), absent.end(), [&](int s) { return seat(s).writing.load(); });
+  const bool may_take_long = present.empty() || (writes && !missed);
+  if (!absent.empty() && !(may_take_long ? long_patience_ : patience_)->passed()) return "";
   std::string said;
   for (const int s : absent) {
-    leave_behind(s);
+    if (leave_behind(s)) ++on_their_way;
     if (seat(s).standing != Standing::Out) return said;  // it came just now
     said += str("[rank ", s, "] does not come, and is left behind\n");
   }
-  fruitless_ = missed && absent.empty() && !lost_one_ ? fruitless_ + 1 : 0;
-  if (present.empty() || fruitless_ == kMostFruitless) {
-    verdict_ = present.empty() ? "no rank is left that has the state of the training\n"
-                               : "the ranks miss each other again and again, and yet all of them live\n";
+  if (present.empty()) {
+    verdict_ = "no rank is left that has the state of the training\n";
     return said;
   }
   if (static_cast<int>(present.size() + newcomers.size()) < range_.min && on_their_way > 0) {
     if (!reinforcements_) reinforcements_ = Deadline::after(timeout_);
     if (!reinforcements_->passed()) return said;
   }
-  return said + form(std::move(present), newcomers);
+  fruitless_ = missed && absent.empty() && !lost_one_ ? fruitless_ + 1 : 0;
+  if (fruitless_ < kMostFruitless) return said + form(std::move(present), newcomers);
+  // One of them saves what there is: alone it misses nobody.
+  page().last = true;
+  verdict_ = "the ranks miss each other again and again, and yet all of them live\n";
+  const int saves =
+      *std::min_element(present.begin(), present.end(), [&](int a, int b) { return seat(a).rank < seat(b).rank; });
+  for (const int s : present)
+    if (s != saves) seat(s).standing = Standing::Out;
+  return said + form({saves}, {});
 }
 
-// A rank that is writing what outlives the job, a checkpoint say, cannot be left to go on with that when it wakes.
-void Registrar::leave_behind(int index) {
+// Who has not come in time may join later; without enough ranks there is nothing to join.
+std::string Registrar::look_at_founders(const std::vector<int>& come) {
+  const int count = static_cast<int>(come.size());
+  if (count == 0 || !verdict_.empty()) return "";
+  if (!patience_) patience_ = Deadline::after(kLongPatience * timeout_);
+  if (count < founders_ && !patience_->passed()) return "";
+  if (count >= range_.min)
+    return (count < founders_ ? str("the job begins with ", count, " of ", founders_, " ranks\n") : "") +
+           form({}, come);
+  verdict_ =
+      str("only ", count, " of ", founders_, " ranks have come within ",
+          std::chrono::duration<double>(kLongPatience * timeout_).count(), " s, and the job needs ", range_.min, "\n");
+  return "";
+}
+
+// True: its process is killed, and will be started again. A rank that is writing what outlives the job, a checkpoint
+// say, cannot be left to go on with that when it wakes.
+bool Registrar::leave_behind(int index) {
   Standing member = Standing::Member;
   const bool out = seat(index).standing.compare_exchange_strong(member, Standing::Out);
-  if (out && seat(index).writing) kill(entries_[index].process, SIGKILL);
+  return out && seat(index).writing && kill(entries_[index].process, SIGKILL) == 0;
 }
 
 // Those who have the state come first, in their order, so that one of them writes what there is to write.
@@ -145,7 +179,7 @@ std::string Registrar::form(std::vector<int> ranks, const std::vector<int>& newc
   ranks.insert(ranks.end(), newcomers.begin(), newcomers.end());
   const uint64_t generation = page().generation + 1;
   page().size = static_cast<int>(ranks.size());
-  if (static_cast<int>(ranks.size()) < range_.min) {
+  if (static_cast<int>(ranks.size()) < range_.min && !page().last) {
     page().last = true;
     verdict_ = str("only ", ranks.size(), ranks.size() == 1 ? " rank is" : " ranks are", " left, of at least ",
                    range_.min, "\n");

@@ -30,7 +30,11 @@ class Registrar {
 
   int descriptor() const { return membership_.descriptor(); }
 
-  void started(int seat, pid_t process);
+  // A process is to be started for this seat, and then: it has been. It may come to the door in between.
+  void starting(int seat);
+  void started(int seat, pid_t process) { entries_[static_cast<size_t>(seat)].process = process; }
+  // Or it could not be: the seat is due again, some time.
+  void not_started(int seat);
   // The seat's process has ended, as waitpid() says. True: the job goes on without it, as `what` says, unless it is
   // empty; the seat's next process is due where the end was none of its own will.
   bool ended(int seat, int wait_status, const std::string& its_words, std::string& what);
@@ -56,7 +60,8 @@ class Registrar {
   MembershipPage& page() const { return membership_.page(); }
   Seat& seat(int index) const { return membership_.seat(index); }
   bool is_veteran(int index) const;
-  void leave_behind(int index);
+  std::string look_at_founders(const std::vector<int>& come);
+  bool leave_behind(int index);
   std::string form(std::vector<int> veterans, const std::vector<int>& newcomers);
 
   const ElasticRange range_;
@@ -67,7 +72,8 @@ class Registrar {
   std::deque<int> due_;
   int asked_for_ = 0, restarts_ = 0;
   bool lost_one_ = false;                   // of this generation
-  std::optional<Deadline> patience_;        // with members who have not come to the door
+  std::optional<Deadline> patience_;        // with founders, then members, who have not come to the door
+  std::optional<Deadline> long_patience_;   // with those whom nobody waits for, or who have a good reason
   std::optional<Deadline> reinforcements_;  // until when too few wait for ranks that are on their way
   int fruitless_ = 0;  // generations in a row from which a rank came back because it missed another, who came, too
   std::string verdict_;

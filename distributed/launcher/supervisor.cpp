@@ -161,6 +161,7 @@ class Supervisor {
       child.inherited.push_back(registrar_->descriptor());
       child.environment["RINGGRAD_MEMBERSHIP_FD"] = std::to_string(registrar_->descriptor());
       status_.clear(local_rank);
+      registrar_->starting(local_rank);
     }
     child.process_group = ranks_.empty() ? 0 : ranks_[0].child.pid;
     const bool logged = !options_.log_directory.empty();
@@ -270,8 +271,22 @@ class Supervisor {
     if (ending_) return;
     error_.add(registrar_->look());
     if (interrupted_by_ != 0) return;
-    while (const auto seat = registrar_->due()) start(*seat);
+    if (next_start_.passed()) start_due();
     if (registrar_->over() && running_ > 0) kill_all(SIGKILL);
+  }
+
+  // Where the system has no process to give at the moment, the job goes on with the ranks that it has.
+  void start_due() {
+    while (const auto seat = registrar_->due()) {
+      try {
+        start(*seat);
+      } catch (const Error& error) {
+        error_.add(str("[rank ", *seat, "] cannot be started: ", error.what(), '\n'));
+        registrar_->not_started(*seat);
+        next_start_ = Deadline::after(kLookAround);
+        return;
+      }
+    }
   }
 
   void look_at(Rank& rank) {
@@ -362,7 +377,7 @@ class Supervisor {
   Deadline patience_;              // with ranks that were asked to end
   bool ending_ = false;            // a rank has failed
   int kill_signals_sent_ = 0;      // signals sent since then
-  Deadline next_kill_;
+  Deadline next_kill_, next_start_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "ringgrad/autograd/thread_modes.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
@@ -39,7 +40,9 @@ void Lockstep::check_equally_often() {
 }
 
 void Lockstep::run(const std::function<void(int member)>& body) {
+  const ThreadModes modes;
   const auto play = [&](int member) {
+    const ThreadModes::Scope scope(modes);
     wait_for_turn(member);
     try {
       if (!error_) body(member);

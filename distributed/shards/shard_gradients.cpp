@@ -13,8 +13,12 @@
 namespace ringgrad {
 
 ShardGradients::ShardGradients(ProcessGroup& group, const TreeAllReduce& tree, NamedTensors parameters, BucketCaps caps,
-                               bool check_finite)
-    : group_(group), tree_(tree), named_(std::move(parameters)), check_finite_(check_finite) {
+                               bool check_finite, bool in_lockstep)
+    : group_(group),
+      tree_(tree),
+      named_(std::move(parameters)),
+      check_finite_(check_finite),
+      in_lockstep_(in_lockstep) {
   plan(caps);
   if (program_observer) program_observer->averaged(named_);
   std::vector<Tensor> leaves;
@@ -70,7 +74,7 @@ void ShardGradients::plan(const BucketCaps& caps) {
 
 void ShardGradients::begin(int64_t step) {
   step_ = step;
-  started_ = 0;
+  started_ = folded_ = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     named_[i].second.set_grad({});
     parameters_[i].sums.clear();
@@ -100,6 +104,7 @@ void ShardGradients::take(int index, int k, const Tensor& gradient) {
   const auto add = [&](const Tensor& left, const Tensor& right) {
     const size_t at = parameter.sums.size() - 1;
     if (at >= parameter.places.size()) return sum_of(left, right);
+    begin_write("virtual_ranks", parameter.places[at]);
     kernels::add(parameter.places[at], left, right);
     return parameter.places[at];
   };
@@ -131,9 +136,13 @@ void ShardGradients::start_ready_buckets() {
         bucket.partial_sums,
         {.step = step_, .bucket = static_cast<int32_t>(started_), .layout = layout_, .about = bucket.about});
     // The others' part of the bucket before has mostly come: its total goes to all, too, while backward goes on. (All
-    // ranks have started that one, or will without waiting for this one.)
-    if (started_ > 0) tree_.fold(buckets_[started_ - 1].sum);
+    // ranks have started that one, or will without waiting for this one; but not where shards wait for each other.)
+    if (!in_lockstep_) fold_before(started_);
   }
+}
+
+void ShardGradients::fold_before(size_t bucket) {
+  for (; folded_ < bucket; ++folded_) tree_.fold(buckets_[folded_].sum);
 }
 
 void ShardGradients::end_shard(int k) {
@@ -146,10 +155,13 @@ void ShardGradients::end_shard(int k) {
 void ShardGradients::finish(double factor) {
   std::fill(computing_.begin(), computing_.end(), -1);
   const auto begun = Work::Clock::now();
-  if (!buckets_.empty()) tree_.fold(buckets_.back().sum);
+  fold_before(buckets_.size());
   for (Bucket& bucket : buckets_) tree_.finish(bucket.sum);
   waited_ += seconds_since(begun);
-  for (const ArenaRange& arena : arenas_) kernels::affine(arena.grads, arena.grads, factor, 0);
+  for (const ArenaRange& arena : arenas_) {
+    begin_write("virtual_ranks", arena.grads);
+    kernels::affine(arena.grads, arena.grads, factor, 0);
+  }
 }
 
 void ShardGradients::abandon() {

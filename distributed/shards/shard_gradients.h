@@ -20,9 +20,9 @@ class ShardGradients {
  public:
   // Collective. `parameters` are leaves that require grad, the same on all ranks. Moves values and gradients into
   // arenas. `check_finite`: a gradient on the CPU that is NaN or infinite is an error that names rank and parameter.
-  // The group and the tree must outlive this.
+  // `in_lockstep`: in the middle of a shard others are waited for. The group and the tree must outlive this.
   ShardGradients(ProcessGroup& group, const TreeAllReduce& tree, NamedTensors parameters, BucketCaps caps,
-                 bool check_finite);
+                 bool check_finite, bool in_lockstep);
 
   // A step begins: the gradients that there are do not count.
   void begin(int64_t step);
@@ -60,11 +60,12 @@ class ShardGradients {
   void take(int parameter, int k, const Tensor& gradient);
   void place(int parameter);
   void start_ready_buckets();
+  void fold_before(size_t bucket);
 
   ProcessGroup& group_;
   const TreeAllReduce& tree_;
   const NamedTensors named_;
-  const bool check_finite_;
+  const bool check_finite_, in_lockstep_;
   std::vector<ArenaRange> arenas_;
   std::vector<Parameter> parameters_;
   std::vector<Bucket> buckets_;  // in the order in which they leave
@@ -75,7 +76,7 @@ class ShardGradients {
   std::mutex mutex_;            // while shards are computed: of parameters and buckets, and of what is below
   std::vector<int> computing_;  // by replica: this rank's shard; -1: outside a step, where gradients are left alone
   int64_t step_ = -1;
-  size_t started_ = 0;  // buckets
+  size_t started_ = 0, folded_ = 0;  // buckets
   double waited_ = 0;
 };
 

@@ -69,19 +69,20 @@ Course::Course(const TrainOptions& options, const RunConfig& config, const Data&
   });
 }
 
-Course::~Course() {
-  training_.set_on_part({});
+Course::~Course() { training_.set_on_part({}); }
+
+void Course::save_so_far() {
   const bool known = !now_.ranks.empty() || training_.clock().steps() < kMeasured;  // of all ranks, by the last epoch
-  if (std::uncaught_exceptions() == exceptions_ || !run_ || known) return;
+  if (!run_ || known) return;
   now_ = {training_.clock().steps(), {own_measurements()}};
   save_summary({});
 }
 
-// A disk that is full costs the file, and end_run() says so.
+// A disk that is full, or a limit of the process, costs the file, and end_run() says so.
 void Course::save_summary(const Evaluation& last) {
   try {
     write_summary(run_->path(), summarize(last, false));
-  } catch (const IoError&) {
+  } catch (const Error&) {
   }
 }
 

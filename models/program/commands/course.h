@@ -24,7 +24,6 @@ class Course {
   // Throws UsageError where --trace-steps cannot be.
   Course(const TrainOptions& options, const RunConfig& config, const Data& data, Training& training,
          const RunDirectory* run, ProcessGroup* group);
-  // Where an exception ends the run, what this rank has measured goes into summary.json.
   ~Course();
 
   void begin_epoch();
@@ -36,6 +35,8 @@ class Course {
   // The line of an epoch, with what its steps took on each rank, and summary.json as of now: what is left of a run that
   // does not get to its end.
   void end_epoch(nlohmann::json line, const Evaluation& test);
+  // Where an exception ends the run in its first epoch: what this rank alone has measured goes into summary.json.
+  void save_so_far();
   // What is known by now. `last`: of the latest test, if it was not interrupted.
   RunSummary summarize(const Evaluation& last, bool ended);
   const nlohmann::json& epochs() const { return epochs_; }  // their lines
@@ -62,7 +63,6 @@ class Course {
   const RunDirectory* const run_;
   ProcessGroup* const group_;
   const Device device_;
-  const int exceptions_ = std::uncaught_exceptions();
   const int64_t loss_steps_, profile_steps_;  // between two looks
 
   LossSince loss_;

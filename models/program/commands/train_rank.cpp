@@ -177,6 +177,16 @@ class Epochs {
 
   // The process' exit code. Collective where training is, as is what follows.
   int train() {
+    try {
+      return train_all();
+    } catch (...) {
+      if (!elastic_) course_.save_so_far();  // an elastic job may go on without this rank
+      throw;
+    }
+  }
+
+ private:
+  int train_all() {
     stop_ = enough();
     const bool leaves = elastic_ && elastic_->job.is_last();
     if (goes_on_ && training_.step() > 0 && (leaves || stop_ || training_.at_epoch_end())) save();
@@ -192,7 +202,6 @@ class Epochs {
     return end();
   }
 
- private:
   bool enough() const { return options_.max_steps > 0 && training_.step() - begun_at_ >= options_.max_steps; }
 
   // To write what outlives this rank.

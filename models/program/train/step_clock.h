@@ -19,8 +19,11 @@ class StepClock {
   // A step is done: what backward and `log` (nullptr: one rank) say of it counts, unless it is one of the first steps,
   // which tune kernels and plan buckets.
   void end_step(const ReductionLog* log);
-  // No step is under way, until enter().
-  void pause() { running_ = false; }
+  // No step is under way, until enter(): what came after the last one belongs to none.
+  void pause() {
+    running_ = false;
+    step_ = {};
+  }
 
   int64_t steps() const { return static_cast<int64_t>(durations_.size()); }  // that were measured
   const std::vector<float>& durations() const { return durations_; }         // in seconds
