@@ -22,6 +22,11 @@
 // statistics are averaged over the ranks at the end of every step instead of being replaced by rank 0's; gradients are
 // averaged from the first step on in buckets that overlap; mistakes are errors in the step in which they happen.
 //
+// Over NCCL a step may be recorded and replayed, on all ranks alike (core/device/captured_step.h): communication and
+// computation overlap in the graph as they do in the step. What a rank brings to it, such as its number of samples and
+// its weight, is what it brought when the step was recorded; a step of another size, or with SyncBatchNorm, which asks
+// the host, is taken itself, on all ranks. log() has the recording's times.
+//
 // Several wrappers may share a group, and take turns or be parts of one loss, where only the first that backward
 // reaches communicates before it is over. A wrapper must live until the backward of its outputs is done. Not
 // thread-safe.
@@ -115,7 +120,7 @@ class DistributedDataParallel : public nn::Module {
   // ends, because there is a forward in training mode that no backward has used.
   void set_step(int64_t step);
   // A flag that travels with the next backward: afterwards flag() is true on all ranks where it was set on any. So all
-  // ranks can stop after the same step.
+  // ranks can stop after the same step. Replays of a recorded step take it along every 50 steps.
   void set_flag(bool flag);
   bool flag() const;
 

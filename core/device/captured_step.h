@@ -11,7 +11,9 @@
 //   }
 //
 // A replay runs the same kernels on the same addresses in the same order: the same bits as the step itself. What the
-// step does on the host, it does while it is recorded, and not again.
+// step does on the host, it does while it is recorded, and not again. Collectives over NCCL are recorded with it, and
+// what they must do on the host at each replay comes with the graph (nccl_process_group.h). Where a replay throws
+// because the ranks' group has failed, let this go, and make another one with a new group.
 #pragma once
 
 #include <functional>

@@ -22,6 +22,15 @@ class DeviceGraph {
   virtual void launch(Stream stream) const = 0;
 };
 
+// One replay of a graph, as it comes by those who take part in it on the host.
+struct Replay {
+  Stream stream;
+  int64_t step = -1;  // what the program calls it, where one of them knows that, for those after it
+};
+// Is called in the place of each replay, on the thread that wants it, and calls `launch`, which goes on with the next
+// hook, and after the last one queues the graph.
+using ReplayHook = std::function<void(Replay& replay, const std::function<void()>& launch)>;
+
 // A stretch of a stream's work, from start_timer() on, by the device's own clock where it has one: what the host takes
 // to queue the work counts only where the device waits for it.
 class DeviceTimer {
@@ -56,6 +65,9 @@ class DeviceBackend {
   virtual std::unique_ptr<DeviceGraph> capture(int index, const std::function<void()>& body) = 0;
   // Whether this thread records what it queues instead of running it, so that nothing can be waited for.
   virtual bool capturing() const { return false; }
+  // For who records something that takes the host's part in each replay, too. Hooks are called in the order in which
+  // they came, and live until the graph has been destroyed. REQUIRES: capturing().
+  virtual void on_replay(ReplayHook) {}
 };
 
 // Registers the backend of a device type; called once, before main, by the file that implements it.

@@ -71,6 +71,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
     stream->capture->invalid = true;
     return fail(cudaErrorStreamCaptureIsolation, "cudaStreamWaitEvent on an event recorded outside the capture");
   }
+  if (event->capture && event->capture->ended) return refuse_captured(*event);
   if (event->capture) {
     if (!stream->capture) {
       stream->capture = event->capture;

@@ -6,6 +6,9 @@
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {
+
+constinit thread_local std::weak_ptr<const std::vector<Node>> newest_graph;
+
 namespace {
 
 constinit thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
@@ -119,6 +122,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   }
   const bool joined = all_joined(*capture);
   std::erase(runtime.captures, capture);
+  capture->ended = true;
   for (CUstream_st* member : capture->streams) {
     member->capture = nullptr;
     member->frontier.clear();
@@ -137,6 +141,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void* nodes, size_t* count) {
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
   *executable = new CUgraphExec_st{std::make_shared<const std::vector<Node>>(graph->nodes)};
+  newest_graph = (*executable)->nodes;
   return cudaSuccess;
 }
 

@@ -1,5 +1,8 @@
 // Emulated NCCL: a collective is a stream operation in which the ranks' threads meet; the last to arrive does the work
 // for all of them, in the order of ranks, so all get the same bits. Where they disagree, none waits any longer.
+//
+// On a stream that is being captured it becomes a node of the graph, as on a device. "Using NCCL with CUDA Graphs" in
+// NCCL's user guide: whether an operation is captured must be the same on all ranks, and so is a disagreement here.
 #include <nccl.h>
 #include <unistd.h>
 
@@ -30,13 +33,16 @@ struct Call {
   ncclDataType_t type;
   ncclRedOp_t op;
   int root;
+  bool captured = false;
 
+  const char* name() const { return kNames[static_cast<int>(kind)]; }
   bool agrees_with(const Call& other) const {
-    return kind == other.kind && count == other.count && type == other.type && op == other.op && root == other.root;
+    return kind == other.kind && count == other.count && type == other.type && op == other.op && root == other.root &&
+           captured == other.captured;
   }
   std::string describe() const {
-    return str(kNames[static_cast<int>(kind)], " of ", count, " elements of type ", static_cast<int>(type), ", root ",
-               root);
+    return str(name(), captured ? " in a graph" : "", " of ", count, " elements of type ", static_cast<int>(type),
+               ", root ", root);
   }
 };
 
@@ -136,11 +142,19 @@ std::map<std::string, std::shared_ptr<CommunicatorState>>& states() {
 // Operations issued between ncclGroupStart and ncclGroupEnd. They go on together: sends before receives.
 struct Deferred {
   bool receives;
+  ncclComm_t comm;
   cudaStream_t stream;
   emulator::Operation operation;
+  const char* name;
 };
 thread_local int group_depth = 0;
 thread_local std::vector<Deferred> deferred;
+
+bool is_captured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaStreamIsCapturing(stream, &status);
+  return status != cudaStreamCaptureStatusNone;
+}
 
 }  // namespace
 
@@ -149,6 +163,7 @@ struct ncclComm {
   int rank;
   uint64_t collectives = 0;  // that this rank has called
   bool aborted = false;
+  int captured = 0;  // operations in graphs that are alive
 };
 
 namespace {
@@ -190,21 +205,36 @@ void run_collective(const Comm& comm, const Call& call) {
   if (collective.done && ++collective.returns == state.size) state.collectives.erase(number);
 }
 
-ncclResult_t submit(bool receives, cudaStream_t handle, emulator::Operation operation) {
-  if (group_depth > 0) {
-    deferred.push_back({receives, handle, std::move(operation)});
-    return ncclSuccess;
-  }
-  auto& runtime = emulator::Runtime::instance();
-  const auto stream = runtime.find_stream("an operation of NCCL", handle);
-  if (!stream) return ncclInvalidArgument;
-  return runtime.submit(stream, std::move(operation)) ? ncclUnhandledCudaError : ncclSuccess;
+// Until the last copy of what it returns is gone, a graph needs the communicator.
+std::shared_ptr<void> needed_by_graph(const Comm& comm) {
+  std::lock_guard lock(comm->state->mutex);
+  ++comm->captured;
+  return {comm.get(), [comm](void*) {
+            std::lock_guard at_the_end(comm->state->mutex);
+            --comm->captured;
+            comm->state->changed.notify_all();
+          }};
 }
 
-ncclResult_t collective(const Call& call, ncclComm_t handle, cudaStream_t stream) {
+ncclResult_t submit(Deferred one) {
+  if (group_depth > 0) {
+    deferred.push_back(std::move(one));
+    return ncclSuccess;
+  }
+  const Comm comm = find(one.comm);
+  auto& runtime = emulator::Runtime::instance();
+  const auto stream = runtime.find_stream("an operation of NCCL", one.stream);
+  if (!comm || !stream) return ncclInvalidArgument;
+  if (is_captured(one.stream))
+    one.operation = [operation = std::move(one.operation), needed = needed_by_graph(comm)] { operation(); };
+  return runtime.submit(stream, std::move(one.operation), one.name) ? ncclUnhandledCudaError : ncclSuccess;
+}
+
+ncclResult_t collective(Call call, ncclComm_t handle, cudaStream_t stream) {
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;
-  return submit(true, stream, [comm, call] { run_collective(comm, call); });
+  call.captured = is_captured(stream);
+  return submit({true, handle, stream, [comm, call] { run_collective(comm, call); }, call.name()});
 }
 
 }  // namespace
@@ -271,13 +301,15 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
   return ncclSuccess;
 }
 
+// As NCCL's commDestroySync (init.cc, 2.28) does, waits until all graphs with operations of this rank are gone.
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;
   {
-    std::lock_guard lock(comm->state->mutex);
+    std::unique_lock lock(comm->state->mutex);
     comm->aborted = true;
     comm->state->changed.notify_all();
+    comm->state->changed.wait(lock, [&] { return comm->captured == 0; });
   }
   std::lock_guard lock(states_mutex);
   comms().erase(handle);
@@ -300,7 +332,7 @@ ncclResult_t ncclGroupEnd() {
   for (const bool receives : {false, true})
     for (const Deferred& one : together)
       if (one.receives == receives)
-        if (const ncclResult_t error = submit(receives, one.stream, one.operation)) return error;
+        if (const ncclResult_t error = submit(one)) return error;
   return ncclSuccess;
 }
 
@@ -329,19 +361,20 @@ ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int p
                       cudaStream_t stream) {
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;
-  return submit(false, stream, [=] {
+  const auto body = [=] {
     CommunicatorState& state = *comm->state;
     std::lock_guard lock(state.mutex);
     state.messages[{comm->rank, peer}].emplace_back(static_cast<const char*>(send), count * bytes_of(type));
     state.changed.notify_all();
-  });
+  };
+  return submit({false, handle, stream, body, "ncclSend"});
 }
 
 ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer, ncclComm_t handle,
                       cudaStream_t stream) {
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;
-  return submit(true, stream, [=] {
+  const auto body = [=] {
     CommunicatorState& state = *comm->state;
     std::unique_lock lock(state.mutex);
     auto& inbox = state.messages[{peer, comm->rank}];
@@ -355,5 +388,6 @@ ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer
       state.changed.notify_all();
     }
     std::memcpy(receive, message.data(), std::min(message.size(), count * bytes_of(type)));
-  });
+  };
+  return submit({true, handle, stream, body, "ncclRecv"});
 }

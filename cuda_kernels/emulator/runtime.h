@@ -28,6 +28,7 @@ using Operation = std::function<void()>;  // may be called again: a graph replay
 
 struct Node {
   Operation operation;
+  const char* name;        // "": a kernel or a copy; else a call of a library
   std::vector<int> after;  // nodes that must have run before
 };
 
@@ -38,7 +39,7 @@ struct Capture {
   std::thread::id thread;
   std::vector<CUstream_st*> streams;
   std::vector<Node> nodes;
-  bool invalid = false;
+  bool invalid = false, ended = false;
 };
 
 struct Allocation {
@@ -104,7 +105,7 @@ class Runtime {
 
   // Queues an operation (or records it, while capturing) and runs it when streams are eager. Returns cudaSuccess, or
   // what an operation that ran meanwhile failed with. Takes the lock.
-  cudaError_t submit(const std::shared_ptr<CUstream_st>& stream, Operation operation);
+  cudaError_t submit(const std::shared_ptr<CUstream_st>& stream, Operation operation, const char* name = "");
   // Runs the stream's operations until `position` of them are complete. Takes the lock. Throws NotReady.
   void drain(const std::shared_ptr<CUstream_st>& stream, uint64_t position);
   void drain_all(const std::shared_ptr<CUstream_st>& stream);
@@ -114,6 +115,9 @@ class Runtime {
   Runtime();
   bool run_another_stream(std::unique_lock<std::mutex>& lock, const CUstream_st& stream);
 };
+
+// The graph that this thread has instantiated last, as long as that lives: for who wants to look into it.
+extern constinit thread_local std::weak_ptr<const std::vector<Node>> newest_graph;
 
 // An operation that run_another_stream() has chosen must not wait for anything: what it waits for may be what the
 // thread is in the middle of, or what another rank has chosen likewise. It throws NotReady instead, before it has any

@@ -28,11 +28,11 @@ std::shared_ptr<CUstream_st> Runtime::find_stream(const char* call, CUstream_st*
   return stream(call, handle);
 }
 
-cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operation operation) {
+cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operation operation, const char* name) {
   Lock lock(mutex);
   if (const auto& capture = stream->capture) {
     const int node = static_cast<int>(capture->nodes.size());
-    capture->nodes.push_back({std::move(operation), stream->frontier});
+    capture->nodes.push_back({std::move(operation), name, stream->frontier});
     stream->frontier = {node};
     return cudaSuccess;
   }

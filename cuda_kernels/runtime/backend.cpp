@@ -93,9 +93,7 @@ class CudaBackend : public DeviceBackend {
   bool settle(Stream stream) override {
     const std::lock_guard no_capture_begins(capture_begins());
     const DeviceGuard guard(stream.device);
-    cudaStreamCaptureStatus status;
-    CUDA_CHECK(cudaStreamIsCapturing(native(stream), &status));
-    if (status != cudaStreamCaptureStatusNone) return false;
+    if (being_captured(stream)) return false;
     CUDA_CHECK(cudaStreamSynchronize(native(stream)));
     return true;
   }
@@ -106,6 +104,7 @@ class CudaBackend : public DeviceBackend {
     return std::make_unique<Graph>(cuda::capture(Device(DeviceType::CUDA, index), body));
   }
   bool capturing() const override { return cuda::capturing(); }
+  void on_replay(ReplayHook hook) override { cuda::on_replay(std::move(hook)); }
 
   void keep_memory(int index) {
     std::lock_guard lock(record(index).mutex);

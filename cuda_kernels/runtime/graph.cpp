@@ -2,10 +2,13 @@
 
 #include <utility>
 
+#include "ringgrad/core/base/check.h"
+
 namespace ringgrad::cuda {
 namespace {
 
-constinit thread_local int capture_depth = 0;
+class Recording;
+constinit thread_local Recording* recording = nullptr;
 
 // A capture that ends in every case, so that an exception does not leave the stream recording.
 class Recording {
@@ -13,11 +16,11 @@ class Recording {
   explicit Recording(Stream stream) : stream_(stream) {
     const std::lock_guard lock(capture_begins());
     CUDA_CHECK(cudaStreamBeginCapture(native(stream_), cudaStreamCaptureModeThreadLocal));
-    ++capture_depth;
+    recording = this;
   }
   ~Recording() {
     if (open_) {
-      --capture_depth;
+      recording = outer_;
       cudaStreamEndCapture(native(stream_), &graph_);
     }
     if (graph_) cudaGraphDestroy(graph_);
@@ -27,34 +30,52 @@ class Recording {
 
   cudaGraph_t finish() {
     open_ = false;
-    --capture_depth;
+    recording = outer_;
     CUDA_CHECK(cudaStreamEndCapture(native(stream_), &graph_));
     return graph_;
   }
 
+  std::vector<ReplayHook> hooks;
+
  private:
   Stream stream_;
+  Recording* const outer_ = recording;
   cudaGraph_t graph_ = nullptr;
   bool open_ = true;
 };
 
 }  // namespace
 
-bool capturing() { return capture_depth > 0; }
+bool capturing() { return recording != nullptr; }
+
+bool being_captured(Stream stream) {
+  cudaStreamCaptureStatus status;
+  CUDA_CHECK(cudaStreamIsCapturing(native(stream), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void on_replay(ReplayHook hook) {
+  ASSERT(recording);
+  recording->hooks.push_back(std::move(hook));
+}
 
 std::mutex& capture_begins() {
   constinit static std::mutex mutex;
   return mutex;
 }
 
-Graph::Graph(OwnedStream stream, cudaGraph_t recorded) : stream_(std::move(stream)) {
+Graph::Graph(OwnedStream stream, cudaGraph_t recorded, std::vector<ReplayHook> hooks)
+    : stream_(std::move(stream)), hooks_(std::move(hooks)) {
   CUDA_CHECK(cudaGraphGetNodes(recorded, nullptr, &nodes_));
   CUDA_CHECK(cudaGraphInstantiate(&executable_, recorded, 0));
   // The graph has the addresses of blocks that the allocator would give away when the step's tensors are gone.
   keep_memory(device());
 }
 Graph::Graph(Graph&& other) noexcept
-    : stream_(std::move(other.stream_)), executable_(std::exchange(other.executable_, nullptr)), nodes_(other.nodes_) {}
+    : stream_(std::move(other.stream_)),
+      hooks_(std::move(other.hooks_)),
+      executable_(std::exchange(other.executable_, nullptr)),
+      nodes_(other.nodes_) {}
 Graph::~Graph() {
   if (!executable_) return;
   const DeviceGuard guard(device());
@@ -65,7 +86,13 @@ Graph::~Graph() {
 
 void Graph::launch(Stream stream) const {
   const DeviceGuard guard(stream.device);
-  CUDA_CHECK(cudaGraphLaunch(executable_, native(stream)));
+  Replay replay{stream};
+  pass_on(replay, 0);
+}
+
+void Graph::pass_on(Replay& replay, size_t hook) const {
+  if (hook < hooks_.size()) return hooks_[hook](replay, [&, hook] { pass_on(replay, hook + 1); });
+  CUDA_CHECK(cudaGraphLaunch(executable_, native(replay.stream)));
 }
 
 // On a stream of its own: what other threads queue meanwhile on the default stream must not be recorded, and what is
@@ -73,12 +100,13 @@ void Graph::launch(Stream stream) const {
 Graph capture(Device device, const std::function<void()>& body) {
   const DeviceGuard device_guard(device);
   OwnedStream own(device);
-  Recording recording(own.get());
+  Recording here(own.get());
   {
     const StreamGuard guard(own.get());
     body();
   }
-  return Graph(std::move(own), recording.finish());
+  const cudaGraph_t recorded = here.finish();
+  return Graph(std::move(own), recorded, std::move(here.hooks));
 }
 
 }  // namespace ringgrad::cuda

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <mutex>
+#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -25,9 +26,11 @@ class Graph final : public DeviceGraph {
 
  private:
   friend Graph capture(Device, const std::function<void()>&);
-  Graph(OwnedStream stream, cudaGraph_t recorded);
+  Graph(OwnedStream stream, cudaGraph_t recorded, std::vector<ReplayHook> hooks);
+  void pass_on(Replay& replay, size_t hook) const;
 
   OwnedStream stream_;  // its blocks in the caching allocator are the graph's memory
+  std::vector<ReplayHook> hooks_;
   cudaGraphExec_t executable_ = nullptr;
   size_t nodes_ = 0;
 };
@@ -40,6 +43,10 @@ Graph capture(Device device, const std::function<void()>& body);
 
 // Whether this thread is inside capture().
 bool capturing();
+// Whether a capture, of whatever thread, has reached this stream.
+bool being_captured(Stream stream);
+// See DeviceBackend. REQUIRES: capturing().
+void on_replay(ReplayHook hook);
 
 // Held while a capture begins: whoever holds it knows that a stream which is not being captured stays so.
 std::mutex& capture_begins();

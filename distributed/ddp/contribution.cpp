@@ -47,6 +47,17 @@ double Contribution::pass_unit() const {
   return weighting_ == Weighting::Samples && pass_samples_ > 0 ? static_cast<double>(pass_samples_) : unit();
 }
 
+void Contribution::replay(const StepNumbers& recorded) {
+  CHECK(!skip_, "distributed_data_parallel: skip_step() before a replay of a recorded step, which averages all ranks' ",
+        "gradients; on all ranks, take the step itself instead of the replay");
+  CHECK(passes_ == 0, "distributed_data_parallel: a replay of a recorded step after ", passes_,
+        " backward passes under ", "no_sync(); record them with the step that averages");
+  CHECK(given_.value_or(recorded.weight) == recorded.weight, "distributed_data_parallel: the weight is ",
+        given_.value_or(0), ", and was ", recorded.weight, " when the step was recorded; on all ranks, take the step ",
+        "itself instead of the replay");
+  given_.reset();
+}
+
 StepNumbers Contribution::end_step(bool flag) {
   unused_ += static_cast<int64_t>(std::erase_if(open_, [&](int64_t forward) { return forward < newest_; }));
   const auto unused = static_cast<double>(unused_);

@@ -66,6 +66,8 @@ class Contribution {
 
   // This rank has no data for the rest of the step, whatever it was about to do.
   void give_up() { open_.clear(); }
+  // The step is a replay of one to which this rank brought `recorded`. Throws Error where something else has been said.
+  void replay(const StepNumbers& recorded);
   // The step is over, and what this rank brought to it; the next one begins.
   StepNumbers end_step(bool flag);
   int64_t unused_forwards() const { return unused_; }  // by now; see StepNumbers

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
@@ -20,7 +21,7 @@ std::optional<std::string> FiniteCheck::look(int parameter, const Tensor& gradie
   if (!gradient.device().is_cpu()) return {};
   kernels::find_not_finite(found_, gradient, 0);
   if (found_.item<int64_t>() == kAllFinite) return {};
-  return describe(parameter, group_.rank(), step);
+  return describe(parameter, group_.rank(), str(step));
 }
 
 void FiniteCheck::look_later(const BucketRange& range, const Tensor& flat, int64_t step) {
@@ -28,6 +29,7 @@ void FiniteCheck::look_later(const BucketRange& range, const Tensor& flat, int64
   if (!record_) record_ = full({1}, static_cast<double>(kAllFinite), {.dtype = DType::Int64, .device = flat.device()});
   int64_t position = range.begin;
   for (int a = 0; a < range.arena; ++a) position += arenas_[a].grads.numel();
+  if (device_backend(flat.device().type).capturing()) recorded_step_ = step;
   kernels::find_not_finite(record_, flat, (std::max<int64_t>(step, 0) << kPositionBits) + position);
 }
 
@@ -42,11 +44,13 @@ std::optional<std::string> FiniteCheck::compare(const CollectiveOptions& options
   size_t a = 0;
   while (position >= arenas_[a].grads.numel()) position -= arenas_[a++].grads.numel();
   const auto next = std::upper_bound(arenas_[a].offsets.begin(), arenas_[a].offsets.end(), position);
+  std::string step = str(step_of(*first));
+  if (step_of(*first) == recorded_step_) step += str(" or one of its replays until step ", options.step);
   return describe(arenas_[a].parameters[static_cast<size_t>(next - arenas_[a].offsets.begin()) - 1],
-                  static_cast<int>(first - records.begin()), step_of(*first));
+                  static_cast<int>(first - records.begin()), step);
 }
 
-std::string FiniteCheck::describe(int parameter, int rank, int64_t step) const {
+std::string FiniteCheck::describe(int parameter, int rank, const std::string& step) const {
   return str("the gradient of ", parameters_[parameter].first, " is not finite on rank ", rank, " in step ", step,
              "; the loss diverged (a smaller learning rate or gradient clipping helps), or a batch has a NaN");
 }

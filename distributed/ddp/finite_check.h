@@ -6,7 +6,7 @@
 // hook; there a kernel goes over each bucket before it is launched, and a record in the device's memory keeps the first
 // step and position at which it found one. Every 50 steps, and before a new plan moves the positions, the ranks read
 // and compare their records: that waits for the device, and costs one small message. So the error comes late, but names
-// the first rank, parameter and step.
+// the first rank, parameter and step. In the replays of a recorded step the record's step is that of the recording.
 #pragma once
 
 #include <optional>
@@ -35,13 +35,14 @@ class FiniteCheck {
   std::optional<std::string> compare(const CollectiveOptions& options);
 
  private:
-  std::string describe(int parameter, int rank, int64_t step) const;
+  std::string describe(int parameter, int rank, const std::string& step) const;
 
   ProcessGroup& group_;
   const NamedTensors& parameters_;
   const std::vector<ArenaRange>& arenas_;
-  const Tensor found_;  // on the CPU
-  Tensor record_;       // on the GPU; undefined: no gradient there
+  const Tensor found_;          // on the CPU
+  Tensor record_;               // on the GPU; undefined: no gradient there
+  int64_t recorded_step_ = -1;  // the last one
 };
 
 }  // namespace ringgrad

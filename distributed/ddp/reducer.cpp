@@ -137,6 +137,8 @@ std::shared_ptr<Reducer::Pass> Reducer::current_pass() {
 }
 
 void Reducer::begin_step() {
+  recorded_.reset();
+  if (device_backend(arenas_[0].grads.device().type).capturing()) join_replays();
   ++step_;
   begun_ = Clock::now();
   next_ = 0;
@@ -292,7 +294,7 @@ void Reducer::finalize_backward(bool reached) {
     buckets_[b].work.wait();
     if (log_.buckets[b].completed == 0) log_.buckets[b].completed = end_of(buckets_[b].work);
   }
-  const StepNumbers sum = exchange_.run(contribution_.end_step(flag_), options_for(-1, weights_));
+  const StepNumbers own = contribution_.end_step(flag_), sum = exchange_.run(own, options_for(-1, weights_));
   check_no_backward_left_out(sum);
   any_flag_ = sum.flags > 0;
   any_data_ = sum.present > 0;
@@ -303,6 +305,13 @@ void Reducer::finalize_backward(bool reached) {
     else if (any_data_)
       scale(arena.grads, factor_after(usual_weight_, sum.weight, group_.size()));
   log_.finished = now();
+  if (recorded_) {  // nothing has been averaged yet
+    CHECK(!skipped_, "distributed_data_parallel: step ", step_,
+          " was recorded, and some rank skips it or all weigh 0; ", "record one that all take");
+    *recorded_ = own;
+    --step_;
+    return;
+  }
   totals_.exposed_seconds += log_.exposed();
   totals_.steps += 1;
   if (!replanned_ || totals_.steps % FiniteCheck::kStepsBetweenComparisons == 0)

@@ -13,6 +13,12 @@
 // Steps are backward passes that average, counted where a pass begins; what a rank's gradients weigh is decided in
 // contribution.h.
 //
+// Note [Recorded steps]
+// A step that is captured in a CUDA graph (core/device/captured_step.h) takes the same way, over a group that can be
+// captured (nccl_process_group.h). What it does on the host, such as agreeing on weights, it does once, when it is
+// recorded; so all ranks must bring the same to each replay as they did then. At a replay only the step's number goes
+// on, and every 50 replays the ranks compare what the host must know: records of what is not finite, and the flag.
+//
 // Note [Several wrappers in one loss]
 // Where several wrappers of a group are parts of one loss, only the first one that backward reaches communicates while
 // backward runs, and the others after it, in the order in which they were reached. When whose buckets become complete
@@ -24,6 +30,7 @@
 #include <span>
 
 #include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/distributed/ddp/finite_check.h"
 #include "ringgrad/distributed/ddp/reducer_options.h"
 #include "ringgrad/distributed/ddp/step_exchange.h"
@@ -104,6 +111,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   void take_gradient(int parameter);
   void learn_usual_weight();
+  void join_replays();
+  void replay(Replay& replay, const std::function<void()>& launch, const StepNumbers& recorded);
   double now() const;
   double end_of(const Work& work) const;
   void scale(const Tensor& x, double factor) const;
@@ -137,7 +146,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::vector<ReadyGradient> ready_times_;  // in that order, where a planner wants to know, until it has planned
 
   bool synchronizing_ = true;
-  int64_t step_ = -1;  // that is under way, or the last one
+  int64_t step_ = -1;                      // that is under way, or the last one
+  std::shared_ptr<StepNumbers> recorded_;  // what this rank brings to each replay, while the step is recorded
   Contribution contribution_;
   double usual_weight_;                      // c in Note [Weights]; 0: before the first step
   bool any_data_ = false, skipped_ = false;  // in the last step

@@ -3,6 +3,7 @@
 #include <nccl.h>
 
 #include <cstring>
+#include <utility>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
@@ -50,9 +51,11 @@ NcclCommunicator::~NcclCommunicator() {
   const bool unwinding = std::uncaught_exceptions() > exceptions_at_birth_;
   if (!unwinding) idle_.wait(lock, [this] { return pending_.empty(); });
   const bool leaves_others_waiting = !pending_.empty();
-  stop_ = true;
   lock.unlock();
   if (leaves_others_waiting) give_up({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
+  lock.lock();
+  stop_ = true;
+  lock.unlock();
   changed_.notify_all();
   watcher_.join();
   if (comm_) ncclCommDestroy(comm_);
@@ -65,24 +68,30 @@ void NcclCommunicator::throw_if_failed() {
   if (failure_) throw_failure(*failure_);
 }
 
+bool NcclCommunicator::recorded() const { return cuda::being_captured(stream()); }
+
 std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, std::chrono::milliseconds timeout,
-                                                     const std::function<Work()>& body) {
+                                                     const std::function<Work()>& meet,
+                                                     const std::function<void()>& body) {
   if (timeout.count() == 0) timeout = timeout_;
   const cuda::DeviceGuard guard(device_);
   std::unique_lock issuing(issue_mutex_);  // all ranks issue in one order
   throw_if_failed();
-  CHECK(!cuda::capturing(), what, ": cannot be captured: a replay has no deadline, and NCCL ends only after the graph");
   const auto done = std::make_shared<cuda::Event>(device_);
   cuda::wait_for(stream(), current_stream(device_));
-  const auto under_way = std::make_shared<UnderWay>(UnderWay{nullptr, timeout, Clock::now() + timeout, what});
+  const auto under_way = std::make_shared<UnderWay>(UnderWay{what, timeout, Clock::now() + timeout, cuda::capturing()});
   {
     std::lock_guard lock(mutex_);
     pending_.push_back(under_way);
   }
   changed_.notify_all();
-  Work agreed;
   try {
-    agreed = body();
+    const Work agreed = meet();
+    {
+      std::lock_guard lock(mutex_);
+      under_way->agreed = agreed;  // a thread that looks on may know better while this one is held up
+    }
+    body();
     done->record(stream());
   } catch (...) {
     issuing.unlock();
@@ -96,7 +105,6 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, st
   }
   std::lock_guard lock(mutex_);
   under_way->done = done;
-  under_way->agreed = agreed;
   return done;
 }
 
@@ -150,27 +158,23 @@ void NcclCommunicator::settle(const char* call) {
   }
 }
 
-// The other ranks hear of it first: NCCL may take long to end, where the device's work does not.
 void NcclCommunicator::give_up(const Failure& failure) {
-  ncclComm_t comm;
   {
     std::lock_guard lock(mutex_);
     if (failure_) return;
     failure_ = failure;
-    comm = comm_.exchange(nullptr);
+    failed_comm_ = comm_.exchange(nullptr);
   }
   report_failure(failure, false);
   host_->abort(failure.text, failure.kind);
-  // A thread that is issuing may use the communicator: it is given a moment, unless it is stuck. The next ones throw.
-  if (issue_mutex_.try_lock_for(kMoment)) issue_mutex_.unlock();
-  ncclCommAbort(comm);
+  changed_.notify_all();
 }
 
 // Where the device itself fails, asking it throws: that ends the group like any other failure.
 void NcclCommunicator::watch() {
   const cuda::DeviceGuard guard(device_);
   std::unique_lock lock(mutex_);
-  while (!stop_) {
+  while (!stop_ || failed_comm_) {
     std::optional<Failure> found;
     try {
       if (!failure_) found = look();
@@ -182,10 +186,17 @@ void NcclCommunicator::watch() {
       give_up(*found);
       lock.lock();
     }
+    if (const ncclComm_t comm = std::exchange(failed_comm_, nullptr)) {
+      lock.unlock();
+      // A thread that is issuing may use it: that is given a moment, unless it is stuck. The next ones throw.
+      if (issue_mutex_.try_lock_for(kMoment)) issue_mutex_.unlock();
+      ncclCommAbort(comm);
+      lock.lock();
+    }
     if (failure_) pending_.clear();
     if (pending_.empty()) idle_.notify_all();
     if (pending_.empty())
-      changed_.wait(lock, [this] { return stop_ || !pending_.empty(); });
+      changed_.wait(lock, [this] { return stop_ || failed_comm_ || !pending_.empty(); });
     else
       changed_.wait_for(lock, kLook);
   }
@@ -193,15 +204,18 @@ void NcclCommunicator::watch() {
 
 // What has gone wrong, if anything.
 std::optional<Failure> NcclCommunicator::look() {  // caller holds mutex_, and there is no failure yet
-  for (; !pending_.empty(); pending_.pop_front()) {
+  while (!pending_.empty()) {
     const UnderWay& first = *pending_.front();
-    if (!first.done || !first.agreed.done()) break;
+    if (!first.agreed.done()) break;
     try {
       first.agreed.wait();
     } catch (...) {
       return failure_of(std::current_exception());
     }
-    if (!first.done->done()) break;
+    if (!first.done || (!first.recorded && !first.done->done())) break;
+    pending_.pop_front();
+    // The host may be many replays ahead of the device.
+    if (!pending_.empty()) pending_.front()->deadline = Clock::now() + pending_.front()->timeout;
   }
   int state = ncclSuccess;
   if (std::unique_lock idle(issue_mutex_, std::try_to_lock); idle) state = state_of(comm_);

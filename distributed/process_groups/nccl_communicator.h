@@ -2,8 +2,13 @@
 // thread that looks after both.
 //
 // NCCL's kernels wait forever for a rank that has died. So when something queued is not done in time, or NCCL reports
-// an error, the thread gives up `host`, so that the other ranks learn the reason, and ends the communicator, on which
-// the device's work ends. Every later call throws it.
+// an error, `host` is given up, so that the other ranks learn the reason, and the thread ends the communicator, on
+// which the device's work ends. Every later call throws it.
+//
+// ncclCommAbort and ncclCommDestroy return only when the last graph that has recorded the communicator's collectives is
+// gone (NCCL's init.cc, commDestroySync: localPersistentRefs), abort after it has told the device's work to end. So the
+// abort is the thread's own affair, beside which who holds the graph can let it go; and graphs keep the communicator
+// alive, by their hooks (DeviceBackend::on_replay).
 #pragma once
 
 #include <atomic>
@@ -42,28 +47,32 @@ class NcclCommunicator {
   int size() const { return host_->size(); }
   Stream stream() const;
 
-  // Runs `body`, which queues work on stream(), behind what the caller's stream holds; the event marks its end. Where
-  // the work of the hosts that the body returns fails, the group is given up for that reason. All ranks must queue in
-  // the same order. Where it is not done in time (0: the communicator's), `what` says in the error what it was. Throws
-  // Error while a step is captured: a replay would have no deadline.
+  // Runs `body`, which queues work on stream(), behind what the caller's stream holds; the event marks its end. Before,
+  // the hosts `meet`: where that work of theirs fails, the group is given up for the same reason. All ranks must queue
+  // in the same order. Where it is not done in time (0: the communicator's), counted from when what was queued before
+  // is, `what` says in the error what it was. While a step is captured the work is recorded, and only the hosts have
+  // anything to do in time.
   std::shared_ptr<cuda::Event> queue(const std::string& what, std::chrono::milliseconds timeout,
-                                     const std::function<Work()>& body);
+                                     const std::function<Work()>& meet, const std::function<void()>& body);
+  // Whether the capture under way has recorded something of this communicator.
+  bool recorded() const;
   // In the body of queue(): the calls of NCCL that `calls` makes go on together, as one operation of stream().
   void together(const std::function<void(ncclComm*)>& calls);
   // Throws CudaError for what a call of NCCL returned, an ncclResult_t, unless it went well or goes on.
   void check(int result, const char* call) const;
 
   void throw_if_failed();
-  // Tells the other ranks, and ends the device's part in what is under way: the first failure counts.
+  // Tells the other ranks, and has the device's part in what is under way ended: the first failure counts.
   void give_up(const Failure& failure);
 
  private:
   struct UnderWay {
-    std::shared_ptr<cuda::Event> done;  // nullptr: still being issued
+    std::string what;
     std::chrono::milliseconds timeout;
     std::chrono::steady_clock::time_point deadline;
-    std::string what;
+    bool recorded;  // nothing happens on the device
     Work agreed = {};
+    std::shared_ptr<cuda::Event> done = {};  // nullptr: still being issued
   };
 
   void connect();
@@ -83,6 +92,7 @@ class NcclCommunicator {
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_, idle_;
   std::atomic<ncclComm*> comm_ = nullptr;  // nullptr after a failure
+  ncclComm* failed_comm_ = nullptr;        // that the thread is to end
   std::deque<std::shared_ptr<UnderWay>> pending_;
   std::optional<Failure> failure_;
   bool stop_ = false;

@@ -6,6 +6,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/cuda_kernels/runtime/combine.h"
+#include "ringgrad/cuda_kernels/runtime/graph.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/distributed/collectives/ring.h"
 #include "ringgrad/distributed/process_groups/backend.h"
@@ -132,9 +133,10 @@ Work NcclProcessGroup::issue(Collective c) {
   if (c.operation == Operation::SendRecv)
     CHECK_AS(NotImplementedError, c.options.tag == 0 && c.root != kAnyRank,
              "send/recv: NCCL knows neither tags nor receives from any rank; send a tensor on the CPU");
+  if (cuda::capturing() && !communicator_->recorded()) join_replays();
   std::vector<Tensor> memory;
-  auto done = communicator_->queue(describe(c), c.options.timeout, [&] {
-    Work agreed = c.operation == Operation::SendRecv ? Work() : agree(c);
+  const auto meet = [&] { return c.operation == Operation::SendRecv ? Work() : agree(*host_, frame_of(c), c.options); };
+  auto done = communicator_->queue(describe(c), c.options.timeout, meet, [&] {
     if (c.operation == Operation::AllReduce && adding_ && c.reduce_op <= ReduceOp::Max &&
         c.output.dtype() != DType::Bool)
       memory =
@@ -143,7 +145,6 @@ Work NcclProcessGroup::issue(Collective c) {
       communicator_->together([&](ncclComm* comm) { call_nccl(c, comm); });
     const StreamGuard after_it(communicator_->stream());
     deliver(c);
-    return agreed;
   });
   const bool async = c.options.async;
   Work work(std::make_shared<Pending>(communicator_, std::move(done), std::move(c), std::move(memory), device()));
@@ -153,11 +154,31 @@ Work NcclProcessGroup::issue(Collective c) {
 
 // NCCL compares nothing: ranks that disagree would hang, or sum what does not belong together. So the hosts meet beside
 // every collective, each saying what it is in.
-Work NcclProcessGroup::agree(const Collective& c) {
-  Collective meeting{Operation::Barrier, {}, {}, ReduceOp::Sum, -1, c.options};
+Work NcclProcessGroup::agree(ProcessGroup& host, const Frame& frame, const CollectiveOptions& options) {
+  Collective meeting{Operation::Barrier, {}, {}, ReduceOp::Sum, -1, options};
   meeting.options.async = true;
-  meeting.stands_for = frame_of(c);
-  return issue_in(*host_, std::move(meeting));
+  meeting.stands_for = frame;
+  return issue_in(host, std::move(meeting));
+}
+
+// Of the recording under way, which may outlive this group. The collectives in it have been compared when they were
+// recorded; so which recording it is, and in which step, says all.
+void NcclProcessGroup::join_replays() {
+  const auto take_part = [communicator = communicator_, host = host_, recording = ++recordings_](
+                             Replay& replay, const std::function<void()>& launch) {
+    Frame frame;
+    frame.operation = Operation::Replay;
+    frame.count = recording;
+    frame.step = replay.step;
+    const StreamGuard on(replay.stream);
+    communicator->queue(
+        describe(frame), {}, [&] { return agree(*host, frame, {}); },
+        [&] {
+          launch();
+          cuda::wait_for(communicator->stream(), replay.stream);
+        });
+  };
+  device_backend(DeviceType::CUDA).on_replay(take_part);
 }
 
 void NcclProcessGroup::call_nccl(const Collective& c, ncclComm* comm) {

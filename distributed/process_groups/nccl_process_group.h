@@ -2,15 +2,23 @@
 // makes one.
 //
 // A collective is queued on a stream of the group's own, after what the caller's stream holds by then; Work::wait()
-// makes the caller's stream wait for it; the host waits for nothing. A step with collectives cannot be captured in a
-// CUDA graph: its replays would have no deadline, and NCCL does not end before the graph does. Tensors on the CPU
-// travel through `host`, the ranks' group over TCP or shared memory, which also tells the ranks NCCL's name for theirs.
+// makes the caller's stream wait for it; the host waits for nothing. Tensors on the CPU travel through `host`, the
+// ranks' group over TCP or shared memory, which also tells the ranks NCCL's name for theirs.
 //
 // NCCL does not compare what the ranks call. Beside every collective the hosts meet, each with its frame, so that ranks
 // that disagree, and one that does not come, are named as they are on CPUs.
 //
-// When a collective is not done in time, ranks disagree, or NCCL reports an error, the group is given up: the device's
-// work ends, and the collective's Work and every later call throw the reason (nccl_communicator.h).
+// While a step is captured (core/device/captured_step.h) its collectives become a part of the graph, on the group's
+// stream, which leaves the caller's and comes back to it as it does outside: so they overlap in the replays as they do
+// in the step itself. All ranks must capture the same step, and replay it equally often, one replay for another ("Using
+// NCCL with CUDA Graphs" in NCCL's manual: both are collective). The hosts meet beside each collective when it is
+// recorded, and once beside each replay, asynchronously, with the step's number where the reducer knows it. So a replay
+// has a deadline, too, that of the group.
+//
+// When a collective or a replay is not done in time, ranks disagree, or NCCL reports an error, the group is given up:
+// the device's work ends, and the collective's Work, every later call and every later replay throw the reason
+// (nccl_communicator.h). What has been recorded is of no use any more: let the graph go, make a new group, and capture
+// the step anew.
 #pragma once
 
 #include <chrono>
@@ -54,7 +62,8 @@ class NcclProcessGroup final : public ProcessGroup {
 
   Work issue(Collective collective) override;
   Work issue_on_host(Collective collective);
-  Work agree(const Collective& collective);
+  static Work agree(ProcessGroup& host, const Frame& frame, const CollectiveOptions& options);
+  void join_replays();
   void call_nccl(const Collective& collective, ncclComm* comm);
   void exchange_parts(const Collective& collective, ncclComm* comm, bool same_to_all);
 
@@ -62,6 +71,7 @@ class NcclProcessGroup final : public ProcessGroup {
   NcclOptions options_;
   std::unique_ptr<cuda::OwnedStream> adding_;  // of the ring, or nullptr
   std::shared_ptr<NcclCommunicator> communicator_;
+  uint64_t recordings_ = 0;
 };
 
 // Our ring all-reduce for ranks with a GPU each: distributed/collectives/ring.h's schedule, carried by ncclSend and

@@ -18,9 +18,9 @@ const char* name(ReduceOp op) {
 }
 
 const char* name(Operation operation) {
-  constexpr const char* names[] = {"all_reduce", "broadcast",  "reduce",         "gather",
-                                   "scatter",    "all_gather", "reduce_scatter", "all_to_all",
-                                   "send/recv",  "barrier",    "allocate_shared"};
+  constexpr const char* names[] = {"all_reduce", "broadcast",  "reduce",          "gather",
+                                   "scatter",    "all_gather", "reduce_scatter",  "all_to_all",
+                                   "send/recv",  "barrier",    "allocate_shared", "replay"};
   return names[static_cast<int>(operation)];
 }
 
@@ -74,7 +74,7 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
     wrong = "another version of ringgrad sent it";
   else if (frame.crc != crc32c(bytes.data(), offsetof(Frame, crc)))
     wrong = "its CRC is wrong";
-  else if (frame.operation > Operation::AllocateShared)
+  else if (frame.operation > Operation::Replay)
     wrong = "unknown operation";
   else if (frame.dtype > DType::Bool)
     wrong = "unknown dtype";
@@ -110,7 +110,10 @@ std::string extent(const Frame& frame) {
 std::string describe(const Frame& frame) {
   std::string text = name(frame.operation);
   if (reduces(frame.operation)) text += str(" (", name(frame.reduce_op), ")");
-  if (frame.operation != Operation::Barrier) text += str(" of ", extent(frame), " ", name(frame.dtype));
+  if (frame.operation == Operation::Replay)
+    text += str(" of recorded step ", frame.count);
+  else if (frame.operation != Operation::Barrier)
+    text += str(" of ", extent(frame), " ", name(frame.dtype));
   if (frame.tag != 0) text += str(", tag ", frame.tag);
   if (frame.root >= 0) text += str(", root ", frame.root);
   if (frame.step >= 0) text += str(", step ", frame.step);

@@ -29,6 +29,7 @@ enum class Operation : uint8_t {
   SendRecv,
   Barrier,
   AllocateShared,
+  Replay,  // of what was recorded, with the collectives in it; `count` is the recording's number in its group
 };
 
 const char* name(ReduceOp op);          // "average"
@@ -39,7 +40,7 @@ bool reduces(Operation operation);  // all_reduce, reduce, reduce_scatter
 inline constexpr int kAnyRank = -1;  // as the peer of a receive
 
 inline constexpr uint32_t kFrameMagic = 0x64724752;  // "RGrd" in memory
-inline constexpr uint16_t kFrameVersion = 2;
+inline constexpr uint16_t kFrameVersion = 3;
 inline constexpr uint64_t kMaxPayload = uint64_t{1} << 30;
 inline constexpr size_t kFrameDims = 8;  // no tensor has more dimensions
 

@@ -40,6 +40,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 // Ends this rank's operations, whatever they wait for, and forgets the communicator. The other ranks go on waiting.
+// Both return when no graph has an operation of the communicator any more.
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 
 ncclResult_t ncclGroupStart();
