@@ -111,6 +111,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
 
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   *graph = nullptr;
+  std::vector<Node> nodes;  // of a capture that failed they end here, without the lock
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
   const auto stream = runtime.stream("cudaStreamEndCapture", handle);
@@ -123,13 +124,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   const bool joined = all_joined(*capture);
   std::erase(runtime.captures, capture);
   capture->ended = true;
+  nodes = std::move(capture->nodes);
   for (CUstream_st* member : capture->streams) {
     member->capture = nullptr;
     member->frontier.clear();
   }
   if (capture->invalid) return fail(cudaErrorStreamCaptureInvalidated);
   if (!joined) return fail(cudaErrorStreamCaptureUnjoined);
-  *graph = new CUgraph_st{std::move(capture->nodes)};
+  *graph = new CUgraph_st{std::move(nodes)};
   return cudaSuccess;
 }
 
