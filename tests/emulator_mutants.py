@@ -25,7 +25,8 @@ KINDS = [
     ("cuda_kernels/*.cu", "ringgrad_checked_kernels", [("emulator_racecheck", "[cuda]")]),
     ("cuda_kernels/common/*.cuh", "ringgrad_checked_kernels", [("emulator_racecheck", "[cuda]")]),
     ("distributed/**/nccl_*.cpp", "ringgrad_nccl",
-     [("all_tests", f"[#{file}][cuda]") for file in ("cuda_nccl_test", "cuda_nccl_ring_test", "cuda_nccl_training_test")]),
+     [("all_tests", f"[#{file}][cuda]") for file in ("cuda_nccl_test", "cuda_nccl_ring_test", "cuda_nccl_training_test",
+                                                          "cuda_nccl_capture_test")]),
 ]
 # Which kernel shows what a header's barrier is for, where its name does not say it.
 COMPILED_IN = {

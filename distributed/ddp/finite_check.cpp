@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
-#include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {
 
-// A record is step · 2^kPositionBits + the position among all gradients; kAllFinite: none.
+// A record is (step - origin) · 2^kPositionBits + the position among all gradients; from kAllFinite / 2 on: none.
 constexpr int kPositionBits = 36;
 constexpr int64_t kAllFinite = int64_t{1} << 62;
 
@@ -21,7 +20,7 @@ std::optional<std::string> FiniteCheck::look(int parameter, const Tensor& gradie
   if (!gradient.device().is_cpu()) return {};
   kernels::find_not_finite(found_, gradient, 0);
   if (found_.item<int64_t>() == kAllFinite) return {};
-  return describe(parameter, group_.rank(), str(step));
+  return describe(parameter, group_.rank(), step);
 }
 
 void FiniteCheck::look_later(const BucketRange& range, const Tensor& flat, int64_t step) {
@@ -29,28 +28,35 @@ void FiniteCheck::look_later(const BucketRange& range, const Tensor& flat, int64
   if (!record_) record_ = full({1}, static_cast<double>(kAllFinite), {.dtype = DType::Int64, .device = flat.device()});
   int64_t position = range.begin;
   for (int a = 0; a < range.arena; ++a) position += arenas_[a].grads.numel();
-  if (device_backend(flat.device().type).capturing()) recorded_step_ = step;
-  kernels::find_not_finite(record_, flat, (std::max<int64_t>(step, 0) << kPositionBits) + position);
+  const int64_t number = number_of(std::max<int64_t>(step, 0));
+  kernels::find_not_finite(record_, flat, number * (int64_t{1} << kPositionBits) + position);
+}
+
+void FiniteCheck::call(int64_t number, int64_t step) {
+  const int64_t back = origin_ - (step - number);
+  origin_ -= back;
+  if (!record_ || back == 0) return;
+  if (!moved_) moved_ = empty_like(record_);
+  kernels::fill(moved_, static_cast<double>(back * (int64_t{1} << kPositionBits)));
+  kernels::add(record_, record_, moved_);
 }
 
 std::optional<std::string> FiniteCheck::compare(const CollectiveOptions& options) {
   if (!record_) return {};
   const auto records = all_gather_values<int64_t>(group_, {record_.item<int64_t>()}, options);
-  const auto step_of = [&](int64_t record) { return record >> kPositionBits; };
+  const auto step_of = [&](int64_t record) { return (record >> kPositionBits) + origin_; };
   const auto first =
       std::min_element(records.begin(), records.end(), [&](int64_t a, int64_t b) { return step_of(a) < step_of(b); });
-  if (*first == kAllFinite) return {};
+  if (*first >= kAllFinite / 2) return {};
   int64_t position = *first & ((int64_t{1} << kPositionBits) - 1);
   size_t a = 0;
   while (position >= arenas_[a].grads.numel()) position -= arenas_[a++].grads.numel();
   const auto next = std::upper_bound(arenas_[a].offsets.begin(), arenas_[a].offsets.end(), position);
-  std::string step = str(step_of(*first));
-  if (step_of(*first) == recorded_step_) step += str(" or one of its replays until step ", options.step);
   return describe(arenas_[a].parameters[static_cast<size_t>(next - arenas_[a].offsets.begin()) - 1],
-                  static_cast<int>(first - records.begin()), step);
+                  static_cast<int>(first - records.begin()), step_of(*first));
 }
 
-std::string FiniteCheck::describe(int parameter, int rank, const std::string& step) const {
+std::string FiniteCheck::describe(int parameter, int rank, int64_t step) const {
   return str("the gradient of ", parameters_[parameter].first, " is not finite on rank ", rank, " in step ", step,
              "; the loss diverged (a smaller learning rate or gradient clipping helps), or a batch has a NaN");
 }

@@ -6,7 +6,10 @@
 // hook; there a kernel goes over each bucket before it is launched, and a record in the device's memory keeps the first
 // step and position at which it found one. Every 50 steps, and before a new plan moves the positions, the ranks read
 // and compare their records: that waits for the device, and costs one small message. So the error comes late, but names
-// the first rank, parameter and step. In the replays of a recorded step the record's step is that of the recording.
+// the first rank, parameter and step.
+//
+// A graph that has recorded the kernel looks with the same number of the step at each replay. So steps are counted from
+// an origin, which moves before the replay, and with it the record.
 #pragma once
 
 #include <optional>
@@ -31,18 +34,22 @@ class FiniteCheck {
 
   // For buckets on a GPU; others are passed over. Waits for nothing.
   void look_later(const BucketRange& range, const Tensor& flat, int64_t step);
+  // The steps that a graph recorded as `number_of(step)` are called `step` from now on.
+  int64_t number_of(int64_t step) const { return step - origin_; }
+  void call(int64_t number, int64_t step);
   // Collective where look_later() has looked at something.
   std::optional<std::string> compare(const CollectiveOptions& options);
 
  private:
-  std::string describe(int parameter, int rank, const std::string& step) const;
+  std::string describe(int parameter, int rank, int64_t step) const;
 
   ProcessGroup& group_;
   const NamedTensors& parameters_;
   const std::vector<ArenaRange>& arenas_;
-  const Tensor found_;          // on the CPU
-  Tensor record_;               // on the GPU; undefined: no gradient there
-  int64_t recorded_step_ = -1;  // the last one
+  const Tensor found_;  // on the CPU
+  Tensor record_;       // on the GPU; undefined: no gradient there
+  Tensor moved_;        // by how much, there
+  int64_t origin_ = 0;
 };
 
 }  // namespace ringgrad

@@ -112,7 +112,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void take_gradient(int parameter);
   void learn_usual_weight();
   void join_replays();
-  void replay(Replay& replay, const std::function<void()>& launch, const StepNumbers& recorded);
+  void replay(Replay& replay, const std::function<void()>& launch, int64_t number);
   double now() const;
   double end_of(const Work& work) const;
   void scale(const Tensor& x, double factor) const;

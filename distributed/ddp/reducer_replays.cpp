@@ -6,22 +6,27 @@ namespace ringgrad {
 
 void Reducer::join_replays() {
   CHECK(replanned_ && usual_weight_ > 0,
-        "distributed_data_parallel: the first step cannot be recorded, because buckets ",
-        "are planned from it; take one before (CapturedStep takes two)");
+        "distributed_data_parallel: the first step cannot be recorded, because buckets are planned from it; take one ",
+        "before (CapturedStep takes two)");
   recorded_ = std::make_shared<StepNumbers>();
-  const auto take_part = [self = weak_from_this(), layout = layout_, recorded = recorded_](
-                             Replay& replay, const std::function<void()>& launch) {
+  const auto take_part = [self = weak_from_this(), layout = layout_, recorded = recorded_,
+                          number = finite_check_.number_of(step_ + 1)](Replay& replay,
+                                                                       const std::function<void()>& launch) {
     const auto reducer = self.lock();
     CHECK(reducer && reducer->layout_ == layout, "distributed_data_parallel: a replay of a step whose wrapper ",
           reducer ? "has planned its buckets anew since" : "was destroyed", "; record the step anew");
-    reducer->replay(replay, launch, *recorded);
+    reducer->contribution_.replay(*recorded);
+    reducer->replay(replay, launch, number);
   };
   device_backend(arenas_[0].grads.device().type).on_replay(take_part);
 }
 
-void Reducer::replay(Replay& replay, const std::function<void()>& launch, const StepNumbers& recorded) {
-  contribution_.replay(recorded);
+void Reducer::replay(Replay& replay, const std::function<void()>& launch, int64_t number) {
   replay.step = log_.step = ++step_;
+  {
+    const StreamGuard on(replay.stream);
+    finite_check_.call(number, step_);
+  }
   launch();
   totals_.steps += 1;
   for (const BucketLog& bucket : log_.buckets) totals_.bytes += bucket.bytes;

@@ -72,7 +72,7 @@ bool NcclCommunicator::recorded() const { return cuda::being_captured(stream());
 
 std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, std::chrono::milliseconds timeout,
                                                      const std::function<Work()>& meet,
-                                                     const std::function<void()>& body) {
+                                                     const std::function<Stream()>& body) {
   if (timeout.count() == 0) timeout = timeout_;
   const cuda::DeviceGuard guard(device_);
   std::unique_lock issuing(issue_mutex_);  // all ranks issue in one order
@@ -91,8 +91,7 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, st
       std::lock_guard lock(mutex_);
       under_way->agreed = agreed;  // a thread that looks on may know better while this one is held up
     }
-    body();
-    done->record(stream());
+    done->record(body());
   } catch (...) {
     issuing.unlock();
     {

@@ -47,13 +47,13 @@ class NcclCommunicator {
   int size() const { return host_->size(); }
   Stream stream() const;
 
-  // Runs `body`, which queues work on stream(), behind what the caller's stream holds; the event marks its end. Before,
-  // the hosts `meet`: where that work of theirs fails, the group is given up for the same reason. All ranks must queue
-  // in the same order. Where it is not done in time (0: the communicator's), counted from when what was queued before
-  // is, `what` says in the error what it was. While a step is captured the work is recorded, and only the hosts have
-  // anything to do in time.
+  // Runs `body`, which queues work behind what the caller's stream holds, and returns the stream on which it ends,
+  // which is stream(), or waits for that; the event marks the end. Before, the hosts `meet`: where that work of theirs
+  // fails, the group is given up for the same reason. All ranks must queue in the same order. Where it is not done in
+  // time (0: the communicator's), counted from when what was queued before is, `what` says in the error what it was.
+  // While a step is captured the work is recorded, and only the hosts have anything to do in time.
   std::shared_ptr<cuda::Event> queue(const std::string& what, std::chrono::milliseconds timeout,
-                                     const std::function<Work()>& meet, const std::function<void()>& body);
+                                     const std::function<Work()>& meet, const std::function<Stream()>& body);
   // Whether the capture under way has recorded something of this communicator.
   bool recorded() const;
   // In the body of queue(): the calls of NCCL that `calls` makes go on together, as one operation of stream().

@@ -145,6 +145,7 @@ Work NcclProcessGroup::issue(Collective c) {
       communicator_->together([&](ncclComm* comm) { call_nccl(c, comm); });
     const StreamGuard after_it(communicator_->stream());
     deliver(c);
+    return communicator_->stream();
   });
   const bool async = c.options.async;
   Work work(std::make_shared<Pending>(communicator_, std::move(done), std::move(c), std::move(memory), device()));
@@ -175,7 +176,7 @@ void NcclProcessGroup::join_replays() {
         describe(frame), {}, [&] { return agree(*host, frame, {}); },
         [&] {
           launch();
-          cuda::wait_for(communicator->stream(), replay.stream);
+          return replay.stream;
         });
   };
   device_backend(DeviceType::CUDA).on_replay(take_part);
