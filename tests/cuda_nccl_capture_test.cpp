@@ -284,3 +284,17 @@ TEST_CASE("nccl: a replay brings what was recorded, and refuses anything else", 
     must_be_refused(group, "has planned its buckets anew since", [&] { graph->launch(stream); });
   });
 }
+
+TEST_CASE("nccl: ranks that record different collectives are named before any replay", "[quick][cuda][threads]") {
+  if (!enough_devices(2)) return;
+  const auto errors = errors_of_nccl(2, {.timeout = kTimeout}, [](ProcessGroup& group) {
+    const Tensor x = on(group, std::vector<double>(group.rank() == 0 ? 300 : 400, 1), DType::Float32);
+    const auto graph = device_backend(DeviceType::CUDA).capture(group.device().index, [&] { group.all_reduce(x); });
+    group.barrier();
+  });
+  for (const std::string& error : errors) {
+    INFO(error);
+    CHECK(contains(error, "ranks are out of step: "));
+    CHECK((contains(error, "all_reduce (sum) of 300 float32") && contains(error, "all_reduce (sum) of 400 float32")));
+  }
+}

@@ -22,11 +22,12 @@ TEST_CASE("emulator: ranks on devices 1 and 2 make no context on device 0", "[cu
     DistributedDataParallel ddp(model, group);
     optim::SGD optimizer(model.named_parameters(), {.lr = 0.1});
     const Tensor x = to(ones({4, 3}), device), alone = to(ones({3}), device);
-    for (int step = 0; step < 3; ++step) {
+    CapturedStep trained(device, [&] {
       optimizer.zero_grad();
       sum(ddp(x)).backward();
       optimizer.step();
-    }
+    });
+    for (int step = 0; step < 4; ++step) trained();
     CapturedStep captured(device, [&] { fill_(alone, 2); });
     for (int step = 0; step < 4; ++step) captured();
     must(to_vector<float>(alone) == std::vector<float>(3, 2), "the captured step does not run");

@@ -116,7 +116,7 @@ TEST_CASE("emulator: an operation of NCCL that is captured on one rank only is a
     ncclResult_t state = ncclSuccess;
     ncclCommGetAsyncError(comm, &state);
     const std::string error = ncclGetLastError(comm);
-    must(state == ncclInvalidUsage && contains(error, "ncclAllReduce in a graph of 8 elements"), error);
+    must(state == ncclInvalidUsage && contains(error, "ncclAllReduce in a graph of 8 elements"), "NCCL says: " + error);
 
     // The communicator does not end before the graph.
     std::atomic<bool> ended = false;

@@ -49,6 +49,7 @@ class Recording {
 bool capturing() { return recording != nullptr; }
 
 bool being_captured(Stream stream) {
+  const DeviceGuard guard(stream.device);
   cudaStreamCaptureStatus status;
   CUDA_CHECK(cudaStreamIsCapturing(native(stream), &status));
   return status != cudaStreamCaptureStatusNone;
