@@ -68,4 +68,12 @@ __global__ void async_copy_race_kernel(const float* x, float* y, bool barrier) {
   y[threadIdx.x] = values[127 - 4 * threadIdx.x];
 }
 
+// x by stride to shared memory, where word i lies at i times pitch, and from there to y.
+__global__ void strides_kernel(const float* x, float* y, int stride, int pitch) {
+  DYNAMIC_SHARED(float, values);
+  values[threadIdx.x * static_cast<unsigned>(pitch)] = x[threadIdx.x * static_cast<unsigned>(stride)];
+  __syncthreads();
+  y[threadIdx.x] = values[threadIdx.x * static_cast<unsigned>(pitch)];
+}
+
 }  // namespace

@@ -1,5 +1,6 @@
 // The memory checker and the race checker of the emulator. Their code is in this program where it is not in all of
 // them.
+#include "ringgrad/core/device/access_counter.h"
 #include "ringgrad/cuda_kernels/emulator/grid.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/emulator_check_kernels.cu"
@@ -85,4 +86,48 @@ TEST_CASE("emulator check: asynchronous copies", "[quick][cuda]") {
   DeviceArray<float> short_x(std::vector<float>(100, 1));
   REQUIRE(
       contains(failure([&] { run(async_copy_race_kernel, 1, 32, 0, short_x.get(), y.get(), true); }), "no allocation"));
+}
+
+TEST_CASE("emulator check: sectors and bank conflicts are counted", "[quick][cuda]") {
+  if (!count_accesses) return;
+  DeviceArray<float> x(std::vector<float>(64 * 8, 1)), y(64);
+  const auto counts_of = [&](int stride, int pitch) {
+    return count_accesses([&] {
+      run(strides_kernel, 1, 64, static_cast<size_t>(64 * pitch) * sizeof(float), x.get(), y.get(), stride, pitch);
+      CUDA_CHECK(cudaDeviceSynchronize());
+    });
+  };
+  struct Case {
+    int stride, pitch;
+    int64_t sectors, passes;  // of two requests, of a warp each
+  };
+  // Neighbours are four sectors; every second float is eight; one in 32 bytes is a sector each. Words 1 and 33 apart
+  // lie in different banks, 2 apart in 16 of them, 32 apart in one.
+  for (const Case& c : {Case{1, 1, 8, 2}, Case{2, 33, 16, 2}, Case{8, 2, 64, 4}, Case{1, 32, 8, 64}}) {
+    const KernelCounts counts = counts_of(c.stride, c.pitch);
+    INFO("stride " << c.stride << ", pitch " << c.pitch);
+    REQUIRE(counts.launches == 1);
+    REQUIRE(counts.threads == 64);
+    const AccessCount load = counts.total(false, false), store = counts.total(false, true);
+    REQUIRE(load.requests == 2);
+    REQUIRE(load.bytes == 256);
+    REQUIRE(load.sectors == c.sectors);
+    REQUIRE(store.sectors == 8);
+    for (const bool write : {false, true}) {
+      const AccessCount shared = counts.total(true, write);
+      REQUIRE(shared.requests == 2);
+      REQUIRE(shared.passes == c.passes);
+      REQUIRE(shared.least_passes == 2);
+    }
+    REQUIRE(counts.instructions == std::map<std::string, int64_t>{{"__syncthreads", 1}});
+    for (const AccessCount& access : counts.accesses) REQUIRE(access.line.starts_with("emulator_check_kernels.cu:"));
+  }
+}
+
+TEST_CASE("emulator check: a count ends with its body, also where that throws", "[quick][cuda]") {
+  if (!count_accesses) return;
+  DeviceArray<float> x(64), y(64);
+  REQUIRE_THROWS_AS(count_accesses([] { throw CudaError("stopped"); }), CudaError);
+  run(strides_kernel, 1, 32, 32 * sizeof(float), x.get(), y.get(), 1, 1);
+  REQUIRE(count_accesses([] {}).accesses.empty());
 }

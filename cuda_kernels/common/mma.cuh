@@ -5,6 +5,17 @@
 //   a [16, 16]   word i: row g + 8 (i % 2), columns 2 t + 8 (i / 2) and the next
 //   b [16, 8]    word i: rows 2 t + 8 i and the next, column g
 //   d [16, 8]    element i: row g + 8 (i / 2), column 2 t + i % 2
+// So lane 6 = 4 · 1 + 2 holds of a and d row 1 and row 9, and of b column 1:
+//
+//                                                     b     0  1  2 … 7
+//                                                      4,5     w0
+//                                                      12,13   w1
+//   a          0,1  2,3  4,5  6,7   8,9  …  12,13  …   d    0,1  2,3  4,5  6,7
+//     row 1              w0                 w2           1            e0 e1
+//     row 9              w1                 w3           9            e2 e3
+//
+// Each quarter of a is an 8 × 8 matrix of which the lanes in their order hold the words row by row: what ldmatrix
+// loads.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -73,17 +84,19 @@ __device__ __forceinline__ void copy_16_async(void* shared, const void* from, in
 
 #else
 
+// Always inlined, so that an access is that of the kernel's line.
 [[gnu::always_inline]] inline void copy_16_async(void* shared, const void* from, int bytes, RINGGRAD_SITE) {
   __pipeline_memcpy_async(shared, from, 16, static_cast<size_t>(16 - bytes), site);
 }
 
 template <class T>
-void mma_16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], RINGGRAD_SITE) {
+[[gnu::always_inline]] inline void mma_16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                                             RINGGRAD_SITE) {
   const auto to_float = [](uint16_t bits) { return static_cast<float>(std::bit_cast<T>(bits)); };
   emulator::mma_16816(d, a, b, to_float, site);
 }
 template <bool kTranspose>
-void ldmatrix_x4(unsigned (&fragment)[4], const void* row, RINGGRAD_SITE) {
+[[gnu::always_inline]] inline void ldmatrix_x4(unsigned (&fragment)[4], const void* row, RINGGRAD_SITE) {
   emulator::ldmatrix_x4(fragment, row, kTranspose, site);
 }
 

@@ -42,11 +42,15 @@ struct Site {
   }
 };
 
+// Whether an access is cp.async's, whose write is told twice: when it starts, and when it is waited for.
+enum class AsyncCopy : uint8_t { None, Started, Landed };
+
 struct Access {
   const void* address;
   size_t bytes;
   bool write, atomic;
   const void* pc;  // where in the program
+  AsyncCopy async = AsyncCopy::None;
 };
 
 class Block;
@@ -62,6 +66,7 @@ class Observer {
   virtual void end_block() = 0;
   virtual void block_barrier() = 0;
   virtual void warp_barrier(int warp) = 0;        // __syncwarp of all the warp's lanes
+  virtual void collective(const char* kind) = 0;  // a warp's instruction that its lanes execute together: "ldmatrix"
   virtual void fence() = 0;                       // __threadfence by the CUDA thread that runs
   virtual void access(const Access& access) = 0;  // by it, likewise
 };

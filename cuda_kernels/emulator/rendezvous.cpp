@@ -76,6 +76,7 @@ bool Block::complete(int warp, Rendezvous& meeting) {
   const std::string problem = meeting.combine(w.values.data(), meeting.arrived);
   if (!problem.empty()) fail(threads_[current_].waits_at, str(meeting.kind, ": ", problem));
   w.arrived_groups &= ~(1u << std::countr_zero(meeting.mask));
+  if (observer) observer->collective(meeting.kind);
   // Of the warp's collectives only __syncwarp orders accesses to memory.
   if (observer && meeting.combine == combine_nothing && meeting.arrived == (w.lanes & ~w.exited))
     observer->warp_barrier(warp);

@@ -36,7 +36,7 @@ std::string AsyncCopies::start(void* destination, const void* source, size_t byt
                bytes);
   if (zero_fill > bytes) return str("cp.async fills ", zero_fill, " of ", bytes, " bytes with zeros");
   if (observer && bytes > zero_fill) observer->access({source, bytes - zero_fill, false, false, pc});
-  if (observer) observer->access({destination, bytes, true, false, pc});
+  if (observer) observer->access({destination, bytes, true, false, pc, AsyncCopy::Started});
   std::memset(destination, 0xFF, bytes);
   copies_.push_back({destination, source, bytes, zero_fill, group_, pc});
   return "";
@@ -47,7 +47,7 @@ void AsyncCopies::wait_prior(int groups) {
   for (; done < copies_.size() && copies_[done].group < group_ - groups; ++done) {
     const Copy& copy = copies_[done];
     const size_t copied = copy.bytes - copy.zero_fill;
-    if (observer) observer->access({copy.destination, copy.bytes, true, false, copy.pc});
+    if (observer) observer->access({copy.destination, copy.bytes, true, false, copy.pc, AsyncCopy::Landed});
     std::memcpy(copy.destination, copy.source, copied);
     std::memset(static_cast<char*>(copy.destination) + copied, 0, copy.zero_fill);
   }

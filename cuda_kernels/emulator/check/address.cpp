@@ -4,6 +4,7 @@
 #include <link.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -68,21 +69,63 @@ Memory MemoryMap::find(const void* address) const {
   return block_->on_fiber_stack(address) ? Memory::Private : Memory::Global;
 }
 
-std::string source_line(const void* pc) {
+namespace {
+
+constexpr size_t kAtOnce = 500;  // addresses in one command
+
+struct Place {
+  std::string module, symbol;
+  unsigned long offset;
+};
+Place place_of(const void* pc) {
   Dl_info module;
-  if (!dladdr(pc, &module)) return "?";
+  if (!dladdr(pc, &module)) return {};
   // The instruction before the return address is the call.
   const auto offset = reinterpret_cast<uintptr_t>(pc) - reinterpret_cast<uintptr_t>(module.dli_fbase) - 1;
-  char text[512];
-  std::snprintf(text, sizeof text, "addr2line -e '%s' 0x%lx 2>/dev/null", module.dli_fname,
-                static_cast<unsigned long>(offset));
-  std::string line;
-  if (const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(text, "r"), pclose); pipe)
-    if (std::fgets(text, sizeof text, pipe.get())) line = text;
-  line = line.substr(0, line.find_first_of(" \n"));  // without "(discriminator 3)"
-  line = line.substr(line.rfind('/') + 1);
-  if (!line.empty() && line.find('?') == line.npos) return line;
-  return module.dli_sname ? str(module.dli_sname, " + 0x", std::hex, offset) : str("0x", std::hex, offset);
+  return {module.dli_fname, module.dli_sname ? module.dli_sname : "", offset};
+}
+
+// For each place its line, behind that the line where the function that this is in has been inlined, and so on. Empty
+// where that is not known. REQUIRES: all of one module.
+std::vector<std::vector<std::string>> inlined_lines(const std::vector<Place>& places) {
+  std::vector<std::vector<std::string>> lines;
+  std::string command = "addr2line -a -i -e '" + places.front().module + "'";
+  for (const Place& place : places) command += str(" 0x", std::hex, place.offset);
+  if (const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"), pclose); pipe)
+    for (char text[512]; std::fgets(text, sizeof text, pipe.get());) {
+      std::string line = text;
+      line = line.substr(0, line.find_first_of(" \n"));  // without "(discriminator 3)"
+      if (line.starts_with("0x"))
+        lines.emplace_back();
+      else if (line.find('?') == line.npos && !lines.empty())
+        lines.back().push_back(line.substr(line.rfind('/') + 1));
+    }
+  lines.resize(places.size());
+  return lines;
+}
+
+std::string without_line(const Place& place) {
+  return place.symbol.empty() ? str("0x", std::hex, place.offset) : str(place.symbol, " + 0x", std::hex, place.offset);
+}
+
+}  // namespace
+
+std::string source_line(const void* pc) {
+  const Place place = place_of(pc);
+  const std::vector<std::string> lines = inlined_lines({place}).front();
+  return lines.empty() ? without_line(place) : lines.front();
+}
+
+std::vector<std::string> source_lines(const std::vector<const void*>& pcs) {
+  std::vector<std::string> found;
+  for (size_t first = 0; first < pcs.size(); first += kAtOnce) {
+    std::vector<Place> places;
+    for (size_t i = first; i < std::min(pcs.size(), first + kAtOnce); ++i) places.push_back(place_of(pcs[i]));
+    const auto lines = inlined_lines(places);
+    for (size_t i = 0; i < places.size(); ++i)
+      found.push_back(lines[i].empty() ? without_line(places[i]) : lines[i].back());
+  }
+  return found;
 }
 
 }  // namespace ringgrad::emulator

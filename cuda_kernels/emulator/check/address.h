@@ -38,5 +38,7 @@ class MemoryMap {
 // The line that an instruction comes from: "softmax.cu:42", or "function + 0x1f" where debug information or addr2line
 // are missing. `pc` is a return address.
 std::string source_line(const void* pc);
+// The lines of the kernels themselves which have called what is inlined there, asked for all at once.
+std::vector<std::string> source_lines(const std::vector<const void*>& pcs);
 
 }  // namespace ringgrad::emulator

@@ -1,10 +1,13 @@
 // The observer of builds whose kernels report their accesses. RINGGRAD_EMU_CHECK=0 switches the checker off,
-// RINGGRAD_EMU_PROFILE=1 the profile on; it is printed to stderr at the end of the program.
+// RINGGRAD_EMU_PROFILE=1 the profile on; it is printed to stderr at the end of the program. count_accesses() has one of
+// its own.
 
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "ringgrad/cuda_kernels/emulator/block.h"
 #include "ringgrad/cuda_kernels/emulator/check/checker.h"
@@ -22,15 +25,28 @@ class CheckingObserver : public Observer {
  public:
   CheckingObserver() {
     if (enabled("RINGGRAD_EMU_CHECK", true)) checker_ = std::make_unique<Checker>();
-    if (enabled("RINGGRAD_EMU_PROFILE", false)) profile_ = std::make_unique<Profile>();
+    if (enabled("RINGGRAD_EMU_PROFILE", false)) profile_ = std::make_unique<Profile>(kFirstBlocks);
   }
   ~CheckingObserver() override {
-    if (profile_) std::fputs(profile_->table().c_str(), stderr);
+    if (profile_) std::fputs(table_of(profile_->counts()).c_str(), stderr);
+  }
+
+  // What the kernels that `body` runs do, all of their blocks.
+  KernelCounts count(const std::function<void()>& body) {
+    auto other = std::exchange(profile_, std::make_unique<Profile>(kAllBlocks));
+    try {
+      body();
+    } catch (...) {
+      profile_ = std::move(other);
+      throw;
+    }
+    return std::exchange(profile_, std::move(other))->counts();
   }
 
   void begin_launch(const Grid& grid, int device) override {
     grid_ = &grid;
     if (checker_) checker_->begin_launch(device);
+    if (profile_) profile_->begin_launch(grid);
   }
   void end_launch() override {
     if (checker_) checker_->end_launch();
@@ -45,9 +61,13 @@ class CheckingObserver : public Observer {
   }
   void block_barrier() override {
     if (checker_) checker_->block_barrier();
+    if (profile_) profile_->instruction("__syncthreads");
   }
   void warp_barrier(int warp) override {
     if (checker_) checker_->warp_barrier(warp);
+  }
+  void collective(const char* kind) override {
+    if (profile_) profile_->instruction(kind);
   }
   void fence() override {
     if (checker_) checker_->fence();
@@ -60,6 +80,7 @@ class CheckingObserver : public Observer {
   }
 
  private:
+  static constexpr int64_t kFirstBlocks = 4, kAllBlocks = std::numeric_limits<int64_t>::max();
   const Grid* grid_ = nullptr;
   MemoryMap map_;
   std::unique_ptr<Checker> checker_;
@@ -70,6 +91,9 @@ class CheckingObserver : public Observer {
 const std::unique_ptr<CheckingObserver> installed = [] {
   auto created = std::make_unique<CheckingObserver>();
   observer = created.get();
+  count_accesses = [](const std::function<void()>& body) {
+    return static_cast<CheckingObserver*>(observer)->count(body);
+  };
   return created;
 }();
 

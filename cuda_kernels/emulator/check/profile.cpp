@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <set>
+#include <tuple>
 
 #include "ringgrad/cuda_kernels/emulator/language.h"
 
@@ -11,62 +12,92 @@ namespace {
 
 constexpr uintptr_t kSector = 32, kBanks = 32, kBankBytes = 4;
 
+void count_request(AccessCount& count, const std::vector<std::pair<uintptr_t, size_t>>& accesses) {
+  std::set<uintptr_t> sectors, words;
+  std::vector<int64_t> words_of_bank(kBanks);  // each word counts once: lanes that want the same one share it
+  for (const auto& [address, bytes] : accesses) {
+    count.bytes += static_cast<int64_t>(bytes);
+    for (uintptr_t word = address / kBankBytes; word * kBankBytes < address + bytes; ++word) {
+      sectors.insert(word * kBankBytes / kSector);
+      if (words.insert(word).second) ++words_of_bank[word % kBanks];
+    }
+  }
+  ++count.requests;
+  if (count.shared) {
+    count.passes += *std::max_element(words_of_bank.begin(), words_of_bank.end());
+    count.least_passes += static_cast<int64_t>((words.size() + kBanks - 1) / kBanks);
+  } else {
+    count.sectors += static_cast<int64_t>(sectors.size());
+  }
+}
+
 }  // namespace
 
-void Profile::begin_block(int64_t index) { active_ = index < kBlocks; }
+void Profile::begin_launch(const Grid& grid) {
+  const int64_t blocks = int64_t{grid.grid.x} * grid.grid.y * grid.grid.z;
+  ++launches_;
+  all_blocks_ += blocks;
+  threads_ += blocks * grid.block.x * grid.block.y * grid.block.z;
+}
 
 void Profile::access(const Access& access, Memory memory) {
-  if (!active_) return;
-  auto [found, first] = sites_.try_emplace({access.pc, access.write});
-  Site& site = found->second;
-  if (first) {
-    site.memory = memory;
-    site.write = access.write;
-  }
+  if (!active_ || access.async == AsyncCopy::Landed) return;
+  Site& site = sites_[{access.pc, access.write}];
+  site.count.shared = memory == Memory::Shared;
+  site.count.write = access.write;
+  site.atomic = access.atomic;
+  site.async = access.async == AsyncCopy::Started;
   const int thread = running_block->thread();
   site.in_progress[{thread / kWarpSize, site.executions[thread]++}].accesses.emplace_back(
       reinterpret_cast<uintptr_t>(access.address), access.bytes);
 }
 
+void Profile::instruction(const char* name) {
+  if (active_) ++instructions_[name];
+}
+
 void Profile::end_block() {
   for (auto& [place, site] : sites_) {
-    for (const auto& [which, request] : site.in_progress) count(site, request);
+    for (const auto& [which, request] : site.in_progress) count_request(site.count, request.accesses);
     site.in_progress.clear();
     site.executions.clear();
   }
 }
 
-void Profile::count(Site& site, const Request& request) {
-  std::set<uintptr_t> sectors;
-  std::map<uintptr_t, std::set<uintptr_t>> words_of_bank;  // one word per bank and pass; equal words are one
-  for (const auto& [address, bytes] : request.accesses) {
-    site.bytes += static_cast<int64_t>(bytes);
-    for (uintptr_t word = address / kBankBytes; word * kBankBytes < address + bytes; ++word) {
-      sectors.insert(word * kBankBytes / kSector);
-      words_of_bank[word % kBanks].insert(word);
-    }
+KernelCounts Profile::counts() const {
+  KernelCounts result{
+      .launches = launches_, .blocks = all_blocks_, .threads = threads_, .accesses = {}, .instructions = instructions_};
+  std::vector<const void*> places;
+  for (const auto& [place, site] : sites_) places.push_back(place.first);
+  const std::vector<std::string> lines = source_lines(places);
+  std::map<std::tuple<std::string, bool, bool>, AccessCount> by_line;  // an unrolled loop has a line at many places
+  size_t next = 0;
+  for (const auto& [place, site] : sites_) {
+    AccessCount& count = by_line[{lines[next], site.count.shared, site.count.write}];
+    count.line = lines[next++];
+    count.shared = site.count.shared, count.write = site.count.write;
+    count.add(site.count);
+    if (site.atomic) result.instructions["atomic"] += site.count.requests;
+    if (site.async) result.instructions["cp.async"] += site.count.requests;
   }
-  size_t passes = 1;
-  for (const auto& [bank, words] : words_of_bank) passes = std::max(passes, words.size());
-  ++site.requests;
-  site.sectors += static_cast<int64_t>(sectors.size());
-  site.passes += static_cast<int64_t>(passes);
+  for (const auto& [line, count] : by_line) result.accesses.push_back(count);
+  return result;
 }
 
-std::string Profile::table() const {
+std::string table_of(const KernelCounts& counts) {
   std::string text = "line                            access        requests  per request\n";
-  for (const auto& [place, site] : sites_) {
-    const double requests = static_cast<double>(site.requests);
+  for (const AccessCount& count : counts.accesses) {
+    const double requests = static_cast<double>(count.requests);
     char line[256];
-    if (site.memory == Memory::Shared)
-      std::snprintf(line, sizeof line, "%-30s  shared %-5s %9lld  %5.2f passes\n", source_line(place.first).c_str(),
-                    site.write ? "store" : "load", static_cast<long long>(site.requests),
-                    static_cast<double>(site.passes) / requests);
+    if (count.shared)
+      std::snprintf(line, sizeof line, "%-30s  shared %-5s %9lld  %5.2f passes, %.2f at least\n", count.line.c_str(),
+                    count.write ? "store" : "load", static_cast<long long>(count.requests),
+                    static_cast<double>(count.passes) / requests, static_cast<double>(count.least_passes) / requests);
     else
-      std::snprintf(line, sizeof line, "%-30s  global %-5s %9lld  %5.2f sectors, %3.0f %% used\n",
-                    source_line(place.first).c_str(), site.write ? "store" : "load",
-                    static_cast<long long>(site.requests), static_cast<double>(site.sectors) / requests,
-                    100.0 * static_cast<double>(site.bytes) / static_cast<double>(site.sectors * int64_t{kSector}));
+      std::snprintf(line, sizeof line, "%-30s  global %-5s %9lld  %5.2f sectors, %3.0f %% used\n", count.line.c_str(),
+                    count.write ? "store" : "load", static_cast<long long>(count.requests),
+                    static_cast<double>(count.sectors) / requests,
+                    100.0 * static_cast<double>(count.bytes) / static_cast<double>(count.sectors * int64_t{kSector}));
     text += line;
   }
   return text;
