@@ -18,9 +18,8 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/ladder.h"
 #include "ringgrad/core/random.h"
-#include "ringgrad/cuda_kernels/ladders.h"
-#include "ringgrad/cuda_kernels/runtime/stream.h"
 
 using namespace ringgrad;
 
@@ -28,20 +27,7 @@ namespace {
 
 const Device kDevice("cuda");
 
-// Seconds per call, the mean over up to 20 of them within about 0.3 s.
-double seconds(const std::function<void(Stream)>& run) {
-  const Stream stream = current_stream(kDevice);
-  cuda::Event begin(kDevice, true), end(kDevice, true);
-  const auto mean = [&](int count) {
-    begin.record(stream);
-    for (int i = 0; i < count; ++i) run(stream);
-    end.record(stream);
-    end.synchronize();
-    return end.milliseconds_since(begin) * 1e-3 / count;
-  };
-  mean(2);  // to warm up
-  return mean(static_cast<int>(std::clamp(0.3 / mean(1), 2.0, 20.0)));
-}
+double seconds(const std::function<void(Stream)>& call) { return seconds_per_call(kDevice, call); }
 
 // A ladder's steps must agree: the largest difference from the first one's result, as a part of the largest number.
 // Throws Error above what 16 bits explain. The first step is the obvious loop, so this checks large shapes, too.
@@ -76,21 +62,34 @@ Tensor channels_last(const Shape& nchw, DType dtype) {
   return x;
 }
 
-void matmul_ladder(nlohmann::json& rows, int64_t n, DType dtype) {
-  const Tensor a = noise({1, n, n}, dtype), b = noise({1, n, n}, dtype), c = empty_like(a);
-  const double flop = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+// What the ladder's steps take, by their names, of operands of a size.
+struct Step {
+  std::string name;
+  double tflops, difference;
+};
+std::vector<Step> climb(const char* kernel, DType dtype, const std::vector<int64_t>& size) {
+  const Ladder* ladder = find_ladder(kernel);
+  if (!ladder) throw Error(str("cuda_ladders: the kernels have no ladder for ", kernel));
+  const LadderProblem problem = ladder->problem(kDevice, dtype, size);
   Agreement agreement;
-  for (int i = 0; i < cuda::kMatmulSteps; ++i) {
-    const auto step = static_cast<cuda::MatmulStep>(i);
-    if (!supports(step, c, a, b)) continue;
-    const double time = seconds([&](Stream stream) { matmul(step, stream, c, a, b, {}); });
+  std::vector<Step> steps;
+  for (int i = 0; i < static_cast<int>(ladder->steps.size()); ++i) {
+    if (!problem.supports(i)) continue;
+    const double time = seconds([&](Stream stream) { problem.run(i, stream); });
+    steps.push_back({ladder->steps[static_cast<size_t>(i)].name, problem.operations / time * 1e-12,
+                     agreement.with_first(problem.results[0])});
+  }
+  return steps;
+}
+
+void matmul_ladder(nlohmann::json& rows, int64_t n, DType dtype) {
+  for (const Step& step : climb("matmul", dtype, {n}))
     rows.push_back({{"kernel", "matmul"},
                     {"size", n},
                     {"dtype", name(dtype)},
-                    {"step", name(step)},
-                    {"difference", agreement.with_first(c)},
-                    {"tflops", flop / time * 1e-12}});
-  }
+                    {"step", step.name},
+                    {"difference", step.difference},
+                    {"tflops", step.tflops}});
 }
 
 struct Layer {
@@ -101,30 +100,19 @@ constexpr Layer kLayers[] = {{3, 64, 32, 1},    {64, 64, 32, 1},  {64, 128, 32, 
                              {128, 128, 16, 1}, {256, 256, 8, 1}, {512, 512, 4, 1}};
 
 void conv_ladder(nlohmann::json& rows, const Layer& layer, int64_t batch, DType dtype) {
-  const Conv2dOptions options{.stride = layer.stride, .padding = 1};
-  const int64_t out = options.out_h(layer.image, 3);
-  const Tensor x = channels_last({batch, layer.channels, layer.image, layer.image}, dtype);
-  const Tensor w = channels_last({layer.filters, layer.channels, 3, 3}, dtype);
-  const Tensor dy = channels_last({batch, layer.filters, out, out}, dtype), y = empty_like(dy);
-  const Tensor dx = empty(x.shape(), x.options()), dw = empty(w.shape(), w.options());
-  const double flop = 2.0 * static_cast<double>(y.numel() * layer.channels * 9);
-  Agreement of_y, of_dx, of_dw;
-  for (int i = 0; i < cuda::kConvSteps; ++i) {
-    const auto step = static_cast<cuda::ConvStep>(i);
-    if (!supports(step, x, w, y, options)) continue;
-    const double forward = seconds([&](Stream s) { conv2d(step, s, y, x, w, {}, options); });
-    const double input = seconds([&](Stream s) { conv2d_backward_input(step, s, dx, dy, w, options); });
-    const double weight = seconds([&](Stream s) { conv2d_backward_weight(step, s, dw, dy, x, options); });
+  const std::vector<int64_t> size = {batch, layer.channels, layer.filters, layer.image, layer.stride};
+  const std::vector<Step> y = climb("conv2d", dtype, size), dx = climb("conv2d_backward_input", dtype, size),
+                          dw = climb("conv2d_backward_weight", dtype, size);
+  for (size_t i = 0; i < y.size(); ++i)
     rows.push_back({{"kernel", "conv2d"},
                     {"layer", str(layer.channels, "x", layer.image, "x", layer.image, " to ", layer.filters)},
                     {"batch", batch},
                     {"dtype", name(dtype)},
-                    {"step", name(step)},
-                    {"difference", std::max({of_y.with_first(y), of_dx.with_first(dx), of_dw.with_first(dw)})},
-                    {"tflops", flop / forward * 1e-12},
-                    {"tflops_backward_input", flop / input * 1e-12},
-                    {"tflops_backward_weight", flop / weight * 1e-12}});
-  }
+                    {"step", y[i].name},
+                    {"difference", std::max({y[i].difference, dx[i].difference, dw[i].difference})},
+                    {"tflops", y[i].tflops},
+                    {"tflops_backward_input", dx[i].tflops},
+                    {"tflops_backward_weight", dw[i].tflops}});
 }
 
 // Kernels that only move memory, against a copy of the same array, which moves two. An array has half a gigabyte in 16

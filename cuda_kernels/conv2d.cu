@@ -1,9 +1,7 @@
 // Convolution (cross-correlation) and its two gradients, in any strides; fastest in NHWC and KRSC memory.
 //
-// Three ways, slowest first:
-//   direct         one thread per output element, a loop over taps and channels: the definition
-//   implicit GEMM  a matrix product whose operands are addressed, not built (common/conv_operands.cuh), on CUDA cores
-//   tensor cores   the same product for the 16-bit types
+// Three ways, in all of which it is a matrix product whose operands are addressed, not built
+// (common/conv_operands.cuh): kSteps has them, the slowest first.
 //
 // Images come as NHWC (core/kernels.cpp), and those of a first layer as they are: none are copied here.
 // Weights lie in their arena as KCRS, as in checkpoints and in PyTorch; the operation makes a copy of them as KRSC
@@ -15,6 +13,7 @@
 #include "ringgrad/cuda_kernels/common/conv_operands.cuh"
 #include "ringgrad/cuda_kernels/common/simt_gemm.cuh"
 #include "ringgrad/cuda_kernels/ladders.h"
+#include "ringgrad/cuda_kernels/ladders/problem.h"
 
 namespace ringgrad::cuda {
 namespace {
@@ -171,16 +170,59 @@ void conv2d_backward_weight_cuda(Stream stream, const Tensor& dw, const Tensor& 
   conv2d_backward_weight(fastest(x, dw, dy, o), stream, dw, dy, x, o);
 }
 
+// ---- the ladders --------------------------------------------------------------------------------------------------
+
+constexpr LadderStep kSteps[] = {
+    {"direct", "one thread per element of the result, a loop over taps and channels: the definition"},
+    {"implicit gemm", "tiles of the product in shared memory and registers"},
+    {"tensor cores", "the same by mma.sync, ldmatrix and cp.async, for 16-bit types in NHWC and KRSC"},
+};
+
+enum class Product { Forward, Input, Weight };
+
+// With 3 × 3 filters; images are channels-last.
+template <Product kProduct>
+LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& size) {
+  const Conv2dOptions options{.stride = size[4], .padding = 1};
+  const int64_t out = options.out_h(size[3], 3);
+  const Tensor x = noise({size[0], size[1], size[3], size[3]}, dtype, device, Layout::ChannelsLast);
+  const Tensor w = noise({size[2], size[1], 3, 3}, dtype, device, Layout::ChannelsLast);
+  const Tensor y = noise({size[0], size[2], out, out}, dtype, device, Layout::ChannelsLast);
+  std::vector<Tensor> inputs = {x, w}, results = {y};
+  if (kProduct == Product::Input) inputs = {y, w}, results = {x};
+  if (kProduct == Product::Weight) inputs = {y, x}, results = {w};
+  return make_problem(
+      2.0 * static_cast<double>(y.numel() * size[1] * 9), inputs, results,
+      [=](int step) { return supports(static_cast<ConvStep>(step), x, w, y, options); },
+      [=](int number, Stream stream) {
+        const auto step = static_cast<ConvStep>(number);
+        if (kProduct == Product::Forward) conv2d(step, stream, y, x, w, {}, options);
+        if (kProduct == Product::Input) conv2d_backward_input(step, stream, x, y, w, options);
+        if (kProduct == Product::Weight) conv2d_backward_weight(step, stream, w, y, x, options);
+      });
+}
+
+bool register_conv_ladder(const char* kernel, const char* computes, decltype(Ladder::problem) problem) {
+  return register_ladder({.kernel = kernel,
+                          .computes = computes,
+                          .steps = {std::begin(kSteps), std::end(kSteps)},
+                          .sizes = {"images", "channels", "filters", "side", "stride"},
+                          .large = {512, 64, 64, 32, 1},
+                          .small = {1, 32, 64, 8, 1},
+                          .problem = problem});
+}
+[[maybe_unused]] const bool registered =
+    register_conv_ladder("conv2d", "y = x * w, filters of 3 × 3, images of side × side", problem<Product::Forward>) &&
+    register_conv_ladder("conv2d_backward_input", "dx of dy and w, for y = x * w", problem<Product::Input>) &&
+    register_conv_ladder("conv2d_backward_weight", "dw of dy and x, for y = x * w", problem<Product::Weight>);
+
 REGISTER_KERNEL(conv2d, DeviceType::CUDA, Provider::Native, conv2d_cuda);
 REGISTER_KERNEL(conv2d_backward_input, DeviceType::CUDA, Provider::Native, conv2d_backward_input_cuda);
 REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CUDA, Provider::Native, conv2d_backward_weight_cuda);
 
 }  // namespace
 
-const char* name(ConvStep step) {
-  constexpr const char* kNames[] = {"direct", "implicit gemm", "tensor cores"};
-  return kNames[static_cast<int>(step)];
-}
+const char* name(ConvStep step) { return kSteps[static_cast<int>(step)].name; }
 
 bool supports(ConvStep step, const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& o) {
   if (step != ConvStep::TensorCores) return true;

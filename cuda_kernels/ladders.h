@@ -1,5 +1,6 @@
-// The steps from the obvious matrix product, and the obvious convolution, to the fast one: for the benchmark and the
-// tests, which compare them. kernels::matmul, kernels::conv2d and its gradients pick the highest step that applies.
+// The steps from the obvious matrix product, and the obvious convolution, to the fast one, by name: for tests, which
+// call them with operands of any layout. kernels::matmul, kernels::conv2d and its gradients pick the highest that
+// applies. What each does stands in its line of the ladder (core/kernels/ladder.h) in matmul.cu and conv2d.cu.
 #pragma once
 
 #include "ringgrad/core/kernels/geometry.h"
@@ -10,20 +11,29 @@ namespace ringgrad::cuda {
 // ---- matrix products ----------------------------------------------------------------------------------------------
 
 enum class MatmulStep {
-  Naive,         // one thread per element of c; neighbouring threads on neighbouring rows
-  Coalesced,     // neighbouring threads on neighbouring columns
-  SharedTile,    // tiles of a and b in shared memory, read 32 times each
-  RegisterTile,  // 8 × 8 elements of c per thread, in registers
-  Vectorised,    // and 16 bytes per load
-  TensorCores,   // warps multiply 16-bit matrices: mma.sync, ldmatrix, cp.async
+  Naive,
+  Coalesced,
+  SharedTile,
+  RegisterTile,
+  Vectorised,
+  Fragments,
+  Ldmatrix,
+  PaddedRows,
+  Stages,
+  TensorCores,
 };
-inline constexpr int kMatmulSteps = 6;
 const char* name(MatmulStep step);
 
 // Whether a step can compute c = a · b + bias. See core/kernels.h for the shapes.
 bool supports(MatmulStep step, const Tensor& c, const Tensor& a, const Tensor& b);
 // REQUIRES: supports(step, c, a, b).
 void matmul(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias);
+
+// The steps from there to the last, in ladders/matmul_fragments.cu. They take 16-bit types where a and b are
+// contiguous, M and N multiples of 64, and K of 32.
+bool fragments_support(const Tensor& c, const Tensor& a, const Tensor& b);
+void matmul_fragments(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+                      const Tensor& bias);
 
 // The last step, in a file of its own (matmul_tensor_cores.cu), because it takes as long to compile as all the others.
 // It takes 16-bit types where one dimension of a and one of b have stride 1.
@@ -33,11 +43,10 @@ void matmul_tensor_cores(Stream stream, const Tensor& c, const Tensor& a, const 
 // ---- convolutions -------------------------------------------------------------------------------------------------
 
 enum class ConvStep {
-  Direct,        // one thread per element of the result
-  ImplicitGemm,  // tiles in shared memory and registers
-  TensorCores,   // 16-bit types in NHWC and KRSC
+  Direct,
+  ImplicitGemm,
+  TensorCores,  // 16-bit types in NHWC and KRSC
 };
-inline constexpr int kConvSteps = 3;
 const char* name(ConvStep step);
 
 // Whether a step can compute with these tensors as they lie in memory; for gradients dx, dw and dy stand for x, w and

@@ -1,5 +1,6 @@
 // c[b] = a[b] · b[b] + bias, in float32 or float64: the ladder from the obvious kernel to the fast one (after Boehm,
-// "How to Optimize a CUDA Matmul Kernel", 2022). matmul_tensor_cores.cu has its last step, for the 16-bit types.
+// "How to Optimize a CUDA Matmul Kernel", 2022). For the 16-bit types it goes on in ladders/matmul_fragments.cu and
+// ends in matmul_tensor_cores.cu.
 //
 // Mapping, in all of them: a block computes one tile of c of one batch, and the K dimension is a loop.
 #include "ringgrad/core/base/check.h"
@@ -7,6 +8,7 @@
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/gemm.cuh"
 #include "ringgrad/cuda_kernels/ladders.h"
+#include "ringgrad/cuda_kernels/ladders/problem.h"
 #include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
@@ -156,8 +158,39 @@ void run(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const
          MatrixStore<D>{device_data<T>(c), shape.M, shape.N, optional_data<T>(bias)});
 }
 
+constexpr LadderStep kSteps[] = {
+    {"naive", "one thread per element of c; neighbouring threads on neighbouring rows"},
+    {"coalesced", "neighbouring threads on neighbouring columns"},
+    {"shared tile", "tiles of a and b in shared memory, read 32 times each"},
+    {"register tile", "8 × 8 elements of c per thread, in registers"},
+    {"vectorised", "and 16 bytes per load; float32"},
+    {"fragments", "tensor cores: warps multiply 16 × 16 by 16 × 8, gathered word by word from shared memory"},
+    {"ldmatrix", "fragments by one instruction for four 8 × 8 matrices, transposed on the way where needed"},
+    {"padded rows", "16 bytes behind each row of shared memory, so that eight rows lie in different banks"},
+    {"stages", "cp.async brings the next two slices to shared memory while a third is multiplied"},
+    {"tensor cores", "tiles of 128 × 128 where enough of them remain, any strides and sizes: what matmul uses"},
+};
+static_assert(std::size(kSteps) == static_cast<size_t>(MatmulStep::TensorCores) + 1);
+
+LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& size) {
+  const int64_t n = size[0];
+  const Tensor a = noise({1, n, n}, dtype, device), b = noise({1, n, n}, dtype, device), c = empty_like(a);
+  const double flop = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+  return make_problem(
+      flop, {a, b}, {c}, [=](int step) { return supports(static_cast<MatmulStep>(step), c, a, b); },
+      [=](int step, Stream stream) { matmul(static_cast<MatmulStep>(step), stream, c, a, b, {}); });
+}
+
+[[maybe_unused]] const bool registered = register_ladder({.kernel = "matmul",
+                                                          .computes = "c [n, n] = a [n, n] · b [n, n]",
+                                                          .steps = {std::begin(kSteps), std::end(kSteps)},
+                                                          .sizes = {"n"},
+                                                          .large = {4096},
+                                                          .small = {128},
+                                                          .problem = problem});
+
 MatmulStep fastest(const Tensor& c, const Tensor& a, const Tensor& b) {
-  for (int step = kMatmulSteps - 1; step > 0; --step)
+  for (int step = static_cast<int>(MatmulStep::TensorCores); step > 0; --step)
     if (supports(static_cast<MatmulStep>(step), c, a, b)) return static_cast<MatmulStep>(step);
   return MatmulStep::Naive;
 }
@@ -175,13 +208,11 @@ REGISTER_KERNEL(matmul, DeviceType::CUDA, Provider::Native, matmul_cuda);
 
 }  // namespace
 
-const char* name(MatmulStep step) {
-  constexpr const char* kNames[] = {"naive", "coalesced", "shared tile", "register tile", "vectorised", "tensor cores"};
-  return kNames[static_cast<int>(step)];
-}
+const char* name(MatmulStep step) { return kSteps[static_cast<int>(step)].name; }
 
 bool supports(MatmulStep step, const Tensor& c, const Tensor& a, const Tensor& b) {
   if (step == MatmulStep::TensorCores) return tensor_cores_support(c, a, b);
+  if (step > MatmulStep::Vectorised) return fragments_support(c, a, b);
   if (step != MatmulStep::Vectorised) return true;
   return c.dtype() == DType::Float32 && loads_vectors<4>(left_operand<float>(a)) &&
          loads_vectors<4>(right_operand<float>(b));
@@ -190,6 +221,7 @@ bool supports(MatmulStep step, const Tensor& c, const Tensor& a, const Tensor& b
 void matmul(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
   if (c.numel() == 0) return;
   if (step == MatmulStep::TensorCores) return matmul_tensor_cores(stream, c, a, b, bias);
+  if (step > MatmulStep::Vectorised) return matmul_fragments(step, stream, c, a, b, bias);
   visit_floating("matmul", c.dtype(), [&]<class T>() { run<T>(step, stream, c, a, b, bias); });
 }
 

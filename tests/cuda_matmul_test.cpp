@@ -71,6 +71,18 @@ TEST_CASE("cuda: the matrix product on tensor cores", "[quick][cuda]") {
   }
 }
 
+TEST_CASE("cuda: the steps to tensor cores, whole tiles row by row", "[quick][cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
+  for (const auto step : {MatmulStep::Fragments, MatmulStep::Ldmatrix, MatmulStep::PaddedRows, MatmulStep::Stages}) {
+    for (const int64_t K : {32, 64, 160})  // fewer slices than stages, and more
+      check(step, random_tensor({2, 64, K}, DType::BFloat16, 1), random_tensor({2, K, 128}, DType::BFloat16, 2),
+            random_tensor({128}, DType::BFloat16, 3));
+    check(step, random_tensor({1, 128, 96}, DType::Float16, 4), random_tensor({1, 96, 64}, DType::Float16, 5), {});
+    const Tensor c = empty_on_device({1, 64, 64}, DType::BFloat16), a = empty_on_device({1, 64, 48}, DType::BFloat16);
+    REQUIRE(!cuda::supports(step, c, a, empty_on_device({1, 48, 64}, DType::BFloat16)));
+  }
+}
+
 TEST_CASE("cuda: large tiles on tensor cores", "[cuda]") {
   const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
   // More than a small tile each way, and a large one for each multiprocessor; one that is full, and rests.

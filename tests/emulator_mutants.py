@@ -23,6 +23,7 @@ SITE = re.compile(rf"^\s*(?:if \(.*\) )?((?:{WAIT})\(.*\));")
 # Files, the folder of the build whose objects they belong to, and the tests that are to notice: a program and its cases.
 KINDS = [
     ("cuda_kernels/*.cu", "ringgrad_checked_kernels", [("emulator_racecheck", "[cuda]")]),
+    ("cuda_kernels/ladders/*.cu", "ringgrad_checked_kernels", [("emulator_racecheck", "[cuda]")]),
     ("cuda_kernels/common/*.cuh", "ringgrad_checked_kernels", [("emulator_racecheck", "[cuda]")]),
     ("distributed/**/nccl_*.cpp", "ringgrad_nccl",
      [("all_tests", f"[#{file}][cuda]") for file in ("cuda_nccl_test", "cuda_nccl_ring_test", "cuda_nccl_training_test",

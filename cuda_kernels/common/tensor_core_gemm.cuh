@@ -3,7 +3,7 @@
 // Mapping: a block computes a tile of c, kRows × kColumns. Its warps share the tile as a grid of kWarpsDown ×
 // kWarpsAcross; each keeps its part of c in registers as 16 × 8 fragments. The block walks along K in slices of 32:
 // cp.async brings the slices of a and b to shared memory, kStages of them in flight, while the warps multiply an
-// earlier one.
+// earlier one. ladders/matmul_fragments.cu comes there step by step, and draws the stages.
 //
 // Shared memory keeps an operand the way it lies in memory: with k fastest as [long][32], else as [32][long]. ldmatrix
 // transposes on the way to registers where needed. Rows are padded by 16 bytes, so that the 8 rows which ldmatrix reads

@@ -1,0 +1,69 @@
+// Mean and variance of each channel: what reduce_channels() of channels.cuh takes in, and writes.
+#pragma once
+
+#include "ringgrad/cuda_kernels/common/channels.cuh"
+
+namespace ringgrad::cuda {
+
+// Mean and sum of squared deviations of the elements seen so far (Welford 1962); two of them are joined as in Chan,
+// Golub & LeVeque (1983), eq. 2.1. Sums of x² would cancel where the mean is large against the deviation.
+template <class A>
+struct Moments {
+  A count, mean, squares;
+};
+
+// kernels::RunningStatistics, each nullptr where there is none.
+template <class A>
+struct Running {
+  A *mean = nullptr, *var = nullptr;
+  int64_t* batches = nullptr;
+  A momentum = 0;
+};
+
+struct Nothing {};
+
+template <class T, class A = Compute<T>>
+struct StatsReducer {
+  using State = Moments<A>;
+  static constexpr int kInFlight = 4;
+  const T* x;
+  A *mean, *var;
+  Running<A> running;
+
+  template <int kSize>
+  __device__ __forceinline__ Nothing constants(int64_t) const {
+    return {};
+  }
+  template <int kSize>
+  __device__ __forceinline__ Vector<T, kSize> load(int64_t offset) const {
+    return load_vector<kSize>(x + offset, 0);
+  }
+  template <int kSize>
+  __device__ __forceinline__ void add(State (&s)[kSize], Nothing, const Vector<T, kSize>& in) const {
+    const A count = s[0].count + 1, share = 1 / count;  // all have seen as many
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) {
+      const A value = widen(in.element[k]), apart = value - s[k].mean;
+      s[k].count = count;
+      s[k].mean += apart * share;
+      s[k].squares += apart * (value - s[k].mean);
+    }
+  }
+  __device__ __forceinline__ void merge(State& s, const State& other) const {
+    if (other.count == 0) return;
+    const A count = s.count + other.count, apart = other.mean - s.mean;
+    s.mean += apart * (other.count / count);
+    s.squares += other.squares + apart * apart * (s.count * other.count / count);
+    s.count = count;
+  }
+  __device__ __forceinline__ void finish(int64_t c, const State& s) const {
+    mean[c] = s.mean;
+    var[c] = s.count > 0 ? s.squares / s.count : A(0);
+    const A kept = 1 - running.momentum;
+    if (running.mean) running.mean[c] = kept * running.mean[c] + running.momentum * s.mean;
+    if (running.var) running.var[c] = kept * running.var[c] + running.momentum * (s.squares / (s.count - 1));
+    if (running.batches && c == 0) ++*running.batches;
+  }
+};
+
+}  // namespace ringgrad::cuda
