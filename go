@@ -4,6 +4,7 @@
 #   ./go test          the same, then every test but the longest, which --long adds (hours: -LE hours leaves those out)
 #   ./go COMMAND …     build if needed, then: ringgrad COMMAND …   (try ./go --help)
 #   ./go --emulated COMMAND …   the same with CUDA devices, emulated on the CPU: RINGGRAD_CUDA_DEVICES of them (1)
+#   ./go bench kernel …         by nvcc where there is a GPU, else emulated by kernels that count what they do
 #   ./go clean         remove what was built
 # GO_PRESET=cuda|debug|asan|tsan builds another preset; GO_NO_INSTALL=1 never touches apt. The truth about how things are
 # built is in CMakePresets.json; this script only calls it.
@@ -76,6 +77,14 @@ if [ "${1:-}" = --emulated ]; then
   shift
   program=ringgrad_emulated
   export RINGGRAD_CUDA_DEVICES="${RINGGRAD_CUDA_DEVICES:-1}"
+fi
+if [ "${1:-} ${2:-}" = "bench kernel" ] && [ "$preset" != cuda ]; then
+  if [ -e /dev/nvidiactl ] && command -v nvcc >/dev/null 2>&1; then
+    preset=cuda build=$root/build/cuda
+  else
+    program=ringgrad_counted
+    export RINGGRAD_CUDA_DEVICES="${RINGGRAD_CUDA_DEVICES:-1}"
+  fi
 fi
 case "${1:-}" in
   clean)

@@ -20,6 +20,9 @@ Options& options_of(CLI::App* app, int (*command)(const Options&), Run& run) {
 }
 
 void add_data_dir_option(CLI::App* app, std::string& directory);
+void add_device_option(CLI::App* app, std::string& device);
+void add_backend_option(CLI::App* app, std::string& backend);
+void add_bench(CLI::App& app, Run& run);
 void add_run_commands(CLI::App& app, Run& run);    // report, compare, watch, runs
 void add_other_training(CLI::App& app, Run& run);  // gan, reinforce, lint
 

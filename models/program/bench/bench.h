@@ -31,6 +31,14 @@ struct BenchOpsOptions {
 };
 int bench_ops(const BenchOpsOptions& options);
 
+struct BenchKernelOptions {
+  std::string kernel;         // "": says which there are, and their steps
+  std::string step;           // its number or its name; "": all
+  std::vector<int64_t> size;  // as the kernel's ladder names them; empty: its own
+  std::string dtype;          // fp32, bf16, fp16; "": bf16, and fp32 for steps that take nothing else
+};
+int bench_kernel(const BenchKernelOptions& options);
+
 struct BenchTrainOptions {
   std::string model = "cnn", dtype = "fp32", conv = "auto", provider = "auto", device = "cpu";
   int64_t batch = 100;
