@@ -98,6 +98,9 @@ part program 60 sh -c "'$build/ringgrad' doctor && '$build/ringgrad' doctor | gr
 cuda_test() { part "$1" "$2" env RINGGRAD_TESTS_NEED_GPU=1 "$build/tests/cuda_test" -# "[cuda][#$1_test]"; }
 for tests in cuda_matmul cuda_conv2d cuda_kernels; do cuda_test "$tests" 60; done
 for ladder in matmul bandwidth conv2d vendors; do part "ladders-$ladder" 120 "$build/cuda_ladders" "$ladder"; done
+for kernel in copy transpose sum matmul conv2d conv2d_backward_input conv2d_backward_weight batch_norm_stats; do
+  part "kernel-$kernel" 60 "$build/ringgrad" bench kernel "$kernel" --json
+done
 # bench NAME OPTION…: NAME.log ends with a step's numbers as JSON
 bench() {
   name=$1

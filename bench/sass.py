@@ -46,7 +46,7 @@ KERNELS = [
 
 
 def compile_kernels(source, arch, include, folder):
-    cubin = folder / f"{source}.cubin"
+    cubin = folder / f"{Path(source).name}.cubin"
     subprocess.run(["nvcc", "-std=c++20", f"-arch={arch}", "--Werror=all-warnings", "-Xcompiler=-Wall,-Wextra", f"-I{include}",
                     "-cubin", "-o", cubin, ROOT / "cuda_kernels" / f"{source}.cu"], check=True)
     return cubin
@@ -85,6 +85,22 @@ def main_loop(instructions, labels, made_of):
             loops.append(instructions[labels[target[1]]:at + 1])
     best = max(loops, key=lambda loop: (count(loop, made_of), -len(loop)), default=[])
     return len(best), count(best, made_of), count(best, made_of + r".*\.128")
+
+
+def kernel_with(code, source, parts):
+    """The mangled name of the kernel of a source that has these parts in it."""
+    found = [mangled for mangled in code if all(part in mangled for part in parts)]
+    if not found:
+        sys.exit(f"sass: no kernel of {source}.cu has {parts} in its name: has it been renamed?")
+    return min(found, key=len)
+
+
+def tools(folder):
+    """cuobjdump and nvdisasm, from the folder or the PATH."""
+    found = [shutil.which(tool, path=folder) for tool in ("cuobjdump", "nvdisasm")]
+    if not (all(found) and shutil.which("nvcc")):
+        sys.exit("sass: nvcc, cuobjdump and nvdisasm are needed, of the CUDA toolkit; --tools DIR says where the latter are")
+    return found
 
 
 def rate_left(instructions_per_product):
@@ -143,9 +159,7 @@ def main():
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--tools", type=Path)
     options = parser.parse_args()
-    cuobjdump, nvdisasm = (shutil.which(tool, path=options.tools) for tool in ("cuobjdump", "nvdisasm"))
-    if not (cuobjdump and nvdisasm and shutil.which("nvcc")):
-        sys.exit("sass: nvcc, cuobjdump and nvdisasm are needed, of the CUDA toolkit; --tools DIR says where the latter are")
+    cuobjdump, nvdisasm = tools(options.tools)
     rows, rates = [], {}
     with tempfile.TemporaryDirectory() as directory:
         for source in dict.fromkeys(source for _, source, _, _ in KERNELS):
@@ -154,10 +168,7 @@ def main():
             for name, of, parts, made_of in KERNELS:
                 if of != source:
                     continue
-                found = [mangled for mangled in code if all(part in mangled for part in parts)]
-                if not found:
-                    sys.exit(f"sass: no kernel of {source}.cu has {parts} in its name: has it been renamed?")
-                kernel = min(found, key=len)
+                kernel = kernel_with(code, source, parts)
                 length, count, wide = main_loop(*code[kernel], made_of)
                 registers, stack = used[kernel]["reg"], used[kernel]["stack"]
                 row = [name, str(registers), f"{stack} B" if stack else "none", str(length)]

@@ -5,7 +5,7 @@
     <!-- file:PATH --> … <!-- end -->      a source file, from behind its includes on
     <!-- headline --> … <!-- end -->       the one table of README.md, from results of one machine
 
-A place without a result says which script writes it; those named gpu_… are bench/on_gpu.sh's.
+A place without a result says which script writes it; those named gpu_… are bench/on_gpu.sh's, and kernel_… kernels.py's.
 
     update_readme.py            write them
     update_readme.py --check    write nothing; exit 1 where a page says something else
@@ -41,7 +41,7 @@ def table(columns, rows):
 
 def rendered(name):
     if not (ROOT / "bench" / "results" / f"{name}.json").exists():
-        script = "on_gpu.sh" if name.startswith("gpu_") else f"{name}.py"
+        script = {"gpu": "on_gpu.sh", "kernel": "kernels.py"}.get(name.split("_")[0], f"{name}.py")
         return f"<!-- results:{name} -->\nNot measured yet: `bench/{script}`.\n<!-- end -->"
     result = load(name)
     return "\n".join([
