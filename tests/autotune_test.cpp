@@ -54,9 +54,10 @@ std::filesystem::path cache() {
     std::string name = (std::filesystem::temp_directory_path() / "ringgrad-autotune-XXXXXX").string();
     REQUIRE(mkdtemp(name.data()) != nullptr);
     setenv("RINGGRAD_CACHE_DIR", name.c_str(), 1);
-    std::ofstream(autotune_file({})) << "# ringgrad autotune 4: call, native us, vendor us\n"
-                                        "known\t3\t4\n"
-                                        "cut off\t1";
+    std::ofstream(autotune_file({}))
+        << "# ringgrad autotune 5: call, native us, vendor us; or us of the vendor's plans\n"
+           "known\t3\t4\n"
+           "cut off\t1";
     std::atexit([] { std::filesystem::remove_all(std::getenv("RINGGRAD_CACHE_DIR")); });
     return std::filesystem::path(name);
   }();
@@ -127,6 +128,40 @@ TEST_CASE("a call that the vendor has no kernel for, or fails at, is tried once"
   CHECK(vendor_runs == 0);
   CHECK(text_of(autotune_file({})).find(str("probe float32[", rows)) == std::string::npos);
   CHECK_THROWS_AS(probe(7, Provider::Vendor), CudaError);
+}
+
+TEST_CASE("the fastest of a vendor's plans is chosen and remembered, those that do not run aside",
+          "[quick][autotune]") {
+  cache();
+  int runs = 0;
+  const auto none = [&](Stream) { return ++runs, false; };
+  const auto fails = [&](Stream) -> bool { throw CudaError("plan: CUDNN_STATUS_EXECUTION_FAILED"); };
+  const auto takes = [&](std::chrono::milliseconds time) {
+    return [&runs, time](Stream) { return ++runs, std::this_thread::sleep_for(time), true; };
+  };
+  const Stream stream = current_stream({});
+  const auto asked = [&](const std::string& call, const std::vector<std::function<bool(Stream)>>& plans) {
+    const size_t calls = tuned_calls({}).size();
+    const auto best = fastest_plan(stream, call, plans);
+    runs = 0;
+    CHECK(fastest_plan(stream, call, plans) == best);
+    CHECK(runs == 0);
+    CHECK(tuned_calls({}).size() == calls);
+    return best;
+  };
+  CHECK(asked("all run, library 1", {takes(kSlow), takes(kSlow / 4), takes(kSlow)}) == 1);
+  CHECK(text_of(autotune_file({})).find("plans of all run, library 1") != std::string::npos);
+  CHECK(asked("some run, library 1", {none, fails, takes(kSlow)}) == 2);
+  CHECK(text_of(autotune_file({})).find("\t-\t-\t") != std::string::npos);
+  CHECK(asked("none runs, library 1", {none, fails}) == std::nullopt);
+  CHECK(asked("no plans, library 1", {}) == std::nullopt);
+  CHECK(asked("all run, library 1", {takes(kSlow / 4), takes(kSlow)}) == 0);  // another library of that name
+  bool nested = false;
+  CHECK(vendor_is_faster(stream, "a vendor with plans", takes(kSlow), [&](Stream on) {
+    nested = fastest_plan(on, "its plans", {takes(kSlow), takes(kSlow / 4)}) == 1;
+    return true;
+  }));
+  CHECK(nested);
 }
 
 TEST_CASE("what another process has measured meanwhile stays in the file", "[quick][autotune]") {

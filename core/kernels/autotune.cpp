@@ -22,9 +22,10 @@ namespace {
 
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
-struct Times {
-  double native_us, vendor_us;
-};
+// Microseconds of each way to run a call: the native kernel and the vendor's, or the vendor's plans.
+using Times = std::vector<double>;
+using Ways = std::vector<std::function<bool(Stream)>>;
+constexpr const char* kPlansOf = "plans of ";  // what the vendor's begin with
 
 // Several runs, to be measured together. On CUDA they are a graph, as the steps of a training are: what the host takes
 // to queue a kernel is no part of its time.
@@ -57,33 +58,37 @@ class Runs {
   std::unique_ptr<DeviceGraph> graph_;
 };
 
-// The least of three alternating samples each, after one that warms up: what disturbs the machine only ever adds.
-// Infinity for a vendor that has no kernel for the call, or fails at it.
-Times measure(Stream stream, const std::function<void(Stream)>& native, const std::function<bool(Stream)>& vendor) {
+// Of each way to run a call, the least of three alternating samples, after one that warms up: what disturbs the machine
+// only ever adds. Infinity for a way that says that it has no kernel, or fails.
+Times measure(Stream stream, const Ways& ways) {
   constexpr double kSample = 300;               // microseconds, so that starting and waiting do not count
-  const ProviderGuard guard(Provider::Native);  // kernels inside of either are not part of this question
-  native(stream);
-  const double once = Runs(stream, 1, native).microseconds();
-  const int count = static_cast<int>(std::clamp(kSample / std::max(once, 1.0), 1.0, 20.0));
-  const Runs natives(stream, count, native);
-  std::optional<Runs> vendors;
-  try {
-    if (!vendor(stream)) return {0, kForever};
-    vendors.emplace(stream, count, [&](Stream on) { vendor(on); });
-    synchronize(stream);
-  } catch (const Error&) {
-    synchronize(stream);  // which throws where it is the device that fails
-    return {0, kForever};
+  const ProviderGuard guard(Provider::Native);  // kernels inside of any way are not part of this question
+  std::vector<std::optional<Runs>> runs(ways.size());
+  int count = 0;
+  for (size_t i = 0; i < ways.size(); ++i) {
+    const auto run = [&ways, i](Stream on) { ways[i](on); };
+    try {
+      if (!ways[i](stream)) continue;
+      if (count == 0) {
+        const double once = Runs(stream, 1, run).microseconds();
+        count = static_cast<int>(std::clamp(kSample / std::max(once, 1.0), 1.0, 20.0));
+      }
+      runs[i].emplace(stream, count, run);
+      synchronize(stream);
+    } catch (const Error&) {
+      runs[i].reset();
+      synchronize(stream);  // which throws where it is the device that fails
+    }
   }
-  Times least{kForever, kForever};
-  for (int i = 0; i < 3; ++i) {
-    least.native_us = std::min(least.native_us, natives.microseconds());
-    least.vendor_us = std::min(least.vendor_us, vendors->microseconds());
-  }
+  Times least(ways.size(), kForever);
+  for (int sample = 0; sample < 3; ++sample)
+    for (size_t i = 0; i < ways.size(); ++i)
+      if (runs[i]) least[i] = std::min(least[i], runs[i]->microseconds());
   return least;
 }
 
-// What the vendor does not do is for this process to remember and not for the file: its library may change.
+// Where the vendor has no kernel, that is for this process to remember and not for the file: its library may change.
+// The names of calls with plans have its version.
 class Table {
  public:
   explicit Table(const std::filesystem::path& file) : file_(file) { read(); }
@@ -97,11 +102,15 @@ class Table {
   void add(const std::string& call, Times times) {
     read();  // what other processes have measured meanwhile
     calls_[call] = times;
-    if (times.vendor_us == kForever) return;
+    if (!is_kept(call, times)) return;
     std::ostringstream text;
     text << kHeader << '\n';
-    for (const auto& [name, t] : calls_)
-      if (t.vendor_us < kForever) text << name << '\t' << t.native_us << '\t' << t.vendor_us << '\n';
+    for (const auto& [name, microseconds] : calls_) {
+      if (!is_kept(name, microseconds)) continue;
+      text << name;
+      for (const double us : microseconds) us < kForever ? text << '\t' << us : text << "\t-";
+      text << '\n';
+    }
     const std::string bytes = text.str();
     try {
       std::error_code ignored;
@@ -114,7 +123,12 @@ class Table {
   }
 
  private:
-  static constexpr const char* kHeader = "# ringgrad autotune 4: call, native us, vendor us";
+  static constexpr const char* kHeader =
+      "# ringgrad autotune 5: call, native us, vendor us; or us of the vendor's plans";
+
+  static bool is_kept(const std::string& call, const Times& times) {
+    return call.starts_with(kPlansOf) || std::find(times.begin(), times.end(), kForever) == times.end();
+  }
 
   // Adds what the file knows and this process does not. A line that does not parse ends it: it will be measured anew.
   void read() {
@@ -125,7 +139,13 @@ class Table {
       std::istringstream fields(line);
       std::string call;
       Times times;
-      if (!std::getline(fields, call, '\t') || !(fields >> times.native_us >> times.vendor_us)) break;
+      std::getline(fields, call, '\t');
+      for (std::string field; std::getline(fields, field, '\t');) {
+        double us = kForever;
+        if (field != "-" && !(std::istringstream(field) >> us)) break;
+        times.push_back(us);
+      }
+      if (times.size() < 2) break;
       calls_.emplace(call, times);
     }
   }
@@ -134,7 +154,7 @@ class Table {
   std::map<std::string, Times> calls_;
 };
 
-std::mutex mutex;
+std::recursive_mutex mutex;  // a vendor that is timed may ask for its own fastest plan
 
 // One for all devices of a name. Under the mutex.
 Table& table_of(Device device) {
@@ -155,26 +175,38 @@ std::string with_settings(Stream stream, const std::string& call) {
   return call + " threads " + std::to_string(thread_count(stream)) + kAlgorithms[static_cast<int>(conv_algorithm())];
 }
 
+// nullopt where no way runs; the first of equals.
+std::optional<size_t> fastest(Stream stream, const std::string& key, const Ways& ways) {
+  std::lock_guard lock(mutex);  // measured under the lock: two measurements at once would disturb each other
+  Table& table = table_of(stream.device);
+  const Times* known = table.find(key);
+  if (!known || known->size() != ways.size()) {
+    if (device_backend(stream.device.type).capturing()) return 0;
+    table.add(key, measure(stream, ways));
+    known = table.find(key);
+  }
+  const auto least = std::min_element(known->begin(), known->end());
+  return *least < kForever ? std::optional<size_t>(least - known->begin()) : std::nullopt;
+}
+
 }  // namespace
 
 bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void(Stream)>& native,
                       const std::function<bool(Stream)>& vendor) {
-  const std::string key = with_settings(stream, call);
-  std::lock_guard lock(mutex);  // measured under the lock: two measurements at once would disturb each other
-  Table& table = table_of(stream.device);
-  const Times* known = table.find(key);
-  if (!known) {
-    if (device_backend(stream.device.type).capturing()) return false;
-    table.add(key, measure(stream, native, vendor));
-    known = table.find(key);
-  }
-  return known->vendor_us < known->native_us;
+  const auto always = [&](Stream on) { return native(on), true; };
+  return fastest(stream, with_settings(stream, call), {always, vendor}) == 1;
+}
+
+std::optional<size_t> fastest_plan(Stream stream, const std::string& call, const Ways& plans) {
+  if (plans.size() < 2) return plans.empty() ? std::nullopt : std::optional<size_t>(0);
+  return fastest(stream, kPlansOf + with_settings(stream, call), plans);
 }
 
 std::vector<TunedCall> tuned_calls(Device device) {
   std::lock_guard lock(mutex);
   std::vector<TunedCall> all;
-  for (const auto& [call, times] : table_of(device).calls()) all.push_back({call, times.native_us, times.vendor_us});
+  for (const auto& [call, times] : table_of(device).calls())
+    if (!call.starts_with(kPlansOf)) all.push_back({call, times[0], times[1]});
   return all;
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,18 @@ namespace ringgrad {
 bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void(Stream)>& native,
                       const std::function<bool(Stream)>& vendor);
 
+// The same among a vendor's own plans for a call, for a library that names several and leaves the choice to its user:
+// the one that was fastest, nullopt where none of them runs. While the stream is being captured, what nobody has timed
+// is left to the first. `call` names the library with its version besides the arguments. May be called by a vendor()
+// above.
+std::optional<size_t> fastest_plan(Stream stream, const std::string& call,
+                                   const std::vector<std::function<bool(Stream)>>& plans);
+
 struct TunedCall {
   std::string call;
   double native_us, vendor_us;  // infinity: no kernel for it, or one that fails; not in the file
 };
-std::vector<TunedCall> tuned_calls(Device device);  // in order of calls
+std::vector<TunedCall> tuned_calls(Device device);  // in order of calls, without the choices among a vendor's plans
 std::string autotune_file(Device device);
 
 }  // namespace ringgrad
