@@ -44,7 +44,9 @@ cudnnDataType_t cudnn_type(DType dtype) {
 }
 
 std::optional<cudnnTensorFormat_t> common_format(std::initializer_list<Tensor> images) {
-  const auto all = [&](auto holds) { return std::all_of(images.begin(), images.end(), holds); };
+  const auto all = [&](auto holds) {
+    return std::all_of(images.begin(), images.end(), [&](const Tensor& x) { return !x || holds(x); });
+  };
   if (all([](const Tensor& x) { return x.is_channels_last(); })) return CUDNN_TENSOR_NHWC;
   if (all([](const Tensor& x) { return x.is_contiguous(); })) return CUDNN_TENSOR_NCHW;
   return {};

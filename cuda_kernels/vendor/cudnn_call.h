@@ -31,8 +31,8 @@ class Descriptor {
 
 cudnnDataType_t cudnn_type(DType dtype);
 
-// How the images of a call lie: NHWC or NCHW without gaps, all of them alike; nullopt otherwise. Where both are true
-// (one channel, or one pixel) the first, for which the tensor cores' kernels are made.
+// How the images of a call lie, those that are defined: NHWC or NCHW without gaps, all of them alike; nullopt
+// otherwise. Where both are true (one channel, or one pixel) the first, for which the tensor cores' kernels are made.
 std::optional<cudnnTensorFormat_t> common_format(std::initializer_list<Tensor> images);
 
 // A 4-D tensor as cuDNN sees it. Strides follow from the format: those of dimensions of size 1 mean nothing to us.

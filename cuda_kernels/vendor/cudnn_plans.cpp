@@ -1,0 +1,109 @@
+#include "ringgrad/cuda_kernels/vendor/cudnn_plans.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/kernels/autotune.h"
+#include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
+
+namespace ringgrad::cuda {
+namespace {
+
+constexpr size_t kLargestWorkspace = size_t{1} << 30;
+
+// The engines of a graph on this thread's handle, and the plans that have been made of them.
+class Candidates {
+ public:
+  Candidates(cudnnHandle_t handle, std::shared_ptr<OperationGraph> graph, DType dtype)
+      : target_{handle}, graph_(graph) {
+    for (GraphPart& engine : graph->engines(target_, dtype)) {
+      const auto bytes = static_cast<size_t>(engine.number(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE));
+      if (bytes > kLargestWorkspace) continue;
+      workspace_bytes_ = std::max(workspace_bytes_, bytes);
+      engines_.push_back(std::move(engine));
+    }
+    plans_.resize(engines_.size());
+  }
+
+  size_t size() const { return engines_.size(); }
+  size_t workspace_bytes() const { return workspace_bytes_; }  // of all of them
+
+  // Made at the first question; throws NotImplementedError where cuDNN cannot, after all.
+  GraphPlan& plan(size_t i) {
+    if (!plans_[i]) plans_[i].emplace(target_, graph_, std::move(engines_[i]));
+    return *plans_[i];
+  }
+
+ private:
+  GraphTarget target_;
+  std::shared_ptr<OperationGraph> graph_;
+  std::vector<GraphPart> engines_;
+  std::vector<std::optional<GraphPlan>> plans_;
+  size_t workspace_bytes_ = 0;
+};
+
+std::optional<GraphPlan> choose(Stream stream, const char* operation, const std::string& call, Candidates candidates,
+                                std::span<void* const> addresses) {
+  // One workspace for all: what is timed lies in graphs, which keep its address.
+  const Tensor workspace = cudnn_workspace(stream, candidates.workspace_bytes());
+  std::vector<std::function<bool(Stream)>> runs;
+  for (size_t i = 0; i < candidates.size(); ++i)
+    runs.push_back([&, i](Stream on) {
+      const GraphPlan& plan = candidates.plan(i);
+      return plan.workspace_bytes() <= candidates.workspace_bytes() &&
+             plan.run(operation, cudnn_handle(operation, on), addresses, workspace.raw_data());
+    });
+  const std::optional<size_t> best = fastest_plan(stream, str(call, ", cuDNN ", cudnnGetVersion()), runs);
+  if (!best) return {};
+  return std::move(candidates.plan(*best));
+}
+
+// What is known by now: for each handle and call a plan, or that there is none. A handle is one thread's at a time, and
+// so are its plans.
+class KnownPlans {
+ public:
+  const std::optional<GraphPlan>* find(cudnnHandle_t handle, const std::string& call) {
+    std::lock_guard lock(mutex_);
+    const auto at = plans_.find({handle, call});
+    return at == plans_.end() ? nullptr : &at->second;
+  }
+  const std::optional<GraphPlan>* add(cudnnHandle_t handle, const std::string& call, std::optional<GraphPlan> plan) {
+    std::lock_guard lock(mutex_);
+    return &plans_.emplace(std::pair(handle, call), std::move(plan)).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<cudnnHandle_t, std::string>, std::optional<GraphPlan>> plans_;
+};
+
+bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % kGraphAlignment == 0; }
+
+}  // namespace
+
+bool run_fastest(Stream stream, const char* operation, const std::string& call, DType dtype,
+                 const std::function<std::shared_ptr<OperationGraph>()>& build, std::span<void* const> addresses) {
+  static auto* const known = new KnownPlans;  // never destroyed, as handles are not
+  if (!std::all_of(addresses.begin(), addresses.end(), is_aligned)) return false;
+  const cudnnHandle_t handle = cudnn_handle(operation, stream);
+  if (!handle) return false;
+  const std::optional<GraphPlan>* plan = known->find(handle, call);
+  if (!plan) {
+    if (device_backend(stream.device.type).capturing()) return false;
+    std::optional<GraphPlan> found;
+    try {
+      found = choose(stream, operation, call, Candidates(handle, build(), dtype), addresses);
+    } catch (const NotImplementedError&) {  // cuDNN has nothing for it
+    }
+    plan = known->add(handle, call, std::move(found));
+    cudnn_handle(operation, stream);  // what was timed ran on other streams
+  }
+  if (!*plan) return false;
+  const Tensor workspace = cudnn_workspace(stream, (*plan)->workspace_bytes());
+  return (*plan)->run(operation, handle, addresses, workspace.raw_data());
+}
+
+}  // namespace ringgrad::cuda
