@@ -1,6 +1,8 @@
 // cuDNN's plans for our networks on an H200, without one: for a device that is only described, graphs are built,
 // engines found and, of convolutions, plans finished with their workspace. What runs them is tested where there is a
 // GPU (op_test, which compares providers).
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <iostream>
 #include <set>
@@ -8,6 +10,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/kernel.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_conv_graph.h"
+#include "ringgrad/cuda_kernels/vendor/cudnn_norm_graph.h"
 #include "ringgrad/models/registry.h"
 #include "ringgrad/nn.h"
 #include "ringgrad/tests/catch.h"
@@ -126,4 +129,29 @@ TEST_CASE("what cuDNN does not support has no plan", "[cudnn]") {
   for (const ConvShapes& g : impossible)
     for (const ConvPass pass : kPasses) CHECK(plans(pass, g) == 0);
   CHECK_THROWS_AS(described_device("{}"), NotImplementedError);
+}
+
+TEST_CASE("cuDNN has engines for batch norm with ReLU and residual, forward and backward", "[cudnn]") {
+  if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) && !dlopen(RINGGRAD_CUDA_STUB, RTLD_NOW | RTLD_GLOBAL)) {
+    std::cout << "left out: cuDNN compiles them at run time, and looks for libcuda.so.1 or the toolkit's stub of it\n";
+    return;
+  }
+  const GraphPart h200 = described_device(test::kH200);
+  const GraphTarget target{.described = &h200};
+  for (const DType dtype : {DType::Float32, DType::Float16, DType::BFloat16})
+    for (const Shape& images : {Shape{kBatch, 64, 32, 32}, Shape{kBatch, 512, 4, 4}, Shape{kBatch, 16, 32, 32}})
+      for (const auto& [relu, residual] : {std::pair(false, false), {true, false}, {true, true}}) {
+        const NormShapes shapes{images, dtype, CUDNN_TENSOR_NHWC};
+        INFO(name(dtype) << " " << images << (relu ? " relu" : "") << (residual ? " residual" : ""));
+        const auto forward = batch_norm_graph(shapes, residual, relu);
+        const auto backward = batch_norm_backward_graph(shapes, relu, residual);
+        for (const auto& graph : {forward, backward}) {
+          const std::vector<GraphPart> engines = graph->engines(target, dtype);
+          CHECK(!engines.empty());
+          for (const GraphPart& engine : engines) CHECK(engine.number(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE) >= 0);
+        }
+      }
+  // But not for a residual without ReLU, which our networks do not have.
+  const NormShapes images{{kBatch, 64, 32, 32}, DType::BFloat16, CUDNN_TENSOR_NHWC};
+  CHECK(batch_norm_graph(images, true, false)->engines(target, images.dtype).empty());
 }

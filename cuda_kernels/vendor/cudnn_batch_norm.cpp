@@ -1,63 +1,38 @@
-// cuDNN's batch normalisation in training, beside ours in batch_norm.cu. Not yet run on a GPU.
+// cuDNN's batch normalisation in training, with ReLU and residual in the same graph, beside ours in batch_norm.cu. Its
+// engines are compiled at run time: without a GPU they are only found (tests/cudnn_plans_test.cpp). Not yet run on one.
 //
-// Forward, the residual and the ReLU are fused where cuDNN can (float16, NHWC). Backward, cuDNN would want the mask
-// that it wrote then; we take it from y, so dy is rectified first, into dresidual where that is wanted.
+// Backward, ReLU's mask comes from y, which the contract keeps anyway, and what it leaves of dy is written only where
+// that is the residual's gradient.
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
+#include "ringgrad/cuda_kernels/vendor/cudnn_norm_graph.h"
+#include "ringgrad/cuda_kernels/vendor/cudnn_plans.h"
 
 namespace ringgrad::cuda {
 namespace {
 
-using ActivationDescriptor =
-    Descriptor<cudnnActivationDescriptor_t, cudnnCreateActivationDescriptor, cudnnDestroyActivationDescriptor>;
+// Numbers for a graph, aligned as it wants its addresses.
+struct alignas(kGraphAlignment) Number {
+  float value;
+};
 
 bool is_supported(const Tensor& x) { return x.dtype() != DType::Float64 && x.dim() == 4 && x.numel() > 0; }
-
-// One pass over channels-last images is what the persistent kernels are made for.
-cudnnBatchNormMode_t mode_for(cudnnTensorFormat_t format) {
-  return format == CUDNN_TENSOR_NHWC ? CUDNN_BATCHNORM_SPATIAL_PERSISTENT : CUDNN_BATCHNORM_SPATIAL;
-}
-
-// All that is per channel: float32 [1, C, 1, 1].
-ImageDescriptor per_channel(const Tensor& x) {
-  return ImageDescriptor({1, x.size(1), 1, 1}, DType::Float32, CUDNN_TENSOR_NCHW);
-}
 
 bool batch_norm_cudnn(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
                       const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
                       const kernels::RunningStatistics& running) {
-  const auto format = residual ? common_format({x, y, residual}) : common_format({x, y});
-  if (!is_supported(x) || !format || !weight || !bias || (residual && !relu)) return false;
+  if (!is_supported(x) || !weight || !bias) return false;
+  const auto format = common_format({x, y, residual});
+  if (!format) return false;
   const DeviceGuard guard(stream.device);
-  const cudnnHandle_t handle = cudnn_handle("batch_norm", stream);
-  if (!handle) return false;
-  const cudnnBatchNormMode_t mode = mode_for(*format);
-  const cudnnBatchNormOps_t ops = residual ? CUDNN_BATCHNORM_OPS_BN_ADD_ACTIVATION
-                                  : relu   ? CUDNN_BATCHNORM_OPS_BN_ACTIVATION
-                                           : CUDNN_BATCHNORM_OPS_BN;
-  const ImageDescriptor images(x.shape(), x.dtype(), *format), channels = per_channel(x);
-  const ActivationDescriptor rectifier;
-  done(cudnnSetActivationDescriptor(rectifier, CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN, 0), "batch_norm",
-       "cudnnSetActivationDescriptor");
-  const cudnnActivationDescriptor_t activation = relu ? static_cast<cudnnActivationDescriptor_t>(rectifier) : nullptr;
-  const cudnnTensorDescriptor_t added = residual ? static_cast<cudnnTensorDescriptor_t>(images) : nullptr;
-  size_t workspace_bytes = 0, mask_bytes = 0;
-  if (!done(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(handle, mode, ops, images, added, images, channels,
-                                                                     activation, &workspace_bytes),
-            "batch_norm", "cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize") ||
-      !done(cudnnGetBatchNormalizationTrainingExReserveSpaceSize(handle, mode, ops, activation, images, &mask_bytes),
-            "batch_norm", "cudnnGetBatchNormalizationTrainingExReserveSpaceSize"))
-    return false;
-  const Tensor workspace = cudnn_workspace(stream, workspace_bytes), mask = cudnn_workspace(stream, mask_bytes);
-  const float one = 1, none = 0;
-  if (!done(cudnnBatchNormalizationForwardTrainingEx(
-                handle, mode, ops, &one, &none, images, x.raw_data(), added, residual ? residual.raw_data() : nullptr,
-                images, y.raw_data(), channels, weight.raw_data(), bias.raw_data(), 1, nullptr, nullptr, eps,
-                mean.raw_data(), var.raw_data(), activation, workspace.raw_data(), workspace_bytes, mask.raw_data(),
-                mask_bytes),
-            "batch_norm", "cudnnBatchNormalizationForwardTrainingEx"))
+  Number epsilon{static_cast<float>(eps)};
+  std::vector<void*> addresses = {x.raw_data(),      y.raw_data(),    mean.raw_data(), var.raw_data(),
+                                  weight.raw_data(), bias.raw_data(), &epsilon};
+  if (residual) addresses.push_back(residual.raw_data());
+  const auto graph = [&] { return batch_norm_graph({x.shape(), x.dtype(), *format}, residual.defined(), relu); };
+  if (!run_fastest(stream, "batch_norm", call_signature("batch_norm", x, residual, relu), x.dtype(), graph, addresses))
     return false;
   kernels::pow(var, var, -2);  // it holds 1 / sqrt(var + eps)
   kernels::affine(var, var, 1, -eps);
@@ -69,35 +44,24 @@ bool batch_norm_backward_cudnn(Stream stream, const Tensor& sum_dy, const Tensor
                                const Tensor& dresidual, const Tensor& dy, const Tensor& x, const Tensor& y,
                                const Tensor& mean, const Tensor& var, const Tensor& weight, double eps) {
   if (!is_supported(x) || !weight || !dx) return false;
-  const auto format = common_format({x, dx, dy});
+  const auto format = common_format({x, dx, dy, y, dresidual});
   if (!format) return false;
   const DeviceGuard guard(stream.device);
-  const cudnnHandle_t handle = cudnn_handle("batch_norm_backward", stream);
-  if (!handle) return false;
-  const cudnnBatchNormMode_t mode = mode_for(*format);
-  const ImageDescriptor images(x.shape(), x.dtype(), *format), channels = per_channel(x);
-  size_t workspace_bytes = 0, kept_bytes = 0;  // what forward would have to keep for backward: we keep nothing
-  if (!done(cudnnGetBatchNormalizationBackwardExWorkspaceSize(handle, mode, CUDNN_BATCHNORM_OPS_BN, images, nullptr,
-                                                              images, nullptr, images, channels, nullptr,
-                                                              &workspace_bytes),
-            "batch_norm_backward", "cudnnGetBatchNormalizationBackwardExWorkspaceSize") ||
-      !done(cudnnGetBatchNormalizationTrainingExReserveSpaceSize(handle, mode, CUDNN_BATCHNORM_OPS_BN, nullptr, images,
-                                                                 &kept_bytes),
-            "batch_norm_backward", "cudnnGetBatchNormalizationTrainingExReserveSpaceSize") ||
-      kept_bytes > 0)
-    return false;
-  const Tensor workspace = cudnn_workspace(stream, workspace_bytes);
-  const Tensor g = batch_norm_rectified(dresidual, dy, y);
+  const bool relu = y.defined(), wants_g = relu && dresidual;
   const Tensor rstd = empty_like(var);
   kernels::affine(rstd, var, 1, eps);
   kernels::pow(rstd, rstd, -0.5);
-  const float one = 1, none = 0;
-  return done(cudnnBatchNormalizationBackwardEx(
-                  handle, mode, CUDNN_BATCHNORM_OPS_BN, &one, &none, &one, &none, images, x.raw_data(), nullptr,
-                  nullptr, images, g.raw_data(), nullptr, nullptr, images, dx.raw_data(), channels, weight.raw_data(),
-                  nullptr, sum_dy_xhat.raw_data(), sum_dy.raw_data(), eps, mean.raw_data(), rstd.raw_data(), nullptr,
-                  workspace.raw_data(), workspace_bytes, nullptr, 0),
-              "batch_norm_backward", "cudnnBatchNormalizationBackwardEx");
+  Number zero{0};
+  std::vector<void*> addresses = {x.raw_data(),    dy.raw_data(),     dx.raw_data(),          mean.raw_data(),
+                                  rstd.raw_data(), weight.raw_data(), sum_dy_xhat.raw_data(), sum_dy.raw_data()};
+  if (relu) addresses.insert(addresses.end(), {y.raw_data(), &zero});
+  if (wants_g) addresses.push_back(dresidual.raw_data());
+  const auto graph = [&] { return batch_norm_backward_graph({x.shape(), x.dtype(), *format}, relu, wants_g); };
+  if (!run_fastest(stream, "batch_norm_backward", call_signature("batch_norm_backward", x, y, dresidual), x.dtype(),
+                   graph, addresses))
+    return false;
+  if (dresidual && !relu) kernels::copy(dresidual, dy);
+  return true;
 }
 
 REGISTER_KERNEL(batch_norm, DeviceType::CUDA, Provider::Vendor, batch_norm_cudnn);

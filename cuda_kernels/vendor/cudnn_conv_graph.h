@@ -18,6 +18,6 @@ struct ConvShapes {
 };
 
 // Its tensors are x, w, y. Throws NotImplementedError where cuDNN knows no such convolution.
-std::shared_ptr<OperationGraph> conv2d_graph(ConvPass pass, const ConvShapes& geometry);
+std::shared_ptr<OperationGraph> conv2d_graph(ConvPass pass, const ConvShapes& shapes);
 
 }  // namespace ringgrad::cuda

@@ -1,0 +1,23 @@
+// The graphs of batch normalisation in training. Private to this folder and its tests.
+#pragma once
+
+#include "ringgrad/cuda_kernels/vendor/cudnn_graph.h"
+
+namespace ringgrad::cuda {
+
+// Images [N, C, H, W] of one dtype and format; all that is per channel is float32.
+struct NormShapes {
+  Shape images;
+  DType dtype;
+  cudnnTensorFormat_t format;
+};
+
+// y = act(weight (x - mean) rstd + bias + residual), act = ReLU or identity, rstd = 1 / sqrt(var + eps). Its tensors
+// are x, y, mean, rstd, weight, bias, eps (a number) and, where there is one, residual.
+std::shared_ptr<OperationGraph> batch_norm_graph(const NormShapes& shapes, bool residual, bool relu);
+
+// Of such a y: g = dy where y > 0 (without relu: all of dy) and the gradients of what g went through. Its tensors are
+// x, dy, dx, mean, rstd, weight, sum_dy_xhat, sum_dy; with relu y and 0 (a number); and g, where it is wanted.
+std::shared_ptr<OperationGraph> batch_norm_backward_graph(const NormShapes& shapes, bool relu, bool wants_g);
+
+}  // namespace ringgrad::cuda
