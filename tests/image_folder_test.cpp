@@ -1,6 +1,8 @@
 // Folders of pictures, and the pictures of every format: tests/fuzz/corpus/image has some.
 #include "ringgrad/data/image_folder.h"
 
+#include <sys/stat.h>
+
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/formats/image_file.h"
@@ -105,7 +107,41 @@ TEST_CASE("pictures in a list: quotes, commas in paths, a heading, and which lin
   for (const char* wrong : {"a.png,x\nb.png", "a.png,x\n,y", "a.png,x\nb.png,"})
     require_error<DataError>("list.csv: line 2 lacks a path or a label", [&] { list(wrong); });
   require_error<DataError>("names no picture", [&] { list("path,label\n"); });
-  require_error<IoError>("nowhere.csv", [&] { pictures_in_csv(folder / "nowhere.csv"); });
+  require_error<DataError>("nowhere.csv: No such file", [&] { pictures_in_csv(folder / "nowhere.csv"); });
+  REQUIRE(::mkfifo((folder / "pipe.csv").c_str(), 0600) == 0);
+  require_error<DataError>("pipe.csv is not a regular file", [&] { pictures_in_csv(folder / "pipe.csv"); });
+}
+
+TEST_CASE("pictures in a list: what stands in quotes, as RFC 4180 has it, and all ends of a line", "[quick]") {
+  const TempFolder folder;
+  const auto list = [&](const std::string& text) {
+    write(folder / "list.csv", text);
+    return pictures_in_csv(folder / "list.csv");
+  };
+  const LabelledPictures found =
+      list("\"a, b.png\",\"cats, all of them\"\r\r\"say \"\"hi\"\".png\",\"the \"\"dog\"\"\"\rc.png,cow");
+  CHECK(found.classes == std::vector<std::string>{"cats, all of them", "cow", "the \"dog\""});
+  REQUIRE(found.pictures.size() == 3);
+  CHECK(found.pictures[0].file == folder / "a, b.png");
+  CHECK(found.pictures[1].file == folder / "say \"hi\".png");
+  CHECK(found.pictures[2].file == folder / "c.png");
+  for (const char* alone : {"\"b.png,x", "b.png,x\"", "b\".png,x", "\"b\".png,x", "\"b.png\"\",x", "b.png,\"x\"y"})
+    require_error<DataError>("list.csv: line 2 has a quote that stands alone",
+                             [&] { list(str("a.png,x\r\n", alone, "\r\nc.png,y\r\n")); });
+}
+
+TEST_CASE("image folder: links to nowhere are no pictures, and links above it no classes", "[quick]") {
+  const TempFolder folder;
+  write(folder / "in/dog/a.pgm", kGray);
+  write(folder / "else/b.pgm", kGray);
+  fs::create_symlink("c.pgm", folder / "in/dog/c.pgm");  // itself
+  fs::create_symlink("self", folder / "in/self");
+  fs::create_symlink(".", folder / "in/loop");
+  fs::create_symlink("../..", folder / "in/above");
+  fs::create_symlink("../else", folder / "in/cat");  // this one is a class
+  const LabelledPictures found = pictures_in_folders(folder / "in");
+  CHECK(found.classes == std::vector<std::string>{"cat", "dog"});
+  CHECK(found.pictures.size() == 2);
 }
 
 TEST_CASE("pictures: resized by the definition, a triangle over both sides", "[quick]") {
@@ -133,6 +169,11 @@ TEST_CASE("pictures: resized by the definition, a triangle over both sides", "[q
 TEST_CASE("pictures: PNG", "[quick]") {
   if (!reads_png()) return;
   CHECK(read_image(corpus("gray.png")).size(0) == 1);
+  // 16 bits without a gamma: 0, 257, 25700 and 65535.
+  CHECK(to_vector<uint8_t>(read_image(corpus("sixteen.png"))) == std::vector<uint8_t>{0, 1, 100, 255});
+  // (10, 200, 0) with an alpha of 0, 64, 128 and 255, before white: as Pillow and browsers mix them.
+  CHECK(to_vector<uint8_t>(read_image(corpus("transparent.png"))) ==
+        std::vector<uint8_t>{255, 194, 132, 10, 255, 241, 227, 200, 255, 191, 127, 0});
 }
 
 TEST_CASE("pictures: JPEG, and what is wrong with one", "[quick]") {

@@ -178,6 +178,14 @@ class Launch(ProgramCase):
             file.truncate(8 + 40_000_000)
         limited(": no memory is left, in start-up", resource.RLIMIT_AS, 600 << 20, "inspect", "large", code=7,
                 OMP_NUM_THREADS="1", RINGGRAD_THREADS="1")
+        for name, side in (("a/huge", 16000), ("a/small", 2), ("b/1", 2), ("b/2", 2)):
+            (self.dir / "pets" / name).parent.mkdir(parents=True, exist_ok=True)
+            with open(self.dir / f"pets/{name}.ppm", "wb") as file:
+                file.write(b"P6\n%d %d\n255\n" % (side, side))
+                file.truncate(file.tell() + 3 * side * side)
+        for words in (["data", "check", "pets"], ["train", "--data", "pets"]):
+            limited("pets/a/huge.ppm is too large for the memory that is left", resource.RLIMIT_AS, 600 << 20, *words, code=7,
+                    OMP_NUM_THREADS="1", RINGGRAD_THREADS="1")
 
 
 if __name__ == "__main__":

@@ -130,6 +130,8 @@ class OwnPictures(ProgramCase):
         self.assertEqual((listed["train"], listed["test"], listed["sizes"]["largest"]), (14, 2, "9×5"))
         done = self.run_program("train", "--data", "list.csv", *QUICK, "--out", "csv", "--max-steps", "1")
         self.assertIn("list 14 train / 2 test", done.stderr)
+        (self.dir / "one.csv").write_text("pets/cat/0.ppm,cat\npets/dog/0.ppm,dog\npets/dog/1.ppm,dog\n")
+        self.assertIn("one.csv: class 'cat' has one picture", self.run_program("data", "check", "one.csv", code=4).stderr)
 
         for part in ("train", "val"):
             for kind in ("cat", "dog"):
@@ -138,6 +140,26 @@ class OwnPictures(ProgramCase):
         for part, extra in (("train", "cow"), ("val", "bee")):
             write_ppm(self.dir / "divided" / part / extra / "0.ppm", (1, 2, 3))
         self.assertIn("no class 'bee'", self.run_program("data", "check", "divided", code=4).stderr)
+
+    def test_check_divides_as_train_does(self):
+        kinds = {kind: [self.dir / f"pets/{kind}/{i}.ppm" for i in range(8)] for kind in ("cat", "dog")}
+        (self.dir / "list.csv").write_text("".join(f"{file},{kind}\n" for kind in kinds for file in kinds[kind]))
+        (self.dir / "pets/dog/5.ppm").write_text("a text")  # it is for the test
+        found = set()
+        for path in ("list.csv", "./list.csv", str(self.dir / "list.csv")):
+            told = json.loads(self.run_program("data", "check", path, "--json", code=4).stdout)
+            found.add(json.dumps(told["classes"]))
+        self.assertEqual(len(found), 1, found)
+
+    def test_a_picture_that_could_not_be_read_is_tried_again(self):
+        file = self.dir / "pets/cat/7.ppm"
+        whole, times = file.read_bytes(), (1e9, 1e9)
+        file.write_bytes(b"??" + whole[2:])
+        os.utime(file, times)
+        self.run_program("train", "--data", "pets", *QUICK, code=4)
+        file.write_bytes(whole)  # what was wrong passes, and leaves the same name, size and time
+        os.utime(file, times)
+        self.train("--max-steps", "1")
 
     def test_what_is_broken_is_named_and_may_be_left_out(self):
         (self.dir / "pets/cat/7.ppm").write_bytes(b"P6\n9 9\n255\nshort")
@@ -148,6 +170,9 @@ class OwnPictures(ProgramCase):
         self.assertEqual(done.stderr.count("2 of 16 pictures cannot be read"), 1)
         self.assertIn("cat/7.ppm: 5 bytes of pixels", done.stderr)
         self.assertIn("--skip-broken", done.stderr)
+        os.symlink("pets", self.dir / "my pets")
+        done = self.run_program("train", "--data", "my pets", *QUICK, code=4)
+        self.assertIn(f"data check '{self.dir}/my pets'\n", done.stderr)
         self.assertFalse(list(self.dir.glob("runs/0*")))
         self.train("--skip-broken", "--out", "run", "--max-steps", "1")
         self.run_program("eval", "run")
@@ -181,7 +206,7 @@ class OwnPictures(ProgramCase):
     def test_what_cannot_be_is_refused(self):
         for said, code, words in (("no data set", 2, ["data", "check", "pet"]),
                                   ("No such file", 4, ["train", "--data", "./nowhere"]),
-                                  ("cannot open", 8, ["train", "--data", "nowhere.csv"]),
+                                  ("No such file", 4, ["train", "--data", "nowhere.csv"]),
                                   ("expected 32 to 224", 2, ["train", "--data", "pets", "--image-size", "16"]),
                                   ("pictures of one's own", 2, ["train", "--data", "digits", "--image-size", "64"]),
                                   ("there is no --init", 2, ["train", "--data", "pets", "--freeze", "backbone"])):

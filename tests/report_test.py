@@ -38,6 +38,10 @@ class Tables(ProgramCase):
         self.assertEqual(said["--data"], "/my pets' pictures")
         self.assertEqual((said["--image-size"], said["--freeze"], said["--lr"]), ("96", "backbone", "0.02"))
         self.assertEqual((said["--init"], said["--workers"]), ("/weights.safetensors", "2"))
+        files["metrics.jsonl"] = epochs((2.31, 2.31, 0.1))  # not learning
+        write(files, self.dir / "runs/0002-own")
+        command = shlex.split(self.json_of("runs")["runs"][1]["verdict"]["next"])
+        self.assertEqual(command[-3:], ["data", "check", "/my pets' pictures"])
         self.assertNotIn("--batch", said)  # 32 is what it would be
 
     def test_compare_names_the_part_and_what_was_told_differently(self):

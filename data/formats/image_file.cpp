@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <vector>
 
 #include <fmt/format.h>
@@ -73,21 +74,27 @@ Tensor read_pnm(std::ifstream& in, const std::string& path, bool colour) {
 }
 
 #ifdef RINGGRAD_PNG
+// Pixels come with their alpha and are laid before white here: libpng would mix them as linear light, and nobody else
+// does. A file of 16 bits that does not say what its numbers mean has the same as one of 8 bits, divided by 257.
 Tensor read_png(const std::string& path) {
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
   CHECK_AS(DataError, png_image_begin_read_from_file(&png, path.c_str()), "image: ", path, ": ", png.message);
-  const bool colour = png.format & PNG_FORMAT_FLAG_COLOR;
-  png.format = colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
+  const int64_t channels = png.format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
+  png.format = channels == 3 ? PNG_FORMAT_RGBA : PNG_FORMAT_GA;
   const bool fits = png.width <= kMaxSide && png.height <= kMaxSide;
   std::vector<uint8_t> pixels(fits ? PNG_IMAGE_SIZE(png) : 0);
-  const png_color white{255, 255, 255};  // behind transparent pixels
-  const bool read = fits && png_image_finish_read(&png, &white, pixels.data(), 0, nullptr);
+  const bool read = fits && png_image_finish_read(&png, nullptr, pixels.data(), 0, nullptr);
   const std::string problem = fits ? png.message : "more than 16384 pixels a side";
   const int64_t height = png.height, width = png.width;
   png_image_free(&png);
   CHECK_AS(DataError, read, "image: ", path, ": ", problem);
-  return planes(pixels, colour ? 3 : 1, height, width);
+  uint8_t* out = pixels.data();  // behind what is read
+  for (const uint8_t* in = pixels.data(); in < pixels.data() + pixels.size(); in += channels + 1)
+    for (int64_t c = 0; c < channels; ++c)
+      *out++ = static_cast<uint8_t>((in[channels] * in[c] + (255 - in[channels]) * 255 + 127) / 255);
+  return planes(pixels, channels, height, width);
 }
 #endif
 
@@ -188,9 +195,7 @@ std::vector<float> plane_of(const Tensor& image, int64_t channels, int64_t c) {
   return plane;
 }
 
-}  // namespace
-
-Tensor read_image(const std::string& path) {
+Tensor decoded(const std::string& path) {
   std::error_code none;
   CHECK_AS(DataError, !std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none),
            "image: ", path, " is not a regular file");
@@ -210,6 +215,21 @@ Tensor read_image(const std::string& path) {
   throw DataError(fmt::format("image: {} is neither binary PGM or PPM nor PNG{} nor JPEG{}", path,
                               reads_png() ? "" : " (which this build does not read: libpng-dev)",
                               reads_jpeg() ? "" : " (which this build does not read: libjpeg-dev)"));
+}
+
+}  // namespace
+
+Tensor read_image(const std::string& path) {
+  const auto too_large = [&] {
+    return OutOfMemoryError(str("image: ", path, " is too large for the memory that is left; make it smaller"));
+  };
+  try {
+    return decoded(path);
+  } catch (const std::bad_alloc&) {
+    throw too_large();
+  } catch (const OutOfMemoryError&) {
+    throw too_large();
+  }
 }
 
 bool reads_png() {

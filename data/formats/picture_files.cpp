@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <string_view>
 
 #include "ringgrad/core/base/check.h"
@@ -30,12 +31,48 @@ std::vector<fs::path> listed(const fs::path& folder, Predicate wanted) {
   return all;
 }
 
-std::string unquoted(std::string text) {
-  const auto blank = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
-  while (!text.empty() && blank(text.back())) text.pop_back();
-  while (!text.empty() && blank(text.front())) text.erase(0, 1);
-  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
-  return text;
+// What a field says, without the blanks around it: in double quotes it may hold commas, and a quote as two of them (RFC
+// 4180). Nothing where a quote stands alone.
+std::optional<std::string> field(std::string_view text) {
+  constexpr const char* kBlank = " \t\v\f";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
+  text = text.substr(0, text.find_last_not_of(kBlank) + 1);
+  const bool quoted = text.starts_with('"');
+  std::string value;
+  for (size_t i = quoted; i < text.size(); ++i) {
+    if (quoted && text[i] == '"' && i + 1 == text.size()) return value;
+    if (text[i] == '"' && (!quoted || text[++i] != '"')) return {};
+    value += text[i];
+  }
+  return quoted ? std::nullopt : std::optional(value);
+}
+
+// The last one that is not between quotes.
+size_t last_comma(std::string_view line) {
+  size_t last = std::string_view::npos;
+  bool quoted = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"') quoted = !quoted;
+    if (line[i] == ',' && !quoted) last = i;
+  }
+  return last;
+}
+
+// Lines end in LF, CR LF or CR.
+std::vector<std::string> lines_of(const fs::path& file) {
+  std::error_code none;
+  CHECK_AS(DataError, !fs::exists(file, none) || fs::is_regular_file(file, none), "pictures: ", file.string(),
+           " is not a regular file");
+  std::ifstream in(file, std::ios::binary);
+  CHECK_AS(DataError, in.good(), "pictures: cannot open ", file.string(), ": ", std::strerror(errno));
+  std::vector<std::string> lines(1);
+  for (char c, before = 0; in.get(c); before = c)
+    if (c == '\r' || (c == '\n' && before != '\r'))
+      lines.emplace_back();
+    else if (c != '\n')
+      lines.back() += c;
+  if (lines[0].starts_with("\xef\xbb\xbf")) lines[0].erase(0, 3);  // as spreadsheets mark UTF-8
+  return lines;
 }
 
 }  // namespace
@@ -43,11 +80,15 @@ std::string unquoted(std::string text) {
 LabelledPictures pictures_in_folders(const fs::path& folder) {
   LabelledPictures found;
   try {
-    const auto is_class = [](const fs::directory_entry& entry) {
-      return entry.is_directory() && !entry.path().filename().string().starts_with('.');
+    const fs::path root = fs::canonical(folder);
+    std::error_code none;  // a link that leads nowhere is neither
+    const auto is_class = [&](const fs::directory_entry& entry) {
+      if (!entry.is_directory(none) || entry.path().filename().string().starts_with('.')) return false;
+      const fs::path real = fs::canonical(entry.path(), none);  // a link to `root`, or above it, has everything again
+      return std::mismatch(real.begin(), real.end(), root.begin(), root.end()).first != real.end();
     };
-    const auto is_picture = [](const fs::directory_entry& entry) {
-      return entry.is_regular_file() && is_called_as_a_picture(entry.path());
+    const auto is_picture = [&](const fs::directory_entry& entry) {
+      return entry.is_regular_file(none) && is_called_as_a_picture(entry.path());
     };
     for (const fs::path& path : listed<fs::directory_iterator>(folder, is_class)) {
       const auto files = listed<fs::recursive_directory_iterator>(path, is_picture);
@@ -65,22 +106,22 @@ LabelledPictures pictures_in_folders(const fs::path& folder) {
 }
 
 LabelledPictures pictures_in_csv(const fs::path& file) {
-  std::ifstream in(file);
-  CHECK_AS(IoError, in.good(), "pictures: cannot open ", file.string(), ": ", std::strerror(errno));
   LabelledPictures found;
   std::vector<std::string> labels;
   int64_t number = 0;
-  for (std::string line; std::getline(in, line);) {
-    if (++number == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);  // as spreadsheets mark UTF-8
-    if (unquoted(line).empty()) continue;
-    const size_t comma = line.rfind(',');
-    const std::string path = unquoted(line.substr(0, comma)),
-                      label = comma == std::string::npos ? "" : unquoted(line.substr(comma + 1));
-    CHECK_AS(DataError, !path.empty() && !label.empty(), "pictures: ", file.string(), ": line ", number,
+  for (const std::string& line : lines_of(file)) {
+    ++number;
+    if (field(line) == "") continue;
+    const size_t comma = last_comma(line);
+    const std::optional<std::string> path = field(std::string_view(line).substr(0, comma)),
+                                     label = comma == std::string::npos ? "" : field(line.substr(comma + 1));
+    CHECK_AS(DataError, path && label, "pictures: ", file.string(), ": line ", number,
+             " has a quote that stands alone; put the whole path or label in quotes, and write \"\" for one within");
+    CHECK_AS(DataError, !path->empty() && !label->empty(), "pictures: ", file.string(), ": line ", number,
              " lacks a path or a label, expected PATH,LABEL");
-    if (number == 1 && !is_called_as_a_picture(path)) continue;
-    found.pictures.push_back({file.parent_path() / path, 0});
-    labels.push_back(label);
+    if (number == 1 && !is_called_as_a_picture(*path)) continue;
+    found.pictures.push_back({file.parent_path() / *path, 0});
+    labels.push_back(*label);
   }
   CHECK_AS(DataError, !labels.empty(), "pictures: ", file.string(), " names no picture, expected lines of PATH,LABEL");
   found.classes = labels;

@@ -44,7 +44,7 @@ void judge_learning(const RunRecord& run, Findings& found) {
           fmt::format("{:.1f} % of the test images after {} steps is as good as guessing among {} classes; a loss of "
                       "{:.3f}: wrong labels, or a learning rate far off",
                       100 * last.test_accuracy, last.step, classes, last.loss),
-          program_command("data check " + run.recipe.data)}});
+          program_command("data check " + shell_word(run.recipe.data))}});
   const auto sweetest =
       std::min_element(run.epochs.begin(), run.epochs.end(),
                        [](const EpochLine& a, const EpochLine& b) { return a.test_loss < b.test_loss; });

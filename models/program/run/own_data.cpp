@@ -6,7 +6,6 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
@@ -26,9 +25,9 @@ namespace {
 using Pictures = std::vector<LabelledPictures::Picture>;
 constexpr int64_t kAtOnce = 64;  // pictures between two steps of the bar
 
-// What the cache was made of: the same text, the same images.
+// What the cache was made of: the same text, the same images. The number in front counts what reading has changed.
 std::string fingerprint(const OwnPictures& own, const OwnDataOptions& options) {
-  std::string text = fmt::format("1 {} {} {}\n", options.channels, options.image_size, fmt::join(own.classes, "\n"));
+  std::string text = fmt::format("2 {} {} {}\n", options.channels, options.image_size, fmt::join(own.classes, "\n"));
   for (const Pictures* part : {&own.train, &own.test})
     for (const auto& [file, label] : *part) {
       std::error_code none;
@@ -101,10 +100,9 @@ std::optional<Cached> read_cache(const fs::path& file, const std::string& made_o
     const nn::SafetensorsFile saved = nn::load_safetensors(file);
     if (saved.metadata.at("made_of") != made_of) return {};
     std::map<std::string, Tensor> tensors(saved.tensors.begin(), saved.tensors.end());
-    const auto broken = nlohmann::json::parse(saved.metadata.at("broken"));
     return Cached{{"", tensors.at("train.images"), tensors.at("train.labels"), {}},
                   {"", tensors.at("test.images"), tensors.at("test.labels"), {}},
-                  {broken.at("count"), broken.at("first")}};
+                  {}};
   } catch (const std::exception&) {  // it is made anew
     return {};
   }
@@ -114,14 +112,12 @@ void write_cache(const fs::path& file, const std::string& made_of, const Cached&
   try {
     std::error_code none;
     fs::create_directories(file.parent_path(), none);
-    const nlohmann::json broken = {{"count", cached.broken.count}, {"first", cached.broken.first}};
-    nn::save_safetensors(
-        file,
-        {{"train.images", cached.train.images},
-         {"train.labels", cached.train.labels},
-         {"test.images", cached.test.images},
-         {"test.labels", cached.test.labels}},
-        {{"made_of", made_of}, {"broken", broken.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}});
+    nn::save_safetensors(file,
+                         {{"train.images", cached.train.images},
+                          {"train.labels", cached.train.labels},
+                          {"test.images", cached.test.images},
+                          {"test.labels", cached.test.labels}},
+                         {{"made_of", made_of}});
   } catch (const IoError& error) {
     message("note    the pictures are read anew each time: {}", error.what());
   }
@@ -137,7 +133,7 @@ Cached read_or_cached(const std::string& path, const OwnPictures& own, const Own
   Progress progress("data", train + test);
   fresh.train = read_all(own.train, options, progress, 0, fresh.broken);
   fresh.test = read_all(own.test, options, progress, train, fresh.broken);
-  write_cache(file, made_of, fresh);
+  if (fresh.broken.count == 0) write_cache(file, made_of, fresh);  // why a picture cannot be read may pass
   return fresh;
 }
 
@@ -148,7 +144,7 @@ std::string left_out(const Broken& broken, const std::string& path, const OwnPic
                                        own.train.size() + own.test.size(), broken.first);
   if (skip) return "left out: " + some;
   throw DataError(fmt::format("data: {}\n  see all    {}\n  go on      --skip-broken leaves them out", some,
-                              program_command("data check " + path)));
+                              program_command("data check " + shell_word(path))));
 }
 
 // With four digits, as they are published of others.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kTestShare = 5;  // one of so many
 
-OwnPictures divided(const LabelledPictures& all, const fs::path& base) {
+OwnPictures divided(const LabelledPictures& all, const fs::path& path, const fs::path& base) {
   OwnPictures own{all.classes, {}, {}, "a fifth of each class is for the test, by a hash of the file's name"};
   std::vector<std::vector<std::pair<uint64_t, const LabelledPictures::Picture*>>> of_class(all.classes.size());
   for (const auto& picture : all.pictures) {
@@ -22,7 +22,7 @@ OwnPictures divided(const LabelledPictures& all, const fs::path& base) {
   }
   for (size_t label = 0; label < of_class.size(); ++label) {
     auto& pictures = of_class[label];
-    CHECK_AS(DataError, pictures.size() >= 2, "pictures: ", base.string(), ": class '", all.classes[label],
+    CHECK_AS(DataError, pictures.size() >= 2, "pictures: ", path.string(), ": class '", all.classes[label],
              "' has one picture, expected two or more, one of them for the test");
     std::sort(pictures.begin(), pictures.end(), [](const auto& a, const auto& b) {
       return a.first != b.first ? a.first < b.first : a.second->file < b.second->file;
@@ -58,19 +58,20 @@ void check_letters(const std::string& name) {
 
 }  // namespace
 
-OwnPictures find_own_pictures(const fs::path& path) {
-  check_letters(path.string());
+OwnPictures find_own_pictures(const fs::path& given) {
+  check_letters(given.string());
+  const fs::path path = fs::absolute(given).lexically_normal();  // names are hashed: the same ones from everywhere
   OwnPictures own;
   std::error_code none;
   if (path.extension() == ".csv") {
-    own = divided(pictures_in_csv(path), path.parent_path());
+    own = divided(pictures_in_csv(path), path, path.parent_path());
   } else {
     const bool has_train = fs::is_directory(path / "train", none);
     for (const char* test : {"val", "test"})
       if (has_train && own.classes.empty() && fs::is_directory(path / test, none))
         own = joined(pictures_in_folders(path / "train"), pictures_in_folders(path / test), path,
                      str("trained on train/, tested on ", test, "/"));
-    if (own.classes.empty()) own = divided(pictures_in_folders(path), path);
+    if (own.classes.empty()) own = divided(pictures_in_folders(path), path, path);
   }
   for (const std::string& name : own.classes) check_letters(name);
   CHECK_AS(DataError, own.classes.size() >= 2, "pictures: ", path.string(), " has one class, '", own.classes[0],

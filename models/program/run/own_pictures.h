@@ -18,8 +18,8 @@ struct OwnPictures {
 // A folder with a folder for each class; or with train/ and val/ or test/ (the first of them that is there), each with
 // folders for the classes, of which those of train/ count; or a .csv of paths and labels. What is not divided is
 // divided here: of each class a fifth of the pictures are for the test, chosen by a hash of their paths within the
-// folder, so the same ones whatever the seed, and wherever the folder lies. Throws DataError, where a class has too few
-// pictures to be divided and where the errors of picture_files.h say, and IoError.
+// folder, so the same ones whatever the seed, and wherever the folder lies. Throws DataError where a class has too few
+// pictures to be divided, and where picture_files.h says so.
 OwnPictures find_own_pictures(const std::filesystem::path& path);
 
 }  // namespace ringgrad::program
