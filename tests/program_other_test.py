@@ -132,17 +132,52 @@ class Speedrun(DigitsCase):
         self.assertEqual((said["model"], said["epochs"], said["seed"]), ("quick", 1, 3))
         seen = json.loads(self.run_program("eval", "run", "--json").stdout)
         self.assertEqual(seen["accuracy"], said["test_accuracy"])
-        again = json.loads(self.speedrun("--data", "digits", "--seed", "3", "--out", "again", "--json").stdout)
+        again = json.loads(self.speedrun("--data", "digits", "--seed", "3", "--no-report", "--json").stdout)
         self.assertEqual(again["parameters_sha256"], said["parameters_sha256"])
+        self.those_who_read_runs_understand_it(said["test_accuracy"])
+
+    def those_who_read_runs_understand_it(self, accuracy):
+        self.speedrun("--data", "digits", "--epochs", "2")
+        both = json.loads(self.run_program("runs", "--json").stdout)["runs"]
+        self.assertEqual([(run["verdict"]["name"], run["epochs"]) for run in both], [("healthy", 1), ("healthy", 2)])
+        seen = json.loads(self.run_program("watch", "1", "--json").stdout)
+        self.assertEqual((seen["state"], seen["epochs"], seen["test_accuracy"]), ("ended", 1, accuracy))
+        self.assertIn("epoch=2 step=", self.run_program("watch", "latest").stdout)
+        told = json.loads(self.run_program("report", "latest", "--json").stdout)["runs"][0]
+        self.assertEqual((told["verdict"]["name"], told["notes"]), ("healthy", []))
+        page = (self.dir / "runs/latest/report.html").read_text()
+        self.assertIn("--preset speedrun", page)  # the command
+        self.assertNotIn("momentum", page)  # not the recipe's
+        self.assertNotIn("Learning rate", page)
+        beside = json.loads(self.run_program("compare", "1", "latest", "--json").stdout)
+        self.assertEqual([one["what"] for one in beside["differences"]], ["epochs", "seed"])
+        self.assertEqual(beside["test_accuracy"][0], accuracy)
+        self.assertGreater(beside["images_per_second"][0], 0)
 
     def test_what_a_recipe_fixes_cannot_be_asked_for(self):
         self.assertIn("not --lr", self.speedrun("--lr", "0.2", code=2).stderr)
         self.assertIn("trains quick on digits", self.speedrun("--data", "digits", "--model", "cnn", code=2).stderr)
         self.assertIn("on one process", self.speedrun("--data", "digits", "--ranks", "2", code=2).stderr)
+        for words in (["--device", "cuda"], ["--elastic", "1:2"], ["--parallel", "none"], ["--save-every", "5"], ["--resume", "x"],
+                      ["--log-every", "5"], ["--tensorboard"], ["--trace-steps", "1:2"], ["--workers", "1"], ["--shards", "2"],
+                      ["--sync-bn"], ["--bucket-mb", "1"], ["--transport", "shm"], ["--backend", "ring"], ["--init", "x"],
+                      ["--checksums", "on"], ["--max-steps", "1"], ["--batch", "8"]):
+            self.assertIn(f"not {words[0]}\n", self.speedrun("--data", "digits", *words, code=2).stderr)
+        for epochs in ("0", "-1"):
+            self.assertIn(f"--epochs is {epochs}, expected 1 to", self.speedrun("--epochs", epochs, code=2).stderr)
         write_tiny(self.dir / "tiny/mnist")
         few = self.speedrun("--data", "mnist", "--data-dir", "tiny", "--out", "few", code=1)
         self.assertIn("at least a batch of 256", few.stderr)
         self.assertFalse((self.dir / "few").exists())
+
+    def test_where_it_goes_is_looked_at_before_anything_is_read(self):
+        (self.dir / "taken").write_text("")
+        for out, code, said in (("taken", 8, "cannot make the directory taken"), ("other", 2, "holds a model.safetensors")):
+            (self.dir / "other").mkdir(exist_ok=True)
+            (self.dir / "other/model.safetensors").write_text("")
+            done = self.speedrun("--data", "digits", "--data-dir", "nowhere", "--out", out, code=code)
+            self.assertIn(said, done.stderr)
+            self.assertFalse((self.dir / "nowhere").exists())
 
 
 if __name__ == "__main__":

@@ -11,11 +11,17 @@ namespace ringgrad::program {
 
 using Run = std::function<int()>;
 
-// A command's options, which live as long as the parser; `run` becomes the command once it is named.
+// A command's options, which live as long as the parser; `run` becomes the command once it is named. Where Options has
+// a set `named`, it then holds the names of what was given, such as "--out"; without those in groups.
 template <class Options>
 Options& options_of(CLI::App* app, int (*command)(const Options&), Run& run) {
   const auto options = std::make_shared<Options>();
-  app->callback([=, &run] { run = [=] { return command(*options); }; });
+  app->callback([=, &run] {
+    if constexpr (requires { options->named; })
+      for (const CLI::Option* option : app->get_options())
+        if (option->count() > 0) options->named.insert(option->get_name());
+    run = [=] { return command(*options); };
+  });
   return *options;
 }
 

@@ -22,6 +22,7 @@ namespace ringgrad::program {
 struct TrainOptions {
   Recipe recipe;                // its values count where their options are `given`
   std::set<std::string> given;  // such as "--lr"
+  std::set<std::string> named;  // and what was given beside the recipe, such as "--out"
   Division division;
   std::string data_dir;
   std::optional<uint64_t> seed;

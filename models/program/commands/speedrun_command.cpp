@@ -6,7 +6,9 @@
 #include <cmath>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <sstream>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -18,8 +20,10 @@
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/run/machine.h"
 #include "ringgrad/models/program/run/run_directory.h"
 #include "ringgrad/models/program/run/saved_model.h"
+#include "ringgrad/models/program/run/summary.h"
 #include "ringgrad/models/speedrun.h"
 
 namespace ringgrad::program {
@@ -40,16 +44,17 @@ double seconds_since_process_start() {
          std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// What the recipe fixes cannot be asked for.
+// What the recipe fixes cannot be asked for; of --model only what it is, and there is no report to leave out.
 Recipe recipe_of(const TrainOptions& o) {
-  for (const std::string& option : o.given)
-    if (option != "--data" && option != "--epochs" && option != "--dtype" && option != "--model")
-      throw UsageError("--preset speedrun is a recipe: it takes --data, --epochs, --dtype, --seed and --out, not {}",
-                       option);
-  if (!o.resume.empty() || !o.init.empty() || o.division.ranks > 1 || o.division.shards > 0 || o.max_steps > 0)
-    throw UsageError(
-        "--preset speedrun runs once, on one process: --resume, --init, --ranks, --shards and --max-steps "
-        "do not go with it");
+  static const std::set<std::string> taken = {"--preset", "--data", "--data-dir", "--model",    "--epochs",
+                                              "--dtype",  "--seed", "--out",      "--no-report"};
+  for (const std::set<std::string>* options : {&o.given, &o.named})
+    for (const std::string& option : *options)
+      if (!taken.contains(option))
+        throw UsageError(
+            "--preset speedrun is a recipe, and runs once, on one process: it takes --data, --data-dir, --epochs, "
+            "--dtype, --seed and --out, not {}",
+            option);
   Recipe recipe = o.recipe;
   if (recipe.dtype == "fp16")
     throw UsageError("--preset speedrun: --dtype fp16 would need a scaled loss; use bf16 or fp32");
@@ -63,29 +68,57 @@ Recipe recipe_of(const TrainOptions& o) {
                      recipe.model);
   recipe.model = network;
   if (!o.given.contains("--epochs")) recipe.epochs = colour ? 8 : 1;
+  if (const auto range = recipe_field("epochs").range;
+      static_cast<double>(recipe.epochs) < range.low || static_cast<double>(recipe.epochs) > range.high)
+    throw UsageError("--epochs is {}, expected {} to {}", recipe.epochs, range.low, range.high);
   return recipe;
 }
 
-double test_accuracy(nn::Module& network, const ImageDataset& test_set, const ImageTransform& normalize, DType dtype,
-                     bool by_views) {
+struct Tested {
+  double accuracy = 0, loss = 0;
+};
+
+Tested test(nn::Module& network, const ImageDataset& test_set, const ImageTransform& normalize, DType dtype,
+            bool by_views) {
   DataLoader loader(test_set, std::make_shared<SequentialSampler>(test_set.size()),
                     {.batch_size = kTestBatch, .num_workers = 1, .transform = normalize});
-  int64_t correct = 0;
+  Tested sums;
   for (const Batch& batch : loader) {
     const Tensor images = to(batch.data, dtype);
     const Tensor answer = by_views ? models::answer_by_views(network, images) : models::answer(network, images);
-    correct += sum(to(eq(argmax(answer, 1), batch.target), DType::Int64)).item<int64_t>();
+    sums.accuracy += static_cast<double>(sum(to(eq(argmax(answer, 1), batch.target), DType::Int64)).item<int64_t>());
+    sums.loss += cross_entropy(answer, batch.target, {.reduction = Reduction::Sum}).item<float>();
   }
-  return static_cast<double>(correct) / static_cast<double>(test_set.size());
+  const auto images = static_cast<double>(test_set.size());
+  return {sums.accuracy / images, sums.loss / images};
 }
 
-}  // namespace
+// Steps and their losses, as they come.
+struct Taken {
+  int64_t steps = 0, per_epoch = 0;
+  double loss = 0, sum = 0;  // of the last step, and of all of the last epoch
+};
 
-int speedrun(const TrainOptions& options) {
-  RunConfig config{recipe_of(options), data_directory(options.data_dir), options.seed.value_or(1), {}};
+// What `runs`, `report` and `compare` go by. Its steps are not measured one by one.
+RunSummary summary_of(const ImageDataset& train_set, const Taken& taken, double train_seconds, double test_seconds) {
+  RunSummary summary;
+  summary.steps_per_epoch = taken.per_epoch;
+  summary.train_seconds = train_seconds;
+  summary.test_seconds = test_seconds;
+  summary.cores = static_cast<int>(std::thread::hardware_concurrency());
+  summary.threads = cpu_cores();
+  summary.workers = 1;
+  summary.memory_limit = memory_limit();
+  summary.classes = train_set.classes;
+  summary.command = command_line();
+  summary.machine = machine_name();
+  summary.commit = checkout();
+  summary.version = RINGGRAD_VERSION;
+  return summary;
+}
+
+int run_into(const RunDirectory& run, const RunConfig& config) {
   const Recipe& recipe = config.recipe;
-  config.facts = facts_of_dataset(recipe.data);
-  config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();
   const ImageDataset train_set = load_dataset(recipe.data, Split::Train, config.data_dir);
   const ImageTransform normalize = normalization_of(config.facts);
   const DType dtype = dtype_named(recipe.dtype);
@@ -93,14 +126,14 @@ int speedrun(const TrainOptions& options) {
   const std::shared_ptr<nn::Module> network = make_model_for(recipe.model, config.facts);
   const double loaded = seconds_since_process_start();
 
-  catch_interrupts("note    a speedrun cannot be continued: nothing of it is kept");
   message("speedrun {} on {} · {} · seed {}", recipe.model, recipe.data, recipe.dtype, config.seed);
   std::optional<Progress> progress;
-  double last_loss = 0;
+  Taken taken;
   const models::AfterStep told = [&](int64_t step, int64_t steps, double loss) {
     if (!progress) progress.emplace("train", steps);
     progress->update(step, [&] { return fmt::format("loss {:.3f}", loss); });
-    last_loss = loss;
+    const int64_t per_epoch = steps / recipe.epochs;
+    taken = {step, per_epoch, loss, (step - 1) % per_epoch == 0 ? loss : taken.sum + loss};
     CHECK(std::isfinite(loss), "speedrun: the loss of step ", step, " is not finite: the run diverged");
     return interrupted() == 0;
   };
@@ -113,31 +146,59 @@ int speedrun(const TrainOptions& options) {
   if (!whole) return 128 + interrupted();
   const double trained = seconds_since_process_start();
   const ImageDataset test_set = load_dataset(recipe.data, Split::Test, config.data_dir);
-  const double accuracy = test_accuracy(*network, test_set, normalize, dtype, airbench != nullptr);
+  const Tested tested = test(*network, test_set, normalize, dtype, airbench != nullptr);
   const double seconds = seconds_since_process_start();
 
-  const RunDirectory run = RunDirectory::create(options.out, recipe.data + "-speedrun");
-  nlohmann::json settings = to_json(config);
-  settings["preset"] = "speedrun";
-  run.write_config(settings);
+  const double images = static_cast<double>(train_set.size() * recipe.epochs);
+  run.append_metrics({{"epoch", recipe.epochs},
+                      {"step", taken.steps},
+                      {"loss", taken.sum / static_cast<double>(taken.per_epoch)},
+                      {"test_accuracy", tested.accuracy},
+                      {"test_loss", tested.loss},
+                      {"images_per_second", images / (trained - loaded)},
+                      {"seconds", trained - loaded}});
   save_model(run.model(), *network, recipe, config.facts);
+  write_summary(run.path(), summary_of(train_set, taken, trained - loaded, seconds - trained));
   result(
       "{:.2f} % of the test images after {:.2f} s from the process' start: {:.2f} s until training began, {:.2f} s of "
       "training, {:.2f} s of testing",
-      100 * accuracy, seconds, loaded, trained - loaded, seconds - trained);
+      100 * tested.accuracy, seconds, loaded, trained - loaded, seconds - trained);
   print_json({{"preset", "speedrun"},
               {"model", recipe.model},
               {"data", recipe.data},
               {"dtype", recipe.dtype},
               {"epochs", recipe.epochs},
               {"seed", config.seed},
-              {"test_accuracy", accuracy},
-              {"train_loss", last_loss},
+              {"test_accuracy", tested.accuracy},
+              {"train_loss", taken.loss},
               {"seconds_from_start", seconds},
               {"seconds_of_training", trained - loaded},
               {"parameters_sha256", sha256_of_state(*network)},
               {"run", run.path().string()}});
   return kOk;
+}
+
+}  // namespace
+
+int speedrun(const TrainOptions& options) {
+  RunConfig config{recipe_of(options), data_directory(options.data_dir), options.seed.value_or(1), {}};
+  config.facts = facts_of_dataset(config.recipe.data);
+  config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();
+  (void)dtype_named(config.recipe.dtype);  // what cannot be is said before there is a directory
+  catch_interrupts("note    a speedrun cannot be continued: nothing of it is kept");
+  const RunDirectory run = RunDirectory::create(options.out, config.recipe.data + "-speedrun");
+  nlohmann::json settings = to_json(config);
+  settings["preset"] = "speedrun";
+  try {
+    run.write_config(settings);
+    const int code = run_into(run, config);
+    if (code != kOk) run.discard();
+    return code;
+  } catch (const std::exception& error) {
+    run.note_failure(error.what());
+    run.discard();
+    throw;
+  }
 }
 
 }  // namespace ringgrad::program

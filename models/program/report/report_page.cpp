@@ -98,7 +98,7 @@ std::string learning(const std::vector<RunRecord>& runs) {
     accuracy.push_back(right);
 
     const auto each = static_cast<int64_t>(steps_per_epoch(run));
-    if (each <= 0) continue;
+    if (each <= 0 || run.has_preset()) continue;  // which has rates of its own
     Curve lr{label(runs, i, ""), {}};
     const optim::Schedule schedule = learning_rate(run.recipe, each);
     const int64_t steps = each * run.recipe.epochs;
@@ -300,7 +300,7 @@ std::string facts(const RunRecord& run) {
     fact("threads", fmt::format("{} per rank, {} loader threads", s->threads, s->workers));
   }
   fact("version", run.version);
-  fact("recipe", in_words(to_json(run.recipe)));
+  fact("recipe", in_words(run.told()));
   if (run.config.contains("division")) fact("division", in_words(run.config["division"]));
   fact("seed", run.config.value("seed", nlohmann::json()).dump());
   return heading("What was run") + list + "</dl>\n";

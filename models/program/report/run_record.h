@@ -54,6 +54,8 @@ struct RunRecord {
   std::vector<std::string> notes;  // what is missing or damaged, in words
 
   void take(RunSummary measured);
+  bool has_preset() const { return config.contains("preset"); }  // whose steps are not measured one by one
+  nlohmann::json told() const;  // its recipe; of one with a preset what that leaves open
 
   double accuracy() const { return epochs.empty() ? 0 : epochs.back().test_accuracy; }
   double images_per_second() const;

@@ -22,7 +22,7 @@ std::vector<std::string> peculiarities(const std::vector<RunRecord>& runs) {
   std::map<std::string, std::map<std::string, int>> values;
   std::vector<nlohmann::json> recipes;
   for (const RunRecord& run : runs) {
-    nlohmann::json recipe = to_json(run.recipe);
+    nlohmann::json recipe = run.told();
     recipe["ranks"] = run.ranks;
     recipe["parallel"] = run.parallel;
     for (const auto& [key, value] : recipe.items()) ++values[key][value.dump()];

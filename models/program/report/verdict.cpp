@@ -273,7 +273,7 @@ Finding unfinished(const RunRecord& run) {
 Verdict nothing_found(const RunRecord& run) {
   const std::string next = program_command(fmt::format("eval {} --confusion", run.path));
   const std::string learnt = run.epochs.empty() ? "" : fmt::format("{:.2f} % test accuracy; ", 100 * run.accuracy());
-  if (!run.summary) return {"healthy", learnt + "where the time went is not known", next};
+  if (!run.summary || run.has_preset()) return {"healthy", learnt + "where the time went is not known", next};
   const RunSummary& s = *run.summary;
   if (s.steps < kFewSteps || s.ranks.empty())
     return {"too-short", fmt::format("{}{} steps were measured, too few to say where the time goes", learnt, s.steps),
