@@ -191,7 +191,7 @@ class Errors(ProgramCase):
         diverging = ("train", "--parallel", "none", "--batch", "8", "--lr", "1e25", "--schedule", "constant")
         self.refused("the run diverged. A lower --lr helps, or --clip-norm 1", *diverging, "--max-steps", "5", "--out", "run", code=1)
         self.assertFalse((self.dir / "run").exists())
-        self.refused("the run diverged", *diverging, "--max-steps", "5", "--save-every", "1", "--out", "run", code=1)
+        self.refused("the loss is not a number", *diverging, "--max-steps", "5", "--save-every", "1", "--out", "run", code=1)
         saved = json.loads(self.run_program("inspect", "run/checkpoint.safetensors", "--json").stdout)
         self.assertEqual({tensor["not_finite"] for tensor in saved["tensors"]}, {0})
         self.assertEqual(json.loads(saved["metadata"]["progress"])["step"], 1)

@@ -248,7 +248,7 @@ class Runs(ProgramCase):
         child = self.endless()
         ours, its = pty.openpty()
         before = termios.tcgetattr(its)
-        for columns, rows in ((80, 24), (50, 16)):
+        for columns, rows in ((80, 24), (50, 16), (50, 8)):
             fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
             watcher = subprocess.Popen([PROGRAM, "watch", "run"], stdin=its, stdout=its, stderr=its, cwd=self.dir,
                                        env={**os.environ, "TERM": "xterm"})
@@ -266,7 +266,8 @@ class Runs(ProgramCase):
             lines = re.sub(r"\033\[[0-9;?]*[A-Za-z]", "", frame).replace("\r", "").split("\n")
             self.assertLessEqual(len(lines), rows)
             self.assertLessEqual(max(len(line) for line in lines), columns, lines)
-            self.assertTrue(any(0x2800 < ord(c) <= 0x28FF for c in frame), "no curve")
+            self.assertEqual(any(0x2800 < ord(c) <= 0x28FF for c in frame), rows > 8)  # there is no room for one
+            self.assertNotIn("no line yet", frame)
             # The screen and the cursor are given back, in this order, and nothing of the terminal has changed.
             self.assertEqual(shown.count("\033[?1049h"), 1)
             self.assertGreater(shown.index("\033[?25h\033[?1049l"), shown.index("\033[?1049h\033[?25l"))

@@ -94,7 +94,8 @@ std::vector<std::string> frame_of(const RunRecord& run, ScreenSize size) {
   };
   add("loss: " + in_colour("36", "training") + ", " + in_colour("33", "test"), loss);
   if (run.epochs.size() > 1) add(in_colour("32", "test accuracy"), accuracy);
-  if (lines.size() == 3) lines.push_back("no line yet; train --log-every 20 writes one every 20 steps");
+  if (run.steps.empty() && run.epochs.empty())
+    lines.push_back("no line yet; train --log-every 20 writes one every 20 steps");
   lines.insert(lines.end(), below.begin(), below.end());
   lines.resize(std::min<size_t>(lines.size(), size.rows));
   return lines;

@@ -307,7 +307,9 @@ ShardDigest Training::used_images() const {
 }
 
 void Training::check_loss() const {
-  if (const double loss = own_mean_loss(); !std::isfinite(loss)) diverged(fmt::format("the loss is {}", loss));
+  const double loss = own_mean_loss();
+  if (std::isnan(loss)) diverged("the loss is not a number");  // whose sign would say nothing
+  if (std::isinf(loss)) diverged("the loss is infinite");
 }
 
 void Training::diverged(const std::string& what) const {
