@@ -21,7 +21,7 @@ const fs::path& ImageFolder::file(int64_t i) const {
 }
 
 Example ImageFolder::get(int64_t i) const {
-  const Tensor fitted = fit_image(read_image(file(i).string()), channels_, size_);
+  const Tensor fitted = read_fitted_image(file(i).string(), channels_, size_);
   const int64_t pixels = size_ * size_;
   float* value = fitted.data<float>();
   for (int64_t c = 0; c < channels_; ++c)

@@ -217,19 +217,27 @@ Tensor decoded(const std::string& path) {
                               reads_jpeg() ? "" : " (which this build does not read: libjpeg-dev)"));
 }
 
-}  // namespace
-
-Tensor read_image(const std::string& path) {
+// What `make` returns of this picture; where memory is short, the error names the file.
+Tensor made_of(const std::string& path, const auto& make) {
   const auto too_large = [&] {
     return OutOfMemoryError(str("image: ", path, " is too large for the memory that is left; make it smaller"));
   };
   try {
-    return decoded(path);
+    return make();
   } catch (const std::bad_alloc&) {
     throw too_large();
   } catch (const OutOfMemoryError&) {
     throw too_large();
   }
+}
+
+}  // namespace
+
+Tensor read_image(const std::string& path) {
+  return made_of(path, [&] { return decoded(path); });
+}
+Tensor read_fitted_image(const std::string& path, int64_t channels, int64_t size) {
+  return made_of(path, [&] { return fit_image(decoded(path), channels, size); });
 }
 
 bool reads_png() {

@@ -17,5 +17,7 @@ bool reads_jpeg();
 // float32 [1, channels, size, size] in [0, 255]: gray and colour converted, resized with a triangle filter (bilinear
 // upwards, averaging over areas downwards), nothing else.
 Tensor fit_image(const Tensor& image, int64_t channels, int64_t size);
+// Reads and fits it; where memory is short for that, too, the error names the file.
+Tensor read_fitted_image(const std::string& path, int64_t channels, int64_t size);
 
 }  // namespace ringgrad

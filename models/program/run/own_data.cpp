@@ -52,7 +52,7 @@ ImageDataset read_all(const Pictures& pictures, const OwnDataOptions& options, P
   std::vector<std::string> wrong(pictures.size());
   const auto read_one = [&](int64_t i) {
     try {
-      const Tensor fitted = fit_image(read_image(pictures[i].file.string()), options.channels, options.image_size);
+      const Tensor fitted = read_fitted_image(pictures[i].file.string(), options.channels, options.image_size);
       std::transform(fitted.data<float>(), fitted.data<float>() + bytes, images.data<uint8_t>() + i * bytes,
                      [](float value) { return static_cast<uint8_t>(std::lround(value)); });
     } catch (const DataError& error) {
