@@ -1,20 +1,26 @@
 #!/usr/bin/env python3
 """The same bits on any number of ranks? SHA-256 of trained networks with `train --shards 8`, to bench/results/same_bits.json.
 
-    same_bits.py DATA_DIR [--fewer]     the folder with MNIST and CIFAR-10; --fewer: one thread each where ranks are more than two
+    same_bits.py DATA_DIR [--fewer] [--minutes M]     the folder with MNIST and CIFAR-10
+
+--fewer: one thread each where ranks are more than two. --minutes: after so many no further row is begun, and the table
+has those that are whole.
 
 A row is one arithmetic: network, batch, optimizer, dtype, batch norm. It is trained in every way of dividing the work:
 ranks, threads, transport; all of them must come to one value, or the script fails and names the ways that differ. One row
 is a whole epoch, with its smaller last batch.
 """
 
+import argparse
 import itertools
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import results
@@ -38,11 +44,11 @@ def ways(fewer):
 
 def rows():
     """(name, options, steps; 0: an epoch)."""
-    for (name, network, steps), batch in itertools.product(NETWORKS, [128, 120]):
-        for optimizer, dtype, sync in itertools.product(["sgd", "adamw"], ["fp32", "bf16"], [False, True]):
-            words = [*network, "--batch", batch, "--optimizer", optimizer, "--dtype", dtype, *["--sync-bn"] * sync]
-            yield f"{name}, batch {batch}, {optimizer}, {dtype}{', SyncBN' * sync}", words, steps
     yield "MNIST cnn, batch 128, sgd, fp32, an epoch", [*MNIST, "--batch", 128, "--epochs", 1], 0
+    arithmetics = itertools.product([128, 120], ["sgd", "adamw"], ["fp32", "bf16"], [False, True])
+    for (batch, optimizer, dtype, sync), (name, network, steps) in itertools.product(arithmetics, NETWORKS):
+        words = [*network, "--batch", batch, "--optimizer", optimizer, "--dtype", dtype, *["--sync-bn"] * sync]
+        yield f"{name}, batch {batch}, {optimizer}, {dtype}{', SyncBN' * sync}", words, steps
 
 
 def train(words, way, data):
@@ -66,12 +72,17 @@ def train(words, way, data):
 
 
 def main():
-    words = [word for word in sys.argv[1:] if word != "--fewer"]
-    if len(words) != 1 or words[0].startswith("-"):
-        sys.exit(__doc__)
-    data, fewer = str(Path(words[0]).resolve()), "--fewer" in sys.argv
-    table, differing = [], []
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data_dir", metavar="DATA_DIR", type=lambda word: str(Path(word).resolve()))
+    parser.add_argument("--fewer", action="store_true")
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    arguments = parser.parse_args()
+    data, fewer, until = arguments.data_dir, arguments.fewer, time.monotonic() + 60 * arguments.minutes
+    table, differing, left_out = [], [], 0
     for name, options, steps in rows():
+        if time.monotonic() > until:
+            left_out += 1
+            continue
         said = {}
         for way in ways(fewer):
             if way[2] == "dp" and "SyncBN" in name:
@@ -91,7 +102,8 @@ def main():
     transports = " × ".join(sorted({way[2] for way in ways(fewer)} - {"none"}))
     results.save("same_bits", f"The same bits: `train --shards {SHARDS}` on 1, 2, 3, 4 and 8 ranks × 1 and 2 threads × {transports}",
                  ["", "steps", "values, of ways", "SHA-256 of weights and buffers"], table,
-                 note="Of more than two ranks, each had one thread." * fewer)
+                 note="Of more than two ranks, each had one thread. " * fewer
+                 + f"{left_out} more rows, of other combinations, were not run." * bool(left_out))
 
 
 if __name__ == "__main__":
