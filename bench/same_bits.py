@@ -3,8 +3,8 @@
 
     same_bits.py DATA_DIR [--fewer] [--minutes M]     the folder with MNIST and CIFAR-10
 
---fewer: one thread each where ranks are more than two. --minutes: after so many no further row is begun, and the table
-has those that are whole.
+--fewer: one thread each where ranks are more than two. --minutes: after so many nothing is trained any more but for the
+row under way, and the table has the rows that are whole.
 
 A row is one arithmetic: network, batch, optimizer, dtype, batch norm. It is trained in every way of dividing the work:
 ranks, threads, transport; all of them must come to one value, or the script fails and names the ways that differ. One row
@@ -80,17 +80,15 @@ def main():
     data, fewer, until = arguments.data_dir, arguments.fewer, time.monotonic() + 60 * arguments.minutes
     table, differing, left_out = [], [], 0
     for name, options, steps in rows():
-        if time.monotonic() > until:
+        keys = {way: "-".join(map(str, [name.replace(" ", "_").replace(",", ""), *way])) for way in ways(fewer)
+                if way[2] != "dp" or "SyncBN" not in name}  # which is for one device of a rank
+        kept = all((results.parts("same_bits") / f"{key}.json").exists() for key in keys.values())
+        if time.monotonic() > until and not kept:
             left_out += 1
             continue
-        said = {}
-        for way in ways(fewer):
-            if way[2] == "dp" and "SyncBN" in name:
-                continue  # which is for one device of a rank
-            limit = ["--max-steps", steps] if steps else []
-            run = lambda: train([*options, *limit], way, data)
-            key = "-".join(map(str, [name.replace(" ", "_").replace(",", ""), *way]))
-            said[way] = results.once("same_bits", key, run)
+        limit = ["--max-steps", steps] if steps else []
+        said = {way: results.once("same_bits", key, lambda: train([*options, *limit], way, data))
+                for way, key in keys.items()}
         hashes = {way: (run["parameters_sha256"], run["test_loss"]) for way, run in said.items()}
         expected = hashes[next(iter(hashes))]
         differing += [f"{name} on {way}: {found}, expected {expected}" for way, found in hashes.items() if found != expected]
