@@ -18,23 +18,11 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTimeout{1000};
 constexpr int64_t kSteps = 7;  // of which CapturedStep replays 5
 
-struct Net : nn::Module {
-  nn::Conv2d conv{1, 4, 3, {.padding = 1}};
-  nn::BatchNorm2d bn{4};
-  nn::Linear fc{4 * 4 * 4, 3};
-  Net() {
-    register_module("conv", conv);
-    register_module("bn", bn);
-    register_module("fc", fc);
-  }
-  Tensor forward(const Tensor& x) override { return fc(flatten(max_pool2d(relu(bn(conv(x))), {.kernel = 2}), 1)); }
-};
-
 // A rank's network, its batch in fixed memory, and its step, which may be recorded.
 class Trainer {
  public:
   explicit Trainer(ProcessGroup& group, DistributedDataParallelOptions options = {.caps = {300, 300}})
-      : rank_(group.rank()), ranks_(group.size()), net_(make_net<Net>(3 + group.rank(), DType::Float32)) {
+      : rank_(group.rank()), ranks_(group.size()), net_(make_net<NormedCnn>(3 + group.rank(), DType::Float32)) {
     net_->to(group.device());
     ddp_.emplace(*net_, group, std::move(options));
     optimizer_.emplace(ddp_->named_parameters(), optim::SGDOptions{.lr = 0.05, .momentum = 0.9});
@@ -65,7 +53,7 @@ class Trainer {
   }
 
   int rank_, ranks_;
-  std::unique_ptr<Net> net_;
+  std::unique_ptr<NormedCnn> net_;
   std::optional<DistributedDataParallel> ddp_;
   std::optional<optim::SGD> optimizer_;
   Tensor x_, target_;

@@ -16,18 +16,6 @@ namespace {
 
 constexpr int64_t kSteps = 6;
 
-struct Net : nn::Module {
-  nn::Conv2d conv{1, 4, 3, {.padding = 1}};
-  nn::BatchNorm2d bn{4};
-  nn::Linear fc{4 * 4 * 4, 3};
-  Net() {
-    register_module("conv", conv);
-    register_module("bn", bn);
-    register_module("fc", fc);
-  }
-  Tensor forward(const Tensor& x) override { return fc(flatten(max_pool2d(relu(bn(conv(x))), {.kernel = 2}), 1)); }
-};
-
 // What one of the ranks has of a step's batch, of 8 or 7 samples: not all ranks have the same number.
 Samples batch_of(int64_t step, int rank, int ranks, DType dtype) {
   return samples({1, 8, 8}, 3, dtype, 8 * step, 8 * step + (step == 4 ? 7 : 8), rank, ranks);
@@ -37,7 +25,7 @@ std::vector<double> train_ranks(int ranks, bool on_devices, const NcclOptions& o
   std::vector<double> result;
   const auto body = [&](ProcessGroup& group) {
     const Device device = on_devices ? device_of(group) : Device();
-    const auto net = make_net<Net>(3 + group.rank(), DType::Float32);  // rank 0's weights must win
+    const auto net = make_net<NormedCnn>(3 + group.rank(), DType::Float32);  // rank 0's weights must win
     net->to(device);
     DistributedDataParallel ddp(*net, group, {.caps = {300, 300}});
     optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.05, .momentum = 0.9});
@@ -62,7 +50,7 @@ class MixedTrainer {
  public:
   // Without a group this is the reference: one device, no wrapper.
   MixedTrainer(DType dtype, Device device, ProcessGroup* group)
-      : dtype_(dtype), device_(device), net_(make_net<Net>(3, dtype)) {
+      : dtype_(dtype), device_(device), net_(make_net<NormedCnn>(3, dtype)) {
     net_->to(device);
     if (group) {
       must(convert_sync_batchnorm(*net_, *group) == 1, "one is converted");
@@ -109,7 +97,7 @@ class MixedTrainer {
  private:
   DType dtype_;
   Device device_;
-  std::unique_ptr<Net> net_;
+  std::unique_ptr<NormedCnn> net_;
   std::optional<DistributedDataParallel> ddp_;
   std::optional<optim::MasterWeights> masters_;
   std::optional<optim::SGD> optimizer_;
@@ -167,7 +155,7 @@ TEST_CASE("nccl: exact times of buckets are in order", "[quick][cuda][threads]")
   if (!enough_devices(2)) return;
   const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   run_nccl(2, {}, [](ProcessGroup& group) {
-    const auto net = make_net<Net>(3, DType::Float32);
+    const auto net = make_net<NormedCnn>(3, DType::Float32);
     net->to(device_of(group));
     DistributedDataParallel ddp(*net, group, {.caps = {300, 300}, .exact_times = true});
     const auto [x, target] = batch_of(0, group.rank(), group.size(), DType::Float32);
