@@ -16,7 +16,7 @@ namespace ringgrad::conv {
 
 // Whether a Winograd scheme covers a geometry: 3 x 3 with stride 1, or with stride 2 and padding 1; 5 x 5 with
 // stride 1. Direct convolutions cover every one. Relative errors (rms): float32 2e-7 to 2e-6 whatever the algorithm;
-// bfloat16 0.3 % direct, 1 % Winograd with products of pairs. Direct weight gradients have float32 products. On a
+// bfloat16 0.3 % direct, 1 % Winograd with products of pairs. Weight gradients are of float32, and as exact. On a
 // processor with tiles (amx/tile_unit.h) direct convolutions of bfloat16 images use them, and Auto is Direct.
 bool has_winograd(const Conv2dGeometry& geometry);
 

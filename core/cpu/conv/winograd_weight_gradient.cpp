@@ -1,5 +1,6 @@
 // Weight gradient: dw = sum over tiles of Gᵀ [ (Bᵀ x B) ⊙ (A dy Aᵀ) ] G. Per block of tiles both transforms, then for
-// each of the 36 planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G once at the end.
+// each of the 36 planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G once at the end. In
+// float32 whatever the images are: rounded to bfloat16 in between, a gradient would be wrong by 1 % instead of 1e-6.
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/conv/tiles.h"
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"
@@ -23,50 +24,17 @@ constexpr int64_t kLargestAccumulators = 4 << 20;  // bytes; more than this: sha
 constexpr int64_t kPartsBytes = 10 << 20;          // accumulators of all parts
 constexpr int64_t kMinTiles = 48, kMaxTiles = 256;
 
-// The transforms of one operand: [panel of channels][product][tile][channel of the panel], where a word holds as many
-// tiles of the same channel as a product has terms. One cache line between planes keeps them out of one cache set.
-template <class Product>
+// The transforms of one operand: [panel of channels][product][tile][channel of the panel]. One cache line between
+// planes keeps them out of one cache set.
 struct Panels {
   int64_t blocks, tiles, products;
-  static int64_t words(int64_t tiles) { return cpu::ceil_div(tiles, Product::kTerms); }
-  int64_t plane(int64_t panel) const { return words(tiles) * panel_width(panel, blocks) + kChannelBlock; }
-  int64_t offset(int64_t panel) const { return panel * products * (words(tiles) * kPanel + kChannelBlock); }
+  int64_t plane(int64_t panel) const { return tiles * panel_width(panel, blocks) + kChannelBlock; }
+  int64_t offset(int64_t panel) const { return panel * products * (tiles * kPanel + kChannelBlock); }
   int64_t floats() const { return offset(panels(blocks)); }
-};
-
-// Writes the products of one tile after the other into such planes.
-template <class Product, int kProducts>
-class TileWriter {
- public:
-  TileWriter(float* to, int64_t width, int64_t plane) : to_(to), width_(width), plane_(plane) {}
-
-  void put(int product, Vector v) {
-    if constexpr (Product::kTerms == 1)
-      store(to_ + product * plane_, v);
-    else if (second_)
-      store(to_ + product * plane_, pair_of(first_[product], v));
-    else
-      first_[product] = v;
-  }
-  void next_tile() {
-    if (Product::kTerms == 1 || second_) to_ += width_;
-    second_ = !second_;
-  }
-  void finish() {  // an odd number of tiles: the last word's second term is zero
-    if (Product::kTerms == 1 || !second_) return;
-    for (int product = 0; product < kProducts; ++product) put(product, Vector{});
-  }
-
- private:
-  float* to_;
-  int64_t width_, plane_;
-  bool second_ = false;
-  Vector first_[Product::kTerms == 1 ? 1 : kProducts];
 };
 
 template <class Scheme, class T>
 class WeightGradient {
-  using Product = ProductOf<T>;
   static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge, kFactors = 36;
   static constexpr int kTaps = Scheme::Filter::kIn * Scheme::Filter::kIn;
 
@@ -178,17 +146,17 @@ class WeightGradient {
                                                         lane, panels);
   }
   template <class F>
-  void transform_operand(const T* image, const BlockedShape& shape, const Panels<Product>& layout, int64_t step,
-                         int64_t offset, int64_t unit, int64_t block, int64_t lane, float* panels) const {
+  void transform_operand(const T* image, const BlockedShape& shape, const Panels& layout, int64_t step, int64_t offset,
+                         int64_t unit, int64_t block, int64_t lane, float* panels) const {
     const int64_t panel = block / 2;
-    TileWriter<Product, kProducts> writer(panels + layout.offset(panel) + block % 2 * kChannelBlock + lane,
-                                          panel_width(panel, shape.blocks), layout.plane(panel));
+    const int64_t width = panel_width(panel, shape.blocks), plane = layout.plane(panel);
+    float* to = panels + layout.offset(panel) + block % 2 * kChannelBlock + lane;
     TileCursor tile(grid_, unit * blocking_.tiles);
-    for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), writer.next_tile())
-      transform_square<F>(image + (tile.image() * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
-                          tile.row() * step - offset, tile.column() * step - offset,
-                          [&](int i, int j, Vector v) { writer.put(i * Scheme::kEdge + j, v); });
-    writer.finish();
+    for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), to += width)
+      transform_square<F>(
+          image + (tile.image() * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
+          tile.row() * step - offset, tile.column() * step - offset,
+          [=](int row, int column, Vector v) { store(to + (row * Scheme::kEdge + column) * plane, v); });
   }
 
   // One product of a chunk: sums += over the tiles of a unit.
@@ -197,11 +165,11 @@ class WeightGradient {
     const float* const left = x + x_panels_.offset(chunk.row_panel) + product * x_panels_.plane(chunk.row_panel);
     const float* const right =
         dy + dy_panels_.offset(chunk.column_panel) + product * dy_panels_.plane(chunk.column_panel);
-    const int64_t words = Panels<Product>::words(tile_count(unit)), whole = 0;
+    const int64_t tiles = tile_count(unit), whole = 0;
     // several products may share a factor: the first of them starts its sum
     const bool starts = first && product / Scheme::kEdge <= 5 && product % Scheme::kEdge <= 5;
-    multiply<Product>({left, 1, chunk.rows, words, &whole, 1}, chunk.rows, {right, chunk.columns, kChannelBlock},
-                      chunk.columns, sums + factor_of<Scheme>(product) * chunk.plane(), chunk.columns, !starts);
+    multiply<Float32Product>({left, 1, chunk.rows, tiles, &whole, 1}, chunk.rows, {right, chunk.columns, kChannelBlock},
+                             chunk.columns, sums + factor_of<Scheme>(product) * chunk.plane(), chunk.columns, !starts);
   }
 
   // Adds the parts of a chunk's accumulators, transforms them back and writes them into dw.
@@ -233,7 +201,7 @@ class WeightGradient {
   TileGrid grid_;
   Blocking blocking_;
   int64_t units_;
-  Panels<Product> x_panels_, dy_panels_;
+  Panels x_panels_, dy_panels_;
 };
 
 }  // namespace
