@@ -4,7 +4,7 @@
     same_bits.py DATA_DIR [--fewer] [--minutes M]     the folder with MNIST and CIFAR-10
 
 --fewer: one thread each where ranks are more than two. --minutes: after so many nothing is trained any more but for the
-row under way, and the table has the rows that are whole.
+row under way. Rows that the table lacks come first; those that are not reached stay as they are, each with its commit.
 
 A row is one arithmetic: network, batch, optimizer, dtype, batch norm. It is trained in every way of dividing the work:
 ranks, threads, transport; all of them must come to one value, or the script fails and names the ways that differ. One row
@@ -78,30 +78,31 @@ def main():
     parser.add_argument("--minutes", type=float, default=math.inf)
     arguments = parser.parse_args()
     data, fewer, until = arguments.data_dir, arguments.fewer, time.monotonic() + 60 * arguments.minutes
-    table, differing, left_out = [], [], 0
-    for name, options, steps in rows():
+    kept = results.FOLDER / "same_bits.json"
+    table = {row[0]: row for row in json.loads(kept.read_text())["rows"]} if kept.exists() else {}
+    differing, names = [], [name for name, _, _ in rows()]
+    for name, options, steps in sorted(rows(), key=lambda row: row[0] in table):
         keys = {way: "-".join(map(str, [name.replace(" ", "_").replace(",", ""), *way])) for way in ways(fewer)
                 if way[2] != "dp" or "SyncBN" not in name}  # which is for one device of a rank
-        kept = all((results.parts("same_bits") / f"{key}.json").exists() for key in keys.values())
-        if time.monotonic() > until and not kept:
-            left_out += 1
-            continue
+        if time.monotonic() > until:
+            break
         limit = ["--max-steps", steps] if steps else []
         said = {way: results.once("same_bits", key, lambda: train([*options, *limit], way, data))
                 for way, key in keys.items()}
         hashes = {way: (run["parameters_sha256"], run["test_loss"]) for way, run in said.items()}
         expected = hashes[next(iter(hashes))]
         differing += [f"{name} on {way}: {found}, expected {expected}" for way, found in hashes.items() if found != expected]
-        table.append([name, str(next(iter(said.values()))["steps"]), f"{len(set(hashes.values()))} of {len(hashes)}",
-                      f"{expected[0][:16]}…"])
-        print(table[-1], file=sys.stderr, flush=True)
+        table[name] = [name, str(next(iter(said.values()))["steps"]), f"{len(set(hashes.values()))} of {len(hashes)}",
+                       f"{expected[0][:16]}…", results.commit()]
+        print(table[name], file=sys.stderr, flush=True)
     if differing:
         sys.exit("\n".join(differing))
     transports = " × ".join(sorted({way[2] for way in ways(fewer)} - {"none"}))
     results.save("same_bits", f"The same bits: `train --shards {SHARDS}` on 1, 2, 3, 4 and 8 ranks × 1 and 2 threads × {transports}",
-                 ["", "steps", "values, of ways", "SHA-256 of weights and buffers"], table,
+                 ["", "steps", "values, of ways", "SHA-256 of weights and buffers", "commit"],
+                 [table[name] for name in names if name in table],
                  note="Of more than two ranks, each had one thread. " * fewer
-                 + f"{left_out} more rows, of other combinations, were not run." * bool(left_out))
+                 + f"{len(names) - len(table)} more rows, of other combinations, were not run." * (len(table) < len(names)))
 
 
 if __name__ == "__main__":

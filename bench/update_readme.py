@@ -64,7 +64,7 @@ def headline():
     rows = []
     for name, _, data_parallel, _, ddp, peer in parallel["rows"]:
         network = name.split(",")[0]
-        _, ours, theirs, faster, _ = next(r for r in speed["rows"] if r[0].startswith(network) and r[0].endswith("fp32"))
+        _, ours, theirs, faster, *_ = next(r for r in speed["rows"] if r[0].startswith(network) and r[0].endswith("fp32"))
         kept = [re.search(r"\((.*?)\)", cell)[1] for cell in (data_parallel, ddp, peer)]
         rows.append([network, ours, theirs, faster.split(" ")[0], *kept])
     columns = ["", "images/s", "PyTorch", "faster", "DataParallel keeps", "DDP keeps", "PyTorch's DDP keeps"]
