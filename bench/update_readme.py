@@ -41,7 +41,7 @@ def table(columns, rows):
 
 def rendered(name):
     if not (ROOT / "bench" / "results" / f"{name}.json").exists():
-        script = {"gpu": "on_gpu.sh", "kernel": "kernels.py"}.get(name.split("_")[0], f"{name}.py")
+        script = {"gpu": "on_gpu.sh", "kernel": "kernels.py", "speedrun": "speedrun.py"}.get(name.split("_")[0], f"{name}.py")
         return f"<!-- results:{name} -->\nNot measured yet: `bench/{script}`.\n<!-- end -->"
     result = load(name)
     return "\n".join([
