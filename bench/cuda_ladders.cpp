@@ -156,7 +156,7 @@ nlohmann::json vendor_comparison(int64_t batch) {
       const Tensor mean = empty_like(weight), var = empty_like(weight), sum = empty_like(weight);
       const Tensor dot = empty_like(weight);
       kernels::conv2d(y, x, w, {}, options);
-      kernels::conv2d_backward_input(dx, y, w, options);
+      kernels::conv2d_backward_input(dx, y, w, {}, options);
       kernels::conv2d_backward_weight(dw, y, x, options);
       kernels::batch_norm(dy, mean, var, y, weight, bias, {}, 1e-5, true, {});
       kernels::batch_norm_backward(sum, dot, empty_like(y), {}, dy, y, dy, mean, var, weight, 1e-5);

@@ -131,8 +131,10 @@ KERNEL(matmul, (const Tensor& c, const Tensor& a, const Tensor& b, const Tensor&
 //   groups.
 KERNEL(conv2d, (const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options),
        kVendorToo);
-// dx from dy: the transposed convolution. dw from dy and x. (db is the sum of dy over N, H, W.) dx lies as dy does.
-KERNEL(conv2d_backward_input, (const Tensor& dx, const Tensor& dy, const Tensor& w, const Conv2dOptions& options),
+// dx = the transposed convolution of dy, plus addend: undefined, or in memory as dx is. dx lies as dy does. dw from dy
+// and x. (db is the sum of dy over N, H, W.)
+KERNEL(conv2d_backward_input,
+       (const Tensor& dx, const Tensor& dy, const Tensor& w, const Tensor& addend, const Conv2dOptions& options),
        kVendorToo);
 KERNEL(conv2d_backward_weight, (const Tensor& dw, const Tensor& dy, const Tensor& x, const Conv2dOptions& options),
        kVendorToo);

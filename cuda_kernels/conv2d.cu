@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) direct_kernel(GemmShape shape, A a, 
     const int64_t n = e % shape.N, m = e / shape.N % shape.M, group = e / shape.N / shape.M;
     const auto row = a.row(group, m);
     const auto column = b.row(group, n);
-    C total = 0;
+    C total = first_term<C>(store, group, m, n);
     for (int64_t k = 0; k < shape.K; ++k) {
       const auto* left = a.address(row, a.term(k));
       const auto* right = b.address(column, b.term(k));
@@ -91,14 +91,15 @@ void forward(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, con
 
 template <class T>
 void backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
-                    const Conv2dOptions& o) {
+                    const Tensor& addend, const Conv2dOptions& o) {
   using D = Element<T>;
   const ConvGeometry g(dx, w, dy, o);
   const int64_t pixels = g.x.N * g.x.H * g.x.W, terms = g.w.H * g.w.W * g.filters;
   run_gemm<true, false>(step, stream, {o.groups, pixels, g.channels, terms},
                         GradientPatchMatrix<D>{g, device_data<T>(dy), pixels},
                         WeightMatrix<D, true>{{}, g, device_data<T>(w), g.channels},
-                        ImageStore<D>{g.x, g.by_x_height, g.by_x_width, g.channels, device_data<T>(dx), nullptr});
+                        AddingImageStore<D>{{g.x, g.by_x_height, g.by_x_width, g.channels, device_data<T>(dx), nullptr},
+                                            optional_data<T>(addend)});
 }
 
 // dw is small and the sum over pixels long: K is cut into parts, four blocks for each multiprocessor, which are added
@@ -152,6 +153,13 @@ Tensor krsc(const Tensor& w, DType dtype) {
   return copy;
 }
 
+Tensor aligned(const Tensor& images) {
+  if (!images || is_aligned(images)) return images;
+  const Tensor copy = empty_like(images);
+  kernels::copy(copy, images);
+  return copy;
+}
+
 // The highest step that applies to images as they lie.
 ConvStep fastest(const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& o) {
   return images_in_chunks(x, w, y, o) ? ConvStep::TensorCores : ConvStep::ImplicitGemm;
@@ -162,8 +170,8 @@ void conv2d_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& 
   conv2d(fastest(x, w, y, o), stream, y, x, krsc(w, x.dtype()), bias, o);
 }
 void conv2d_backward_input_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
-                                const Conv2dOptions& o) {
-  conv2d_backward_input(fastest(dx, w, dy, o), stream, dx, dy, krsc(w, dy.dtype()), o);
+                                const Tensor& addend, const Conv2dOptions& o) {
+  conv2d_backward_input(fastest(dx, w, dy, o), stream, dx, dy, krsc(w, dy.dtype()), aligned(addend), o);
 }
 void conv2d_backward_weight_cuda(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
                                  const Conv2dOptions& o) {
@@ -197,7 +205,7 @@ LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& si
       [=](int number, Stream stream) {
         const auto step = static_cast<ConvStep>(number);
         if (kProduct == Product::Forward) conv2d(step, stream, y, x, w, {}, options);
-        if (kProduct == Product::Input) conv2d_backward_input(step, stream, x, y, w, options);
+        if (kProduct == Product::Input) conv2d_backward_input(step, stream, x, y, w, {}, options);
         if (kProduct == Product::Weight) conv2d_backward_weight(step, stream, w, y, x, options);
       });
 }
@@ -237,10 +245,10 @@ void conv2d(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, cons
 }
 
 void conv2d_backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
-                           const Conv2dOptions& o) {
+                           const Tensor& addend, const Conv2dOptions& o) {
   if (dx.numel() == 0) return;
   check_size("conv2d", dx.numel() / dx.shape()[1], w.shape()[0] * w.shape()[2] * w.shape()[3]);
-  visit_floating("conv2d", dx.dtype(), [&]<class T>() { backward_input<T>(step, stream, dx, dy, w, o); });
+  visit_floating("conv2d", dx.dtype(), [&]<class T>() { backward_input<T>(step, stream, dx, dy, w, addend, o); });
 }
 
 void conv2d_backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,

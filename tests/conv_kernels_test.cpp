@@ -116,21 +116,23 @@ bool padding_is_zero(const std::vector<float>& image, const BlockedShape& shape,
   return true;
 }
 
-// All outputs of one geometry and method, for comparisons bit by bit.
+// All outputs of one geometry and method, for comparisons bit by bit. With `adds` y has a bias, and x is added to dx.
 struct Outputs {
   std::vector<float> y, dx, dw;
 };
 
 template <class T>
-Outputs run(Stream stream, const Problem& p, ConvAlgorithm algorithm, bool biased) {
+Outputs run(Stream stream, const Problem& p, ConvAlgorithm algorithm, bool adds) {
   const Conv2dGeometry& g = p.g;
   const auto x = converted<T>(blocked(stream, p.x, g.n, g.c, g.h, g.w));
   const auto dy = converted<T>(blocked(stream, p.dy, g.n, g.k, g.oh, g.ow));
   const float nan = std::numeric_limits<float>::quiet_NaN();  // what is not written shows
   std::vector<T> y(output_shape(g).numel(), nan), dx(input_shape(g).numel(), nan);
   std::vector<float> dw(p.w.size(), nan);
-  convolve(stream, g, algorithm, Direction::Forward, x.data(), p.w.data(), biased ? p.bias.data() : nullptr, y.data());
-  convolve(stream, g, algorithm, Direction::BackwardInput, dy.data(), p.w.data(), nullptr, dx.data());
+  convolve<T>(stream, g, algorithm, Direction::Forward, x.data(), p.w.data(), adds ? p.bias.data() : nullptr, nullptr,
+              y.data());
+  convolve<T>(stream, g, algorithm, Direction::BackwardInput, dy.data(), p.w.data(), nullptr, adds ? x.data() : nullptr,
+              dx.data());
   weight_gradient(stream, g, algorithm, x.data(), dy.data(), dw.data());
   return {{y.begin(), y.end()}, {dx.begin(), dx.end()}, dw};
 }
@@ -139,7 +141,7 @@ struct References {
   std::vector<double> y, dx, dw;
 };
 
-References references(const Problem& p, bool biased) {
+References references(const Problem& p, bool adds) {
   const Conv2dGeometry& g = p.g;
   References o{std::vector<double>(p.dy.size()), std::vector<double>(p.x.size()), std::vector<double>(p.w.size())};
   p.for_each_product([&](int64_t y_at, int64_t x_at, int64_t w_at) {
@@ -147,7 +149,8 @@ References references(const Problem& p, bool biased) {
     o.dx[x_at] += static_cast<double>(p.dy[y_at]) * p.w[w_at];
     o.dw[w_at] += static_cast<double>(p.x[x_at]) * p.dy[y_at];
   });
-  for (size_t i = 0; biased && i < o.y.size(); ++i) o.y[i] += p.bias[i / (g.oh * g.ow) % g.k];
+  for (size_t i = 0; adds && i < o.y.size(); ++i) o.y[i] += p.bias[i / (g.oh * g.ow) % g.k];
+  for (size_t i = 0; adds && i < o.dx.size(); ++i) o.dx[i] += p.x[i];
   return o;
 }
 
@@ -157,13 +160,13 @@ void check(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
   for (auto* values : {&p.x, &p.dy})  // the reference sees what the kernel sees
     for (float& value : *values) value = T(value);
   const Stream stream = pool_stream(2);
-  for (bool biased : {false, true}) {
+  for (bool adds : {false, true}) {
     INFO("n " << g.n << " c " << g.c << " h " << g.h << " w " << g.w << " k " << g.k << " r " << g.r << " s " << g.s
               << " stride " << g.stride << " padding " << g.padding
               << (algorithm == ConvAlgorithm::Winograd ? " winograd" : " direct")
-              << (std::is_same_v<T, bfloat16> ? " bfloat16" : " float32") << (biased ? " bias" : ""));
-    const References expected = references(p, biased);
-    const Outputs got = run<T>(stream, p, algorithm, biased);
+              << (std::is_same_v<T, bfloat16> ? " bfloat16" : " float32") << (adds ? " bias, addend" : ""));
+    const References expected = references(p, adds);
+    const Outputs got = run<T>(stream, p, algorithm, adds);
     const double taps = static_cast<double>(g.r * g.s), outputs = static_cast<double>(g.n * g.oh * g.ow);
     const auto y = contiguous(stream, got.y, g.n, g.k, g.oh, g.ow), dx = contiguous(stream, got.dx, g.n, g.c, g.h, g.w);
     REQUIRE(relative_error(y, expected.y) < tolerance<T>(algorithm, taps * static_cast<double>(g.c)));
@@ -173,7 +176,7 @@ void check(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
     REQUIRE(padding_is_zero(got.dx, input_shape(g), g.c));
     // the same bits with any number of threads
     for (int threads : {1, 3}) {
-      const Outputs again = run<T>(pool_stream(threads), p, algorithm, biased);
+      const Outputs again = run<T>(pool_stream(threads), p, algorithm, adds);
       REQUIRE(again.y == got.y);
       REQUIRE(again.dx == got.dx);
       REQUIRE(again.dw == got.dw);
@@ -304,8 +307,9 @@ TEST_CASE("an empty batch", "[quick][threads][conv]") {
       const Conv2dGeometry g = conv2d_geometry(0, channels, 8, 8, channels, 3, 3, 1, 1);
       const std::vector<float> w(channels * channels * 9, 1);
       std::vector<float> dw(w.size(), 7);
-      convolve<float>(pool_stream(2), g, algorithm, Direction::Forward, nullptr, w.data(), nullptr, nullptr);
-      convolve<float>(pool_stream(2), g, algorithm, Direction::BackwardInput, nullptr, w.data(), nullptr, nullptr);
+      convolve<float>(pool_stream(2), g, algorithm, Direction::Forward, nullptr, w.data(), nullptr, nullptr, nullptr);
+      convolve<float>(pool_stream(2), g, algorithm, Direction::BackwardInput, nullptr, w.data(), nullptr, nullptr,
+                      nullptr);
       weight_gradient<float>(pool_stream(2), g, algorithm, nullptr, nullptr, dw.data());
       REQUIRE(dw == std::vector<float>(w.size(), 0));
     }
@@ -325,9 +329,9 @@ TEST_CASE("an algorithm without a scheme for the geometry is refused", "[quick][
   const std::vector<float> x(input_shape(g).numel()), w(16 * 16 * 9);
   std::vector<float> y(output_shape(g).numel());
   REQUIRE_FALSE(has_winograd(g));
-  REQUIRE_THROWS_AS(
-      convolve(pool_stream(1), g, ConvAlgorithm::Winograd, Direction::Forward, x.data(), w.data(), nullptr, y.data()),
-      NotImplementedError);
+  REQUIRE_THROWS_AS(convolve<float>(pool_stream(1), g, ConvAlgorithm::Winograd, Direction::Forward, x.data(), w.data(),
+                                    nullptr, nullptr, y.data()),
+                    NotImplementedError);
 }
 
 TEST_CASE("a second step takes nothing from the system", "[quick][threads][conv]") {

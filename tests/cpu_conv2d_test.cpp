@@ -16,18 +16,14 @@ struct Reference {
   int64_t terms_y, terms_dx, terms_dw;  // of the longest sum of each
 };
 
-// Each product of the definition contributes to one element of y, of dx and of dw.
+// Each product of the definition contributes to one element of y, of dx and of dw. To dx, x itself is added.
 Reference reference(const Case& t, int64_t p, int64_t q, const Tensor& x, const Tensor& w, const Tensor& b,
                     const Tensor& dy) {
   const Conv2dOptions& o = t.options;
   const int64_t c_group = t.c / o.groups, k_group = t.k / o.groups;
   const std::vector<double> vx = values(x), vw = values(w), vb = values(b), vdy = values(dy);
-  Reference ref{std::vector<double>(vdy.size()),
-                std::vector<double>(vx.size()),
-                std::vector<double>(vw.size()),
-                c_group * t.r * t.s + 1,
-                k_group * t.r * t.s,
-                t.n * p * q};
+  Reference ref{std::vector<double>(vdy.size()), vx,         std::vector<double>(vw.size()), c_group * t.r * t.s + 1,
+                k_group * t.r * t.s + 1,         t.n * p * q};
   for (int64_t n = 0; n < t.n; ++n)
     for (int64_t k = 0; k < t.k; ++k)
       for (int64_t i = 0; i < p; ++i)
@@ -62,7 +58,7 @@ void check_conv(const Case& t, DType dtype) {
   const Tensor y = empty(dy.shape(), {.dtype = dtype}), dx = empty(x.shape(), {.dtype = dtype});
   const Tensor dw = empty(w.shape(), {.dtype = dtype});
   kernels::conv2d(y, x, w, b, o);
-  kernels::conv2d_backward_input(dx, dy, w, o);
+  kernels::conv2d_backward_input(dx, dy, w, x, o);
   kernels::conv2d_backward_weight(dw, dy, x, o);
   const Reference ref = reference(t, p, q, x, w, b, dy);
   const Reference magnitudes = reference(t, p, q, absolute(x), absolute(w), absolute(b), absolute(dy));

@@ -84,7 +84,7 @@ TEST_CASE("conv2d does not depend on the number of threads", "[quick][threads][c
   require_same_on_any_threads([&] {
     const Tensor y = empty(dy.shape()), dx = empty(x.shape()), dw = empty(w.shape());
     kernels::conv2d(y, x, w, {}, options);
-    kernels::conv2d_backward_input(dx, dy, w, options);
+    kernels::conv2d_backward_input(dx, dy, w, {}, options);
     kernels::conv2d_backward_weight(dw, dy, x, options);
     return std::vector<Tensor>{y, dx, dw};
   });

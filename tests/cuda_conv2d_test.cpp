@@ -23,20 +23,21 @@ Tensor in_layout(const Tensor& x, bool channels_last) {
 }
 
 // By the CPU in double, which tests/cpu_conv2d_test.cpp and op_specs_conv.cpp check; and the same of absolute values.
+// To dx, x itself is added.
 struct Expected {
   std::vector<double> y, dx, dw;
 };
 Expected by_cpu(const Case& c, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& dy) {
   const Tensor y = empty(c.y(), {.dtype = DType::Float64}), dx = empty(c.x, y.options()), dw = empty(c.w, y.options());
   kernels::conv2d(y, in_double(x), in_double(w), in_double(bias), c.options);
-  kernels::conv2d_backward_input(dx, in_double(dy), in_double(w), c.options);
+  kernels::conv2d_backward_input(dx, in_double(dy), in_double(w), in_double(x), c.options);
   kernels::conv2d_backward_weight(dw, in_double(dy), in_double(x), c.options);
   return {values(y), values(dx), values(dw)};
 }
 struct Terms {  // of the longest sum of each
   int64_t y, dx, dw;
 };
-Terms terms_of(const Case& c) { return {c.w.numel() / c.w[0] + 1, c.w.numel() / c.w[1], c.y().numel() / c.y()[1]}; }
+Terms terms_of(const Case& c) { return {c.w.numel() / c.w[0] + 1, c.w.numel() / c.w[1] + 1, c.y().numel() / c.y()[1]}; }
 
 void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
   const Shape y_shape = c.y();
@@ -56,7 +57,7 @@ void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
   REQUIRE(cuda::supports(step, device_x, device_w, device_dy, c.options));
   cuda::conv2d(step, stream, out, device_x, device_w, to_device(bias), c.options);
   require_within(out, expected.y, sum_bounds(dtype, terms.y, magnitudes.y));
-  cuda::conv2d_backward_input(step, stream, out_dx, device_dy, device_w, c.options);
+  cuda::conv2d_backward_input(step, stream, out_dx, device_dy, device_w, device_x, c.options);
   require_within(out_dx, expected.dx, sum_bounds(dtype, terms.dx, magnitudes.dx));
   cuda::conv2d_backward_weight(step, stream, out_dw, device_dy, device_x, c.options);
   require_within(out_dw, expected.dw, sum_bounds(dtype, terms.dw, magnitudes.dw));
@@ -119,14 +120,14 @@ TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches",
       const Tensor out = empty_on_device(c.y(), dtype), out_dw = empty_on_device(c.w, dtype), out_dx = to_device(x);
       kernels::conv2d(out, to_device(x), to_device(w), {}, c.options);
       require_within(out, expected.y, sum_bounds(dtype, terms.y, magnitudes.y));
-      kernels::conv2d_backward_input(out_dx, to_device(dy), to_device(w), c.options);
+      kernels::conv2d_backward_input(out_dx, to_device(dy), to_device(w), to_device(x), c.options);
       require_within(out_dx, expected.dx, sum_bounds(dtype, terms.dx, magnitudes.dx));
       kernels::conv2d_backward_weight(out_dw, to_device(dy), to_device(x), c.options);
       require_within(out_dw, expected.dw, sum_bounds(dtype, terms.dw, magnitudes.dw));
 
       const Tensor none = empty_on_device({0, 8, 5, 5}, dtype), no_y = empty_on_device({0, 16, 5, 5}, dtype);
       kernels::conv2d(no_y, none, to_device(w), {}, c.options);
-      kernels::conv2d_backward_input(none, no_y, to_device(w), c.options);
+      kernels::conv2d_backward_input(none, no_y, to_device(w), {}, c.options);
       kernels::conv2d_backward_weight(out_dw, no_y, none, c.options);
       require_close(out_dw, std::vector<double>(c.w.numel(), 0), 0);
     }

@@ -33,7 +33,7 @@ std::vector<Expected> conv_expected(const char* kernel, const LadderProblem& pro
   const auto by_cpu = [&](const Tensor& first, const Tensor& second) {
     const Tensor result = empty(problem.results[0].shape(), {.dtype = DType::Float64});
     if (name == "conv2d") kernels::conv2d(result, first, second, {}, options);
-    if (name == "conv2d_backward_input") kernels::conv2d_backward_input(result, first, second, options);
+    if (name == "conv2d_backward_input") kernels::conv2d_backward_input(result, first, second, {}, options);
     if (name == "conv2d_backward_weight") kernels::conv2d_backward_weight(result, first, second, options);
     return values(result);
   };

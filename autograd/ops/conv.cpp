@@ -129,7 +129,7 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_, const Con
         if (w) {  // not for the first layer, whose input wants no gradient
           dx = empty(x_shape, {dy.dtype(), dy.device(), layout});
           w.get();  // which throws where it has been modified since
-          kernels::conv2d_backward_input(dx, dy, filters, options);
+          kernels::conv2d_backward_input(dx, dy, filters, {}, options);
           dx = to_layout(dx, x_layout);
         }
         if (x) {
@@ -184,7 +184,7 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   const Layout layout = kernels::conv2d_layout(x_, w_, conv);
   const Tensor x = in_layout(x_, layout), w = strided_contiguous(w_), b = b_ ? strided_contiguous(b_) : b_;
   Tensor y = empty({x.size(0), w.size(1) * options.groups, height, width}, {x.dtype(), x.device(), layout});
-  kernels::conv2d_backward_input(y, x, w, conv);
+  kernels::conv2d_backward_input(y, x, w, {}, conv);
   if (b) add_to_channels(y, b.detach());
   if (y.is_channel_blocked() && y.size(1) < kChannelBlock) y = to_layout(y, Layout::Strided);  // mostly zeros
   return differentiable("conv_transpose2d", {x, w, b}, y,

@@ -102,11 +102,12 @@ void conv2d_im2col(Stream stream, const Tensor& y, const Tensor& x, const Tensor
 
 // A unit owns whole images, because the strips of one image overlap in dx.
 void conv2d_im2col_backward_input(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
-                                  const Conv2dOptions& options) {
+                                  const Tensor& addend, const Conv2dOptions& options) {
   if (dx.numel() == 0) return;
   if (is_16_bit(dx))
-    return narrow_into(
-        dx, [&](const Tensor& wide) { conv2d_im2col_backward_input(stream, wide, widen(dy), widen(w), options); });
+    return narrow_into(dx, [&](const Tensor& wide) {
+      conv2d_im2col_backward_input(stream, wide, widen(dy), widen(w), widen(addend), options);
+    });
   const ConvShape shape = conv_shape(dx, w, dy, options);
   const Strips strips(shape);
   const bool in_place = shape.is_pointwise() && strips.images == 1;
@@ -119,8 +120,13 @@ void conv2d_im2col_backward_input(Stream stream, const Tensor& dx, const Tensor&
       const Matrix<T> turned = filters_of(shape, group, w.data<T>()).transposed();
       const Workspace<T> col(stream, in_place ? 0 : depth * strips.pixels(shape));
       const Workspace<T> packed(stream, strips.images > 1 ? shape.k * strips.pixels(shape) : 0);
-      for (int64_t n = block * strips.images; n < std::min(shape.n, (block + 1) * strips.images); ++n)
-        std::fill_n(dx_data + (n * channels + group * shape.c) * shape.h * shape.w, shape.c * shape.h * shape.w, T{0});
+      for (int64_t n = block * strips.images; n < std::min(shape.n, (block + 1) * strips.images); ++n) {
+        const int64_t first = (n * channels + group * shape.c) * shape.h * shape.w, size = shape.c * shape.h * shape.w;
+        if (addend)
+          std::copy_n(addend.data<T>() + first, size, dx_data + first);
+        else
+          std::fill_n(dx_data + first, size, T{0});
+      }
       for (int64_t i = block * strips.per_image; i < (block + 1) * strips.per_image; ++i) {
         const Strip strip = strips(shape, i);
         const int64_t pixels = strip.pixels(shape);
@@ -211,20 +217,21 @@ void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w
   const float *const w_data = filters.data<float>(), *const b_data = bias.defined() ? bias.data<float>() : nullptr;
   visit_blocked(y, [&]<class T>() {
     if (x.is_channel_blocked())
-      conv::convolve(stream, g, algorithm(g), Direction::Forward, x.data<T>(), w_data, b_data, y.data<T>());
+      conv::convolve(stream, g, algorithm(g), Direction::Forward, x.data<T>(), w_data, b_data,
+                     static_cast<const T*>(nullptr), y.data<T>());
     else
       conv::convolve_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), w_data, b_data, y.data<T>());
   });
 }
 
-void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
+void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w, const Tensor& addend,
                                const Conv2dOptions& options) {
-  if (!dy.is_channel_blocked()) return conv2d_im2col_backward_input(stream, dx, dy, w, options);
+  if (!dy.is_channel_blocked()) return conv2d_im2col_backward_input(stream, dx, dy, w, addend, options);
   const conv::Conv2dGeometry g = geometry(dx, w, options);
   const Tensor filters = in_dtype(w, DType::Float32);
   visit_blocked(dy, [&]<class T>() {
     conv::convolve(stream, g, algorithm(g), Direction::BackwardInput, dy.data<T>(), filters.data<float>(), nullptr,
-                   dx.data<T>());
+                   addend ? static_cast<const T*>(addend.data<T>()) : nullptr, dx.data<T>());
   });
 }
 

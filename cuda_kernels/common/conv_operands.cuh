@@ -200,12 +200,26 @@ struct ImageStore {
   T* data;
   const Compute<T>* bias;
 
-  __device__ __forceinline__ T* at(int64_t group, int, int64_t m, int64_t n) const {
+  __device__ __forceinline__ int64_t offset(int64_t group, int64_t m, int64_t n) const {
     const Pixel pixel(by_height, by_width, m);
-    return data + image.at(pixel.n, group * channels + n, pixel.h, pixel.w);
+    return image.at(pixel.n, group * channels + n, pixel.h, pixel.w);
+  }
+  __device__ __forceinline__ T* at(int64_t group, int, int64_t m, int64_t n) const {
+    return data + offset(group, m, n);
   }
   __device__ __forceinline__ T result(int64_t group, int64_t n, Compute<T> value) const {
     return narrow<T>(bias ? value + bias[group * channels + n] : value);
+  }
+};
+
+// The same, plus images `added` that lie as these, unless that is nullptr. A store of its own: y's loop would have ten
+// instructions more.
+template <class T>
+struct AddingImageStore : ImageStore<T> {
+  const T* added;
+
+  __device__ __forceinline__ const T* addend(int64_t group, int64_t m, int64_t n) const {
+    return added ? added + this->offset(group, m, n) : nullptr;
   }
 };
 
@@ -224,12 +238,12 @@ struct PartialStore {
 // ---- on tensor cores ------------------------------------------------------------------------------------------------
 
 // These instances are compiled in conv2d_tensor_cores.cu, because they take as long as all the rest of conv2d.cu.
-#define RINGGRAD_CONV_ON_TENSOR_CORES(storage, T)                                                                    \
-  storage template void tensor_core_gemm<true, true, true>(Stream, const GemmShape&, const PatchMatrix<T, false>&,   \
-                                                           const WeightMatrix<T, false>&, const ImageStore<T>&);     \
-  storage template void tensor_core_gemm<true, false, true>(Stream, const GemmShape&, const GradientPatchMatrix<T>&, \
-                                                            const WeightMatrix<T, true>&, const ImageStore<T>&);     \
-  storage template void tensor_core_gemm<false, false, true>(Stream, const GemmShape&, const GradientMatrix<T>&,     \
+#define RINGGRAD_CONV_ON_TENSOR_CORES(storage, T)                                                                      \
+  storage template void tensor_core_gemm<true, true, true>(Stream, const GemmShape&, const PatchMatrix<T, false>&,     \
+                                                           const WeightMatrix<T, false>&, const ImageStore<T>&);       \
+  storage template void tensor_core_gemm<true, false, true>(Stream, const GemmShape&, const GradientPatchMatrix<T>&,   \
+                                                            const WeightMatrix<T, true>&, const AddingImageStore<T>&); \
+  storage template void tensor_core_gemm<false, false, true>(Stream, const GemmShape&, const GradientMatrix<T>&,       \
                                                              const PatchMatrix<T, true>&, const PartialStore<float>&);
 
 RINGGRAD_CONV_ON_TENSOR_CORES(extern, __half)

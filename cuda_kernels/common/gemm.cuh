@@ -6,13 +6,28 @@
 //   Row  row(batch, i)            what the long index says, worked out once per thread
 //   Term term(k)                  what the summed index says
 //   const T* address(row, term)   of the element; nullptr where it is zero.  REQUIRES: k < K, but i may be anything
-// A Store says where results go: *at(batch, split, m, n) = result(batch, n, value) for m < M, n < N.
+// A Store says where results go: *at(batch, split, m, n) = result(batch, n, value) for m < M, n < N. The sum behind a
+// value begins with *addend(batch, m, n), where the Store has that and it is not nullptr, else with zero: begun so, and
+// not added at the end, it arrives while the operands' first slices are on their way, too.
 // For tensor_core_gemm.cuh neighbours along N have to be neighbours there, because a thread holds them in pairs.
 #pragma once
 
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
 
 namespace ringgrad::cuda {
+
+template <class Store>
+concept Adds = requires(Store store) {
+  store.addend(0, 0, 0);
+};
+
+// What the sum of (m, n) begins with.
+template <class C, class Store>
+__device__ __forceinline__ C first_term(const Store& store, int64_t batch, int64_t m, int64_t n) {
+  if constexpr (Adds<Store>)
+    if (const auto* from = store.addend(batch, m, n)) return widen(*from);
+  return 0;
+}
 
 struct GemmShape {
   int64_t batches, M, N, K;

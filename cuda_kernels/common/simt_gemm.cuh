@@ -54,7 +54,14 @@ __global__ void __launch_bounds__(kSimtThreads) simt_gemm_kernel(GemmShape shape
   const GemmTile tile(shape, kSimtTile, kSimtTile, kSimtSlice);
   const ElementLoader<A, kAAlongK> a_loader(a, tile.batch, tile.m0, shape.K);
   const ElementLoader<B, kBAlongK> b_loader(b, tile.batch, tile.n0, shape.K);
-  C total[kSimtSide][kSimtSide] = {};
+  C total[kSimtSide][kSimtSide];
+#pragma unroll
+  for (int i = 0; i < kSimtSide; ++i)
+#pragma unroll
+    for (int j = 0; j < kSimtSide; ++j) {
+      const int64_t m = tile.m0 + ty + i * kAcross, n = tile.n0 + tx + j * kAcross;
+      total[i][j] = m < shape.M && n < shape.N ? first_term<C>(store, tile.batch, m, n) : C(0);
+    }
   for (int slice = tile.first_slice; slice < tile.last_slice; ++slice) {
     a_loader.load(a_slice, int64_t{slice} * kSimtSlice);
     b_loader.load(b_slice, int64_t{slice} * kSimtSlice);

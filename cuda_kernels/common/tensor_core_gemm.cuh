@@ -114,8 +114,39 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
     __pipeline_commit();  // also when nothing was loaded, so that the groups can be counted
   };
 
+  // Calls body(first, second, m, n) with each pair of this thread's sums that are neighbours in a row of the result;
+  // the second may lie beyond its end. Pairs lie in an aligned word where rows have an even number of elements.
   float total[kFragmentsDown][kFragmentsAcross][4] = {};
+  const bool in_pairs = kVectors && shape.N % 2 == 0;
+  const auto for_each_pair = [&](const auto& body) {
+#pragma unroll
+    for (int i = 0; i < kFragmentsDown; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int64_t m = tile.m0 + warp_row + i * kFragmentM + lane / 4 + half * 8;
+        if (m >= shape.M) continue;
+#pragma unroll
+        for (int j = 0; j < kFragmentsAcross; ++j) {
+          const int64_t n = tile.n0 + warp_column + j * kFragmentN + lane % 4 * 2;
+          if (n < shape.N) body(total[i][j][half * 2], total[i][j][half * 2 + 1], m, n);
+        }
+      }
+  };
+
   for (int ahead = 0; ahead < Tile::kStages - 1; ++ahead) load_slice(tile.first_slice + ahead);
+  if constexpr (Adds<Store>)
+    for_each_pair([&](float& first, float& second, int64_t m, int64_t n) {
+      const auto* const from = store.addend(tile.batch, m, n);
+      if (!from) return;
+      if (in_pairs) {
+        const auto pair = load_vector<2>(from, 0);
+        first = widen(pair.element[0]);
+        second = widen(pair.element[1]);
+      } else {
+        first = widen(from[0]);
+        if (n + 1 < shape.N) second = widen(from[1]);
+      }
+    });
   for (int slice = tile.first_slice; slice < tile.last_slice; ++slice) {
     __pipeline_wait_prior(Tile::kStages - 2);
     // All threads' copies of this slice have arrived, and all are done with the stage that is loaded next.
@@ -152,34 +183,21 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
     }
   }
 
-  // A thread has pairs of neighbours in a row, which lie in an aligned word where rows have an even number of them.
-  using Result = std::remove_pointer_t<decltype(store.at(0, 0, 0, 0))>;
-  const bool in_pairs = kVectors && shape.N % 2 == 0;
-#pragma unroll
-  for (int i = 0; i < kFragmentsDown; ++i)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t m = tile.m0 + warp_row + i * kFragmentM + lane / 4 + half * 8;
-      if (m >= shape.M) continue;
-#pragma unroll
-      for (int j = 0; j < kFragmentsAcross; ++j) {
-        const int64_t n = tile.n0 + warp_column + j * kFragmentN + lane % 4 * 2;
-        if (n >= shape.N) continue;
-        Result* const to = store.at(tile.batch, tile.split, m, n);
-        const Result first = store.result(tile.batch, n, total[i][j][half * 2]);
-        if (n + 1 == shape.N) {
-          *to = first;
-          continue;
-        }
-        const Result second = store.result(tile.batch, n + 1, total[i][j][half * 2 + 1]);
-        if (in_pairs) {
-          store_vector<2>(to, 0, {first, second});
-        } else {
-          to[0] = first;
-          to[1] = second;
-        }
-      }
+  for_each_pair([&](float first_sum, float second_sum, int64_t m, int64_t n) {
+    auto* const to = store.at(tile.batch, tile.split, m, n);
+    const auto first = store.result(tile.batch, n, first_sum);
+    if (n + 1 == shape.N) {
+      *to = first;
+      return;
     }
+    const auto second = store.result(tile.batch, n + 1, second_sum);
+    if (in_pairs) {
+      store_vector<2>(to, 0, {first, second});
+    } else {
+      to[0] = first;
+      to[1] = second;
+    }
+  });
 }
 
 // ---- launchers ----------------------------------------------------------------------------------------------------

@@ -59,8 +59,10 @@ bool conv2d_cudnn(Stream stream, const Tensor& y, const Tensor& x, const Tensor&
 }
 
 bool conv2d_backward_input_cudnn(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
-                                 const Conv2dOptions& options) {
-  return convolve(stream, "conv2d_backward_input", ConvPass::BackwardInput, dx, w, dy, options);
+                                 const Tensor& addend, const Conv2dOptions& options) {
+  if (!convolve(stream, "conv2d_backward_input", ConvPass::BackwardInput, dx, w, dy, options)) return false;
+  if (addend) kernels::add(dx, dx, addend);
+  return true;
 }
 
 bool conv2d_backward_weight_cudnn(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,

@@ -25,9 +25,11 @@ constexpr int64_t kTileFloats = kTileBytes / 4;
 template <class Unit>
 class Convolution {
  public:
-  Convolution(const DirectProblem& problem, const bfloat16* x, const float* w, const float* bias, bfloat16* y)
+  Convolution(const DirectProblem& problem, const bfloat16* x, const float* w, const float* bias,
+              const bfloat16* addend, bfloat16* y)
       : p_(problem),
         x_(x),
+        addend_(addend),
         y_(y),
         in_{p_.n, p_.groups(), p_.rows.input, p_.columns.input},
         out_(p_.out()),
@@ -282,12 +284,15 @@ class Convolution {
         bfloat16* to = y_ + (image * out_.blocks + block) * out_.plane() + pixel * kChannelBlock;
         for (int64_t i = 0; i < rows; ++i, from += kChannelBlock, to += stride)
           for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
-            store(to + lane, load(from + lane) + bias_.load(block * kChannelBlock + lane));
+            store(to + lane, load(from + lane) + bias_.load(block * kChannelBlock + lane) + addend_at(to + lane));
       }
   }
 
+  Vector addend_at(const bfloat16* place) const { return addend_ ? load(addend_ + (place - y_)) : Vector{}; }
+
   const DirectProblem& p_;
   const bfloat16* x_;
+  const bfloat16* addend_;
   bfloat16* y_;
   BlockedShape in_, out_;
   int64_t step_;                      // inputs from output to output
@@ -306,9 +311,10 @@ class Convolution {
 
 }  // namespace
 
-void convolution(const DirectProblem& p, const bfloat16* x, const float* w, const float* bias, bfloat16* y) {
+void convolution(const DirectProblem& p, const bfloat16* x, const float* w, const float* bias, const bfloat16* addend,
+                 bfloat16* y) {
   if (p.out().numel() == 0) return;
-  visit_tiles([&]<class Unit>() { Convolution<Unit>(p, x, w, bias, y).run(); });
+  visit_tiles([&]<class Unit>() { Convolution<Unit>(p, x, w, bias, addend, y).run(); });
 }
 
 }  // namespace ringgrad::amx

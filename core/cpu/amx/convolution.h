@@ -8,7 +8,8 @@
 namespace ringgrad::amx {
 
 // Forward pass or data gradient. REQUIRES: blocked images.
-void convolution(const conv::DirectProblem& problem, const bfloat16* x, const float* w, const float* bias, bfloat16* y);
+void convolution(const conv::DirectProblem& problem, const bfloat16* x, const float* w, const float* bias,
+                 const bfloat16* addend, bfloat16* y);
 
 // REQUIRES: direction Forward.
 void weight_gradient(const conv::DirectProblem& problem, const bfloat16* x, const bfloat16* dy, float* dw);

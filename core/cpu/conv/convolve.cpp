@@ -62,17 +62,17 @@ ConvAlgorithm fastest_algorithm(const Conv2dGeometry& g) {
 
 template <class T>
 void convolve(Stream stream, const Conv2dGeometry& g, ConvAlgorithm algorithm, Direction direction, const T* x,
-              const float* w, const float* bias, T* y) {
+              const float* w, const float* bias, const T* addend, T* y) {
   if (!takes_winograd(g, algorithm, on_tiles<T>())) {
     const DirectProblem problem = direct_problem(stream, g, direction, InputLayout::Blocked);
     if constexpr (std::is_same_v<T, bfloat16>)
-      if (on_tiles<T>()) return amx::convolution(problem, x, w, bias, y);
-    return direct_convolution(problem, x, w, bias, y);
+      if (on_tiles<T>()) return amx::convolution(problem, x, w, bias, addend, y);
+    return direct_convolution(problem, x, w, bias, addend, y);
   }
   const WinogradProblem problem = winograd_problem(stream, g, direction);
   if (g.stride == 2 && direction == Direction::BackwardInput)
-    return winograd_convolution<Stride2Backward>(problem, x, w, bias, y);
-  visit_forward_scheme(g, [&]<class Scheme>() { winograd_convolution<Scheme>(problem, x, w, bias, y); });
+    return winograd_convolution<Stride2Backward>(problem, x, w, bias, addend, y);
+  visit_forward_scheme(g, [&]<class Scheme>() { winograd_convolution<Scheme>(problem, x, w, bias, addend, y); });
 }
 
 template <class T>
@@ -91,7 +91,8 @@ void weight_gradient(Stream stream, const Conv2dGeometry& g, ConvAlgorithm algor
 
 template <class T>
 void convolve_nchw(Stream stream, const Conv2dGeometry& g, const float* x, const float* w, const float* bias, T* y) {
-  direct_convolution(direct_problem(stream, g, Direction::Forward, InputLayout::Contiguous), x, w, bias, y);
+  direct_convolution(direct_problem(stream, g, Direction::Forward, InputLayout::Contiguous), x, w, bias,
+                     static_cast<const T*>(nullptr), y);
 }
 
 template <class T>
@@ -101,7 +102,7 @@ void weight_gradient_nchw(Stream stream, const Conv2dGeometry& g, const float* x
 
 #define INSTANTIATE(T)                                                                                      \
   template void convolve(Stream, const Conv2dGeometry&, ConvAlgorithm, Direction, const T*, const float*,   \
-                         const float*, T*);                                                                 \
+                         const float*, const T*, T*);                                                       \
   template void weight_gradient(Stream, const Conv2dGeometry&, ConvAlgorithm, const T*, const T*, float*);  \
   template void convolve_nchw(Stream, const Conv2dGeometry&, const float*, const float*, const float*, T*); \
   template void weight_gradient_nchw(Stream, const Conv2dGeometry&, const float*, const T*, float*)

@@ -24,10 +24,10 @@ bool has_winograd(const Conv2dGeometry& geometry);
 ConvAlgorithm fastest_algorithm(const Conv2dGeometry& geometry);
 
 // Forward: x, w and bias [K] (null: none) give y. BackwardInput: dy and w give dx, in the places of x and y. T: float
-// or bfloat16.
+// or bfloat16. `addend` (null: none) is an image like y that is added to it, before it is rounded.
 template <class T>
 void convolve(Stream stream, const Conv2dGeometry& geometry, ConvAlgorithm algorithm, Direction direction, const T* x,
-              const float* w, const float* bias, T* y);
+              const float* w, const float* bias, const T* addend, T* y);
 template <class T>
 void weight_gradient(Stream stream, const Conv2dGeometry& geometry, ConvAlgorithm algorithm, const T* x, const T* dy,
                      float* dw);

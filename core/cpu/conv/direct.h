@@ -77,10 +77,11 @@ int64_t direct_filter_floats(const DirectProblem& problem);
 template <class Product>
 void prepare_direct_filters(const DirectProblem& problem, const float* w, float* prepared);
 
-// y (blocked) = the convolution of x with w [K, C, R, S], plus bias[channel of y] (null: none). X and Y: float or
-// bfloat16; a contiguous x is float. X decides the product.
+// y (blocked) = the convolution of x with w [K, C, R, S], plus bias[channel of y] and an image `addend` like y (null:
+// none). X and Y: float or bfloat16; a contiguous x is float. X decides the product.
 template <class X, class Y>
-void direct_convolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, Y* y);
+void direct_convolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, const Y* addend,
+                        Y* y);
 
 // dw [K, C, R, S] from x and dy (blocked), in float32 products. REQUIRES: direction Forward.
 template <class X, class Y>

@@ -16,9 +16,10 @@ class DirectConvolution {
   using Product = ProductOf<X>;
 
  public:
-  DirectConvolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, Y* y)
+  DirectConvolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, const Y* addend, Y* y)
       : p_(problem),
         x_(x),
+        addend_(addend),
         y_(y),
         out_(p_.out()),
         streams_(should_stream(y, out_.numel())),
@@ -92,7 +93,8 @@ class DirectConvolution {
     for (int64_t i = 0; i < count; ++i) {
       Y* to = plane + (phase.row + (first + i) * step) * out_.w * kChannelBlock;
       for (int64_t j = 0; j < phase.columns.outputs; ++j, to += step * kChannelBlock, products += width) {
-        const Vector v = load(products) + bias;
+        Vector v = load(products) + bias;
+        if (addend_) v += load(addend_ + (to - y_));
         if (streams_)
           stream(to, v);
         else
@@ -103,6 +105,7 @@ class DirectConvolution {
 
   const DirectProblem& p_;
   const X* x_;
+  const Y* addend_;
   Y* y_;
   BlockedShape out_;
   bool streams_;
@@ -115,12 +118,12 @@ class DirectConvolution {
 }  // namespace
 
 template <class X, class Y>
-void direct_convolution(const DirectProblem& p, const X* x, const float* w, const float* bias, Y* y) {
-  DirectConvolution<X, Y>(p, x, w, bias, y).run();
+void direct_convolution(const DirectProblem& p, const X* x, const float* w, const float* bias, const Y* addend, Y* y) {
+  DirectConvolution<X, Y>(p, x, w, bias, addend, y).run();
 }
 
 #define INSTANTIATE(X, Y) \
-  template void direct_convolution(const DirectProblem&, const X*, const float*, const float*, Y*)
+  template void direct_convolution(const DirectProblem&, const X*, const float*, const float*, const Y*, Y*)
 INSTANTIATE(float, float);
 INSTANTIATE(float, bfloat16);
 INSTANTIATE(bfloat16, bfloat16);

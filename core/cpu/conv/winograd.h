@@ -16,9 +16,11 @@ struct WinogradProblem {
   Direction direction;
 };
 
-// y = the convolution of x with w [K, C, R, S], plus bias[channel of y] (null: none). T: float or bfloat16.
+// y = the convolution of x with w [K, C, R, S], plus bias[channel of y] and an image `addend` like y (null: none). T:
+// float or bfloat16.
 template <class Scheme, class T>
-void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias, T* y);
+void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias,
+                          const T* addend, T* y);
 
 // dw [K, C, R, S] from x and dy, the input and output images of the forward pass. REQUIRES: direction Forward.
 template <class Scheme, class T>

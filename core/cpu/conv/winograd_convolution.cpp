@@ -38,10 +38,11 @@ class Convolution {
   static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge;
 
  public:
-  Convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias, T* y)
+  Convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias, const T* addend, T* y)
       : p_(problem),
         x_(x),
         w_(w),
+        addend_(addend),
         y_(y),
         grid_{p_.out.n, cpu::ceil_div(p_.out.h, Scheme::kOutputStep), cpu::ceil_div(p_.out.w, Scheme::kOutputStep)},
         layout_(p_.filters, p_.direction, Product::kTerms),
@@ -142,11 +143,13 @@ class Convolution {
       const int64_t top = tile.row() * Scheme::kOutputStep, left = tile.column() * Scheme::kOutputStep;
       T* const to =
           y_ + (tile.image() * p_.out.blocks + block) * p_.out.plane() + (top * p_.out.w + left) * kChannelBlock + lane;
+      const T* const addend = addend_ ? addend_ + (to - y_) : nullptr;
       transform_clipped<typename Scheme::Output>(
           p_.out.h, p_.out.w, top, left,
           [&](int i, int j) { return load(from + (i * Scheme::kEdge + j) * product_plane_); },
           [&](int64_t offset, Vector v) {
             v += bias;
+            if (addend) v += load(addend + offset);
             if (streams_)
               stream(to + offset, v);
             else
@@ -158,6 +161,7 @@ class Convolution {
   const WinogradProblem& p_;
   const T* x_;
   const float* w_;
+  const T* addend_;
   T* y_;
   TileGrid grid_;
   FactorLayout layout_;
@@ -171,12 +175,13 @@ class Convolution {
 }  // namespace
 
 template <class Scheme, class T>
-void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias, T* y) {
-  if (problem.in.n > 0) Convolution<Scheme, T>(problem, x, w, bias, y).run();
+void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias,
+                          const T* addend, T* y) {
+  if (problem.in.n > 0) Convolution<Scheme, T>(problem, x, w, bias, addend, y).run();
 }
 
 #define INSTANTIATE(Scheme, T) \
-  template void winograd_convolution<Scheme>(const WinogradProblem&, const T*, const float*, const float*, T*)
+  template void winograd_convolution<Scheme>(const WinogradProblem&, const T*, const float*, const float*, const T*, T*)
 #define INSTANTIATE_SCHEMES(T) \
   INSTANTIATE(F43, T);         \
   INSTANTIATE(F25, T);         \

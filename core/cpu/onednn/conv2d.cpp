@@ -90,8 +90,11 @@ bool conv2d_onednn(Stream stream, const Tensor& y, const Tensor& x, const Tensor
   return run(stream, call_signature("conv2d", y, x, w, b, o), {Pass::Forward, x, w, y, in_dtype(b, DType::Float32), o});
 }
 bool conv2d_backward_input_onednn(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
-                                  const Conv2dOptions& o) {
-  return run(stream, call_signature("conv2d_backward_input", dx, dy, w, o), {Pass::BackwardInput, dx, w, dy, {}, o});
+                                  const Tensor& addend, const Conv2dOptions& o) {
+  if (!run(stream, call_signature("conv2d_backward_input", dx, dy, w, o), {Pass::BackwardInput, dx, w, dy, {}, o}))
+    return false;
+  if (addend) kernels::add(dx, dx, addend);
+  return true;
 }
 // Whether each of the kernel's numbers meets the image in some window, and not only the padding.
 bool meets_image(int64_t image, int64_t windows, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
