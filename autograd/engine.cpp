@@ -13,6 +13,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
@@ -29,6 +30,13 @@ namespace {
 // fresh memory. Summing in place into a shared array would corrupt the other receiver's gradient without a trace.
 // The same goes for an array in which elements share a place: the gradient of sum is dy seen with stride 0.
 bool may_overwrite(const Tensor& g) { return g.is_sole_owner() && g.flat_numel() > 0; }
+
+// Note [Sums inside an operation]
+// Where an activation is used twice, as the input of a residual block is, the gradient that arrives first waits. The
+// operation that computes the second may take it, and begin its sums with it (take_waiting_gradient): one tensor is
+// read instead of two read and one written, and 16-bit sums are rounded once. It is read, never written to, so it does
+// not matter who else holds it. The newest node that is ready runs first, so who finds what follows from the graph; but
+// not where several devices work on it, so there nothing is taken.
 
 Tensor sum_of(Tensor a, Tensor b) {
   // One consumer used a channel-blocked layout, the other a strided one.
@@ -62,6 +70,7 @@ class BackwardPass {
   void run(const Edge& root, Tensor grad);
   void add_final_callback(std::function<void()> callback);
   bool accumulates() const { return request_.capture.empty(); }
+  Tensor take_waiting(const Edge& edge, const Tensor& like);
 
  private:
   // The ready nodes of one device: a heap with the newest on top.
@@ -91,6 +100,7 @@ class BackwardPass {
 };
 
 constinit thread_local BackwardPass* current_pass = nullptr;
+constinit thread_local const Node* current_node = nullptr;  // whose closure runs
 
 Device device_of(const Node& node) { return node.outputs[0].device; }
 
@@ -176,6 +186,7 @@ void BackwardPass::work(Queue& queue) {
       for (auto& other : queues_) other->not_empty.notify_one();
   }
   current_pass = nullptr;
+  current_node = nullptr;
 }
 
 // Runs the closure and checks what it returns. Empty where no gradient reached the node.
@@ -193,6 +204,7 @@ Gradients BackwardPass::run_node(Node& node) {
   CHECK(node.backward != nullptr, "backward: the graph of ", node.name,
         " was freed by an earlier backward(), expected one that no backward has used; compute the loss again, add the "
         "losses and call backward once, or retain the graph: backward({}, true)");
+  current_node = &node;
   Gradients grads = node.backward(grad_outputs);
   if (node.next.empty()) return {};                     // a leaf: its closure stays, for the next graph
   if (!request_.retain_graph) node.backward = nullptr;  // frees the saved tensors now
@@ -237,6 +249,17 @@ void BackwardPass::deliver(const Edge& edge, Tensor grad) {
   queue.not_empty.notify_one();
 }
 
+Tensor BackwardPass::take_waiting(const Edge& edge, const Tensor& like) {
+  if (!edge.node || queues_.size() > 1) return {};
+  std::lock_guard lock(mutex_);
+  std::vector<Tensor>& received = progress_of(*edge.node).grad_outputs;
+  if (received.empty() || !received[edge.output]) return {};
+  const Tensor& waiting = received[edge.output];
+  const bool alike = waiting.is_channel_blocked() == like.is_channel_blocked() &&
+                     (like.is_channel_blocked() || waiting.strides() == like.strides());
+  return alike ? std::exchange(received[edge.output], Tensor()) : Tensor();
+}
+
 void BackwardPass::add_final_callback(std::function<void()> callback) {
   std::lock_guard lock(mutex_);
   final_callbacks_.push_back(std::move(callback));
@@ -247,6 +270,11 @@ void BackwardPass::add_final_callback(std::function<void()> callback) {
 void queue_final_callback(std::function<void()> callback) {
   CHECK(current_pass != nullptr, "queue_final_callback: no backward pass is running on this thread");
   current_pass->add_final_callback(std::move(callback));
+}
+
+Tensor take_waiting_gradient(size_t input, const Tensor& like) {
+  CHECK(current_node != nullptr, "take_waiting_gradient: no closure of a backward pass is running on this thread");
+  return current_pass->take_waiting(current_node->next[input], like);
 }
 
 bool pass_accumulates() { return current_pass && current_pass->accumulates(); }

@@ -34,6 +34,12 @@ void queue_final_callback(std::function<void()> callback);
 // Whether this thread runs a backward pass that accumulates gradients in leaves: not that of autograd::grad().
 bool pass_accumulates();
 
+// For a closure of the running pass: takes the gradient that others have given input number `input` of its node so far,
+// which the closure adds to its own and returns as one; the sum then costs no pass over memory beyond its own.
+// Undefined where there is none that lies in memory as `like`, or whether it is there would be a matter of time: then
+// the engine adds. Others may hold it, too: REQUIRES that it is only read.
+Tensor take_waiting_gradient(size_t input, const Tensor& like);
+
 namespace autograd {
 
 struct GradOptions {

@@ -141,8 +141,9 @@ def step_model(rates, batch, launches):
     optimizer = 11.17e6 * 4 * 6
     parts = {f"convolutions, {which}": seconds for which, seconds in products.items()}
     parts |= {name: total / (MOVES * COPY_RATE) for name, total in moved.items()}
-    parts["gradients of shortcuts added"] = sum(
-        3 * 2.0 * batch * (32 >> s) ** 2 * (64 << s) * 2 for s in range(4)) / (MOVES * COPY_RATE)
+    blocks = (3, 2, 2, 1)  # with inputs of a stage's size; where their two gradients meet, dx reads the first
+    parts["gradients of shortcuts, read by dx"] = sum(
+        2.0 * batch * (32 >> s) ** 2 * (64 << s) * count for s, count in enumerate(blocks)) / (MOVES * COPY_RATE)
     parts["optimizer, zeros, weights' copies"] = optimizer * 1.6 / (MOVES * COPY_RATE)
     parts[f"{launches} launches"] = launches * LAUNCH
     return parts

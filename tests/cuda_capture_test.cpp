@@ -32,18 +32,20 @@ ImageDataset some_images() {
 }
 
 struct Net : nn::Module {
-  nn::Conv2d conv{2, 4, 3, {.padding = 1, .bias = false}};
+  nn::Conv2d conv{2, 4, 3, {.padding = 1, .bias = false}}, more{4, 4, 3, {.padding = 1}};
   nn::BatchNorm2d bn{4};
   nn::Dropout drop{0.25};
   nn::Linear fc{16, 3};
   Net() {
     register_module("conv", conv);
+    register_module("more", more);
     register_module("bn", bn);
     register_module("drop", drop);
     register_module("fc", fc);
   }
   Tensor forward(const Tensor& x) override {
-    return fc(drop(flatten(max_pool2d(bn(conv(x), {.activation = Activation::Relu}), {.kernel = 4}), 1)));
+    const Tensor seen = bn(conv(x), {.activation = Activation::Relu});
+    return fc(drop(flatten(max_pool2d(seen + more(seen), {.kernel = 4}), 1)));
   }
 };
 

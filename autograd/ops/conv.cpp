@@ -129,7 +129,7 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_, const Con
         if (w) {  // not for the first layer, whose input wants no gradient
           dx = empty(x_shape, {dy.dtype(), dy.device(), layout});
           w.get();  // which throws where it has been modified since
-          kernels::conv2d_backward_input(dx, dy, filters, {}, options);
+          kernels::conv2d_backward_input(dx, dy, filters, take_waiting_gradient(0, dx), options);
           dx = to_layout(dx, x_layout);
         }
         if (x) {
