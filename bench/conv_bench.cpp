@@ -118,12 +118,12 @@ class LayerStep {
 
   void forward() {
     if (first_) return convolve_nchw(stream_, g_, nchw_.data(), w_.data(), nullptr, y_.data());
-    convolve<float>(stream_, g_, algorithm_, Direction::Forward, x_.data(), w_.data(), nullptr, nullptr, y_.data());
+    convolve<T>(stream_, g_, algorithm_, Direction::Forward, x_.data(), w_.data(), nullptr, nullptr, y_.data());
   }
   void backward_input() {
     if (!first_)
-      convolve<float>(stream_, g_, algorithm_, Direction::BackwardInput, dy_.data(), w_.data(), nullptr, nullptr,
-                      dx_.data());
+      convolve<T>(stream_, g_, algorithm_, Direction::BackwardInput, dy_.data(), w_.data(), nullptr, nullptr,
+                  dx_.data());
   }
   void backward_weight() {
     if (first_) return weight_gradient_nchw(stream_, g_, nchw_.data(), dy_.data(), dw_.data());
