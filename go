@@ -24,8 +24,10 @@ install_missing() {
     return 0
   fi
   missing=
+  ours="(all|$(dpkg --print-architecture)) installed"  # who cross-compiles has some of another architecture, too
   for package in $packages; do
-    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing="$missing $package"
+    dpkg-query -W -f='${Architecture} ${db:Status-Status}\n' "$package" 2>/dev/null | grep -Eqx "$ours" ||
+      missing="$missing $package"
   done
   [ -n "$missing" ] || return 0
   if [ "$(id -u)" = 0 ]; then sudo=

@@ -53,7 +53,8 @@ enum class ConvAlgorithm : uint8_t {
   Winograd,  // wherever there is a scheme for the geometry, direct elsewhere
 };
 
-// How the CPU's convolutions multiply bfloat16 numbers, for people: on tiles, in pairs, or as float32.
+// How the CPU's convolutions multiply bfloat16 numbers, for people: on tiles (then matrix products do so, too), in
+// pairs, or as float32.
 std::string bfloat16_products();
 
 // Holds for convolutions that begin afterwards, on every thread.

@@ -3,7 +3,7 @@
 //
 // A library may hold the kernels several times, once for each. When a process starts the best that its machine has are
 // chosen, or those that RINGGRAD_ISA names. The order in which some sums are added follows the width of their vectors:
-// the same bits come out on two machines where isa() is the same (and bfloat16_products(), for images of bfloat16).
+// the same bits come out on two machines where isa() is the same (and bfloat16_products(), for numbers of bfloat16).
 #pragma once
 
 #include <string>

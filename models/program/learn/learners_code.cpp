@@ -31,8 +31,8 @@ std::string include_directory() {
   const path installed = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "include";
   for (const path& folder : {installed, path(RINGGRAD_BUILD_INCLUDE)})
     if (std::filesystem::exists(folder / "ringgrad" / "core" / "tensor.h")) return folder;
-  throw IoError("learn: the headers of ringgrad are neither in " + installed.string() +
-                " nor in " RINGGRAD_BUILD_INCLUDE ", expected them beside the installed program or in its build tree");
+  throw IoError("learn: the headers of ringgrad, which exercises include, are not in " + installed.string() +
+                "; install the library beside the program (the package libringgrad-dev)");
 }
 
 ChildProcess start_compiler(const std::vector<std::string>& arguments) {
