@@ -179,6 +179,36 @@ TEST_CASE("another thread may give memory back while a step is captured", "[quic
   CHECK(to_vector<float>(x) == std::vector<float>(64, 1));
 }
 
+TEST_CASE("a graph ends while others are captured", "[quick][cuda]") {
+  DeviceBackend& gpu = device_backend(DeviceType::CUDA);
+  const Tensor x = zeros({64}, {.device = kGpu});
+  const auto add_one = [&] { kernels::affine(x, x, 1, 1); };
+  const bool by_this_thread = GENERATE(true, false);
+  auto earlier = gpu.capture(0, add_one);
+  earlier->launch(current_stream(kGpu));
+  const auto graph = gpu.capture(0, [&] {
+    add_one();
+    if (by_this_thread)
+      earlier.reset();
+    else
+      std::thread([&] { earlier.reset(); }).join();
+    add_one();
+  });
+  graph->launch(current_stream(kGpu));
+  CHECK(to_vector<float>(x) == std::vector<float>(64, 3));
+}
+
+TEST_CASE("memory may be given back inside a capture", "[quick][cuda]") {
+  const Tensor x = zeros({64}, {.device = kGpu});
+  const auto graph = device_backend(DeviceType::CUDA).capture(0, [&] {
+    { const Tensor freed = ones({1000}, {.device = kGpu}); }
+    empty_cache(kGpu);
+    kernels::affine(x, x, 1, 1);
+  });
+  graph->launch(current_stream(kGpu));
+  CHECK(to_vector<float>(x) == std::vector<float>(64, 1));
+}
+
 TEST_CASE("what has no graphs says so", "[quick][cuda]") {
   REQUIRE(CapturedStep::possible(kGpu));
   REQUIRE_FALSE(CapturedStep::possible(Device()));

@@ -1,5 +1,6 @@
 // The emulated CUDA runtime: devices, memory, copies, streams, events, capture.
 #include <cmath>
+#include <thread>
 
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/factory.h"
@@ -176,6 +177,20 @@ TEST_CASE("emulator: what a capture forbids is error 900, and the device is usab
       capture_failure([&](Stream) { CUDA_CHECK(cudaMemcpy(&host, x.get(), sizeof host, cudaMemcpyDeviceToHost)); }),
       not_permitted));
   REQUIRE(static_cast<int>(cudaErrorStreamCaptureUnsupported) == 900);
+  // Nor can this thread wait for anything else meanwhile, or ask.
+  cuda::Event outside(device);
+  outside.record(side.get());
+  REQUIRE(contains(capture_failure([&](Stream) { synchronize(side.get()); }), not_permitted));
+  REQUIRE(contains(capture_failure([&](Stream) { outside.synchronize(); }), not_permitted));
+  REQUIRE(contains(capture_failure([&](Stream) { outside.done(); }), not_permitted));
+  const auto on_another_thread = [&](auto body) { std::thread(body).join(); };
+  REQUIRE(capture_failure([&](Stream) {
+            on_another_thread([&] { outside.done(), outside.synchronize(), synchronize(side.get()); });
+          }) == "");
+  // Nobody can wait for the whole device; another one may be.
+  REQUIRE(contains(capture_failure([&](Stream) { on_another_thread([] { cudaDeviceSynchronize(); }); }),
+                   "cudaErrorStreamCaptureInvalidated"));
+  REQUIRE(capture_failure([&](Stream) { on_another_thread([] { cudaSetDevice(1), cudaDeviceSynchronize(); }); }) == "");
   // Swallowing the error does not help: the capture is spoilt.
   REQUIRE(contains(capture_failure([](Stream) { cudaDeviceSynchronize(); }), "cudaErrorStreamCaptureInvalidated"));
   const auto forgotten_join = [&](Stream main) {
@@ -192,6 +207,31 @@ TEST_CASE("emulator: what a capture forbids is error 900, and the device is usab
   REQUIRE_FALSE(cuda::capturing());
   cuda::launch(set_kernel, 1, 1, 0, side.get(), x.get(), 1, 9);
   REQUIRE(x.values()[0] == 9);
+}
+
+TEST_CASE("emulator: cudaMemcpy returns before the bytes have come", "[quick][cuda]") {
+  const StreamOrderGuard guard(StreamOrder::Lazy);
+  const Device device("cuda:0");
+  DeviceArray<int> x(1);
+  std::vector<int> host(1, 3);
+  CUDA_CHECK(cudaMemcpy(x.get(), host.data(), sizeof(int), cudaMemcpyHostToDevice));
+  host[0] = 5;  // which it has read
+  cuda::launch(double_kernel, 1, 1, 0, current_stream(device), x.get(), 1);
+  synchronize(current_stream(device));
+  CHECK(x.values()[0] == 3);  // copied over what the kernel has made of NaN
+}
+
+TEST_CASE("emulator: a new stream's counters are zeros before anything runs on it", "[quick][cuda]") {
+  const StreamOrderGuard guard(StreamOrder::Lazy);
+  std::vector<cuda::OwnedStream> streams;  // so many that the pool must make some
+  for (int i = 0; i < 40; ++i) streams.emplace_back(Device("cuda:0"));
+  std::vector<unsigned> counters(cuda::kCounters, 1);
+  for (const cuda::OwnedStream& stream : streams) {
+    CUDA_CHECK(cudaMemcpyAsync(counters.data(), cuda::block_counters(stream.get()), counters.size() * sizeof(unsigned),
+                               cudaMemcpyDeviceToHost, cuda::native(stream.get())));
+    synchronize(stream.get());
+    REQUIRE(counters == std::vector<unsigned>(cuda::kCounters, 0));
+  }
 }
 
 TEST_CASE("emulator: a graph keeps the memory that its body allocated", "[quick][cuda]") {

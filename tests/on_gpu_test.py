@@ -13,13 +13,14 @@ import tempfile
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parent.parent / "bench" / "on_gpu.sh"
-# Each says its arguments. `broken` in the folder of the run: the ladders fail.
+# Each says its arguments. In the folder of the runs, `broken`: the ladders fail; `slow`: the operations' tests are killed.
 PROGRAMS = {
     "build/ringgrad": "echo '1 CUDA device'; echo '{}'; echo 'parameters bit-identical on 2 of 2 ranks'; echo 'done 99'\n"
                       "[ ! -e ../fault ] || echo 'rank 1 is gone'; while [ $# -gt 0 ]; do [ \"$1\" != --out ] || "
                       "{ mkdir -p \"$2\"; : >\"$2/checkpoint.safetensors\"; }; shift; done",
     "build/cuda_ladders": "echo '{}'; [ ! -e ../broken ]",
-    "build/tests/cuda_test": "echo ran; case \"$2\" in *nccl*) echo 'left out for want of GPUs: 6 of 6 cases'; exit 77;; esac",
+    "build/tests/cuda_test": "echo ran; case \"$2\" in *nccl*) echo 'left out for want of GPUs: 6 of 6 cases'; exit 77;; "
+                             "*'#op_test'*) [ ! -e ../slow ] || kill -KILL $$;; esac",
     "bin/nvidia-smi": "echo 'Driver Version: 1'",
     "bin/sleep": "true",
     "bin/python3": "echo '{}'",
@@ -55,6 +56,10 @@ def main():
                "the quick tests and the first numbers at the beginning", said)
         expect("cuda_nccl: left out: left out for want of GPUs: 6 of 6 cases" in said, "NCCL's tests left out", said)
         expect("cuda_nccl: passed" not in said and "op: passed" in said, "that only to be called passed which has", said)
+        tests = {path.stem.removesuffix("_test") for path in SCRIPT.parent.parent.glob("tests/*_test.cpp")
+                 if "[cuda]" in path.read_text() and not path.stem.startswith("emulator_")}
+        left_out = tests - set(order)
+        expect(tests and not left_out, f"all that a GPU can run, with {sorted(left_out)}", said)
         expect("ladders-matmul: FAILED (1)" in said, "the ladders to fail", said)
         # Two ranks end well in this run, where one that was killed would have to be missed.
         expect("nccl: passed" in said and "nccl-fault: FAILED" in said, "a fault that nobody notices to fail", said)
@@ -70,6 +75,10 @@ def main():
             names = set(archive.getnames())
         expect({"./ladders-matmul.log", "./ladders-matmul.log.1", "./ladders-matmul.done"} <= names,
                "what it says and what it has said in the archive", f"{sorted(names)}\n{said}")
+
+        (place / "slow").touch()
+        code, said = run(place, place / "slowly")
+        expect("op: FAILED (137)" in said and "op-blocking" not in said, "no search for a fault that was not seen", said)
 
         code, said = run(place, place / "third", "0")
         expect(code == 3 and "no time left" in said, "a run without time to say so", said)

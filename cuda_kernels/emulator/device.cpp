@@ -142,7 +142,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  if (const cudaError_t error = forbid_while_capturing("cudaDeviceSynchronize")) return error;
+  if (const cudaError_t error = forbid_while_capturing("cudaDeviceSynchronize", current_device())) return error;
   Runtime::instance().drain_device(current_device());
   return take_failure(device_of_thread);
 }

@@ -89,6 +89,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
+  if (const cudaError_t error = forbid_while_capturing("cudaEventSynchronize")) return error;
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);
   CUevent_st* event = find_event(runtime, "cudaEventSynchronize", handle);
@@ -103,6 +104,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  if (const cudaError_t error = forbid_while_capturing("cudaEventQuery")) return error;
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);
   CUevent_st* event = find_event(runtime, "cudaEventQuery", handle);

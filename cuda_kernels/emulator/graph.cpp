@@ -74,8 +74,22 @@ cudaError_t forbid_while_capturing(const char* call) {
 }
 
 cudaError_t forbid_while_capturing(const char* call, const CUstream_st& stream) {
-  std::lock_guard lock(Runtime::instance().mutex);
-  return stream.capture ? refuse(*stream.capture, call) : cudaSuccess;
+  {
+    std::lock_guard lock(Runtime::instance().mutex);
+    if (stream.capture) return refuse(*stream.capture, call);
+  }
+  return forbid_while_capturing(call);
+}
+
+cudaError_t forbid_while_capturing(const char* call, int device) {
+  {
+    auto& runtime = Runtime::instance();
+    std::lock_guard lock(runtime.mutex);
+    for (const auto& capture : runtime.captures)
+      for (const CUstream_st* stream : capture->streams)
+        if (stream->device == device) return refuse(*capture, call);
+  }
+  return forbid_while_capturing(call);
 }
 
 }  // namespace ringgrad::emulator

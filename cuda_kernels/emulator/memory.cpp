@@ -99,9 +99,9 @@ bool fits(cudaMemcpyKind kind, bool from_device, bool to_device) {
           to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice));
 }
 
-}  // namespace
-
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t handle) {
+// `staged`: what the host has is read at once.
+cudaError_t queue_copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t handle,
+                       bool staged) {
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);
   const auto stream = runtime.stream("cudaMemcpyAsync", handle);
@@ -116,13 +116,26 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                 ringgrad::str("from ", from_device ? "device" : "host", " to ", to_device ? "device" : "host",
                               " memory with cudaMemcpyKind ", static_cast<int>(kind)));
   lock.unlock();
-  // The host's memory is read or written when the copy runs. Where it is pageable a device may do so before the call
-  // returns, but CUDA does not promise it.
+  if (staged && !from_device)
+    return runtime.submit(stream, [to, held = std::string(static_cast<const char*>(from), bytes)] {
+      std::memcpy(to, held.data(), held.size());
+    });
   return runtime.submit(stream, [=] { std::memmove(to, from, bytes); });
 }
 
+}  // namespace
+
+// The host's memory is read or written when the copy runs. Where it is pageable a device may do so before the call
+// returns, but CUDA does not promise it.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t handle) {
+  return queue_copy(to, from, bytes, kind, handle, /*staged=*/false);
+}
+
+// From pageable memory it returns when that has been read, not when the device has it ("API synchronization behavior"
+// in CUDA's reference). Streams that do not wait for the null stream may still find what was there before.
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   if (const cudaError_t error = forbid_while_capturing("cudaMemcpy")) return error;
-  if (const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr)) return error;
-  return cudaStreamSynchronize(nullptr);
+  const bool from_host = kind == cudaMemcpyHostToDevice;
+  if (const cudaError_t error = queue_copy(to, from, bytes, kind, nullptr, from_host)) return error;
+  return from_host ? cudaSuccess : cudaStreamSynchronize(nullptr);
 }

@@ -133,7 +133,10 @@ cudaError_t fail(cudaError_t error, const std::string& detail = "");
 // Reports and forgets the failure of a device's operation, if any.
 cudaError_t take_failure(int device);
 // Calls that a capture forbids: returns cudaErrorStreamCaptureUnsupported and spoils the capture, or cudaSuccess.
+// The first is about a call that is only possibly unsafe, so that the modes of threads and captures decide; the others
+// about one that waits for a stream or a device as well, which no mode allows where it is being captured.
 cudaError_t forbid_while_capturing(const char* call);
 cudaError_t forbid_while_capturing(const char* call, const CUstream_st& stream);
+cudaError_t forbid_while_capturing(const char* call, int device);
 
 }  // namespace ringgrad::emulator

@@ -94,6 +94,7 @@ class CudaBackend : public DeviceBackend {
     const std::lock_guard no_capture_begins(capture_begins());
     const DeviceGuard guard(stream.device);
     if (being_captured(stream)) return false;
+    const RelaxedCapture relaxed;
     CUDA_CHECK(cudaStreamSynchronize(native(stream)));
     return true;
   }

@@ -16,6 +16,7 @@ class Recording {
   explicit Recording(Stream stream) : stream_(stream) {
     const std::lock_guard lock(capture_begins());
     CUDA_CHECK(cudaStreamBeginCapture(native(stream_), cudaStreamCaptureModeThreadLocal));
+    keep_memory(stream_.device);  // of which nodes have addresses, before there is a graph that keeps it
     recording = this;
   }
   ~Recording() {
@@ -25,6 +26,7 @@ class Recording {
     }
     if (graph_) cudaGraphDestroy(graph_);
     cudaGetLastError();  // of the end of a capture that failed: it must not be taken for a later call's
+    release_memory(stream_.device);
   }
   Recording(const Recording&) = delete;
 
@@ -66,7 +68,7 @@ std::mutex& capture_begins() {
 }
 
 Graph::Graph(OwnedStream stream, cudaGraph_t recorded, std::vector<ReplayHook> hooks)
-    : stream_(std::move(stream)), hooks_(std::move(hooks)) {
+    : stream_(std::move(stream)), hooks_(std::move(hooks)), launched_(device()) {
   CUDA_CHECK(cudaGraphGetNodes(recorded, nullptr, &nodes_));
   CUDA_CHECK(cudaGraphInstantiate(&executable_, recorded, 0));
   // The graph has the addresses of blocks that the allocator would give away when the step's tensors are gone.
@@ -75,12 +77,18 @@ Graph::Graph(OwnedStream stream, cudaGraph_t recorded, std::vector<ReplayHook> h
 Graph::Graph(Graph&& other) noexcept
     : stream_(std::move(other.stream_)),
       hooks_(std::move(other.hooks_)),
+      launched_(std::move(other.launched_)),
       executable_(std::exchange(other.executable_, nullptr)),
       nodes_(other.nodes_) {}
 Graph::~Graph() {
   if (!executable_) return;
   const DeviceGuard guard(device());
-  cudaDeviceSynchronize();  // a replay may still be running
+  const RelaxedCapture relaxed;
+  // A replay may still be running. Waiting for the whole device instead would spoil what other threads capture there.
+  try {
+    launched_.synchronize();
+  } catch (const std::exception&) {  // the device is lost, and runs nothing
+  }
   cudaGraphExecDestroy(executable_);
   release_memory(device());
 }
@@ -94,6 +102,7 @@ void Graph::launch(Stream stream) const {
 void Graph::pass_on(Replay& replay, size_t hook) const {
   if (hook < hooks_.size()) return hooks_[hook](replay, [&, hook] { pass_on(replay, hook + 1); });
   CUDA_CHECK(cudaGraphLaunch(executable_, native(replay.stream)));
+  launched_.record(replay.stream);
 }
 
 // On a stream of its own: what other threads queue meanwhile on the default stream must not be recorded, and what is

@@ -31,6 +31,7 @@ class Graph final : public DeviceGraph {
 
   OwnedStream stream_;  // its blocks in the caching allocator are the graph's memory
   std::vector<ReplayHook> hooks_;
+  mutable Event launched_;  // behind the last replay, and so behind all of them
   cudaGraphExec_t executable_ = nullptr;
   size_t nodes_ = 0;
 };

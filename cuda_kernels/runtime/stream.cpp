@@ -70,7 +70,9 @@ OwnedStream::OwnedStream(Device device) {
     void* counters = nullptr;
     const std::vector<unsigned> zeros(kCounters);
     CUDA_CHECK(cudaMalloc(&counters, sizeof(unsigned) * kCounters));
-    CUDA_CHECK(cudaMemcpy(counters, zeros.data(), sizeof(unsigned) * kCounters, cudaMemcpyHostToDevice));
+    // Not cudaMemcpy, behind which streams that do not wait for the null stream may find no zeros yet.
+    CUDA_CHECK(cudaMemcpyAsync(counters, zeros.data(), sizeof(unsigned) * kCounters, cudaMemcpyHostToDevice, created));
+    CUDA_CHECK(cudaStreamSynchronize(created));
     pool().counters[created] = static_cast<unsigned*>(counters);
     idle.push_back({device, created});
   }

@@ -28,7 +28,8 @@ class DeviceGuard {
   int entered_;
 };
 
-// cudaMalloc inside a capture is refused as possibly unsafe. Ours is safe: no recorded node names its result yet.
+// Some calls are refused inside a capture as possibly unsafe, because a replay would leave them out. Ours are safe: no
+// recorded node names yet what cudaMalloc returns, and what is waited for is no part of the capture.
 class RelaxedCapture {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
