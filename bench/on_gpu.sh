@@ -131,9 +131,9 @@ if [ ! -e op.done ] && grep -q FAILED: op.log 2>/dev/null; then
   part op-blocking 240 env CUDA_LAUNCH_BLOCKING=1 "$build/tests/cuda_test" -# "[cuda][#op_test]" -a
   part op-memcheck 240 compute-sanitizer --padding 256 "$build/tests/cuda_test" "operations on cuda*"
 fi
-for tests in any_device_kernels vendor autotune cuda_errors cuda_ladders cuda_training cuda_capture cuda_launches \
-  cuda_layout grad_scaler cuda_data_parallel cuda_nccl cuda_nccl_ring cuda_nccl_training cuda_nccl_capture \
-  cuda_nccl_faults; do
+for tests in any_device_kernels vendor autotune cuda_errors cuda_ladders cuda_training cuda_capture waiting_gradient \
+  cuda_launches cuda_layout grad_scaler cuda_data_parallel cuda_nccl cuda_nccl_ring cuda_nccl_training \
+  cuda_nccl_capture cuda_nccl_faults; do
   cuda_test "$tests" 120
 done
 part captured-is-eager 120 sh -c "
