@@ -2,7 +2,7 @@
 """The error of each convolution algorithm against float64, as tests/conv_error_test.cpp prints it, to
 bench/results/conv_error.json.
 
-    conv_error.py      after ninja -C build/release conv_error_test ringgrad_program
+    conv_error.py      after ninja -C build/release all_tests ringgrad_program
 
 A build with -DCMAKE_CXX_FLAGS=-DRINGGRAD_EMULATE_BFLOAT16 multiplies pairs of bfloat16 numbers on any processor.
 """
@@ -13,7 +13,7 @@ import sys
 
 import results
 
-PROGRAM = results.ROOT / "build" / "release" / "tests" / "conv_error_test"
+PROGRAM = [results.ROOT / "build" / "release" / "tests" / "all_tests", "--filenames-as-tags", "[#conv_error_test]"]
 ROW = re.compile(r"^(\S.*?) +(float32|bfloat16) +(direct|winograd) +(\S+) +(\S+) +(\S+)$")
 METHODS = [(dtype, algorithm) for dtype in ("float32", "bfloat16") for algorithm in ("direct", "winograd")]
 
@@ -21,7 +21,7 @@ METHODS = [(dtype, algorithm) for dtype in ("float32", "bfloat16") for algorithm
 def main():
     if len(sys.argv) != 1:
         sys.exit(__doc__)
-    printed = subprocess.run([PROGRAM], stdout=subprocess.PIPE, text=True, check=True).stdout
+    printed = subprocess.run(PROGRAM, stdout=subprocess.PIPE, text=True, check=True).stdout
     layers = {}
     for row in filter(None, map(ROW.match, printed.splitlines())):
         layer, dtype, algorithm, *errors = row.groups()
