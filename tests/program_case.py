@@ -1,6 +1,6 @@
 """What the tests of the program `ringgrad` share: they run it as a person would, and look at what it says and writes."""
 
-import hashlib, html.parser, json, os, pathlib, pty, shutil, struct, subprocess, sys, tempfile, time, unittest
+import hashlib, html.parser, json, os, pathlib, pty, select, shutil, struct, subprocess, sys, tempfile, time, unittest
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 
@@ -35,6 +35,19 @@ def rewrite_safetensors(path, rename=lambda name: name, **progress):
         about["progress"] = json.dumps({**json.loads(about["progress"]), **progress})
     text = json.dumps({"__metadata__": about, **{rename(name): entry for name, entry in header.items()}}).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+
+
+def all_from_terminal(ours, its, child):
+    """All that a process has written to its terminal once it has ended; closes both sides. Reading until the last writer
+    has gone may lose what the kernel has not passed on by then: so the end is something written behind it."""
+    end, text, ended = b"<the end>", b"", False
+    while not text.endswith(end):
+        if select.select([ours], [], [], 0.05)[0]:
+            text += os.read(ours, 65536)
+        elif not ended and child.poll() is not None:
+            ended = os.write(its, end)
+    os.close(its), os.close(ours)
+    return text[: -len(end)]
 
 
 def change_tensor(path, name, values=None, dtype=None):
@@ -117,14 +130,7 @@ class ProgramCase(unittest.TestCase):
         ours, its = pty.openpty()
         child = subprocess.Popen([PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=its, stderr=subprocess.DEVNULL,
                                  cwd=self.dir, env={**os.environ, "RINGGRAD_DATA_DIR": self.shared, "TERM": "xterm", **env})
-        os.close(its)
-        text = b""
-        try:
-            while piece := os.read(ours, 4096):
-                text += piece
-        except OSError:  # the last writer has gone
-            pass
-        os.close(ours)
+        text = all_from_terminal(ours, its, child)
         self.assertEqual(child.wait(timeout=60), 0, text)
         return text.decode().replace("\r\n", "\n")
 

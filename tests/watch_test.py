@@ -7,7 +7,7 @@ watch_test.py PATH_TO_RINGGRAD [test names]
 import fcntl, json, os, pathlib, pty, re, select, signal, struct, subprocess, sys, termios, time, unittest
 import xml.etree.ElementTree as ET
 
-from program_case import PROGRAM, ProgramCase, write_tiny
+from program_case import PROGRAM, ProgramCase, all_from_terminal, write_tiny
 from trace_test import check
 
 README = pathlib.Path(__file__).resolve().parent.parent / "models/program/README.md"
@@ -283,14 +283,7 @@ class Runs(ProgramCase):
                                      stdout=subprocess.DEVNULL, stderr=its, cwd=self.dir, env={
                                          **os.environ, "RINGGRAD_DATA_DIR": "data", "TERM": "xterm", "TERM_PROGRAM": program,
                                          "RINGGRAD_SLOW": "data:60", "WT_SESSION": "", "ConEmuPID": ""})
-            os.close(its)
-            text = b""
-            try:
-                while piece := os.read(ours, 65536):
-                    text += piece
-            except OSError:  # the last writer has gone
-                pass
-            os.close(ours)
+            text = all_from_terminal(ours, its, child)
             self.assertEqual(child.wait(), 0)
             told = re.findall(r"\033\]9;4;(\d);(\d+)\033\\", text.decode())
             self.assertEqual(bool(told), knows)
