@@ -45,6 +45,14 @@ using UnalignedVector = float __attribute__((vector_size(kLanes * sizeof(float))
 
 inline Vector load(const float* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
 inline void store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
+// Loaded once, though used several times: g++ 12 would rather load it again each time than spend a register, and a core
+// that multiplies twice in a cycle loads two or three times.
+inline Vector in_register(Vector v) {
+#if defined(__x86_64__)
+  asm("" : "+x"(v));
+#endif
+  return v;
+}
 inline Vector relu(Vector v) { return v < 0.0f ? Vector{} : v; }  // NaN stays NaN
 
 // bfloat16 images are widened on load and rounded on store (to nearest, ties to even; NaN stays NaN).
