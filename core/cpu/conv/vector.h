@@ -49,7 +49,7 @@ inline void store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) =
 // that multiplies twice in a cycle loads two or three times.
 inline Vector in_register(Vector v) {
 #if defined(__x86_64__)
-  asm("" : "+x"(v));
+  asm("" : "+v"(v));
 #endif
   return v;
 }
