@@ -1,11 +1,10 @@
-#include "ringgrad/distributed/collectives/reduction.h"
+// The additions of all-reduce and its like: what core/kernels/reduction.h describes.
+#include "ringgrad/core/kernels/reduction.h"
 
 #include <algorithm>
 #include <type_traits>
 
-#include "ringgrad/core/error.h"
-
-namespace ringgrad {
+namespace ringgrad::cpu {
 namespace {
 
 constexpr size_t kBlock = 1024;  // partial results of one block stay in the first-level cache
@@ -189,19 +188,7 @@ const ReduceFunctions* find(DType dtype, ReduceOp op) {
   }
 }
 
+const bool registered = register_reductions(find);
+
 }  // namespace
-
-ReduceOp on_bool(ReduceOp op) {
-  if (op == ReduceOp::Sum) return ReduceOp::Max;
-  return op == ReduceOp::Product ? ReduceOp::Min : op;
-}
-
-const ReduceFunctions& reduction(const char* operation, DType dtype, ReduceOp op) {
-  const ReduceFunctions* found = find(dtype, op);
-  if (found == nullptr)
-    throw_unsupported_dtype(str(operation, " (", name(op), ")").c_str(), dtype,
-                            op == ReduceOp::Average ? "a floating dtype or int64" : "integers or bool");
-  return *found;
-}
-
-}  // namespace ringgrad
+}  // namespace ringgrad::cpu
