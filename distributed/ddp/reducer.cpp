@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
 #include <random>
 
 #include "ringgrad/autograd/differentiable.h"
@@ -341,24 +340,6 @@ void Reducer::abandon(const Pass& pass) {
     }
   }
   contribution_ = pass.before;
-}
-
-std::vector<std::string> Reducer::ready_order() const {
-  std::vector<std::string> names;
-  if (replanned_)
-    for (const int i : order_) names.push_back(parameters_[i].first);
-  return names;
-}
-
-void Reducer::set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps) {
-  std::map<std::string, int> index;
-  for (size_t i = 0; i < parameters_.size(); ++i) index[parameters_[i].first] = static_cast<int>(i);
-  std::vector<int> order;
-  for (const std::string& name : names)
-    if (const auto found = index.extract(name)) order.push_back(found.mapped());
-  if (order.size() != parameters_.size() || names.size() != order.size()) return;
-  replanned_ = true;
-  set_plan(order, caps.value_or(options_.caps));
 }
 
 void Reducer::set_plan(const std::vector<int>& order, BucketCaps caps) {
