@@ -157,6 +157,10 @@ void Reducer::begin_step() {
 // The newest forward in the graph decides how many samples this pass stands for: others of the same pass, such as a
 // discriminator's batch of real and batch of generated images, are as large. Returns what the module gets of dy.
 Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<const Tensor> dy) {
+  if (!pass_accumulates()) {  // autograd::grad(): parameters get no gradients, so there is nothing to average
+    contribution_.reach(forward);
+    return {dy.begin(), dy.end()};
+  }
   const auto pass = current_pass();
   contribution_.reach(forward);
   if (!std::exchange(pass->reached, true)) {
