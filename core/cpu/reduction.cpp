@@ -101,16 +101,17 @@ void finish(void* result_, const void* wide_, size_t n, int ranks) {
   for (size_t i = 0; i < n; ++i) result[i] = static_cast<T>(Op::finish(wide[i], scale));
 }
 
-// Two ranks are the common case and worth a loop without a block of partial results.
+// Two ranks are the common case and worth a loop without a block of partial results. Each place converts for itself:
+// g++ 12 makes no vectors of a loop that copies a bfloat16, and then takes 5 times as long.
 template <class T, class Op>
 void reduce_pair(T* x, T* y, const T* a, const T* b, size_t begin, size_t end) {
   using A = Accumulator<T>;
   const A scale = scale_for<A>(2);
 #pragma GCC ivdep
   for (size_t i = begin; i < end; ++i) {
-    const T result = static_cast<T>(Op::finish(Op::apply(static_cast<A>(a[i]), static_cast<A>(b[i])), scale));
-    x[i] = result;
-    y[i] = result;
+    const A result = Op::finish(Op::apply(static_cast<A>(a[i]), static_cast<A>(b[i])), scale);
+    x[i] = static_cast<T>(result);
+    y[i] = static_cast<T>(result);
   }
 }
 
