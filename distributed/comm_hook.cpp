@@ -2,7 +2,21 @@
 
 #include <utility>
 
+#include "ringgrad/core/base/check.h"
+
 namespace ringgrad {
+
+bool GradBucket::begin_scratch(int64_t items, DType dtype) const {
+  CHECK(!scratch || (scratch.numel() == items && scratch.dtype() == dtype), "communication hook: with bucket ", index,
+        " there are ", scratch.numel(), " ", scratch.dtype(), " from before, expected ", items, " ", dtype,
+        "; load_comm_hook_state() wants what the same hook, with the same options, has kept");
+  if (scratch) return false;
+  const auto bytes = static_cast<size_t>(items) * itemsize(dtype);
+  scratch = Tensor(group.allocate_shared(bytes, flat.device()), {items}, {1}, 0, dtype);
+  fill_(scratch, 0);
+  return true;
+}
+
 namespace {
 
 class Continuation final : public Work::State {
@@ -23,11 +37,8 @@ class Continuation final : public Work::State {
 CommHook compress_hook(DType dtype) {
   return [dtype](const GradBucket& bucket) {
     if (itemsize(bucket.flat.dtype()) == 2) return bucket.average(bucket.flat);
-    Tensor& small = bucket.scratch;  // in memory that the ranks share
-    if (!small) {
-      const auto bytes = static_cast<size_t>(bucket.flat.numel()) * itemsize(dtype);
-      small = Tensor(bucket.group.allocate_shared(bytes, bucket.flat.device()), bucket.flat.shape(), {1}, 0, dtype);
-    }
+    bucket.begin_scratch(bucket.flat.numel(), dtype);
+    const Tensor small = bucket.scratch;
     copy_(small, bucket.flat);
     return then(bucket.average(small), [small, flat = bucket.flat] { copy_(flat, small); });
   };

@@ -16,11 +16,15 @@ struct GradBucket {
   int index;                           // buckets are numbered in the order in which they are launched
   bool is_last;
   CollectiveOptions options;  // step, bucket and names, for messages and for the ranks to compare
-  Tensor& scratch;            // for the hook: kept with the bucket from step to step, undefined at first
+  Tensor& scratch;            // for the hook: kept with the bucket from step to step, and in comm_hook_state()
 
   // x becomes its average over the ranks. A collective of the group with this bucket's options; a hook that makes more
   // than one must make them in the same order on all ranks.
   Work average(const Tensor& x) const { return group.all_reduce(x, ReduceOp::Average, options); }
+
+  // Collective where `scratch` is undefined: then it becomes zeros [items], in memory that the ranks share where they
+  // can. Whether it was. Throws Error where it is another hook's.
+  bool begin_scratch(int64_t items, DType dtype) const;
 };
 
 // Called once per bucket and step, in the order of the buckets, on the thread that runs backward. Once the returned

@@ -93,6 +93,10 @@ void DistributedDataParallel::set_weight(double weight) { reducer_->set_weight(w
 void DistributedDataParallel::skip_step() { reducer_->skip(); }
 bool DistributedDataParallel::skipped() const { return reducer_->skipped(); }
 void DistributedDataParallel::register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
+nn::NamedTensors DistributedDataParallel::comm_hook_state() const { return reducer_->comm_hook_state(); }
+void DistributedDataParallel::load_comm_hook_state(const nn::NamedTensors& state) {
+  reducer_->load_comm_hook_state(state);
+}
 void DistributedDataParallel::set_step(int64_t step) { reducer_->set_step(step - 1); }
 void DistributedDataParallel::set_flag(bool flag) { reducer_->set_flag(flag); }
 bool DistributedDataParallel::flag() const { return reducer_->flag(); }

@@ -114,6 +114,13 @@ class DistributedDataParallel : public nn::Module {
   // From the next step on gradients are averaged by this hook (comm_hook.h); an empty one: plainly. On all ranks
   // between the same two steps: ranks compare its type, and are told where they differ.
   void register_comm_hook(CommHook hook);
+  // What the hook keeps from step to step (PowerSGD: what has not travelled yet), which is this rank's own: with the
+  // order and the caps of the buckets that it belongs to. Handles; empty where it keeps nothing. A run that is to go on
+  // bit for bit saves every rank's, and loads it on as many ranks, with that hook registered, before its first step.
+  nn::NamedTensors comm_hook_state() const;
+  // Collective. Buckets, too, are as they were. Throws Error, and changes nothing, where it is not of these parameters;
+  // the step that follows, where it is another hook's.
+  void load_comm_hook_state(const nn::NamedTensors& state);
 
   // What this rank calls the next step in messages; every rank must use the same number. By default backwards that
   // average count up, from 0 on. A rank that leaves one out is named: by this number at once, else when its next one

@@ -71,15 +71,8 @@ CommHook powersgd_hook(int64_t columns) {
     const Tensor& flat = bucket.flat;
     const int64_t n = flat.numel(), side = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(n))));
     if (itemsize(flat.dtype()) < 4 || 4 * columns >= side) return bucket.average(flat);
-    Tensor& state = bucket.scratch;
-    const bool fresh = !state;
-    if (fresh) {
-      const int64_t items = side * (side + 2 * columns);
-      const size_t bytes = static_cast<size_t>(items) * itemsize(flat.dtype());
-      state = Tensor(bucket.group.allocate_shared(bytes, flat.device()), {items}, {1}, 0, flat.dtype());
-      fill_(state, 0);
-    }
-    const LowRank x = parts_of(state, n, side, columns);
+    const bool fresh = bucket.begin_scratch(side * (side + 2 * columns), flat.dtype());
+    const LowRank x = parts_of(bucket.scratch, n, side, columns);
     if (fresh) begin_anywhere(x.q);
     copy_(x.own, x.own + flat);
     copy_(x.p, matmul(x.m, x.q));

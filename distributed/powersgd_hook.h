@@ -11,8 +11,9 @@ namespace ringgrad {
 // batched_powerSGD_hook. 2 columns / √n of the bytes travel; a bucket of which that is no less than half, or not of
 // float32 or float64, is averaged plainly.
 //
-// M and Q are the hook's own, on each rank: a run that goes on from a checkpoint begins without them, so not with the
-// same bits. Gradients that are not finite stay so, and leave nothing behind. Throws Error for no columns.
+// M and Q are each rank's own: to go on from a checkpoint with the same bits, save and load every rank's
+// DistributedDataParallel::comm_hook_state(). Gradients that are not finite stay so, and leave nothing behind. Throws
+// Error for no columns.
 CommHook powersgd_hook(int64_t columns = 4);
 
 }  // namespace ringgrad

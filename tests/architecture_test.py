@@ -67,7 +67,7 @@ ROOMS = {
 }
 # What these rooms may see of core: they move bytes, and cannot name a tensor.
 WITHOUT_TENSORS = {"os", "failure", "job", "transport", "rendezvous", "elastic", "launcher"}
-CORE_WITHOUT_TENSORS = re.compile(r"^core/(base/|(error|dtype|device)\.h$)")
+CORE_WITHOUT_TENSORS = re.compile(r"^core/(base/|(error|dtype|device|kernels/reduction)\.h$)")
 
 
 # Vendor libraries: which include lines are theirs, which names in code are, and who may use them.

@@ -78,3 +78,26 @@ TEST_CASE("without gradients a wrapper only forwards", "[ddp][quick][threads]") 
   });
   CHECK(errors[0] == "");
 }
+
+// For the gradient of an input, say: no parameter gets one, so nothing is averaged, and other ranks need not do it,
+// too.
+TEST_CASE("autograd::grad through a wrapper is no step", "[ddp][quick][threads]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float64), plain = make_net<Mlp>(3, DType::Float64);
+    DistributedDataParallel ddp(*net, group), twin(*plain, group);
+    const auto [x, target] = samples({6}, 3, DType::Float64, 0, 8, group.rank(), 2);
+    const auto step = [&](DistributedDataParallel& wrapper) { cross_entropy(wrapper(x), target).backward(); };
+    step(ddp), step(twin);
+    const auto before = gradients(*net);
+    if (group.rank() == 0) {
+      const Tensor input = x.clone().requires_grad_(true), other = x.clone().requires_grad_(true);
+      const Tensor found = autograd::grad({cross_entropy(ddp(input), target)}, {input})[0];
+      const Tensor expected = autograd::grad({cross_entropy((*plain)(other), target)}, {other})[0];
+      must(to_vector<double>(found) == to_vector<double>(expected), "the input's gradient");
+      must(gradients(*net) == before, "the parameters keep theirs");
+    }
+    step(ddp), step(twin);
+    must(gradients(*net) == gradients(*plain), "the next step is one of all ranks");
+    must(ddp.totals().steps == 2 && ddp.log().step == 1, "two steps");
+  });
+}

@@ -1,7 +1,9 @@
 // PowerSGD against the paper's formulas, done here in float64 with loops; and a network that trains with it.
 #include "ringgrad/distributed/powersgd_hook.h"
 
+#include "ringgrad/nn/safetensors.h"
 #include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/data_files.h"
 #include "ringgrad/tests/ddp_ranks.h"
 
 using namespace ringgrad;
@@ -51,6 +53,28 @@ Matrix mean(const std::vector<Matrix>& all) {
 double gradient(int rank, int step, int64_t i) {
   return uniform_from(philox(static_cast<uint64_t>(rank * 100 + step), static_cast<uint64_t>(i)).word[0]) - 0.5;
 }
+
+// With buckets of which one splits a tensor, and one is averaged plainly.
+struct Trained {
+  ProcessGroup& group;
+  std::unique_ptr<Mlp> net = make_net<Mlp>(3, DType::Float32);
+  DistributedDataParallel ddp{*net, group, {.caps = {256, 640}}};
+  optim::SGD optimizer{ddp.named_parameters(), {.lr = 0.1, .momentum = 0.9}};
+
+  Trained(ProcessGroup& ranks, int64_t columns = 1) : group(ranks) { ddp.register_comm_hook(powersgd_hook(columns)); }
+  void steps(int64_t from, int64_t to) {
+    for (int64_t step = from; step < to; ++step) {
+      const auto [x, target] = samples({6}, 3, DType::Float32, 12 * step, 12 * step + 12, group.rank(), group.size());
+      optimizer.zero_grad();
+      cross_entropy(ddp(x), target).backward();
+      optimizer.step();
+    }
+  }
+  void load(const Trained& other) {
+    net->load_state_dict(other.net->state_dict());
+    optimizer.load_state_dict(const_cast<Trained&>(other).optimizer.state_dict());
+  }
+};
 
 }  // namespace
 
@@ -135,4 +159,59 @@ TEST_CASE("a network trains with PowerSGD, on all ranks alike", "[powersgd][quic
   const double guessing = 2 * std::log(3.0);
   REQUIRE(guessing - low_rank > 0.7 * (guessing - plain));
   REQUIRE(low_rank != plain);  // it did something
+}
+
+TEST_CASE("training with PowerSGD goes on from a checkpoint with the same bits", "[powersgd][quick][threads]") {
+  const TempFolder folder;
+  run_ddp_ranks(2, [&](ProcessGroup& group) {
+    const std::string file = folder / std::to_string(group.rank());
+    Trained whole(group), first(group), resumed(group), without(group);
+    must(first.ddp.comm_hook_state().empty(), "nothing is kept yet");
+    whole.steps(0, 7);
+    first.steps(0, 3);
+    nn::save_safetensors(file, first.ddp.comm_hook_state());
+    for (Trained* other : {&resumed, &without}) other->load(first);
+    resumed.ddp.load_comm_hook_state(nn::load_safetensors(file).tensors);
+    must(resumed.ddp.ready_order() == first.ddp.ready_order(), "the buckets are as they were");
+    for (Trained* other : {&resumed, &without}) other->steps(3, 7);
+    must(flat_values(*resumed.net) == flat_values(*whole.net), "bit for bit");
+    must(flat_values(*without.net) != flat_values(*whole.net), "the errors matter");
+
+    // Once more, into a hook that has kept something else; and none of it.
+    resumed.load(first);
+    resumed.ddp.load_comm_hook_state(nn::load_safetensors(file).tensors);
+    resumed.steps(3, 7);
+    must(flat_values(*resumed.net) == flat_values(*whole.net), "bit for bit again");
+    resumed.ddp.load_comm_hook_state({});
+    must(resumed.ddp.comm_hook_state().empty(), "nothing is kept any more");
+  });
+}
+
+TEST_CASE("a communication hook's state that belongs elsewhere is refused", "[powersgd][quick][threads]") {
+  run_ddp_ranks(2, [&](ProcessGroup& group) {
+    Trained trained(group), wider(group, 2);
+    trained.steps(0, 2);
+    const NamedTensors state = trained.ddp.comm_hook_state();
+    const auto altered = [&](const std::string& name, const Tensor& with) {
+      NamedTensors other;
+      for (const auto& [key, tensor] : state)
+        if (key != name) other.emplace_back(key, tensor);
+      if (with) other.emplace_back(name, with);
+      return other;
+    };
+    const auto refused = [&](const std::string& words, const NamedTensors& other) {
+      must_be_refused(group, words, [&] { trained.ddp.load_comm_hook_state(other); });
+    };
+    refused("an order of 2 parameters, expected one of the module's 6", altered("plan", tensor<int64_t>({0, 1, 8, 8})));
+    refused("an order of 6 parameters", altered("plan", tensor<int64_t>({0, 1, 2, 3, 4, 4, 8, 8})));
+    refused("an order of 0 parameters", altered("plan", tensor<int64_t>({0})));
+    refused("'9' belongs to none of the", altered("9", tensor<float>({0})));
+    refused("an order of 0 parameters", altered("plan", Tensor()));
+    must_be_refused(group, "register the hook before", [&] {
+      trained.ddp.register_comm_hook({});
+      trained.ddp.load_comm_hook_state(state);
+    });
+    wider.ddp.load_comm_hook_state(state);
+    must_be_refused(group, "wants what the same hook, with the same options, has kept", [&] { wider.steps(0, 1); });
+  });
 }

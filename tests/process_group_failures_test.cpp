@@ -163,3 +163,45 @@ TEST_CASE("a group that goes with work under way does not wait for it", "[proces
   REQUIRE(errors[0].empty());
   if (!errors[1].empty()) REQUIRE(contains(errors[1], "rank 0"));
 }
+
+// Nobody waits for some of what is issued, before and after the group has failed, and while it goes.
+TEST_CASE("work that is dropped holds nobody up, whatever becomes of its group", "[process_group][quick][threads]") {
+  const auto channel = GENERATE("shm", "tcp");
+  const auto how = GENERATE("rank 1 leaves", "rank 1 throws", "rank 1 aborts", "ranks disagree");
+  CAPTURE(channel, how);
+  const std::string end = how;
+  std::vector<Work> kept(2);  // beyond their groups
+  const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
+    const Tensor x = full({100'000}, 1), letter = full({10}, 1), late = full({10}, 1);
+    const bool second = group.rank() == 1;
+    const CollectiveOptions async{.async = true};
+    group.all_reduce(x, ReduceOp::Sum, async);
+    (void)group.recv(letter, 1 - group.rank(), async);  // nobody sends it
+    group.barrier().wait();
+    if (second && end == "rank 1 leaves") return;
+    if (second && end == "rank 1 throws") throw Error("on purpose");
+    if (second && end == "rank 1 aborts") group.abort("on purpose", FailureKind::Failed);
+    if (second && end == "ranks disagree") group.broadcast(x, 0, async);
+    group.all_reduce(x, ReduceOp::Average, async);
+    kept[group.rank()] = group.recv(late, 1 - group.rank(), {.async = true, .tag = 1});
+    group.all_reduce(late, ReduceOp::Sum, async);
+    try {
+      group.barrier().wait();
+    } catch (const std::exception&) {
+      (void)group.all_reduce(x, ReduceOp::Sum, async);
+      (void)group.send(late, 1 - group.rank(), async);
+      throw;
+    }
+  });
+  REQUIRE(!errors[0].empty());
+  for (const Work& work : kept) {
+    std::string error = "none";
+    try {
+      work.wait();
+    } catch (const std::exception& e) {
+      error = e.what();
+    }
+    CAPTURE(error);
+    REQUIRE(work.done());
+  }
+}

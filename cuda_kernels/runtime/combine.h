@@ -1,6 +1,6 @@
 // What a step of a ring all-reduce does on the device with what has arrived. It belongs to no tensor operation but to
 // NCCL's part of distributed/, so it stands here and not in core/kernels.h; on the CPU it is
-// distributed/collectives/reduction.h, and the results are the same, bit for bit.
+// core/kernels/reduction.h, and the results are the same, bit for bit.
 #pragma once
 
 #include <cstdint>

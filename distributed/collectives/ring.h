@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "ringgrad/core/kernels/reduction.h"
 #include "ringgrad/distributed/collectives/messenger.h"
-#include "ringgrad/distributed/collectives/reduction.h"
 
 namespace ringgrad {
 

@@ -16,8 +16,8 @@
 #include <mutex>
 #include <vector>
 
+#include "ringgrad/core/kernels/reduction.h"
 #include "ringgrad/core/tensor.h"
-#include "ringgrad/distributed/collectives/reduction.h"
 #include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {

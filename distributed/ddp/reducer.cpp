@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
 #include <random>
 
 #include "ringgrad/autograd/differentiable.h"
@@ -158,6 +157,10 @@ void Reducer::begin_step() {
 // The newest forward in the graph decides how many samples this pass stands for: others of the same pass, such as a
 // discriminator's batch of real and batch of generated images, are as large. Returns what the module gets of dy.
 Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<const Tensor> dy) {
+  if (!pass_accumulates()) {  // autograd::grad(): parameters get no gradients, so there is nothing to average
+    contribution_.reach(forward);
+    return {dy.begin(), dy.end()};
+  }
   const auto pass = current_pass();
   contribution_.reach(forward);
   if (!std::exchange(pass->reached, true)) {
@@ -341,24 +344,6 @@ void Reducer::abandon(const Pass& pass) {
     }
   }
   contribution_ = pass.before;
-}
-
-std::vector<std::string> Reducer::ready_order() const {
-  std::vector<std::string> names;
-  if (replanned_)
-    for (const int i : order_) names.push_back(parameters_[i].first);
-  return names;
-}
-
-void Reducer::set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps) {
-  std::map<std::string, int> index;
-  for (size_t i = 0; i < parameters_.size(); ++i) index[parameters_[i].first] = static_cast<int>(i);
-  std::vector<int> order;
-  for (const std::string& name : names)
-    if (const auto found = index.extract(name)) order.push_back(found.mapped());
-  if (order.size() != parameters_.size() || names.size() != order.size()) return;
-  replanned_ = true;
-  set_plan(order, caps.value_or(options_.caps));
 }
 
 void Reducer::set_plan(const std::vector<int>& order, BucketCaps caps) {

@@ -53,6 +53,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void set_weight(double weight) { contribution_.set_weight(weight); }
   void skip() { contribution_.skip(); }
   void register_comm_hook(CommHook hook);
+  NamedTensors comm_hook_state() const;
+  void load_comm_hook_state(const NamedTensors& state);
   bool skipped() const { return skipped_; }
 
   bool synchronizing() const { return synchronizing_; }

@@ -23,6 +23,7 @@ void Reducer::join_replays() {
 
 void Reducer::replay(Replay& replay, const std::function<void()>& launch, int64_t number) {
   replay.step = log_.step = ++step_;
+  skipped_ = false;
   {
     const StreamGuard on(replay.stream);
     finite_check_.call(number, step_);

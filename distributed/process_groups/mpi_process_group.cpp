@@ -18,7 +18,7 @@
 #include <mpi.h>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/distributed/collectives/reduction.h"
+#include "ringgrad/core/kernels/reduction.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/process_groups/backend.h"
 

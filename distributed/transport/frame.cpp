@@ -12,11 +12,6 @@ namespace ringgrad {
 
 static_assert(std::endian::native == std::endian::little, "frames travel as they lie in memory");
 
-const char* name(ReduceOp op) {
-  constexpr const char* names[] = {"sum", "average", "min", "max", "product", "bit_and", "bit_or", "bit_xor"};
-  return names[static_cast<int>(op)];
-}
-
 const char* name(Operation operation) {
   constexpr const char* names[] = {"all_reduce", "broadcast",  "reduce",          "gather",
                                    "scatter",    "all_gather", "reduce_scatter",  "all_to_all",

@@ -13,10 +13,10 @@
 #include <string>
 
 #include "ringgrad/core/dtype.h"
+#include "ringgrad/core/kernels/reduction.h"
 
 namespace ringgrad {
 
-enum class ReduceOp : uint8_t { Sum, Average, Min, Max, Product, BitAnd, BitOr, BitXor };
 enum class Operation : uint8_t {
   AllReduce,
   Broadcast,
@@ -32,7 +32,6 @@ enum class Operation : uint8_t {
   Replay,  // of what was recorded, with the collectives in it; `count` is the recording's number in its group
 };
 
-const char* name(ReduceOp op);          // "average"
 const char* name(Operation operation);  // "all_reduce"
 
 bool reduces(Operation operation);  // all_reduce, reduce, reduce_scatter

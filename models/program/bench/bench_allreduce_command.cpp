@@ -12,7 +12,7 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/clock.h"
-#include "ringgrad/distributed/collectives/reduction.h"
+#include "ringgrad/core/kernels/reduction.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/rendezvous/connect.h"

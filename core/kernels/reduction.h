@@ -1,7 +1,9 @@
-// What a reducing collective does with elements, for one dtype and one ReduceOp.
+// What a reducing collective does with elements, for one dtype and one ReduceOp: kernels on memory that is no tensor's,
+// such as a message or a segment that ranks share.
 //
 // Functions of untyped pointers, chosen once per collective: a template of every algorithm for every dtype and
-// operation would say nothing more, and compile for minutes.
+// operation would say nothing more, and compile for minutes. Like all kernels of the CPU they are compiled for the
+// machine's instructions (isa.h), but they add one element beside the other: the bits are the same for all.
 //
 // 16-bit floats are summed in float32 and rounded once, at the end. Partial results therefore have a type of their
 // own, `wide`: float for the 16-bit types, else the dtype itself. Min and max hand NaN on, wherever it stands.
@@ -14,9 +16,12 @@
 
 #include <cstddef>
 
-#include "ringgrad/distributed/transport/frame.h"
+#include "ringgrad/core/dtype.h"
 
 namespace ringgrad {
+
+enum class ReduceOp : uint8_t { Sum, Average, Min, Max, Product, BitAnd, BitOr, BitXor };
+const char* name(ReduceOp op);  // "average"
 
 struct ReduceFunctions {
   size_t item_bytes;  // of an element
@@ -42,10 +47,15 @@ struct ReduceFunctions {
                      size_t end);
 };
 
-// Throws DTypeError in the name of `operation` for averages of int32, uint8 and bool, and bits of floating dtypes.
+// Throws DTypeError in the name of `operation` for averages of int32, uint8 and bool, and bits of floating dtypes;
+// EnvironmentError as isa().
 const ReduceFunctions& reduction(const char* operation, DType dtype, ReduceOp op);
 
 // The same operation where false is 0 and true is 1: a sum is "any", a product "all".
 ReduceOp on_bool(ReduceOp op);
+
+// For core/cpu/reduction.cpp: these are in use from now on. nullptr where a dtype has no such operation. Returns true.
+using FindReduction = const ReduceFunctions* (*)(DType dtype, ReduceOp op);
+bool register_reductions(FindReduction find);
 
 }  // namespace ringgrad

@@ -1,0 +1,76 @@
+// What a Reducer knows that a run which goes on bit for bit must know, too: the order of its buckets, and what a
+// communication hook has kept with them.
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/ddp/reducer.h"
+
+namespace ringgrad {
+
+std::vector<std::string> Reducer::ready_order() const {
+  std::vector<std::string> names;
+  if (replanned_)
+    for (const int i : order_) names.push_back(parameters_[i].first);
+  return names;
+}
+
+void Reducer::set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps) {
+  std::map<std::string, int> index;
+  for (size_t i = 0; i < parameters_.size(); ++i) index[parameters_[i].first] = static_cast<int>(i);
+  std::vector<int> order;
+  for (const std::string& name : names)
+    if (const auto found = index.extract(name)) order.push_back(found.mapped());
+  if (order.size() != parameters_.size() || names.size() != order.size()) return;
+  replanned_ = true;
+  set_plan(order, caps.value_or(options_.caps));
+}
+
+// "plan": the positions of the parameters in the order in which they were ready, and the two caps. "0", "1", …: what is
+// kept with these buckets.
+NamedTensors Reducer::comm_hook_state() const {
+  NamedTensors state;
+  for (size_t b = 0; b < buckets_.size(); ++b)
+    if (buckets_[b].scratch) state.emplace_back(std::to_string(b), buckets_[b].scratch);
+  if (state.empty()) return state;
+  std::vector<int64_t> plan(order_.begin(), order_.end());
+  plan.insert(plan.end(), {options_.caps.first_bytes, options_.caps.bytes});
+  state.emplace_back("plan", tensor(plan));
+  return state;
+}
+
+void Reducer::load_comm_hook_state(const NamedTensors& state) {
+  std::map<std::string, Tensor> kept(state.begin(), state.end());
+  if (!kept.empty()) {
+    const auto found = kept.extract("plan");
+    const auto plan = found ? to_vector<int64_t>(found.mapped()) : std::vector<int64_t>();
+    std::vector<int> order(plan.begin(), plan.end() - std::min<ptrdiff_t>(2, std::ssize(plan))),
+        all(parameters_.size());
+    std::iota(all.begin(), all.end(), 0);
+    CHECK(std::is_permutation(all.begin(), all.end(), order.begin(), order.end()), "load_comm_hook_state: an order of ",
+          order.size(), " parameters, expected one of the module's ", all.size(),
+          "; load what a wrapper of the same module has saved");
+    CHECK(options_.comm_hook, "load_comm_hook_state: gradients are averaged plainly; register the hook before");
+    replanned_ = true;
+    set_plan(order, {plan.end()[-2], plan.end()[-1]});
+  }
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    Tensor& scratch = buckets_[b].scratch;
+    const auto saved = kept.extract(std::to_string(b));
+    if (!saved) {
+      scratch = {};
+      continue;
+    }
+    const Tensor x = saved.mapped();
+    if (!scratch || scratch.numel() != x.numel() || scratch.dtype() != x.dtype()) {
+      const auto bytes = static_cast<size_t>(x.numel()) * itemsize(x.dtype());
+      scratch = Tensor(group_.allocate_shared(bytes, buckets_[b].flat.device()), {x.numel()}, {1}, 0, x.dtype());
+    }
+    copy_(scratch, x.flatten());
+  }
+  CHECK(kept.empty(), "load_comm_hook_state: '", kept.begin()->first, "' belongs to none of the ", buckets_.size(),
+        " buckets; load what a wrapper of the same module has saved");
+}
+
+}  // namespace ringgrad
