@@ -76,6 +76,14 @@ TEST_CASE("emulator: a launch on another device's stream is an error", "[quick][
   cudaGetLastError();
 }
 
+// In 32 bits there would be none: a launch without blocks, which does nothing.
+TEST_CASE("cuda: more blocks than a launch can have are refused", "[quick][cuda]") {
+  constexpr int64_t kMost = 0x7fffffff;
+  REQUIRE(cuda::blocks_for(kMost * 256, 256) == kMost);
+  for (const int64_t blocks : {kMost + 1, int64_t{1} << 32})
+    REQUIRE_THROWS_AS(cuda::blocks_for(blocks * 256, 256), ShapeError);
+}
+
 // The producer fills x with 7 on one stream, the consumer doubles it on another: right only if the second waits.
 TEST_CASE("emulator: a missing wait between streams shows under an adversarial order", "[quick][cuda]") {
   const auto last_value = [](bool wait) {
