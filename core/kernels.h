@@ -75,7 +75,7 @@ KERNEL(pow_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, doubl
 KERNEL(clamp, (const Tensor& y, const Tensor& x, double low, double high));  // NaN stays NaN
 // dy where low < x < high, else 0
 KERNEL(clamp_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double low, double high));
-KERNEL(relu, (const Tensor& y, const Tensor& x));                              // max(x, 0)
+KERNEL(relu, (const Tensor& y, const Tensor& x));                              // max(x, 0); NaN stays NaN
 KERNEL(relu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // dy where y > 0
 KERNEL(leaky_relu, (const Tensor& y, const Tensor& x, double slope));          // x > 0 ? x : slope x
 KERNEL(leaky_relu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double slope));
@@ -157,7 +157,7 @@ KERNEL(adaptive_avg_pool2d_backward, (const Tensor& dx, const Tensor& dy));
 // ---- batch normalisation (Ioffe & Szegedy 2015), in four steps so that ranks can sum between them -----------------
 // x [N, C, H, W] (or any [N, C, …]), y, residual and their gradients: contiguous, or all in batch_norm_layout();
 // everything per channel is [C], float32 (float64 for float64 x).
-// xhat = (x - mean) / sqrt(var + eps);  y = act(weight xhat + bias + residual), act = relu or identity.
+// xhat = (x - mean) / sqrt(var + eps);  y = act(weight xhat + bias + residual), act = relu (NaN stays NaN) or identity.
 Layout batch_norm_layout(const Tensor& x);  // x's own where the device has kernels for it, else strided
 KERNEL(batch_norm_stats, (const Tensor& mean, const Tensor& var, const Tensor& x));  // biased var
 KERNEL(batch_norm_apply, (const Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,

@@ -45,7 +45,7 @@ void augment_images_cuda(Stream stream, const Tensor& y, const Tensor& images, c
   const ImageSet set{images.data<uint8_t>(), images.size(0), static_cast<int>(images.size(1)),
                      static_cast<int>(images.size(2)), static_cast<int>(images.size(3))};
   visit_floating("augment_images", y.dtype(), [&]<class T>() {
-    launch(augment_kernel<Element<T>>, static_cast<unsigned>(y.size(0)), kThreads, 0, stream, device_data<T>(y), set,
+    launch(augment_kernel<Element<T>>, grid_of(y.size(0)), kThreads, 0, stream, device_data<T>(y), set,
            index.data<int64_t>(), epoch.data<int64_t>(), scale.data<float>(), shift.data<float>(), options);
   });
 }

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 
 namespace ringgrad::cuda {
@@ -29,8 +30,17 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_byte
   CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(static_cast<Args&&>(args))...));
 }
 
+// So many blocks as a grid's first dimension. Throws ShapeError where it cannot have them.
+inline unsigned grid_of(int64_t blocks) {
+  constexpr int64_t kMost = 0x7fffffff;
+  if (blocks > kMost)
+    throw ShapeError(
+        str(current_op(), ": ", blocks, " blocks of threads, a launch has at most ", kMost, "; split the tensor"));
+  return static_cast<unsigned>(blocks);
+}
+
 // How many blocks of `threads` cover n items, one each.
-inline unsigned blocks_for(int64_t n, int64_t threads) { return static_cast<unsigned>((n + threads - 1) / threads); }
+inline unsigned blocks_for(int64_t n, int64_t threads) { return grid_of((n + threads - 1) / threads); }
 
 // The same for kernels whose threads go on with every (grid × block)-th item: enough blocks to fill the device a few
 // times, so that the tail is short and every thread's fixed cost is paid for.

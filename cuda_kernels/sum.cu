@@ -130,10 +130,10 @@ void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scal
                       : columns == kShortRows ? sum_kernel<kShortRows, true, Element<Out>, Element<In>, P, F>
                                               : sum_kernel<kRow, true, Element<Out>, Element<In>, P, F>;
   const int64_t tiles = (shape.outputs + columns - 1) / columns;
-  launch(kernel, static_cast<unsigned>(tiles * shape.segments), kThreads, 0, stream, shape, to, from,
-         device_data<Out>(y), optional_data<P>(partials), device_data<In>(x), f, scale);
+  launch(kernel, grid_of(tiles * shape.segments), kThreads, 0, stream, shape, to, from, device_data<Out>(y),
+         optional_data<P>(partials), device_data<In>(x), f, scale);
   if (shape.segments > 1)
-    launch(add_segments_kernel<Element<Out>, P>, static_cast<unsigned>(shape.outputs), kThreads, 0, stream, shape, to,
+    launch(add_segments_kernel<Element<Out>, P>, grid_of(shape.outputs), kThreads, 0, stream, shape, to,
            device_data<Out>(y), device_data<P>(partials), scale);
 }
 

@@ -46,6 +46,29 @@ TEST_CASE("in every dtype an index outside is skipped, and a sum is added to wha
     }
 }
 
+TEST_CASE("ReLU behind batch norm keeps NaN, whoever computes it", "[quick][cuda]") {
+  for (const Device device : devices())
+    for (const DType dtype : {DType::Float32, DType::BFloat16})
+      for (const Provider provider : {Provider::Native, Provider::Vendor})
+        for (const bool with_residual : {false, true}) {
+          INFO(device << ' ' << dtype << ' ' << name(provider) << (with_residual ? ", with residual" : ""));
+          const ProviderGuard guard(provider);
+          // Channel 0 has a NaN, and so a mean that is none; of channel 1 a half is below zero.
+          Values values(2 * 16 * 2 * 2, 1);
+          for (size_t i = 0; i < values.size(); ++i) values[i] = i / 4 % 16 == 0 ? 1 : i % 2 ? -1 : 1;
+          values[0] = NAN;
+          const Layout layout = device.is_cuda() ? Layout::ChannelsLast : Layout::Strided;
+          const Tensor x = empty({2, 16, 2, 2}, {dtype, device, layout}), y = empty_like(x), residual = zeros_like(x);
+          copy_(x, tensor(values, x.shape()));
+          const auto channels = [&] { return ones({16}, {.device = device}); };
+          kernels::batch_norm(y, channels(), channels(), x, channels(), zeros({16}, {.device = device}),
+                              with_residual ? residual : Tensor(), 1e-5, true, {});
+          const Values got = to_vector<double>(y);
+          for (size_t i = 0; i < got.size(); ++i)
+            CHECK((i / 4 % 16 == 0 ? std::isnan(got[i]) : std::abs(got[i] - (i % 2 ? 0 : 1)) < 1e-2));
+        }
+}
+
 TEST_CASE("a target outside the classes gives NaN, an ignored one 0", "[quick][cuda]") {
   for (const Device device : devices()) {
     INFO(device);

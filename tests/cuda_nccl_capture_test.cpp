@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ringgrad/core/device/captured_step.h"
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/nccl_ranks.h"
 #include "ringgrad/tests/test_util.h"
@@ -271,6 +272,30 @@ TEST_CASE("nccl: a replay brings what was recorded, and refuses anything else", 
     must(!ddp.skipped(), "a replay is not");
     ddp.set_ready_order(ddp.ready_order(), BucketCaps{100, 100});
     must_be_refused(group, "has planned its buckets anew since", [&] { graph->launch(stream); });
+  });
+}
+
+// What is not waited for keeps its tensors until it has come to an end, on the stream on which it began.
+TEST_CASE("nccl: a collective that nobody waits for does not spoil a recording in which it is let go",
+          "[quick][cuda][threads]") {
+  if (!enough_devices(2)) return;
+  const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
+  run_nccl(2, {}, [](ProcessGroup& group) {
+    const Tensor x = on(group, {1, 2}, DType::Float32), y = on(group, {5}, DType::Float32);
+    const auto record = [&](const std::function<void()>& body) {
+      return device_backend(DeviceType::CUDA).capture(group.device().index, body);
+    };
+    std::optional<Work> outside = group.all_reduce(x, ReduceOp::Sum, {.async = true}), inside;
+    const auto graph = record([&] {
+      outside.reset();
+      kernels::affine(y, y, 2, 0);
+      inside = group.all_reduce(y, ReduceOp::Sum, {.async = true});
+      inside.reset();  // which joins the recording, so that it may end
+      kernels::affine(y, y, 3, 0);
+    });
+    graph->launch(current_stream(group.device()));
+    must_be(x, {2, 4}, "an all-reduce before the recording");
+    must_be(y, {60}, "one in it");
   });
 }
 

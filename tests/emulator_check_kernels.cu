@@ -33,6 +33,21 @@ __global__ void warp_race_kernel(float* out, bool barrier) {
   if (barrier) __syncwarp();
   out[threadIdx.x] = values[threadIdx.x ^ 1];
 }
+// Eight bytes from x on, which has to be aligned so.
+__global__ void pair_kernel(const float* x, float* y) {
+  struct alignas(8) Pair {
+    float first, second;
+  };
+  const Pair pair = reinterpret_cast<const Pair*>(x)[threadIdx.x];
+  y[threadIdx.x] = pair.first + pair.second;
+}
+// A block leaves its static shared memory to the next one, here and on a device by chance.
+__global__ void unwritten_kernel(float* out) {
+  __shared__ float values[64];
+  if (blockIdx.x == 0) values[threadIdx.x] = 1;
+  __syncthreads();
+  out[blockIdx.x * blockDim.x + threadIdx.x] = values[threadIdx.x];
+}
 __global__ void block_race_kernel(float* total, bool atomic) {
   if (threadIdx.x != 0) return;
   if (atomic)

@@ -29,6 +29,8 @@ TEST_CASE("emulator check: accesses outside of every allocation", "[quick][cuda]
   REQUIRE(contains(beyond, "write of 4 bytes by block (3, 0, 0), thread (4, 0, 0)"));
   const std::vector<float> host(32);
   REQUIRE(contains(failure([&] { run(read_kernel, 1, 32, 0, host.data(), y.get()); }), "memory that no allocation"));
+  const float on_stack[32] = {};
+  REQUIRE(contains(failure([&] { run(read_kernel, 1, 32, 0, &on_stack[0], y.get()); }), "memory that no allocation"));
   CUDA_CHECK(cudaSetDevice(1));
   {
     DeviceArray<float> elsewhere(32);
@@ -50,6 +52,25 @@ TEST_CASE("emulator check: races in shared memory", "[quick][cuda]") {
   require_race(failure([&] { run(dynamic_race_kernel, 1, 64, 64 * sizeof(float), out.get(), false); }), "shared");
   run(warp_race_kernel, 1, 64, 0, out.get(), true);
   require_race(failure([&] { run(warp_race_kernel, 1, 64, 0, out.get(), false); }), "shared memory");
+}
+
+TEST_CASE("emulator check: addresses that are not aligned to what is loaded from them", "[quick][cuda]") {
+  if (!emulator::observer) return;
+  DeviceArray<float> x(std::vector<float>(65, 1)), y(32);
+  run(pair_kernel, 1, 32, 0, x.get(), y.get());
+  const std::string message = failure([&] { run(pair_kernel, 1, 32, 0, x.get() + 1, y.get()); });
+  INFO(message);
+  REQUIRE(
+      contains(message, "read of 8 bytes by block (0, 0, 0), thread (0, 0, 0): an address that is no multiple of 8"));
+}
+
+TEST_CASE("emulator check: shared memory that a block reads and has not written", "[quick][cuda]") {
+  if (!emulator::observer) return;
+  DeviceArray<float> out(128);
+  run(unwritten_kernel, 1, 64, 0, out.get());
+  const std::string message = failure([&] { run(unwritten_kernel, 2, 64, 0, out.get()); });
+  INFO(message);
+  REQUIRE(contains(message, "by block (1, 0, 0), thread (0, 0, 0): shared memory that the block has not written"));
 }
 
 TEST_CASE("emulator check: races between blocks", "[quick][cuda]") {

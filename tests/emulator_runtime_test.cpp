@@ -1,10 +1,16 @@
 // The emulated CUDA runtime: devices, memory, copies, streams, events, capture.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 #include <thread>
 
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/cuda_kernels/emulator/config.h"
+#include "ringgrad/cuda_kernels/emulator/guarded_memory.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/tests/catch.h"
@@ -70,6 +76,14 @@ TEST_CASE("emulator: a launch on another device's stream is an error", "[quick][
   cudaGetLastError();
 }
 
+// In 32 bits there would be none: a launch without blocks, which does nothing.
+TEST_CASE("cuda: more blocks than a launch can have are refused", "[quick][cuda]") {
+  constexpr int64_t kMost = 0x7fffffff;
+  REQUIRE(cuda::blocks_for(kMost * 256, 256) == kMost);
+  for (const int64_t blocks : {kMost + 1, int64_t{1} << 32})
+    REQUIRE_THROWS_AS(cuda::blocks_for(blocks * 256, 256), ShapeError);
+}
+
 // The producer fills x with 7 on one stream, the consumer doubles it on another: right only if the second waits.
 TEST_CASE("emulator: a missing wait between streams shows under an adversarial order", "[quick][cuda]") {
   const auto last_value = [](bool wait) {
@@ -116,6 +130,76 @@ TEST_CASE("emulator: events mark a point, and host functions run in order", "[qu
   REQUIRE(after.milliseconds_since(before) >= 0);
   synchronize(stream.get());
   REQUIRE(calls.size() == 2);
+}
+
+TEST_CASE("emulator: events belong to a device, and those without timing have no times", "[quick][cuda]") {
+  const Device first("cuda:0"), second("cuda:1");
+  cuda::Event plain(first), timed(first, true), elsewhere(second, true);
+  REQUIRE(contains(failure([&] { elsewhere.record(current_stream(first)); }),
+                   "an event of device 1 on a stream of device 0"));
+  plain.record(current_stream(first));
+  timed.record(current_stream(first));
+  elsewhere.record(current_stream(second));
+  elsewhere.block(current_stream(first));  // a stream may wait for another device's
+  for (const cuda::Event* event : {&plain, &timed, &elsewhere}) event->synchronize();
+  REQUIRE(contains(failure([&] { timed.milliseconds_since(plain); }), "an event without timing"));
+  REQUIRE(contains(failure([&] { timed.milliseconds_since(elsewhere); }), "between events of two devices"));
+}
+
+TEST_CASE("emulator: an event that has not passed leaves no error behind", "[quick][cuda]") {
+  const StreamOrderGuard guard(StreamOrder::Lazy);
+  const Device device("cuda:0");
+  DeviceArray<int> x(1);
+  cuda::Event event(device);
+  cuda::launch(set_kernel, 1, 1, 0, current_stream(device), x.get(), 1, 1);
+  event.record(current_stream(device));
+  REQUIRE_FALSE(event.done());
+  REQUIRE(cudaGetLastError() == cudaSuccess);
+  while (!event.done()) {
+  }
+}
+
+TEST_CASE("emulator: more than 48 KiB of shared memory have to be asked for, on each device", "[quick][cuda]") {
+  constexpr size_t kBytes = 100 * 1024;
+  cudaLaunchConfig_t config{};
+  config.gridDim = config.blockDim = 1;
+  config.dynamicSmemBytes = kBytes;
+  const auto launch_on = [&](int device) {
+    const Device of(DeviceType::CUDA, device);
+    const cuda::DeviceGuard guard(of);
+    config.stream = cuda::native(current_stream(of));
+    int* none = nullptr;
+    const cudaError_t error = cudaLaunchKernelEx(&config, ask_kernel, none, 0);
+    cudaGetLastError();
+    return error;
+  };
+  CUDA_CHECK(cudaSetDevice(0));
+  REQUIRE(launch_on(0) == cudaErrorInvalidValue);
+  const auto ask_for = [](size_t bytes) {
+    return cudaFuncSetAttribute(ask_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  };
+  REQUIRE(ask_for(1 << 20) == cudaErrorInvalidValue);
+  REQUIRE(ask_for(kBytes - 1) == cudaSuccess);
+  REQUIRE(launch_on(0) == cudaErrorInvalidValue);
+  REQUIRE(ask_for(kBytes) == cudaSuccess);
+  REQUIRE(launch_on(0) == cudaSuccess);
+  REQUIRE(launch_on(1) == cudaErrorInvalidValue);
+  cudaGetLastError();
+}
+
+TEST_CASE("emulator: the host cannot reach a device's memory", "[quick][cuda]") {
+  if (!emulator::memory_is_guarded()) return;  // this CPU cannot, or AddressSanitizer watches it
+  const DeviceArray<int> x(std::vector<int>{5});
+  REQUIRE(x.values()[0] == 5);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::signal(SIGSEGV, SIG_DFL);
+    std::_Exit(*const_cast<volatile int*>(x.get()));
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+  REQUIRE(WTERMSIG(status) == SIGSEGV);
 }
 
 TEST_CASE("emulator: the host's memory is read when a copy runs", "[quick][cuda]") {

@@ -141,8 +141,8 @@ void reduce_channels(Stream stream, const Channels& channels, bool aligned, cons
   const Tensor partials = segments > 1 ? empty({bytes}, {DType::UInt8, stream.device}) : Tensor();
   State* const states = segments > 1 ? static_cast<State*>(partials.raw_data()) : nullptr;
   launch(vectors ? reduce_channels_kernel<kSize, Reducer> : reduce_channels_kernel<1, Reducer>,
-         static_cast<unsigned>(groups * segments), kThreads, 0, stream, channels, columns, segments, segment, reducer,
-         states, block_counters(stream));
+         grid_of(groups * segments), kThreads, 0, stream, channels, columns, segments, segment, reducer, states,
+         block_counters(stream));
 }
 
 }  // namespace ringgrad::cuda

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
+#include "ringgrad/cuda_kernels/launch.h"
 
 namespace ringgrad::cuda {
 
@@ -37,7 +38,7 @@ struct GemmShape {
 // One block for each rows × columns tile of each part of each batch; blocks that follow each other share rows of a.
 inline unsigned gemm_blocks(const GemmShape& shape, int rows, int columns) {
   const int64_t tiles = (shape.M + rows - 1) / rows * ((shape.N + columns - 1) / columns);
-  return static_cast<unsigned>(shape.batches * shape.splits * tiles);
+  return grid_of(shape.batches * shape.splits * tiles);
 }
 
 // What this block computes: rows from m0, columns from n0, slices [first, last) of K.

@@ -24,10 +24,11 @@ cudaError_t refuse_captured(const CUevent_st& event) {
 
 }  // namespace
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned flags) {
   auto& runtime = Runtime::instance();
-  current_device();
   auto event = std::make_unique<CUevent_st>();
+  event->device = current_device();
+  event->timed = !(flags & cudaEventDisableTiming);
   *handle = event.get();
   std::lock_guard lock(runtime.mutex);
   runtime.events[*handle] = std::move(event);
@@ -49,6 +50,9 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
   if (!event) return cudaErrorInvalidResourceHandle;
   const auto stream = runtime.stream("cudaEventRecord", stream_handle);
   if (!stream) return cudaErrorInvalidResourceHandle;
+  if (stream->device != event->device)
+    return fail(cudaErrorInvalidResourceHandle, ringgrad::str("cudaEventRecord of an event of device ", event->device,
+                                                              " on a stream of device ", stream->device));
   event->stream = stream;
   event->capture = stream->capture;
   event->frontier = stream->frontier;
@@ -112,11 +116,9 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   if (event->capture) return refuse_captured(*event);
   const auto stream = event->stream;
   if (!stream || stream->completed >= event->position) return cudaSuccess;
-  // A lazy stream would never be ready for a program that polls: asking makes one step.
-  const uint64_t step = stream->completed + 1;
   lock.unlock();
-  runtime.drain(stream, step);
-  return cudaErrorNotReady;
+  runtime.advance(stream);
+  return fail(cudaErrorNotReady);  // which is remembered like an error
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start_handle, cudaEvent_t end_handle) {
@@ -125,7 +127,10 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start_handle, 
   const CUevent_st* start = find_event(runtime, "cudaEventElapsedTime", start_handle);
   const CUevent_st* end = find_event(runtime, "cudaEventElapsedTime", end_handle);
   if (!start || !end) return cudaErrorInvalidResourceHandle;
+  if (start->device != end->device)
+    return fail(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime between events of two devices");
   for (const CUevent_st* event : {start, end}) {
+    if (!event->timed) return fail(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime of an event without timing");
     if (!event->time) return fail(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime of an event never recorded");
     if (event->stream->completed < event->position) return cudaErrorNotReady;
   }

@@ -51,6 +51,7 @@ struct Access {
   bool write, atomic;
   const void* pc;  // where in the program
   AsyncCopy async = AsyncCopy::None;
+  bool aligned = false;  // the instruction wants an address that is a multiple of `bytes`
 };
 
 class Block;

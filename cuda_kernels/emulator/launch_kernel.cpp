@@ -6,12 +6,14 @@
 
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/guarded_memory.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {
 namespace {
 
 constexpr unsigned kMaxGridYZ = 65535;
+constexpr size_t kSharedBytesUnasked = 48 * 1024;  // more must be asked for, per kernel and device
 
 std::string wrong_configuration(const cudaLaunchConfig_t& config) {
   const dim3 g = config.gridDim, b = config.blockDim;
@@ -41,6 +43,7 @@ void run_grid(const Grid& grid, int device) {
   const Stream host = current_stream(Device(DeviceType::CPU));
   const int64_t grain = std::max<int64_t>(1, blocks / (8 * thread_count(host)));
   parallel_for(host, blocks, grain, [&](int64_t begin, int64_t end) {
+    const DeviceAccess access;
     Block& block = Block::mine();
     for (int64_t index = begin; index < end; ++index) block.run(grid, index);
   });
@@ -48,7 +51,8 @@ void run_grid(const Grid& grid, int device) {
 
 }  // namespace
 
-cudaError_t launch(const cudaLaunchConfig_t& config, void (*body)(const void*), const void* call, size_t bytes) {
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*body)(const void*), const void* call,
+                   size_t bytes) {
   if (const std::string problem = wrong_configuration(config); !problem.empty())
     return fail(cudaErrorInvalidConfiguration, problem);
   auto& runtime = Runtime::instance();
@@ -57,12 +61,30 @@ cudaError_t launch(const cudaLaunchConfig_t& config, void (*body)(const void*), 
   if (stream->device != current_device())
     return fail(cudaErrorInvalidResourceHandle, str("a launch on a stream of device ", stream->device,
                                                     " while the current device is ", current_device()));
+  if (config.dynamicSmemBytes > kSharedBytesUnasked) {
+    std::lock_guard lock(runtime.mutex);
+    const auto asked = runtime.shared_bytes.find({kernel, stream->device});
+    const size_t most = asked == runtime.shared_bytes.end() ? kSharedBytesUnasked : asked->second;
+    if (config.dynamicSmemBytes > most)
+      return fail(cudaErrorInvalidValue,
+                  str(config.dynamicSmemBytes, " bytes of shared memory, where cudaFuncSetAttribute", " has asked for ",
+                      most, " on device ", stream->device));
+  }
   // Shared by copies of the closure, which a graph makes.
   const auto storage = std::make_shared<std::vector<std::max_align_t>>(bytes / sizeof(std::max_align_t) + 1);
   std::memcpy(storage->data(), call, bytes);
   return runtime.submit(stream, [config, body, storage, bytes, device = stream->device] {
     run_grid({config.gridDim, config.blockDim, config.dynamicSmemBytes, body, storage->data(), bytes}, device);
   });
+}
+
+cudaError_t allow_shared_bytes(const void* kernel, int bytes) {
+  if (bytes < 0 || static_cast<size_t>(bytes) > kMaxSharedBytes)
+    return fail(cudaErrorInvalidValue, str(bytes, " bytes of shared memory, expected at most ", kMaxSharedBytes));
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  runtime.shared_bytes[{kernel, current_device()}] = static_cast<size_t>(bytes);
+  return cudaSuccess;
 }
 
 }  // namespace ringgrad::emulator

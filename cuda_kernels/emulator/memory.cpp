@@ -1,14 +1,12 @@
-// Emulated device memory: host memory with an account for each device, filled with NaN when it is handed out. Direction
-// and range of copies are checked against the allocations, which a device would only do by luck.
-#include <cstdlib>
+// Emulated device memory: an account for each device, filled with NaN when it is handed out. Direction and range of
+// copies are checked against the allocations, which a device would only do by luck.
 #include <cstring>
 
 #include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/guarded_memory.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {
-
-constexpr size_t kAlignment = 256;  // what cudaMalloc promises
 
 const Allocation* Runtime::find(const void* memory, uintptr_t* begin) {
   const auto address = reinterpret_cast<uintptr_t>(memory);
@@ -34,12 +32,10 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   std::lock_guard lock(runtime.mutex);
   DeviceState& device = runtime.devices[static_cast<size_t>(current_device())];
   const size_t limit = config().memory_bytes;
-  // Exactly as many bytes as asked for, so that AddressSanitizer sees the first one beyond.
-  if (bytes > limit || device.used_bytes > limit - bytes || posix_memalign(memory, kAlignment, bytes) != 0)
+  if (bytes > limit || device.used_bytes > limit - bytes || !(*memory = allocate_guarded(bytes)))
     return fail(cudaErrorMemoryAllocation,
                 ringgrad::str("asked for ", bytes, " bytes of device ", current_device(), ", where ", device.used_bytes,
                               " of ", limit, " are in use (RINGGRAD_EMU_MEMORY_MB)"));
-  std::memset(*memory, 0xFF, bytes);
   device.used_bytes += bytes;
   runtime.allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, current_device()};
   return cudaSuccess;
@@ -61,9 +57,10 @@ cudaError_t cudaFree(void* memory) {
   runtime.drain_device(device);
   std::lock_guard lock(runtime.mutex);
   const auto found = runtime.allocations.find(address);
-  runtime.devices[static_cast<size_t>(device)].used_bytes -= found->second.bytes;
+  const size_t bytes = found->second.bytes;
+  runtime.devices[static_cast<size_t>(device)].used_bytes -= bytes;
   runtime.allocations.erase(found);
-  std::free(memory);
+  free_guarded(memory, bytes);
   return cudaSuccess;
 }
 

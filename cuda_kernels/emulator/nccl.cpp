@@ -160,8 +160,10 @@ bool is_captured(cudaStream_t stream) {
 
 struct ncclComm {
   std::shared_ptr<CommunicatorState> state;
-  int rank;
-  uint64_t collectives = 0;  // that this rank has called
+  int rank, device;
+  bool blocking;
+  std::atomic<bool> in_background = false;  // a last call that does not block goes on, until somebody asks how it goes
+  uint64_t collectives = 0;                 // that this rank has called
   bool aborted = false;
   int captured = 0;  // operations in graphs that are alive
 };
@@ -224,15 +226,17 @@ ncclResult_t submit(Deferred one) {
   const Comm comm = find(one.comm);
   auto& runtime = emulator::Runtime::instance();
   const auto stream = runtime.find_stream("an operation of NCCL", one.stream);
-  if (!comm || !stream) return ncclInvalidArgument;
+  if (!comm || !stream || stream->device != comm->device) return ncclInvalidArgument;
   if (is_captured(one.stream))
     one.operation = [operation = std::move(one.operation), needed = needed_by_graph(comm)] { operation(); };
-  return runtime.submit(stream, std::move(one.operation), one.name) ? ncclUnhandledCudaError : ncclSuccess;
+  if (runtime.submit(stream, std::move(one.operation), one.name)) return ncclUnhandledCudaError;
+  comm->in_background = !comm->blocking;
+  return comm->blocking ? ncclSuccess : ncclInProgress;
 }
 
 ncclResult_t collective(Call call, ncclComm_t handle, cudaStream_t stream) {
   const Comm comm = find(handle);
-  if (!comm) return ncclInvalidArgument;
+  if (!comm || comm->in_background) return ncclInvalidArgument;
   call.captured = is_captured(stream);
   return submit({true, handle, stream, [comm, call] { run_collective(comm, call); }, call.name()});
 }
@@ -280,6 +284,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int size, ncclUniqueId i
     auto comm = std::make_shared<ncclComm>();
     comm->state = state;
     comm->rank = rank;
+    comm->device = emulator::current_device();
+    comm->blocking = !config || config->blocking;
     *handle = comm.get();
     comms()[*handle] = std::move(comm);
   }
@@ -297,7 +303,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
   if (!comm) return ncclInvalidArgument;
   const CommunicatorState& state = *comm->state;
   std::lock_guard lock(comm->state->mutex);
-  *error = !state.error.empty() ? ncclInvalidUsage : state.joined < state.size ? ncclInProgress : ncclSuccess;
+  const bool in_progress = comm->in_background.exchange(false) || state.joined < state.size;
+  *error = !state.error.empty() ? ncclInvalidUsage : in_progress ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
 }
 
@@ -327,13 +334,13 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclGroupEnd() {
   if (group_depth == 0) return ncclInvalidUsage;
   if (--group_depth > 0) return ncclSuccess;
-  const auto together = std::move(deferred);
+  auto together = std::move(deferred);
   deferred.clear();
-  for (const bool receives : {false, true})
-    for (const Deferred& one : together)
-      if (one.receives == receives)
-        if (const ncclResult_t error = submit(one)) return error;
-  return ncclSuccess;
+  std::stable_partition(together.begin(), together.end(), [](const Deferred& one) { return !one.receives; });
+  ncclResult_t result = ncclSuccess;
+  for (Deferred& one : together)
+    if (result = submit(std::move(one)); result && result != ncclInProgress) break;
+  return result;
 }
 
 ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
@@ -360,7 +367,7 @@ ncclResult_t ncclReduceScatter(const void* send, void* receive, size_t count, nc
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t handle,
                       cudaStream_t stream) {
   const Comm comm = find(handle);
-  if (!comm) return ncclInvalidArgument;
+  if (!comm || comm->in_background) return ncclInvalidArgument;
   const auto body = [=] {
     CommunicatorState& state = *comm->state;
     std::lock_guard lock(state.mutex);
@@ -373,7 +380,7 @@ ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int p
 ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer, ncclComm_t handle,
                       cudaStream_t stream) {
   const Comm comm = find(handle);
-  if (!comm) return ncclInvalidArgument;
+  if (!comm || comm->in_background) return ncclInvalidArgument;
   const auto body = [=] {
     CommunicatorState& state = *comm->state;
     std::unique_lock lock(state.mutex);

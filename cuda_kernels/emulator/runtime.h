@@ -63,10 +63,13 @@ struct CUstream_st {
   uint64_t submitted = 0, completed = 0;
   bool running = false;
   std::shared_ptr<ringgrad::emulator::Capture> capture;
+  bool helped = false;        // a thread of its own runs its next operation
   std::vector<int> frontier;  // while capturing: the nodes that the next one must follow
 };
 
 struct CUevent_st {
+  int device = 0;
+  bool timed = true;
   std::shared_ptr<CUstream_st> stream;  // where it was recorded last; nullptr: never
   uint64_t position = 0;                // it is complete when the stream has completed that many operations
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
@@ -93,6 +96,7 @@ class Runtime {
   std::map<uintptr_t, Allocation> allocations;  // by their first byte
   std::map<CUstream_st*, std::shared_ptr<CUstream_st>> streams;
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
+  std::map<std::pair<const void*, int>, size_t> shared_bytes;  // that a kernel may have on a device, where it was asked
   std::vector<std::shared_ptr<Capture>> captures;
   std::minstd_rand random;
 
@@ -110,16 +114,21 @@ class Runtime {
   void drain(const std::shared_ptr<CUstream_st>& stream, uint64_t position);
   void drain_all(const std::shared_ptr<CUstream_st>& stream);
   void drain_device(int device);
+  // One operation of the stream, which somebody asks about, and never waits for it: without this a lazy stream would
+  // not be ready ever for a program that asks again and again. What may have to wait goes on beside. Takes the lock.
+  void advance(const std::shared_ptr<CUstream_st>& stream);
 
  private:
   Runtime();
   bool run_another_stream(std::unique_lock<std::mutex>& lock, const CUstream_st& stream);
+  // Runs operations that need not wait; returns whether all of them have run.
+  bool drain_without_waiting(const std::shared_ptr<CUstream_st>& stream, uint64_t position);
 };
 
 // The graph that this thread has instantiated last, as long as that lives: for who wants to look into it.
 extern constinit thread_local std::weak_ptr<const std::vector<Node>> newest_graph;
 
-// An operation that run_another_stream() has chosen must not wait for anything: what it waits for may be what the
+// An operation that drain_without_waiting() runs must not wait for anything: what it waits for may be what the
 // thread is in the middle of, or what another rank has chosen likewise. It throws NotReady instead, before it has any
 // effect, and has its turn later.
 struct NotReady {};

@@ -4,8 +4,10 @@
 // function of the program and the seed: what fails once fails again, and a forgotten wait shows each time, as work that
 // has not been done, where threads would show it in one run of many.
 #include <algorithm>
+#include <utility>
 
 #include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/guarded_memory.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
 namespace ringgrad::emulator {
@@ -59,6 +61,7 @@ void Runtime::drain(const std::shared_ptr<CUstream_st>& stream, uint64_t positio
     lock.unlock();
     std::string failure;
     try {
+      const DeviceAccess access;
       operation();
     } catch (const NotReady&) {
       lock.lock();
@@ -92,14 +95,40 @@ bool Runtime::run_another_stream(Lock& lock, const CUstream_st& stream) {
   const auto other = others[random() % others.size()];
   const uint64_t position = other->completed + 1;
   lock.unlock();
-  ++chosen_operations;
-  try {
-    drain(other, position);
-  } catch (const NotReady&) {
-  }
-  --chosen_operations;
+  drain_without_waiting(other, position);
   lock.lock();
   return true;
+}
+
+bool Runtime::drain_without_waiting(const std::shared_ptr<CUstream_st>& stream, uint64_t position) {
+  bool ready = true;
+  ++chosen_operations;
+  try {
+    drain(stream, position);
+  } catch (const NotReady&) {
+    ready = false;
+  }
+  --chosen_operations;
+  return ready;
+}
+
+void Runtime::advance(const std::shared_ptr<CUstream_st>& stream) {
+  uint64_t position;
+  {
+    std::lock_guard lock(mutex);
+    if (stream->running || stream->helped || stream->completed == stream->submitted) return;
+    position = stream->completed + 1;
+  }
+  if (drain_without_waiting(stream, position)) return;
+  {
+    std::lock_guard lock(mutex);
+    if (std::exchange(stream->helped, true)) return;
+  }
+  std::thread([this, stream, position] {
+    drain(stream, position);
+    std::lock_guard lock(mutex);
+    stream->helped = false;
+  }).detach();
 }
 
 void Runtime::drain_all(const std::shared_ptr<CUstream_st>& stream) {

@@ -122,7 +122,10 @@ void Event::synchronize() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
 
 bool Event::done() const {
   const cudaError_t status = cudaEventQuery(event_);
-  if (status == cudaErrorNotReady) return false;
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();  // has it, too, and libraries take what they find there for an error of their own
+    return false;
+  }
   CUDA_CHECK(status);
   return true;
 }

@@ -93,10 +93,12 @@ GraphPart& OperationGraph::operation(cudnnBackendDescriptorType_t type) {
 }
 
 void OperationGraph::pointwise(cudnnPointwiseMode_t mode, const GraphPart& x, const GraphPart* b, const GraphPart& y) {
-  const GraphPart& function = part(CUDNN_BACKEND_POINTWISE_DESCRIPTOR)
-                                  .set(CUDNN_ATTR_POINTWISE_MODE, mode)
-                                  .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT)
-                                  .finish();
+  GraphPart& function = part(CUDNN_BACKEND_POINTWISE_DESCRIPTOR)
+                            .set(CUDNN_ATTR_POINTWISE_MODE, mode)
+                            .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
+  // As core/kernels.h wants it. What cuDNN does unasked it does not say.
+  if (mode == CUDNN_POINTWISE_RELU_FWD) function.set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN);
+  function.finish();
   GraphPart& node = operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
                         .set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function)
                         .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)

@@ -43,6 +43,8 @@ inline constexpr int kAttributeType<cudnnConvolutionMode_t> = CUDNN_TYPE_CONVOLU
 template <>
 inline constexpr int kAttributeType<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
 template <>
+inline constexpr int kAttributeType<cudnnNanPropagation_t> = CUDNN_TYPE_NAN_PROPOGATION;
+template <>
 inline constexpr int kAttributeType<cudnnBackendNormMode_t> = CUDNN_TYPE_NORM_MODE;
 template <>
 inline constexpr int kAttributeType<cudnnBackendNormFwdPhase_t> = CUDNN_TYPE_NORM_FWD_PHASE;

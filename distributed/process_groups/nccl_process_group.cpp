@@ -73,10 +73,13 @@ class NcclProcessGroup::Pending final : public Work::State {
         done_(std::move(done)),
         collective_(std::move(collective)),
         memory_(std::move(memory)),
-        device_(device) {}
+        device_(device),
+        issued_on_(current_stream(device)) {}
+  // Where nobody waits, the stream does on which this began: by now another one may be current, in a capture which may
+  // not wait for what came before it.
   ~Pending() override {
     try {
-      if (!waited_) done_->block(current_stream(device_));
+      if (!waited_ && cuda::being_captured(issued_on_) == recorded_) done_->block(issued_on_);
     } catch (const std::exception&) {  // the device is lost; who waits for it learns that
     }
   }
@@ -95,6 +98,8 @@ class NcclProcessGroup::Pending final : public Work::State {
   Collective collective_;
   std::vector<Tensor> memory_;
   Device device_;
+  Stream issued_on_;
+  const bool recorded_ = cuda::capturing();
   bool waited_ = false;
 };
 

@@ -24,6 +24,8 @@ void MemoryMap::begin_block(const Grid& grid, const Block& block) {
                 reinterpret_cast<uintptr_t>(block.dynamic_shared()) + grid.shared_bytes, Memory::Shared};
   ranges_[1] = {reinterpret_cast<uintptr_t>(grid.arguments),
                 reinterpret_cast<uintptr_t>(grid.arguments) + grid.argument_bytes, Memory::Private};
+  // The part of the stack on which kernels run. What called the launch is above: the host's, and none of theirs.
+  ranges_.back().end = reinterpret_cast<uintptr_t>(&grid);
 }
 
 // Asks the system, which takes a while: blocks of one thread follow each other.
@@ -59,7 +61,7 @@ void MemoryMap::look_at_thread(const Block& block) {
     return 0;
   };
   dl_iterate_phdr(add_module, this);
-  add(stack, stack_bytes, Memory::Private);
+  add(stack, stack_bytes, Memory::Private);  // the last one: begin_block() moves its end
 }
 
 Memory MemoryMap::find(const void* address) const {

@@ -19,7 +19,8 @@ enum class Memory : uint8_t {
 
 class MemoryMap {
  public:
-  // Of the calling thread, whose block it is: its thread-local memory is where static shared memory lies.
+  // Of the calling thread, whose block it is: its thread-local memory is where static shared memory lies. `grid` is on
+  // its stack.
   void begin_block(const Grid& grid, const Block& block);
   Memory find(const void* address) const;
 

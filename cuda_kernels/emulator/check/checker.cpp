@@ -43,6 +43,8 @@ void Checker::fence() {
 }
 
 void Checker::access(const Access& access, Memory memory) {
+  if (access.aligned && reinterpret_cast<uintptr_t>(access.address) % access.bytes != 0)
+    report(access, str("an address that is no multiple of ", access.bytes), nullptr);
   if (memory == Memory::Global) check_bounds(access);
   if (memory == Memory::Global && access.atomic) {
     if (fenced_) released_.try_emplace(block_, fenced_at_);
@@ -95,6 +97,8 @@ void Checker::check_races(const Access& access, Memory memory) {
       return (earlier.bytes & bytes) && !(access.atomic && earlier.atomic) && !ordered(earlier, memory);
     };
     const char* kind = memory == Memory::Shared ? "shared" : "global";
+    if (memory == Memory::Shared && !access.write && (!word.write.pc || word.write.block != block_))
+      report(access, "shared memory that the block has not written", nullptr);
     if (races(word.write))
       report(access, str("race in ", kind, " memory: ", access.write ? "write after write" : "read after write"),
              &word.write);

@@ -7,11 +7,12 @@
 
 namespace {
 
-inline void report(const volatile void* address, size_t bytes, bool write, bool atomic, const void* pc) {
+inline void report(const volatile void* address, size_t bytes, bool write, bool atomic, const void* pc,
+                   bool aligned = false) {
   using namespace ringgrad::emulator;
   if (!observing) return;
   observing = false;  // the observer's own accesses are not the kernel's
-  observer->access({const_cast<const void*>(address), bytes, write, atomic, pc});
+  observer->access({const_cast<const void*>(address), bytes, write, atomic, pc, AsyncCopy::None, aligned});
   observing = true;
 }
 
@@ -30,8 +31,8 @@ void __tsan_read_range(void* p, size_t n) { report(p, n, false, false, PC); }
 void __tsan_write_range(void* p, size_t n) { report(p, n, true, false, PC); }
 
 #define PLAIN(N)                                                             \
-  void __tsan_read##N(void* p) { report(p, N, false, false, PC); }           \
-  void __tsan_write##N(void* p) { report(p, N, true, false, PC); }           \
+  void __tsan_read##N(void* p) { report(p, N, false, false, PC, true); }     \
+  void __tsan_write##N(void* p) { report(p, N, true, false, PC, true); }     \
   void __tsan_unaligned_read##N(void* p) { report(p, N, false, false, PC); } \
   void __tsan_unaligned_write##N(void* p) { report(p, N, true, false, PC); } \
   void __tsan_volatile_read##N(void* p) { report(p, N, false, false, PC); }  \

@@ -104,8 +104,11 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 namespace ringgrad::emulator {
 
-// Queues a launch of body(call) on the configuration's stream; the `bytes` at `call` are copied.
-cudaError_t launch(const cudaLaunchConfig_t& config, void (*body)(const void*), const void* call, size_t bytes);
+// Queues a launch of body(call) on the configuration's stream; the `bytes` at `call` are copied. `kernel` is what body
+// calls.
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*body)(const void*), const void* call,
+                   size_t bytes);
+cudaError_t allow_shared_bytes(const void* kernel, int bytes);  // on the current device
 
 }  // namespace ringgrad::emulator
 
@@ -117,11 +120,11 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   // A closure instead of a tuple: it is instantiated for every kernel, and compiles in half the time.
   const auto call = [kernel, ... values = static_cast<Params>(static_cast<Args&&>(args))] { kernel(values...); };
   const auto run = [](const void* copied) { (*static_cast<const decltype(call)*>(copied))(); };
-  return ringgrad::emulator::launch(*config, run, &call, sizeof call);
+  return ringgrad::emulator::launch(*config, reinterpret_cast<const void*>(kernel), run, &call, sizeof call);
 }
 
-// More than 48 KiB of dynamic shared memory need to be asked for on a device; here nothing is kept back.
+// More than 48 KiB of dynamic shared memory have to be asked for.
 template <class... Params>
-cudaError_t cudaFuncSetAttribute(void (*)(Params...), cudaFuncAttribute, int) {
-  return cudaSuccess;
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute, int value) {
+  return ringgrad::emulator::allow_shared_bytes(reinterpret_cast<const void*>(kernel), value);
 }

@@ -1,7 +1,9 @@
 // Recorded collectives in the emulator's graphs: which nodes there are and what they wait for; and NCCL's own rules of
 // captures and communicators, which the emulator keeps.
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <optional>
 #include <set>
 #include <thread>
@@ -48,6 +50,24 @@ std::set<int> before(const Recorded& shape, int n) {
   return found;
 }
 
+// A communicator of this rank, on the current device.
+ncclComm_t make_communicator(HostProcessGroup& host, ncclConfig_t config = NCCL_CONFIG_INITIALIZER) {
+  ncclUniqueId id{};
+  if (host.rank() == 0) ncclGetUniqueId(&id);
+  const Tensor bytes = empty({static_cast<int64_t>(sizeof id)}, {.dtype = DType::UInt8});
+  std::memcpy(bytes.raw_data(), &id, sizeof id);
+  host.broadcast(bytes, 0).wait();
+  std::memcpy(&id, bytes.raw_data(), sizeof id);
+  ncclComm_t comm;
+  ncclCommInitRankConfig(&comm, host.size(), id, host.rank(), &config);
+  return comm;
+}
+
+ncclResult_t sum_up(const Tensor& x, ncclComm_t comm, Stream stream) {
+  return ncclAllReduce(x.raw_data(), x.raw_data(), static_cast<size_t>(x.numel()), ncclFloat32, ncclSum, comm,
+                       cuda::native(stream));
+}
+
 }  // namespace
 
 TEST_CASE("nccl: buckets are all-reduced beside the rest of a recorded backward, and before the optimizer",
@@ -92,15 +112,7 @@ TEST_CASE("emulator: an operation of NCCL that is captured on one rank only is a
     const Device device(DeviceType::CUDA, host.rank());
     const cuda::DeviceGuard guard(device);
     const Tensor x = ones({8}, {.device = device});
-    ncclUniqueId id{};
-    if (host.rank() == 0) ncclGetUniqueId(&id);
-    const Tensor bytes = empty({static_cast<int64_t>(sizeof id)}, {.dtype = DType::UInt8});
-    std::memcpy(bytes.raw_data(), &id, sizeof id);
-    host.broadcast(bytes, 0).wait();
-    std::memcpy(&id, bytes.raw_data(), sizeof id);
-    ncclComm_t comm;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclCommInitRankConfig(&comm, 2, id, host.rank(), &config);
+    const ncclComm_t comm = make_communicator(host);
     const auto all_reduce = [&] {
       const cudaStream_t stream = cuda::native(current_stream(device));
       ncclAllReduce(x.raw_data(), x.raw_data(), 8, ncclFloat32, ncclSum, comm, stream);
@@ -139,4 +151,73 @@ TEST_CASE("emulator: what a capture has recorded cannot be waited for after it",
   cuda::Event event(device);
   const cuda::Graph graph = cuda::capture(device, [&] { event.record(current_stream(device)); });
   REQUIRE(contains(failure([&] { event.block(current_stream(device)); }), "cudaErrorCapturedEvent"));
+}
+
+TEST_CASE("emulator: asking for an event does not wait for the ranks that are missing in a collective",
+          "[quick][cuda][threads]") {
+  if (!enough_devices(2)) return;
+  const StreamOrderGuard order(GENERATE(StreamOrder::Lazy, StreamOrder::Random));
+  const auto errors = errors_of_ranks(host_groups(2, "shm", {}), [](HostProcessGroup& host) {
+    const Device device(DeviceType::CUDA, host.rank());
+    const cuda::DeviceGuard guard(device);
+    const Stream stream = current_stream(device);
+    const Tensor x = ones({8}, {.device = device});
+    const ncclComm_t comm = make_communicator(host);
+    cuda::Event done(device);
+    bool answered = true, done_alone = false;
+    if (host.rank() == 0) {
+      sum_up(x, comm, stream);
+      done.record(stream);
+      auto answer = std::async(std::launch::async, [&] {
+        bool any = false;
+        for (int i = 0; i < 10; ++i) any = any || done.done();
+        return any;
+      });
+      answered = answer.wait_for(std::chrono::seconds(5)) == std::future_status::ready;
+      host.barrier().wait();  // only now the other one comes
+      done_alone = answer.get();
+    } else {
+      host.barrier().wait();
+      sum_up(x, comm, stream);
+      done.record(stream);
+    }
+    while (!done.done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // which brings it on
+    must(to_vector<float>(x) == std::vector<float>(8, 2), "the sum");
+    host.barrier().wait();
+    ncclCommAbort(comm);
+    must(answered, "an answer at once");
+    must(!done_alone, "that it is not done");
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("emulator: a communicator that does not block goes on in the background", "[quick][cuda][threads]") {
+  if (!enough_devices(2)) return;
+  const auto errors = errors_of_ranks(host_groups(2, "shm", {}), [](HostProcessGroup& host) {
+    const Device device(DeviceType::CUDA, host.rank());
+    const cuda::DeviceGuard guard(device);
+    const Stream stream = current_stream(device);
+    const Tensor x = ones({8}, {.device = device});
+    const ncclComm_t comm = make_communicator(host, {.blocking = 0});
+    const auto state = [comm] {
+      ncclResult_t result = ncclSuccess;
+      ncclCommGetAsyncError(comm, &result);
+      return result;
+    };
+    while (state() == ncclInProgress) {
+    }
+    must(sum_up(x, comm, stream) == ncclInProgress, "a call returns before it has been issued");
+    must(sum_up(x, comm, stream) == ncclInvalidArgument, "another one meanwhile is refused");
+    must(state() == ncclInProgress && state() == ncclSuccess, "and goes on in the background");
+    must(sum_up(x, comm, stream) == ncclInProgress, "then the next one is not refused");
+    while (state() == ncclInProgress) {
+    }
+    synchronize(stream);
+    must(to_vector<float>(x) == std::vector<float>(8, 4), "two sums");
+    const Stream elsewhere = current_stream(Device(DeviceType::CUDA, 1 - host.rank()));
+    must(sum_up(x, comm, elsewhere) == ncclInvalidArgument, "a stream of another device is refused");
+    host.barrier().wait();
+    ncclCommAbort(comm);
+  });
+  for (const std::string& error : errors) CHECK(error == "");
 }
