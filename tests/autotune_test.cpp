@@ -26,7 +26,7 @@ static constinit Kernel<void(const Tensor& y, const Conv2dOptions& options), kVe
 namespace {
 
 int native_runs = 0, vendor_runs = 0;
-constexpr auto kSlow = std::chrono::milliseconds(2);
+constexpr auto kSlow = std::chrono::milliseconds(8);
 
 void write([[maybe_unused]] const Tensor& y, [[maybe_unused]] float value) {
   if (y.device().is_cpu()) *y.data<float>() = value;

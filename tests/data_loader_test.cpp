@@ -265,7 +265,7 @@ TEST_CASE("data_loader: it counts the time waited for batches, and no other", "[
   double made = 0, used = 0;  // by one thread each
   const MakeBatch make = [&](std::span<const int64_t>, int64_t) {
     const auto start = Clock::now();
-    std::this_thread::sleep_for(nap);
+    std::this_thread::sleep_for(made == 0 ? 30 * nap : nap);  // so long that this thread comes to wait for the first
     made += seconds_since(start);
     return Batch{};
   };

@@ -95,7 +95,7 @@ TEST_CASE("a connection that is cut after k bytes is named by every rank", "[lin
     const auto begin = std::chrono::steady_clock::now();
     const auto errors = errors_through(proxy, size, {}, [](ProcessGroup& group) { train(group, 20); });
     CAPTURE(after, size, errors);
-    REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));  // the timeout is 60
+    REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));  // the timeout is 60
     REQUIRE(proxy.happened());
     for (const std::string& error : errors) {
       CAPTURE(error);

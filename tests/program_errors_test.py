@@ -129,7 +129,7 @@ class Errors(ProgramCase):
                                env={**os.environ, "https_proxy": f"http://127.0.0.1:{silent.getsockname()[1]}"})
             connection, _ = silent.accept()
             child.send_signal(signal.SIGINT)
-            out, err = child.communicate(timeout=20)
+            out, err = child.communicate(timeout=60)
             connection.close()
         self.assertEqual(child.returncode, 130, err)
         self.assertEqual(list((self.dir / "data/mnist").iterdir()), [])

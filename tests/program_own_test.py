@@ -205,6 +205,7 @@ class OwnPictures(ProgramCase):
 
     def test_what_cannot_be_is_refused(self):
         for said, code, words in (("no data set", 2, ["data", "check", "pet"]),
+                                  ("cifar100, or a folder of pictures that exists", 2, ["train", "--data", "nowhere"]),
                                   ("No such file", 4, ["train", "--data", "./nowhere"]),
                                   ("No such file", 4, ["train", "--data", "nowhere.csv"]),
                                   ("expected 32 to 224", 2, ["train", "--data", "pets", "--image-size", "16"]),

@@ -148,15 +148,15 @@ class SeveralRanks(DigitsCase):
 
     def test_a_killed_rank_is_named_with_the_last_checkpoint(self):
         child = self.start("train", "--batch", "32", "--epochs", "50", "--ranks", "2", "--save-every", "5", "--out", "run")
-        deadline = time.time() + 60
-        while not (self.dir / "run/checkpoint.safetensors").exists() and time.time() < deadline:
-            time.sleep(0.02)
+        self.wait_for("run/checkpoint.safetensors")
         ranks = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
         os.kill(int(ranks[1]), signal.SIGKILL)
-        out, err = child.communicate(timeout=20)
+        out, err = child.communicate(timeout=60)
         self.assertEqual(child.returncode, 5, err)
         self.assertIn("[rank 1] was killed by signal 9", err)
         self.assertIn("last checkpoint: run/checkpoint.safetensors", err)
+        self.assertIn("rank 1", json.loads((self.dir / "run/metrics.jsonl").read_text().splitlines()[-1])["failed"])
+        self.assertIn("the run failed", self.run_program("report", "run").stderr)
         self.assertNotIn("rank 0 died", err)
         self.run_program("train", "--resume", "run", "--max-steps", "3")
 
@@ -188,10 +188,10 @@ class SeveralRanks(DigitsCase):
         self.assertNotIn("resume:", done.stderr)
 
     def test_an_interrupt_whose_save_fails_is_a_failure(self):
-        child = self.start("train", "--batch", "32", "--epochs", "50", "--ranks", "2", "--out", "run")
+        child = self.start("train", "--batch", "32", "--epochs", "50", "--ranks", "2", "--log-every", "60", "--out", "run")
         while not (line := child.stderr.readline()).startswith("recipe"):
             self.assertNotEqual(line, "")
-        time.sleep(0.5)  # signals are caught from here on
+        self.wait_for("run/metrics.jsonl")  # signals are caught, and nothing is written for the next 60 steps
         shutil.rmtree(self.dir / "run")
         child.send_signal(signal.SIGINT)
         err = child.stderr.read()
@@ -233,7 +233,7 @@ class SeveralRanks(DigitsCase):
 
     def test_nohup(self):
         for ranks in ("1", "2"):
-            child = self.start("train", "--batch", "32", "--ranks", ranks, "--save-every", "5", "--max-steps", "40", "--out", ranks,
+            child = self.start("train", "--batch", "32", "--ranks", ranks, "--save-every", "5", "--max-steps", "100", "--out", ranks,
                                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
             self.wait_for(ranks + "/checkpoint.safetensors")
             children = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
@@ -306,7 +306,8 @@ class SeveralRanks(DigitsCase):
 
     def test_ranks_that_flood_their_output_can_be_interrupted(self):
         child = subprocess.Popen([PROGRAM, "launch", "-n", "2", "--", "yes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        time.sleep(0.5)  # for the pipe, which nobody reads, to fill up
+        child.stdout.read(1)  # the ranks run
+        time.sleep(0.5)  # for the pipe, which nobody reads on, to fill up
         child.send_signal(signal.SIGINT)
         self.assertEqual(child.wait(timeout=30), 130)
         for pipe in (child.stdout, child.stderr):

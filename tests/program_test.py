@@ -100,13 +100,10 @@ class Program(DigitsCase):
             self.assertEqual(sha256(self.dir / "whole/model.safetensors"), sha256(self.dir / out / "model.safetensors"), out)
 
     def test_interrupt_saves_and_resumes(self):
-        child = self.start("train", "--batch", "16", "--epochs", "50", "--out", "run")
-        deadline = time.time() + 60
-        while not (self.dir / "run/config.json").exists() and time.time() < deadline:
-            time.sleep(0.05)
-        time.sleep(1)
+        child = self.start("train", "--batch", "16", "--epochs", "50", "--log-every", "5", "--out", "run")
+        self.wait_for("run/metrics.jsonl")  # it has done steps
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=20)
+        out, err = child.communicate(timeout=60)
         self.assertEqual(child.returncode, 130, err)
         self.assertIn("a second signal ends at once", err)
         self.assertIn("--resume run", out + err)

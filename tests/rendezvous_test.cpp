@@ -278,7 +278,7 @@ TEST_CASE("without a secret no other user of this machine joins", "[rendezvous][
 }
 
 TEST_CASE("strangers neither join nor hold up the job", "[rendezvous][quick][threads]") {
-  const auto options = options_for();
+  const auto options = options_for(60'000);
   std::vector<Result> results;
   std::thread host([&] { results = meet_all({0}, 2, options); });
   std::vector<FileDescriptor> silent;
@@ -294,7 +294,7 @@ TEST_CASE("strangers neither join nor hold up the job", "[rendezvous][quick][thr
 
   const auto begin = std::chrono::steady_clock::now();
   const auto values = meet(1, 2, "mine", options);
-  REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(1));
+  REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(4));  // each stranger may stay for 5
   host.join();
   REQUIRE(results[0].error.empty());
   REQUIRE(results[0].values == values);

@@ -27,7 +27,7 @@ inline std::pair<FileDescriptor, FileDescriptor> local_socket_pair() {
 
 inline std::pair<FileDescriptor, FileDescriptor> tcp_socket_pair() {
   const FileDescriptor listener = listen_tcp({"127.0.0.1", 0});
-  FileDescriptor client = connect_tcp(local_address(listener), Deadline::after(std::chrono::seconds(5)));
+  FileDescriptor client = connect_tcp(local_address(listener), Deadline::after(std::chrono::seconds(30)));
   FileDescriptor server(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!server) throw Error("accept");
   const int on = 1;
@@ -47,7 +47,7 @@ inline std::vector<std::unique_ptr<Transport>> in_process_transports(int size, s
     }
   }
   std::vector<std::unique_ptr<Transport>> transports;
-  const auto deadline = Deadline::after(std::chrono::seconds(5));
+  const auto deadline = Deadline::after(std::chrono::seconds(30));
   for (int r = 0; r < size; ++r)
     transports.push_back(std::make_unique<Transport>(r, std::move(links[r]), size, deadline));
   for (auto& transport : transports) transport->complete(deadline);

@@ -17,7 +17,7 @@ inline std::string error_of(const std::function<void()>& body) {
   }
 }
 
-inline Deadline soon() { return Deadline::after(std::chrono::seconds(5)); }
+inline Deadline soon() { return Deadline::after(std::chrono::seconds(30)); }
 
 // Sends bytes; that the other side may have gone is its good right.
 inline void pour(const FileDescriptor& socket, const std::string& bytes) {

@@ -71,15 +71,14 @@ class TwoHosts(unittest.TestCase):
         self.assertEqual(self.model("first"), self.model("second"))
 
     def test_a_cable_that_is_pulled_out(self):
-        both = self.start_both(1, "cut", "--timeout", "2", training=("--epochs", "1000"))
-        while not (self.dir / "cut/config.json").exists():
+        both = self.start_both(1, "cut", "--timeout", "2", training=("--epochs", "1000", "--log-every", "1"))
+        while not (self.dir / "cut/metrics.jsonl").exists():  # steps are done
             self.assertIsNone(both[0].poll())
             time.sleep(0.05)
-        time.sleep(1)
         ip("-n", HOSTS[0], "link", "set", "cable", "down")
         self.addCleanup(ip, "-n", HOSTS[0], "link", "set", "cable", "up")
         for i, process in enumerate(both):
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 6, out + err)
             self.assertIn(f"rank {1 - i} does not answer: it is stopped, starved, or cut off", out + err)
 

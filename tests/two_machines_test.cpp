@@ -26,12 +26,12 @@ struct Cluster {
         std::tie(links[i][j].data, links[j][i].data) = tcp_socket_pair();
         for (const Link* link : {&links[i][j], &links[j][i]}) cables.emplace_back(dup(link->data.get()));
       }
-    const auto deadline = Deadline::after(std::chrono::seconds(5));
+    const auto deadline = Deadline::after(std::chrono::seconds(30));
     std::vector<std::unique_ptr<Transport>> transports;
     for (int r = 0; r < size; ++r)
       transports.push_back(std::make_unique<Transport>(r, std::move(links[r]), size, deadline));
     options.machines = machines;
-    options.timeout = std::chrono::seconds(10);
+    options.timeout = std::chrono::seconds(30);
     for (auto& transport : transports) transport->complete(deadline);
     for (auto& transport : transports)
       groups.push_back(std::make_unique<HostProcessGroup>(std::move(transport), options));

@@ -138,9 +138,10 @@ std::string RecipeField::option() const {
 
 void RecipeField::check_choice(const std::string& value) const {
   if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
-  if (member == Member(&Recipe::data) && is_own_data(value)) return;
-  throw UsageError("{} is '{}', expected one of {}{}", option(), value, fmt::join(choices, ", "),
-                   did_you_mean(value, choices));
+  const bool data = member == Member(&Recipe::data);
+  if (data && is_own_data(value)) return;
+  throw UsageError("{} is '{}', expected one of {}{}{}", option(), value, fmt::join(choices, ", "),
+                   data ? ", or a folder of pictures that exists" : "", did_you_mean(value, choices));
 }
 
 Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given) {

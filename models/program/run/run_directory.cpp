@@ -208,7 +208,7 @@ int64_t RunDirectory::last_epoch() const {
 
 void RunDirectory::note_failure(const std::string& why) const {
   try {
-    bool noted = !has_measured();
+    bool noted = !has_measured() && !fs::exists(checkpoint());  // nothing is left then that anybody would ask about
     for_each_line(path_ / "metrics.jsonl", [&](const nlohmann::json& line) { noted = line.contains("failed"); });
     if (!noted) append_metrics({{"failed", why}});
   } catch (const std::exception&) {  // the failure itself is what counts
