@@ -104,8 +104,8 @@ inline Vector add_pair_products(Vector sum, const float* a, Vector b) {
 
 // A store that bypasses the caches, for outputs that will not be there anyway when they are read (from two million
 // numbers on: -5 % for 64 channels at 32 x 32). Only where a pixel is one vector: of shorter ones a kernel writes all
-// first halves, then all second ones, and each half of a cache line would travel alone (AVX2, ResNet-20: a step takes
-// 6 % longer). REQUIRES: p is aligned to a cache line; and a stream_fence() by the same thread before others may read.
+// first halves, then all second ones, and each half of a cache line would travel alone (AVX2, ResNet-20: steps took
+// 1 to 10 % longer). REQUIRES: p is aligned to a cache line; a stream_fence() by the same thread before others read.
 template <class T>
 bool should_stream(const T* p, int64_t count) {
   return kLanes == kChannelBlock && count >= (2 << 20) && reinterpret_cast<uintptr_t>(p) % 64 == 0;
