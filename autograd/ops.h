@@ -115,7 +115,7 @@ Tensor softplus(const Tensor& x, double beta = 1);        // log(1 + e^(beta x))
 inline Tensor logsigmoid(const Tensor& x) { return neg(softplus(neg(x))); }
 Tensor sigmoid(const Tensor& x);
 Tensor tanh(const Tensor& x);
-Tensor gelu(const Tensor& x);  // x Φ(x), exact (by erf), as PyTorch's default
+Tensor gelu(const Tensor& x);  // x Φ(x), exact, as PyTorch's default
 Tensor silu(const Tensor& x);  // x sigmoid(x)
 
 // e^x / sum e^x along a dimension (0 of a scalar), safe from overflow; log_softmax is its logarithm.

@@ -87,7 +87,7 @@ KERNEL(sigmoid, (const Tensor& y, const Tensor& x));                            
 KERNEL(sigmoid_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // dy y (1 - y)
 KERNEL(tanh, (const Tensor& y, const Tensor& x));
 KERNEL(tanh_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // dy (1 - y²)
-KERNEL(gelu, (const Tensor& y, const Tensor& x));  // x Φ(x), Φ by erf (Hendrycks & Gimpel 2016)
+KERNEL(gelu, (const Tensor& y, const Tensor& x));  // x Φ(x), exact (Hendrycks & Gimpel 2016)
 KERNEL(gelu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(silu, (const Tensor& y, const Tensor& x));  // x sigmoid(x)
 KERNEL(silu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));

@@ -8,6 +8,7 @@ namespace ringgrad::cuda {
 namespace {
 
 struct Cuda {
+  using Math = StandardMath;
   template <class T, class F, class... Inputs>
   static void map(Stream stream, const Tensor& y, F f, const Inputs&... x) {
     cuda::map<T>(stream, y, f, x...);
@@ -41,7 +42,6 @@ RINGGRAD_ARITHMETIC_KERNELS(REGISTER)
 RINGGRAD_FUNCTION_KERNELS(REGISTER)
 REGISTER_KERNEL(fill, DeviceType::CUDA, Provider::Native, fill_cuda);
 REGISTER(pow, Functions)
-REGISTER(tanh, Functions)
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -88,6 +88,7 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
           filter.mul_(std::sqrt(static_cast<double>(filter.size(0))) / norm(filter).item<double>());
       }
       if (step < whitening_steps) whitening.step();
+      if (step + 1 == whitening_steps) network.whiten.bias.requires_grad_(false);  // saves the gradients below it
       others.step();
       muon.step();
       whitening_rate.step(), other_rates.step(), muon_rate.step();

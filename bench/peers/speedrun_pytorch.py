@@ -140,9 +140,9 @@ def cifar10(folder, seed, epochs):
         loss.backward()
         for group, rate, end in zip(sgd.param_groups, rates, (whitening, steps, steps)):
             group["lr"] = rate * max(0, 1 - step / end)
-        if step >= whitening:
-            model.whiten.bias.grad = None
         sgd.step()
+        if step + 1 == whitening:
+            model.whiten.bias.requires_grad_(False)
         with torch.no_grad():
             for p, buffer in zip(filters, momenta):
                 buffer.mul_(0.6).add_(p.grad)

@@ -9,7 +9,10 @@
 namespace ringgrad::cpu {
 namespace {
 
-using Functions = ElementwiseFunctions<CpuMaps>;
+struct Cpu : CpuMaps {
+  using Math = VectorMath;
+};
+using Functions = ElementwiseFunctions<Cpu>;
 
 // c / x is made of x^-1: a division, which is a vector instruction and rounded once, where pow() would be a call.
 void pow_cpu(Stream stream, const Tensor& y, const Tensor& x, double exponent) {
@@ -20,20 +23,12 @@ void pow_cpu(Stream stream, const Tensor& y, const Tensor& x, double exponent) {
   });
 }
 
-void tanh_cpu(Stream stream, const Tensor& y, const Tensor& x) {
-  visit_floating("tanh", x.dtype(), [&]<class T>() {
-    map<T>(
-        stream, y, [](Accumulator<T> v) -> Accumulator<T> { return fast_tanh(v); }, x);
-  });
-}
-
 #define REGISTER(NAME, FORMULAS)              \
   constexpr auto NAME##_cpu = FORMULAS::NAME; \
   REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Native, NAME##_cpu);
 
 RINGGRAD_FUNCTION_KERNELS(REGISTER)
 REGISTER_KERNEL(pow, DeviceType::CPU, Provider::Native, pow_cpu);
-REGISTER_KERNEL(tanh, DeviceType::CPU, Provider::Native, tanh_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -1,15 +1,17 @@
-// e^x and tanh x in a form that the compiler turns into vector instructions: no branches, no tables, no calls. Private
-// to core/cpu.
+// e^x, tanh x and the normal distribution in a form that the compiler turns into vector instructions: no branches, no
+// tables, no calls. Private to core/cpu.
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
 
+#include "ringgrad/core/kernels/elementwise_functions.h"
+
 namespace ringgrad::cpu {
 
 // e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2, and e^r by the polynomial of Cephes' expf (Moshier 1989).
-// Within 2 units in the last place; overflows to infinity, underflows through the subnormals to 0, NaN stays NaN.
+// Within 1.1 units in the last place; overflows to infinity, underflows through the subnormals to 0, NaN stays NaN.
 // 8 times as fast as std::exp with AVX-512.
 inline float fast_exp(float x) {
   constexpr float kRounder = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low mantissa bits
@@ -53,5 +55,43 @@ inline float fast_tanh(float x) {
   return std::copysign(static_cast<float>(m / (m + 2)), x);
 }
 inline double fast_tanh(double x) { return std::tanh(x); }
+
+// Φ(-t) = e^(-t²/2) p(q) / (t + k) for t = |x|, q = (t - k) / (t + k): without its exponential, a function that changes
+// little from 0 to infinity, which q brings to [-1, 1) (Shepherd & Laframboise 1981, for erfc). p is fitted to it for
+// the least relative error, 8e-8, k = 3.5. 20 times as fast as std::erf and std::exp with AVX2.
+inline Normal<float> fast_normal(float x) {
+  constexpr float k = 3.5f;
+  const float t = std::abs(x), near = t > 20 ? 20 : t;  // Φ(-20) is 0
+  const float inverse = 1 / (near + k), q = (near - k) * inverse, power = fast_exp(-t * t / 2);
+  float p = 1.10688612e-4f;
+  p = p * q + 4.21896897e-4f;
+  p = p * q - 4.94943059e-4f;
+  p = p * q - 3.17531009e-3f;
+  p = p * q + 6.49311580e-3f;
+  p = p * q + 1.74063779e-2f;
+  p = p * q - 1.16053037e-1f;
+  p = p * q + 3.15425038e-1f;
+  p = p * q - 5.65561771e-1f;
+  p = p * q + 7.44416058e-1f;
+  const float beyond = power * (p * inverse);
+  return {x > 0 ? 1 - beyond : beyond, power * static_cast<float>(kInverseSqrtTwoPi)};
+}
+inline Normal<double> fast_normal(double x) { return StandardMath::normal(x); }
+
+// What core/kernels/elementwise_functions.h asks for.
+struct VectorMath {
+  template <class A>
+  static A exp(A x) {
+    return fast_exp(x);
+  }
+  template <class A>
+  static A tanh(A x) {
+    return fast_tanh(x);
+  }
+  template <class A>
+  static Normal<A> normal(A x) {
+    return fast_normal(x);
+  }
+};
 
 }  // namespace ringgrad::cpu

@@ -1,5 +1,6 @@
 // The elementwise functions of core/kernels.h and their derivatives, written once for all devices: see
-// core/kernels/elementwise_arithmetic.h for what a device's Backend brings.
+// core/kernels/elementwise_arithmetic.h for what a device's Backend brings. Here it brings Math, too: those functions
+// that a device may compute in its own way.
 #pragma once
 
 #include <cmath>
@@ -9,15 +10,37 @@
 
 namespace ringgrad {
 
+// Φ(x), the part of the normal distribution below x, and its density φ(x) = e^(-x²/2) / √(2π), which is Φ's derivative.
 template <class A>
-RINGGRAD_HOST_DEVICE A logistic(A x) {
-  return 1 / (1 + std::exp(-x));
-}
+struct Normal {
+  A below, density;
+};
 inline constexpr double kSqrtHalf = 0.70710678118654752440;          // 1 / √2
 inline constexpr double kInverseSqrtTwoPi = 0.39894228040143267794;  // 1 / √(2π)
 
+struct StandardMath {
+  template <class A>
+  static RINGGRAD_HOST_DEVICE A exp(A x) {
+    return std::exp(x);
+  }
+  template <class A>
+  static RINGGRAD_HOST_DEVICE A tanh(A x) {
+    return std::tanh(x);
+  }
+  template <class A>
+  static RINGGRAD_HOST_DEVICE Normal<A> normal(A x) {
+    return {A(0.5) * std::erfc(-x * A(kSqrtHalf)), A(kInverseSqrtTwoPi) * std::exp(-x * x / 2)};
+  }
+};
+
 template <class Backend>
 struct ElementwiseFunctions {
+  using Math = typename Backend::Math;
+  template <class A>
+  static RINGGRAD_HOST_DEVICE A logistic(A x) {
+    return 1 / (1 + Math::exp(-x));
+  }
+
 // Defines NAME(y, x) and NAME(dx, dy, saved), the two shapes that nearly all of these kernels have, with their formula.
 #define UNARY(NAME, EXPRESSION)                                                                                   \
   template <class A>                                                                                              \
@@ -40,7 +63,7 @@ struct ElementwiseFunctions {
   }
 
   // clang-format off
-  UNARY(exp, std::exp(x))
+  UNARY(exp, Math::exp(x))
   UNARY(log, std::log(x))
   UNARY(log1p, std::log1p(x))
   UNARY_BACKWARD(log1p_backward, x, dy / (1 + x))
@@ -56,14 +79,12 @@ struct ElementwiseFunctions {
   UNARY_BACKWARD(relu_backward, y, y > 0 ? dy : A(0))
   UNARY(sigmoid, logistic(x))
   UNARY_BACKWARD(sigmoid_backward, y, dy * y * (1 - y))
-  UNARY(tanh, std::tanh(x))
+  UNARY(tanh, Math::tanh(x))
   UNARY_BACKWARD(tanh_backward, y, dy * (1 - y * y))
   UNARY(silu, x * logistic(x))
   UNARY_BACKWARD(silu_backward, x, dy * logistic(x) * (1 + x * (1 - logistic(x))))
-  // Φ(x) = (1 + erf(x / √2)) / 2, whose derivative is e^(-x²/2) / √(2π).
-  UNARY(gelu, x * A(0.5) * (1 + std::erf(x * A(kSqrtHalf))))
-  UNARY_BACKWARD(gelu_backward, x,
-                 dy * (A(0.5) * (1 + std::erf(x * A(kSqrtHalf))) + x * A(kInverseSqrtTwoPi) * std::exp(-x * x / 2)))
+  UNARY(gelu, x * Math::normal(x).below)
+  UNARY_BACKWARD(gelu_backward, x, dy * (Math::normal(x).below + x * Math::normal(x).density))
   // clang-format on
 #undef UNARY
 #undef UNARY_BACKWARD
@@ -170,8 +191,8 @@ struct ElementwiseFunctions {
   WITH_NUMBER(leaky_relu, slope, x > 0 ? x : slope * x)
   WITH_NUMBER_BACKWARD(leaky_relu_backward, slope, x > 0 ? dy : slope * dy)
   WITH_NUMBER(elu, alpha, x > 0 ? x : alpha * std::expm1(x))
-  WITH_NUMBER_BACKWARD(elu_backward, alpha, x > 0 ? dy : dy * alpha * std::exp(x))
-  WITH_NUMBER(softplus, beta, (x * beta > 0 ? x : A(0)) + std::log1p(std::exp(-std::abs(x * beta))) / beta)
+  WITH_NUMBER_BACKWARD(elu_backward, alpha, x > 0 ? dy : dy * alpha * Math::exp(x))
+  WITH_NUMBER(softplus, beta, (x * beta > 0 ? x : A(0)) + std::log1p(Math::exp(-std::abs(x * beta))) / beta)
   WITH_NUMBER_BACKWARD(softplus_backward, beta, dy * logistic(x * beta))
   // clang-format on
 #undef WITH_NUMBER
@@ -182,7 +203,7 @@ struct ElementwiseFunctions {
   struct BceWithLogits {
     RINGGRAD_HOST_DEVICE A operator()(A x, A t) const {
       const A part = x > 0 ? 1 - t : -t;  // 0 · ∞ is 0 here: to be sure of what is true costs nothing
-      return (part == 0 ? A(0) : part * x) + std::log1p(std::exp(-std::abs(x)));
+      return (part == 0 ? A(0) : part * x) + std::log1p(Math::exp(-std::abs(x)));
     }
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x, A t) const { return dy * (logistic(x) - t); }
   };
@@ -211,7 +232,7 @@ struct ElementwiseFunctions {
 #undef WITH_TARGET
 };
 
-// REGISTER(name, Functions) for each of these kernels but pow and tanh, of which a device may have its own.
+// REGISTER(name, Functions) for each of these kernels but pow, of which a device may have its own.
 #define RINGGRAD_FUNCTION_KERNELS(REGISTER) \
   REGISTER(exp, Functions)                  \
   REGISTER(log, Functions)                  \
@@ -223,6 +244,7 @@ struct ElementwiseFunctions {
   REGISTER(relu_backward, Functions)        \
   REGISTER(sigmoid, Functions)              \
   REGISTER(sigmoid_backward, Functions)     \
+  REGISTER(tanh, Functions)                 \
   REGISTER(tanh_backward, Functions)        \
   REGISTER(silu, Functions)                 \
   REGISTER(silu_backward, Functions)        \
