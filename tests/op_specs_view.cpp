@@ -191,7 +191,7 @@ std::vector<OpSpec> shape_specs() {
                              [] {
                                unsqueeze(zeros({1, 1, 1, 1, 1, 1, 1, 1}), 0);
                              })}),
-      view("contiguous", contiguous, [](const Array& x) { return x; }, {{2, 3}, {2, 3, 4, 5}, {0, 3}}),
+      view("contiguous", contiguous, [](const Array& x) { return x; }, {{2, 3}, {2, 3, 4, 5}, {37, 2, 35}, {0, 3}}),
       view(
           "to channel-blocked", [](const Tensor& x) { return to_layout(x, Layout::ChannelBlocked); },
           [](const Array& x) { return x; }, {{2, 3, 4, 5}, {1, 17, 2, 2}, {0, 3, 2, 2}},

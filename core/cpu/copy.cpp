@@ -2,7 +2,8 @@
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/cpu/conv/blocked_images.h"
+#include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/conv/vector.h"
 #include "ringgrad/core/cpu/elementwise.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -12,10 +13,53 @@ namespace {
 
 template <class Y, class X>
 Y convert(X value) {
+  using A = std::conditional_t<sizeof(X) == 1, int32_t, Accumulator<X>>;  // a register of int64 has fewer of them
   if constexpr (std::is_same_v<Y, bool>)
-    return static_cast<Accumulator<X>>(value) != 0;
+    return static_cast<A>(value) != 0;
   else
-    return number<Y>(static_cast<Accumulator<X>>(value));
+    return number<Y>(static_cast<A>(value));
+}
+
+// One run of n elements.
+template <class Y, class X>
+void copy_run(Y* y, int64_t y_stride, const X* x, int64_t x_stride, int64_t n) {
+  if (y_stride != 1 || x_stride != 1)
+    for (int64_t i = 0; i < n; ++i) y[i * y_stride] = convert<Y>(x[i * x_stride]);
+  else if constexpr (std::is_same_v<Y, X>)
+    std::memcpy(y, x, n * sizeof(Y));
+  else
+    for (int64_t i = 0; i < n; ++i) y[i] = convert<Y>(x[i]);
+}
+
+constexpr int64_t kTile = kChannelBlock;  // of float32 a cache line
+
+// Where neighbours in x are neighbours in y along another loop, `across`, those two are walked in tiles, so that a
+// cache line is read, and written, as a whole.
+template <class Y, class X>
+void copy_transposed(Stream stream, const LoopPlan& plan, int across, Y* y, const X* x) {
+  const int inner = plan.dims - 1;
+  const int64_t rows = plan.sizes[across], columns = plan.sizes[inner];  // of y
+  const int64_t tile_rows = ceil_div(rows, kTile), tile_columns = ceil_div(columns, kTile);
+  const int64_t y_row = plan.strides[0][across], x_row = plan.strides[1][across];
+  const int64_t y_column = plan.strides[0][inner], x_column = plan.strides[1][inner];
+  LoopPlan around = plan;  // without the two
+  around.sizes[across] = around.sizes[inner] = 1;
+  const auto copy_tile = [&](int64_t tile) {
+    const int64_t column = tile % tile_columns * kTile, row = tile / tile_columns % tile_rows * kTile;
+    const auto offsets = around.offsets(tile / (tile_columns * tile_rows));
+    Y* const to = y + offsets[0] + row * y_row + column * y_column;
+    const X* const from = x + offsets[1] + row * x_row + column * x_column;
+    const int64_t height = std::min(kTile, rows - row), width = std::min(kTile, columns - column);
+    if constexpr (std::is_same_v<Y, X> && sizeof(Y) == sizeof(float))
+      if (height == kTile && width == kTile && x_row == 1 && y_column == 1)
+        return conv::transpose_block(reinterpret_cast<const float*>(from), x_column, reinterpret_cast<float*>(to),
+                                     y_row);
+    for (int64_t i = 0; i < height; ++i) copy_run(to + i * y_row, y_column, from + i * x_row, x_column, width);
+  };
+  parallel_for(stream, plan.numel / (rows * columns) * tile_rows * tile_columns, grain(kTile * kTile),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t tile = begin; tile < end; ++tile) copy_tile(tile);
+               });
 }
 
 template <class Y, class X>
@@ -24,23 +68,14 @@ void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
   if (plan.dims == 0) return;
   Y* const y_data = y.data<Y>();
   const X* const x_data = x.data<X>();
+  int nearest = plan.dims - 1;  // the loop along which x's neighbours lie
+  for (int d = 0; d < plan.dims; ++d)
+    if (plan.strides[1][d] > 0 && plan.strides[1][d] < plan.strides[1][nearest]) nearest = d;
+  if (nearest != plan.dims - 1) return copy_transposed(stream, plan, nearest, y_data, x_data);
   parallel_for(stream, plan.numel, kElementwiseGrain, [&](int64_t begin, int64_t end) {
-    while (begin < end) {
-      const int64_t n = std::min(end - begin, plan.inner_size() - begin % plan.inner_size());
-      const auto offsets = plan.offsets(begin);
-      Y* to = y_data + offsets[0];
-      const X* from = x_data + offsets[1];
-      const int64_t to_step = plan.inner_stride(0), from_step = plan.inner_stride(1);
-      if (to_step == 1 && from_step == 1) {
-        if constexpr (std::is_same_v<Y, X>)
-          std::memcpy(to, from, n * sizeof(Y));
-        else
-          for (int64_t i = 0; i < n; ++i) to[i] = convert<Y>(from[i]);
-      } else {
-        for (int64_t i = 0; i < n; ++i) to[i * to_step] = convert<Y>(from[i * from_step]);
-      }
-      begin += n;
-    }
+    plan.for_each_run(begin, end, [&](const auto& offsets, int64_t n) {
+      copy_run(y_data + offsets[0], plan.inner_stride(0), x_data + offsets[1], plan.inner_stride(1), n);
+    });
   });
 }
 

@@ -3,6 +3,7 @@
 // and the CUDA kernels.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <initializer_list>
@@ -25,6 +26,28 @@ struct LoopPlan {
 
   // The offset of each operand's element number `index`, counted in the order of the loops.
   std::array<int64_t, kMaxOperands> offsets(int64_t index) const;
+
+  // body(offsets, n) for each run of n elements along the innermost loop in the elements [begin, end). Divides for the
+  // first one only: runs may be short.
+  template <class Body>
+  void for_each_run(int64_t begin, int64_t end, Body&& body) const {
+    std::array<int64_t, kMaxOperands> offset = offsets(begin);
+    std::array<int64_t, kMaxDims> at{};
+    for (int64_t d = dims - 1, index = begin; d >= 0; index /= sizes[d--]) at[d] = index % sizes[d];
+    while (begin < end) {
+      const int64_t n = std::min(end - begin, inner_size() - at[dims - 1]);
+      body(offset, n);
+      begin += n;
+      at[dims - 1] += n;
+      for (int operand = 0; operand < operands; ++operand) offset[operand] += n * inner_stride(operand);
+      for (int d = dims - 1; d > 0 && at[d] == sizes[d]; --d) {
+        for (int operand = 0; operand < operands; ++operand)
+          offset[operand] += strides[operand][d - 1] - sizes[d] * strides[operand][d];
+        at[d] = 0;
+        ++at[d - 1];
+      }
+    }
+  }
 };
 
 // REQUIRES: all operands have the same shape, and either all are strided or all channel-blocked (then one flat loop
