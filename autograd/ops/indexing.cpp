@@ -14,7 +14,12 @@ void check_index(const char* operation, const Tensor& index, int64_t size) {
   if (!index.device().is_cpu()) return;
   const Tensor values = as_contiguous(index);
   const int64_t* value = values.data<int64_t>();
-  for (int64_t i = 0; i < values.numel(); ++i)
+  const int64_t n = values.numel();
+  uint64_t outside = 0;  // its sign says whether one is, which a loop without jumps finds
+  for (int64_t i = 0; i < n; ++i)
+    outside |= static_cast<uint64_t>(value[i]) | (static_cast<uint64_t>(size - 1) - static_cast<uint64_t>(value[i]));
+  if (static_cast<int64_t>(outside) >= 0) return;
+  for (int64_t i = 0; i < n; ++i)
     CHECK_AS(IndexError, value[i] >= 0 && value[i] < size, operation, ": element ", i, " of the index is ", value[i],
              ", expected 0 to ", size - 1);
 }

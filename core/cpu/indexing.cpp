@@ -20,77 +20,113 @@ struct Indexed {
   bool holds(int64_t i) const { return i >= 0 && i < n; }
 };
 
-void index_select_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& index) {
-  const Indexed s(x, y, index);
-  const int64_t* const at = index.data<int64_t>();
-  const size_t bytes = s.inner * itemsize(x.dtype());
-  const char* const from = static_cast<const char*>(x.raw_data());
-  char* const to = static_cast<char*>(y.raw_data());
-  parallel_for(stream, s.outer * s.m, grain(s.inner), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t i = at[row % s.m];
-      if (s.holds(i)) std::memcpy(to + row * bytes, from + (row / s.m * s.n + i) * bytes, bytes);
-    }
-  });
-}
-
-void gather_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& index) {
-  const Indexed s(x, y, index);
-  const int64_t* const at = index.data<int64_t>();
-  visit_dtype("gather", x.dtype(), [&]<class T>() {
+// y[o, j, i] = x[o, place, i] where place = at[place_of(element, column)]: `element` numbers the places of y, `column`
+// those of a row. A row is along i, or along j where there is but one i.
+template <class PlaceOf>
+void pick(Stream stream, const char* name, const Tensor& y, const Tensor& x, const int64_t* at, const Indexed& s,
+          const PlaceOf& place_of) {
+  const bool along_j = s.inner == 1;
+  const int64_t columns = along_j ? s.m : s.inner, step = along_j ? 0 : 1;
+  visit_dtype(name, x.dtype(), [&]<class T>() {
     const T* const from = x.data<T>();
     T* const to = y.data<T>();
-    parallel_for(stream, s.outer * s.m, grain(4 * s.inner), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row)
-        for (int64_t i = 0; i < s.inner; ++i) {
-          const int64_t place = at[row * s.inner + i];
-          if (s.holds(place)) to[row * s.inner + i] = from[(row / s.m * s.n + place) * s.inner + i];
+    parallel_for(stream, y.numel(), grain(4), [&](int64_t begin, int64_t end) {
+      while (begin < end) {
+        const int64_t row = begin / columns, first = begin % columns, last = std::min(columns, first + end - begin);
+        const T* const source = from + (along_j ? row : row / s.m) * s.n * s.inner;
+        for (int64_t i = first; i < last; ++i, ++begin) {
+          const int64_t place = at[place_of(begin, i)];
+          if (s.holds(place)) to[begin] = source[place * s.inner + i * step];
         }
-    });
-  });
-}
-
-// The sums of both adjoints are formed in the order of j. A unit owns a range of columns i of one o, so that no two
-// threads add to the same element; place(o, j, i) is where dy[o, j, i] goes.
-template <class Place>
-void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy, const Indexed& s, const Place& place) {
-  if (is_16_bit(dx)) {
-    const Tensor wide = widen(dx);
-    add_at(stream, name, wide, widen(dy), s, place);
-    return kernels::copy(dx, wide);
-  }
-  constexpr int64_t kColumns = 64;  // at least a cache line, so that units do not share one
-  const int64_t tiles = ceil_div(s.inner, kColumns);
-  visit_dtype(name, dx.dtype(), [&]<class T>() {
-    using A = Wrapping<Accumulator<T>>;
-    T* const to = dx.data<T>();
-    const T* const from = dy.data<T>();
-    parallel_for(stream, s.outer * tiles, grain(s.m * std::min(s.inner, kColumns)), [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t o = unit / tiles, first = unit % tiles * kColumns, last = std::min(s.inner, first + kColumns);
-        for (int64_t j = 0; j < s.m; ++j)
-          for (int64_t i = first; i < last; ++i) {
-            const int64_t target = place(o, j, i);
-            if (!s.holds(target)) continue;
-            T& sum = to[(o * s.n + target) * s.inner + i];
-            sum = static_cast<T>(static_cast<A>(sum) + static_cast<A>(from[(o * s.m + j) * s.inner + i]));
-          }
       }
     });
   });
 }
 
+void index_select_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& index) {
+  const Indexed s(x, y, index);
+  const int64_t* const at = index.data<int64_t>();
+  if (s.inner == 1) return pick(stream, "index_select", y, x, at, s, [](int64_t, int64_t j) { return j; });
+  const size_t bytes = s.inner * itemsize(x.dtype());
+  const char* const from = static_cast<const char*>(x.raw_data());
+  char* const to = static_cast<char*>(y.raw_data());
+  parallel_for(stream, s.outer * s.m, grain(s.inner), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end;) {
+      const int64_t first = row % s.m, last = std::min(s.m, first + end - row);
+      const char* const source = from + row / s.m * s.n * bytes;
+      for (int64_t j = first; j < last; ++j, ++row)
+        if (s.holds(at[j])) std::memcpy(to + row * bytes, source + at[j] * bytes, bytes);
+    }
+  });
+}
+
+void gather_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& index) {
+  pick(stream, "gather", y, x, index.data<int64_t>(), Indexed(x, y, index),
+       [](int64_t element, int64_t) { return element; });
+}
+
+// The sums of both adjoints are formed in the order of j. A unit owns a range of columns i of one o, so that no two
+// threads add to the same element; add(to, from, o, j, first, last) adds dy[o, j, i] for these columns i.
+template <class Add>
+void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy, const Indexed& s, const Add& add) {
+  if (is_16_bit(dx)) {
+    const Tensor wide = widen(dx);
+    add_at(stream, name, wide, widen(dy), s, add);
+    return kernels::copy(dx, wide);
+  }
+  constexpr int64_t kColumns = 64;  // at least a cache line, so that units do not share one
+  const int64_t tiles = ceil_div(s.inner, kColumns);
+  visit_dtype(name, dx.dtype(), [&]<class T>() {
+    T* const to = dx.data<T>();
+    const T* const from = dy.data<T>();
+    parallel_for(stream, s.outer * tiles, grain(s.m * std::min(s.inner, kColumns)), [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t o = unit / tiles, first = unit % tiles * kColumns, last = std::min(s.inner, first + kColumns);
+        add(to + o * s.n * s.inner, from + o * s.m * s.inner, o, first, last);
+      }
+    });
+  });
+}
+
+template <class T>
+T plus(T a, T b) {
+  using A = Wrapping<Accumulator<T>>;
+  return static_cast<T>(static_cast<A>(a) + static_cast<A>(b));
+}
+
+// to[row[j, i], i] += from[j, i]. Where there is but one i, the inner loop is along j.
+template <class T>
+void add_each(T* to, const T* from, const int64_t* row, const Indexed& s, int64_t first, int64_t last) {
+  const bool along_j = s.inner == 1;
+  const int64_t rows = along_j ? 1 : s.m, end = along_j ? s.m : last, step = along_j ? 0 : 1;
+  for (int64_t j = 0; j < rows; ++j, from += s.inner, row += s.inner)
+    for (int64_t i = first; i < end; ++i) {
+      if (!s.holds(row[i])) continue;
+      T& sum = to[row[i] * s.inner + i * step];
+      sum = plus(sum, from[i]);
+    }
+}
+
 void index_add_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index) {
   const Indexed s(dx, dy, index);
   const int64_t* const at = index.data<int64_t>();
-  add_at(stream, "index_add", dx, dy, s, [at](int64_t, int64_t j, int64_t) { return at[j]; });
+  add_at(stream, "index_add", dx, dy, s, [=]<class T>(T* to, const T* from, int64_t, int64_t first, int64_t last) {
+    if (s.inner == 1) return add_each(to, from, at, s, first, last);
+    for (int64_t j = 0; j < s.m; ++j, from += s.inner) {
+      if (!s.holds(at[j])) continue;
+      T* const sums = to + at[j] * s.inner;
+#pragma GCC ivdep
+      for (int64_t i = first; i < last; ++i) sums[i] = plus(sums[i], from[i]);
+    }
+  });
 }
 
 void scatter_add_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index) {
   const Indexed s(dx, dy, index);
   const int64_t* const at = index.data<int64_t>();
-  add_at(stream, "scatter_add", dx, dy, s,
-         [at, &s](int64_t o, int64_t j, int64_t i) { return at[(o * s.m + j) * s.inner + i]; });
+  add_at(stream, "scatter_add", dx, dy, s, [=]<class T>(T* to, const T* from, int64_t o, int64_t first, int64_t last) {
+    add_each(to, from, at + o * s.m * s.inner, s, first, last);
+  });
 }
 
 REGISTER_KERNEL(index_select, DeviceType::CPU, Provider::Native, index_select_cpu);
