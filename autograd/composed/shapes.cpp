@@ -74,15 +74,16 @@ Tensor squeeze(const Tensor& x) {
   return reshape(x, shape);
 }
 
-// x where (column - row) lies in [low, high], else 0.
-static Tensor band(const char* name, const Tensor& x, int64_t low, int64_t high) {
+// x up to the diagonal of each row or from there on, else 0.
+static Tensor triangle(const char* name, const Tensor& x, bool lower, int64_t diagonal) {
   check_defined(name, x);
   CHECK_AS(ShapeError, x.dim() >= 2, name, ": shape ", x.shape(), ", expected at least two dimensions");
-  const Tensor rows = on_device(arange(x.size(-2)), x.device()), columns = on_device(arange(x.size(-1)), x.device());
-  const Tensor distance = sub(columns, unsqueeze(rows, 1));
-  return where((distance >= static_cast<double>(low)) & (distance <= static_cast<double>(high)), x, scalar_like(x, 0));
+  const int64_t beyond = std::clamp(diagonal, -x.size(-2), x.size(-1));  // where it has the same effect
+  const Tensor columns = on_device(arange(x.size(-1)), x.device());
+  const Tensor ends = on_device(reshape(arange(x.size(-2)), {x.size(-2), 1}), x.device()) + static_cast<double>(beyond);
+  return where(lower ? columns <= ends : ends <= columns, x, scalar_like(x, 0));
 }
-Tensor tril(const Tensor& x, int64_t diagonal) { return band("tril", x, -(int64_t{1} << 60), diagonal); }
-Tensor triu(const Tensor& x, int64_t diagonal) { return band("triu", x, diagonal, int64_t{1} << 60); }
+Tensor tril(const Tensor& x, int64_t diagonal) { return triangle("tril", x, true, diagonal); }
+Tensor triu(const Tensor& x, int64_t diagonal) { return triangle("triu", x, false, diagonal); }
 
 }  // namespace ringgrad
