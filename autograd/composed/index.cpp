@@ -48,12 +48,17 @@ Tensor checked(const Tensor& places, int64_t size, Device device) {
            ", the tensor on ", device, ", expected one device; move with to(places, device)");
   CHECK_AS(DTypeError, places.dtype() == DType::Int64, "index: a tensor of places has dtype ", places.dtype(),
            ", expected int64, or bool; convert with to(places, DType::Int64)");
-  const auto n = static_cast<double>(size);
-  if (places.device().is_cpu())
-    CHECK_AS(IndexError, all((places >= -n) & (places < n)).item<bool>(),
-             "index: a tensor of places has elements from ", min(places).item<int64_t>(), " to ",
-             max(places).item<int64_t>(), ", expected ", -size, " to ", size - 1);
-  return where(places < 0, places + n, places);
+  if (!places.device().is_cpu()) return where(places < 0, places + static_cast<double>(size), places);
+  const Tensor counted = copy_of(places, places.options());
+  int64_t* const at = counted.data<int64_t>();
+  bool inside = true;
+  for (int64_t i = 0, n = counted.numel(); i < n; ++i) {
+    at[i] += at[i] < 0 ? size : 0;
+    inside = inside && at[i] >= 0 && at[i] < size;
+  }
+  CHECK_AS(IndexError, inside, "index: a tensor of places has elements from ", min(places).item<int64_t>(), " to ",
+           max(places).item<int64_t>(), ", expected ", -size, " to ", size - 1);
+  return counted;
 }
 
 Tensor picked(const Tensor& x, const Named& named) {
