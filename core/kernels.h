@@ -91,6 +91,9 @@ KERNEL(gelu, (const Tensor& y, const Tensor& x));  // x Φ(x), exact (Hendrycks 
 KERNEL(gelu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(silu, (const Tensor& y, const Tensor& x));  // x sigmoid(x)
 KERNEL(silu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
+// Huber's loss (1964): x²/2 where |x| <= delta, else delta (|x| - delta/2);  dx = dy x, x not beyond ±delta
+KERNEL(huber, (const Tensor& y, const Tensor& x, double delta));
+KERNEL(huber_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double delta));
 // Binary cross entropy of probabilities x and targets t, both in [0, 1], logarithms below -100 being -100:
 // -t log x - (1 - t) log(1 - x);  dx = dy (x - t) / max(x (1 - x), 1e-12)
 KERNEL(bce, (const Tensor& y, const Tensor& x, const Tensor& t));
@@ -114,8 +117,8 @@ KERNEL(max, (const Tensor& y, const Tensor& index, const Tensor& x));
 KERNEL(min, (const Tensor& y, const Tensor& index, const Tensor& x));
 // x and y [O, N, I] contiguous: y[n] = x[0] + … + x[n], with `reverse` x[n] + … + x[N - 1]. Any dtype but bool.
 KERNEL(cumsum, (const Tensor& y, const Tensor& x, bool reverse));
-// x and index (int64) [O, N, I] contiguous: x[index[0]], x[index[1]], … along N is sorted, equals in the order in which
-// they were; a NaN counts as larger than all others.
+// x [O, N, I] and index (int64) [O, K, I] contiguous: x[index[0]], x[index[1]], … along N are the first K of its sorted
+// elements, equals in the order in which they were; a NaN counts as larger than all others. K = N, or K <= N on the CPU.
 KERNEL(argsort, (const Tensor& index, const Tensor& x, bool descending));
 
 // ---- matrix product -----------------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ OpSpec class_loss_spec(const std::string& op, ClassLoss run, double smoothing, i
                   {uniform({4, 4}), labels({1, static_cast<double>(ignore), 3, 1}), weight},
                   {uniform({2, 4, 3, 2}), images, weight},
                   {uniform({2, 1}), labels({0, 0})},
+                  {uniform({2500, 5}), integers({2500}, 0, 5)},
                   {uniform({5, 1500}, -4, 4), integers({5}, 0, 1500), uniform({1500}, 0.5, 2).without_grad()},
                   not_smooth({literal({2, 3}, {-INFINITY, 0, -INFINITY, INFINITY, 0, 1}), labels({1, 1})}),
                   {literal({2, 3}, {30, 0, -30, 8, 8, 0}), labels({2, 1})},
@@ -150,7 +151,9 @@ std::vector<OpSpec> loss_specs() {
     specs.push_back(class_loss_spec("cross_entropy", cross_entropy, 0, -100, reduction));
     specs.push_back(class_loss_spec("cross_entropy", cross_entropy, 0.1, 7, reduction));
     specs.push_back(class_loss_spec("nll_loss", nll_loss, 0, -100, reduction));
-    specs.push_back(elementwise_loss("mse_loss", mse_loss, squared_error, reduction, -2, 2));
+    OpSpec mse = elementwise_loss("mse_loss", mse_loss, squared_error, reduction, -2, 2);
+    mse.kernels = {reduction == Reduction::None ? "pow" : "sum_squares"};
+    specs.push_back(mse);
     OpSpec bce = elementwise_loss("binary_cross_entropy_with_logits", binary_cross_entropy_with_logits,
                                   cross_entropy_of, reduction, 0, 1);
     bce.kernels.insert(bce.kernels.end(), {"bce_with_logits", "bce_with_logits_backward"});
@@ -170,9 +173,11 @@ std::vector<OpSpec> loss_specs() {
     specs.push_back(of_probabilities);
     specs.push_back(elementwise_loss(
         "l1_loss", l1_loss, [](double x, double t) { return std::abs(x - t); }, reduction, -2, 2));
-    specs.push_back(elementwise_loss(
+    OpSpec huber = elementwise_loss(
         "huber_loss", [](const Tensor& x, const Tensor& t, Reduction r) { return huber_loss(x, t, 0.75, r); }, huber_of,
-        reduction, -2, 2));
+        reduction, -2, 2);
+    huber.kernels.insert(huber.kernels.end(), {"huber", "huber_backward"});
+    specs.push_back(huber);
   }
   specs[0].errors = class_loss_errors("cross_entropy", cross_entropy);
   specs[0].errors.push_back(error<Error>("cross_entropy: the label smoothing is 1.5, expected a number in [0, 1]", [] {

@@ -85,6 +85,16 @@ Tensor reduce(const Tensor& losses, Reduction reduction) {
   }
 }
 
+// scale Σ x², in one look at x. Its gradient is 2 scale x.
+Tensor sum_of_squares(const Tensor& x_, double scale) {
+  const Tensor x = strided_contiguous(x_), total = empty({}, {accumulator_dtype(x.dtype()), x.device()});
+  kernels::sum_squares(total, x);
+  kernels::affine(total, total, scale, 0);
+  return differentiable("mse_loss", {x}, to(total, x.dtype()), [x = save(x), scale](const Tensor& dy) -> Gradients {
+    return {mul(x.get(), mul(dy, 2 * scale))};
+  });
+}
+
 // An input and its target, of one kind and shape.
 struct Compared {
   Tensor x, target;
@@ -159,7 +169,9 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   OpScope scope("mse_loss");
   const Compared of("mse_loss", x, target);
   const Tensor difference = sub(of.x, of.target);
-  return reduce(mul(difference, difference), reduction);
+  if (reduction == Reduction::None) return square(difference);
+  const double count = static_cast<double>(difference.numel());
+  return sum_of_squares(difference, reduction == Reduction::Mean ? 1 / count : 1);
 }
 
 namespace {
@@ -218,8 +230,9 @@ Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
 Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Reduction reduction) {
   const Compared of("huber_loss", x, target);
   CHECK(delta > 0, "huber_loss: delta is ", delta, ", expected a number above 0");
-  const Tensor distance = abs(sub(of.x, of.target)), near = clamp(distance, 0, delta);
-  return reduce(mul(near, sub(distance, mul(near, 0.5))), reduction);
+  return reduce(elementwise("huber_loss", sub(of.x, of.target), Takes::AnyLayout, Saves::Input, kernels::huber,
+                            kernels::huber_backward, delta),
+                reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, Reduction reduction) {

@@ -194,6 +194,8 @@ struct ElementwiseFunctions {
   WITH_NUMBER_BACKWARD(elu_backward, alpha, x > 0 ? dy : dy * alpha * Math::exp(x))
   WITH_NUMBER(softplus, beta, (x * beta > 0 ? x : A(0)) + std::log1p(Math::exp(-std::abs(x * beta))) / beta)
   WITH_NUMBER_BACKWARD(softplus_backward, beta, dy * logistic(x * beta))
+  WITH_NUMBER(huber, delta, std::abs(x) > delta ? delta * (std::abs(x) - delta / 2) : x * x / 2)
+  WITH_NUMBER_BACKWARD(huber_backward, delta, dy * (x > delta ? delta : x < -delta ? -delta : x))
   // clang-format on
 #undef WITH_NUMBER
 #undef WITH_NUMBER_BACKWARD
@@ -265,6 +267,8 @@ struct ElementwiseFunctions {
   REGISTER(elu_backward, Functions)         \
   REGISTER(softplus, Functions)             \
   REGISTER(softplus_backward, Functions)    \
+  REGISTER(huber, Functions)                \
+  REGISTER(huber_backward, Functions)       \
   REGISTER(bce, Functions)                  \
   REGISTER(bce_backward, Functions)         \
   REGISTER(bce_with_logits, Functions)      \
