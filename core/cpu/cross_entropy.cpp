@@ -2,6 +2,7 @@
 //
 // The forward pass keeps two numbers for each row, the maximum and log Σ e^(x - max), instead of the probabilities:
 // backward makes p = e^(x - max - log sum) again, which costs less than to write and read an array as large as they.
+// The exponentials of several rows are one loop, which makes vectors of 10 classes, too.
 #include <limits>
 
 #include "ringgrad/core/base/check.h"
@@ -17,23 +18,13 @@ namespace {
 template <class A>
 constexpr A kNaN = std::numeric_limits<A>::quiet_NaN();
 
-// The weights of the classes, all 1 where undefined, in the accumulation type.
+// The weights of the classes in the accumulation type, all 1 where undefined: a condition for each element would keep
+// the compiler from making vectors.
 template <class A>
-class ClassWeights {
- public:
-  explicit ClassWeights(const Tensor& weights)
-      : tensor_(in_dtype(weights, dtype_of<A>)), data_(weights.defined() ? tensor_.data<A>() : nullptr) {
-    ASSERT(!weights.defined() || weights.is_contiguous());
-  }
-  A operator[](int64_t c) const { return data_ ? data_[c] : A{1}; }
-  A sum(int64_t classes) const {
-    return sum_lanes<A>(classes, [this](int64_t c) { return (*this)[c]; });
-  }
-
- private:
-  Tensor tensor_;
-  const A* data_;
-};
+Tensor class_weights(const Tensor& weights, int64_t classes) {
+  ASSERT(!weights.defined() || weights.is_contiguous());
+  return weights.defined() ? in_dtype(weights, dtype_of<A>) : full({classes}, 1, {.dtype = dtype_of<A>});
+}
 
 // What a row's target asks for: a class, nothing, or something that does not exist.
 enum class Target { Class, Ignored, Outside };
@@ -51,21 +42,40 @@ void for_each_row(Stream stream, const Tensor& x, int64_t cost, Body&& body) {
   });
 }
 
+// exponents(row, to) for each row of a block, then body(row, powers) with the powers of e.
+template <class A, class Exponents, class Body>
+void with_powers(Stream stream, const Tensor& x, Exponents&& exponents, Body&& body) {
+  ASSERT(x.dim() == 2 && x.is_contiguous());
+  const int64_t classes = x.shape()[1];
+  parallel_for(stream, x.shape()[0], grain(8 * classes), [&](int64_t begin, int64_t end) {
+    const Workspace<A> block(stream, (end - begin) * classes);
+    A* const power = block.data();
+    for (int64_t row = begin; row < end; ++row) exponents(row, power + (row - begin) * classes);
+    for (int64_t i = 0; i < (end - begin) * classes; ++i) power[i] = fast_exp(power[i]);
+    for (int64_t row = begin; row < end; ++row) body(row, power + (row - begin) * classes);
+  });
+}
+
 void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight, const Tensor& log_sum_exp,
                        const Tensor& x, const Tensor& t, const Tensor& class_weight,
                        const kernels::CrossEntropyOptions& options) {
   visit_floating("cross_entropy", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const int64_t classes = x.shape()[1];
-    const ClassWeights<A> u(class_weight);
+    const Tensor weights = class_weights<A>(class_weight, classes);
+    const A* const u = weights.data<A>();
     const A smoothing = static_cast<A>(options.label_smoothing), share = smoothing / static_cast<A>(classes);
-    for_each_row(stream, x, 4, [&](int64_t n) {
+    const auto exponents = [&](int64_t n, A* to) {
       const T* const row = x.data<T>() + n * classes;
       const A largest = max_lanes<A>(classes, [row](int64_t c) { return static_cast<A>(row[c]); });
-      const A sum = sum_lanes<A>(classes, [=](int64_t c) { return fast_exp(static_cast<A>(row[c]) - largest); });
-      const A log_sum = std::log(sum);
-      const auto surprise = [=](int64_t c) { return log_sum - (static_cast<A>(row[c]) - largest); };  // -log p[c]
+      for (int64_t c = 0; c < classes; ++c) to[c] = static_cast<A>(row[c]) - largest;
       log_sum_exp.data<A>()[2 * n] = largest;
+    };
+    with_powers<A>(stream, x, exponents, [&](int64_t n, const A* power) {
+      const T* const row = x.data<T>() + n * classes;
+      const A largest = log_sum_exp.data<A>()[2 * n];
+      const A log_sum = std::log(sum_lanes<A>(classes, [power](int64_t c) { return power[c]; }));
+      const auto surprise = [=](int64_t c) { return log_sum - (static_cast<A>(row[c]) - largest); };  // -log p[c]
       log_sum_exp.data<A>()[2 * n + 1] = log_sum;
       A& row_loss = loss.data<A>()[n];
       A& row_weight = weight.data<A>()[n];
@@ -74,7 +84,7 @@ void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight, 
         case Target::Class:
           row_weight = u[target];
           row_loss = (1 - smoothing) * row_weight * surprise(target);
-          if (smoothing != 0) row_loss += share * sum_lanes<A>(classes, [&](int64_t c) { return u[c] * surprise(c); });
+          if (smoothing != 0) row_loss += share * sum_lanes<A>(classes, [=](int64_t c) { return u[c] * surprise(c); });
           break;
         case Target::Ignored: row_loss = row_weight = 0; break;
         case Target::Outside: row_loss = row_weight = kNaN<A>;
@@ -90,11 +100,16 @@ void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& s
   visit_floating("cross_entropy", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const int64_t classes = x.shape()[1];
-    const ClassWeights<A> u(class_weight);
+    const Tensor weights = class_weights<A>(class_weight, classes);
+    const A* const u = weights.data<A>();
     const A smoothing = static_cast<A>(options.label_smoothing), share = smoothing / static_cast<A>(classes);
-    const A all = u.sum(classes);
-    for_each_row(stream, x, 4, [&](int64_t n) {
+    const A all = sum_lanes<A>(classes, [u](int64_t c) { return u[c]; });
+    const auto exponents = [&](int64_t n, A* to) {
       const T* const row = x.data<T>() + n * classes;
+      const A largest = log_sum_exp.data<A>()[2 * n], log_sum = log_sum_exp.data<A>()[2 * n + 1];
+      for (int64_t c = 0; c < classes; ++c) to[c] = static_cast<A>(row[c]) - largest - log_sum;
+    };
+    with_powers<A>(stream, x, exponents, [&](int64_t n, const A* power) {
       T* const to = dx.data<T>() + n * classes;
       const int64_t target = t.data<int64_t>()[n];
       const Target kind = kind_of(target, classes, options.ignore_index);
@@ -102,15 +117,10 @@ void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& s
         std::fill_n(to, classes, static_cast<T>(kind == Target::Ignored ? A{0} : kNaN<A>));
         return;
       }
-      const A largest = log_sum_exp.data<A>()[2 * n], log_sum = log_sum_exp.data<A>()[2 * n + 1];
       const A s = scale.data<A>()[n], hit = (1 - smoothing) * u[target];
       const A factor = s * (hit + share * all), spread = s * share;
-      const auto elsewhere = [&](int64_t c) {
-        return factor * fast_exp(static_cast<A>(row[c]) - largest - log_sum) - spread * u[c];
-      };
-      const A at_target = elsewhere(target) - s * hit;  // before dx is written, which may be x
-      for (int64_t c = 0; c < classes; ++c) to[c] = static_cast<T>(elsewhere(c));
-      to[target] = static_cast<T>(at_target);
+      for (int64_t c = 0; c < classes; ++c) to[c] = static_cast<T>(factor * power[c] - spread * u[c]);
+      to[target] = static_cast<T>(factor * power[target] - spread * u[target] - s * hit);
     });
   });
 }
@@ -120,7 +130,8 @@ void nll_loss_cpu(Stream stream, const Tensor& loss, const Tensor& weight, const
   visit_floating("nll_loss", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const int64_t classes = x.shape()[1];
-    const ClassWeights<A> u(class_weight);
+    const Tensor weights = class_weights<A>(class_weight, classes);
+    const A* const u = weights.data<A>();
     for_each_row(stream, x, 1, [&](int64_t n) {
       const int64_t target = t.data<int64_t>()[n];
       const Target kind = kind_of(target, classes, ignore_index);
@@ -136,7 +147,8 @@ void nll_loss_backward_cpu(Stream stream, const Tensor& dx, const Tensor& scale,
   visit_floating("nll_loss", dx.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const int64_t classes = dx.shape()[1];
-    const ClassWeights<A> u(class_weight);
+    const Tensor weights = class_weights<A>(class_weight, classes);
+    const A* const u = weights.data<A>();
     for_each_row(stream, dx, 1, [&](int64_t n) {
       const int64_t target = t.data<int64_t>()[n];
       const Target kind = kind_of(target, classes, ignore_index);
