@@ -275,7 +275,10 @@ std::vector<OpSpec> reduce_specs() {
   whole_max.errors = {};
   specs.push_back(whole_max);
 
-  const std::vector<Sample> everything = {{distinct({3, 4})}, {distinct({2, 3, 4, 5})}, {uniform({})}};
+  const std::vector<Sample> everything = {{distinct({3, 4})},
+                                          {distinct({2, 3, 4, 5})},
+                                          {uniform({})},
+                                          not_smooth({uniform({3, 30000})})};  // by several threads
   for (bool largest : {true, false}) {
     OpSpec spec = reduction(
         largest ? "max of all" : "min of all", {largest ? "max" : "min", "scatter_add", "fill"},

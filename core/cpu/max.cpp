@@ -1,7 +1,7 @@
 // The largest and the smallest element along one dimension, and where they are, on the CPU.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
-#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad::cpu {
@@ -14,11 +14,9 @@ bool beats(A v, A best) {
   return (kMax ? v > best : v < best) | ((v != v) & (best == best));
 }
 
-// x [n] contiguous: one comparison per lane for the value, then a search for its first place. Carrying the places along
-// would double the work of the loop that takes the time.
-template <bool kMax, class T>
-int64_t best_in_row(const T* x, int64_t n) {
-  using A = Accumulator<T>;
+// The best of x [n] contiguous, with one comparison per lane: carrying its place along would double the work.
+template <bool kMax, class T, class A = Accumulator<T>>
+A best_value(const T* x, int64_t n) {
   A best = static_cast<A>(x[0]);
   int64_t i = 0;
   if (n >= kCompareLanes) {
@@ -32,10 +30,21 @@ int64_t best_in_row(const T* x, int64_t n) {
     for (int lane = 0; lane < kCompareLanes; ++lane) best = beats<kMax>(lanes[lane], best) ? lanes[lane] : best;
   }
   for (; i < n; ++i) best = beats<kMax>(static_cast<A>(x[i]), best) ? static_cast<A>(x[i]) : best;
-  for (i = 0; i < n; ++i) {
-    const A v = static_cast<A>(x[i]);
-    if (v == best || (v != v && best != best)) break;
+  return best;
+}
+
+// Where it is first: in the first piece whose best is as good, which the first-level cache still holds.
+template <bool kMax, class T>
+int64_t best_in_row(const T* x, int64_t n) {
+  constexpr int64_t kPiece = 1024;
+  Accumulator<T> best = best_value<kMax>(x, std::min(kPiece, n));
+  int64_t i = 0;
+  for (int64_t first = kPiece; first < n; first += kPiece) {
+    const auto v = best_value<kMax>(x + first, std::min(kPiece, n - first));
+    if (beats<kMax>(v, best)) best = v, i = first;
   }
+  const auto is_best = [best](Accumulator<T> v) { return v == best || (v != v && best != best); };
+  while (!is_best(static_cast<Accumulator<T>>(x[i]))) ++i;
   return i;
 }
 
@@ -63,10 +72,23 @@ void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& in
     T* const to = y.data<T>();
     int64_t* const at = index.data<int64_t>();
     if (inner == 1) {
-      parallel_for(stream, outer, grain(n), [&](int64_t begin, int64_t end) {
+      const int64_t pieces = ceil_div(n, kUnitElements);  // of a row: threads share a long one
+      const Workspace<int64_t> best(stream, outer * pieces);
+      parallel_for(stream, outer * pieces, grain(std::min(n, kUnitElements)), [&](int64_t begin, int64_t end) {
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t first = unit % pieces * kUnitElements;
+          const T* const piece = from + unit / pieces * n + first;
+          best[unit] = first + best_in_row<kMax>(piece, std::min(kUnitElements, n - first));
+        }
+      });
+      parallel_for(stream, outer, grain(pieces), [&](int64_t begin, int64_t end) {
+        using A = Accumulator<T>;
         for (int64_t o = begin; o < end; ++o) {
-          at[o] = best_in_row<kMax>(from + o * n, n);
-          to[o] = from[o * n + at[o]];
+          const T* const row = from + o * n;
+          at[o] = best[o * pieces];
+          for (int64_t unit = o * pieces + 1; unit < (o + 1) * pieces; ++unit)
+            if (beats<kMax>(static_cast<A>(row[best[unit]]), static_cast<A>(row[at[o]]))) at[o] = best[unit];
+          to[o] = row[at[o]];
         }
       });
       return;
