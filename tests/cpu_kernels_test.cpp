@@ -8,16 +8,44 @@
 using namespace ringgrad;
 using namespace ringgrad::test;
 
-TEST_CASE("fast_exp is within 1.1 units in the last place", "[quick][cpu]") {
-  for (float x = -87; x < 88.7f; x += 0.00737f) {
-    const double exact = std::exp(static_cast<double>(x));
-    REQUIRE(std::abs(cpu::fast_exp(x) - exact) <= 1.1 * std::exp2(std::floor(std::log2(exact)) - 23));
+// For numbers from `first` to `last`, each so many times the one before.
+void require_within_ulps(double ulps, float (*function)(float), double (*exact)(double), float first, float last,
+                         float ratio = 1.00037f) {
+  for (float x = first; std::abs(x) < std::abs(last); x *= ratio) {
+    const double expected = exact(x), ulp = std::exp2(std::max(-126.0, std::floor(std::log2(std::abs(expected)))) - 23);
+    INFO("x = " << x);
+    REQUIRE(std::abs(function(x) - expected) <= ulps * ulp);
   }
+}
+
+TEST_CASE("exponentials and logarithms are within one or two units in the last place", "[quick][cpu]") {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  require_within_ulps(1.1, cpu::fast_exp, std::exp, -1e-8f, -87);
+  require_within_ulps(1.1, cpu::fast_exp, std::exp, 1e-8f, 88.7f);
   REQUIRE(cpu::fast_exp(0.0f) == 1);
-  REQUIRE(cpu::fast_exp(1000.0f) == std::numeric_limits<float>::infinity());
+  REQUIRE(cpu::fast_exp(1000.0f) == kInfinity);
   REQUIRE(cpu::fast_exp(-1000.0f) == 0);
   REQUIRE(std::abs(cpu::fast_exp(-95.0f) - std::exp(-95.0)) <= 0x1p-149);  // subnormal
-  REQUIRE(std::isnan(cpu::fast_exp(std::numeric_limits<float>::quiet_NaN())));
+  REQUIRE(std::isnan(cpu::fast_exp(kNaN)));
+
+  require_within_ulps(1.6, cpu::fast_expm1, std::expm1, -1e-20f, -100);
+  require_within_ulps(1.6, cpu::fast_expm1, std::expm1, 1e-20f, 88);
+  REQUIRE(cpu::fast_expm1(-kInfinity) == -1);
+  REQUIRE(std::isnan(cpu::fast_expm1(kNaN)));
+
+  require_within_ulps(0.9, cpu::fast_log, std::log, 1e-42f, 3e38f, 1.0037f);
+  require_within_ulps(0.9, cpu::fast_log, std::log, 0.9f, 1.1f, 1.0000037f);
+  require_within_ulps(1.5, cpu::fast_log1p, std::log1p, 1e-40f, 3e38f, 1.0037f);
+  require_within_ulps(1.5, cpu::fast_log1p, std::log1p, -1e-40f, -0.99999f);
+  for (float (*function)(float) :
+       {static_cast<float (*)(float)>(cpu::fast_log), +[](float x) { return cpu::fast_log1p(x - 1); }}) {
+    REQUIRE(function(1.0f) == 0);
+    REQUIRE(function(0.0f) == -kInfinity);
+    REQUIRE(function(kInfinity) == kInfinity);
+    REQUIRE(std::isnan(function(-1.0f)));
+    REQUIRE(std::isnan(function(-kInfinity)));
+    REQUIRE(std::isnan(function(kNaN)));
+  }
 }
 
 // e^(-x²/2) has x²/2 times the relative error of its exponent.

@@ -17,6 +17,7 @@ inline constexpr int64_t kPiece = 256;
 template <class T>
 [[gnu::noinline]] const T* neighbours(const T* x, int64_t stride, int64_t n, T* piece) {
   if (stride == 1) return x;
+  if (stride == 0) return std::fill_n(piece, n, *x), piece;
   for (int64_t i = 0; i < n; ++i) piece[i] = x[i * stride];
   return piece;
 }

@@ -1,38 +1,79 @@
-// e^x, tanh x and the normal distribution in a form that the compiler turns into vector instructions: no branches, no
-// tables, no calls. Private to core/cpu.
+// Functions of <cmath> and the normal distribution in a form that the compiler turns into vector instructions: no
+// branches, no tables, no calls. Those of float32; float64 has the C library's. Private to core/cpu.
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "ringgrad/core/kernels/elementwise_functions.h"
 
 namespace ringgrad::cpu {
 
-// e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2, and e^r by the polynomial of Cephes' expf (Moshier 1989).
-// Within 1.1 units in the last place; overflows to infinity, underflows through the subnormals to 0, NaN stays NaN.
-// 8 times as fast as std::exp with AVX-512.
-inline float fast_exp(float x) {
+inline constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;  // ln 2 in two: n times the first is exact
+
+// x = n ln 2 + r, |r| <= ln 2 / 2.
+struct ReducedExponent {
+  int32_t n;
+  float r;
+};
+inline ReducedExponent reduced(float x) {
   constexpr float kRounder = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low mantissa bits
-  constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
-  x = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
-  const float shifted = x * 1.44269504f + kRounder;
-  const float n = shifted - kRounder;
-  const float r = (x - n * kLn2High) - n * kLn2Low;
+  const float shifted = x * 1.44269504f + kRounder, n = shifted - kRounder;
+  return {std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRounder), (x - n * kLn2High) - n * kLn2Low};
+}
+inline float power_of_two(int32_t n) { return std::bit_cast<float>((n + 127) << 23); }
+
+// e^r - 1, |r| <= ln 2 / 2: the polynomial of Cephes' expf (Moshier 1989).
+inline float expm1_near_0(float r) {
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  // 2^n in two factors, because n reaches from -150 to 128.
-  const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRounder), half = exponent >> 1;
-  const auto power = [](int32_t e) { return std::bit_cast<float>((e + 127) << 23); };
-  return p * power(half) * power(exponent - half);
+  return p * r * r + r;
 }
-inline double fast_exp(double x) { return std::exp(x); }
+
+// e^x = 2^n e^r. Within 1.1 units in the last place; overflows to infinity, underflows through the subnormals to 0, NaN
+// stays NaN. 8 times as fast as std::exp with AVX-512.
+inline float fast_exp(float x) {
+  const auto [n, r] = reduced(x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x);
+  const int32_t half = n >> 1;  // 2^n in two factors, because n reaches from -150 to 128
+  return (expm1_near_0(r) + 1.0f) * power_of_two(half) * power_of_two(n - half);
+}
+
+// e^x - 1 for x <= 88. Within 1.5 units in the last place; 15 times as fast as std::expm1 with AVX2.
+inline float fast_expm1(float x) {
+  const auto [n, r] = reduced(x < -30.0f ? -30.0f : x > 88.0f ? 88.0f : x);
+  return expm1_near_0(r) * power_of_two(n) + (power_of_two(n) - 1);
+}
+
+// log x = n ln 2 + log m, x = 2^n m, and with m in [√½, √2), f = m - 1, s = f / (2 + f):
+// log m = 2 artanh s = f - (f²/2 - s (f²/2 + s² (2/3 + s² 2/5 + …))), which keeps the digits of f (fdlibm, 1993).
+// Within 0.8 units in the last place; 3 times as fast as std::log with AVX2.
+inline float fast_log(float x) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr uint32_t kSqrtHalfBits = 0x3f3504f3;
+  const bool subnormal = x < 0x1p-126f;
+  const uint32_t bits = std::bit_cast<uint32_t>(subnormal ? x * 0x1p23f : x);
+  const int32_t whole = static_cast<int32_t>(bits - kSqrtHalfBits) >> 23;
+  const float f = std::bit_cast<float>(bits - (static_cast<uint32_t>(whole) << 23)) - 1, half = 0.5f * f * f;
+  const float n = static_cast<float>(whole) - (subnormal ? 23.0f : 0.0f);
+  const float s = f / (2 + f), z = s * s;
+  const float series = z * (0.66666667f + z * (0.4f + z * (0.28571429f + z * 0.22222222f)));
+  const float y = n * kLn2High - ((half - (s * (half + series) + n * kLn2Low)) - f);
+  const float outside = x == 0 ? -kInfinity : std::numeric_limits<float>::quiet_NaN();
+  return x > 0 ? (x == kInfinity ? x : y) : outside;
+}
+
+// log(1 + x), and what 1 + x lost when it was rounded. Within 1.4 units in the last place; 12 times as fast as
+// std::log1p with AVX2.
+inline float fast_log1p(float x) {
+  const float sum = 1 + x, lost = x - (sum - 1), y = fast_log(sum);
+  return sum > 0 && sum < std::numeric_limits<float>::infinity() ? y + lost / sum : y;
+}
 
 // tanh |x| = m / (m + 2) with m = e^(2|x|) - 1 in double, of which a float has room for half the digits: rounded once,
 // within 0.51 units in the last place, where the C library's is within 2.2. m = 2^n e^r - 1 as above; its digits are
@@ -54,7 +95,6 @@ inline float fast_tanh(float x) {
   const double m = p * power + (power - 1);
   return std::copysign(static_cast<float>(m / (m + 2)), x);
 }
-inline double fast_tanh(double x) { return std::tanh(x); }
 
 // Φ(-t) = e^(-t²/2) p(q) / (t + k) for t = |x|, q = (t - k) / (t + k): without its exponential, a function that changes
 // little from 0 to infinity, which q brings to [-1, 1) (Shepherd & Laframboise 1981, for erfc). p is fitted to it for
@@ -76,22 +116,31 @@ inline Normal<float> fast_normal(float x) {
   const float beyond = power * (p * inverse);
   return {x > 0 ? 1 - beyond : beyond, power * static_cast<float>(kInverseSqrtTwoPi)};
 }
+
+#define FLOAT64(NAME) \
+  inline double fast_##NAME(double x) { return StandardMath::NAME(x); }
+FLOAT64(exp)
+FLOAT64(expm1)
+FLOAT64(log)
+FLOAT64(log1p)
+FLOAT64(tanh)
+#undef FLOAT64
 inline Normal<double> fast_normal(double x) { return StandardMath::normal(x); }
 
 // What core/kernels/elementwise_functions.h asks for.
 struct VectorMath {
-  template <class A>
-  static A exp(A x) {
-    return fast_exp(x);
+#define FUNCTION(NAME)     \
+  template <class A>       \
+  static auto NAME(A x) {  \
+    return fast_##NAME(x); \
   }
-  template <class A>
-  static A tanh(A x) {
-    return fast_tanh(x);
-  }
-  template <class A>
-  static Normal<A> normal(A x) {
-    return fast_normal(x);
-  }
+  FUNCTION(exp)
+  FUNCTION(expm1)
+  FUNCTION(log)
+  FUNCTION(log1p)
+  FUNCTION(tanh)
+  FUNCTION(normal)
+#undef FUNCTION
 };
 
 }  // namespace ringgrad::cpu

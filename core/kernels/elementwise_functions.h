@@ -18,15 +18,19 @@ struct Normal {
 inline constexpr double kSqrtHalf = 0.70710678118654752440;          // 1 / √2
 inline constexpr double kInverseSqrtTwoPi = 0.39894228040143267794;  // 1 / √(2π)
 
+// The functions of <cmath>, for a device that has no others.
 struct StandardMath {
-  template <class A>
-  static RINGGRAD_HOST_DEVICE A exp(A x) {
-    return std::exp(x);
+#define FUNCTION(NAME)                      \
+  template <class A>                        \
+  static RINGGRAD_HOST_DEVICE A NAME(A x) { \
+    return std::NAME(x);                    \
   }
-  template <class A>
-  static RINGGRAD_HOST_DEVICE A tanh(A x) {
-    return std::tanh(x);
-  }
+  FUNCTION(exp)
+  FUNCTION(expm1)
+  FUNCTION(log)
+  FUNCTION(log1p)
+  FUNCTION(tanh)
+#undef FUNCTION
   template <class A>
   static RINGGRAD_HOST_DEVICE Normal<A> normal(A x) {
     return {A(0.5) * std::erfc(-x * A(kSqrtHalf)), A(kInverseSqrtTwoPi) * std::exp(-x * x / 2)};
@@ -64,8 +68,8 @@ struct ElementwiseFunctions {
 
   // clang-format off
   UNARY(exp, Math::exp(x))
-  UNARY(log, std::log(x))
-  UNARY(log1p, std::log1p(x))
+  UNARY(log, Math::log(x))
+  UNARY(log1p, Math::log1p(x))
   UNARY_BACKWARD(log1p_backward, x, dy / (1 + x))
   UNARY(sin, std::sin(x))
   UNARY_BACKWARD(sin_backward, x, dy * std::cos(x))
@@ -91,10 +95,14 @@ struct ElementwiseFunctions {
 
   // ---- with numbers beside the tensors ------------------------------------------------------------------------------
 
-  // Squares and their gradients are so common (a variance, a squared error) that they do not go through pow().
+  // Squares, cubes and their gradients are so common (a variance, a squared error) that they do not go through pow().
   template <class A>
   struct Square {
     RINGGRAD_HOST_DEVICE A operator()(A x) const { return x * x; }
+  };
+  template <class A>
+  struct Cube {
+    RINGGRAD_HOST_DEVICE A operator()(A x) const { return x * x * x; }
   };
   template <class A>
   struct Power {
@@ -106,6 +114,8 @@ struct ElementwiseFunctions {
       using A = Accumulator<T>;
       if (exponent == 2)
         Backend::template map<T>(stream, y, Square<A>{}, x);
+      else if (exponent == 3)
+        Backend::template map<T>(stream, y, Cube<A>{}, x);
       else
         Backend::template map<T>(stream, y, Power<A>{static_cast<A>(exponent)}, x);
     });
@@ -120,6 +130,10 @@ struct ElementwiseFunctions {
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return 2 * dy * x; }
   };
   template <class A>
+  struct CubeBackward {
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return 3 * dy * x * x; }
+  };
+  template <class A>
   struct PowerBackward {
     A exponent;
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return dy * exponent * std::pow(x, exponent - 1); }
@@ -131,6 +145,8 @@ struct ElementwiseFunctions {
         Backend::template map<T>(stream, dx, Nothing<A>{}, dy, x);
       else if (exponent == 2)
         Backend::template map<T>(stream, dx, SquareBackward<A>{}, dy, x);
+      else if (exponent == 3)
+        Backend::template map<T>(stream, dx, CubeBackward<A>{}, dy, x);
       else
         Backend::template map<T>(stream, dx, PowerBackward<A>{static_cast<A>(exponent)}, dy, x);
     });
@@ -190,9 +206,9 @@ struct ElementwiseFunctions {
   // clang-format off
   WITH_NUMBER(leaky_relu, slope, x > 0 ? x : slope * x)
   WITH_NUMBER_BACKWARD(leaky_relu_backward, slope, x > 0 ? dy : slope * dy)
-  WITH_NUMBER(elu, alpha, x > 0 ? x : alpha * std::expm1(x))
+  WITH_NUMBER(elu, alpha, x > 0 ? x : alpha * Math::expm1(x))
   WITH_NUMBER_BACKWARD(elu_backward, alpha, x > 0 ? dy : dy * alpha * Math::exp(x))
-  WITH_NUMBER(softplus, beta, (x * beta > 0 ? x : A(0)) + std::log1p(Math::exp(-std::abs(x * beta))) / beta)
+  WITH_NUMBER(softplus, beta, (x * beta > 0 ? x : A(0)) + Math::log1p(Math::exp(-std::abs(x * beta))) / beta)
   WITH_NUMBER_BACKWARD(softplus_backward, beta, dy * logistic(x * beta))
   WITH_NUMBER(huber, delta, std::abs(x) > delta ? delta * (std::abs(x) - delta / 2) : x * x / 2)
   WITH_NUMBER_BACKWARD(huber_backward, delta, dy * (x > delta ? delta : x < -delta ? -delta : x))
@@ -205,7 +221,7 @@ struct ElementwiseFunctions {
   struct BceWithLogits {
     RINGGRAD_HOST_DEVICE A operator()(A x, A t) const {
       const A part = x > 0 ? 1 - t : -t;  // 0 · ∞ is 0 here: to be sure of what is true costs nothing
-      return (part == 0 ? A(0) : part * x) + std::log1p(Math::exp(-std::abs(x)));
+      return (part == 0 ? A(0) : part * x) + Math::log1p(Math::exp(-std::abs(x)));
     }
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x, A t) const { return dy * (logistic(x) - t); }
   };
@@ -213,7 +229,7 @@ struct ElementwiseFunctions {
   struct Bce {
     static RINGGRAD_HOST_DEVICE A limited(A logarithm) { return logarithm < -100 ? A(-100) : logarithm; }
     RINGGRAD_HOST_DEVICE A operator()(A x, A t) const {
-      return -t * limited(std::log(x)) - (1 - t) * limited(std::log1p(-x));
+      return -t * limited(Math::log(x)) - (1 - t) * limited(Math::log1p(-x));
     }
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x, A t) const {
       const A slope = x * (1 - x), least = 1e-12F;  // PyTorch's, a float32
