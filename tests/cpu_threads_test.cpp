@@ -41,11 +41,14 @@ TEST_CASE("row-wise kernels do not depend on the number of threads", "[quick][th
 }
 
 TEST_CASE("batch norm does not depend on the number of threads", "[quick][threads][cpu]") {
-  for (Layout layout : {Layout::Strided, Layout::ChannelBlocked}) {
-    const Shape shape{19, 16, 33, 35};
+  for (const auto& [shape, layout] : std::vector<std::pair<Shape, Layout>>{{{19, 16, 33, 35}, Layout::Strided},
+                                                                           {{19, 16, 33, 35}, Layout::ChannelBlocked},
+                                                                           {{19 * 33 * 35, 21}, Layout::Strided}}) {
     const Tensor x = random_image(shape, layout, 8), dy = random_image(shape, layout, 9);
-    require_same_on_any_threads([&] {
-      const Tensor mean = empty({16}), var = empty({16}), sum_dy = empty({16}), sum_dy_xhat = empty({16});
+    const Shape channels = {shape[1]};
+    require_same_on_any_threads([&, shape = shape] {
+      const Tensor mean = empty(channels), var = empty(channels), sum_dy = empty(channels),
+                   sum_dy_xhat = empty(channels);
       const Tensor y = empty(shape, x.options()), dx = empty(shape, x.options());
       kernels::batch_norm_stats(mean, var, x);
       kernels::batch_norm_apply(y, x, mean, var, {}, {}, {}, 1e-5, true);

@@ -139,11 +139,12 @@ std::vector<OpSpec> norm_specs() {
     return more;
   };
   std::vector<OpSpec> specs = {
-      batch_norm_spec("batch_norm", {}, with({{2, 3, 41, 37}, {80, 70, 1, 1}, {2, 3, 2, 1, 2, 2}})),
+      batch_norm_spec("batch_norm", {}, with({{2, 3, 41, 37}, {80, 70, 1, 1}, {270, 18}, {2, 3, 2, 1, 2, 2}})),
       batch_norm_spec("batch_norm without weight", {.affine = false}, images),
       batch_norm_spec("batch_norm with relu", {.relu = true}, images),
       batch_norm_spec("batch_norm with residual", {.residual = true}, images),
-      batch_norm_spec("batch_norm with residual and relu", {.residual = true, .relu = true}, with({{9, 3, 17, 17}})),
+      batch_norm_spec("batch_norm with residual and relu", {.residual = true, .relu = true},
+                      with({{9, 3, 17, 17}, {270, 18}})),
       batch_norm_spec("batch_norm in evaluation", {.training = false}, images),
       batch_norm_spec("batch_norm in evaluation with residual and relu",
                       {.training = false, .residual = true, .relu = true}, images),

@@ -12,15 +12,15 @@ namespace {
 // Mean and squared deviations of each piece in two looks at the first-level cache, then merged as in Chan, Golub &
 // LeVeque (1983), eq. 2.1. Sums of x² would cancel where the mean is large against the deviation, and so would sums of
 // x: a channel of equal numbers has the variance zero, whatever they are.
-template <class T, int kWidth>
-void stats(Stream stream, const ChannelRows& rows, const Tensor& mean, const Tensor& var, const T* x) {
+template <class T, int kWidth, class Step>
+void stats(Stream stream, const ChannelRows& rows, Step step, const Tensor& mean, const Tensor& var, const T* x) {
   using A = Accumulator<T>;
   const int64_t channels = rows.channels(), pieces = std::max<int64_t>(1, ceil_div(rows.length, kPieceElements));
   const int64_t partials = partial_count(rows) * channels;
   const Workspace<A> piece_means(stream, partials), rests(stream, partials), squares(stream, partials);
   for_each_piece(stream, rows, [&](int64_t offset, int64_t n, int64_t channel, int64_t partial) {
     const int64_t at = partial * channels + channel;
-    piece_statistics<T, kWidth>(n, x + offset, piece_means.data() + at, rests.data() + at, squares.data() + at);
+    piece_statistics<T, kWidth>(n, step, x + offset, piece_means.data() + at, rests.data() + at, squares.data() + at);
   });
 
   const double count = std::max<double>(1, static_cast<double>(rows.count()));
@@ -29,9 +29,9 @@ void stats(Stream stream, const ChannelRows& rows, const Tensor& mean, const Ten
     return partial % pieces == pieces - 1 ? last : double{kPieceElements / kWidth};
   };
   const Workspace<double> means(stream, channels);
-  A* const mean_out = mean.data<A>();
-  A* const var_out = var.data<A>();
-  const int64_t real_channels = mean.numel();  // the last block may have padding
+  A* const mean_out = mean.data<A>() + rows.first;
+  A* const var_out = var.data<A>() + rows.first;
+  const int64_t real_channels = mean.numel() - rows.first;  // the last block may have padding
   sum_partials(
       stream, rows,
       [&](int64_t partial, int64_t c) {
@@ -57,17 +57,17 @@ void stats(Stream stream, const ChannelRows& rows, const Tensor& mean, const Ten
 void batch_norm_stats_cpu(Stream stream, const Tensor& mean, const Tensor& var, const Tensor& x) {
   ASSERT(lies_like(x, x));
   ASSERT(mean.is_contiguous() && var.is_contiguous() && mean.numel() == x.shape()[1]);
-  const ChannelRows rows(x);
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
-    visit_width(rows.width, [&]<int kWidth>() { stats<T, kWidth>(stream, rows, mean, var, x.data<T>()); });
+    for (const ChannelRows& rows : channel_rows(x))
+      visit_rows(rows, [&]<int kWidth>(auto step) { stats<T, kWidth>(stream, rows, step, mean, var, x.data<T>()); });
   });
 }
 
-template <class T, int kWidth, bool kResidual, bool kRelu, class A = Accumulator<T>>
-void apply(Stream stream, const ChannelRows& rows, T* y, const T* x, const T* residual, const A* mean, const A* scale,
-           const A* shift) {
+template <class T, int kWidth, bool kResidual, bool kRelu, class Step, class A = Accumulator<T>>
+void apply(Stream stream, const ChannelRows& rows, Step step, T* y, const T* x, const T* residual, const A* mean,
+           const A* scale, const A* shift) {
   for_each_piece(stream, rows, [=](int64_t offset, int64_t n, int64_t channel, int64_t) {
-    normalize_piece<T, kWidth, kResidual, kRelu>(n, y + offset, x + offset, residual + (kResidual ? offset : 0),
+    normalize_piece<T, kWidth, kResidual, kRelu>(n, step, y + offset, x + offset, residual + (kResidual ? offset : 0),
                                                  mean + channel, scale + channel, shift + channel);
   });
 }
@@ -75,15 +75,15 @@ void apply(Stream stream, const ChannelRows& rows, T* y, const T* x, const T* re
 void batch_norm_apply_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& var,
                           const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu) {
   ASSERT(lies_like(x, x) && lies_like(y, x) && (!residual.defined() || lies_like(residual, x)));
-  const ChannelRows rows(x);
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     // Padding channels get zeros everywhere, so that zeros stay zeros.
-    const Workspace<A> parameters(stream, 3 * rows.channels());
+    const int64_t channels = padded_channels(x);
+    const Workspace<A> parameters(stream, 3 * channels);
     A* const center = parameters.data();
-    A* const scale = center + rows.channels();
-    A* const shift = scale + rows.channels();
-    std::fill(center, shift + rows.channels(), A{0});
+    A* const scale = center + channels;
+    A* const shift = scale + channels;
+    std::fill(center, shift + channels, A{0});
     for (int64_t c = 0; c < x.shape()[1]; ++c) {
       center[c] = mean.data<A>()[c];
       const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[c]) + eps);
@@ -91,12 +91,15 @@ void batch_norm_apply_cpu(Stream stream, const Tensor& y, const Tensor& x, const
       shift[c] = bias.defined() ? bias.data<A>()[c] : A{0};
     }
     const T* const other = residual.defined() ? residual.data<T>() : nullptr;
-    visit_width(rows.width, [&]<int kWidth>() {
-      const auto run = other  ? relu ? apply<T, kWidth, true, true> : apply<T, kWidth, true, false>
-                        : relu ? apply<T, kWidth, false, true>
-                              : apply<T, kWidth, false, false>;
-      run(stream, rows, y.data<T>(), x.data<T>(), other, center, scale, shift);
-    });
+    for (const ChannelRows& rows : channel_rows(x))
+      visit_rows(rows, [&]<int kWidth>(auto step) {
+        using Step = decltype(step);
+        const auto run = other  ? relu ? apply<T, kWidth, true, true, Step> : apply<T, kWidth, true, false, Step>
+                          : relu ? apply<T, kWidth, false, true, Step>
+                                : apply<T, kWidth, false, false, Step>;
+        run(stream, rows, step, y.data<T>(), x.data<T>(), other, center + rows.first, scale + rows.first,
+            shift + rows.first);
+      });
   });
 }
 

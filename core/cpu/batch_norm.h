@@ -2,28 +2,47 @@
 // read memory once and do not depend on the number of threads. Private to core/cpu.
 #pragma once
 
+#include <type_traits>
+#include <vector>
+
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cpu {
 
-// x [N, C, …] as rows of memory: `rows` of them per image, each `length` elements in which `width` channels alternate.
-// Contiguous: one row per channel, width 1. Channel-blocked: one row per block, width 16; channels beyond C hold zeros.
+// Some channels of x [N, C, …] as rows of memory: `rows` of them per image, each of `length` elements in which `width`
+// channels alternate; `step` elements lie from one pixel to the next.
+//
+//   channel-blocked      one row per block, width 16; channels beyond C hold zeros
+//   contiguous           one row per channel, width 1
+//   contiguous [N, C]    all images are one: 16 channels each, whose pixels lie C elements apart, and then one by one
 struct ChannelRows {
-  int64_t images, rows, length, width;
+  int64_t first;  // channel
+  int64_t images, rows, row_step, length, width, step;
 
-  explicit ChannelRows(const Tensor& x) : images(x.shape()[0]), rows(x.shape()[1]), length(1), width(1) {
-    for (int d = 2; d < x.dim(); ++d) length *= x.shape()[d];
-    if (x.is_channel_blocked()) {
-      width = kChannelBlock;
-      rows = ceil_div(rows, width);
-      length *= width;
-    }
-  }
   int64_t channels() const { return rows * width; }
   int64_t count() const { return images * length / width; }  // elements of one channel
 };
+inline std::vector<ChannelRows> channel_rows(const Tensor& x) {
+  const int64_t n = x.shape()[0], c = x.shape()[1];
+  int64_t pixels = 1;
+  for (int d = 2; d < x.dim(); ++d) pixels *= x.shape()[d];
+  const int64_t b = kChannelBlock;
+  if (x.is_channel_blocked()) return {{0, n, ceil_div(c, b), pixels * b, pixels * b, b, b}};
+  if (pixels != 1) return {{0, n, c, pixels, pixels, 1, 1}};
+  const int64_t blocks = c / b, rest = blocks * b;
+  return {{0, 1, blocks, b, n * b, b, c}, {rest, 1, c - rest, 1, n, 1, c}};
+}
+
+// Room for the values of every channel, and of the padding of a last block.
+inline int64_t padded_channels(const Tensor& x) { return ceil_div(x.shape()[1], kChannelBlock) * kChannelBlock; }
+
+// `from`, and zeros up to so many channels.
+template <class A>
+void load_channels(const Workspace<A>& to, int64_t channels, const Tensor& from) {
+  std::fill(std::copy_n(from.data<A>(), from.numel(), to.data()), to.data() + channels, A{0});
+}
 
 // Whether t can be walked in step with x: every tensor of a call lies in memory the same way.
 inline bool lies_like(const Tensor& t, const Tensor& x) {
@@ -31,45 +50,47 @@ inline bool lies_like(const Tensor& t, const Tensor& x) {
          (t.is_channel_blocked() || t.is_contiguous());
 }
 
-// Calls run.operator()<width>() so that the inner loops know how many channels alternate.
+// Calls run.operator()<width>(step) so that the inner loops know how many channels alternate, and that neighbours are
+// neighbours.
 template <class Run>
-void visit_width(int64_t width, Run&& run) {
-  width == 1 ? run.template operator()<1>() : run.template operator()<kChannelBlock>();
+void visit_rows(const ChannelRows& rows, Run&& run) {
+  if (rows.width != 1) return run.template operator()<kChannelBlock>(rows.step);
+  if (rows.step != 1) return run.template operator()<1>(rows.step);
+  run.template operator()<1>(std::integral_constant<int64_t, 1>());
 }
 
 // A row is walked in pieces that stay in the first-level cache, so that a second look at one costs little. A piece
 // gives one partial sum per channel.
 inline constexpr int64_t kPieceElements = 2048;
 
-// body(offset, n, channel, partial) for every piece of every row: n elements at `offset`, the first of them of
-// `channel`; `partial` numbers the pieces of one row over all images.
+// body(offset, n, channel, partial) for every piece of every row: n elements from `offset` on, the first of them of
+// `channel`, counted from x.first; `partial` numbers the pieces of one row over all images.
 template <class Body>
 void for_each_piece(Stream stream, const ChannelRows& x, Body&& body) {
   const int64_t pieces = ceil_div(x.length, kPieceElements);
-  parallel_for(stream, x.images * x.rows * pieces, grain(std::min(x.length, kPieceElements)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t unit = begin; unit < end; ++unit) {
-                   const int64_t row = unit / pieces, piece = unit % pieces, first = piece * kPieceElements;
-                   body(row * x.length + first, std::min(kPieceElements, x.length - first), row % x.rows * x.width,
-                        row / x.rows * pieces + piece);
-                 }
-               });
+  parallel_for(
+      stream, x.images * x.rows * pieces, grain(std::min(x.length, kPieceElements)), [&](int64_t begin, int64_t end) {
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t row = unit / pieces, piece = unit % pieces, first = piece * kPieceElements;
+          body(x.first + row * x.row_step + first / x.width * x.step, std::min(kPieceElements, x.length - first),
+               row % x.rows * x.width, row / x.rows * pieces + piece);
+        }
+      });
 }
 inline int64_t partial_count(const ChannelRows& x) { return x.images * ceil_div(x.length, kPieceElements); }
 
-// sums[w] = Σ term(i, lane) over the i < n of channel w = i % kWidth. Term i is added in lane i % 32, whose channel is
-// lane % kWidth; lanes are folded in halves.
-inline constexpr int kPieceLanes = 32;
-template <int kWidth, class A, class Term>
-void sum_piece(int64_t n, A* sums, Term&& term) {
+// Σ term(i) over i < n. Term i is added in lane i % 32; lanes are folded in halves.
+template <class A, class Term>
+A sum_piece(int64_t n, Term&& term) {
+  constexpr int kPieceLanes = 32;
   A lanes[kPieceLanes] = {};
   int64_t i = 0;
   for (; i + kPieceLanes <= n; i += kPieceLanes)
-    for (int lane = 0; lane < kPieceLanes; ++lane) lanes[lane] += term(i + lane, lane);
-  for (int lane = 0; i + lane < n; ++lane) lanes[lane] += term(i + lane, lane);
-  for (int half = kPieceLanes / 2; half >= kWidth; half /= 2)
+    for (int lane = 0; lane < kPieceLanes; ++lane) lanes[lane] += term(i + lane);
+  for (int lane = 0; i + lane < n; ++lane) lanes[lane] += term(i + lane);
+  for (int half = kPieceLanes / 2; half >= 1; half /= 2)
     for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  for (int w = 0; w < kWidth; ++w) sums[w] = lanes[w];
+  return lanes[0];
 }
 
 // write(c, Σ term(partial, c)), in double and in the order of the partial sums.
@@ -86,23 +107,5 @@ void sum_partials(Stream stream, const ChannelRows& x, Term&& term, Write&& writ
     }
   });
 }
-
-// body(i, w) for the n elements of a piece, element i of channel w = i % kWidth.
-template <int kWidth, class Body>
-void for_each_element(int64_t n, Body&& body) {
-  for (int64_t i = 0; i < n; i += kWidth)
-    for (int w = 0; w < kWidth; ++w) body(i + w, w);
-}
-
-// A per-channel array from its channel `first` on, repeated for every lane: what the inner loops load as one vector. It
-// lives on the stack, so that the compiler knows that stores to the output do not change it.
-template <int kWidth, class A>
-struct PerLane {
-  A value[kPieceLanes];
-  explicit PerLane(const A* first) {
-    for (int lane = 0; lane < kPieceLanes; ++lane) value[lane] = first[lane % kWidth];
-  }
-  A operator[](int lane) const { return value[lane]; }
-};
 
 }  // namespace ringgrad::cpu

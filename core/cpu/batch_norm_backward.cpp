@@ -13,58 +13,55 @@
 namespace ringgrad::cpu {
 namespace {
 
-template <class T, int kWidth, bool kRelu, class A = Accumulator<T>>
-void reduce(Stream stream, const ChannelRows& rows, const T* dy, const T* x, const T* y, const A* mean, A* sum_g,
-            A* sum_g_centered) {
+template <class T, int kWidth, bool kRelu, class Step, class A = Accumulator<T>>
+void reduce(Stream stream, const ChannelRows& rows, Step step, const T* dy, const T* x, const T* y, const A* mean,
+            A* sum_g, A* sum_g_centered) {
   for_each_piece(stream, rows, [=, &rows](int64_t offset, int64_t n, int64_t channel, int64_t partial) {
     const int64_t at = partial * rows.channels() + channel;
-    gradient_sums<T, kWidth, kRelu>(n, dy + offset, x + offset, y + (kRelu ? offset : 0), mean + channel, sum_g + at,
-                                    sum_g_centered + at);
+    gradient_sums<T, kWidth, kRelu>(n, step, dy + offset, x + offset, y + (kRelu ? offset : 0), mean + channel,
+                                    sum_g + at, sum_g_centered + at);
   });
-}
-
-// The per-channel values with zeros for the padding of a last block.
-template <class A>
-void load_channels(const Workspace<A>& to, const ChannelRows& rows, const Tensor& from) {
-  std::fill_n(to.data(), rows.channels(), A{0});
-  std::copy_n(from.data<A>(), from.numel(), to.data());
 }
 
 void batch_norm_backward_reduce_cpu(Stream stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dy,
                                     const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
                                     double eps) {
   ASSERT(lies_like(x, x) && lies_like(dy, x) && (!y.defined() || lies_like(y, x)));
-  const ChannelRows rows(x);
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const int64_t channels = rows.channels(), real_channels = mean.numel();
-    const Workspace<A> center(stream, channels);
-    const Workspace<A> sums(stream, partial_count(rows) * channels), centered(stream, partial_count(rows) * channels);
-    load_channels(center, rows, mean);
+    const Workspace<A> center(stream, padded_channels(x));
+    load_channels(center, padded_channels(x), mean);
     const T* const out = y.defined() ? y.data<T>() : nullptr;
-    visit_width(rows.width, [&]<int kWidth>() {
-      (out ? reduce<T, kWidth, true> : reduce<T, kWidth, false>)(stream, rows, dy.data<T>(), x.data<T>(), out,
-                                                                 center.data(), sums.data(), centered.data());
-    });
-    const auto partial_sum = [&](const Workspace<A>& of) {
-      return [&of, channels](int64_t partial, int64_t c) { return static_cast<double>(of[partial * channels + c]); };
-    };
-    sum_partials(stream, rows, partial_sum(sums), [&](int64_t c, double total) {
-      if (c < real_channels) sum_dy.data<A>()[c] = static_cast<A>(total);
-    });
-    sum_partials(stream, rows, partial_sum(centered), [&](int64_t c, double total) {
-      if (c < real_channels)
-        sum_dy_xhat.data<A>()[c] = static_cast<A>(total / std::sqrt(static_cast<double>(var.data<A>()[c]) + eps));
-    });
+    for (const ChannelRows& rows : channel_rows(x)) {
+      const int64_t channels = rows.channels(), real_channels = mean.numel() - rows.first;
+      const Workspace<A> sums(stream, partial_count(rows) * channels), centered(stream, partial_count(rows) * channels);
+      visit_rows(rows, [&]<int kWidth>(auto step) {
+        using Step = decltype(step);
+        (out ? reduce<T, kWidth, true, Step>
+             : reduce<T, kWidth, false, Step>)(stream, rows, step, dy.data<T>(), x.data<T>(), out,
+                                               center.data() + rows.first, sums.data(), centered.data());
+      });
+      const auto partial_sum = [&](const Workspace<A>& of) {
+        return [&of, channels](int64_t partial, int64_t c) { return static_cast<double>(of[partial * channels + c]); };
+      };
+      sum_partials(stream, rows, partial_sum(sums), [&](int64_t c, double total) {
+        if (c < real_channels) sum_dy.data<A>()[rows.first + c] = static_cast<A>(total);
+      });
+      sum_partials(stream, rows, partial_sum(centered), [&](int64_t c, double total) {
+        if (c >= real_channels) return;
+        const double deviation = std::sqrt(static_cast<double>(var.data<A>()[rows.first + c]) + eps);
+        sum_dy_xhat.data<A>()[rows.first + c] = static_cast<A>(total / deviation);
+      });
+    }
   });
 }
 
 // dx = a g + b (x - mean) + c, with one a, b and c per channel.
-template <class T, int kWidth, bool kRelu, bool kResidual, class A = Accumulator<T>>
-void apply(Stream stream, const ChannelRows& rows, T* dx, T* dresidual, const T* dy, const T* x, const T* y,
+template <class T, int kWidth, bool kRelu, bool kResidual, class Step, class A = Accumulator<T>>
+void apply(Stream stream, const ChannelRows& rows, Step step, T* dx, T* dresidual, const T* dy, const T* x, const T* y,
            const A* mean, const A* a, const A* b, const A* c) {
   for_each_piece(stream, rows, [=](int64_t offset, int64_t n, int64_t channel, int64_t) {
-    gradient_piece<T, kWidth, kRelu, kResidual>(n, dx + offset, dresidual + (kResidual ? offset : 0), dy + offset,
+    gradient_piece<T, kWidth, kRelu, kResidual>(n, step, dx + offset, dresidual + (kResidual ? offset : 0), dy + offset,
                                                 x + offset, y + (kRelu ? offset : 0), mean + channel, a + channel,
                                                 b + channel, c + channel);
   });
@@ -76,12 +73,11 @@ void batch_norm_backward_apply_cpu(Stream stream, const Tensor& dx, const Tensor
                                    double count) {
   ASSERT(lies_like(dx, x) && lies_like(x, x) && lies_like(dy, x));
   ASSERT((!y.defined() || lies_like(y, x)) && (!dresidual.defined() || lies_like(dresidual, x)));
-  const ChannelRows rows(x);
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const int64_t channels = rows.channels();
+    const int64_t channels = padded_channels(x);
     const Workspace<A> center(stream, channels), a(stream, channels), b(stream, channels), c(stream, channels);
-    load_channels(center, rows, mean);
+    load_channels(center, channels, mean);
     for (const Workspace<A>* coefficient : {&a, &b, &c}) std::fill_n(coefficient->data(), channels, A{0});
     for (int64_t i = 0; i < mean.numel(); ++i) {
       const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[i]) + eps);
@@ -93,13 +89,15 @@ void batch_norm_backward_apply_cpu(Stream stream, const Tensor& dx, const Tensor
     }
     const T* const out = y.defined() ? y.data<T>() : nullptr;
     T* const branch = dresidual.defined() ? dresidual.data<T>() : nullptr;
-    visit_width(rows.width, [&]<int kWidth>() {
-      const auto run = out      ? branch ? apply<T, kWidth, true, true> : apply<T, kWidth, true, false>
-                            : branch ? apply<T, kWidth, false, true>
-                                : apply<T, kWidth, false, false>;
-      run(stream, rows, dx.data<T>(), branch, dy.data<T>(), x.data<T>(), out, center.data(), a.data(), b.data(),
-          c.data());
-    });
+    for (const ChannelRows& rows : channel_rows(x))
+      visit_rows(rows, [&]<int kWidth>(auto step) {
+        using Step = decltype(step);
+        const auto run = out      ? branch ? apply<T, kWidth, true, true, Step> : apply<T, kWidth, true, false, Step>
+                              : branch ? apply<T, kWidth, false, true, Step>
+                                  : apply<T, kWidth, false, false, Step>;
+        run(stream, rows, step, dx.data<T>(), branch, dy.data<T>(), x.data<T>(), out, center.data() + rows.first,
+            a.data() + rows.first, b.data() + rows.first, c.data() + rows.first);
+      });
   });
 }
 
