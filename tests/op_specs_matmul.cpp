@@ -36,6 +36,7 @@ std::vector<OpSpec> matmul_specs() {
                    {uniform({4, 1}), uniform({1, 5})},
                    {uniform({17, 33}), uniform({33, 9})},
                    {uniform({100, 129}), uniform({129, 10})},
+                   {uniform({2, 51, 140}), uniform({140, 33})},
                    {uniform({3, 2, 4}), uniform({3, 4, 5})},
                    {uniform({3, 2, 4}), uniform({4, 5})},
                    {uniform({2, 4}), uniform({3, 4, 5})},
@@ -70,7 +71,9 @@ std::vector<OpSpec> matmul_specs() {
                for (int64_t j = 0; j < y.size(1); ++j) y(i, j) = c(j, i);
              return Arrays{y};
            },
-       .samples = {{uniform({3, 2}), uniform({4, 3})}, {uniform({3, 0}), uniform({4, 3})}},
+       .samples = {{uniform({3, 2}), uniform({4, 3})},
+                   {uniform({140, 51}), uniform({33, 140})},
+                   {uniform({3, 0}), uniform({4, 3})}},
        .terms = 4});
   specs.push_back({.name = "matmul of repeated",
                    .kernels = {"matmul"},
@@ -85,7 +88,9 @@ std::vector<OpSpec> matmul_specs() {
                          for (int64_t i = 0; i < y.numel(); ++i) y.values[i] = c.values[i % c.numel()];
                          return Arrays{y};
                        },
-                   .samples = {{uniform({4, 5}), uniform({1, 5, 6})}, {uniform({0, 5}), uniform({1, 5, 6})}},
+                   .samples = {{uniform({4, 5}), uniform({1, 5, 6})},
+                               {uniform({9, 20}), uniform({1, 20, 17})},
+                               {uniform({0, 5}), uniform({1, 5, 6})}},
                    .terms = 18});
   const auto linear_fails = [](const Shape& x, const Shape& w, const Shape& b) {
     return [=] { linear(zeros(x), zeros(w), zeros(b)); };

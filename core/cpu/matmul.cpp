@@ -1,9 +1,11 @@
-// The matrix product on the CPU: a single-threaded GEMM on tiles of c, shared out by parallel_for.
+// The matrix product on the CPU: tiles of bfloat16 where the processor has them, panels of float32, and for float64 and
+// thin matrices a single-threaded GEMM on tiles of c, shared out by parallel_for.
 #include "ringgrad/core/cpu/amx/matmul.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/amx/tile_unit.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/eigen_gemm.h"
+#include "ringgrad/core/cpu/packed_product.h"
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/device/parallel.h"
 
@@ -81,6 +83,8 @@ void matmul_cpu(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b
     return narrow_into(c, [&](const Tensor& wide) { matmul_cpu(stream, wide, widen(a), widen(b), widen(bias)); });
   if (c.dtype() == DType::Float64)
     matmul_tiles<double>(stream, c, direct(a), direct(b), bias);
+  else if (suits_packed_product(c, a.shape()[2]))
+    packed_product(stream, c, a, b, bias);
   else
     matmul_tiles<float>(stream, c, direct(a), direct(b), bias);
 }

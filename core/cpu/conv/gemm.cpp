@@ -23,7 +23,7 @@ void tile(const LeftMatrix& left, const float* a, const RightMatrix& right, cons
   Vector sum[kRows][kVectors];
   RINGGRAD_UNROLL
   for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
-  for (int j = 0; j < kVectors; ++j) sum[i][j] = kAccumulate ? load(c + i * c_stride + j * kLanes) : Vector{};
+  for (int j = 0; j < kVectors; ++j) sum[i][j] = Vector{};
 
   // Rows are addressed in groups of four, from one pointer each: eleven multiples of the stride would not fit into the
   // general registers.
@@ -52,7 +52,10 @@ void tile(const LeftMatrix& left, const float* a, const RightMatrix& right, cons
   }
   RINGGRAD_UNROLL
   for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
-  for (int j = 0; j < kVectors; ++j) store(c + i * c_stride + j * kLanes, sum[i][j]);
+  for (int j = 0; j < kVectors; ++j) {
+    float* const to = c + i * c_stride + j * kLanes;
+    store(to, kAccumulate ? load(to) + sum[i][j] : sum[i][j]);  // a sum of sums: less error than one long one
+  }
 }
 
 // How many rows the next tile takes: as many as fit, but 16 as 8 + 8 rather than 12 + 4, and 8 as 4 + 4, not 6 + 2.
