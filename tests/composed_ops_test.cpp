@@ -120,3 +120,15 @@ TEST_CASE("what is made of sizes of 0 is empty, not an error", "[quick]") {
   CHECK(cat({zeros({0}), zeros({2, 3})}).shape() == Shape{2, 3});
   CHECK(adaptive_avg_pool2d(zeros({2, 2, 3, 3}), 0).shape() == Shape{2, 2, 0, 0});
 }
+
+TEST_CASE("topk has what a sort begins with", "[quick]") {
+  const Tensor x = to(rand({2, 300, 3}) * 100, DType::Int32);  // with equals
+  for (const DType dtype : {DType::Int32, DType::Float32, DType::Float64})
+    for (const int64_t k : {0, 5, 100, 300})
+      for (const bool largest : {true, false}) {
+        const auto [values, indices] = topk(to(x, dtype), k, 1, largest);
+        const auto sorted = sort(to(x, dtype), 1, largest);
+        CHECK(to_vector<int64_t>(indices) == to_vector<int64_t>(narrow(sorted.indices, 1, 0, k)));
+        CHECK(to_vector<double>(values) == to_vector<double>(narrow(sorted.values, 1, 0, k)));
+      }
+}

@@ -135,9 +135,11 @@ OpSpec sort_spec(int dim, bool descending, std::vector<DType> dtypes) {
                     {distinct({2, 3, 4})},
                     {distinct({2, 3, 2, 2})},
                     {uniform({3, 0})},
+                    not_smooth({uniform({3, 300})}),  // with ties in 16 bits
+                    not_smooth({uniform({300, 3})}),
                     not_smooth({literal({3, 3}, {1, NAN, 1, -INFINITY, 1, NAN, 0, INFINITY, 1})})};
   else
-    spec.samples = {{whole({20, 3}, 0, 6)}, {whole({0, 3}, 0, 6)}};
+    spec.samples = {{whole({20, 3}, 0, 6)}, {whole({3, 300}, 0, 90)}, {whole({300, 3}, 0, 90)}, {whole({0, 3}, 0, 6)}};
   spec.dtypes = std::move(dtypes);
   return spec;
 }

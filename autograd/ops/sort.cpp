@@ -24,14 +24,22 @@ Tensor cumsum(const Tensor& x, int dim) {
   return running_sum(x, normalize_dim("cumsum", dim, x.dim()), false);
 }
 
-Tensor argsort(const Tensor& x_, int dim, bool descending) {
-  OpScope scope("argsort");
-  check_defined("argsort", x_);
-  if (x_.dim() == 0) return reshape(argsort(reshape(x_, {1}), dim), {});
-  dim = normalize_dim("argsort", dim, x_.dim());
-  const Tensor x = as_contiguous(x_), index = empty(x.shape(), {DType::Int64, x.device()});
+// Where the first k along a dimension are.
+static Tensor first_in_order(const Tensor& x_, int64_t k, int dim, bool descending) {
+  const Tensor x = as_contiguous(x_);
+  Shape shape = x.shape();
+  if (x.device().is_cpu()) shape[dim] = k;  // elsewhere all are sorted
+  const Tensor index = empty(shape, {DType::Int64, x.device()});
   kernels::argsort(around_dim(index, dim), around_dim(x, dim), descending);
-  return index;
+  return contiguous(slice(index, dim, 0, k));
+}
+
+Tensor argsort(const Tensor& x, int dim, bool descending) {
+  OpScope scope("argsort");
+  check_defined("argsort", x);
+  if (x.dim() == 0) return reshape(argsort(reshape(x, {1}), dim), {});
+  dim = normalize_dim("argsort", dim, x.dim());
+  return first_in_order(x, x.size(dim), dim, descending);
 }
 
 ValuesAndIndices sort(const Tensor& x, int dim, bool descending) {
@@ -40,11 +48,12 @@ ValuesAndIndices sort(const Tensor& x, int dim, bool descending) {
 }
 
 ValuesAndIndices topk(const Tensor& x, int64_t k, int dim, bool largest) {
+  OpScope scope("topk");
   check_defined("topk", x);
   dim = normalize_dim("topk", dim, x.dim());
   CHECK_AS(IndexError, k >= 0 && k <= x.size(dim), "topk: k is ", k, ", expected 0 to ", x.size(dim),
            ", the size of dimension ", dim, " of shape ", x.shape());
-  const Tensor order = contiguous(slice(argsort(x, dim, largest), dim, 0, k));
+  const Tensor order = first_in_order(x, k, dim, largest);
   return {gather(x, dim, order), order};
 }
 
