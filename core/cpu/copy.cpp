@@ -73,7 +73,7 @@ void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
     if (plan.strides[1][d] > 0 && plan.strides[1][d] < plan.strides[1][nearest]) nearest = d;
   if (nearest != plan.dims - 1) return copy_transposed(stream, plan, nearest, y_data, x_data);
   parallel_for(stream, plan.numel, kElementwiseGrain, [&](int64_t begin, int64_t end) {
-    plan.for_each_run(begin, end, [&](const auto& offsets, int64_t n) {
+    plan.for_each_run<2>(begin, end, [&](const auto& offsets, int64_t n) {
       copy_run(y_data + offsets[0], plan.inner_stride(0), x_data + offsets[1], plan.inner_stride(1), n);
     });
   });

@@ -20,24 +20,26 @@ struct Indexed {
   bool holds(int64_t i) const { return i >= 0 && i < n; }
 };
 
-// y[o, j, i] = x[o, place, i] where place = at[place_of(element, column)]: `element` numbers the places of y, `column`
-// those of a row. A row is along i, or along j where there is but one i.
-template <class PlaceOf>
-void pick(Stream stream, const char* name, const Tensor& y, const Tensor& x, const int64_t* at, const Indexed& s,
-          const PlaceOf& place_of) {
+// to[i] = from[at[i] stride + i step], where at[i] is one of n places.
+template <class T>
+void pick_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t n, int64_t stride, int64_t step) {
+  for (int64_t i = 0; i < count; ++i)
+    if (at[i] >= 0 && at[i] < n) to[i] = from[at[i] * stride + i * step];
+}
+
+// Row after row, which is along i, or along j where there is but one i. `at` has a number for each element, or is the
+// same for all rows.
+void pick(Stream stream, const char* name, const Tensor& y, const Tensor& x, const int64_t* at, bool same_for_rows,
+          const Indexed& s) {
   const bool along_j = s.inner == 1;
   const int64_t columns = along_j ? s.m : s.inner, step = along_j ? 0 : 1;
   visit_dtype(name, x.dtype(), [&]<class T>() {
-    const T* const from = x.data<T>();
-    T* const to = y.data<T>();
     parallel_for(stream, y.numel(), grain(4), [&](int64_t begin, int64_t end) {
-      while (begin < end) {
-        const int64_t row = begin / columns, first = begin % columns, last = std::min(columns, first + end - begin);
-        const T* const source = from + (along_j ? row : row / s.m) * s.n * s.inner;
-        for (int64_t i = first; i < last; ++i, ++begin) {
-          const int64_t place = at[place_of(begin, i)];
-          if (s.holds(place)) to[begin] = source[place * s.inner + i * step];
-        }
+      for (int64_t count = 0; begin < end; begin += count) {
+        const int64_t row = begin / columns, first = begin % columns, outer = along_j ? row : row / s.m;
+        count = std::min(columns - first, end - begin);
+        pick_run(y.data<T>() + begin, x.data<T>() + outer * s.n * s.inner + first * step,
+                 at + (same_for_rows ? first : begin), count, s.n, s.inner, step);
       }
     });
   });
@@ -46,7 +48,7 @@ void pick(Stream stream, const char* name, const Tensor& y, const Tensor& x, con
 void index_select_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& index) {
   const Indexed s(x, y, index);
   const int64_t* const at = index.data<int64_t>();
-  if (s.inner == 1) return pick(stream, "index_select", y, x, at, s, [](int64_t, int64_t j) { return j; });
+  if (s.inner == 1) return pick(stream, "index_select", y, x, at, true, s);
   const size_t bytes = s.inner * itemsize(x.dtype());
   const char* const from = static_cast<const char*>(x.raw_data());
   char* const to = static_cast<char*>(y.raw_data());
@@ -61,8 +63,7 @@ void index_select_cpu(Stream stream, const Tensor& y, const Tensor& x, const Ten
 }
 
 void gather_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& index) {
-  pick(stream, "gather", y, x, index.data<int64_t>(), Indexed(x, y, index),
-       [](int64_t element, int64_t) { return element; });
+  pick(stream, "gather", y, x, index.data<int64_t>(), false, Indexed(x, y, index));
 }
 
 // The sums of both adjoints are formed in the order of j. A unit owns a range of columns i of one o, so that no two

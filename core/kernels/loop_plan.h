@@ -28,10 +28,11 @@ struct LoopPlan {
   std::array<int64_t, kMaxOperands> offsets(int64_t index) const;
 
   // body(offsets, n) for each run of n elements along the innermost loop in the elements [begin, end). Divides for the
-  // first one only: runs may be short.
-  template <class Body>
+  // first one only, and keeps the offsets of kOperands operands, which is all, in registers: runs may be short.
+  template <int kOperands, class Body>
   void for_each_run(int64_t begin, int64_t end, Body&& body) const {
-    std::array<int64_t, kMaxOperands> offset = offsets(begin);
+    std::array<int64_t, kOperands> offset;
+    std::copy_n(offsets(begin).begin(), kOperands, offset.begin());
     std::array<int64_t, kMaxDims> at{};
     for (int64_t d = dims - 1, index = begin; d >= 0; index /= sizes[d--]) at[d] = index % sizes[d];
     while (begin < end) {
@@ -39,10 +40,9 @@ struct LoopPlan {
       body(offset, n);
       begin += n;
       at[dims - 1] += n;
-      for (int operand = 0; operand < operands; ++operand) offset[operand] += n * inner_stride(operand);
+      for (int i = 0; i < kOperands; ++i) offset[i] += n * inner_stride(i);
       for (int d = dims - 1; d > 0 && at[d] == sizes[d]; --d) {
-        for (int operand = 0; operand < operands; ++operand)
-          offset[operand] += strides[operand][d - 1] - sizes[d] * strides[operand][d];
+        for (int i = 0; i < kOperands; ++i) offset[i] += strides[i][d - 1] - sizes[d] * strides[i][d];
         at[d] = 0;
         ++at[d - 1];
       }
