@@ -132,3 +132,30 @@ TEST_CASE("topk has what a sort begins with", "[quick]") {
         CHECK(to_vector<double>(values) == to_vector<double>(narrow(sorted.values, 1, 0, k)));
       }
 }
+
+TEST_CASE("group_norm and its gradients are those of layer_norm of the groups, and a function of each channel") {
+  const auto composed = [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+    const Tensor y =
+        reshape(layer_norm(reshape(x, {x.size(0), 2, x.numel() / x.size(0) / 2}), {x.numel() / x.size(0) / 2}),
+                {x.size(0), x.size(1), x.numel() / x.size(0) / x.size(1)});
+    return reshape(y * unsqueeze(weight, 1) + unsqueeze(bias, 1), x.shape());
+  };
+  const Shape shapes[] = {{3, 4}, {2, 6, 5}, {2, 4, 40, 30}, {1, 2, 3, 2, 2}};
+  for (const Shape& shape : shapes) {
+    const TensorOptions float64 = {.dtype = DType::Float64};
+    const Tensor g = randn(shape, float64), weight = randn({shape[1]}, float64), bias = randn({shape[1]}, float64);
+    const Tensor transposed = transpose(randn(shape, float64), 0, 1);  // not contiguous
+    const Tensor inputs[] = {transpose(clone(contiguous(transposed)), 0, 1), weight, bias};
+    std::vector<Tensor> results[2];
+    for (const bool fused : {false, true}) {
+      for (const Tensor& input : inputs) input.set_grad({}), input.set_requires_grad(true);
+      const Tensor y = fused ? group_norm(inputs[0], 2, weight, bias) : composed(inputs[0], weight, bias);
+      y.backward(g);
+      results[fused] = {y, inputs[0].grad(), weight.grad(), bias.grad()};
+    }
+    for (size_t i = 0; i < 4; ++i) CHECK(max(abs(results[0][i] - results[1][i])).item<double>() < 1e-10);
+    const Tensor x = inputs[0].detach(), plain = group_norm(x, 2);
+    CHECK(max(abs(plain - composed(x, ones_like(weight), zeros_like(bias)))).item<double>() < 1e-10);
+    CHECK(max(abs(group_norm(to(x, DType::BFloat16), 2).to(DType::Float64) - plain)).item<double>() < 0.1);
+  }
+}

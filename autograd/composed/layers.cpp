@@ -35,31 +35,6 @@ Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const Conv1dOpt
   return squeeze(conv2d(unsqueeze(x, 2), unsqueeze(w, 2), b, image), 2);
 }
 
-// layer_norm of the groups, which share one affine function per channel.
-Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps) {
-  check_floating("group_norm", x);
-  CHECK_AS(ShapeError, x.dim() >= 2 && groups >= 1 && x.size(1) % groups == 0 && x.size(1) > 0,
-           "group_norm: the input has shape ", x.shape(), ", expected [N, C, …] with C a multiple of the ", groups,
-           " groups");
-  Shape channels = x.shape();  // [C, 1, …]
-  int64_t elements = x.size(1) / groups;
-  for (int d = 2; d < x.dim(); ++d) {
-    elements *= x.size(d);
-    channels[d] = 1;
-  }
-  channels.erase(0);
-  Tensor y = reshape(layer_norm(reshape(x, {x.size(0), groups, elements}), {elements}, {}, {}, eps), x.shape());
-  for (const Tensor* value : {&weight, &bias}) {
-    if (!*value) continue;
-    check_parameter("group_norm", x, *value);
-    CHECK_AS(ShapeError, value->shape() == Shape{x.size(1)}, "group_norm: the ", value == &weight ? "weight" : "bias",
-             " has shape ", value->shape(), ", expected [", x.size(1), "]");
-    const Tensor each = reshape(to(*value, x.dtype()), channels);
-    y = value == &weight ? mul(y, each) : add(y, each);
-  }
-  return y;
-}
-
 // x at `places` along d, between whole places as far as they are from these.
 static Tensor at_places(const Tensor& x, int d, const std::vector<double>& places) {
   const int64_t n = x.size(d), last = n - 1;
