@@ -224,3 +224,16 @@ TEST_CASE("factories count as PyTorch's do", "[quick]") {
   }
   CHECK(released);
 }
+
+TEST_CASE("nonzero() of rows long and short names the places in row-major order", "[quick]") {
+  for (const Shape& shape : {Shape{3, 2500}, Shape{2, 1024, 3}, Shape{5000}, Shape{0, 3}, Shape{2, 0}}) {
+    std::vector<bool> third(shape.numel());
+    for (size_t i = 1; i < third.size(); i += 3) third[i] = true;
+    const Tensor places = nonzero(tensor(third, shape));
+    const int64_t count = (shape.numel() + 1) / 3;
+    REQUIRE(places.shape() == Shape{count, shape.dim()});
+    Tensor number = zeros({count}, {.dtype = DType::Int64});
+    for (int d = 0; d < shape.dim(); ++d) number = number * static_cast<double>(shape[d]) + select(places, 1, d);
+    CHECK(equal(number, arange(count) * 3.0 + 1.0));
+  }
+}
