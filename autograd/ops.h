@@ -152,7 +152,7 @@ Tensor argmin(const Tensor& x);
 
 // ---- along one dimension ------------------------------------------------------------------------------------------
 Tensor cumsum(const Tensor& x, int dim);  // y[n] = x[0] + … + x[n]
-// Equals keep their order; a NaN is the largest. A topk is as much work as a sort.
+// Equals keep their order; a NaN is the largest. On CUDA a topk is as much work as a sort.
 Tensor argsort(const Tensor& x, int dim = -1, bool descending = false);
 ValuesAndIndices sort(const Tensor& x, int dim = -1, bool descending = false);
 ValuesAndIndices topk(const Tensor& x, int64_t k, int dim = -1, bool largest = true);
