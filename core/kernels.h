@@ -118,7 +118,7 @@ KERNEL(min, (const Tensor& y, const Tensor& index, const Tensor& x));
 // x and y [O, N, I] contiguous: y[n] = x[0] + … + x[n], with `reverse` x[n] + … + x[N - 1]. Any dtype but bool.
 KERNEL(cumsum, (const Tensor& y, const Tensor& x, bool reverse));
 // x [O, N, I] and index (int64) [O, K, I] contiguous: x[index[0]], x[index[1]], … along N are the first K of its sorted
-// elements, equals in the order in which they were; a NaN counts as larger than all others. K = N, or K <= N on the CPU.
+// elements, equals in the order in which they were; a NaN counts as larger than all others. K = N; on the CPU K <= N.
 KERNEL(argsort, (const Tensor& index, const Tensor& x, bool descending));
 
 // ---- matrix product -----------------------------------------------------------------------------------------------

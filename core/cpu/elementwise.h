@@ -54,13 +54,10 @@ void map_units(Stream stream, const Tensor& y, F& f, std::index_sequence<I...> i
   Out* const y_data = y.data<Out>();
   const T* const x_data[] = {x.template data<T>()..., nullptr};
   parallel_for(stream, plan.numel, kElementwiseGrain, [&](int64_t begin, int64_t end) {
-    while (begin < end) {
-      const int64_t run = std::min(end - begin, plan.inner_size() - begin % plan.inner_size());
-      const auto offsets = plan.offsets(begin);
+    plan.for_each_run<sizeof...(I) + 1>(begin, end, [&](const auto& offsets, int64_t run) {
       const std::pair<const T*, int64_t> from[] = {{x_data[I] + offsets[I + 1], plan.inner_stride(I + 1)}..., {}};
       map_run<Out, T>(run, f, y_data + offsets[0], plan.inner_stride(0), from, inputs);
-      begin += run;
-    }
+    });
   });
 }
 
