@@ -72,6 +72,8 @@ def row(name, runs, mark):
     mean = statistics.mean(accuracies)
     spread = statistics.stdev(accuracies) if len(runs) > 1 else 0
     p = student_tail((mean - mark) / (spread / math.sqrt(len(runs))), len(runs) - 1) if spread else math.nan
+    if len(runs) == 1:
+        return [name, "1", f"{100 * mean:.2f} %", "–", f"{seconds[0]:.2f}"]
     return [name, str(len(runs)), f"{100 * mean:.2f} ± {100 * spread:.2f} %", f"{p:.2g}" if spread else "–",
             f"{statistics.median(seconds):.2f} ({min(seconds):.2f}–{max(seconds):.2f})"]
 
