@@ -77,6 +77,7 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
   network.train();
   for (int64_t step = 0; step < steps;)
     for (Batch& batch : loader) {
+      network.whiten.bias.requires_grad_(step < whitening_steps);  // once it is trained, no gradient flows down to it
       const Tensor answer = to(network(to(batch.data, options.dtype)), DType::Float32);
       const Tensor loss = cross_entropy(answer, batch.target, {.label_smoothing = 0.2, .reduction = Reduction::Sum});
       for (optim::Optimizer* optimizer : std::initializer_list<optim::Optimizer*>{&whitening, &others, &muon})
@@ -88,7 +89,6 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
           filter.mul_(std::sqrt(static_cast<double>(filter.size(0))) / norm(filter).item<double>());
       }
       if (step < whitening_steps) whitening.step();
-      if (step + 1 == whitening_steps) network.whiten.bias.requires_grad_(false);  // saves the gradients below it
       others.step();
       muon.step();
       whitening_rate.step(), other_rates.step(), muon_rate.step();

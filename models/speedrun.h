@@ -20,7 +20,8 @@ struct SpeedrunOptions {
 using AfterStep = std::function<bool(int64_t step, int64_t steps, double loss)>;
 
 // airbench94_muon (github.com/KellerJordan/cifar10-airbench): batches of 2,000, Muon for the filters, SGD for the rest,
-// label smoothing, flips in turn, shifts by two pixels. `normalize` has mean and standard deviation only. Return
+// label smoothing, flips in turn, shifts by two pixels; after three epochs the whitening's bias is frozen, and stays so
+// for who trains on. `normalize` has mean and standard deviation only. Return
 // whether training came to its end. Throw what DataLoader throws, and Error where there are fewer images than a batch.
 bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTransform& normalize,
               const SpeedrunOptions& options, const AfterStep& after_step);
