@@ -1,6 +1,7 @@
 // DataParallel on two and three logical CPU devices. A program of its own: their number is read once.
 #include "ringgrad/distributed/data_parallel.h"
 
+#include <atomic>
 #include <cstdlib>
 
 #include "ringgrad/autograd/autocast.h"
@@ -132,8 +133,8 @@ TEST_CASE("several inputs, and outputs in a struct; of each loss there is one pe
 TEST_CASE("frozen parameters get no gradient in the replicas", "[data_parallel][quick][threads]") {
   struct Watched : nn::Module {
     nn::Linear frozen{6, 4}, head{4, 3};
-    bool* joined;
-    explicit Watched(bool* joined) : joined(joined) {
+    std::atomic<bool>* joined;  // every replica's thread writes it
+    explicit Watched(std::atomic<bool>* joined) : joined(joined) {
       register_module("frozen", frozen);
       register_module("head", head);
     }
@@ -143,7 +144,7 @@ TEST_CASE("frozen parameters get no gradient in the replicas", "[data_parallel][
       return head(features);
     }
   };
-  bool joined = false;
+  std::atomic<bool> joined = false;
   Watched net(&joined);
   for (const Tensor& parameter : net.frozen.parameters()) parameter.set_requires_grad(false);
   DataParallel model(
