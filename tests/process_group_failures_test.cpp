@@ -84,16 +84,15 @@ TEST_CASE("a rank that dies between collectives is named by the next one, and by
 TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   std::atomic<int> failed = 0;
-  HostOptions options;
-  options.timeout = std::chrono::milliseconds(100);
-  const auto errors = errors_of_ranks(host_groups(4, channel, options), [&](ProcessGroup& group) {
+  const CollectiveOptions hurried{.step = 2, .timeout = std::chrono::milliseconds(100)};
+  const auto errors = errors_of_ranks(host_groups(4, channel), [&](ProcessGroup& group) {
     const Tensor x = full({10}, 1);
     group.all_reduce(x, ReduceOp::Sum, {.step = 1}).wait();
     if (group.rank() == 2)
       while (failed < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // "computes" for too long
     try {
-      group.all_reduce(x, ReduceOp::Sum, {.step = 2}).wait();
-      group.barrier().wait();  // rank 2 may have found everything it needed, sent before the others gave up
+      group.all_reduce(x, ReduceOp::Sum, hurried).wait();
+      group.barrier(hurried).wait();  // rank 2 may have found everything it needed, sent before the others gave up
     } catch (const TimeoutError&) {
       ++failed;
       throw;
@@ -109,15 +108,13 @@ TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_g
 TEST_CASE("a receive that lasts too long does not blame the last collective", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   std::atomic<bool> failed = false;
-  HostOptions options;
-  options.timeout = std::chrono::milliseconds(100);
-  const auto errors = errors_of_ranks(host_groups(2, channel, options), [&](ProcessGroup& group) {
+  const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
     const Tensor x = full({10}, 1);
     group.all_reduce(x).wait();
     while (group.rank() == 1 && !failed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (group.rank() == 1) return;
     try {
-      group.recv(x, 1).wait();
+      group.recv(x, 1, {.timeout = std::chrono::milliseconds(100)}).wait();
     } catch (const TimeoutError&) {
       failed = true;
       throw;
