@@ -9,12 +9,15 @@
 #include <type_traits>
 #include <vector>
 
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/cpu/amx/tile_unit.h"
 #include "ringgrad/core/cpu/conv/blocked_images.h"
 #include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/thread_pool.h"
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
@@ -298,6 +301,28 @@ TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {
       previous_y = y;
       previous_dw = dw;
     }
+  }
+}
+
+// As blocks, whose numbers the tests above prove: with vectors sums would have another order, and other last bits.
+TEST_CASE("first layers on tiles", "[quick][threads][conv]") {
+  const Using tiles(amx::Tiles::Emulated);
+  const int64_t shapes[][8] = {{9, 3, 12, 9, 16, 3, 1, 1}, {8, 1, 14, 14, 20, 5, 1, 2}, {2, 3, 24, 21, 33, 7, 2, 3}};
+  for (const auto& s : shapes) {
+    const Problem p(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[5], s[6], s[7]));
+    const Conv2dGeometry& g = p.g;
+    const Conv2dOptions options{.stride = g.stride, .padding = g.padding};
+    const Tensor x = in_dtype(tensor(p.x, {g.n, g.c, g.h, g.w}), DType::BFloat16);
+    const Tensor w = tensor(p.w, {g.k, g.c, g.r, g.s});
+    const Tensor dy =
+        to_layout(in_dtype(tensor(p.dy, {g.n, g.k, g.oh, g.ow}), DType::BFloat16), Layout::ChannelBlocked);
+    const auto results = [&](const Tensor& images) {
+      const Tensor y = empty_like(dy), dw = empty_like(w);
+      kernels::conv2d(y, images, in_dtype(w, x.dtype()), {}, options);
+      kernels::conv2d_backward_weight(dw, dy, images, options);
+      return std::pair(to_vector<double>(y), to_vector<double>(dw));
+    };
+    REQUIRE(results(x) == results(to_layout(x, Layout::ChannelBlocked)));
   }
 }
 

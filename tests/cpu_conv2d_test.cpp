@@ -1,4 +1,6 @@
 // Convolutions on the CPU and their gradients against the sums that define them, in double.
+#include <random>
+
 #include "ringgrad/tests/cpu_kernels.h"
 
 using namespace ringgrad;
@@ -91,16 +93,82 @@ TEST_CASE("conv2d with every kind of window", "[quick][cpu]") {
 }
 
 TEST_CASE("conv2d of large and of many small images", "[quick][cpu]") {
-  check_conv({2, 20, 40, 37, 18, 3, 3, {.padding = 1}}, DType::Float32);  // several strips of an image
-  check_conv({37, 3, 4, 4, 5, 3, 3, {.padding = 1}}, DType::Float32);     // several images in a strip
-  check_conv({21, 130, 3, 3, 3, 3, 3}, DType::Float32);                   // one output pixel, several channel blocks
+  check_conv({1, 20, 130, 37, 18, 3, 3, {.padding = 1}}, DType::Float32);  // several strips of an image
+  check_conv({37, 3, 4, 4, 5, 3, 3, {.padding = 1}}, DType::Float32);
+  check_conv({21, 130, 3, 3, 3, 3, 3}, DType::Float32);  // one output pixel, several sums of at most 128 channels
+  check_conv({2, 140, 6, 7, 37, 3, 3, {.stride = 2, .padding = 2, .dilation = 2}},
+             DType::Float32);  // panels of filters
   check_conv({9, 7, 20, 20, 3, 1, 1}, DType::Float32);
   check_conv({1, 1, 3, 200, 2, 1, 5, {.padding = {0, 2}}}, DType::Float32);
+}
+
+TEST_CASE("conv2d uses nothing that it reads beyond its numbers", "[quick][cpu]") {
+  std::vector<Tensor> freed;  // for kernels to find NaN in what they do not write
+  for (int64_t bytes = 64; bytes <= 1 << 22; bytes *= 2) freed.push_back(full({bytes / 4}, NAN));
+  freed.clear();
+  check_conv({2, 6, 9, 7, 10, 3, 3, {.stride = 2, .padding = 1, .groups = 2}}, DType::Float32);
+  check_conv({2, 5, 6, 5, 3, 2, 3}, DType::Float32);
+}
+
+TEST_CASE("depthwise conv2d with every kind of window", "[quick][cpu]") {
+  std::mt19937 generator(7);
+  const auto from = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(generator);
+  };
+  for (int done = 0; done < 150;) {
+    const int64_t groups = from(1, 5), filters = groups * from(1, 3), r = from(1, 9), s = from(1, 9);
+    const Pair stride = {from(1, 3), from(1, 3)}, padding = {from(0, 5), from(0, 5)},
+               dilation = {from(1, 3), from(1, 3)};
+    const Case t = {from(1, 3),  groups,
+                    from(1, 30), from(1, 40),
+                    filters,     r,
+                    s,           {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups}};
+    if (t.options.out_h(t.h, r) < 1 || t.options.out_w(t.w, s) < 1) continue;
+    check_conv(t, kFloating[done++ % kFloating.size()]);
+  }
+}
+
+TEST_CASE("depthwise conv2d of large and of small planes", "[quick][cpu]") {
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    StreamGuard stream(Stream{Device(), &pool});
+    check_conv({1, 2, 70, 300, 2, 3, 3, {.padding = 1, .groups = 2}}, DType::Float32);  // pieces down and across
+    check_conv({1, 2, 70, 300, 4, 5, 2, {.stride = 2, .padding = 2, .groups = 2}}, DType::Float32);
+    check_conv({1, 3, 1, 9000, 3, 1, 31, {.padding = {0, 15}, .groups = 3}}, DType::Float32);
+    check_conv({3, 70, 1, 1, 70, 7, 7, {.padding = 3, .groups = 70}}, DType::Float32);
+    check_conv({2, 2, 40, 40, 2, 2, 2, {.stride = 30, .groups = 2}}, DType::Float32);  // of im2col, as is the next
+    check_conv({1, 2, 90, 90, 2, 2, 2, {.padding = 60, .dilation = 120, .groups = 2}}, DType::Float32);
+  }
+}
+
+TEST_CASE("depthwise weight gradients have the same bits with any number of threads", "[quick][cpu]") {
+  const Tensor x = random_tensor({5, 3, 90, 110}, DType::Float32, 1);
+  const Tensor dy = random_tensor({5, 3, 90, 110}, DType::Float32, 2);
+  std::vector<std::vector<float>> all;
+  for (const int threads : {1, 2, 3}) {
+    ThreadPool pool(threads);
+    StreamGuard stream(Stream{Device(), &pool});
+    const Tensor dw = empty({3, 1, 3, 3});
+    kernels::conv2d_backward_weight(dw, dy, x, {.padding = 1, .groups = 3});
+    all.push_back(to_vector<float>(dw));
+  }
+  CHECK(all[1] == all[0]);
+  CHECK(all[2] == all[0]);
+}
+
+TEST_CASE("a tap of a depthwise convolution that sees no infinity has a finite gradient", "[quick][cpu]") {
+  std::vector<float> pixels(12, 1.0f);
+  pixels[11] = INFINITY;
+  const Tensor x = tensor(pixels, {1, 1, 1, 12}), dy = full({1, 1, 1, 10}, 1), dw = empty({1, 1, 1, 3});
+  kernels::conv2d_backward_weight(dw, dy, x, {});
+  require_close(dw, {10, 10, INFINITY}, 0);
 }
 
 TEST_CASE("conv2d of nothing", "[quick][cpu]") {
   check_conv({0, 3, 5, 5, 4, 3, 3}, DType::Float32);
   check_conv({2, 3, 5, 5, 0, 3, 3}, DType::Float32);
+  check_conv({2, 0, 5, 5, 4, 3, 3}, DType::Float32);
+  check_conv({1, 2, 9, 8, 3, 2, 1, {.stride = 3}}, DType::Float32);  // pixels that no window sees
 }
 
 TEST_CASE("the gradient of what meets only padding is 0, whatever memory held before", "[quick][cpu]") {

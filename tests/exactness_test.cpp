@@ -63,6 +63,22 @@ TEST_CASE("long matrix products are sums of short ones, bit for bit", "[quick]")
   REQUIRE(to_vector<float>(matmul(a, b)) == to_vector<float>(expected));
 }
 
+// The tiles' segments have 128 terms. A transposed factor is copied, the others are read where they are: the same bits.
+TEST_CASE("products of tiles are sums of short ones, bit for bit, however the factors lie", "[quick]") {
+  manual_seed(1);
+  const int64_t m = 70, n = 301, k = 300, segment = 128;
+  const Tensor a = randn({m, k}), b = randn({k, n});
+  Tensor expected = zeros({m, n});
+  for (int64_t first = 0; first < k; first += segment) {
+    const int64_t end = std::min(k, first + segment);
+    expected = expected + matmul(slice(a, 1, first, end), slice(b, 0, first, end));
+  }
+  const auto turned = [](const Tensor& x) { return transpose(contiguous(transpose(x, 0, 1)), 0, 1); };
+  for (const Tensor& left : {a, turned(a)})
+    for (const Tensor& right : {b, turned(b)})
+      REQUIRE(to_vector<float>(matmul(left, right)) == to_vector<float>(expected));
+}
+
 TEST_CASE("equal numbers are normalised to zero, however large they are", "[quick]") {
   for (const double value : {10003.7, -1e6 / 3}) {
     for (const float y : to_vector<float>(layer_norm(full({5, 37}, value), {37}))) REQUIRE(y == 0);

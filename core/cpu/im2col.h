@@ -18,36 +18,29 @@ struct ConvShape {
   Pair stride, padding, dilation;
 
   int64_t depth() const { return c * r * s; }
-  // Taps see the pixels in place: im2col would be a copy.
-  bool is_pointwise() const { return r == 1 && s == 1 && stride == Pair(1) && padding == Pair(0) && p == h && q == w; }
 };
 
-// Whole output rows: some of one image, or all of several small ones.
+// Whole output rows of one image.
 struct Strip {
-  int64_t image, images, row, rows;
-  int64_t pixels(const ConvShape& shape) const { return images * rows * shape.q; }
+  int64_t image, row, rows;
 };
 
 // How the pixels of a group are cut, by the shape alone: into strips of at least kPixels pixels (fewer make a slow
-// product, because the filters are packed anew for each) whose im2col matrix is, where possible, at most 256 KiB of
-// float32, a quarter of a second-level cache.
+// product, because the filters are packed anew for each) whose im2col matrix has, where possible, at most kElements.
 struct Strips {
   static constexpr int64_t kElements = 65536, kPixels = 96;
-  int64_t images, rows;      // of one strip
-  int64_t per_image, count;  // per_image is 1 where a strip has several images
+  int64_t rows, per_image, count;  // rows of the largest
 
   explicit Strips(const ConvShape& shape) {
     const int64_t pixels = std::max(kPixels, kElements / std::max(shape.depth(), shape.k));
-    images = std::clamp<int64_t>(pixels / (shape.p * shape.q), 1, std::max<int64_t>(1, shape.n));
-    rows = images > 1 ? shape.p : ceil_div(shape.p, ceil_div(shape.p, std::max<int64_t>(1, pixels / shape.q)));
+    rows = ceil_div(shape.p, ceil_div(shape.p, std::max<int64_t>(1, pixels / shape.q)));
     per_image = ceil_div(shape.p, rows);
-    count = ceil_div(shape.n, images) * per_image;
+    count = shape.n * per_image;
   }
   Strip operator()(const ConvShape& shape, int64_t i) const {
-    const int64_t image = i / per_image * images, row = i % per_image * rows;
-    return {image, std::min(images, shape.n - image), row, std::min(rows, shape.p - row)};
+    const int64_t row = i % per_image * rows;
+    return {i / per_image, row, std::min(rows, shape.p - row)};
   }
-  int64_t pixels(const ConvShape& shape) const { return images * rows * shape.q; }  // of the largest strip
 };
 
 // Output row (or column) i sees input row i · stride + shift through this tap, for i from `begin` to `end`; the other
@@ -141,18 +134,16 @@ void fold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64
 template <class T>
 void im2col(const ConvShape& shape, const Strip& strip, int64_t first, int64_t channels, T* col, const T* x) {
   for (int64_t c = first; c < first + channels; ++c)
-    for (int64_t tap = 0; tap < shape.r * shape.s; ++tap)
-      for (int64_t i = strip.image; i < strip.image + strip.images; ++i, col += strip.rows * shape.q)
-        unfold_plane(shape, tap / shape.s, tap % shape.s, strip.row, strip.rows, col,
-                     x + (i * shape.groups * shape.c + c) * shape.h * shape.w);
+    for (int64_t tap = 0; tap < shape.r * shape.s; ++tap, col += strip.rows * shape.q)
+      unfold_plane(shape, tap / shape.s, tap % shape.s, strip.row, strip.rows, col,
+                   x + (strip.image * shape.groups * shape.c + c) * shape.h * shape.w);
 }
 template <class T>
 void col2im(const ConvShape& shape, const Strip& strip, int64_t first, int64_t channels, T* dx, T* col) {
   for (int64_t c = first; c < first + channels; ++c)
-    for (int64_t tap = 0; tap < shape.r * shape.s; ++tap)
-      for (int64_t i = strip.image; i < strip.image + strip.images; ++i, col += strip.rows * shape.q)
-        fold_plane(shape, tap / shape.s, tap % shape.s, strip.row, strip.rows,
-                   dx + (i * shape.groups * shape.c + c) * shape.h * shape.w, col);
+    for (int64_t tap = 0; tap < shape.r * shape.s; ++tap, col += strip.rows * shape.q)
+      fold_plane(shape, tap / shape.s, tap % shape.s, strip.row, strip.rows,
+                 dx + (strip.image * shape.groups * shape.c + c) * shape.h * shape.w, col);
 }
 
 }  // namespace ringgrad::cpu

@@ -1,5 +1,6 @@
-// The matrix product on the CPU: tiles of bfloat16 where the processor has them, panels of float32, and for float64 and
-// thin matrices a single-threaded GEMM on tiles of c, shared out by parallel_for.
+// The matrix product on the CPU: tiles of bfloat16 where the processor has them; else pieces of c, shared out by
+// parallel_for and multiplied by one thread each: by our register tiles in float32, by Eigen in float64 and where
+// matrices are thin.
 #include "ringgrad/core/cpu/amx/matmul.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/amx/tile_unit.h"
@@ -7,6 +8,7 @@
 #include "ringgrad/core/cpu/eigen_gemm.h"
 #include "ringgrad/core/cpu/packed_product.h"
 #include "ringgrad/core/cpu/widen.h"
+#include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
@@ -36,16 +38,16 @@ struct Tiles {
   int64_t rows, cols;
 };
 
-// How c [m, n] is cut: by the shape alone, so that each element is summed in the same order on any number of threads.
-// A tile is worth 50 to 200 µs of one core, more where six others remain for other cores, or 1/64 of a large product,
-// and is as square as it can be, because each one packs its rows of a and its columns of b anew.
+// How c [m, n] is cut: by the shape alone, so that each element is summed in the same order on any number of threads. A
+// tile is worth at least 20 µs of one core, and more where 15 others remain for other cores, or 1/64 of a large
+// product. It is high rather than wide, because each one packs its columns of b anew, and most often not its rows of a.
 Tiles choose_tiles(int64_t batches, int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kLeast = int64_t{1} << 22, kMost = int64_t{1} << 24, kSmallest = 32;
-  const int64_t all = batches * m * n * k, work = std::max(std::clamp(all / 6, kLeast, kMost), all / 64);
-  const auto halved = [](int64_t size) { return ceil_div(size, 8) * 4; };  // a multiple of 4
+  constexpr int64_t kLeast = int64_t{1} << 19, kMost = int64_t{1} << 25, kSmallest = 32;
+  const int64_t all = batches * m * n * k, work = std::max(std::clamp(all / 16, kLeast, kMost), all / 64);
+  const auto halved = [](int64_t size) { return ceil_div(size, 2 * kSmallest) * kSmallest; };
   Tiles tile{m, n};
   while (tile.rows * tile.cols * k > work) {
-    int64_t& larger = tile.rows >= tile.cols ? tile.rows : tile.cols;
+    int64_t& larger = tile.rows < 8 * tile.cols ? tile.cols : tile.rows;
     if (larger <= kSmallest) break;
     larger = halved(larger);
   }
@@ -59,16 +61,27 @@ void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor&
   const int64_t row_tiles = ceil_div(m, tile.rows), col_tiles = ceil_div(n, tile.cols);
   const T* const shift = bias.defined() ? bias.data<T>() : nullptr;
   const int64_t small = ceil_div(1 << 19, std::max<int64_t>(1, tile.rows * tile.cols * k));  // of many small products
+  const bool packs = std::is_same_v<T, float> && suits_packed_product(m, n, k);
+  ThreadWorkspaces workspaces(stream, packs ? packed_product_memory() : 0);
   parallel_for(stream, batches * row_tiles * col_tiles, small, [&](int64_t begin, int64_t end) {
+    const ThreadWorkspaces::Slice memory(workspaces);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t batch = unit / (row_tiles * col_tiles);
       const int64_t row = unit / col_tiles % row_tiles * tile.rows, col = unit % col_tiles * tile.cols;
       const int64_t rows = std::min(tile.rows, m - row), cols = std::min(tile.cols, n - col);
       const Matrix<T> part = matrix_of<T>(c, batch).block(row, col, rows, cols);
-      for (int64_t i = 0; i < rows; ++i)
-        for (int64_t j = 0; j < cols; ++j) *part.at(i, j) = shift ? shift[col + j] : T{0};
-      if (k > 0)
-        add_product(part, matrix_of<T>(a, batch).block(row, 0, rows, k), matrix_of<T>(b, batch).block(0, col, k, cols));
+      if (shift || !packs || k == 0)
+        for (int64_t i = 0; i < rows; ++i)
+          for (int64_t j = 0; j < cols; ++j) *part.at(i, j) = shift ? shift[col + j] : T{0};
+      if (k == 0) continue;
+      const Matrix<T> left = matrix_of<T>(a, batch).block(row, 0, rows, k);
+      const Matrix<T> right = matrix_of<T>(b, batch).block(0, col, k, cols);
+      if constexpr (std::is_same_v<T, float>)
+        if (packs) {
+          packed_product(part, left, right, shift != nullptr, memory.data());
+          continue;
+        }
+      add_product(part, left, right);
     }
   });
 }
@@ -81,12 +94,7 @@ void matmul_cpu(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b
     return amx::matmul(stream, c, a, b, bias);
   if (is_16_bit(c))
     return narrow_into(c, [&](const Tensor& wide) { matmul_cpu(stream, wide, widen(a), widen(b), widen(bias)); });
-  if (c.dtype() == DType::Float64)
-    matmul_tiles<double>(stream, c, direct(a), direct(b), bias);
-  else if (suits_packed_product(c, a.shape()[2]))
-    packed_product(stream, c, a, b, bias);
-  else
-    matmul_tiles<float>(stream, c, direct(a), direct(b), bias);
+  visit_wide("matmul", c.dtype(), [&]<class T>() { matmul_tiles<T>(stream, c, direct(a), direct(b), bias); });
 }
 
 REGISTER_KERNEL(matmul, DeviceType::CPU, Provider::Native, matmul_cpu);

@@ -27,7 +27,8 @@ struct RightMatrix {
   int64_t stride, block_stride;
 };
 
-// c[row][column] (+)= left right, for `rows` rows and `width` (16 or 32) columns; c_stride floats between rows of c.
+// c[row][column] (+)= left right, for `rows` rows and `width` columns, whole vectors and at most 32; c_stride floats
+// between rows of c.
 // Rows are computed in groups of up to four: up to three more rows of the left matrix are read and of c written, with
 // values that mean nothing. REQUIRES: their memory exists.
 template <class Product>

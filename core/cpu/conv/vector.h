@@ -47,7 +47,8 @@ inline Vector load(const float* p) { return *reinterpret_cast<const UnalignedVec
 inline void store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
 // Loaded once, though used several times: g++ 12 would rather load it again each time than spend a register, and a core
 // that multiplies twice in a cycle loads two or three times.
-inline Vector in_register(Vector v) {
+template <class V>
+inline V in_register(V v) {
 #if defined(__x86_64__)
   asm("" : "+v"(v));
 #endif
