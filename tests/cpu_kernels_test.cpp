@@ -48,6 +48,87 @@ TEST_CASE("exponentials and logarithms are within one or two units in the last p
   }
 }
 
+TEST_CASE("sines are rounded once, near their zeros too", "[quick][cpu]") {
+  for (const float sign : {1.0f, -1.0f}) {
+    require_within_ulps(0.51, cpu::fast_sin, std::sin, sign * 1e-40f, cpu::kMostAngle);
+    require_within_ulps(0.51, cpu::fast_cos, std::cos, sign * 1e-40f, cpu::kMostAngle);
+    for (float n = 1; n < 0x1p23f; n += 1 + std::floor(n / 512)) {
+      const auto x = static_cast<float>(sign * n * std::acos(0.0));
+      require_within_ulps(0.51, cpu::fast_sin, std::sin, x, 1.0000001f * x, 2);
+      require_within_ulps(0.51, cpu::fast_cos, std::cos, x, 1.0000001f * x, 2);
+    }
+  }
+  REQUIRE(cpu::fast_cos(0.0f) == 1);
+  REQUIRE(std::signbit(cpu::fast_sin(-0.0f)));
+  REQUIRE(std::isnan(cpu::fast_sin(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST_CASE("a tensor may have angles beyond those of the vector loop", "[quick][cpu]") {
+  std::vector<float> angles(700, 1.25f);
+  for (const float large : {0.0f, 0x1.8p24f, -1e30f, 3e38f, std::numeric_limits<float>::infinity()}) {
+    angles[650] = large;
+    for (const int64_t stride : {1, 2}) {
+      const int64_t n = 700 / stride;
+      const Tensor x = tensor(angles, {700}).as_strided({n}, {stride}, 0), dy = full({n}, -1), y = empty({n});
+      std::vector<double> sines, cosines, bounds(static_cast<size_t>(n), 0x1p-23);
+      for (const double angle : values(x)) sines.push_back(std::sin(angle)), cosines.push_back(std::cos(angle));
+      if (std::isinf(large)) {
+        kernels::cos(y, x);
+        REQUIRE(std::isnan(values(y)[static_cast<size_t>(650 / stride)]));
+        continue;
+      }
+      kernels::sin(y, x);
+      require_within(y, sines, bounds);
+      kernels::cos_backward(y, dy, x);
+      require_within(y, sines, bounds);
+      kernels::cos(y, x);
+      require_within(y, cosines, bounds);
+      kernels::sin_backward(y, full({n}, 1), x);
+      require_within(y, cosines, bounds);
+    }
+  }
+}
+
+// The powers e^(x - max) are off by 40 roundings of their exponents, which are at most 40, and two of their own; their
+// sum by a rounding for each, its logarithm by 2 and the last subtraction by 40.
+TEST_CASE("cross entropy of many rows, short and long ones", "[quick][cpu]") {
+  for (const int64_t classes : {1, 3, 10, 31, 32, 100}) {
+    constexpr int64_t kRows = 131;
+    const Tensor x = random_tensor({kRows, classes}, DType::Float32, 7, -20, 20), y = empty({kRows, classes});
+    const Tensor target = full({kRows}, classes - 1, {.dtype = DType::Int64});
+    const Tensor loss = empty({kRows}), weight = empty({kRows}), log_sum_exp = empty({kRows, 2});
+    const std::vector<double> v = values(x);
+    std::vector<double> expected;
+    for (int64_t r = 0; r < kRows; ++r) {
+      double sum = 0;
+      for (int64_t c = 0; c < classes; ++c) sum += std::exp(v[r * classes + c]);
+      expected.push_back(std::log(sum) - v[(r + 1) * classes - 1]);
+    }
+    kernels::cross_entropy(loss, weight, log_sum_exp, x, target, {}, {});
+    require_within(loss, expected, std::vector<double>(kRows, static_cast<double>(classes + 84) * 0x1p-24));
+
+    for (int64_t r = 0; r < kRows; ++r)
+      x.data<float>()[r * classes + r % classes] = std::numeric_limits<float>::quiet_NaN();
+    kernels::cross_entropy(loss, weight, log_sum_exp, x, target, {}, {});
+    kernels::softmax(y, x);
+    for (const double value : values(loss)) REQUIRE(std::isnan(value));
+    for (const double value : values(y)) REQUIRE(std::isnan(value));
+  }
+}
+
+TEST_CASE("statistics of the columns of a matrix", "[quick][cpu]") {
+  constexpr int64_t kRows = 1075, kColumns = 37;
+  const Tensor x = random_tensor({kRows, kColumns}, DType::Float32, 3, 0, 1), mean = empty({kColumns}),
+               var = empty({kColumns});
+  kernels::batch_norm_stats(mean, var, x);
+  const std::vector<double> v = values(x);
+  std::vector<double> means(kColumns), vars(kColumns);
+  for (int64_t i = 0; i < kRows * kColumns; ++i) means[i % kColumns] += v[i] / kRows;
+  for (int64_t i = 0; i < kRows * kColumns; ++i) vars[i % kColumns] += std::pow(v[i] - means[i % kColumns], 2) / kRows;
+  require_within(mean, means, std::vector<double>(kColumns, gamma_of(kRows, DType::Float32)));
+  require_within(var, vars, std::vector<double>(kColumns, gamma_of(kRows, DType::Float32)));
+}
+
 // e^(-x²/2) has x²/2 times the relative error of its exponent.
 TEST_CASE("fast_normal keeps its digits far below 0", "[quick][cpu]") {
   for (float x = -12.8f; x < 12.8f; x += 0.00137f) {

@@ -15,7 +15,7 @@ namespace {
 template <class T, int kWidth, class Step>
 void stats(Stream stream, const ChannelRows& rows, Step step, const Tensor& mean, const Tensor& var, const T* x) {
   using A = Accumulator<T>;
-  const int64_t channels = rows.channels(), pieces = std::max<int64_t>(1, ceil_div(rows.length, kPieceElements));
+  const int64_t channels = rows.channels(), pieces = std::max<int64_t>(1, rows.pieces());
   const int64_t partials = partial_count(rows) * channels;
   const Workspace<A> piece_means(stream, partials), rests(stream, partials), squares(stream, partials);
   for_each_piece(stream, rows, [&](int64_t offset, int64_t n, int64_t channel, int64_t partial) {
@@ -24,9 +24,9 @@ void stats(Stream stream, const ChannelRows& rows, Step step, const Tensor& mean
   });
 
   const double count = std::max<double>(1, static_cast<double>(rows.count()));
-  const double last = static_cast<double>((rows.length - (pieces - 1) * kPieceElements) / kWidth);
+  const double last = static_cast<double>((rows.length - (pieces - 1) * rows.piece()) / kWidth);
   const auto size = [&](int64_t partial) {
-    return partial % pieces == pieces - 1 ? last : double{kPieceElements / kWidth};
+    return partial % pieces == pieces - 1 ? last : static_cast<double>(rows.piece() / kWidth);
   };
   const Workspace<double> means(stream, channels);
   A* const mean_out = mean.data<A>() + rows.first;

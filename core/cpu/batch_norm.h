@@ -23,6 +23,12 @@ struct ChannelRows {
 
   int64_t channels() const { return rows * width; }
   int64_t count() const { return images * length / width; }  // elements of one channel
+  bool interleaved() const { return step != width; }         // with other rows
+
+  // A row is walked in pieces that stay in the first-level cache, so that a second look at one costs little. A piece
+  // gives one partial sum per channel. (Where pixels lie apart, few of them share the cache's places.)
+  int64_t piece() const { return interleaved() ? 512 : 2048; }
+  int64_t pieces() const { return ceil_div(length, piece()); }
 };
 inline std::vector<ChannelRows> channel_rows(const Tensor& x) {
   const int64_t n = x.shape()[0], c = x.shape()[1];
@@ -59,25 +65,23 @@ void visit_rows(const ChannelRows& rows, Run&& run) {
   run.template operator()<1>(std::integral_constant<int64_t, 1>());
 }
 
-// A row is walked in pieces that stay in the first-level cache, so that a second look at one costs little. A piece
-// gives one partial sum per channel.
-inline constexpr int64_t kPieceElements = 2048;
-
 // body(offset, n, channel, partial) for every piece of every row: n elements from `offset` on, the first of them of
-// `channel`, counted from x.first; `partial` numbers the pieces of one row over all images.
+// `channel`, counted from x.first; `partial` numbers the pieces of one row over all images. Rows that are interleaved
+// are walked side by side: together they are memory in its order.
 template <class Body>
 void for_each_piece(Stream stream, const ChannelRows& x, Body&& body) {
-  const int64_t pieces = ceil_div(x.length, kPieceElements);
-  parallel_for(
-      stream, x.images * x.rows * pieces, grain(std::min(x.length, kPieceElements)), [&](int64_t begin, int64_t end) {
-        for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t row = unit / pieces, piece = unit % pieces, first = piece * kPieceElements;
-          body(x.first + row * x.row_step + first / x.width * x.step, std::min(kPieceElements, x.length - first),
-               row % x.rows * x.width, row / x.rows * pieces + piece);
-        }
-      });
+  const int64_t pieces = x.pieces();
+  parallel_for(stream, x.images * x.rows * pieces, grain(std::min(x.length, x.piece())),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t unit = begin; unit < end; ++unit) {
+                   const int64_t row = x.interleaved() ? unit % x.rows : unit / pieces;
+                   const int64_t piece = x.interleaved() ? unit / x.rows : unit % pieces, first = piece * x.piece();
+                   body(x.first + row * x.row_step + first / x.width * x.step, std::min(x.piece(), x.length - first),
+                        row % x.rows * x.width, row / x.rows * pieces + piece);
+                 }
+               });
 }
-inline int64_t partial_count(const ChannelRows& x) { return x.images * ceil_div(x.length, kPieceElements); }
+inline int64_t partial_count(const ChannelRows& x) { return x.images * x.pieces(); }
 
 // Σ term(i) over i < n. Term i is added in lane i % 32; lanes are folded in halves.
 template <class A, class Term>

@@ -6,8 +6,13 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
+
+#include "ringgrad/core/cpu/conv/vector.h"
+#include "ringgrad/core/dtype.h"
 
 namespace ringgrad::cpu {
 
@@ -20,19 +25,77 @@ inline int64_t grain(int64_t elements) { return std::max<int64_t>(1, kUnitElemen
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// A vector register of A, and the index of as many neighbours: a term that takes `auto i` and reads with at() is a
+// number for a number, and a vector for Neighbours.
+template <class A>
+using Register __attribute__((vector_size(conv::kLanes * sizeof(float)), aligned(alignof(A)), may_alias)) = A;
+template <class A>
+struct Neighbours {
+  int64_t first;
+};
+
+// x[i] in A.
+template <class A, class T>
+A at(const T* x, int64_t i) {
+  return static_cast<A>(static_cast<Accumulator<T>>(x[i]));
+}
+template <class A, class T>
+[[gnu::always_inline]] inline Register<A> at(const T* x, Neighbours<A> i) {
+  constexpr int kWidth = sizeof(Register<A>) / sizeof(A);
+  if constexpr (std::is_arithmetic_v<T>) {
+    using Source __attribute__((vector_size(kWidth * sizeof(T)), aligned(alignof(T)), may_alias)) = T;
+    return __builtin_convertvector(*reinterpret_cast<const Source*>(x + i.first), Register<A>);
+  } else {
+    A numbers[kWidth];
+    for (int lane = 0; lane < kWidth; ++lane) numbers[lane] = at<A>(x, i.first + lane);
+    return *reinterpret_cast<const Register<A>*>(numbers);
+  }
+}
+
+template <class Term, class A>
+concept VectorTerm = std::floating_point<A> && std::invocable<Term, Neighbours<A>>;
+
+// Folds v in halves, until each lane has all.
+template <int kHalf, class V, class Combine, int... I>
+[[gnu::always_inline]] inline void fold_register(V& v, const Combine& combine, std::integer_sequence<int, I...> lanes) {
+  v = combine(v, __builtin_shufflevector(v, v, (I ^ kHalf)...));
+  if constexpr (kHalf > 1) fold_register<kHalf / 2>(v, combine, lanes);
+}
+
+// term(i), term(i + 1), …, kCount of them at a time, combined in as many lanes, which are then folded in halves. Moves
+// i behind the last of them. REQUIRES: i + kCount <= last.
+template <int kCount, class A, class Term, class Combine>
+[[gnu::always_inline]] inline A fold_lanes(int64_t& i, int64_t last, const Term& term, const Combine& combine) {
+  if constexpr (VectorTerm<Term, A>) {
+    constexpr int kWidth = sizeof(Register<A>) / sizeof(A), kRegisters = kCount / kWidth;
+    Register<A> lanes[kRegisters];
+    RINGGRAD_UNROLL
+    for (int r = 0; r < kRegisters; ++r) lanes[r] = term(Neighbours<A>{i + r * kWidth});
+    for (i += kCount; i + kCount <= last; i += kCount) {
+      RINGGRAD_UNROLL
+      for (int r = 0; r < kRegisters; ++r) lanes[r] = combine(lanes[r], term(Neighbours<A>{i + r * kWidth}));
+    }
+    for (int half = kRegisters / 2; half > 0; half /= 2)
+      for (int r = 0; r < half; ++r) lanes[r] = combine(lanes[r], lanes[r + half]);
+    fold_register<kWidth / 2>(lanes[0], combine, std::make_integer_sequence<int, kWidth>());
+    return lanes[0][0];
+  } else {
+    A lanes[kCount];
+    for (int lane = 0; lane < kCount; ++lane) lanes[lane] = term(i + lane);
+    for (i += kCount; i + kCount <= last; i += kCount)
+      for (int lane = 0; lane < kCount; ++lane) lanes[lane] = combine(lanes[lane], term(i + lane));
+    for (int width = kCount / 2; width > 0; width /= 2)
+      for (int lane = 0; lane < width; ++lane) lanes[lane] = combine(lanes[lane], lanes[lane + width]);
+    return lanes[0];
+  }
+}
+
 // term(first) + … + term(last - 1) in A.
 template <class A, class Term>
-A sum_segment(int64_t first, int64_t last, Term&& term) {
+A sum_segment(int64_t first, int64_t last, const Term& term) {
   A total = 0;
   int64_t i = first;
-  if (last - first >= kLanes) {
-    A lanes[kLanes] = {};
-    for (; i + kLanes <= last; i += kLanes)
-      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
-    for (int width = kLanes / 2; width > 0; width /= 2)
-      for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
-    total = lanes[0];
-  }
+  if (last - first >= kLanes) total = fold_lanes<kLanes, A>(i, last, term, [](auto a, auto b) { return a + b; });
   for (; i < last; ++i) total += term(i);  // the rest, at most 15
   return total;
 }
@@ -54,19 +117,12 @@ A sum_lanes(int64_t n, Term&& term) {
 // more into vector instructions.
 inline constexpr int kCompareLanes = 32;
 
-// The largest of term(0), …, term(n - 1), or a NaN where there is one. REQUIRES: n >= 1.
+// The largest of term(0), …, term(n - 1), which is a NaN or passes over it where there is one. REQUIRES: n >= 1.
 template <class A, class Term>
-A max_lanes(int64_t n, Term&& term) {
-  const auto larger = [](A a, A b) { return (b > a) | (b != b) ? b : a; };
-  A largest = term(0);
+A max_lanes(int64_t n, const Term& term) {
+  const auto larger = [](auto a, auto b) { return b > a ? b : a; };
   int64_t i = 0;
-  if (n >= kCompareLanes) {
-    A lanes[kCompareLanes];
-    for (int lane = 0; lane < kCompareLanes; ++lane) lanes[lane] = term(lane);
-    for (i = kCompareLanes; i + kCompareLanes <= n; i += kCompareLanes)
-      for (int lane = 0; lane < kCompareLanes; ++lane) lanes[lane] = larger(lanes[lane], term(i + lane));
-    for (int lane = 0; lane < kCompareLanes; ++lane) largest = larger(largest, lanes[lane]);
-  }
+  A largest = n >= kCompareLanes ? fold_lanes<kCompareLanes, A>(i, n, term, larger) : term(int64_t{0});
   for (; i < n; ++i) largest = larger(largest, term(i));
   return largest;
 }

@@ -2,7 +2,7 @@
 //
 // The forward pass keeps two numbers for each row, the maximum and log Σ e^(x - max), instead of the probabilities:
 // backward makes p = e^(x - max - log sum) again, which costs less than to write and read an array as large as they.
-// The exponentials of several rows are one loop, which makes vectors of 10 classes, too.
+// The loops over short rows go along many of them at once, which makes vectors of 10 classes, too.
 #include <limits>
 
 #include "ringgrad/core/base/check.h"
@@ -56,6 +56,47 @@ void with_powers(Stream stream, const Tensor& x, Exponents&& exponents, Body&& b
   });
 }
 
+// statistics[0] = the maximum of a row, statistics[1] = log Σ e^(x - max); `power` has room for as many numbers.
+template <class T, class A>
+void row_statistics(const T* row, int64_t classes, A* power, A* statistics) {
+  const A largest = max_lanes<A>(classes, [row](auto c) { return at<A>(row, c); });
+  for (int64_t c = 0; c < classes; ++c) power[c] = fast_exp(at<A>(row, c) - largest);
+  statistics[0] = largest;
+  statistics[1] = fast_log(sum_lanes<A>(classes, [power](auto c) { return at<A>(power, c); }));
+}
+
+// The same for rows shorter than kCompareLanes, kShortRows at most: each lane has a row.
+constexpr int64_t kShortRows = 64;
+template <class T, class A>
+void short_row_statistics(const T* x, int64_t rows, int64_t classes, A* statistics) {
+  A columns[kCompareLanes][kShortRows], largest[kShortRows], sum[kShortRows] = {};
+  for (int64_t c = 0; c < classes; ++c)
+    for (int64_t r = 0; r < rows; ++r) columns[c][r] = at<A>(x, r * classes + c);
+  std::copy_n(columns[0], rows, largest);
+  for (int64_t c = 1; c < classes; ++c)
+    for (int64_t r = 0; r < rows; ++r) largest[r] = columns[c][r] > largest[r] ? columns[c][r] : largest[r];
+  for (int64_t c = 0; c < classes; ++c)
+    for (int64_t r = 0; r < rows; ++r) sum[r] += fast_exp(columns[c][r] - largest[r]);
+  for (int64_t r = 0; r < rows; ++r) sum[r] = fast_log(sum[r]);
+  for (int64_t r = 0; r < rows; ++r) statistics[2 * r] = largest[r], statistics[2 * r + 1] = sum[r];
+}
+
+template <class T, class A>
+void all_row_statistics(Stream stream, const Tensor& x, A* statistics) {
+  ASSERT(x.dim() == 2 && x.is_contiguous());
+  const int64_t classes = x.shape()[1], rows = classes < kCompareLanes ? kShortRows : 1;
+  parallel_for(stream, ceil_div(x.shape()[0], rows), grain(4 * rows * classes), [&](int64_t begin, int64_t end) {
+    const Workspace<A> power(stream, classes);
+    for (int64_t row = begin * rows; row < std::min(end * rows, x.shape()[0]); row += rows) {
+      const T* const from = x.data<T>() + row * classes;
+      if (classes < kCompareLanes)
+        short_row_statistics(from, std::min(rows, x.shape()[0] - row), classes, statistics + 2 * row);
+      else
+        row_statistics(from, classes, power.data(), statistics + 2 * row);
+    }
+  });
+}
+
 void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight, const Tensor& log_sum_exp,
                        const Tensor& x, const Tensor& t, const Tensor& class_weight,
                        const kernels::CrossEntropyOptions& options) {
@@ -65,18 +106,11 @@ void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight, 
     const Tensor weights = class_weights<A>(class_weight, classes);
     const A* const u = weights.data<A>();
     const A smoothing = static_cast<A>(options.label_smoothing), share = smoothing / static_cast<A>(classes);
-    const auto exponents = [&](int64_t n, A* to) {
+    all_row_statistics<T>(stream, x, log_sum_exp.data<A>());
+    for_each_row(stream, x, 1, [&](int64_t n) {
       const T* const row = x.data<T>() + n * classes;
-      const A largest = max_lanes<A>(classes, [row](int64_t c) { return static_cast<A>(row[c]); });
-      for (int64_t c = 0; c < classes; ++c) to[c] = static_cast<A>(row[c]) - largest;
-      log_sum_exp.data<A>()[2 * n] = largest;
-    };
-    with_powers<A>(stream, x, exponents, [&](int64_t n, const A* power) {
-      const T* const row = x.data<T>() + n * classes;
-      const A largest = log_sum_exp.data<A>()[2 * n];
-      const A log_sum = std::log(sum_lanes<A>(classes, [power](int64_t c) { return power[c]; }));
-      const auto surprise = [=](int64_t c) { return log_sum - (static_cast<A>(row[c]) - largest); };  // -log p[c]
-      log_sum_exp.data<A>()[2 * n + 1] = log_sum;
+      const A largest = log_sum_exp.data<A>()[2 * n], log_sum = log_sum_exp.data<A>()[2 * n + 1];
+      const auto surprise = [=](auto c) { return log_sum - (at<A>(row, c) - largest); };  // -log p[c]
       A& row_loss = loss.data<A>()[n];
       A& row_weight = weight.data<A>()[n];
       const int64_t target = t.data<int64_t>()[n];
@@ -84,7 +118,8 @@ void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight, 
         case Target::Class:
           row_weight = u[target];
           row_loss = (1 - smoothing) * row_weight * surprise(target);
-          if (smoothing != 0) row_loss += share * sum_lanes<A>(classes, [=](int64_t c) { return u[c] * surprise(c); });
+          if (smoothing != 0)
+            row_loss += share * sum_lanes<A>(classes, [=](auto c) { return at<A>(u, c) * surprise(c); });
           break;
         case Target::Ignored: row_loss = row_weight = 0; break;
         case Target::Outside: row_loss = row_weight = kNaN<A>;
@@ -103,7 +138,7 @@ void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& s
     const Tensor weights = class_weights<A>(class_weight, classes);
     const A* const u = weights.data<A>();
     const A smoothing = static_cast<A>(options.label_smoothing), share = smoothing / static_cast<A>(classes);
-    const A all = sum_lanes<A>(classes, [u](int64_t c) { return u[c]; });
+    const A all = sum_lanes<A>(classes, [u](auto c) { return at<A>(u, c); });
     const auto exponents = [&](int64_t n, A* to) {
       const T* const row = x.data<T>() + n * classes;
       const A largest = log_sum_exp.data<A>()[2 * n], log_sum = log_sum_exp.data<A>()[2 * n + 1];

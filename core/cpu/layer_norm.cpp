@@ -38,12 +38,11 @@ void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Te
         const T* const row = x.data<T>() + n * columns;
         T* const to = y.data<T>() + n * columns;
         // In double: an error of the mean counts 1 / sqrt(eps) times where all numbers of a row are alike.
-        const auto m = static_cast<A>(
-            sum_lanes<double>(columns, [row](int64_t c) { return static_cast<double>(static_cast<A>(row[c])); }) /
-            static_cast<double>(columns));
+        const auto m = static_cast<A>(sum_lanes<double>(columns, [row](auto c) { return at<double>(row, c); }) /
+                                      static_cast<double>(columns));
         const A var = sum_lanes<A>(columns,
-                                   [row, m](int64_t c) {
-                                     const A deviation = static_cast<A>(row[c]) - m;
+                                   [row, m](auto c) {
+                                     const auto deviation = at<A>(row, c) - m;
                                      return deviation * deviation;
                                    }) /
                       columns;
@@ -89,10 +88,10 @@ void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dwei
         const T* const grad = dy.data<T>() + n * columns;
         T* const to = dx.data<T>() + n * columns;
         const A m = mean.data<A>()[n], r = rstd.data<A>()[n];
-        const auto xhat = [=](int64_t c) { return (static_cast<A>(from[c]) - m) * r; };
-        const auto g = [=](int64_t c) { return static_cast<A>(grad[c]) * a[c]; };
+        const auto xhat = [=](auto c) { return (at<A>(from, c) - m) * r; };
+        const auto g = [=](auto c) { return at<A>(grad, c) * at<A>(a, c); };
         const A mean_g = sum_lanes<A>(columns, g) / columns;
-        const A mean_g_xhat = sum_lanes<A>(columns, [=](int64_t c) { return g(c) * xhat(c); }) / columns;
+        const A mean_g_xhat = sum_lanes<A>(columns, [=](auto c) { return g(c) * xhat(c); }) / columns;
         for (int64_t c = 0; c < columns; ++c) {
           dw[c] += static_cast<A>(grad[c]) * xhat(c);
           db[c] += static_cast<A>(grad[c]);

@@ -8,28 +8,20 @@ namespace ringgrad::cpu {
 namespace {
 
 // Whether v takes the place of `best`: strictly beyond it, or the first NaN. Integers compare equal to themselves, so
-// the second half costs them nothing.
-template <bool kMax, class A>
-bool beats(A v, A best) {
+// the second half costs them nothing. Of vectors: for each lane.
+template <bool kMax, class V>
+auto beats(V v, V best) {
   return (kMax ? v > best : v < best) | ((v != v) & (best == best));
 }
 
 // The best of x [n] contiguous, with one comparison per lane: carrying its place along would double the work.
 template <bool kMax, class T, class A = Accumulator<T>>
 A best_value(const T* x, int64_t n) {
-  A best = static_cast<A>(x[0]);
+  const auto better = [](auto best, auto v) { return beats<kMax>(v, best) ? v : best; };
+  const auto term = [x](auto i) { return at<A>(x, i); };
   int64_t i = 0;
-  if (n >= kCompareLanes) {
-    A lanes[kCompareLanes];
-    for (int lane = 0; lane < kCompareLanes; ++lane) lanes[lane] = static_cast<A>(x[lane]);
-    for (i = kCompareLanes; i + kCompareLanes <= n; i += kCompareLanes)
-      for (int lane = 0; lane < kCompareLanes; ++lane) {
-        const A v = static_cast<A>(x[i + lane]);
-        lanes[lane] = beats<kMax>(v, lanes[lane]) ? v : lanes[lane];
-      }
-    for (int lane = 0; lane < kCompareLanes; ++lane) best = beats<kMax>(lanes[lane], best) ? lanes[lane] : best;
-  }
-  for (; i < n; ++i) best = beats<kMax>(static_cast<A>(x[i]), best) ? static_cast<A>(x[i]) : best;
+  A best = n >= kCompareLanes ? fold_lanes<kCompareLanes, A>(i, n, term, better) : term(i);
+  for (; i < n; ++i) best = better(best, term(i));
   return best;
 }
 

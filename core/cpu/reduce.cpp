@@ -149,7 +149,7 @@ void sum_rows(Stream stream, const SumPlan& plan, const Tensor& y, const T* x, d
                     plan.reduced.walk(first_row, std::min(rows, first_row + segment_rows), [&](int64_t offset) {
                       const T* row = x + x_offset + offset + first * stride;
                       if (stride == 1)
-                        total += sum_lanes<Term<T>>(n, [row](int64_t i) { return static_cast<Term<T>>(row[i]); });
+                        total += sum_lanes<Term<T>>(n, [row](auto i) { return at<Term<T>>(row, i); });
                       else
                         total += sum_lanes<Term<T>>(
                             n, [row, stride](int64_t i) { return static_cast<Term<T>>(row[i * stride]); });
@@ -230,8 +230,8 @@ void sum_squares_cpu(Stream stream, const Tensor& y, const Tensor& x) {
     Workspace<double> partial(stream, segments);
     parallel_for(stream, segments, kUnitElements / kMaxTerms, [&](int64_t begin, int64_t end) {
       for (int64_t s = begin; s < end; ++s)
-        partial[s] = sum_lanes<A>(std::min(kMaxTerms, n - s * kMaxTerms), [row = data + s * kMaxTerms](int64_t i) {
-          const A value = static_cast<A>(row[i]);
+        partial[s] = sum_lanes<A>(std::min(kMaxTerms, n - s * kMaxTerms), [row = data + s * kMaxTerms](auto i) {
+          const auto value = at<A>(row, i);
           return value * value;
         });
     });

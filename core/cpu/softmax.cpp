@@ -30,9 +30,9 @@ void forward(Stream stream, const char* name, const Tensor& y, const Tensor& x) 
     for_each_row<T>(stream, x, [&](int64_t offset, int64_t n, A* power) {
       const T* const from = x.data<T>() + offset;
       T* const to = y.data<T>() + offset;
-      const A largest = max_lanes<A>(n, [from](int64_t i) { return static_cast<A>(from[i]); });
+      const A largest = max_lanes<A>(n, [from](auto i) { return at<A>(from, i); });
       for (int64_t i = 0; i < n; ++i) power[i] = fast_exp(static_cast<A>(from[i]) - largest);
-      const A sum = sum_lanes<A>(n, [power](int64_t i) { return power[i]; });
+      const A sum = sum_lanes<A>(n, [power](auto i) { return at<A>(power, i); });
       const A scale = 1 / sum, log_sum = std::log(sum);
       for (int64_t i = 0; i < n; ++i)
         to[i] = static_cast<T>(kLog ? static_cast<A>(from[i]) - largest - log_sum : power[i] * scale);
@@ -49,8 +49,7 @@ void backward(Stream stream, const char* name, const Tensor& dx, const Tensor& d
       const T* const g = dy.data<T>() + offset;
       const T* const p = y.data<T>() + offset;
       T* const to = dx.data<T>() + offset;
-      const A sum = sum_lanes<A>(
-          n, [g, p](int64_t i) { return kLog ? static_cast<A>(g[i]) : static_cast<A>(g[i]) * static_cast<A>(p[i]); });
+      const A sum = sum_lanes<A>(n, [g, p](auto i) { return kLog ? at<A>(g, i) : at<A>(g, i) * at<A>(p, i); });
       for (int64_t i = 0; i < n; ++i)
         to[i] = static_cast<T>(kLog ? static_cast<A>(g[i]) - fast_exp(static_cast<A>(p[i])) * sum
                                     : static_cast<A>(p[i]) * (static_cast<A>(g[i]) - sum));

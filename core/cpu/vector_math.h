@@ -117,6 +117,27 @@ inline Normal<float> fast_normal(float x) {
   return {x > 0 ? 1 - beyond : beyond, power * static_cast<float>(kInverseSqrtTwoPi)};
 }
 
+// sin (x + shift π) for |x| <= kMostAngle, in double. x = turns π + r, where π's first part has so few digits that
+// its product with `turns` is exact, and |r| <= π / 2. sin r / r is a polynomial in r², fitted for the least relative
+// error, 2.4e-11: with the rounding to float, within 0.501 units in the last place. 10 times as fast as std::sin with
+// AVX2.
+inline constexpr float kMostAngle = 0x1p24f;  // from here on, neighbours among float32 lie 2 apart
+inline float sine_of_turned(float x, double shift) {
+  constexpr double kRounder = 0x1.8p52, kPiHigh = 0x1.921fb54p+1, kPiLow = 0x1.10b4611a62633p-29;
+  const double angle = x, shifted = angle * 0.3183098861837907 + shift + kRounder;
+  const double turns = shifted - kRounder - shift, r = angle - turns * kPiHigh - turns * kPiLow, z = r * r;
+  double p = -2.3888908429383059e-8;
+  p = p * z + 2.7525384377286782e-6;
+  p = p * z - 1.9840868208985922e-4;
+  p = p * z + 8.3333311085960607e-3;
+  p = p * z - 0.16666666626149465;
+  p = (p * z + 1) * r;                                          // -0 stays -0
+  const uint64_t odd = std::bit_cast<uint64_t>(shifted) << 63;  // each half of a circle changes the sign
+  return static_cast<float>(std::bit_cast<double>(std::bit_cast<uint64_t>(p) ^ odd));
+}
+inline float fast_sin(float x) { return sine_of_turned(x, 0); }
+inline float fast_cos(float x) { return sine_of_turned(x, 0.5); }
+
 #define FLOAT64(NAME) \
   inline double fast_##NAME(double x) { return StandardMath::NAME(x); }
 FLOAT64(exp)
@@ -124,6 +145,8 @@ FLOAT64(expm1)
 FLOAT64(log)
 FLOAT64(log1p)
 FLOAT64(tanh)
+FLOAT64(sin)
+FLOAT64(cos)
 #undef FLOAT64
 inline Normal<double> fast_normal(double x) { return StandardMath::normal(x); }
 
@@ -139,6 +162,8 @@ struct VectorMath {
   FUNCTION(log)
   FUNCTION(log1p)
   FUNCTION(tanh)
+  FUNCTION(sin)
+  FUNCTION(cos)
   FUNCTION(normal)
 #undef FUNCTION
 };

@@ -30,6 +30,8 @@ struct StandardMath {
   FUNCTION(log)
   FUNCTION(log1p)
   FUNCTION(tanh)
+  FUNCTION(sin)
+  FUNCTION(cos)
 #undef FUNCTION
   template <class A>
   static RINGGRAD_HOST_DEVICE Normal<A> normal(A x) {
@@ -71,10 +73,10 @@ struct ElementwiseFunctions {
   UNARY(log, Math::log(x))
   UNARY(log1p, Math::log1p(x))
   UNARY_BACKWARD(log1p_backward, x, dy / (1 + x))
-  UNARY(sin, std::sin(x))
-  UNARY_BACKWARD(sin_backward, x, dy * std::cos(x))
-  UNARY(cos, std::cos(x))
-  UNARY_BACKWARD(cos_backward, x, -dy * std::sin(x))
+  UNARY(sin, Math::sin(x))
+  UNARY_BACKWARD(sin_backward, x, dy * Math::cos(x))
+  UNARY(cos, Math::cos(x))
+  UNARY_BACKWARD(cos_backward, x, -dy * Math::sin(x))
   UNARY(sqrt, std::sqrt(x))
   UNARY_BACKWARD(sqrt_backward, y, dy / (2 * y))
   UNARY(abs, std::abs(x))
