@@ -40,7 +40,8 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Box & Muller (1958), in double as on the CPU: there and here the same number after rounding to float32.
+// Box & Muller (1958), in double and from the nearest axis as on the CPU: there and here the same number after rounding
+// to float32.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     normal_kernel(int64_t count, T* x, const int64_t* state, double mean, double std) {
@@ -48,9 +49,13 @@ __global__ void __launch_bounds__(kThreads)
   for_each_block(state, count, [=](int64_t i, const uint32_t* words, int n) {
     for (int w = 0; w < n; w += 2) {
       const double radius = std::sqrt(-2 * std::log(1 - static_cast<double>(uniform_from(words[w]))));
-      const double angle = kTwoPi * uniform_from(words[w + 1]);
-      x[i + w] = narrow<T>(mean + std * radius * std::cos(angle));
-      if (w + 1 < n) x[i + w + 1] = narrow<T>(mean + std * radius * std::sin(angle));
+      const float turn = uniform_from(words[w + 1]);
+      const int axis = static_cast<int>(4 * turn + 0.5f);
+      const double angle = kTwoPi * (turn - 0.25f * static_cast<float>(axis));
+      const double along = std * radius * std::cos(angle) * (axis & 2 ? -1 : 1);
+      const double across = std * radius * std::sin(angle) * (axis & 2 ? -1 : 1);
+      x[i + w] = narrow<T>(mean + (axis & 1 ? -across : along));
+      if (w + 1 < n) x[i + w + 1] = narrow<T>(mean + (axis & 1 ? along : across));
     }
   });
 }

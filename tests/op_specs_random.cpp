@@ -92,8 +92,9 @@ std::vector<OpSpec> random_specs() {
       "normal", [](const Tensor& x) { kernels::normal(x, state_of(x), 0.5, 2); },
       [](int64_t i) {
         const double u = unit(kSeed, kOffset, i - i % 2), v = unit(kSeed, kOffset, i - i % 2 + 1);
-        const double angle = 2 * std::acos(-1.0) * v;
-        return 0.5 + 2 * std::sqrt(-2 * std::log(1 - u)) * (i % 2 ? std::sin(angle) : std::cos(angle));
+        const long double angle = 2 * std::acos(-1.0L) * v;  // in double it would lose what is allowed
+        const double along = static_cast<double>(i % 2 ? std::sin(angle) : std::cos(angle));
+        return 0.5 + 2 * std::sqrt(-2 * std::log(1 - u)) * along;
       }));
   specs.push_back({.name = "advance_random_state",
                    .kernels = {"advance_random_state"},
