@@ -80,6 +80,9 @@ std::vector<OpSpec> function_specs() {
       function(
           "pow 0", {"pow", "pow_backward"}, [](const Tensor& x) { return pow(x, 0); }, [](double) { return 1.0; }, any),
       function(
+          "pow 0.5", {"sqrt", "sqrt_backward"}, [](const Tensor& x) { return pow(x, 0.5); },
+          [](double x) { return std::sqrt(x); }, positive),
+      function(
           "pow -1.5", {"pow", "pow_backward"}, [](const Tensor& x) { return pow(x, -1.5); },
           [](double x) { return std::pow(x, -1.5); }, positive),
       with_error(with(function(

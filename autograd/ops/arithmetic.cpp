@@ -141,6 +141,8 @@ Tensor div(const Tensor& x, double c) {
 Tensor neg(const Tensor& x) { return mul(x, -1); }
 
 Tensor pow(const Tensor& x, double exponent) {
+  if (exponent == 0.5)  // a tenth of the time
+    return elementwise("pow", x, Takes::Strided, Saves::Output, kernels::sqrt, kernels::sqrt_backward);
   return elementwise("pow", x, Takes::Strided, Saves::Input, kernels::pow, kernels::pow_backward, exponent);
 }
 Tensor exp(const Tensor& x) {  // dx = dy y
