@@ -1,6 +1,8 @@
 // Times of single operations on the CPU, float32: forward without a graph, and forward with backward.
 //
-//   operations      prints {"name": [microseconds forward, with backward or 0], …}
+//   operations [NAME…]      prints {"name": [microseconds forward, with backward or 0], …}, of all but those of
+//   seconds,
+//                           or of those named
 //
 // Medians over at least 0.1 s each. peers/operations_pytorch.py has the same cases; operations.py runs both in turn.
 #include <algorithm>
@@ -36,8 +38,10 @@ double median_us(const std::function<void()>& run) {
 }
 
 nlohmann::ordered_json results;
+std::vector<std::string> names;
 
-void measure(const char* name, const Inputs& inputs, const Run& run) {
+void measure(const std::string& name, const Inputs& inputs, const Run& run) {
+  if (!names.empty() && std::find(names.begin(), names.end(), name) == names.end()) return;
   double forward = 0, both = 0;
   Tensor grad;
   {
@@ -137,6 +141,10 @@ void layers() {
 void products() {
   const Shape bmm_shape{64, 128, 64};
   measure("matmul", {randn({512, 512}), randn({512, 512})}, [](const Inputs& in) { return matmul(in[0], in[1]); });
+  for (const int64_t n : {1024, 2048, 4096})
+    if (!names.empty())
+      measure(fmt::format("matmul {}", n), {randn({n, n}), randn({n, n})},
+              [](const Inputs& in) { return matmul(in[0], in[1]); });
   measure("bmm", {randn(bmm_shape), randn({64, 64, 128})}, [](const Inputs& in) { return matmul(in[0], in[1]); });
   measure("linear", {randn({256, 1024}), randn({1024, 1024}), randn({1024})},
           [](const Inputs& in) { return linear(in[0], in[1], in[2]); });
@@ -161,7 +169,8 @@ void products() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  names.assign(argv + 1, argv + argc);
   square_matrices();
   layers();
   products();

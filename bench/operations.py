@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Single operations on the CPU beside PyTorch's, in turn, to bench/results/operations.json: whether one of them is slow.
+And large matrix products, with one thread and two, to bench/results/products.json.
 
-    operations.py PYTHON [ROUNDS]      PYTHON can import torch; default 3 rounds of a minute and a half each
+    operations.py PYTHON [ROUNDS]      PYTHON can import torch; default 3 rounds of three minutes each
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -20,23 +22,47 @@ def ratios(ours, theirs, name, which):
     return f"{statistics.median(values):.2f}× ({min(values):.2f}–{max(values):.2f})" if values else "–"
 
 
-def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    python, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    ours, theirs = [], []
-    for _ in range(rounds):
-        for command, to in (([OURS], ours), ([python, PEER], theirs)):
-            to.append(json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout))
+def rounds(python, count, names=(), threads=None):
+    """What ours and PyTorch's printed, in turn."""
+    environment = os.environ | ({"RINGGRAD_THREADS": str(threads)} if threads else {})
+    runs = [[json.loads(subprocess.run([*command, *names], stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout)
+             for command in ([OURS], [python, PEER])] for _ in range(count)]
+    return [ours for ours, _ in runs], [theirs for _, theirs in runs]
+
+
+def operations(python, count, versions):
+    ours, theirs = rounds(python, count)
     rows = []
     for name in ours[0]:
         forward, both = (statistics.median(run[name][which] for run in ours) for which in (0, 1))
         rows.append([name, f"{forward:,.0f}", ratios(ours, theirs, name, 0), f"{both:,.0f}", ratios(ours, theirs, name, 1)])
     rows.sort(key=lambda row: float(row[4].split("×")[0]))
-    version = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
     results.save("operations", "Operations on the CPU, float32, microseconds, and how many times as fast as PyTorch's",
-                 ["", "forward", "faster", "with backward", "faster"], rows, {"PyTorch": version.stdout.strip().split("+")[0]},
+                 ["", "forward", "faster", "with backward", "faster"], rows, versions,
                  "The shapes are in `bench/operations.cpp`; most are a million numbers.")
+
+
+def products(python, count, versions):
+    rows, sizes = [], (1024, 2048, 4096)
+    measured = [rounds(python, count, [f"matmul {n}" for n in sizes], threads) for threads in (1, 2)]
+    for n in sizes:
+        row = [f"{n} × {n}"]
+        for ours, theirs in measured:
+            rates = [2e-3 * n**3 / statistics.median(run[f"matmul {n}"][0] for run in runs) for runs in (ours, theirs)]
+            row += [f"{rates[0]:.0f} / {rates[1]:.0f}", ratios(ours, theirs, f"matmul {n}", 0)]
+        rows.append(row)
+    results.save("products", "Matrix products, float32, GFLOP/s: ringgrad / PyTorch (MKL)",
+                 ["", "one thread", "faster", "two threads", "faster"], rows, versions)
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    python, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    version = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
+    versions = {"PyTorch": version.stdout.strip().split("+")[0]}
+    products(python, count, versions)
+    operations(python, count, versions)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""The operations of bench/operations.cpp in PyTorch: prints {"name": [microseconds forward, with backward or 0], …}."""
+"""The operations of bench/operations.cpp in PyTorch, or those named: prints {"name": [microseconds forward, with
+backward or 0], …}."""
 
 import json
 import os
 import statistics
+import sys
 import time
 
 import torch
 from torch import randn
 from torch.nn import functional as F
 
-results = {}
+results, names = {}, sys.argv[1:]
 
 
 def median_us(run):
@@ -25,6 +27,8 @@ def median_us(run):
 
 
 def measure(name, inputs, run):
+    if names and name not in names:
+        return
     with torch.no_grad():
         forward, grad = median_us(lambda: run(*inputs)), torch.ones_like(run(*inputs))
     for x in inputs:
@@ -90,6 +94,8 @@ def layers():
 def products():
     bmm = (64, 128, 64)
     measure("matmul", [randn(512, 512), randn(512, 512)], torch.matmul)
+    for n in (1024, 2048, 4096) if names else ():
+        measure(f"matmul {n}", [randn(n, n), randn(n, n)], torch.matmul)
     measure("bmm", [randn(bmm), randn(64, 64, 128)], torch.matmul)
     measure("linear", [randn(256, 1024), randn(1024, 1024), randn(1024)], F.linear)
     measure("attention", [randn(bmm), randn(bmm), randn(bmm)],
@@ -110,7 +116,7 @@ def products():
             lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2, padding=1))
 
 
-torch.set_num_threads(os.cpu_count())
+torch.set_num_threads(int(os.environ.get("RINGGRAD_THREADS", os.cpu_count())))
 square_matrices()
 layers()
 products()
