@@ -1,10 +1,9 @@
 // Times of single operations on the CPU, float32: forward without a graph, and forward with backward.
 //
-//   operations [NAME…]      prints {"name": [microseconds forward, with backward or 0], …}, of all but those of
-//   seconds,
-//                           or of those named
+//   operations [NAME…]      prints {"name": [microseconds forward, with backward or 0], …}
 //
-// Medians over at least 0.1 s each. peers/operations_pytorch.py has the same cases; operations.py runs both in turn.
+// Those named, or all but those of seconds. Medians over at least 0.1 s each. peers/operations_pytorch.py has the same
+// cases; operations.py runs both in turn.
 #include <algorithm>
 #include <chrono>
 #include <functional>
