@@ -28,9 +28,8 @@ struct RightMatrix {
 };
 
 // c[row][column] (+)= left right, for `rows` rows and `width` columns, whole vectors and at most 32; c_stride floats
-// between rows of c.
-// Rows are computed in groups of up to four: up to three more rows of the left matrix are read and of c written, with
-// values that mean nothing. REQUIRES: their memory exists.
+// between rows of c. Rows are computed in groups of up to four: up to three more rows of the left matrix are read and
+// of c written, with values that mean nothing. REQUIRES: their memory exists.
 template <class Product>
 void multiply(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t width, float* c, int64_t c_stride,
               bool accumulate);
