@@ -60,7 +60,8 @@ class DirectConvolution {
   // 32 (or 16) output channels of a unit, in all phases.
   void make_panel(int64_t unit, int64_t panel, const float* window, float* products) const {
     const int64_t width = panel_width(panel, out_.blocks), rows = p_.groups() * window_.pixel();
-    const float* const filters = filters_.data() + panel * rows * p_.filters.taps * kPanel;
+    const int64_t words = rows * p_.filters.taps;
+    const RightMatrix packed = packed_panel(filters_.data() + panel * words * kPanel, words, width);
     const int64_t first = unit % window_.units_per_image() * window_.rows();
     for_each_phase(p_, [&](const Phase& phase) {
       const int64_t count = std::min(window_.rows(), phase.rows.outputs - first), columns = phase.columns.outputs;
@@ -71,7 +72,8 @@ class DirectConvolution {
                       phase.columns.taps * window_.pixel(),
                       segments(phase),
                       phase.columns.taps ? p_.groups() * phase.rows.taps : 0};
-      const RightMatrix right{filters + phase.taps_before * rows * width, width, kChannelBlock};
+      const RightMatrix right{packed.data + phase.taps_before * rows * packed.stride, packed.stride,
+                              packed.block_stride};
       if (window_.joins_rows(phase.columns)) {
         multiply<Product>(left, count * columns, right, width, products, width, false);
       } else {

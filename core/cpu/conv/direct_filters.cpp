@@ -67,7 +67,9 @@ void prepare_direct_filters(const DirectProblem& p, const float* w, float* prepa
     const ThreadWorkspaces::Slice slice(workspaces);
     float* const block = slice.data() + taps * kChannelBlock * kChannelBlock;
     const int64_t panel = column_block / 2, width = panel_width(panel, blocks);
-    float* const to = prepared + panel * rows / Product::kTerms * taps * kPanel + column_block % 2 * kChannelBlock;
+    const int64_t words = rows / Product::kTerms * taps;
+    const RightMatrix packed = packed_panel(prepared + panel * words * kPanel, words, width);
+    float* const to = prepared + panel * words * kPanel + column_block % 2 * packed.block_stride;
     for (int64_t row_block = 0; row_block < channel_blocks(rows); ++row_block) {
       load_filter_block(w, p.filters, p.direction, row_block, column_block, slice.data(), block);
       const int64_t channels = std::min(kChannelBlock, rows - row_block * kChannelBlock);
@@ -81,7 +83,7 @@ void prepare_direct_filters(const DirectProblem& p, const float* w, float* prepa
             const int64_t row =
                 phase.taps_before * rows + ((group * phase.rows.taps + i) * phase.columns.taps + j) * p.group() + first;
             copy_rows<Product>(block + tap * kChannelBlock, taps * kChannelBlock, channels,
-                               to + row / Product::kTerms * width, width);
+                               to + row / Product::kTerms * packed.stride, packed.stride);
           }
       });
     }

@@ -25,6 +25,9 @@ void tile(const LeftMatrix& left, const float* a, const RightMatrix& right, cons
   for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
   for (int j = 0; j < kVectors; ++j) sum[i][j] = Vector{};
 
+  if constexpr (kAccumulate)  // wanted in the end
+    for (int i = 0; i < kRows; ++i) prefetch(c + i * c_stride);
+
   // Rows are addressed in groups of four, from one pointer each: eleven multiples of the stride would not fit into the
   // general registers.
   constexpr int kGroups = (kRows + 3) / 4;

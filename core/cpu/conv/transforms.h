@@ -34,7 +34,7 @@ struct Evaluate {
   static constexpr double kAtP = kScaled ? 1 / (2 * kP2 * (kP2 - kQ2)) : 1;
   static constexpr double kAtQ = kScaled ? 1 / (2 * kQ2 * (kQ2 - kP2)) : 1;
 
-  static void apply(const Vector* c, Vector* v) {
+  [[gnu::always_inline]] static void apply(const Vector* c, Vector* v) {
     Vector even_p = half_polynomial<n, 0>(c, kP2), odd_p = half_polynomial<n, 1>(c, kP2);
     Vector even_q = half_polynomial<n, 0>(c, kQ2), odd_q = half_polynomial<n, 1>(c, kQ2);
     if constexpr (kScaled) even_p *= static_cast<float>(kAtP), even_q *= static_cast<float>(kAtQ);
@@ -54,7 +54,7 @@ struct Moments {
   static constexpr int kIn = 6, kOut = n;
   using Adjoint = Evaluate<n, kScaled>;
 
-  static void apply(const Vector* v, Vector* c) {
+  [[gnu::always_inline]] static void apply(const Vector* v, Vector* c) {
     Vector sum_p = v[1] + v[2], diff_p = v[1] - v[2], sum_q = v[3] + v[4], diff_q = v[3] - v[4];
     double p = Adjoint::kAtP, q = Adjoint::kAtQ;  // times the point to the power i
     RINGGRAD_UNROLL
@@ -69,7 +69,7 @@ struct Moments {
 // Bᵀ of every scheme with these six points.
 struct Interpolate {
   static constexpr int kIn = 6, kOut = 6;
-  static void apply(const Vector* d, Vector* v) {
+  [[gnu::always_inline]] static void apply(const Vector* d, Vector* v) {
     const float p = kP, q = kQ, p2 = kP2, q2 = kQ2, sum = kP2 + kQ2, product = kP2 * kQ2;
     const Vector even_p = d[4] - q2 * d[2], odd_p = d[3] - q2 * d[1];
     const Vector even_q = d[4] - p2 * d[2], odd_q = d[3] - p2 * d[1];

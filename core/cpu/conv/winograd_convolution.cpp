@@ -128,7 +128,8 @@ class Convolution {
     for (int product = 0; product < kProducts; ++product) {
       between();
       const LeftMatrix left{inputs + product * input_plane_, layout_.rows, 1, layout_.rows, &whole, 1};
-      const RightMatrix right{factors + factor_of<Scheme>(product) * layout_.plane(panel), width, kChannelBlock};
+      const RightMatrix right =
+          packed_panel(factors + factor_of<Scheme>(product) * layout_.plane(panel), layout_.rows, width);
       multiply<Product>(left, tile_count(unit), right, width, products + product * product_plane_, width, false);
     }
     for (int64_t block = 2 * panel; block < 2 * panel + width / kChannelBlock; ++block)

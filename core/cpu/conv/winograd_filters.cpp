@@ -10,6 +10,7 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
   constexpr int kEdge = Scheme::Filter::kIn, kTaps = kEdge * kEdge;
   const FactorLayout layout(shape, direction, Product::kTerms);
   const int64_t width = panel_width(panel, layout.blocks), plane = layout.plane(panel);
+  const RightMatrix packed = packed_panel(factors, layout.rows, width);
   const bool turned = direction == Direction::BackwardInput;
   float* const block = scratch + kTaps * kChannelBlock * kChannelBlock;
   const auto transform_row = [&](int64_t row, int64_t lane, const auto& put) {
@@ -24,8 +25,9 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
   for (int64_t column = 0; column < width; column += kChannelBlock)
     for (int64_t row_block = 0; row_block < shape.rows(direction); ++row_block) {
       load_filter_block(w, shape, direction, row_block, (panel * kPanel + column) / kChannelBlock, scratch, block);
-      float* to = factors + row_block * kChannelBlock / Product::kTerms * width + column;
-      for (int64_t row = 0; row < kChannelBlock; row += Product::kTerms, to += width)
+      float* to = factors + row_block * kChannelBlock / Product::kTerms * packed.stride +
+                  column / kChannelBlock * packed.block_stride;
+      for (int64_t row = 0; row < kChannelBlock; row += Product::kTerms, to += packed.stride)
         for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
           if constexpr (Product::kTerms == 1) {
             transform_row(row, lane, [&](int i, int j, Vector v) { store(to + (i * 6 + j) * plane + lane, v); });

@@ -23,6 +23,7 @@ struct Blocking {
 constexpr int64_t kLargestAccumulators = 4 << 20;  // bytes; more than this: shared
 constexpr int64_t kPartsBytes = 10 << 20;          // accumulators of all parts
 constexpr int64_t kMinTiles = 48, kMaxTiles = 256;
+constexpr int64_t kCachedTiles = 64;  // of both operands, while all register tiles of a chunk read them
 
 // The transforms of one operand: [panel of channels][product][tile][channel of the panel]. One cache line between
 // planes keeps them out of one cache set.
@@ -168,8 +169,12 @@ class WeightGradient {
     const int64_t tiles = tile_count(unit), whole = 0;
     // several products may share a factor: the first of them starts its sum
     const bool starts = first && product / Scheme::kEdge <= 5 && product % Scheme::kEdge <= 5;
-    multiply<Float32Product>({left, 1, chunk.rows, tiles, &whole, 1}, chunk.rows, {right, chunk.columns, kChannelBlock},
-                             chunk.columns, sums + factor_of<Scheme>(product) * chunk.plane(), chunk.columns, !starts);
+    for (int64_t tile = 0; tile < tiles; tile += kCachedTiles) {
+      const int64_t count = std::min(kCachedTiles, tiles - tile);
+      multiply<Float32Product>({left + tile * chunk.rows, 1, chunk.rows, count, &whole, 1}, chunk.rows,
+                               {right + tile * chunk.columns, chunk.columns, kChannelBlock}, chunk.columns,
+                               sums + factor_of<Scheme>(product) * chunk.plane(), chunk.columns, !starts || tile > 0);
+    }
   }
 
   // Adds the parts of a chunk's accumulators, transforms them back and writes them into dw.
