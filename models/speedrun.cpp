@@ -25,15 +25,15 @@ DataLoader shuffled(const ImageDataset& images, const ImageTransform& transform,
 // From the first rate down to 0 in so many steps, along a line.
 optim::LinearLR down_to_zero(int64_t steps) { return {.start_factor = 1, .end_factor = 0, .total_iters = steps}; }
 
-// [N, C, H, W] with row y and column x moved to y + shift and x + shift, mirrored at the border.
-Tensor shifted(const Tensor& images, int shift) {
-  const auto moved = [&](int dim) {
+// [N, C, H, W] with row y and column x moved to y + down and x + right, mirrored at the border.
+Tensor shifted(const Tensor& images, int down, int right) {
+  const auto moved = [&](int dim, int shift) {
     const auto size = static_cast<int>(images.size(dim));
     std::vector<int64_t> from(size);
     for (int i = 0; i < size; ++i) from[i] = reflected(i - shift, size);
     return tensor(from, images.device());
   };
-  return index_select(index_select(images, 2, moved(2)), 3, moved(3));
+  return index_select(index_select(images, 2, moved(2, down)), 3, moved(3, right));
 }
 
 Tensor mirrored(const Tensor& images) {
@@ -46,7 +46,7 @@ Tensor mirrored(const Tensor& images) {
 
 bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTransform& normalize,
               const SpeedrunOptions& options, const AfterStep& after_step) {
-  constexpr int64_t kBatch = 2000, kWhitenedImages = 5000, kWhiteningEpochs = 3;
+  constexpr int64_t kBatch = kAirbenchBatch, kWhitenedImages = 5000, kWhiteningEpochs = 3;
   constexpr double kBiasLr = 0.053, kHeadLr = 0.67, kWeightDecay = 2e-6 * kBatch;  // a step takes away lr · decay / lr
   ImageTransform transform = normalize;
   transform.augment = {.crop_padding = 2, .reflect = true, .flip = true, .alternate = true, .seed = options.seed};
@@ -99,24 +99,25 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
 
 bool speedrun(QuickNet& network, const ImageDataset& train_set, const ImageTransform& normalize,
               const SpeedrunOptions& options, const AfterStep& after_step) {
-  constexpr int64_t kBatch = 256;
   const int64_t epochs = std::max<int64_t>(1, options.epochs);
   ImageTransform transform = normalize;
   if (epochs > 1) transform.augment = {.crop_padding = 2, .seed = options.seed};
-  DataLoader loader = shuffled(train_set, transform, kBatch, options.seed);
-  const int64_t steps = epochs * loader.size();
+  DataLoader loader = shuffled(train_set, transform, kQuickNetBatch, options.seed);
+  const int64_t steps = epochs > 1 ? epochs * loader.size() : std::max<int64_t>(1, loader.size() / 2);
   optim::Adam adam(network.named_parameters(), {.betas = {0.7, 0.9}});
   optim::LRScheduler rate(adam, optim::OneCycleLR{.max_lr = 0.01, .total_steps = steps});
 
   network.train();
   for (int64_t step = 0; step < steps;)
     for (Batch& batch : loader) {
-      const Tensor loss = cross_entropy(to(network(to(batch.data, options.dtype)), DType::Float32), batch.target);
+      const Tensor answer = to(network(to(batch.data, options.dtype)), DType::Float32);
+      const Tensor loss = cross_entropy(answer, batch.target, {.label_smoothing = 0.1});
       adam.zero_grad();
       loss.backward();
       adam.step();
       rate.step();
       if (!after_step(++step, steps, loss.item<double>())) return false;
+      if (step == steps) break;
     }
   return true;
 }
@@ -127,9 +128,16 @@ Tensor answer(nn::Module& network, const Tensor& images) {
   return to(network(images), DType::Float32);
 }
 
-Tensor answer_by_views(nn::Module& network, const Tensor& images) {
+Tensor answer_by_views(Airbench& network, const Tensor& images) {
   const auto both = [&](const Tensor& x) { return answer(network, x) + answer(network, mirrored(x)); };
-  return (2 * both(images) + both(shifted(images, 1)) + both(shifted(images, -1))) / 8;
+  return (2 * both(images) + both(shifted(images, 1, 1)) + both(shifted(images, -1, -1))) / 8;
+}
+
+Tensor answer_by_views(QuickNet& network, const Tensor& images) {
+  Tensor sum = answer(network, images);
+  for (const auto& [down, right] : {std::pair{1, 0}, {-1, 0}, {0, 1}, {0, -1}})
+    sum = sum + answer(network, shifted(images, down, right));
+  return sum / 5;
 }
 
 }  // namespace ringgrad::models

@@ -78,14 +78,13 @@ struct Tested {
   double accuracy = 0, loss = 0;
 };
 
-Tested test(nn::Module& network, const ImageDataset& test_set, const ImageTransform& normalize, DType dtype,
-            bool by_views) {
+Tested test(const ImageDataset& test_set, const ImageTransform& normalize, DType dtype,
+            const std::function<Tensor(const Tensor& images)>& answer_of) {
   DataLoader loader(test_set, std::make_shared<SequentialSampler>(test_set.size()),
                     {.batch_size = kTestBatch, .num_workers = 1, .transform = normalize});
   Tested sums;
   for (const Batch& batch : loader) {
-    const Tensor images = to(batch.data, dtype);
-    const Tensor answer = by_views ? models::answer_by_views(network, images) : models::answer(network, images);
+    const Tensor answer = answer_of(to(batch.data, dtype));
     sums.accuracy += static_cast<double>(sum(to(eq(argmax(answer, 1), batch.target), DType::Int64)).item<int64_t>());
     sums.loss += cross_entropy(answer, batch.target, {.reduction = Reduction::Sum}).item<float>();
   }
@@ -138,18 +137,23 @@ int run_into(const RunDirectory& run, const RunConfig& config) {
     return interrupted() == 0;
   };
   const models::SpeedrunOptions asked{.epochs = recipe.epochs, .seed = config.seed, .dtype = dtype};
-  auto* airbench = dynamic_cast<models::Airbench*>(network.get());
-  const bool whole = airbench != nullptr ? models::speedrun(*airbench, train_set, normalize, asked, told)
-                                         : models::speedrun(dynamic_cast<models::QuickNet&>(*network), train_set,
-                                                            normalize, asked, told);
+  std::function<Tensor(const Tensor&)> answer = [&](const Tensor& images) { return models::answer(*network, images); };
+  const auto train = [&](auto& known, bool by_views) {
+    if (by_views) answer = [&known](const Tensor& images) { return models::answer_by_views(known, images); };
+    return models::speedrun(known, train_set, normalize, asked, told);
+  };
+  auto* const airbench = dynamic_cast<models::Airbench*>(network.get());
+  const bool whole = airbench != nullptr ? train(*airbench, true)
+                                         : train(dynamic_cast<models::QuickNet&>(*network), recipe.epochs > 1);
   progress.reset();
   if (!whole) return 128 + interrupted();
   const double trained = seconds_since_process_start();
   const ImageDataset test_set = load_dataset(recipe.data, Split::Test, config.data_dir);
-  const Tested tested = test(*network, test_set, normalize, dtype, airbench != nullptr);
+  const Tested tested = test(test_set, normalize, dtype, answer);
   const double seconds = seconds_since_process_start();
 
-  const double images = static_cast<double>(train_set.size() * recipe.epochs);
+  const int64_t batch = airbench != nullptr ? models::kAirbenchBatch : models::kQuickNetBatch;
+  const double images = static_cast<double>(taken.steps * batch);
   run.append_metrics({{"epoch", recipe.epochs},
                       {"step", taken.steps},
                       {"loss", taken.sum / static_cast<double>(taken.per_epoch)},
