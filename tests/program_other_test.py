@@ -167,7 +167,7 @@ class Speedrun(DigitsCase):
             self.assertIn(f"--epochs is {epochs}, expected 1 to", self.speedrun("--epochs", epochs, code=2).stderr)
         write_tiny(self.dir / "tiny/mnist")
         few = self.speedrun("--data", "mnist", "--data-dir", "tiny", "--out", "few", code=1)
-        self.assertIn("at least a batch of 256", few.stderr)
+        self.assertIn("at least a batch of 128", few.stderr)
         self.assertFalse((self.dir / "few").exists())
 
     def test_where_it_goes_is_looked_at_before_anything_is_read(self):
