@@ -202,7 +202,7 @@ void check_all(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
 
 }  // namespace
 
-TEST_CASE("winograd 3x3, stride 1", "[quick][threads][conv]") {
+TEST_CASE("winograd 3x3, stride 1", "[quick][conv]") {
   const int64_t shapes[][7] = {
       // n, c, h, w, k, padding
       {1, 1, 4, 4, 1, 1},    {1, 3, 5, 7, 16, 1},    {2, 16, 8, 8, 16, 1},   {3, 20, 9, 6, 48, 1},
@@ -219,14 +219,14 @@ TEST_CASE("winograd with so many channels that threads share a block of tiles", 
   check_all(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 2, 1), ConvAlgorithm::Winograd);
 }
 
-TEST_CASE("winograd 5x5, stride 1", "[quick][threads][conv]") {
+TEST_CASE("winograd 5x5, stride 1", "[quick][conv]") {
   const int64_t shapes[][6] = {{1, 1, 5, 5, 1, 2},     {2, 16, 8, 8, 32, 2}, {3, 20, 9, 6, 48, 2},
                                {1, 32, 14, 14, 64, 2}, {1, 3, 7, 6, 16, 0},  {2, 17, 6, 11, 5, 1}};
   for (const auto& s : shapes)
     check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 5, 5, 1, s[5]), ConvAlgorithm::Winograd);
 }
 
-TEST_CASE("winograd 3x3, stride 2", "[quick][threads][conv]") {
+TEST_CASE("winograd 3x3, stride 2", "[quick][conv]") {
   const int64_t shapes[][5] = {{1, 1, 4, 4, 1},     {1, 3, 5, 7, 16},    {2, 16, 8, 8, 32},   {3, 20, 9, 6, 48},
                                {5, 48, 13, 4, 20},  {2, 64, 16, 16, 64}, {1, 16, 24, 17, 64}, {4, 33, 7, 7, 3},
                                {2, 16, 15, 10, 16}, {1, 16, 1, 1, 16},   {1, 16, 2, 3, 16}};
@@ -234,7 +234,7 @@ TEST_CASE("winograd 3x3, stride 2", "[quick][threads][conv]") {
     check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 2, 1), ConvAlgorithm::Winograd);
 }
 
-TEST_CASE("direct convolutions", "[quick][threads][conv]") {
+TEST_CASE("direct convolutions", "[quick][conv]") {
   const int64_t shapes[][9] = {
       // n, c, h, w, k, r, s, stride, padding
       {2, 64, 8, 8, 48, 1, 1, 1, 0},  {3, 20, 9, 7, 64, 1, 1, 2, 0},  {1, 16, 5, 5, 16, 1, 1, 2, 1},
@@ -251,7 +251,7 @@ TEST_CASE("direct convolutions", "[quick][threads][conv]") {
 // By pixels and by images, with fewer than a tile's rows and with a row more; whole panels and half ones; borders,
 // bands, groups of images; sums of all images at once. The processor's tiles, where it has some, give the emulated
 // ones' bits.
-TEST_CASE("direct convolutions on tiles", "[quick][threads][conv]") {
+TEST_CASE("direct convolutions on tiles", "[quick][conv]") {
   const int64_t shapes[][9] = {
       // n, c, h, w, k, r, s, stride, padding
       {1, 16, 8, 8, 16, 3, 3, 1, 1},   {2, 20, 5, 21, 48, 3, 3, 1, 1}, {17, 32, 4, 4, 64, 3, 3, 1, 1},
@@ -305,7 +305,22 @@ TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {
 }
 
 // As blocks, whose numbers the tests above prove: with vectors sums would have another order, and other last bits.
-TEST_CASE("first layers on tiles", "[quick][threads][conv]") {
+// All of this file that ThreadSanitizer gets: each way to share out a convolution, without the definition's long loops.
+TEST_CASE("threads share out a convolution in every way", "[quick][threads][conv]") {
+  const auto same_bits = []<class T>(const Conv2dGeometry& g, ConvAlgorithm algorithm, T) {
+    const Problem p(g);
+    const Outputs one = run<T>(pool_stream(1), p, algorithm, true), three = run<T>(pool_stream(3), p, algorithm, true);
+    REQUIRE((one.y == three.y && one.dx == three.dx && one.dw == three.dw));
+  };
+  same_bits(conv2d_geometry(9, 20, 9, 6, 48, 3, 3, 1, 1), ConvAlgorithm::Winograd, float{});
+  same_bits(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 1, 1), ConvAlgorithm::Winograd, float{});  // a block of tiles
+  same_bits(conv2d_geometry(5, 20, 9, 6, 48, 3, 3, 2, 1), ConvAlgorithm::Winograd, bfloat16{});
+  same_bits(conv2d_geometry(5, 16, 9, 17, 20, 3, 3, 2, 1), ConvAlgorithm::Direct, float{});
+  const Using tiles(amx::Tiles::Emulated);
+  same_bits(conv2d_geometry(17, 32, 4, 4, 64, 3, 3, 1, 1), ConvAlgorithm::Direct, bfloat16{});
+}
+
+TEST_CASE("first layers on tiles", "[quick][conv]") {
   const Using tiles(amx::Tiles::Emulated);
   const int64_t shapes[][8] = {{9, 3, 12, 9, 16, 3, 1, 1}, {8, 1, 14, 14, 20, 5, 1, 2}, {2, 3, 24, 21, 33, 7, 2, 3}};
   for (const auto& s : shapes) {
@@ -326,7 +341,7 @@ TEST_CASE("first layers on tiles", "[quick][threads][conv]") {
   }
 }
 
-TEST_CASE("an empty batch", "[quick][threads][conv]") {
+TEST_CASE("an empty batch", "[quick][conv]") {
   for (const int64_t channels : {16, 512})  // blocks of a thread's own, and shared ones
     for (ConvAlgorithm algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd}) {
       const Conv2dGeometry g = conv2d_geometry(0, channels, 8, 8, channels, 3, 3, 1, 1);
@@ -340,7 +355,7 @@ TEST_CASE("an empty batch", "[quick][threads][conv]") {
     }
 }
 
-TEST_CASE("a NaN reaches the output", "[quick][threads][conv]") {
+TEST_CASE("a NaN reaches the output", "[quick][conv]") {
   for (ConvAlgorithm algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd}) {
     Problem p(conv2d_geometry(1, 16, 8, 8, 16, 3, 3, 1, 1));
     p.x[5] = std::numeric_limits<float>::quiet_NaN();
@@ -349,7 +364,7 @@ TEST_CASE("a NaN reaches the output", "[quick][threads][conv]") {
   }
 }
 
-TEST_CASE("an algorithm without a scheme for the geometry is refused", "[quick][threads][conv]") {
+TEST_CASE("an algorithm without a scheme for the geometry is refused", "[quick][conv]") {
   const Conv2dGeometry g = conv2d_geometry(1, 16, 4, 4, 16, 3, 3, 2, 0);
   const std::vector<float> x(input_shape(g).numel()), w(16 * 16 * 9);
   std::vector<float> y(output_shape(g).numel());
@@ -359,7 +374,7 @@ TEST_CASE("an algorithm without a scheme for the geometry is refused", "[quick][
                     NotImplementedError);
 }
 
-TEST_CASE("a second step takes nothing from the system", "[quick][threads][conv]") {
+TEST_CASE("a second step takes nothing from the system", "[quick][conv]") {
   for (ConvAlgorithm algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd}) {
     const Problem p(conv2d_geometry(4, 32, 16, 16, 48, 3, 3, 2, 1));
     run<float>(pool_stream(3), p, algorithm, true);
@@ -369,7 +384,7 @@ TEST_CASE("a second step takes nothing from the system", "[quick][threads][conv]
   }
 }
 
-TEST_CASE("layouts convert into each other", "[quick][threads][conv]") {
+TEST_CASE("layouts convert into each other", "[quick][conv]") {
   const int64_t shapes[][4] = {{1, 1, 1, 1},    {2, 16, 4, 4}, {3, 20, 5, 7},
                                {2, 48, 24, 13}, {0, 16, 4, 4}, {1, 15, 40, 40}};
   for (const auto& s : shapes) {
@@ -385,7 +400,7 @@ TEST_CASE("layouts convert into each other", "[quick][threads][conv]") {
   }
 }
 
-TEST_CASE("conv2d_geometry refuses what does not fit", "[quick][threads][conv]") {
+TEST_CASE("conv2d_geometry refuses what does not fit", "[quick][conv]") {
   REQUIRE(conv2d_geometry(1, 3, 32, 30, 64, 7, 7, 2, 3).oh == 16);
   REQUIRE_THROWS_AS(conv2d_geometry(1, 0, 8, 8, 16, 3, 3, 1, 1), ShapeError);
   REQUIRE_THROWS_AS(conv2d_geometry(1, 16, 8, 8, 16, 3, 3, 0, 1), ShapeError);
