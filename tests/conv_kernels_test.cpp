@@ -122,6 +122,7 @@ bool padding_is_zero(const std::vector<float>& image, const BlockedShape& shape,
 // All outputs of one geometry and method, for comparisons bit by bit. With `adds` y has a bias, and x is added to dx.
 struct Outputs {
   std::vector<float> y, dx, dw;
+  bool operator==(const Outputs&) const = default;
 };
 
 template <class T>
@@ -178,12 +179,7 @@ void check(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
     REQUIRE(padding_is_zero(got.y, output_shape(g), g.k));
     REQUIRE(padding_is_zero(got.dx, input_shape(g), g.c));
     // the same bits with any number of threads
-    for (int threads : {1, 3}) {
-      const Outputs again = run<T>(pool_stream(threads), p, algorithm, adds);
-      REQUIRE(again.y == got.y);
-      REQUIRE(again.dx == got.dx);
-      REQUIRE(again.dw == got.dw);
-    }
+    for (int threads : {1, 3}) REQUIRE((run<T>(pool_stream(threads), p, algorithm, adds) == got));
   }
 }
 
@@ -270,8 +266,7 @@ TEST_CASE("direct convolutions on tiles", "[quick][conv]") {
     }
     if (!amx::why_no_tiles().empty()) continue;
     const Using tiles(amx::Tiles::Hardware);
-    const Outputs got = run<bfloat16>(stream, Problem(g), ConvAlgorithm::Direct, true);
-    REQUIRE((got.y == emulated.y && got.dx == emulated.dx && got.dw == emulated.dw));
+    REQUIRE((run<bfloat16>(stream, Problem(g), ConvAlgorithm::Direct, true) == emulated));
   }
   if (!amx::why_no_tiles().empty()) WARN("not tried on the processor's tiles: " << amx::why_no_tiles());
 }
@@ -286,7 +281,7 @@ TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {
     const Problem p(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[5], s[6], s[7]));
     const Conv2dGeometry& g = p.g;
     const References expected = references(p, true);
-    std::vector<float> previous_y, previous_dw;
+    Outputs previous;
     for (int threads : {1, 2, 3}) {
       const Stream stream = pool_stream(threads);
       std::vector<float> y(output_shape(g).numel()), dw(p.w.size());
@@ -297,20 +292,16 @@ TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {
               tolerance<float>(ConvAlgorithm::Direct, g.c * g.r * g.s));
       REQUIRE(relative_error(dw, expected.dw) < tolerance<float>(ConvAlgorithm::Direct, g.n * g.oh * g.ow));
       REQUIRE(padding_is_zero(y, output_shape(g), g.k));
-      if (threads > 1) REQUIRE((y == previous_y && dw == previous_dw));
-      previous_y = y;
-      previous_dw = dw;
+      if (threads > 1) REQUIRE((Outputs{y, {}, dw} == previous));
+      previous = {y, {}, dw};
     }
   }
 }
 
-// As blocks, whose numbers the tests above prove: with vectors sums would have another order, and other last bits.
-// All of this file that ThreadSanitizer gets: each way to share out a convolution, without the definition's long loops.
+// For ThreadSanitizer, where the definition's loops take minutes: each way to share out a convolution, without them.
 TEST_CASE("threads share out a convolution in every way", "[quick][threads][conv]") {
-  const auto same_bits = []<class T>(const Conv2dGeometry& g, ConvAlgorithm algorithm, T) {
-    const Problem p(g);
-    const Outputs one = run<T>(pool_stream(1), p, algorithm, true), three = run<T>(pool_stream(3), p, algorithm, true);
-    REQUIRE((one.y == three.y && one.dx == three.dx && one.dw == three.dw));
+  const auto same_bits = []<class T>(const Conv2dGeometry& g, ConvAlgorithm way, T) {
+    REQUIRE((run<T>(pool_stream(1), Problem(g), way, true) == run<T>(pool_stream(3), Problem(g), way, true)));
   };
   same_bits(conv2d_geometry(9, 20, 9, 6, 48, 3, 3, 1, 1), ConvAlgorithm::Winograd, float{});
   same_bits(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 1, 1), ConvAlgorithm::Winograd, float{});  // a block of tiles
@@ -320,6 +311,7 @@ TEST_CASE("threads share out a convolution in every way", "[quick][threads][conv
   same_bits(conv2d_geometry(17, 32, 4, 4, 64, 3, 3, 1, 1), ConvAlgorithm::Direct, bfloat16{});
 }
 
+// As blocks, whose numbers the tests above prove: with vectors sums would have another order, and other last bits.
 TEST_CASE("first layers on tiles", "[quick][conv]") {
   const Using tiles(amx::Tiles::Emulated);
   const int64_t shapes[][8] = {{9, 3, 12, 9, 16, 3, 1, 1}, {8, 1, 14, 14, 20, 5, 1, 2}, {2, 3, 24, 21, 33, 7, 2, 3}};
@@ -342,15 +334,15 @@ TEST_CASE("first layers on tiles", "[quick][conv]") {
 }
 
 TEST_CASE("an empty batch", "[quick][conv]") {
+  const Stream stream = pool_stream(2);
   for (const int64_t channels : {16, 512})  // blocks of a thread's own, and shared ones
     for (ConvAlgorithm algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd}) {
       const Conv2dGeometry g = conv2d_geometry(0, channels, 8, 8, channels, 3, 3, 1, 1);
       const std::vector<float> w(channels * channels * 9, 1);
       std::vector<float> dw(w.size(), 7);
-      convolve<float>(pool_stream(2), g, algorithm, Direction::Forward, nullptr, w.data(), nullptr, nullptr, nullptr);
-      convolve<float>(pool_stream(2), g, algorithm, Direction::BackwardInput, nullptr, w.data(), nullptr, nullptr,
-                      nullptr);
-      weight_gradient<float>(pool_stream(2), g, algorithm, nullptr, nullptr, dw.data());
+      convolve<float>(stream, g, algorithm, Direction::Forward, nullptr, w.data(), nullptr, nullptr, nullptr);
+      convolve<float>(stream, g, algorithm, Direction::BackwardInput, nullptr, w.data(), nullptr, nullptr, nullptr);
+      weight_gradient<float>(stream, g, algorithm, nullptr, nullptr, dw.data());
       REQUIRE(dw == std::vector<float>(w.size(), 0));
     }
 }
