@@ -1,7 +1,7 @@
-// The right factor is copied into panels as wide as a register tile, [panel][term][column]: a block of them, for one
-// segment of terms, stays in the second-level cache while the rows of the left factor pass, and a panel in the first.
-// Of the left factor a tile reads one number after the other, so its rows stay where they are; only a transposed one is
-// copied, as [term][row].
+// The right factor is copied into panels in which what a register tile reads lies side by side, [panel of 32 columns]
+// [term][column]: a block of them, for one segment of terms, stays in the second-level cache while the rows of the left
+// factor pass. Of those a tile reads one number after the other, so they stay where they are, 48 rows of a segment in
+// the first-level cache; only a transposed left factor is copied, as [term][row].
 #include "ringgrad/core/cpu/packed_product.h"
 
 #include "ringgrad/core/cpu/blocking.h"
@@ -10,10 +10,8 @@
 namespace ringgrad::cpu {
 namespace {
 
-constexpr int64_t kColumns = std::max<int64_t>(kChannelBlock, 2 * conv::kLanes);  // of a panel
-constexpr int64_t kSegment = (16 << 10) / (4 * kColumns);                         // terms: a panel has 16 KiB
-constexpr int64_t kRows = (24 << 10) / (4 * kSegment);                            // these rows of a segment 24 KiB
-constexpr int64_t kWide = 256 / kColumns;                                         // panels of a block
+constexpr int64_t kRows = 48, kColumns = conv::kPanel;  // of a panel
+constexpr int64_t kSegment = 128, kWide = 8;            // terms; panels of a block
 constexpr int64_t kLeft = kSegment * kRows, kRight = kSegment * kColumns * kWide, kTile = (kRows + 3) * kColumns;
 
 // The rows of `a` as a register tile reads them, up to three more than there are: from a copy where those do not exist.
