@@ -103,7 +103,8 @@ bool speedrun(QuickNet& network, const ImageDataset& train_set, const ImageTrans
   ImageTransform transform = normalize;
   if (epochs > 1) transform.augment = {.crop_padding = 2, .seed = options.seed};
   DataLoader loader = shuffled(train_set, transform, kQuickNetBatch, options.seed);
-  const int64_t steps = epochs > 1 ? epochs * loader.size() : std::max<int64_t>(1, loader.size() / 2);
+  // a cycle takes two steps
+  const int64_t steps = epochs > 1 ? epochs * loader.size() : std::max<int64_t>(2, loader.size() / 2);
   optim::Adam adam(network.named_parameters(), {.betas = {0.7, 0.9}});
   optim::LRScheduler rate(adam, optim::OneCycleLR{.max_lr = 0.01, .total_steps = steps});
 

@@ -10,6 +10,7 @@
 #include "ringgrad/models/convnet.h"
 #include "ringgrad/models/registry.h"
 #include "ringgrad/models/resnet.h"
+#include "ringgrad/models/speedrun.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data_files.h"
@@ -161,6 +162,45 @@ TEST_CASE("models: networks made for speed have their papers' numbers of weights
   CHECK(weights("airbench") == 24 * 12 + 24 + groups + norms + 2560);
   REQUIRE_THROWS_AS(make_model("airbench", {.image_size = 24}), Error);
   REQUIRE_THROWS_AS(make_model("quick", {.in_channels = 1, .image_size = 15}), Error);
+}
+
+// Images have black borders, so that what is mirrored in from beyond them is black, too.
+TEST_CASE("models: answers by views are means over moved and mirrored images", "[quick]") {
+  manual_seed(1);
+  const auto moved = [](const Tensor& x, int64_t down, int64_t right) {
+    return contiguous(narrow(narrow(pad(x, {1, 1, 1, 1}), 2, 1 - down, x.size(2)), 3, 1 - right, x.size(3)));
+  };
+  const auto close = [](const Tensor& a, const Tensor& b) { return max(abs(a - b)).item<float>() < 1e-4f; };
+  models::QuickNet digits;
+  const Tensor x = pad(randn({3, 1, 24, 24}), {2, 2, 2, 2});
+  Tensor sum = models::answer(digits, x);
+  for (const auto& [down, right] : {std::pair{1, 0}, {-1, 0}, {0, 1}, {0, -1}})
+    sum = sum + models::answer(digits, moved(x, down, right));
+  REQUIRE(close(models::answer_by_views(digits, x), sum / 5));
+  REQUIRE_FALSE(close(models::answer_by_views(digits, x), models::answer(digits, x)));
+
+  models::Airbench colours;
+  const Tensor y = pad(randn({3, 3, 28, 28}), {2, 2, 2, 2});
+  const Tensor from_right = 31 - to(arange(32), DType::Int64);
+  const auto both = [&](const Tensor& view) {
+    return models::answer(colours, view) + models::answer(colours, index_select(view, 3, from_right));
+  };
+  REQUIRE(
+      close(models::answer_by_views(colours, y), (2 * both(y) + both(moved(y, 1, 1)) + both(moved(y, -1, -1))) / 8));
+}
+
+TEST_CASE("models: a speedrun over digits takes half of one epoch, or all of several", "[quick]") {
+  const ImageDataset digits{
+      "noise", to(rand({640, 1, 16, 16}) * 255, DType::UInt8), zeros({640}, {DType::Int64}), {"any"}};
+  for (const auto& [epochs, expected] : {std::pair{0, 2}, {1, 2}, {2, 10}}) {
+    models::QuickNet network(1, 1, 16);
+    int64_t taken = 0;
+    REQUIRE(models::speedrun(network, digits, {}, {.epochs = epochs}, [&](int64_t step, int64_t steps, double) {
+      taken = step;
+      return steps == expected;
+    }));
+    REQUIRE(taken == expected);
+  }
 }
 
 TEST_CASE("models: the same seed gives the same network", "[quick]") {
