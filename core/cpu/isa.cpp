@@ -47,7 +47,7 @@ std::vector<Choice> choices() {
   ADD(v2, __builtin_cpu_supports("x86-64-v2"));
   ADD(v3, __builtin_cpu_supports("x86-64-v3"));
   ADD(v4, v4);
-  ADD(v4_bf16, v4 && __builtin_cpu_supports("avx512bf16"));
+  ADD(v4_bf16, v4 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"));
 #endif
   return all;
 }

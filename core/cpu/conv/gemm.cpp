@@ -17,13 +17,17 @@ constexpr int kWideRows = kRegisters == 32 ? 12 : 6, kNarrowRows = kRegisters ==
 // factors are few, and its loads as many as it can do.
 constexpr int64_t kFetchAhead = 1024;  // floats
 
+// The rows from `row` on, and the columns from `column` on, which lie in the right matrix at `at`.
 template <class Product, int kRows, int kVectors, bool kAccumulate>
-void tile(const LeftMatrix& left, const float* a, const RightMatrix& right, const float* b, const int64_t* column,
-          float* c, int64_t c_stride) {
-  Vector sum[kRows][kVectors];
+void tile(const LeftMatrix& left, int64_t row, const RightMatrix& right, int64_t column, const int64_t* at, float* c,
+          int64_t c_stride) {
+  using Sum = typename Product::Sum;
+  Sum sum[kRows][kVectors];
   RINGGRAD_UNROLL
   for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
-  for (int j = 0; j < kVectors; ++j) sum[i][j] = Vector{};
+  for (int j = 0; j < kVectors; ++j) sum[i][j] = Sum{};
+  const float *const a = left.data + row * left.row_stride, *b = right.data + at[0];
+  c += row * c_stride + column;
 
   if constexpr (kAccumulate)  // wanted in the end
     for (int i = 0; i < kRows; ++i) prefetch(c + i * c_stride);
@@ -32,7 +36,7 @@ void tile(const LeftMatrix& left, const float* a, const RightMatrix& right, cons
   // general registers.
   constexpr int kGroups = (kRows + 3) / 4;
   const int64_t row_stride = left.row_stride, step_stride = left.step_stride, steps = left.steps;
-  const int64_t b_stride = right.stride, b_next = kVectors > 1 ? column[1] - column[0] : 0;
+  const int64_t b_stride = right.stride, b_next = kVectors > 1 ? at[1] - at[0] : 0;
   for (int64_t segment = 0; segment < left.segment_count; ++segment) {
     const float* group[kGroups];
     RINGGRAD_UNROLL
@@ -56,8 +60,14 @@ void tile(const LeftMatrix& left, const float* a, const RightMatrix& right, cons
   RINGGRAD_UNROLL
   for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
   for (int j = 0; j < kVectors; ++j) {
+    Vector total;
+    if constexpr (Product::kScaled)
+      total = __builtin_convertvector(sum[i][j], Vector) *
+              (left.scales[row + i] * load(right.scales + column + j * kLanes));
+    else
+      total = sum[i][j];
     float* const to = c + i * c_stride + j * kLanes;
-    store(to, kAccumulate ? load(to) + sum[i][j] : sum[i][j]);  // a sum of sums: less error than one long one
+    store(to, kAccumulate ? load(to) + total : total);  // a sum of sums: less error than one long one
   }
 }
 
@@ -70,16 +80,14 @@ int64_t next_rows(int64_t left) {
 }
 
 template <class Product, int kVectors, bool kAccumulate>
-void column_strip(const LeftMatrix& left, int64_t rows, const RightMatrix& right, const float* b, const int64_t* column,
+void column_strip(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t column, const int64_t* at,
                   float* c, int64_t c_stride) {
   constexpr int kMaxRows = kVectors == 2 ? kWideRows : kNarrowRows;
   for (int64_t row = 0; row < rows;) {
-    const float* a = left.data + row * left.row_stride;
-    float* const out = c + row * c_stride;
     const int64_t count = next_rows<kMaxRows>(rows - row);
     const auto run = [&]<int kRows>() {
       if constexpr (kRows <= kMaxRows)
-        if (count == kRows) tile<Product, kRows, kVectors, kAccumulate>(left, a, right, b, column, out, c_stride);
+        if (count == kRows) tile<Product, kRows, kVectors, kAccumulate>(left, row, right, column, at, c, c_stride);
     };
     run.template operator()<4>();
     if constexpr (kMaxRows == 6) run.template operator()<6>();
@@ -96,12 +104,12 @@ void multiply_panel(const LeftMatrix& left, int64_t rows, const RightMatrix& rig
   for (int64_t j = 0; j < width;) {
     // where the strip's vectors begin in a row of the right matrix
     const auto offset = [&](int64_t at) { return at / kChannelBlock * right.block_stride + at % kChannelBlock; };
-    const int64_t column[] = {offset(j), offset(j + kLanes)};
+    const int64_t at[] = {offset(j), offset(j + kLanes)};
     if (j + 2 * kLanes <= width) {
-      column_strip<Product, 2, kAccumulate>(left, rows, right, right.data + column[0], column, c + j, c_stride);
+      column_strip<Product, 2, kAccumulate>(left, rows, right, j, at, c, c_stride);
       j += 2 * kLanes;
     } else {
-      column_strip<Product, 1, kAccumulate>(left, rows, right, right.data + column[0], column, c + j, c_stride);
+      column_strip<Product, 1, kAccumulate>(left, rows, right, j, at, c, c_stride);
       j += kLanes;
     }
   }
@@ -120,5 +128,6 @@ void multiply(const LeftMatrix& left, int64_t rows, const RightMatrix& right, in
 
 template void multiply<Float32Product>(const LeftMatrix&, int64_t, const RightMatrix&, int64_t, float*, int64_t, bool);
 template void multiply<BFloat16Product>(const LeftMatrix&, int64_t, const RightMatrix&, int64_t, float*, int64_t, bool);
+template void multiply<Int16Product>(const LeftMatrix&, int64_t, const RightMatrix&, int64_t, float*, int64_t, bool);
 
 }  // namespace ringgrad::conv

@@ -18,6 +18,7 @@ struct LeftMatrix {
   int64_t steps;            // of each segment
   const int64_t* segments;  // offsets
   int64_t segment_count;
+  const float* scales = nullptr;  // of integers: what each row's sums are multiplied by
 };
 
 // The right matrix, one row for each step of the reduction, all segments in sequence; its second block of 16 columns
@@ -25,6 +26,7 @@ struct LeftMatrix {
 struct RightMatrix {
   const float* data;
   int64_t stride, block_stride;
+  const float* scales = nullptr;  // of integers: what each column's sums are multiplied by
 };
 
 // A panel of `rows` rows and `width` columns, packed as register tiles read it: one tile's columns side by side, then

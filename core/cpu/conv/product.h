@@ -1,7 +1,8 @@
-// The two kinds of products a matrix product can be made of. Matrices consist of 32-bit words: a word of a float32
-// product is one number, a word of a bfloat16 product holds two that are neighbours in the reduction, and a
-// multiplication is a dot product of two such pairs, summed in float32. Everything else, the layout of all buffers
-// included, is the same.
+// The three kinds of products a matrix product can be made of. Matrices consist of 32-bit words: a word of a float32
+// product is one number, a word of the others holds two that are neighbours in the reduction, and a multiplication is a
+// dot product of two such pairs: of bfloat16 numbers, summed in float32, or of 16-bit integers, summed exactly and
+// scaled at the end (see Note [Products of 16-bit integers]). Everything else, the layout of all buffers included, is
+// the same.
 #pragma once
 
 #include <type_traits>
@@ -11,6 +12,8 @@
 namespace ringgrad::conv {
 
 struct Float32Product {
+  using Sum = Vector;
+  static constexpr bool kScaled = false;
   static constexpr int kTerms = 1;  // numbers in a word
   static Vector multiply_add(Vector sum, const float* a, Vector b) { return sum + *a * b; }
   // Numbers that are neighbours in the reduction, as words.
@@ -18,9 +21,18 @@ struct Float32Product {
 };
 
 struct BFloat16Product {
+  using Sum = Vector;
+  static constexpr bool kScaled = false;
   static constexpr int kTerms = 2;
   static Vector multiply_add(Vector sum, const float* a, Vector b) { return add_pair_products(sum, a, b); }
   static void store_neighbours(float* words, Vector v) { store(reinterpret_cast<bfloat16*>(words), v); }
+};
+
+struct Int16Product {
+  using Sum = Integers;
+  static constexpr bool kScaled = true;
+  static constexpr int kTerms = 2;
+  static Integers multiply_add(Integers sum, const float* a, Vector b) { return add_pair_products(sum, a, b); }
 };
 
 // In which images of type T are multiplied. A processor without products of pairs widens bfloat16 numbers: they take

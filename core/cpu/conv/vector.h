@@ -54,13 +54,27 @@ inline V in_register(V v) {
 #endif
   return v;
 }
+inline Vector root(Vector v) {
+  float lanes[kLanes];
+  store(lanes, v);
+  for (float& lane : lanes) lane = __builtin_sqrtf(lane);
+  return load(lanes);
+}
 inline Vector relu(Vector v) { return v < 0.0f ? Vector{} : v; }  // NaN stays NaN
 
 // bfloat16 images are widened on load and rounded on store (to nearest, ties to even; NaN stays NaN).
 using Halves = uint16_t __attribute__((vector_size(kLanes * sizeof(uint16_t)), may_alias, aligned(2)));
 using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t)), may_alias));
+// (g++ 12 would widen each half of a register alone.)
+inline Words widen(Halves v) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Words>(_mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(v)));
+#else
+  return __builtin_convertvector(v, Words);
+#endif
+}
 inline Vector load(const bfloat16* p) {
-  return reinterpret_cast<Vector>(__builtin_convertvector(*reinterpret_cast<const Halves*>(p), Words) << 16);
+  return reinterpret_cast<Vector>(widen(*reinterpret_cast<const Halves*>(p)) << 16);
 }
 inline Halves round_to_bfloat16(Vector v) {
 #if defined(__AVX512BF16__)
@@ -76,7 +90,7 @@ inline void store(bfloat16* p, Vector v) { *reinterpret_cast<Halves*>(p) = round
 // Words of pairs (first[i], second[i]) of bfloat16 numbers: neighbours in a reduction, where the processor multiplies
 // two at a time.
 inline Vector pair_of(Halves first, Halves second) {
-  return reinterpret_cast<Vector>(__builtin_convertvector(first, Words) | __builtin_convertvector(second, Words) << 16);
+  return reinterpret_cast<Vector>(widen(first) | widen(second) << 16);
 }
 inline Vector pair_of(Vector first, Vector second) {
   return pair_of(round_to_bfloat16(first), round_to_bfloat16(second));
@@ -100,6 +114,37 @@ inline Vector add_pair_products(Vector sum, const float* a, Vector b) {
   const auto first = [](Words pair) { return reinterpret_cast<Vector>(pair << 16); };
   const auto second = [](Words pair) { return reinterpret_cast<Vector>(pair & 0xffff0000); };
   return sum + second(left) * second(right) + first(left) * first(right);
+#endif
+}
+
+// 16-bit integers in pairs: multiplied as fast, and summed exactly.
+using Integers = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t)), may_alias));
+// Whether a comparison holds in every lane.
+inline bool all(Integers compared) {
+#if defined(__AVX512F__)
+  const __m512i lanes = reinterpret_cast<__m512i>(compared);
+  return _mm512_test_epi32_mask(lanes, lanes) == 0xffff;
+#else
+  int32_t every = -1;
+  for (int i = 0; i < kLanes; ++i) every &= compared[i];
+  return every != 0;
+#endif
+}
+// Words of pairs (first[i] scale[i], second[i] scale[i]), rounded to integers. REQUIRES: they are below 2^15.
+inline Vector integer_pair_of(Vector first, Vector second, Vector scale) {
+  constexpr float kRound = 3 << 22;  // added to a number, it leaves the nearest integer in the lowest bits
+  const Words low = reinterpret_cast<Words>(first * scale + kRound);
+  const Words high = reinterpret_cast<Words>(second * scale + kRound);
+  return reinterpret_cast<Vector>((low & 0xffff) | high << 16);
+}
+inline Integers add_pair_products(Integers sum, const float* a, Vector b) {
+  using Word __attribute__((may_alias)) = int32_t;
+  const Integers left = Integers{} + *reinterpret_cast<const Word*>(a), right = reinterpret_cast<Integers>(b);
+#if defined(__AVX512VNNI__)
+  return reinterpret_cast<Integers>(_mm512_dpwssd_epi32(reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(left),
+                                                        reinterpret_cast<__m512i>(right)));
+#else
+  return sum + (left >> 16) * (right >> 16) + (left << 16 >> 16) * (right << 16 >> 16);
 #endif
 }
 
