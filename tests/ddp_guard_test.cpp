@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
@@ -297,4 +298,19 @@ TEST_CASE("a wrapper's state_dict has the module's names", "[ddp][quick][threads
     ddp.eval();
     must(!net->conv1.is_training(), "eval() reaches the module's children");
   });
+}
+
+// What a launcher says of a rank that dies amid backward, also before a bucket of the step is under way.
+TEST_CASE("a rank's status has the step from the first gradient on", "[ddp][quick]") {
+  const auto errors = errors_of_ranks(host_groups(1), [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DDP ddp(*net, group);
+    std::vector<int64_t> steps;  // when the last layer's bias has its gradient, which is the first
+    const HookHandle hook = register_post_accumulate_grad_hook(
+        net->parameters().back(), [&](const Tensor&) { steps.push_back(own_status().step - 1); });
+    const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8);
+    for (int step = 0; step < 3; ++step) cross_entropy(ddp(x), target).backward();
+    must(steps == std::vector<int64_t>{0, 1, 2}, "steps");
+  });
+  CHECK(errors[0] == "");
 }

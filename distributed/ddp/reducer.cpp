@@ -170,6 +170,7 @@ Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<c
       for (const ArenaRange& arena : arenas_) kernels::fill(arena.grads, 0);
     if (synchronizing_) {
       set_phase(Phase::Backward);
+      ringgrad::set_step(step_);  // should this rank die before its first bucket is under way
       if (pass->leads) learn_usual_weight();
       all_reduce_ready_buckets(*pass);  // the hooks of some parameters may have come before
     }
