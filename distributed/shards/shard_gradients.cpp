@@ -89,7 +89,7 @@ void ShardGradients::begin(int64_t step) {
 // Shards mostly come in their order; in lockstep one that does not use a parameter says so later than those that do.
 void ShardGradients::take(int index, int k, const Tensor& gradient) {
   set_phase(Phase::Backward);
-  set_step(step_);
+  set_step(step_);  // should this rank die before its first bucket is under way
   Parameter& parameter = parameters_[index];
   const std::string& name = named_[index].first;
   const auto shard = static_cast<size_t>(k);

@@ -16,6 +16,13 @@ namespace ringgrad::conv {
 
 inline constexpr float kNorm = 32000;  // leaves room for rounding below 2^15
 
+inline Vector root(Vector v) {
+  float lanes[kLanes];
+  store(lanes, v);
+  for (float& lane : lanes) lane = __builtin_sqrtf(lane);
+  return load(lanes);
+}
+
 // The Euclidean norm of a column of `count` vectors, lane by lane. Where numbers are not finite, it is not.
 inline Vector column_norm(const float* column, int64_t count) {
   const auto reduce = [&](auto step) {

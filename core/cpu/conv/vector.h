@@ -54,12 +54,6 @@ inline V in_register(V v) {
 #endif
   return v;
 }
-inline Vector root(Vector v) {
-  float lanes[kLanes];
-  store(lanes, v);
-  for (float& lane : lanes) lane = __builtin_sqrtf(lane);
-  return load(lanes);
-}
 inline Vector relu(Vector v) { return v < 0.0f ? Vector{} : v; }  // NaN stays NaN
 
 // bfloat16 images are widened on load and rounded on store (to nearest, ties to even; NaN stays NaN).
