@@ -48,6 +48,8 @@ KERNEL(maximum, (const Tensor& y, const Tensor& a, const Tensor& b));  // NaN wi
 KERNEL(maximum_backward, (const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b));
 KERNEL(minimum, (const Tensor& y, const Tensor& a, const Tensor& b));  // NaN wins, here too
 KERNEL(minimum_backward, (const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b));
+KERNEL(prelu, (const Tensor& y, const Tensor& x, const Tensor& w));  // x > 0 ? x : w x
+KERNEL(prelu_backward, (const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& w));
 
 // ---- comparisons, and the choice they make: any dtype -------------------------------------------------------------
 KERNEL(equal, (const Tensor& y, const Tensor& a, const Tensor& b));  // y bool: a == b

@@ -127,6 +127,13 @@ std::vector<OpSpec> arithmetic_specs() {
   special.never_empty = "the row above has empty samples";
   specs.push_back(special);
 
+  OpSpec leaky = keep_blocked(binary(
+      "prelu", {"prelu", "prelu_backward", "sum"}, [](const Tensor& w, const Tensor& x) { return prelu(x, w); },
+      [](double w, double x) { return x > 0 ? x : w * x; }));
+  leaky.errors = {error<DTypeError>("prelu: unsupported dtype int64, expected a floating dtype",
+                                    [] { prelu(zeros({2}, {.dtype = DType::Int64}), zeros({2})); })};
+  specs.push_back(leaky);
+
   const auto axpby = [](const std::string& name, double alpha, double beta) {
     OpSpec spec;
     spec.name = name;

@@ -8,12 +8,6 @@
 
 namespace ringgrad {
 
-Tensor prelu(const Tensor& x, const Tensor& weight) {
-  check_floating("prelu", x);
-  check_parameter("prelu", x, weight);
-  return where(x > 0, x, mul(to(weight, x.dtype()), x));
-}
-
 // dropout() of one number for each channel, 0 or 1 / (1 - p), and their product.
 Tensor dropout2d(const Tensor& x, double p, bool training) {
   check_floating("dropout2d", x);

@@ -83,12 +83,12 @@ Tensor div(const Tensor& a, const Tensor& b) {
                         });
 }
 
-using Extreme = Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)>;
-using ExtremeBackward =
+using OfTwo = Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)>;
+using OfTwoBackward =
     Kernel<void(const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b)>;
 
-static Tensor extreme_of_two(const char* name, const Extreme& kernel, const ExtremeBackward& backward, const Tensor& a,
-                             const Tensor& b) {
+static Tensor of_two(const char* name, const OfTwo& kernel, const OfTwoBackward& backward, const Tensor& a,
+                     const Tensor& b) {
   OpScope scope(name);
   Broadcast in(name, a, b);
   kernel(in.y, in.a, in.b);
@@ -102,10 +102,15 @@ static Tensor extreme_of_two(const char* name, const Extreme& kernel, const Extr
       });
 }
 Tensor maximum(const Tensor& a, const Tensor& b) {
-  return extreme_of_two("maximum", kernels::maximum, kernels::maximum_backward, a, b);
+  return of_two("maximum", kernels::maximum, kernels::maximum_backward, a, b);
 }
 Tensor minimum(const Tensor& a, const Tensor& b) {
-  return extreme_of_two("minimum", kernels::minimum, kernels::minimum_backward, a, b);
+  return of_two("minimum", kernels::minimum, kernels::minimum_backward, a, b);
+}
+Tensor prelu(const Tensor& x, const Tensor& weight) {
+  check_floating("prelu", x);
+  check_parameter("prelu", x, weight);
+  return of_two("prelu", kernels::prelu, kernels::prelu_backward, x, to(weight, x.dtype()));
 }
 
 Tensor scalar_like(const Tensor& x, double c) {

@@ -1,7 +1,10 @@
 #include "ringgrad/autograd/ops.h"
 
+#include <atomic>
+
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad {
 namespace {
@@ -15,10 +18,14 @@ void check_index(const char* operation, const Tensor& index, int64_t size) {
   const Tensor values = as_contiguous(index);
   const int64_t* value = values.data<int64_t>();
   const int64_t n = values.numel();
-  uint64_t outside = 0;  // its sign says whether one is, which a loop without jumps finds
-  for (int64_t i = 0; i < n; ++i)
-    outside |= static_cast<uint64_t>(value[i]) | (static_cast<uint64_t>(size - 1) - static_cast<uint64_t>(value[i]));
-  if (static_cast<int64_t>(outside) >= 0) return;
+  std::atomic<uint64_t> outside = 0;  // its sign says whether one is, which a loop without jumps finds
+  parallel_for(current_stream(index.device()), n, 32768, [&](int64_t begin, int64_t end) {
+    uint64_t here = 0;
+    for (int64_t i = begin; i < end; ++i)
+      here |= static_cast<uint64_t>(value[i]) | (static_cast<uint64_t>(size - 1) - static_cast<uint64_t>(value[i]));
+    outside |= here;
+  });
+  if (static_cast<int64_t>(outside.load()) >= 0) return;
   for (int64_t i = 0; i < n; ++i)
     CHECK_AS(IndexError, value[i] >= 0 && value[i] < size, operation, ": element ", i, " of the index is ", value[i],
              ", expected 0 to ", size - 1);
@@ -89,9 +96,10 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index_, const Tensor&
   check_values("scatter_add", x, values, index_.shape());
   const Tensor index = strided_contiguous(index_), y = copy_of(x, {x.dtype(), x.device()});
   kernels::scatter_add(around_dim(y, dim), around_dim(as_contiguous(values), dim), around_dim(index, dim));
-  return differentiable("scatter_add", {x, values}, y, [dim, index = save(index)](const Tensor& dy) -> Gradients {
-    return {dy, gather(dy, dim, index.get())};
-  });
+  return differentiable("scatter_add", {x, values}, y,
+                        [dim, index = save(index), wants_values = wants_grad(values)](const Tensor& dy) -> Gradients {
+                          return {dy, wants_values ? gather(dy, dim, index.get()) : Tensor()};
+                        });
 }
 
 Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& values) {
@@ -111,9 +119,10 @@ Tensor index_add(const Tensor& x, int dim, const Tensor& index_, const Tensor& v
   check_values("index_add", x, values, shape);
   const Tensor index = strided_contiguous(index_), y = copy_of(x, {x.dtype(), x.device()});
   kernels::index_add(around_dim(y, dim), around_dim(as_contiguous(values), dim), index);
-  return differentiable("index_add", {x, values}, y, [dim, index = save(index)](const Tensor& dy) -> Gradients {
-    return {dy, index_select(dy, dim, index.get())};
-  });
+  return differentiable("index_add", {x, values}, y,
+                        [dim, index = save(index), wants_values = wants_grad(values)](const Tensor& dy) -> Gradients {
+                          return {dy, wants_values ? index_select(dy, dim, index.get()) : Tensor()};
+                        });
 }
 
 Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx) {

@@ -25,6 +25,8 @@ template <class Y, class X>
 void copy_run(Y* y, int64_t y_stride, const X* x, int64_t x_stride, int64_t n) {
   if constexpr (std::is_same_v<X, bool> && !std::is_same_v<Y, bool>)  // g++ makes vectors of bytes, but not of bools
     copy_run(y, y_stride, reinterpret_cast<const uint8_t*>(x), x_stride, n);
+  else if (y_stride == 1 && x_stride == 0)  // the gradient of a sum
+    std::fill_n(y, n, convert<Y>(*x));
   else if (y_stride != 1 || x_stride != 1)
     for (int64_t i = 0; i < n; ++i) y[i * y_stride] = convert<Y>(x[i * x_stride]);
   else if constexpr (std::is_same_v<Y, X>)

@@ -13,12 +13,15 @@ inline constexpr int64_t kElementwiseGrain = 16384;  // elements per unit: 64 Ki
 // strides, and those for each way in which operands may be broadcast, would be five times the code to compile.
 inline constexpr int64_t kPiece = 256;
 
-// Where n elements lie as neighbours: in x, or in `piece`, to which they are brought.
+// Where the n elements from `first` on lie as neighbours: in x, or in `piece`, to which they are brought; a number that
+// is the same for all, with the first of them.
 template <class T>
-[[gnu::noinline]] const T* neighbours(const T* x, int64_t stride, int64_t n, T* piece) {
-  if (stride == 1) return x;
-  if (stride == 0) return std::fill_n(piece, n, *x), piece;
-  for (int64_t i = 0; i < n; ++i) piece[i] = x[i * stride];
+[[gnu::noinline]] const T* neighbours(const T* x, int64_t stride, int64_t first, int64_t n, T* piece) {
+  if (stride == 1) return x + first;
+  if (stride != 0)
+    for (int64_t i = 0; i < n; ++i) piece[i] = x[(first + i) * stride];
+  else if (first == 0)
+    std::fill_n(piece, n, *x);
   return piece;
 }
 
@@ -38,8 +41,7 @@ void map_run(int64_t n, F f, Out* y, int64_t y_stride, [[maybe_unused]] const st
   const int64_t most = y_stride == 1 && ((x[I].second == 1) && ...) ? n : kPiece;
   for (int64_t first = 0; first < n; first += most) {
     const int64_t count = std::min(most, n - first);
-    [[maybe_unused]] const T* const from[] = {
-        neighbours(x[I].first + first * x[I].second, x[I].second, count, pieces[I])..., nullptr};
+    [[maybe_unused]] const T* const from[] = {neighbours(x[I].first, x[I].second, first, count, pieces[I])..., nullptr};
     Out* const to = y_stride == 1 ? y + first : results;
 #pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i) to[i] = static_cast<Out>(f(static_cast<A>(from[I][i])...));

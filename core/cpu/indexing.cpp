@@ -17,14 +17,14 @@ struct Indexed {
     ASSERT(x.is_contiguous() && y.is_contiguous() && index.is_contiguous() && x.dtype() == y.dtype());
     ASSERT(index.dtype() == DType::Int64 && y.shape()[0] == outer && y.shape()[2] == inner);
   }
-  bool holds(int64_t i) const { return i >= 0 && i < n; }
+  bool holds(int64_t i) const { return static_cast<uint64_t>(i) < static_cast<uint64_t>(n); }
 };
 
 // to[i] = from[at[i] stride + i step], where at[i] is one of n places.
 template <class T>
 void pick_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t n, int64_t stride, int64_t step) {
   for (int64_t i = 0; i < count; ++i)
-    if (at[i] >= 0 && at[i] < n) to[i] = from[at[i] * stride + i * step];
+    if (static_cast<uint64_t>(at[i]) < static_cast<uint64_t>(n)) to[i] = from[at[i] * stride + i * step];
 }
 
 // Row after row, which is along i, or along j where there is but one i. `at` has a number for each element, or is the
@@ -75,14 +75,15 @@ void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy,
     add_at(stream, name, wide, widen(dy), s, add);
     return kernels::copy(dx, wide);
   }
-  constexpr int64_t kColumns = 64;  // at least a cache line, so that units do not share one
-  const int64_t tiles = ceil_div(s.inner, kColumns);
+  // Few tiles and wide ones, since memory likes long rows; at least a cache line, so that units do not share one.
+  const int64_t columns = 64 * std::max<int64_t>(1, s.outer * s.inner / (128 * thread_count(stream)));
+  const int64_t tiles = ceil_div(s.inner, columns);
   visit_dtype(name, dx.dtype(), [&]<class T>() {
     T* const to = dx.data<T>();
     const T* const from = dy.data<T>();
-    parallel_for(stream, s.outer * tiles, grain(s.m * std::min(s.inner, kColumns)), [&](int64_t begin, int64_t end) {
+    parallel_for(stream, s.outer * tiles, grain(s.m * std::min(s.inner, columns)), [&](int64_t begin, int64_t end) {
       for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t o = unit / tiles, first = unit % tiles * kColumns, last = std::min(s.inner, first + kColumns);
+        const int64_t o = unit / tiles, first = unit % tiles * columns, last = std::min(s.inner, first + columns);
         add(to + o * s.n * s.inner, from + o * s.m * s.inner, o, first, last);
       }
     });

@@ -103,6 +103,26 @@ struct ElementwiseArithmetic {
   SHARES(minimum_backward, false)
 #undef SHARES
 
+  template <class A>
+  struct Leaky {  // y = x, and dx of dy, by the sign of x
+    RINGGRAD_HOST_DEVICE A operator()(A value, A x, A w) const { return x > 0 ? value : w * value; }
+  };
+  template <class A>
+  struct LeakySlope {
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return x > 0 ? A(0) : x * dy; }
+  };
+  static void prelu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w) {
+    visit_floating("prelu", y.dtype(),
+                   [&]<class T>() { Backend::template map<T>(stream, y, Leaky<Accumulator<T>>{}, x, x, w); });
+  }
+  static void prelu_backward(Stream stream, const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x,
+                             const Tensor& w) {
+    visit_floating("prelu_backward", dy.dtype(), [&]<class T>() {
+      Backend::template map<T>(stream, dx, Leaky<Accumulator<T>>{}, dy, x, w);
+      Backend::template map<T>(stream, dw, LeakySlope<Accumulator<T>>{}, dy, x);
+    });
+  }
+
 #define COMPARISON(NAME, OPERATOR)                                                          \
   template <class A>                                                                        \
   struct NAME##_formula {                                                                   \
@@ -140,6 +160,8 @@ struct ElementwiseArithmetic {
   REGISTER(maximum_backward, Arithmetic)      \
   REGISTER(minimum, Arithmetic)               \
   REGISTER(minimum_backward, Arithmetic)      \
+  REGISTER(prelu, Arithmetic)                 \
+  REGISTER(prelu_backward, Arithmetic)        \
   REGISTER(equal, Arithmetic)                 \
   REGISTER(less, Arithmetic)                  \
   REGISTER(less_equal, Arithmetic)            \
