@@ -1,4 +1,4 @@
-// Times of single operations on the CPU, float32: forward without a graph, and forward with backward.
+// Times of single operations on the CPU, float32 unless said: forward without a graph, and forward with backward.
 //
 //   operations [NAME…]      prints {"name": [microseconds forward, with backward or 0], …}
 //
@@ -141,9 +141,11 @@ void products() {
   const Shape bmm_shape{64, 128, 64};
   measure("matmul", {randn({512, 512}), randn({512, 512})}, [](const Inputs& in) { return matmul(in[0], in[1]); });
   for (const int64_t n : {1024, 2048, 4096})
-    if (!names.empty())
-      measure(fmt::format("matmul {}", n), {randn({n, n}), randn({n, n})},
-              [](const Inputs& in) { return matmul(in[0], in[1]); });
+    for (const DType dtype : {DType::Float32, DType::BFloat16})
+      if (!names.empty())
+        measure(fmt::format("matmul {}{}", n, dtype == DType::BFloat16 ? " bf16" : ""),
+                {to(randn({n, n}), dtype), to(randn({n, n}), dtype)},
+                [](const Inputs& in) { return matmul(in[0], in[1]); });
   measure("bmm", {randn(bmm_shape), randn({64, 64, 128})}, [](const Inputs& in) { return matmul(in[0], in[1]); });
   measure("linear", {randn({256, 1024}), randn({1024, 1024}), randn({1024})},
           [](const Inputs& in) { return linear(in[0], in[1], in[2]); });

@@ -43,16 +43,17 @@ def operations(python, count, versions):
 
 
 def products(python, count, versions):
-    rows, sizes = [], (1024, 2048, 4096)
-    measured = [rounds(python, count, [f"matmul {n}" for n in sizes], threads) for threads in (1, 2)]
-    for n in sizes:
-        row = [f"{n} × {n}"]
+    table, sizes = [], [(n, dtype) for dtype in ("", " bf16") for n in (1024, 2048, 4096)]
+    measured = [rounds(python, count, [f"matmul {n}{dtype}" for n, dtype in sizes], threads) for threads in (1, 2)]
+    for n, dtype in sizes:
+        row = [f"{n} × {n}{dtype}"]
         for ours, theirs in measured:
-            rates = [2e-3 * n**3 / statistics.median(run[f"matmul {n}"][0] for run in runs) for runs in (ours, theirs)]
-            row += [f"{rates[0]:.0f} / {rates[1]:.0f}", ratios(ours, theirs, f"matmul {n}", 0)]
-        rows.append(row)
-    results.save("products", "Matrix products, float32, GFLOP/s: ringgrad / PyTorch (MKL)",
-                 ["", "one thread", "faster", "two threads", "faster"], rows, versions)
+            name = f"matmul {n}{dtype}"
+            rates = [2e-3 * n**3 / statistics.median(run[name][0] for run in runs) for runs in (ours, theirs)]
+            row += [f"{rates[0]:.0f} / {rates[1]:.0f}", ratios(ours, theirs, name, 0)]
+        table.append(row)
+    results.save("products", "Matrix products, float32 or bfloat16, GFLOP/s: ringgrad / PyTorch (MKL, oneDNN)",
+                 ["", "one thread", "faster", "two threads", "faster"], table, versions)
 
 
 def main():

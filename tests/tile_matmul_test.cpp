@@ -1,10 +1,12 @@
-// Matrix products of bfloat16 numbers on tiles, against sums in double precision; the processor's tiles, where it has
-// some, give the emulated ones' bits.
+// Matrix products of bfloat16 numbers, on tiles and in pairs, against sums in double precision; the processor's tiles,
+// where it has some, give the emulated ones' bits.
 #include "ringgrad/core/cpu/amx/matmul.h"
 
 #include <random>
 
 #include "ringgrad/core/cpu/amx/tile_unit.h"
+#include "ringgrad/core/cpu/packed_product.h"
+#include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
@@ -52,8 +54,24 @@ Tensor on_tiles(amx::Tiles tiles, const Tensor& a, const Tensor& b, const Tensor
   return c;
 }
 
+cpu::Matrix<bfloat16> matrix_of(const Tensor& x, int64_t batch) {
+  const bool transposed = x.strides()[2] != 1;
+  return {x.data<bfloat16>() + batch * x.strides()[0], x.size(1), x.size(2), x.strides()[transposed ? 2 : 1],
+          transposed};
+}
+
+Tensor in_pairs(const Tensor& a, const Tensor& b) {
+  const int64_t m = a.size(1), n = b.size(2);
+  const Tensor c = full({a.size(0), m, n}, 7);
+  const cpu::Workspace<float> memory(current_stream({}), cpu::packed_product_memory());
+  for (int64_t i = 0; i < a.size(0); ++i)
+    cpu::packed_product({c.data<float>() + i * m * n, m, n, n}, matrix_of(a, i), matrix_of(b, i), false, memory.data());
+  return c;
+}
+
 void check(const Tensor& a, const Tensor& b, const Tensor& bias) {
   CAPTURE(a.shape(), a.strides(), b.shape(), b.strides());
+  if (a.size(2) > 0) REQUIRE(difference(in_pairs(a, b), product(a, b, {}), {DType::Float32, a.size(2)}) == "");
   const Tensor c = on_tiles(amx::Tiles::Emulated, a, b, bias);
   REQUIRE(difference(c, product(a, b, bias), {DType::BFloat16}) == "");
   if (amx::why_no_tiles().empty())
@@ -80,4 +98,10 @@ TEST_CASE("matrix products on tiles", "[tile_matmul][quick][threads]") {
 TEST_CASE("one matrix for all of a batch, and every second row, on tiles", "[tile_matmul][quick][threads]") {
   const Tensor b = noise({1, 40, 20}, {0, 1, 2}, 1), a = noise({3, 2 * 18, 40}, {0, 1, 2}, 2);
   check(a.as_strided({3, 18, 40}, {36 * 40, 80, 1}, 0), b.as_strided({3, 40, 20}, {0, 20, 1}, 0), {});
+}
+
+// Rows that begin amid a word, and those that lie whole pages apart.
+TEST_CASE("rows of pairs where a tile cannot read them", "[tile_matmul][quick][threads]") {
+  const Tensor a = noise({1, 20, 2048}, {0, 1, 2}, 1), b = noise({1, 300, 33}, {0, 1, 2}, 2);
+  for (const int64_t first : {0, 1, 2}) check(a.as_strided({1, 20, 300}, {0, 2048, 1}, first), b, {});
 }

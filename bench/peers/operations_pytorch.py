@@ -95,7 +95,8 @@ def products():
     bmm = (64, 128, 64)
     measure("matmul", [randn(512, 512), randn(512, 512)], torch.matmul)
     for n in (1024, 2048, 4096) if names else ():
-        measure(f"matmul {n}", [randn(n, n), randn(n, n)], torch.matmul)
+        for suffix, dtype in (("", torch.float32), (" bf16", torch.bfloat16)):
+            measure(f"matmul {n}{suffix}", [randn(n, n).to(dtype), randn(n, n).to(dtype)], torch.matmul)
     measure("bmm", [randn(bmm), randn(64, 64, 128)], torch.matmul)
     measure("linear", [randn(256, 1024), randn(1024, 1024), randn(1024)], F.linear)
     measure("attention", [randn(bmm), randn(bmm), randn(bmm)],

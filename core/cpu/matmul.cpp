@@ -1,6 +1,6 @@
 // The matrix product on the CPU: tiles of bfloat16 where the processor has them; else pieces of c, shared out by
-// parallel_for and multiplied by one thread each: by our register tiles in float32, by Eigen in float64 and where
-// matrices are thin.
+// parallel_for and multiplied by one thread each: by our register tiles in float32, and in bfloat16 where the processor
+// multiplies pairs; by Eigen in float64 and where matrices are thin.
 #include "ringgrad/core/cpu/amx/matmul.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/amx/tile_unit.h"
@@ -54,14 +54,15 @@ Tiles choose_tiles(int64_t batches, int64_t m, int64_t n, int64_t k) {
   return tile;
 }
 
-template <class T>
+// T: of the factors. Sums are float32 or float64, as c is.
+template <class T, class Sum = Accumulator<T>>
 void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
   const int64_t batches = c.shape()[0], m = c.shape()[1], n = c.shape()[2], k = a.shape()[2];
   const Tiles tile = choose_tiles(batches, m, n, k);
   const int64_t row_tiles = ceil_div(m, tile.rows), col_tiles = ceil_div(n, tile.cols);
-  const T* const shift = bias.defined() ? bias.data<T>() : nullptr;
+  const Sum* const shift = bias.defined() ? bias.data<Sum>() : nullptr;
   const int64_t small = ceil_div(1 << 19, std::max<int64_t>(1, tile.rows * tile.cols * k));  // of many small products
-  const bool packs = std::is_same_v<T, float> && suits_packed_product(m, n, k);
+  const bool packs = std::is_same_v<Sum, float> && suits_packed_product(m, n, k);
   ThreadWorkspaces workspaces(stream, packs ? packed_product_memory() : 0);
   parallel_for(stream, batches * row_tiles * col_tiles, small, [&](int64_t begin, int64_t end) {
     const ThreadWorkspaces::Slice memory(workspaces);
@@ -69,19 +70,19 @@ void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor&
       const int64_t batch = unit / (row_tiles * col_tiles);
       const int64_t row = unit / col_tiles % row_tiles * tile.rows, col = unit % col_tiles * tile.cols;
       const int64_t rows = std::min(tile.rows, m - row), cols = std::min(tile.cols, n - col);
-      const Matrix<T> part = matrix_of<T>(c, batch).block(row, col, rows, cols);
+      const Matrix<Sum> part = matrix_of<Sum>(c, batch).block(row, col, rows, cols);
       if (shift || !packs || k == 0)
         for (int64_t i = 0; i < rows; ++i)
-          for (int64_t j = 0; j < cols; ++j) *part.at(i, j) = shift ? shift[col + j] : T{0};
+          for (int64_t j = 0; j < cols; ++j) *part.at(i, j) = shift ? shift[col + j] : Sum{0};
       if (k == 0) continue;
       const Matrix<T> left = matrix_of<T>(a, batch).block(row, 0, rows, k);
       const Matrix<T> right = matrix_of<T>(b, batch).block(0, col, k, cols);
-      if constexpr (std::is_same_v<T, float>)
+      if constexpr (std::is_same_v<Sum, float>)
         if (packs) {
           packed_product(part, left, right, shift != nullptr, memory.data());
           continue;
         }
-      add_product(part, left, right);
+      if constexpr (std::is_same_v<T, Sum>) add_product(part, left, right);
     }
   });
 }
@@ -92,8 +93,14 @@ void matmul_cpu(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b
   const auto of_bfloat16 = [](const Tensor& x) { return x.dtype() == DType::BFloat16; };
   if (of_bfloat16(a) && of_bfloat16(b) && of_bfloat16(c) && amx::tiles() != amx::Tiles::None)
     return amx::matmul(stream, c, a, b, bias);
-  if (is_16_bit(c))
-    return narrow_into(c, [&](const Tensor& wide) { matmul_cpu(stream, wide, widen(a), widen(b), widen(bias)); });
+  if (is_16_bit(c)) {
+    const bool pairs = conv::kMultipliesPairs && of_bfloat16(a) && of_bfloat16(b) &&
+                       suits_packed_product(c.shape()[1], c.shape()[2], a.shape()[2]);
+    return narrow_into(c, [&](const Tensor& wide) {
+      pairs ? matmul_tiles<bfloat16>(stream, wide, direct(a), direct(b), widen(bias))
+            : matmul_cpu(stream, wide, widen(a), widen(b), widen(bias));
+    });
+  }
   visit_wide("matmul", c.dtype(), [&]<class T>() { matmul_tiles<T>(stream, c, direct(a), direct(b), bias); });
 }
 

@@ -1,7 +1,8 @@
 // The right factor is copied into panels in which what a register tile reads lies side by side, [panel of 32 columns]
-// [term][column]: a block of them, for one segment of terms, stays in the second-level cache while the rows of the left
-// factor pass. Of those a tile reads one number after the other, so they stay where they are, 48 rows of a segment in
-// the first-level cache; only a transposed left factor is copied, as [term][row].
+// [step][column]: a block of them, for one segment of steps, stays in the second-level cache while the rows of the left
+// factor pass. Of those a tile reads one word after the other, so they stay where they are, 48 rows of a segment in
+// the first-level cache; only a transposed left factor is copied, as [step][row]. A step is a term of the sums; of
+// bfloat16 numbers, which are multiplied in pairs, two.
 #include "ringgrad/core/cpu/packed_product.h"
 
 #include "ringgrad/core/cpu/blocking.h"
@@ -11,31 +12,66 @@ namespace ringgrad::cpu {
 namespace {
 
 constexpr int64_t kRows = 48, kColumns = conv::kPanel;  // of a panel
-constexpr int64_t kSegment = 128, kWide = 8;            // terms; panels of a block
+constexpr int64_t kSegment = 128, kWide = 8;            // steps; panels of a block
+// Rows of `a` whole pages apart would share one set of the first-level cache, which holds 8 of the 12 that a tile
+// reads.
+constexpr int64_t kPage = 1024;  // words
 constexpr int64_t kLeft = kSegment * kRows, kRight = kSegment * kColumns * kWide, kTile = (kRows + 3) * kColumns;
 
+template <class T>
+constexpr int64_t kTerms = sizeof(float) / sizeof(T);  // of a word
+
+// Whether the rows of x are words as they lie there.
+template <class T>
+bool consists_of_words(const Matrix<T>& x) {
+  return !x.is_transposed && x.cols % kTerms<T> == 0 && x.stride % kTerms<T> == 0 &&
+         reinterpret_cast<uintptr_t>(x.data) % sizeof(float) == 0;
+}
+template <class T>
+Matrix<float> words_of(const Matrix<T>& x) {
+  return {reinterpret_cast<float*>(x.data), x.rows, x.cols / kTerms<T>, x.stride / kTerms<T>};
+}
+
 // The rows of `a` as a register tile reads them, up to three more than there are: from a copy where those do not exist.
-conv::LeftMatrix left_of(const Matrix<float>& a, float* memory) {
+template <class T>
+conv::LeftMatrix left_of(const Matrix<T>& a, float* memory) {
   static constexpr int64_t kBegin = 0;
-  if (!a.is_transposed && a.rows % 4 == 0) return {a.data, a.stride, 1, a.cols, &kBegin, 1};
+  const int64_t steps = ceil_div(a.cols, kTerms<T>);
+  if (a.rows % 4 == 0 && consists_of_words(a)) {
+    const Matrix<float> words = words_of(a);
+    if (words.stride % kPage != 0) return {words.data, words.stride, 1, steps, &kBegin, 1};
+    for (int64_t i = 0; i < a.rows; ++i) std::copy_n(words.at(i, 0), steps, memory + i * kSegment);
+    return {memory, kSegment, 1, steps, &kBegin, 1};
+  }
   const int64_t side = ceil_div(a.rows, 4) * 4;
   pack(a, side, memory);
-  return {memory, 1, side, a.cols, &kBegin, 1};
+  return {memory, 1, side, steps, &kBegin, 1};
 }
 
 // c (+)= left right. Through `scratch` where c ends amid a tile: those write whole vectors, and rows by fours.
+template <class Product>
 void multiply_panels(const Matrix<float>& c, const conv::LeftMatrix& left, const float* right, bool accumulate,
                      float* scratch) {
   const int64_t width = c.cols > kChannelBlock ? kColumns : kChannelBlock;
   const conv::RightMatrix b{right, kColumns, kChannelBlock};
   if (c.rows % 4 == 0 && c.cols == width)
-    return conv::multiply<conv::Float32Product>(left, c.rows, b, width, c.data, c.stride, accumulate);
-  conv::multiply<conv::Float32Product>(left, c.rows, b, width, scratch, kColumns, false);
+    return conv::multiply<Product>(left, c.rows, b, width, c.data, c.stride, accumulate);
+  conv::multiply<Product>(left, c.rows, b, width, scratch, kColumns, false);
   for (int64_t i = 0; i < c.rows; ++i)
     for (int64_t j = 0; j < c.cols; ++j) {
       float& sum = *c.at(i, j);
       sum = accumulate ? sum + scratch[i * kColumns + j] : scratch[i * kColumns + j];
     }
+}
+
+// to = first[0], second[0], first[1], …
+void interleave(const bfloat16* first, const bfloat16* second, int64_t n, bfloat16* to) {
+  int64_t i = 0;
+  for (; i + conv::kLanes <= n; i += conv::kLanes) {
+    const auto halves = [i](const bfloat16* x) { return *reinterpret_cast<const conv::Halves*>(x + i); };
+    conv::store(reinterpret_cast<float*>(to + 2 * i), conv::pair_of(halves(first), halves(second)));
+  }
+  for (; i < n; ++i) to[2 * i] = first[i], to[2 * i + 1] = second[i];
 }
 
 }  // namespace
@@ -56,31 +92,52 @@ void pack(const Matrix<float>& x, int64_t side, float* to) {
     for (int64_t t = i < whole_rows ? whole_terms : 0; t < x.cols; ++t) to[t * side + i] = *x.at(i, t);
 }
 
+void pack(const Matrix<bfloat16>& x, int64_t side, float* to) {
+  if (consists_of_words(x)) return pack(words_of(x), side, to);
+  for (int64_t t = 0; t < x.cols; t += 2, to += side) {
+    bfloat16* const pairs = reinterpret_cast<bfloat16*>(to);
+    std::fill_n(to + x.rows, side - x.rows, 0.0f);
+    const bfloat16 *const first = x.at(0, t), *const second = x.at(0, std::min(t + 1, x.cols - 1));
+    const int64_t step = x.is_transposed ? 1 : x.stride;
+    if (t + 1 == x.cols)
+      for (int64_t i = 0; i < x.rows; ++i) pairs[2 * i] = first[i * step], pairs[2 * i + 1] = bfloat16{};
+    else if (step == 1)
+      interleave(first, second, x.rows, pairs);
+    else
+      for (int64_t i = 0; i < x.rows; ++i) pairs[2 * i] = first[i * step], pairs[2 * i + 1] = second[i * step];
+  }
+}
+
 bool suits_packed_product(int64_t rows, int64_t columns, int64_t terms) {
   return rows >= 8 && columns >= kChannelBlock && terms >= 8;
 }
 
 int64_t packed_product_memory() { return kLeft + kRight + kTile; }
 
-void packed_product(const Matrix<float>& c, const Matrix<float>& a, const Matrix<float>& b, bool accumulate,
-                    float* memory) {
+template <class T>
+void packed_product(const Matrix<float>& c, const Matrix<T>& a, const Matrix<T>& b, bool accumulate, float* memory) {
+  using Product = std::conditional_t<std::is_same_v<T, float>, conv::Float32Product, conv::BFloat16Product>;
+  constexpr int64_t kSegmentTerms = kSegment * kTerms<T>;
   float *const left_memory = memory, *const right = left_memory + kLeft, *const scratch = right + kRight;
   for (int64_t column = 0; column < c.cols; column += kColumns * kWide) {
     const int64_t columns = std::min(kColumns * kWide, c.cols - column);
-    for (int64_t term = 0; term < a.cols; term += kSegment) {
-      const int64_t terms = std::min(kSegment, a.cols - term);
+    for (int64_t term = 0; term < a.cols; term += kSegmentTerms) {
+      const int64_t terms = std::min(kSegmentTerms, a.cols - term), steps = ceil_div(terms, kTerms<T>);
       for (int64_t j = 0; j < columns; j += kColumns)
         pack(b.block(term, column + j, terms, std::min(kColumns, columns - j)).transposed(), kColumns,
-             right + j * terms);
+             right + j * steps);
       for (int64_t row = 0; row < c.rows; row += kRows) {
         const int64_t rows = std::min(kRows, c.rows - row);
         const conv::LeftMatrix left = left_of(a.block(row, term, rows, terms), left_memory);
         for (int64_t j = 0; j < columns; j += kColumns)
-          multiply_panels(c.block(row, column + j, rows, std::min(kColumns, columns - j)), left, right + j * terms,
-                          accumulate || term > 0, scratch);
+          multiply_panels<Product>(c.block(row, column + j, rows, std::min(kColumns, columns - j)), left,
+                                   right + j * steps, accumulate || term > 0, scratch);
       }
     }
   }
 }
+
+template void packed_product(const Matrix<float>&, const Matrix<float>&, const Matrix<float>&, bool, float*);
+template void packed_product(const Matrix<float>&, const Matrix<bfloat16>&, const Matrix<bfloat16>&, bool, float*);
 
 }  // namespace ringgrad::cpu
