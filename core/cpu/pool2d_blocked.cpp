@@ -59,9 +59,15 @@ void for_each_window(Stream stream, const Tensor& x, const Tensor& y, const Axis
       });
 }
 
-// body(pixel, offset) for the pixels of a window, in row order; `width` is that of the image.
+// body(pixel, offset) for the pixels of a window, in row order; `width` is that of the image. 2 × 2 of them, the most
+// common window, without loops: three quarters of the time.
 template <class Body>
-void for_each_pixel(Range rows, Range columns, int64_t width, Body&& body) {
+[[gnu::always_inline]] inline void for_each_pixel(Range rows, Range columns, int64_t width, const Body& body) {
+  if (rows.size() == 2 && columns.size() == 2) {
+    const int64_t upper = rows.begin * width + columns.begin, lower = upper + width;
+    for (const int64_t pixel : {upper, upper + 1, lower, lower + 1}) body(pixel, pixel * kChannelBlock);
+    return;
+  }
   for (int64_t h = rows.begin; h < rows.end; ++h)
     for (int64_t w = columns.begin; w < columns.end; ++w) body(h * width + w, (h * width + w) * kChannelBlock);
 }
