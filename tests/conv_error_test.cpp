@@ -78,3 +78,29 @@ TEST_CASE("the errors of the convolution algorithms", "[conv][quick]") {
         CHECK(dw < (dtype == DType::BFloat16 && winograd ? 1e-3 : 5e-6));
       }
 }
+
+// Products of bfloat16 numbers are exact, in pairs as well: what remains of dw's error is that of its sums, and of y's
+// and dx's the rounding of the results. Odd numbers of taps, channels and outputs, which leave half a pair.
+TEST_CASE("direct products of bfloat16 numbers are exact", "[conv][quick]") {
+  const int64_t shapes[][7] = {{1, 16, 9, 7, 5, 1, 2},  {3, 20, 12, 9, 3, 1, 1}, {3, 64, 11, 14, 7, 2, 3},
+                               {1, 32, 8, 8, 3, 1, 0},  {3, 16, 6, 7, 2, 2, 0},  {5, 16, 17, 33, 3, 1, 1},
+                               {32, 48, 9, 7, 1, 2, 0}, {20, 33, 8, 5, 1, 1, 0}, {16, 40, 7, 9, 7, 1, 3},
+                               {48, 16, 5, 6, 2, 1, 1}, {128, 32, 8, 8, 1, 2, 0}};
+  for (const auto& [c, k, height, width, r, stride, padding] : shapes) {
+    const auto run = [&](DType images, DType parameters) {
+      manual_seed(7);
+      const Tensor x =
+          to(random({3, c, height, width}, 1, DType::BFloat16), images).detach().set_requires_grad(c >= 16);
+      const Tensor w = to(random({k, c, r, r}, 1, DType::BFloat16), parameters).detach().set_requires_grad();
+      const Tensor y = conv2d(x, w, {}, {.stride = stride, .padding = padding});
+      y.backward(to(random(y.shape(), 1, DType::BFloat16), images).detach());
+      return Result{to_vector<double>(y), x.grad() ? to_vector<double>(x.grad()) : std::vector<double>{1},
+                    to_vector<double>(w.grad())};
+    };
+    CAPTURE(c, k, height, width, r, stride, padding);
+    const Result got = run(DType::BFloat16, DType::Float32), want = run(DType::Float64, DType::Float64);
+    CHECK(relative_rms(got.y, want.y) < 0x1p-9);
+    if (c >= 16) CHECK(relative_rms(got.dx, want.dx) < 0x1p-9);
+    CHECK(relative_rms(got.dw, want.dw) < 1e-6);
+  }
+}

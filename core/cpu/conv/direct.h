@@ -70,20 +70,31 @@ void for_each_phase(const DirectProblem& p, const Body& body) {
 
 DirectProblem direct_problem(Stream stream, const Conv2dGeometry& geometry, Direction direction, InputLayout layout);
 
-// Filters as right matrices, in words (see product.h): [panel of 32 columns][phase][group][tap row][tap column][channel
-// of the group][column].
+// The words of a filter's tap row, for one group of channels: [tap column][channel of the group], see product.h.
 template <class Product>
-int64_t direct_filter_floats(const DirectProblem& problem);
+int64_t tap_row_words(const DirectProblem& problem, int64_t taps) {
+  return (taps * problem.group() + Product::kTerms - 1) / Product::kTerms;
+}
+
+// Filters as right matrices: [panel of 32 columns][phase][group][tap row][word][column]; so many words to a column.
+template <class Product>
+int64_t filter_words(const DirectProblem& problem) {
+  int64_t words = 0;
+  for_each_phase(problem, [&](const Phase& phase) {
+    words += problem.groups() * phase.rows.taps * tap_row_words<Product>(problem, phase.columns.taps);
+  });
+  return words;
+}
 template <class Product>
 void prepare_direct_filters(const DirectProblem& problem, const float* w, float* prepared);
 
 // y (blocked) = the convolution of x with w [K, C, R, S], plus bias[channel of y] and an image `addend` like y (null:
-// none). X and Y: float or bfloat16; a contiguous x is float. X decides the product.
+// none). X and Y: float or bfloat16; a contiguous x is float. Y decides the product.
 template <class X, class Y>
 void direct_convolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, const Y* addend,
                         Y* y);
 
-// dw [K, C, R, S] from x and dy (blocked), in float32 products. REQUIRES: direction Forward.
+// dw [K, C, R, S] from x and dy (blocked); Y decides the product. REQUIRES: direction Forward.
 template <class X, class Y>
 void direct_weight_gradient(const DirectProblem& problem, const X* x, const Y* dy, float* dw);
 

@@ -13,7 +13,7 @@ constexpr int64_t kUnitPixels = 128;
 
 template <class X, class Y>
 class DirectConvolution {
-  using Product = ProductOf<X>;
+  using Product = ProductOf<Y>;
 
  public:
   DirectConvolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, const Y* addend, Y* y)
@@ -22,10 +22,17 @@ class DirectConvolution {
         addend_(addend),
         y_(y),
         out_(p_.out()),
-        streams_(should_stream(y, out_.numel())),
-        window_(p_, Product::kTerms, kUnitPixels),
+        // Pixels of bfloat16 are half a cache line: phases would write halves of lines, each of which travels alone.
+        streams_(should_stream(y, out_.numel()) && (sizeof(Y) == sizeof(float) || p_.phases() == 1)),
+        neighbours_(Product::kTerms > 1 && p_.layout == InputLayout::Contiguous),
+        window_(p_,
+                Product::kTerms == 1 ? Pairs::None
+                : neighbours_        ? Pairs::Neighbours
+                                     : Pairs::Channels,
+                kUnitPixels),
         segments_(p_.stream, p_.groups() * p_.filters.taps),
-        filters_(p_.stream, direct_filter_floats<Product>(p_)),
+        words_(filter_words<Product>(p_)),
+        filters_(p_.stream, words_ * out_.channels()),
         bias_(p_.stream, bias, p_.filters.k) {
     prepare_direct_filters<Product>(p_, w, filters_.data());
   }
@@ -37,7 +44,7 @@ class DirectConvolution {
     parallel_for(p_.stream, p_.n * window_.units_per_image(), 1, [&](int64_t unit, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
       float* const window = slice.data();
-      window_.template load<Product>(x_, unit / window_.units_per_image(), unit % window_.units_per_image(), window);
+      window_.load(x_, unit / window_.units_per_image(), unit % window_.units_per_image(), window);
       for (int64_t panel = 0; panel < panels(out_.blocks); ++panel)
         make_panel(unit, panel, window, window + window_.floats());
       stream_fence();
@@ -59,21 +66,18 @@ class DirectConvolution {
 
   // 32 (or 16) output channels of a unit, in all phases.
   void make_panel(int64_t unit, int64_t panel, const float* window, float* products) const {
-    const int64_t width = panel_width(panel, out_.blocks), rows = p_.groups() * window_.pixel();
-    const int64_t words = rows * p_.filters.taps;
-    const RightMatrix packed = packed_panel(filters_.data() + panel * words * kPanel, words, width);
+    const int64_t width = panel_width(panel, out_.blocks);
+    const RightMatrix packed = packed_panel(filters_.data() + panel * words_ * kPanel, words_, width);
+    int64_t before = 0;  // words of the phases before this one
     const int64_t first = unit % window_.units_per_image() * window_.rows();
     for_each_phase(p_, [&](const Phase& phase) {
       const int64_t count = std::min(window_.rows(), phase.rows.outputs - first), columns = phase.columns.outputs;
+      const int64_t steps = tap_row_words<Product>(p_, phase.columns.taps), tap_rows = p_.groups() * phase.rows.taps;
+      const RightMatrix right{packed.data + before * packed.stride, packed.stride, packed.block_stride};
+      before += tap_rows * steps;
       if (count <= 0) return;
-      LeftMatrix left{window,
-                      window_.in_step() * window_.pixel(),
-                      1,
-                      phase.columns.taps * window_.pixel(),
-                      segments(phase),
-                      phase.columns.taps ? p_.groups() * phase.rows.taps : 0};
-      const RightMatrix right{packed.data + phase.taps_before * rows * packed.stride, packed.stride,
-                              packed.block_stride};
+      LeftMatrix left{window,          window_.in_step() * window_.pixel(), neighbours_ ? 2 : 1, steps,
+                      segments(phase), phase.columns.taps ? tap_rows : 0};
       if (window_.joins_rows(phase.columns)) {
         multiply<Product>(left, count * columns, right, width, products, width, false);
       } else {
@@ -111,8 +115,10 @@ class DirectConvolution {
   Y* y_;
   BlockedShape out_;
   bool streams_;
+  bool neighbours_;  // whether words of the window overlap
   DirectWindow window_;
   Workspace<int64_t> segments_;
+  int64_t words_;  // of a column of filters
   Workspace<float> filters_;
   Bias bias_;
 };

@@ -7,17 +7,20 @@
 namespace ringgrad::conv {
 namespace {
 
-// `count` rows of 16 columns each, as many of them in a row of words as a product has terms.
+// A row of 16 columns: row `index` of the right matrix, or half a row of words, whose other half stays.
 template <class Product>
-void copy_rows(const float* from, int64_t from_stride, int64_t count, float* to, int64_t to_stride) {
-  for (int64_t i = 0; i < count; i += Product::kTerms, to += to_stride)
-    for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
-      const float* const row = from + i * from_stride + lane;
-      if constexpr (Product::kTerms == 1)
-        store(to + lane, load(row));
-      else
-        store(to + lane, pair_of(load(row), load(row + from_stride)));
+void copy_row(const float* row, int64_t index, float* to, int64_t to_stride) {
+  to += index / Product::kTerms * to_stride;
+  for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
+    const Vector numbers = load(row + lane);
+    if constexpr (Product::kTerms == 1) {
+      store(to + lane, numbers);
+    } else {
+      const Vector halves = index % 2 == 0 ? pair_of(numbers, Vector{}) : pair_of(Vector{}, numbers);
+      store(to + lane,
+            reinterpret_cast<Vector>(reinterpret_cast<Words>(halves) | reinterpret_cast<Words>(load(to + lane))));
     }
+  }
 }
 
 }  // namespace
@@ -54,46 +57,42 @@ DirectProblem direct_problem(Stream stream, const Conv2dGeometry& g, Direction d
 }
 
 template <class Product>
-int64_t direct_filter_floats(const DirectProblem& p) {
-  return p.groups() * p.group() / Product::kTerms * p.filters.taps * p.filters.columns(p.direction) * kChannelBlock;
-}
-
-template <class Product>
 void prepare_direct_filters(const DirectProblem& p, const float* w, float* prepared) {
   const int64_t blocks = p.filters.columns(p.direction), taps = p.filters.taps;
-  const int64_t rows = p.groups() * p.group();  // of a tap
+  const int64_t rows = p.groups() * p.group(), words = filter_words<Product>(p);
   ThreadWorkspaces workspaces(p.stream, 2 * taps * kChannelBlock * kChannelBlock);
   parallel_for(p.stream, blocks, 1, [&](int64_t column_block, int64_t) {
     const ThreadWorkspaces::Slice slice(workspaces);
     float* const block = slice.data() + taps * kChannelBlock * kChannelBlock;
     const int64_t panel = column_block / 2, width = panel_width(panel, blocks);
-    const int64_t words = rows / Product::kTerms * taps;
     const RightMatrix packed = packed_panel(prepared + panel * words * kPanel, words, width);
     float* const to = prepared + panel * words * kPanel + column_block % 2 * packed.block_stride;
+    if (Product::kTerms > 1)
+      for (int64_t i = 0; i < words; ++i) std::fill_n(to + i * packed.stride, kChannelBlock, 0.0f);
     for (int64_t row_block = 0; row_block < channel_blocks(rows); ++row_block) {
       load_filter_block(w, p.filters, p.direction, row_block, column_block, slice.data(), block);
       const int64_t channels = std::min(kChannelBlock, rows - row_block * kChannelBlock);
       // where the block's rows lie among those of its group
       const int64_t group = row_block * kChannelBlock / p.group(), first = row_block * kChannelBlock % p.group();
+      int64_t before = 0;  // words of the phases before this one
       for_each_phase(p, [&](const Phase& phase) {
+        const int64_t row_words = tap_row_words<Product>(p, phase.columns.taps);
         for (int64_t i = 0; i < phase.rows.taps; ++i)
           for (int64_t j = 0; j < phase.columns.taps; ++j) {
             const int64_t tap = (phase.rows.first + i * phase.rows.tap_step) * p.columns.filter + phase.columns.first +
                                 j * phase.columns.tap_step;
-            const int64_t row =
-                phase.taps_before * rows + ((group * phase.rows.taps + i) * phase.columns.taps + j) * p.group() + first;
-            copy_rows<Product>(block + tap * kChannelBlock, taps * kChannelBlock, channels,
-                               to + row / Product::kTerms * packed.stride, packed.stride);
+            const int64_t index =
+                (before + (group * phase.rows.taps + i) * row_words) * Product::kTerms + j * p.group() + first;
+            for (int64_t c = 0; c < channels; ++c)
+              copy_row<Product>(block + (c * taps + tap) * kChannelBlock, index + c, to, packed.stride);
           }
+        before += p.groups() * phase.rows.taps * row_words;
       });
     }
   });
 }
 
-#define INSTANTIATE(Product)                                            \
-  template int64_t direct_filter_floats<Product>(const DirectProblem&); \
-  template void prepare_direct_filters<Product>(const DirectProblem&, const float*, float*)
-INSTANTIATE(Float32Product);
-INSTANTIATE(BFloat16Product);
+template void prepare_direct_filters<Float32Product>(const DirectProblem&, const float*, float*);
+template void prepare_direct_filters<BFloat16Product>(const DirectProblem&, const float*, float*);
 
 }  // namespace ringgrad::conv

@@ -1,7 +1,7 @@
 // Weight gradient of direct convolutions. Per unit (some output rows of an image) the window of x is copied; then for
 // each group of channels and tap row one matrix product per panel of 32 output channels: its rows are the channels of
-// all taps of the row, which are neighbours in the window, and its reduction runs over pixels. dy is the right matrix
-// as it is.
+// all taps of the row, which are neighbours in the window, and its reduction runs over pixels, or pairs of neighbours
+// in a row. dy is the right matrix, in float32 as it lies there.
 #include <algorithm>
 #include <type_traits>
 
@@ -17,6 +17,8 @@ constexpr int64_t kMaxParts = 16;
 
 template <class X, class Y>
 class DirectWeightGradient {
+  using Product = ProductOf<Y>;
+
  public:
   DirectWeightGradient(const DirectProblem& problem, const X* x, const Y* dy, float* dw)
       : p_(problem),
@@ -24,7 +26,8 @@ class DirectWeightGradient {
         dy_(dy),
         dw_(dw),
         out_(p_.out()),
-        window_(p_, 1, kUnitPixels),
+        window_(p_, Product::kTerms == 1 ? Pairs::None : Pairs::Outputs, kUnitPixels),
+        steps_((out_.w + Product::kTerms - 1) / Product::kTerms),
         units_(p_.n * window_.units_per_image()),
         rows_((p_.columns.filter * p_.group() + 3) / 4 * 4),
         part_floats_(p_.groups() * p_.rows.filter * rows_ * out_.channels()),
@@ -34,14 +37,14 @@ class DirectWeightGradient {
 
   void run() {
     for (int64_t i = 0; i < window_.rows(); ++i) segments_[i] = i * window_.in_step() * window_.pitch();
-    ThreadWorkspaces workspaces(p_.stream, std::max(window_.floats() + window_.rows() * out_.w * kPanel,
+    ThreadWorkspaces workspaces(p_.stream, std::max(window_.floats() + window_.rows() * steps_ * kPanel,
                                                     kChannelBlock * p_.filters.taps * kChannelBlock));
     parallel_for(p_.stream, parts_, 1, [&](int64_t part, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
       const int64_t first = units_ * part / parts_, last = units_ * (part + 1) / parts_;
       for (int64_t unit = first; unit < last; ++unit) {
         const int64_t image = unit / window_.units_per_image(), index = unit % window_.units_per_image();
-        window_.template load<Float32Product>(x_, image, index, slice.data());
+        window_.load(x_, image, index, slice.data());
         accumulate(image, index, slice.data(), slice.data() + window_.floats(), part, unit == first);
       }
     });
@@ -63,31 +66,38 @@ class DirectWeightGradient {
     for (int64_t panel = 0; panel < panels(out_.blocks); ++panel) {
       const int64_t width = panel_width(panel, out_.blocks);
       const Y* const dy = dy_ + (image * out_.blocks + 2 * panel) * out_.plane() + row * out_.w * kChannelBlock;
-      const RightMatrix right = right_matrix(dy, count * out_.w, width, scratch);
+      const RightMatrix right = right_matrix(dy, count, width, scratch);
       for (int64_t group = 0; group < p_.groups(); ++group)
         for (int64_t tap_row = 0; tap_row < p_.rows.filter; ++tap_row) {
           const LeftMatrix left{window + group * window_.plane() + tap_row * window_.pitch(),
                                 1,
-                                window_.in_step() * p_.group(),
-                                out_.w,
+                                Product::kTerms * window_.in_step() * p_.group(),
+                                steps_,
                                 segments_.data(),
                                 count};
-          multiply<Float32Product>(left, p_.columns.filter * p_.group(), right, width,
-                                   accumulators_.data() + part * part_floats_ + offset(panel, group, tap_row), width,
-                                   !first);
+          multiply<Product>(left, p_.columns.filter * p_.group(), right, width,
+                            accumulators_.data() + part * part_floats_ + offset(panel, group, tap_row), width, !first);
         }
     }
   }
 
-  // `pixels` rows of dy: as they lie in the image, or widened into scratch.
-  RightMatrix right_matrix(const Y* dy, int64_t pixels, int64_t width, float* scratch) const {
+  // `rows` rows of dy: as they lie in the image, or as words in scratch.
+  RightMatrix right_matrix(const Y* dy, int64_t rows, int64_t width, float* scratch) const {
     if constexpr (std::is_same_v<Y, float>) {
       return {dy, kChannelBlock, out_.plane()};
     } else {
-      for (int64_t column = 0; column < width; column += kLanes)
-        for (int64_t i = 0; i < pixels; ++i)
-          store(scratch + i * width + column,
-                load(dy + column / kChannelBlock * out_.plane() + i * kChannelBlock + column % kChannelBlock));
+      for (int64_t column = 0; column < width; column += kLanes) {
+        const Y* from = dy + column / kChannelBlock * out_.plane() + column % kChannelBlock;
+        float* to = scratch + column;
+        for (int64_t i = 0; i < rows; ++i, from += out_.w * kChannelBlock)
+          for (int64_t j = 0; j < out_.w; j += Product::kTerms, to += width) {
+            const Vector first = load(from + j * kChannelBlock);
+            if constexpr (Product::kTerms == 1)
+              store(to, first);
+            else
+              store(to, pair_of(first, j + 1 < out_.w ? load(from + (j + 1) * kChannelBlock) : Vector{}));
+          }
+      }
       return {scratch, width, kChannelBlock};
     }
   }
@@ -118,6 +128,7 @@ class DirectWeightGradient {
   float* dw_;
   BlockedShape out_;
   DirectWindow window_;
+  int64_t steps_;  // of a row of outputs
   int64_t units_;
   int64_t rows_;  // accumulator rows of a tap row, a multiple of 4, see multiply()
   int64_t part_floats_, parts_;

@@ -3,11 +3,12 @@
 #include "ringgrad/core/cpu/conv/product.h"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 namespace ringgrad::conv {
-DirectWindow::DirectWindow(const DirectProblem& problem, int terms, int64_t pixels)
-    : problem_(problem), pixel_(problem.group() / terms) {
+DirectWindow::DirectWindow(const DirectProblem& problem, Pairs pairs, int64_t pixels)
+    : problem_(problem), pairs_(pairs), pixel_(problem.group() / (pairs == Pairs::Channels ? 2 : 1)) {
   const Axis &row = problem.rows, &column = problem.columns;
   const int64_t outputs = row.phase(0).outputs, width = column.phase(0).outputs;
   units_ = cpu::ceil_div(outputs, std::clamp<int64_t>(pixels / width, 1, outputs));
@@ -22,9 +23,10 @@ DirectWindow::DirectWindow(const DirectProblem& problem, int terms, int64_t pixe
   last_inside_ = std::clamp(cpu::ceil_div(column.input - column.begin(), source_step_), first_inside_, columns_);
   const int64_t lines = cpu::ceil_div(height_ * pitch(), kChannelBlock);
   plane_ = (lines + (lines + 1) % 2) * kChannelBlock;  // an odd number of cache lines
+  apart_ = pairs == Pairs::Outputs ? in_step_ * pixel_ : 1;
 }
 
-template <class Product, class X>
+template <class X>
 void DirectWindow::load(const X* x, int64_t n, int64_t unit, float* window) const {
   const int64_t h = problem_.rows.input, w = problem_.columns.input, left = problem_.columns.begin();
   const int64_t top = unit * rows_ * in_step_ * source_step_ + problem_.rows.begin();
@@ -39,10 +41,16 @@ void DirectWindow::load(const X* x, int64_t n, int64_t unit, float* window) cons
       }
       std::fill_n(to, first_inside_ * pixel(), 0.0f);
       std::fill_n(to + last_inside_ * pixel(), (columns_ - last_inside_) * pixel(), 0.0f);
+      if constexpr (std::is_same_v<X, bfloat16>)
+        if (pairs_ == Pairs::Channels) {
+          load_blocked_row<BFloat16Product>(image + (row * w + left) * kChannelBlock, to);
+          continue;
+        }
       if (problem_.layout == InputLayout::Blocked)
-        load_blocked_row<Product>(image + (row * w + left) * kChannelBlock, to);
+        load_blocked_row<Float32Product>(image + (row * w + left) * kChannelBlock, to);
       else if constexpr (std::is_same_v<X, float>)
         load_contiguous_row(image + row * w + left, h * w, to);
+      if (pairs_ != Pairs::None) pair_numbers(to);
     }
   }
 }
@@ -61,9 +69,18 @@ void DirectWindow::load_contiguous_row(const float* from, int64_t channel_stride
       to[j * problem_.group() + c] = from[c * channel_stride + j * source_step_];
 }
 
-#define INSTANTIATE(Product, X) template void DirectWindow::load<Product, X>(const X*, int64_t, int64_t, float*) const
-INSTANTIATE(Float32Product, float);
-INSTANTIATE(Float32Product, bfloat16);
-INSTANTIATE(BFloat16Product, bfloat16);
+// The words of a row, in place of its numbers. Behind it are zeros: what lies there is loaded later, or never read.
+void DirectWindow::pair_numbers(float* row) const {
+  std::fill_n(row + pitch(), apart_, 0.0f);
+  int64_t i = 0;
+  for (; i + kLanes <= pitch(); i += kLanes) store(row + i, pair_of(conv::load(row + i), conv::load(row + i + apart_)));
+  for (; i < pitch(); ++i) {
+    const bfloat16 pair[] = {row[i], row[i + apart_]};
+    std::memcpy(row + i, pair, sizeof(pair));
+  }
+}
+
+template void DirectWindow::load(const float*, int64_t, int64_t, float*) const;
+template void DirectWindow::load(const bfloat16*, int64_t, int64_t, float*) const;
 
 }  // namespace ringgrad::conv

@@ -6,12 +6,20 @@
 
 namespace ringgrad::conv {
 
+// What a word of a window holds (see product.h): one number, or two of bfloat16 as they meet in the reduction.
+enum class Pairs {
+  None,
+  Channels,    // two channels of a pixel
+  Neighbours,  // each number, and the next one of its row
+  Outputs,     // each number, and the same channel where the next output sees it
+};
+
 // A unit computes output rows [first, first + rows) of every phase of an image. The window is
-// [group][row][column][channel] in words (see product.h): two channels share one if `terms` is 2.
+// [group][row][column][channel] in words.
 class DirectWindow {
  public:
   // `pixels`: how many outputs of a phase a unit should have about.
-  DirectWindow(const DirectProblem& problem, int terms, int64_t pixels);
+  DirectWindow(const DirectProblem& problem, Pairs pairs, int64_t pixels);
 
   int64_t rows() const { return rows_; }  // output rows of a unit
   int64_t units_per_image() const { return units_; }
@@ -28,22 +36,25 @@ class DirectWindow {
   // Whether a phase's outputs of all rows follow each other in the window (filters of one column, such as 1 x 1).
   bool joins_rows(const AxisPhase& column) const { return in_step_ == 1 && columns_ == column.outputs; }
 
-  // Copies the window of a unit of image n. REQUIRES: `terms` is the product's.
-  template <class Product, class X>
+  // Copies the window of a unit of image n.
+  template <class X>
   void load(const X* x, int64_t n, int64_t unit, float* window) const;
 
  private:
   template <class Product, class X>
   void load_blocked_row(const X* from, float* to) const;
   void load_contiguous_row(const float* from, int64_t channel_stride, float* to) const;
+  void pair_numbers(float* row) const;
 
   const DirectProblem& problem_;
+  Pairs pairs_;
   int64_t pixel_;
   int64_t rows_, units_;
   int64_t in_step_, source_step_;       // steps from output to output in the window, from window pixel to image pixel
   int64_t height_, columns_;            // of the window
   int64_t first_inside_, last_inside_;  // the columns of the window, from first to before last, that lie in the image
   int64_t plane_;
+  int64_t apart_;  // of Neighbours and Outputs: a number's distance from the one that shares its word
 };
 
 }  // namespace ringgrad::conv
