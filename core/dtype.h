@@ -107,10 +107,12 @@ inline constexpr DType dtype_of = [] {
   }
 }();
 
+template <class T>
+inline constexpr bool kIs16Bit = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
+
 // The type in which values of T are computed and summed: 16-bit floats use float, bool uses int64.
 template <class T>
-using Accumulator = std::conditional_t<std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>, float,
-                                       std::conditional_t<std::is_same_v<T, bool>, int64_t, T>>;
+using Accumulator = std::conditional_t<kIs16Bit<T>, float, std::conditional_t<std::is_same_v<T, bool>, int64_t, T>>;
 
 // Calls body.operator()<T>() with the C++ type of `dtype`. Throws DTypeError in the name of `operation` for others.
 //   visit_floating("softmax", x.dtype(), [&]<class T>() { ... });

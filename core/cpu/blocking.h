@@ -43,7 +43,9 @@ A at(const T* x, int64_t i) {
 template <class A, class T>
 [[gnu::always_inline]] inline Register<A> at(const T* x, Neighbours<A> i) {
   constexpr int kWidth = sizeof(Register<A>) / sizeof(A);
-  if constexpr (std::is_arithmetic_v<T>) {
+  if constexpr (std::is_same_v<A, float> && sizeof(T) == 2) {
+    return reinterpret_cast<Register<A>>(conv::load(x + i.first));
+  } else if constexpr (std::is_arithmetic_v<T>) {
     using Source __attribute__((vector_size(kWidth * sizeof(T)), aligned(alignof(T)), may_alias)) = T;
     return __builtin_convertvector(*reinterpret_cast<const Source*>(x + i.first), Register<A>);
   } else {
@@ -51,6 +53,25 @@ template <class A, class T>
     for (int lane = 0; lane < kWidth; ++lane) numbers[lane] = at<A>(x, i.first + lane);
     return *reinterpret_cast<const Register<A>*>(numbers);
   }
+}
+
+// A row of n numbers as A: where it lies, or of 16-bit numbers a copy in `scratch`. (Loops over them make no vectors.)
+template <class A, class T>
+const A* widened(const T* row, int64_t n, [[maybe_unused]] A* scratch) {
+  if constexpr (std::is_same_v<A, T>)
+    return row;
+  else
+    return conv::convert(scratch, row, n), scratch;
+}
+// The same for results: where to write them, and what brings them to their row in the end.
+template <class A, class T>
+A* wide_results(T* row, A* scratch) {
+  if constexpr (std::is_same_v<A, T>) return row;
+  return scratch;
+}
+template <class A, class T>
+void narrow_results(T* row, const A* results, int64_t n) {
+  if constexpr (!std::is_same_v<A, T>) conv::convert(row, results, n);
 }
 
 template <class Term, class A>

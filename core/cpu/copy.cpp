@@ -31,6 +31,8 @@ void copy_run(Y* y, int64_t y_stride, const X* x, int64_t x_stride, int64_t n) {
     for (int64_t i = 0; i < n; ++i) y[i * y_stride] = convert<Y>(x[i * x_stride]);
   else if constexpr (std::is_same_v<Y, X>)
     std::memcpy(y, x, n * sizeof(Y));
+  else if constexpr ((std::is_same_v<Y, float> && kIs16Bit<X>) || (std::is_same_v<X, float> && kIs16Bit<Y>))
+    conv::convert(y, x, n);
   else
     for (int64_t i = 0; i < n; ++i) y[i] = convert<Y>(x[i]);
 }
@@ -54,10 +56,11 @@ void copy_transposed(Stream stream, const LoopPlan& plan, int across, Y* y, cons
     Y* const to = y + offsets[0] + row * y_row + column * y_column;
     const X* const from = x + offsets[1] + row * x_row + column * x_column;
     const int64_t height = std::min(kTile, rows - row), width = std::min(kTile, columns - column);
-    if constexpr (std::is_same_v<Y, X> && sizeof(Y) == sizeof(float))
+    if constexpr (std::is_same_v<Y, X> && (sizeof(Y) == sizeof(float) || sizeof(Y) == sizeof(uint16_t))) {
+      using Bits = std::conditional_t<sizeof(Y) == sizeof(float), float, uint16_t>;
       if (height == kTile && width == kTile && x_row == 1 && y_column == 1)
-        return conv::transpose_block(reinterpret_cast<const float*>(from), x_column, reinterpret_cast<float*>(to),
-                                     y_row);
+        return conv::transpose_block(reinterpret_cast<const Bits*>(from), x_column, reinterpret_cast<Bits*>(to), y_row);
+    }
     for (int64_t i = 0; i < height; ++i) copy_run(to + i * y_row, y_column, from + i * x_row, x_column, width);
   };
   parallel_for(stream, plan.numel / (rows * columns) * tile_rows * tile_columns, grain(kTile * kTile),

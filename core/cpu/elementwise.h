@@ -2,6 +2,7 @@
 // Private to core/cpu. A kernel is then one line: map<T>(stream, y, [](auto x) { return std::exp(x); }, x).
 #pragma once
 
+#include "ringgrad/core/cpu/conv/vector.h"
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/kernels/loop_plan.h"
 
@@ -13,21 +14,32 @@ inline constexpr int64_t kElementwiseGrain = 16384;  // elements per unit: 64 Ki
 // strides, and those for each way in which operands may be broadcast, would be five times the code to compile.
 inline constexpr int64_t kPiece = 256;
 
+// Numbers of 16 bits go through it as float: g++ makes no vectors of float16, and poor ones of bfloat16.
+template <class T>
+using Piece = std::conditional_t<kIs16Bit<T>, float, T>;
+
 // Where the n elements from `first` on lie as neighbours: in x, or in `piece`, to which they are brought; a number that
 // is the same for all, with the first of them.
 template <class T>
-[[gnu::noinline]] const T* neighbours(const T* x, int64_t stride, int64_t first, int64_t n, T* piece) {
-  if (stride == 1) return x + first;
-  if (stride != 0)
+[[gnu::noinline]] const Piece<T>* neighbours(const T* x, int64_t stride, int64_t first, int64_t n, Piece<T>* piece) {
+  if (stride == 1) {
+    if constexpr (std::is_same_v<T, Piece<T>>)
+      return x + first;
+    else
+      conv::convert(piece, x + first, n);
+  } else if (stride != 0) {
     for (int64_t i = 0; i < n; ++i) piece[i] = x[(first + i) * stride];
-  else if (first == 0)
-    std::fill_n(piece, n, *x);
+  } else if (first == 0) {
+    std::fill_n(piece, n, Piece<T>(*x));
+  }
   return piece;
 }
 
 template <class T>
-[[gnu::noinline]] void scatter(const T* piece, int64_t n, T* y, int64_t stride) {
-  for (int64_t i = 0; i < n; ++i) y[i * stride] = piece[i];
+[[gnu::noinline]] void scatter(const Piece<T>* piece, int64_t n, T* y, int64_t stride) {
+  if constexpr (!std::is_same_v<T, Piece<T>>)
+    if (stride == 1) return conv::convert(y, piece, n);
+  for (int64_t i = 0; i < n; ++i) y[i * stride] = static_cast<T>(piece[i]);
 }
 
 // One run of n elements. (f is a copy, so that the compiler knows that no store changes what f holds: else a condition
@@ -36,16 +48,20 @@ template <class Out, class T, class F, size_t... I>
 void map_run(int64_t n, F f, Out* y, int64_t y_stride, [[maybe_unused]] const std::pair<const T*, int64_t>* x,
              std::index_sequence<I...>) {
   using A = Accumulator<T>;
-  [[maybe_unused]] T pieces[sizeof...(I) + 1][kPiece];
-  Out results[kPiece];
-  const int64_t most = y_stride == 1 && ((x[I].second == 1) && ...) ? n : kPiece;
+  [[maybe_unused]] Piece<T> pieces[sizeof...(I) + 1][kPiece];
+  Piece<Out> results[kPiece];
+  constexpr bool kInPlace = std::is_same_v<T, Piece<T>> && std::is_same_v<Out, Piece<Out>>;
+  const int64_t most = kInPlace && y_stride == 1 && ((x[I].second == 1) && ...) ? n : kPiece;
   for (int64_t first = 0; first < n; first += most) {
     const int64_t count = std::min(most, n - first);
-    [[maybe_unused]] const T* const from[] = {neighbours(x[I].first, x[I].second, first, count, pieces[I])..., nullptr};
-    Out* const to = y_stride == 1 ? y + first : results;
+    [[maybe_unused]] const Piece<T>* const from[] = {neighbours(x[I].first, x[I].second, first, count, pieces[I])...,
+                                                     nullptr};
+    Piece<Out>* to = results;
+    if constexpr (std::is_same_v<Out, Piece<Out>>)
+      if (y_stride == 1) to = y + first;
 #pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<Out>(f(static_cast<A>(from[I][i])...));
-    if (to == results) scatter(results, count, y + first * y_stride, y_stride);
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<Piece<Out>>(f(static_cast<A>(from[I][i])...));
+    if (to == results) scatter<Out>(results, count, y + first * y_stride, y_stride);
   }
 }
 

@@ -1,9 +1,11 @@
 // Rows and elements chosen by an index, and their adjoints, on the CPU. An index outside is skipped.
 #include <cstring>
+#include <span>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/widen.h"
+#include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/device/parallel.h"
 
 namespace ringgrad::cpu {
@@ -109,17 +111,65 @@ void add_each(T* to, const T* from, const int64_t* row, const Indexed& s, int64_
     }
 }
 
+// The places j that name a row of x, for all rows, each in the order of j.
+class Namings {
+ public:
+  Namings(Stream stream, const Indexed& s, const int64_t* at) : end_(stream, s.n + 1), places_(stream, s.m) {
+    std::fill_n(end_.data(), s.n + 1, 0);
+    for (int64_t j = 0; j < s.m; ++j)
+      if (s.holds(at[j])) ++end_[at[j] + 1];
+    for (int64_t row = 0; row < s.n; ++row) end_[row + 1] += end_[row];
+    for (int64_t j = 0; j < s.m; ++j)  // moves each row's beginning to its end
+      if (s.holds(at[j])) places_[end_[at[j]]++] = j;
+  }
+  std::span<const int64_t> of(int64_t row) const {
+    const int64_t begin = row == 0 ? 0 : end_[row - 1];
+    return {places_.data() + begin, static_cast<size_t>(end_[row] - begin)};
+  }
+
+ private:
+  Workspace<int64_t> end_, places_;
+};
+
+// sums += x
+template <class T, class A>
+void add_run(A* sums, const T* x, int64_t n) {
+  int64_t i = 0;
+  if constexpr (kIs16Bit<T>)
+    for (; i + conv::kLanes <= n; i += conv::kLanes) conv::store(sums + i, conv::load(sums + i) + conv::load(x + i));
+#pragma GCC ivdep
+  for (; i < n; ++i) sums[i] = plus(sums[i], static_cast<A>(x[i]));
+}
+
+// Row by row of dx, and none of those that nothing names: of an embedding's, most.
 void index_add_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index) {
   const Indexed s(dx, dy, index);
   const int64_t* const at = index.data<int64_t>();
-  add_at(stream, "index_add", dx, dy, s, [=]<class T>(T* to, const T* from, int64_t, int64_t first, int64_t last) {
-    if (s.inner == 1) return add_each(to, from, at, s, first, last);
-    for (int64_t j = 0; j < s.m; ++j, from += s.inner) {
-      if (!s.holds(at[j])) continue;
-      T* const sums = to + at[j] * s.inner;
-#pragma GCC ivdep
-      for (int64_t i = first; i < last; ++i) sums[i] = plus(sums[i], from[i]);
-    }
+  if (s.inner == 1)
+    return add_at(stream, "index_add", dx, dy, s,
+                  [=]<class T>(T* to, const T* from, int64_t, int64_t first, int64_t last) {
+                    add_each(to, from, at, s, first, last);
+                  });
+  const Namings namings(stream, s, at);
+  constexpr int64_t kColumns = 512;
+  const int64_t pieces = ceil_div(s.inner, kColumns), named = ceil_div(s.m, std::max<int64_t>(1, s.n));
+  visit_dtype("index_add", dx.dtype(), [&]<class T>() {
+    using A = std::conditional_t<kIs16Bit<T>, float, T>;
+    parallel_for(
+        stream, s.outer * s.n * pieces, grain(named * std::min(s.inner, kColumns)), [&](int64_t begin, int64_t end) {
+          [[maybe_unused]] A scratch[kColumns];
+          for (int64_t unit = begin; unit < end; ++unit) {
+            const int64_t o = unit / (s.n * pieces), row = unit / pieces % s.n, first = unit % pieces * kColumns;
+            const auto places = namings.of(row);
+            if (places.empty()) continue;
+            const int64_t count = std::min(kColumns, s.inner - first);
+            T* const to = dx.data<T>() + (o * s.n + row) * s.inner + first;
+            widened<A>(to, count, scratch);
+            A* const sums = wide_results<A>(to, scratch);
+            for (const int64_t j : places) add_run(sums, dy.data<T>() + (o * s.m + j) * s.inner + first, count);
+            narrow_results(to, sums, count);
+          }
+        });
   });
 }
 

@@ -34,9 +34,10 @@ void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Te
     const A* const a = scale.data<A>();
     const A* const b = shift.data<A>();
     parallel_for(stream, x.shape()[0], grain(columns), [&](int64_t begin, int64_t end) {
+      const Workspace<A> scratch(stream, 2 * columns);
       for (int64_t n = begin; n < end; ++n) {
-        const T* const row = x.data<T>() + n * columns;
-        T* const to = y.data<T>() + n * columns;
+        const A* const row = widened<A>(x.data<T>() + n * columns, columns, scratch.data());
+        A* const to = wide_results<A>(y.data<T>() + n * columns, scratch.data() + columns);
         // In double: an error of the mean counts 1 / sqrt(eps) times where all numbers of a row are alike.
         const auto m = static_cast<A>(sum_lanes<double>(columns, [row](auto c) { return at<double>(row, c); }) /
                                       static_cast<double>(columns));
@@ -47,7 +48,8 @@ void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Te
                                    }) /
                       columns;
         const A r = 1 / std::sqrt(var + static_cast<A>(eps));
-        for (int64_t c = 0; c < columns; ++c) to[c] = static_cast<T>((static_cast<A>(row[c]) - m) * r * a[c] + b[c]);
+        for (int64_t c = 0; c < columns; ++c) to[c] = (row[c] - m) * r * a[c] + b[c];
+        narrow_results(y.data<T>() + n * columns, to, columns);
         mean.data<A>()[n] = m;
         rstd.data<A>()[n] = r;
       }
@@ -83,20 +85,22 @@ void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dwei
       A* const db = bias_sums.data() + begin / unit_rows * columns;
       std::fill_n(dw, columns, A{0});
       std::fill_n(db, columns, A{0});
+      const Workspace<A> scratch(stream, 3 * columns);
       for (int64_t n = begin; n < end; ++n) {
-        const T* const from = x.data<T>() + n * columns;
-        const T* const grad = dy.data<T>() + n * columns;
-        T* const to = dx.data<T>() + n * columns;
+        const A* const from = widened<A>(x.data<T>() + n * columns, columns, scratch.data());
+        const A* const grad = widened<A>(dy.data<T>() + n * columns, columns, scratch.data() + columns);
+        A* const to = wide_results<A>(dx.data<T>() + n * columns, scratch.data() + 2 * columns);
         const A m = mean.data<A>()[n], r = rstd.data<A>()[n];
         const auto xhat = [=](auto c) { return (at<A>(from, c) - m) * r; };
         const auto g = [=](auto c) { return at<A>(grad, c) * at<A>(a, c); };
         const A mean_g = sum_lanes<A>(columns, g) / columns;
         const A mean_g_xhat = sum_lanes<A>(columns, [=](auto c) { return g(c) * xhat(c); }) / columns;
         for (int64_t c = 0; c < columns; ++c) {
-          dw[c] += static_cast<A>(grad[c]) * xhat(c);
-          db[c] += static_cast<A>(grad[c]);
+          dw[c] += grad[c] * xhat(c);
+          db[c] += grad[c];
         }
-        for (int64_t c = 0; c < columns; ++c) to[c] = static_cast<T>(r * (g(c) - mean_g - xhat(c) * mean_g_xhat));
+        for (int64_t c = 0; c < columns; ++c) to[c] = r * (g(c) - mean_g - xhat(c) * mean_g_xhat);
+        narrow_results(dx.data<T>() + n * columns, to, columns);
       }
     });
     if (dweight.defined()) add_partials(dweight, weight_sums.data(), units, columns);

@@ -11,13 +11,13 @@
 namespace ringgrad::cpu {
 namespace {
 
-// body(row, columns, scratch) for every row of x [N, C]; scratch has C elements of the accumulation type.
+// body(row, columns, scratch) for every row of x [N, C]; scratch has three rows of the accumulation type.
 template <class T, class Body>
 void for_each_row(Stream stream, const Tensor& x, Body&& body) {
   ASSERT(x.dim() == 2 && x.is_contiguous());
   const int64_t columns = x.shape()[1];
   parallel_for(stream, x.shape()[0], grain(4 * columns), [&](int64_t begin, int64_t end) {
-    const Workspace<Accumulator<T>> scratch(stream, columns);
+    const Workspace<Accumulator<T>> scratch(stream, 3 * columns);
     for (int64_t row = begin; row < end; ++row) body(row * columns, columns, scratch.data());
   });
 }
@@ -28,14 +28,14 @@ void forward(Stream stream, const char* name, const Tensor& y, const Tensor& x) 
   visit_floating(name, x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_each_row<T>(stream, x, [&](int64_t offset, int64_t n, A* power) {
-      const T* const from = x.data<T>() + offset;
-      T* const to = y.data<T>() + offset;
+      const A* const from = widened<A>(x.data<T>() + offset, n, power + n);
+      A* const to = wide_results<A>(y.data<T>() + offset, power + 2 * n);
       const A largest = max_lanes<A>(n, [from](auto i) { return at<A>(from, i); });
-      for (int64_t i = 0; i < n; ++i) power[i] = fast_exp(static_cast<A>(from[i]) - largest);
+      for (int64_t i = 0; i < n; ++i) power[i] = fast_exp(from[i] - largest);
       const A sum = sum_lanes<A>(n, [power](auto i) { return at<A>(power, i); });
       const A scale = 1 / sum, log_sum = std::log(sum);
-      for (int64_t i = 0; i < n; ++i)
-        to[i] = static_cast<T>(kLog ? static_cast<A>(from[i]) - largest - log_sum : power[i] * scale);
+      for (int64_t i = 0; i < n; ++i) to[i] = kLog ? from[i] - largest - log_sum : power[i] * scale;
+      narrow_results(y.data<T>() + offset, to, n);
     });
   });
 }
@@ -45,14 +45,13 @@ template <bool kLog>
 void backward(Stream stream, const char* name, const Tensor& dx, const Tensor& dy, const Tensor& y) {
   visit_floating(name, y.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    for_each_row<T>(stream, y, [&](int64_t offset, int64_t n, A*) {
-      const T* const g = dy.data<T>() + offset;
-      const T* const p = y.data<T>() + offset;
-      T* const to = dx.data<T>() + offset;
+    for_each_row<T>(stream, y, [&](int64_t offset, int64_t n, A* scratch) {
+      const A* const g = widened<A>(dy.data<T>() + offset, n, scratch);
+      const A* const p = widened<A>(y.data<T>() + offset, n, scratch + n);
+      A* const to = wide_results<A>(dx.data<T>() + offset, scratch + 2 * n);
       const A sum = sum_lanes<A>(n, [g, p](auto i) { return kLog ? at<A>(g, i) : at<A>(g, i) * at<A>(p, i); });
-      for (int64_t i = 0; i < n; ++i)
-        to[i] = static_cast<T>(kLog ? static_cast<A>(g[i]) - fast_exp(static_cast<A>(p[i])) * sum
-                                    : static_cast<A>(p[i]) * (static_cast<A>(g[i]) - sum));
+      for (int64_t i = 0; i < n; ++i) to[i] = kLog ? g[i] - fast_exp(p[i]) * sum : p[i] * (g[i] - sum);
+      narrow_results(dx.data<T>() + offset, to, n);
     });
   });
 }

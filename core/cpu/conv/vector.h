@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-#ifdef __AVX512F__
+#ifdef __F16C__
 #include <immintrin.h>
 #endif
 
@@ -59,7 +59,7 @@ inline Vector relu(Vector v) { return v < 0.0f ? Vector{} : v; }  // NaN stays N
 // bfloat16 images are widened on load and rounded on store (to nearest, ties to even; NaN stays NaN).
 using Halves = uint16_t __attribute__((vector_size(kLanes * sizeof(uint16_t)), may_alias, aligned(2)));
 using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t)), may_alias));
-// (g++ 12 would widen each half of a register alone.)
+// (g++ 12 would widen each half of a register alone, and warns of what intrinsics without a mask leave undefined.)
 inline Words widen(Halves v) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Words>(_mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(v)));
@@ -70,16 +70,58 @@ inline Words widen(Halves v) {
 inline Vector load(const bfloat16* p) {
   return reinterpret_cast<Vector>(widen(*reinterpret_cast<const Halves*>(p)) << 16);
 }
+inline Halves round_exactly(Vector v) {
+  const Words bits = reinterpret_cast<Words>(v);
+  const Words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, quiet = (bits >> 16) | 0x40;
+  return __builtin_convertvector((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded, Halves);
+}
+// In one instruction, where there is such a one; it takes numbers below 2^-126 for zeros, as products of pairs do.
 inline Halves round_to_bfloat16(Vector v) {
 #if defined(__AVX512BF16__)
   return reinterpret_cast<Halves>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(v)));
 #else
-  const Words bits = reinterpret_cast<Words>(v);
-  const Words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, quiet = (bits >> 16) | 0x40;
-  return __builtin_convertvector((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded, Halves);
+  return round_exactly(v);
 #endif
 }
 inline void store(bfloat16* p, Vector v) { *reinterpret_cast<Halves*>(p) = round_to_bfloat16(v); }
+
+inline Vector load(const float16* p) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vector>(
+      _mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(*reinterpret_cast<const Halves*>(p))));
+#elif defined(__F16C__)
+  return reinterpret_cast<Vector>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(*reinterpret_cast<const Halves*>(p))));
+#else
+  Vector v;
+  for (int i = 0; i < kLanes; ++i) v[i] = p[i];
+  return v;
+#endif
+}
+inline void store(float16* p, Vector v) {
+#if defined(__AVX512F__)
+  *reinterpret_cast<Halves*>(p) =
+      reinterpret_cast<Halves>(_mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+  *reinterpret_cast<Halves*>(p) =
+      reinterpret_cast<Halves>(_mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
+#else
+  for (int i = 0; i < kLanes; ++i) p[i] = v[i];
+#endif
+}
+
+// y = x, n numbers, of which one type is float and the other has 16 bits. The same numbers on every processor.
+template <class Y, class X>
+void convert(Y* y, const X* x, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vector v = load(x + i);
+    if constexpr (std::is_same_v<Y, bfloat16>)
+      *reinterpret_cast<Halves*>(y + i) = round_exactly(v);
+    else
+      store(y + i, v);
+  }
+  for (; i < n; ++i) y[i] = static_cast<Y>(static_cast<float>(x[i]));
+}
 
 // Words of pairs (first[i], second[i]) of bfloat16 numbers: neighbours in a reduction, where the processor multiplies
 // two at a time.
@@ -204,16 +246,27 @@ inline void transpose_stage(Vector* rows) {
   }
 }
 
-// to[j][i] = from[i][j] for a 16 x 16 matrix; strides in floats.
-inline void transpose_block(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+// Numbers of 32 or 16 bits in registers as they lie in memory, not as what they mean.
+inline Vector load_bits(const float* p) { return load(p); }
+inline void store_bits(float* p, Vector v) { store(p, v); }
+inline Vector load_bits(const uint16_t* p) {
+  return reinterpret_cast<Vector>(widen(*reinterpret_cast<const Halves*>(p)));
+}
+inline void store_bits(uint16_t* p, Vector v) {
+  *reinterpret_cast<Halves*>(p) = __builtin_convertvector(reinterpret_cast<Words>(v), Halves);
+}
+
+// to[j][i] = from[i][j] for a 16 x 16 matrix of float or uint16_t; strides in numbers.
+template <class T>
+inline void transpose_block(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
   for (int64_t i = 0; i < kChannelBlock; i += kLanes)
     for (int64_t j = 0; j < kChannelBlock; j += kLanes) {
       Vector rows[kLanes];
       RINGGRAD_UNROLL
-      for (int r = 0; r < kLanes; ++r) rows[r] = load(from + (i + r) * from_stride + j);
+      for (int r = 0; r < kLanes; ++r) rows[r] = load_bits(from + (i + r) * from_stride + j);
       transpose_stage<1>(rows);
       RINGGRAD_UNROLL
-      for (int r = 0; r < kLanes; ++r) store(to + (j + r) * to_stride + i, rows[r]);
+      for (int r = 0; r < kLanes; ++r) store_bits(to + (j + r) * to_stride + i, rows[r]);
     }
 }
 
