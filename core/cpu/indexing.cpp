@@ -68,28 +68,10 @@ void gather_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& i
   pick(stream, "gather", y, x, index.data<int64_t>(), false, Indexed(x, y, index));
 }
 
-// The sums of both adjoints are formed in the order of j. A unit owns a range of columns i of one o, so that no two
-// threads add to the same element; add(to, from, o, j, first, last) adds dy[o, j, i] for these columns i.
-template <class Add>
-void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy, const Indexed& s, const Add& add) {
-  if (is_16_bit(dx)) {
-    const Tensor wide = widen(dx);
-    add_at(stream, name, wide, widen(dy), s, add);
-    return kernels::copy(dx, wide);
-  }
-  // Few tiles and wide ones, since memory likes long rows; at least a cache line, so that units do not share one.
-  const int64_t columns = 64 * std::max<int64_t>(1, s.outer * s.inner / (128 * thread_count(stream)));
-  const int64_t tiles = ceil_div(s.inner, columns);
-  visit_dtype(name, dx.dtype(), [&]<class T>() {
-    T* const to = dx.data<T>();
-    const T* const from = dy.data<T>();
-    parallel_for(stream, s.outer * tiles, grain(s.m * std::min(s.inner, columns)), [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t o = unit / tiles, first = unit % tiles * columns, last = std::min(s.inner, first + columns);
-        add(to + o * s.n * s.inner, from + o * s.m * s.inner, o, first, last);
-      }
-    });
-  });
+// As many of `all` columns as leave each thread two units: memory likes long rows. At least a cache line of each, so
+// that units do not share one.
+int64_t columns_of_unit(Stream stream, int64_t all) {
+  return 64 * std::max<int64_t>(1, all / (128 * thread_count(stream)));
 }
 
 template <class T>
@@ -109,6 +91,30 @@ void add_each(T* to, const T* from, const int64_t* row, const Indexed& s, int64_
       T& sum = to[row[i] * s.inner + i * step];
       sum = plus(sum, from[i]);
     }
+}
+
+// The sums of both adjoints are formed in the order of j, on any number of threads. Here a unit owns a range of columns
+// i of one o, so that no two threads add to the same element. `at` has a number for each element, or is the same for
+// all o.
+void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy, const Indexed& s, const int64_t* at,
+            bool same_for_all) {
+  if (is_16_bit(dx)) {
+    const Tensor wide = widen(dx);
+    add_at(stream, name, wide, widen(dy), s, at, same_for_all);
+    return kernels::copy(dx, wide);
+  }
+  const int64_t columns = columns_of_unit(stream, s.outer * s.inner), tiles = ceil_div(s.inner, columns);
+  visit_dtype(name, dx.dtype(), [&]<class T>() {
+    T* const to = dx.data<T>();
+    const T* const from = dy.data<T>();
+    parallel_for(stream, s.outer * tiles, grain(s.m * std::min(s.inner, columns)), [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t o = unit / tiles, first = unit % tiles * columns, last = std::min(s.inner, first + columns);
+        const int64_t* const row = at + (same_for_all ? 0 : o * s.m * s.inner);
+        add_each(to + o * s.n * s.inner, from + o * s.m * s.inner, row, s, first, last);
+      }
+    });
+  });
 }
 
 // The places j that name a row of x, for all rows, each in the order of j.
@@ -145,24 +151,21 @@ void add_run(A* sums, const T* x, int64_t n) {
 void index_add_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index) {
   const Indexed s(dx, dy, index);
   const int64_t* const at = index.data<int64_t>();
-  if (s.inner == 1)
-    return add_at(stream, "index_add", dx, dy, s,
-                  [=]<class T>(T* to, const T* from, int64_t, int64_t first, int64_t last) {
-                    add_each(to, from, at, s, first, last);
-                  });
+  if (s.inner == 1) return add_at(stream, "index_add", dx, dy, s, at, true);
   const Namings namings(stream, s, at);
-  constexpr int64_t kColumns = 512;
-  const int64_t pieces = ceil_div(s.inner, kColumns), named = ceil_div(s.m, std::max<int64_t>(1, s.n));
+  constexpr int64_t kMostColumns = 512;
+  const int64_t columns = std::min(kMostColumns, columns_of_unit(stream, s.outer * s.n * s.inner));
+  const int64_t pieces = ceil_div(s.inner, columns), named = ceil_div(s.m, std::max<int64_t>(1, s.n));
   visit_dtype("index_add", dx.dtype(), [&]<class T>() {
     using A = std::conditional_t<kIs16Bit<T>, float, T>;
     parallel_for(
-        stream, s.outer * s.n * pieces, grain(named * std::min(s.inner, kColumns)), [&](int64_t begin, int64_t end) {
-          [[maybe_unused]] A scratch[kColumns];
+        stream, s.outer * s.n * pieces, grain(named * std::min(s.inner, columns)), [&](int64_t begin, int64_t end) {
+          [[maybe_unused]] A scratch[kMostColumns];
           for (int64_t unit = begin; unit < end; ++unit) {
-            const int64_t o = unit / (s.n * pieces), row = unit / pieces % s.n, first = unit % pieces * kColumns;
+            const int64_t o = unit / (s.n * pieces), row = unit / pieces % s.n, first = unit % pieces * columns;
             const auto places = namings.of(row);
             if (places.empty()) continue;
-            const int64_t count = std::min(kColumns, s.inner - first);
+            const int64_t count = std::min(columns, s.inner - first);
             T* const to = dx.data<T>() + (o * s.n + row) * s.inner + first;
             widened<A>(to, count, scratch);
             A* const sums = wide_results<A>(to, scratch);
@@ -174,11 +177,7 @@ void index_add_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tens
 }
 
 void scatter_add_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index) {
-  const Indexed s(dx, dy, index);
-  const int64_t* const at = index.data<int64_t>();
-  add_at(stream, "scatter_add", dx, dy, s, [=]<class T>(T* to, const T* from, int64_t o, int64_t first, int64_t last) {
-    add_each(to, from, at + o * s.m * s.inner, s, first, last);
-  });
+  add_at(stream, "scatter_add", dx, dy, Indexed(dx, dy, index), index.data<int64_t>(), false);
 }
 
 REGISTER_KERNEL(index_select, DeviceType::CPU, Provider::Native, index_select_cpu);

@@ -34,7 +34,7 @@ void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Te
     const A* const a = scale.data<A>();
     const A* const b = shift.data<A>();
     parallel_for(stream, x.shape()[0], grain(columns), [&](int64_t begin, int64_t end) {
-      const Workspace<A> scratch(stream, 2 * columns);
+      const Workspace<A> scratch(stream, kIs16Bit<T> ? 2 * columns : 0);
       for (int64_t n = begin; n < end; ++n) {
         const A* const row = widened<A>(x.data<T>() + n * columns, columns, scratch.data());
         A* const to = wide_results<A>(y.data<T>() + n * columns, scratch.data() + columns);
@@ -85,7 +85,7 @@ void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dwei
       A* const db = bias_sums.data() + begin / unit_rows * columns;
       std::fill_n(dw, columns, A{0});
       std::fill_n(db, columns, A{0});
-      const Workspace<A> scratch(stream, 3 * columns);
+      const Workspace<A> scratch(stream, kIs16Bit<T> ? 3 * columns : 0);
       for (int64_t n = begin; n < end; ++n) {
         const A* const from = widened<A>(x.data<T>() + n * columns, columns, scratch.data());
         const A* const grad = widened<A>(dy.data<T>() + n * columns, columns, scratch.data() + columns);

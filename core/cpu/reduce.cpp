@@ -159,7 +159,7 @@ void sum_rows(Stream stream, const SumPlan& plan, const Tensor& y, const T* x, d
 }
 
 // Rows that are added in the type of the terms before their sum goes on in double: as many as keep the error that of a
-// row's sum, whose 64 lanes have up to 64 terms.
+// row's sum, whose 64 lanes of float have up to 64 terms.
 constexpr int64_t kRunningRows = 64;
 
 // out[j] = Σ x[r, j] over the rows [first, last). kFixed columns, known to the compiler, stay in a register (16 of

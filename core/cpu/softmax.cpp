@@ -11,13 +11,14 @@
 namespace ringgrad::cpu {
 namespace {
 
-// body(row, columns, scratch) for every row of x [N, C]; scratch has three rows of the accumulation type.
+// body(row, columns, scratch) for every row of x [N, C]; scratch has a row of the accumulation type, and two more for
+// numbers of 16 bits.
 template <class T, class Body>
 void for_each_row(Stream stream, const Tensor& x, Body&& body) {
   ASSERT(x.dim() == 2 && x.is_contiguous());
   const int64_t columns = x.shape()[1];
   parallel_for(stream, x.shape()[0], grain(4 * columns), [&](int64_t begin, int64_t end) {
-    const Workspace<Accumulator<T>> scratch(stream, 3 * columns);
+    const Workspace<Accumulator<T>> scratch(stream, (kIs16Bit<T> ? 3 : 1) * columns);
     for (int64_t row = begin; row < end; ++row) body(row * columns, columns, scratch.data());
   });
 }

@@ -6,7 +6,9 @@
 
 namespace ringgrad::conv {
 
-// What a word of a window holds (see product.h): one number, or two of bfloat16 as they meet in the reduction.
+// What a word of a window holds (see product.h): one number, or two of bfloat16 as they meet in the reduction. Where a
+// row of the reduction has an odd length, the last word's second number is multiplied by zero: if it is infinite, the
+// sum is NaN, though the number lies beside what it should see.
 enum class Pairs {
   None,
   Channels,    // two channels of a pixel
