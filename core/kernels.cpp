@@ -10,8 +10,14 @@
 namespace ringgrad::kernels {
 namespace {
 
-bool fits_blocked_kernels(const Tensor& x, const Conv2dOptions& o) {
-  return o.stride.h == o.stride.w && o.padding.h == o.padding.w && o.dilation == Pair(1) && o.groups == 1 &&
+// On the CPU. With dilation an image becomes sub-images, none much larger than the part of it that it sees.
+bool fits_blocked_kernels(const Tensor& x, const Tensor& w, const Conv2dOptions& o) {
+  const Pair reach = {o.dilation.h * (w.size(2) - 1), o.dilation.w * (w.size(3) - 1)};
+  const auto holds = [](int64_t reach, int64_t padding, int64_t size) { return padding <= reach && reach <= 2 * size; };
+  const bool dilated = o.stride == Pair(1) && w.size(2) > 1 && w.size(3) > 1 && x.size(1) >= kChannelBlock &&
+                       holds(reach.h, o.padding.h, x.size(2)) && holds(reach.w, o.padding.w, x.size(3));
+  const bool square = o.stride.h == o.stride.w && o.padding.h == o.padding.w;
+  return (o.dilation == Pair(1) ? square : dilated) && o.groups == 1 &&
          (x.dtype() == DType::Float32 || x.dtype() == DType::BFloat16);
 }
 
@@ -23,7 +29,7 @@ bool fits_blocked_kernels(const Tensor& x, const Conv2dOptions& o) {
 Layout conv2d_layout(const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
   if (x.device().is_cuda()) return Layout::ChannelsLast;
   const bool empty = w.numel() == 0 || x.shape()[2] == 0 || x.shape()[3] == 0;
-  return !empty && fits_blocked_kernels(x, options) ? Layout::ChannelBlocked : Layout::Strided;
+  return !empty && fits_blocked_kernels(x, w, options) ? Layout::ChannelBlocked : Layout::Strided;
 }
 
 // CUDA: KRSC in the images' dtype, for what conv2d_layout() says of neighbouring channels.

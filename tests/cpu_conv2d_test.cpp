@@ -1,6 +1,7 @@
 // Convolutions on the CPU and their gradients against the sums that define them, in double.
 #include <random>
 
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/tests/cpu_kernels.h"
 
 using namespace ringgrad;
@@ -90,6 +91,70 @@ TEST_CASE("conv2d with every kind of window", "[quick][cpu]") {
     check_conv({2, 5, 6, 6, 4, 1, 1}, dtype);
     check_conv({2, 6, 5, 5, 6, 3, 3, {.padding = 1, .groups = 6}}, dtype);
   }
+}
+
+// Small whole numbers, whose sums no dtype rounds: direct products are exact.
+TEST_CASE("conv2d with dilation, as that of sub-images", "[quick][cpu]") {
+  std::mt19937 generator(11);
+  const auto from = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(generator);
+  };
+  const auto whole_numbers = [&](const Shape& shape, DType dtype) {
+    std::vector<double> numbers(shape.numel());
+    for (double& number : numbers) number = static_cast<double>(from(-1, 1));
+    const Tensor x = empty(shape, {.dtype = dtype});
+    kernels::copy(x, tensor(numbers, shape));
+    return x;
+  };
+  const auto blocked = [](const Tensor& x) {
+    const Tensor images = empty(x.shape(), {x.dtype(), x.device(), Layout::ChannelBlocked});
+    kernels::copy(images, x);
+    return images;
+  };
+  for (int done = 0; done < 40;) {
+    const DType dtype = done % 2 ? DType::BFloat16 : DType::Float32;
+    const Pair dilation = {from(1, 4), from(2, 5)};
+    const int64_t r = from(2, 4), s = from(2, 4);
+    const Case t = {from(1, 2),  from(16, 34),
+                    from(1, 12), from(1, 12),
+                    from(1, 34), r,
+                    s,           {.padding = {from(0, dilation.h), from(0, dilation.w)}, .dilation = dilation}};
+    const int64_t p = t.options.out_h(t.h, r), q = t.options.out_w(t.w, s);
+    if (p < 1 || q < 1) continue;
+    const Tensor x = whole_numbers({t.n, t.c, t.h, t.w}, dtype), w = whole_numbers({t.k, t.c, r, s}, dtype),
+                 b = whole_numbers({t.k}, dtype), dy = whole_numbers({t.n, t.k, p, q}, dtype);
+    if (kernels::conv2d_layout(x, w, t.options) != Layout::ChannelBlocked) continue;
+    ++done;
+    INFO("x " << x.shape() << ", w " << w.shape() << ", padding " << t.options.padding.h << " " << t.options.padding.w
+              << ", dilation " << dilation.h << " " << dilation.w << ", " << dtype);
+    const Reference ref = reference(t, p, q, x, w, b, dy);
+    const Tensor images = blocked(x), grads = blocked(dy), y = blocked(dy), dx = blocked(x);
+    const Tensor dw = empty(w.shape(), {.dtype = DType::Float32});
+    for (const ConvAlgorithm algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Auto}) {
+      set_conv_algorithm(algorithm);
+      kernels::conv2d(y, images, w, b, t.options);
+      kernels::conv2d_backward_input(dx, grads, w, images, t.options);
+      kernels::conv2d_backward_weight(dw, grads, images, t.options);
+      set_conv_algorithm(ConvAlgorithm::Auto);
+      const double tolerance = algorithm == ConvAlgorithm::Direct ? 0 : dtype == DType::Float32 ? 1e-4 : 0.3;
+      require_close(y, ref.y, tolerance);
+      require_close(dx, ref.dx, tolerance);
+      require_close(dw, ref.dw, tolerance);
+    }
+  }
+}
+
+TEST_CASE("conv_transpose2d with dilation, from many channels to few", "[quick][cpu]") {
+  const auto run = [](DType dtype) {
+    std::vector<Tensor> all;
+    for (const auto& [shape, seed] : {std::pair{Shape{2, 18, 5, 6}, 1}, {Shape{18, 3, 3, 2}, 2}})
+      all.push_back(random_tensor(shape, dtype, seed).set_requires_grad());
+    const Tensor y = conv_transpose2d(all[0], all[1], {}, {.padding = 1, .dilation = 2});
+    sum(y * y).backward();
+    return std::vector{y.detach(), all[0].grad(), all[1].grad()};
+  };
+  const std::vector<Tensor> found = run(DType::Float32), want = run(DType::Float64);
+  for (size_t i = 0; i < want.size(); ++i) require_close(found[i], values(want[i]), 1e-4);
 }
 
 TEST_CASE("conv2d of large and of many small images", "[quick][cpu]") {

@@ -1,12 +1,13 @@
 // Convolution on the CPU. Images of float32 and narrower go to core/cpu/conv/: channel-blocked ones to its Winograd and
-// direct kernels, contiguous ones, with any stride, dilation and group, to plane_convolution.h. Those of float64 are
-// cut into strips of im2col that fit the second-level cache, and multiplied by Eigen: the definition which the others
-// are tested against.
+// direct kernels, those with dilation as their sub-images; contiguous ones, with any stride, dilation and group, to
+// plane_convolution.h. Those of float64 are cut into strips of im2col that fit the second-level cache, and multiplied
+// by Eigen: the definition which the others are tested against.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/amx/tile_unit.h"
 #include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/conv/depthwise.h"
 #include "ringgrad/core/cpu/conv/plane_convolution.h"
+#include "ringgrad/core/cpu/conv/sub_images.h"
 #include "ringgrad/core/cpu/eigen_gemm.h"
 #include "ringgrad/core/cpu/im2col.h"
 #include "ringgrad/core/cpu/widen.h"
@@ -165,13 +166,17 @@ conv::Conv2dGeometry geometry(const Tensor& x, const Tensor& w, const Conv2dOpti
                                options.stride.h, options.padding.h);
 }
 
+Tensor blocked(const Tensor& x) {
+  if (x.is_channel_blocked()) return x;
+  const Tensor images = empty(x.shape(), {x.dtype(), x.device(), Layout::ChannelBlocked});
+  kernels::copy(images, x);
+  return images;
+}
+
 // A first layer's few channels: as they are for vectors, as a block for tiles. They multiply 16 channels at a time, and
 // take fewer cycles though most of those are zeros.
 Tensor first_layer(const Tensor& x) {
-  if (x.is_channel_blocked() || x.dtype() != DType::BFloat16 || amx::tiles() == amx::Tiles::None) return x;
-  const Tensor blocked = empty(x.shape(), {x.dtype(), x.device(), Layout::ChannelBlocked});
-  kernels::copy(blocked, x);
-  return blocked;
+  return x.dtype() != DType::BFloat16 || amx::tiles() == amx::Tiles::None ? x : blocked(x);
 }
 
 // As the process wants it, where there is such a one.
@@ -180,9 +185,45 @@ ConvAlgorithm algorithm(const conv::Conv2dGeometry& g) {
   return wanted == ConvAlgorithm::Winograd && !conv::has_winograd(g) ? ConvAlgorithm::Direct : wanted;
 }
 
+// ---- with dilation: the same of sub-images
+
+bool is_dilated(const Conv2dOptions& options) { return !(options.dilation == Pair(1)); }
+
+conv::BlockedShape blocked_shape(const Tensor& x) {
+  return {x.size(0), conv::channel_blocks(x.size(1)), x.size(2), x.size(3)};
+}
+conv::SubImages made_by(const Tensor& y, const Conv2dOptions& options) {
+  return conv::sub_images_made(blocked_shape(y), options);
+}
+conv::SubImages seen_in(const Tensor& x, const Tensor& y, const Tensor& w, const Conv2dOptions& options) {
+  return conv::sub_images_seen(blocked_shape(x), blocked_shape(y), {w.size(2), w.size(3)}, options);
+}
+
+// Room for the sub-images of such an image.
+Tensor parts_like(const conv::SubImages& sub, const Tensor& image) {
+  return empty({sub.parts().n, image.size(1), sub.h, sub.w}, {image.dtype(), image.device(), Layout::ChannelBlocked});
+}
+Tensor split(Stream stream, const conv::SubImages& sub, const Tensor& image) {
+  if (!image) return image;
+  const Tensor whole = blocked(image), parts = parts_like(sub, image);
+  visit_blocked(whole, [&]<class T>() { conv::split(stream, sub, whole.data<T>(), parts.data<T>()); });
+  return parts;
+}
+void join(Stream stream, const conv::SubImages& sub, const Tensor& parts, const Tensor& image) {
+  visit_blocked(image, [&]<class T>() { conv::join(stream, sub, parts.data<T>(), image.data<T>()); });
+}
+
+// ---- the kernels
+
 void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& images, const Tensor& w, const Tensor& b,
                 const Conv2dOptions& options) {
   if (!y.is_channel_blocked()) return conv2d_nchw(stream, y, images, w, b, options);
+  if (is_dilated(options)) {
+    const conv::SubImages made = made_by(y, options);
+    const Tensor parts = parts_like(made, y);
+    conv2d_cpu(stream, parts, split(stream, seen_in(images, y, w, options), images), w, b, {});
+    return join(stream, made, parts, y);
+  }
   const Tensor x = first_layer(images);
   const conv::Conv2dGeometry g = geometry(x, w, options);
   const Tensor filters = in_dtype(w, DType::Float32), bias = in_dtype(b, DType::Float32);
@@ -199,6 +240,12 @@ void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& images, const Tens
 void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w, const Tensor& addend,
                                const Conv2dOptions& options) {
   if (!dy.is_channel_blocked()) return conv2d_nchw_backward_input(stream, dx, dy, w, addend, options);
+  if (is_dilated(options)) {
+    const conv::SubImages seen = seen_in(dx, dy, w, options);
+    const Tensor parts = parts_like(seen, dx), addends = split(stream, seen, addend);
+    conv2d_backward_input_cpu(stream, parts, split(stream, made_by(dy, options), dy), w, addends, {});
+    return join(stream, seen, parts, dx);
+  }
   const conv::Conv2dGeometry g = geometry(dx, w, options);
   const Tensor filters = in_dtype(w, DType::Float32);
   visit_blocked(dy, [&]<class T>() {
@@ -212,6 +259,10 @@ void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& d
   if (!dy.is_channel_blocked()) return conv2d_nchw_backward_weight(stream, dw, dy, images, options);
   if (is_16_bit(dw))
     return narrow_into(dw, [&](const Tensor& wide) { conv2d_backward_weight_cpu(stream, wide, dy, images, options); });
+  if (is_dilated(options)) {
+    return conv2d_backward_weight_cpu(stream, dw, split(stream, made_by(dy, options), dy),
+                                      split(stream, seen_in(images, dy, dw, options), images), {});
+  }
   const Tensor x = first_layer(images);
   const conv::Conv2dGeometry g = geometry(x, dw, options);
   visit_blocked(dy, [&]<class T>() {
