@@ -1,6 +1,6 @@
-// Times of single operations on the CPU, float32 unless said: forward without a graph, and forward with backward.
+// Times of single operations on the CPU: forward without a graph, and forward with backward.
 //
-//   operations [NAME…]      prints {"name": [microseconds forward, with backward or 0], …}
+//   operations float32|bfloat16 [NAME…]      prints {"name": [microseconds forward, with backward], …}
 //
 // Those named, or all but those of seconds. Medians over at least 0.1 s each. peers/operations_pytorch.py has the same
 // cases; operations.py runs both in turn.
@@ -37,7 +37,10 @@ double median_us(const std::function<void()>& run) {
 }
 
 nlohmann::ordered_json results;
+DType dtype;
 std::vector<std::string> names;
+
+Tensor normal(const Shape& shape) { return to(randn(shape), dtype); }
 
 void measure(const std::string& name, const Inputs& inputs, const Run& run) {
   if (!names.empty() && std::find(names.begin(), names.end(), name) == names.end()) return;
@@ -48,21 +51,19 @@ void measure(const std::string& name, const Inputs& inputs, const Run& run) {
     forward = median_us([&] { grad = run(inputs); });
     grad = ones_like(grad);
   }
-  if (grad.dtype() == DType::Float32) {
-    for (const Tensor& x : inputs) x.set_requires_grad();
-    both = median_us([&] {
-      for (const Tensor& x : inputs) x.set_grad({});
-      run(inputs).backward(grad);
-    });
-  }
+  for (const Tensor& x : inputs) x.set_requires_grad();
+  both = median_us([&] {
+    for (const Tensor& x : inputs) x.set_grad({});
+    run(inputs).backward(grad);
+  });
   results[name] = {forward, both};
 }
 
 // Elementwise and along dimensions: a million numbers.
 void square_matrices() {
   const Shape shape{1024, 1024};
-  const Tensor other = randn(shape), part = rand(shape) * 0.9 + 0.05;  // in (0, 1), for logarithms
-  const Tensor row = randn({1024}), column = randn({1024, 1});
+  const Tensor other = normal(shape), part = to(rand(shape) * 0.9 + 0.05, dtype);  // in (0, 1), for logarithms
+  const Tensor row = normal({1024}), column = normal({1024, 1});
   const Tensor places = randperm(1024), all_places = to(rand(shape) * 1023.0, DType::Int64);
   const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> of_any = {
       {"exp", [](const Tensor& x) { return exp(x); }},
@@ -105,54 +106,52 @@ void square_matrices() {
       {"masked_select", [](const Tensor& x) { return masked_select(x, x > 0.0); }},
   };
   for (const auto& [name, run] : of_any)
-    measure(name, {randn(shape)}, [&run = run](const Inputs& in) { return run(in[0]); });
+    measure(name, {normal(shape)}, [&run = run](const Inputs& in) { return run(in[0]); });
   measure("log", {clone(part)}, [](const Inputs& in) { return log(in[0]); });
 }
 
 void layers() {
   const Shape images{32, 64, 28, 28};
-  measure("softmax", {randn({8192, 128})}, [](const Inputs& in) { return softmax(in[0]); });
-  measure("softmax 0", {randn({128, 8192})}, [](const Inputs& in) { return softmax(in[0], 0); });
+  measure("softmax", {normal({8192, 128})}, [](const Inputs& in) { return softmax(in[0]); });
+  measure("softmax 0", {normal({128, 8192})}, [](const Inputs& in) { return softmax(in[0], 0); });
   const Tensor thousand = to(rand({1024}) * 999.0, DType::Int64), ten = to(rand({8192}) * 9.0, DType::Int64);
-  measure("cross_entropy 1000", {randn({1024, 1000})},
+  measure("cross_entropy 1000", {normal({1024, 1000})},
           [=](const Inputs& in) { return cross_entropy(in[0], thousand); });
-  measure("cross_entropy 10", {randn({8192, 10})}, [=](const Inputs& in) { return cross_entropy(in[0], ten); });
-  measure("layer_norm", {randn({4096, 512}), randn({512}), randn({512})},
+  measure("cross_entropy 10", {normal({8192, 10})}, [=](const Inputs& in) { return cross_entropy(in[0], ten); });
+  measure("layer_norm", {normal({4096, 512}), normal({512}), normal({512})},
           [](const Inputs& in) { return layer_norm(in[0], {512}, in[1], in[2]); });
-  measure("group_norm", {randn(images), randn({64}), randn({64})},
+  measure("group_norm", {normal(images), normal({64}), normal({64})},
           [](const Inputs& in) { return group_norm(in[0], 8, in[1], in[2]); });
-  measure("batch_norm 2d", {randn(images), randn({64}), randn({64})},
+  measure("batch_norm 2d", {normal(images), normal({64}), normal({64})},
           [](const Inputs& in) { return batch_norm(in[0], in[1], in[2], {}, {}); });
-  measure("batch_norm 1d", {randn({4096, 256}), randn({256}), randn({256})},
+  measure("batch_norm 1d", {normal({4096, 256}), normal({256}), normal({256})},
           [](const Inputs& in) { return batch_norm(in[0], in[1], in[2], {}, {}); });
-  measure("prelu", {randn(images), randn({64, 1, 1})}, [](const Inputs& in) { return prelu(in[0], in[1]); });
-  measure("max_pool", {randn(images)}, [](const Inputs& in) { return max_pool2d(in[0], 2); });
-  measure("avg_pool", {randn(images)}, [](const Inputs& in) { return avg_pool2d(in[0], 2); });
-  measure("upsample nearest", {randn({16, 64, 14, 14})}, [](const Inputs& in) { return upsample(in[0], 28); });
-  measure("upsample bilinear", {randn({16, 64, 14, 14})},
+  measure("prelu", {normal(images), normal({64, 1, 1})}, [](const Inputs& in) { return prelu(in[0], in[1]); });
+  measure("max_pool", {normal(images)}, [](const Inputs& in) { return max_pool2d(in[0], 2); });
+  measure("avg_pool", {normal(images)}, [](const Inputs& in) { return avg_pool2d(in[0], 2); });
+  measure("upsample nearest", {normal({16, 64, 14, 14})}, [](const Inputs& in) { return upsample(in[0], 28); });
+  measure("upsample bilinear", {normal({16, 64, 14, 14})},
           [](const Inputs& in) { return upsample(in[0], 28, {.mode = UpsampleMode::Bilinear}); });
-  measure("pad", {randn(images)}, [](const Inputs& in) { return pad(in[0], {1, 1, 1, 1}); });
-  measure("permuted copy", {randn(images)}, [](const Inputs& in) { return contiguous(permute(in[0], {0, 2, 3, 1})); });
+  measure("pad", {normal(images)}, [](const Inputs& in) { return pad(in[0], {1, 1, 1, 1}); });
+  measure("permuted copy", {normal(images)}, [](const Inputs& in) { return contiguous(permute(in[0], {0, 2, 3, 1})); });
   const Tensor words = to(rand({8192}) * 31999.0, DType::Int64);
-  measure("embedding", {randn({32000, 256})}, [=](const Inputs& in) { return embedding(words, in[0]); });
+  measure("embedding", {normal({32000, 256})}, [=](const Inputs& in) { return embedding(words, in[0]); });
 }
 
 void products() {
   const Shape bmm_shape{64, 128, 64};
-  measure("matmul", {randn({512, 512}), randn({512, 512})}, [](const Inputs& in) { return matmul(in[0], in[1]); });
+  measure("matmul", {normal({512, 512}), normal({512, 512})}, [](const Inputs& in) { return matmul(in[0], in[1]); });
   for (const int64_t n : {1024, 2048, 4096})
-    for (const DType dtype : {DType::Float32, DType::BFloat16})
-      if (!names.empty())
-        measure(fmt::format("matmul {}{}", n, dtype == DType::BFloat16 ? " bf16" : ""),
-                {to(randn({n, n}), dtype), to(randn({n, n}), dtype)},
-                [](const Inputs& in) { return matmul(in[0], in[1]); });
-  measure("bmm", {randn(bmm_shape), randn({64, 64, 128})}, [](const Inputs& in) { return matmul(in[0], in[1]); });
-  measure("linear", {randn({256, 1024}), randn({1024, 1024}), randn({1024})},
+    if (!names.empty())
+      measure(fmt::format("matmul {}", n), {normal({n, n}), normal({n, n})},
+              [](const Inputs& in) { return matmul(in[0], in[1]); });
+  measure("bmm", {normal(bmm_shape), normal({64, 64, 128})}, [](const Inputs& in) { return matmul(in[0], in[1]); });
+  measure("linear", {normal({256, 1024}), normal({1024, 1024}), normal({1024})},
           [](const Inputs& in) { return linear(in[0], in[1], in[2]); });
-  measure("attention", {randn(bmm_shape), randn(bmm_shape), randn(bmm_shape)},
+  measure("attention", {normal(bmm_shape), normal(bmm_shape), normal(bmm_shape)},
           [](const Inputs& in) { return matmul(softmax(matmul(in[0], transpose(in[1], 1, 2)) / 8.0), in[2]); });
   const auto conv = [](const char* name, const Shape& x, const Shape& w, const Conv2dOptions& options) {
-    measure(name, {randn(x), randn(w), randn({w[0]})},
+    measure(name, {normal(x), normal(w), normal({w[0]})},
             [=](const Inputs& in) { return conv2d(in[0], in[1], in[2], options); });
   };
   const Shape x{16, 64, 28, 28};
@@ -164,14 +163,20 @@ void products() {
   conv("conv 3x3, dilated", x, {64, 64, 3, 3}, {.padding = 2, .dilation = 2});
   conv("conv 3x3, 4 groups", x, {64, 16, 3, 3}, {.padding = 1, .groups = 4});
   conv("conv 3x3, depthwise", x, {64, 1, 3, 3}, {.padding = 1, .groups = 64});
-  measure("conv_transpose 4x4 / 2", {randn({16, 128, 16, 16}), randn({128, 64, 4, 4}), randn({64})},
+  measure("conv_transpose 4x4 / 2", {normal({16, 128, 16, 16}), normal({128, 64, 4, 4}), normal({64})},
           [](const Inputs& in) { return conv_transpose2d(in[0], in[1], in[2], {.stride = 2, .padding = 1}); });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  names.assign(argv + 1, argv + argc);
+  const std::string type = argc > 1 ? argv[1] : "";
+  if (type != "float32" && type != "bfloat16") {
+    fmt::print(stderr, "operations float32|bfloat16 [NAME…]\n");
+    return 2;
+  }
+  dtype = type == "float32" ? DType::Float32 : DType::BFloat16;
+  names.assign(argv + 2, argv + argc);
   square_matrices();
   layers();
   products();

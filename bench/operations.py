@@ -2,7 +2,7 @@
 """Single operations on the CPU beside PyTorch's, in turn, to bench/results/operations.json: whether one of them is slow.
 And large matrix products, with one thread and two, to bench/results/products.json.
 
-    operations.py PYTHON [ROUNDS]      PYTHON can import torch; default 3 rounds of three minutes each
+    operations.py PYTHON [ROUNDS]      PYTHON can import torch; default 3 rounds of five minutes each
 """
 
 import json
@@ -15,6 +15,7 @@ import results
 
 OURS = results.ROOT / "build" / "release" / "operations"  # built where RINGGRAD_BENCH is ON
 PEER = results.ROOT / "bench" / "peers" / "operations_pytorch.py"
+DTYPES = ("float32", "bfloat16")
 
 
 def ratios(ours, theirs, name, which):
@@ -22,36 +23,39 @@ def ratios(ours, theirs, name, which):
     return f"{statistics.median(values):.2f}× ({min(values):.2f}–{max(values):.2f})" if values else "–"
 
 
-def rounds(python, count, names=(), threads=None):
+def rounds(python, count, dtype, names=(), threads=None):
     """What ours and PyTorch's printed, in turn."""
     environment = os.environ | ({"RINGGRAD_THREADS": str(threads)} if threads else {})
-    runs = [[json.loads(subprocess.run([*command, *names], stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout)
+    runs = [[json.loads(subprocess.run([*command, dtype, *names], stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout)
              for command in ([OURS], [python, PEER])] for _ in range(count)]
     return [ours for ours, _ in runs], [theirs for _, theirs in runs]
 
 
 def operations(python, count, versions):
-    ours, theirs = rounds(python, count)
+    measured = {dtype: rounds(python, count, dtype) for dtype in DTYPES}
     rows = []
-    for name in ours[0]:
-        forward, both = (statistics.median(run[name][which] for run in ours) for which in (0, 1))
-        rows.append([name, f"{forward:,.0f}", ratios(ours, theirs, name, 0), f"{both:,.0f}", ratios(ours, theirs, name, 1)])
+    for name in measured[DTYPES[0]][0][0]:
+        row = [name]
+        for ours, theirs in measured.values():
+            for which in (0, 1):
+                row += [f"{statistics.median(run[name][which] for run in ours):,.0f}", ratios(ours, theirs, name, which)]
+        rows.append(row)
     rows.sort(key=lambda row: float(row[4].split("×")[0]))
-    results.save("operations", "Operations on the CPU, float32, microseconds, and how many times as fast as PyTorch's",
-                 ["", "forward", "faster", "with backward", "faster"], rows, versions,
-                 "The shapes are in `bench/operations.cpp`; most are a million numbers.")
+    results.save("operations", "Operations on the CPU, microseconds, and how many times as fast as PyTorch's",
+                 ["", *(column for dtype in DTYPES for column in (f"{dtype} forward", "faster", "with backward", "faster"))],
+                 rows, versions, "The shapes are in `bench/operations.cpp`; most are a million numbers.")
 
 
 def products(python, count, versions):
-    table, sizes = [], [(n, dtype) for dtype in ("", " bf16") for n in (1024, 2048, 4096)]
-    measured = [rounds(python, count, [f"matmul {n}{dtype}" for n, dtype in sizes], threads) for threads in (1, 2)]
-    for n, dtype in sizes:
-        row = [f"{n} × {n}{dtype}"]
-        for ours, theirs in measured:
-            name = f"matmul {n}{dtype}"
-            rates = [2e-3 * n**3 / statistics.median(run[name][0] for run in runs) for runs in (ours, theirs)]
-            row += [f"{rates[0]:.0f} / {rates[1]:.0f}", ratios(ours, theirs, name, 0)]
-        table.append(row)
+    table, sizes = [], (1024, 2048, 4096)
+    for dtype in DTYPES:
+        measured = [rounds(python, count, dtype, [f"matmul {n}" for n in sizes], threads) for threads in (1, 2)]
+        for n in sizes:
+            row = [f"{n} × {n}, {dtype}"]
+            for ours, theirs in measured:
+                rates = [2e-3 * n**3 / statistics.median(run[f"matmul {n}"][0] for run in runs) for runs in (ours, theirs)]
+                row += [f"{rates[0]:.0f} / {rates[1]:.0f}", ratios(ours, theirs, f"matmul {n}", 0)]
+            table.append(row)
     results.save("products", "Matrix products, float32 or bfloat16, GFLOP/s: ringgrad / PyTorch (MKL, oneDNN)",
                  ["", "one thread", "faster", "two threads", "faster"], table, versions)
 

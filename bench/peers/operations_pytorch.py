@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """The operations of bench/operations.cpp in PyTorch, or those named: prints {"name": [microseconds forward, with
-backward or 0], …}."""
+backward], …}.
+
+    operations_pytorch.py float32|bfloat16 [NAME…]
+"""
 
 import json
 import os
@@ -9,10 +12,13 @@ import sys
 import time
 
 import torch
-from torch import randn
 from torch.nn import functional as F
 
-results, names = {}, sys.argv[1:]
+results, dtype, names = {}, getattr(torch, sys.argv[1]), sys.argv[2:]
+
+
+def randn(*shape):
+    return torch.randn(*shape).to(dtype)
 
 
 def median_us(run):
@@ -48,7 +54,7 @@ def whole(shape, most):
 
 def square_matrices():
     shape = (1024, 1024)
-    other, part = randn(shape), torch.rand(shape) * 0.9 + 0.05
+    other, part = randn(shape), (torch.rand(shape) * 0.9 + 0.05).to(dtype)
     row, column, places, all_places = randn(1024), randn(1024, 1), torch.randperm(1024), whole(shape, 1023)
     cases = {
         "exp": torch.exp, "sin": torch.sin, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": F.relu, "gelu": F.gelu,
@@ -95,8 +101,7 @@ def products():
     bmm = (64, 128, 64)
     measure("matmul", [randn(512, 512), randn(512, 512)], torch.matmul)
     for n in (1024, 2048, 4096) if names else ():
-        for suffix, dtype in (("", torch.float32), (" bf16", torch.bfloat16)):
-            measure(f"matmul {n}{suffix}", [randn(n, n).to(dtype), randn(n, n).to(dtype)], torch.matmul)
+        measure(f"matmul {n}", [randn(n, n), randn(n, n)], torch.matmul)
     measure("bmm", [randn(bmm), randn(64, 64, 128)], torch.matmul)
     measure("linear", [randn(256, 1024), randn(1024, 1024), randn(1024)], F.linear)
     measure("attention", [randn(bmm), randn(bmm), randn(bmm)],
