@@ -56,12 +56,15 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
   for (size_t i = 0; i < first.size(); ++i) first[i] = static_cast<int64_t>(i);
   nn::init::whitening_(network.whiten.weight, image_batches(train_set, normalize)(first, 0).data);
 
-  std::vector<Tensor> filters, norms;
+  std::vector<Tensor> filters, norms, first_group;
   for (const auto& [name, parameter] : network.named_parameters()) {
-    if (!parameter.requires_grad()) continue;
-    if (parameter.dim() == 4) filters.push_back(parameter);
-    if (name.find("norm") != std::string::npos) norms.push_back(parameter);
+    const bool filter = name.find("conv") != std::string::npos;
+    if (!filter && !name.ends_with("norm1.bias") && !name.ends_with("norm2.bias")) continue;
+    (filter ? filters : norms).push_back(parameter);
+    if (name.starts_with("group1.")) first_group.push_back(parameter);
   }
+  for (Tensor& parameter : first_group) parameter.requires_grad_();  // an earlier run may have frozen them
+  network.whiten.bias.requires_grad_();
   const auto sgd = [](double lr) {
     return optim::SGDOptions{.lr = lr, .momentum = 0.85, .weight_decay = kWeightDecay / lr, .nesterov = true};
   };
@@ -70,7 +73,7 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
   optim::Muon muon(filters, {.lr = 0.24, .weight_decay = 0, .momentum = 0.6, .steps = 3, .scale_by_shape = false});
 
   const int64_t epochs = options.epochs > 0 ? options.epochs : 8, steps = epochs * loader.size();
-  const int64_t whitening_steps = std::min(epochs, kWhiteningEpochs) * loader.size();
+  const int64_t whitening_steps = std::min(epochs, kWhiteningEpochs) * loader.size(), first_group_steps = 3 * steps / 4;
   optim::LRScheduler whitening_rate(whitening, down_to_zero(whitening_steps)), other_rates(others, down_to_zero(steps)),
       muon_rate(muon, down_to_zero(steps));
 
@@ -78,6 +81,7 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
   for (int64_t step = 0; step < steps;)
     for (Batch& batch : loader) {
       network.whiten.bias.requires_grad_(step < whitening_steps);  // once it is trained, no gradient flows down to it
+      for (Tensor& parameter : first_group) parameter.requires_grad_(step < first_group_steps);
       const Tensor answer = to(network(to(batch.data, options.dtype)), DType::Float32);
       const Tensor loss = cross_entropy(answer, batch.target, {.label_smoothing = 0.2, .reduction = Reduction::Sum});
       for (optim::Optimizer* optimizer : std::initializer_list<optim::Optimizer*>{&whitening, &others, &muon})
@@ -86,7 +90,8 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
       {  // filters keep their lengths: Muon turns them
         const NoGradGuard no_grad;
         for (const Tensor& filter : filters)
-          filter.mul_(std::sqrt(static_cast<double>(filter.size(0))) / norm(filter).item<double>());
+          if (filter.requires_grad())
+            filter.mul_(std::sqrt(static_cast<double>(filter.size(0))) / norm(filter).item<double>());
       }
       if (step < whitening_steps) whitening.step();
       others.step();
@@ -130,8 +135,14 @@ Tensor answer(nn::Module& network, const Tensor& images) {
 }
 
 Tensor answer_by_views(Airbench& network, const Tensor& images) {
+  const Tensor once = answer(network, images), best = topk(once, 2).values;
+  const Tensor lead = select(best, 1, 0) - select(best, 1, 1);
+  const Tensor unsure = topk(lead, (lead.size(0) + 3) / 4, 0, /*largest=*/false).indices;
+  const Tensor seen = index_select(images, 0, unsure), first = index_select(once, 0, unsure);
   const auto both = [&](const Tensor& x) { return answer(network, x) + answer(network, mirrored(x)); };
-  return (2 * both(images) + both(shifted(images, 1, 1)) + both(shifted(images, -1, -1))) / 8;
+  const Tensor itself = first + answer(network, mirrored(seen));
+  const Tensor mean = (2 * itself + both(shifted(seen, 1, 1)) + both(shifted(seen, -1, -1))) / 8;
+  return index_add(once, 0, unsure, mean - first);
 }
 
 Tensor answer_by_views(QuickNet& network, const Tensor& images) {

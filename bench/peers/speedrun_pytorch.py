@@ -126,8 +126,14 @@ def by_views(model, x):
     def both(x):
         return model(x) + model(x.flip(-1))
 
+    once = model(x)
+    best = once.topk(2).values
+    unsure = (best[:, 0] - best[:, 1]).topk((len(x) + 3) // 4, largest=False).indices
+    x = x[unsure]
     padded = F.pad(x, (1, 1, 1, 1), mode="reflect")
-    return 2 * both(x) + both(padded[:, :, :32, :32]) + both(padded[:, :, 2:, 2:])
+    itself = once[unsure] + model(x.flip(-1))
+    once[unsure] = (2 * itself + both(padded[:, :, :32, :32]) + both(padded[:, :, 2:, 2:])) / 8
+    return once
 
 
 def cifar10(folder, seed, epochs):
@@ -158,8 +164,10 @@ def cifar10(folder, seed, epochs):
         sgd.step()
         if step + 1 == whitening:
             model.whiten.bias.requires_grad_(False)
+        if step + 1 == 3 * steps // 4:
+            model.groups[0].requires_grad_(False)
         with torch.no_grad():
-            for p, buffer in zip(filters, momenta):
+            for p, buffer in ((p, b) for p, b in zip(filters, momenta) if p.grad is not None):
                 buffer.mul_(0.6).add_(p.grad)
                 p.mul_(math.sqrt(len(p)) / p.norm())
                 update = orthogonalized((p.grad + 0.6 * buffer).reshape(len(p), -1))
