@@ -19,8 +19,8 @@ DTYPES = ("float32", "bfloat16")
 
 
 def ratios(ours, theirs, name, which):
-    values = [b[name][which] / a[name][which] for a, b in zip(ours, theirs) if a[name][which]]
-    return f"{statistics.median(values):.2f}× ({min(values):.2f}–{max(values):.2f})" if values else "–"
+    values = [b[name][which] / a[name][which] for a, b in zip(ours, theirs)]
+    return f"{statistics.median(values):.2f}× ({min(values):.2f}–{max(values):.2f})"
 
 
 def rounds(python, count, dtype, names=(), threads=None):

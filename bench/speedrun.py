@@ -82,17 +82,18 @@ def main():
     if len(sys.argv) < 4 or sys.argv[3] not in RECORDS:
         sys.exit(__doc__)
     python, directory, record = sys.argv[1:4]
-    counts, peers = ([int(n) for n in (x or d).split(",")] for x, d in zip((sys.argv[4:] + ["", ""])[:2], ("30", "5")))
+    counts, peers = (x or d for x, d in zip((sys.argv[4:] + ["", ""])[:2], ("30", "5")))
     table = sys.argv[6] if len(sys.argv) > 6 else f"speedrun_{record}"
     dtypes = ["fp32"] if results.ringgrad("doctor")["bfloat16_products"].startswith("as float32") else ["fp32", "bf16"]
-    runs_of = dict(zip(dtypes, counts * 2))
+    runs_of = dict(zip(dtypes, [int(count) for count in counts.split(",")] * 2))
     data, _, _, mark, note = RECORDS[record]
     runs = {**{f"ringgrad, {dtype}": [] for dtype in dtypes}, "PyTorch, fp32": []}
     for seed in range(1, max(runs_of.values()) + 1):
-        for dtype in (dtype for dtype in dtypes if seed <= runs_of[dtype]):
-            runs[f"ringgrad, {dtype}"].append(
-                results.once(table, f"{dtype}-{seed}", lambda: ringgrad(record, directory, dtype, seed)))
-        if seed <= peers[0]:
+        for dtype, count in runs_of.items():
+            if seed <= count:
+                runs[f"ringgrad, {dtype}"].append(
+                    results.once(table, f"{dtype}-{seed}", lambda: ringgrad(record, directory, dtype, seed)))
+        if seed <= int(peers):
             runs["PyTorch, fp32"].append(
                 results.once(table, f"pytorch-{seed}", lambda: pytorch(python, record, directory, seed)))
         print(seed, {name: values[-1] for name, values in runs.items() if values}, file=sys.stderr)

@@ -10,12 +10,17 @@
 namespace ringgrad::kernels {
 namespace {
 
-// On the CPU. With dilation an image becomes sub-images, none much larger than the part of it that it sees.
+// On the CPU. With dilation an image becomes sub-images, which pays where Winograd's algorithm makes their outputs and
+// most of its tiles are full: 3 x 3 then takes 0.3 to 0.8 of the time; direct, filters of 2 x 2 and 7 x 7 up to thrice.
 bool fits_blocked_kernels(const Tensor& x, const Tensor& w, const Conv2dOptions& o) {
-  const Pair reach = {o.dilation.h * (w.size(2) - 1), o.dilation.w * (w.size(3) - 1)};
-  const auto holds = [](int64_t reach, int64_t padding, int64_t size) { return padding <= reach && reach <= 2 * size; };
-  const bool dilated = o.stride == Pair(1) && w.size(2) > 1 && w.size(3) > 1 && x.size(1) >= kChannelBlock &&
-                       holds(reach.h, o.padding.h, x.size(2)) && holds(reach.w, o.padding.w, x.size(3));
+  const auto fills_tiles = [](int64_t outputs, int64_t dilation) {
+    constexpr int64_t kTile = 4;
+    return outputs > 0 && (outputs - 1) / (kTile * dilation) + 1 <= 3 * outputs / (2 * kTile * dilation);
+  };
+  const bool winograd = w.size(2) == w.size(3) && (w.size(2) == 3 || w.size(2) == 5);
+  const bool dilated = winograd && o.stride == Pair(1) && x.size(1) >= kChannelBlock &&
+                       fills_tiles(o.out_h(x.size(2), w.size(2)), o.dilation.h) &&
+                       fills_tiles(o.out_w(x.size(3), w.size(3)), o.dilation.w);
   const bool square = o.stride.h == o.stride.w && o.padding.h == o.padding.w;
   return (o.dilation == Pair(1) ? square : dilated) && o.groups == 1 &&
          (x.dtype() == DType::Float32 || x.dtype() == DType::BFloat16);

@@ -56,15 +56,13 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
   for (size_t i = 0; i < first.size(); ++i) first[i] = static_cast<int64_t>(i);
   nn::init::whitening_(network.whiten.weight, image_batches(train_set, normalize)(first, 0).data);
 
-  std::vector<Tensor> filters, norms, first_group;
+  std::vector<Tensor> filters, norms;
   for (const auto& [name, parameter] : network.named_parameters()) {
-    const bool filter = name.find("conv") != std::string::npos;
-    if (!filter && !name.ends_with("norm1.bias") && !name.ends_with("norm2.bias")) continue;
-    (filter ? filters : norms).push_back(parameter);
-    if (name.starts_with("group1.")) first_group.push_back(parameter);
+    if (!parameter.requires_grad()) continue;
+    if (parameter.dim() == 4) filters.push_back(parameter);
+    if (name.find("norm") != std::string::npos) norms.push_back(parameter);
   }
-  for (Tensor& parameter : first_group) parameter.requires_grad_();  // an earlier run may have frozen them
-  network.whiten.bias.requires_grad_();
+  network.whiten.bias.requires_grad_();  // an earlier run may have frozen it
   const auto sgd = [](double lr) {
     return optim::SGDOptions{.lr = lr, .momentum = 0.85, .weight_decay = kWeightDecay / lr, .nesterov = true};
   };
@@ -73,7 +71,7 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
   optim::Muon muon(filters, {.lr = 0.24, .weight_decay = 0, .momentum = 0.6, .steps = 3, .scale_by_shape = false});
 
   const int64_t epochs = options.epochs > 0 ? options.epochs : 8, steps = epochs * loader.size();
-  const int64_t whitening_steps = std::min(epochs, kWhiteningEpochs) * loader.size(), first_group_steps = 3 * steps / 4;
+  const int64_t whitening_steps = std::min(epochs, kWhiteningEpochs) * loader.size();
   optim::LRScheduler whitening_rate(whitening, down_to_zero(whitening_steps)), other_rates(others, down_to_zero(steps)),
       muon_rate(muon, down_to_zero(steps));
 
@@ -81,7 +79,6 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
   for (int64_t step = 0; step < steps;)
     for (Batch& batch : loader) {
       network.whiten.bias.requires_grad_(step < whitening_steps);  // once it is trained, no gradient flows down to it
-      for (Tensor& parameter : first_group) parameter.requires_grad_(step < first_group_steps);
       const Tensor answer = to(network(to(batch.data, options.dtype)), DType::Float32);
       const Tensor loss = cross_entropy(answer, batch.target, {.label_smoothing = 0.2, .reduction = Reduction::Sum});
       for (optim::Optimizer* optimizer : std::initializer_list<optim::Optimizer*>{&whitening, &others, &muon})
@@ -90,8 +87,7 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
       {  // filters keep their lengths: Muon turns them
         const NoGradGuard no_grad;
         for (const Tensor& filter : filters)
-          if (filter.requires_grad())
-            filter.mul_(std::sqrt(static_cast<double>(filter.size(0))) / norm(filter).item<double>());
+          filter.mul_(std::sqrt(static_cast<double>(filter.size(0))) / norm(filter).item<double>());
       }
       if (step < whitening_steps) whitening.step();
       others.step();

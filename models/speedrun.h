@@ -22,9 +22,9 @@ inline constexpr int64_t kAirbenchBatch = 2000, kQuickNetBatch = 128;  // images
 using AfterStep = std::function<bool(int64_t step, int64_t steps, double loss)>;
 
 // airbench94_muon (github.com/KellerJordan/cifar10-airbench): Muon for the filters, SGD for the rest, label smoothing,
-// flips in turn, shifts by two pixels; after three epochs the whitening's bias is frozen, for the last quarter of the
-// steps the first group, and both stay so for who trains on. `normalize` has mean and standard deviation only. Return
-// whether training came to its end. Throw what DataLoader throws, and Error where there are fewer images than a batch.
+// flips in turn, shifts by two pixels; after three epochs the whitening's bias is frozen, and stays so for who trains
+// on. `normalize` has mean and standard deviation only. Return whether training came to its end. Throw what DataLoader
+// throws, and Error where there are fewer images than a batch.
 bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTransform& normalize,
               const SpeedrunOptions& options, const AfterStep& after_step);
 
@@ -36,7 +36,7 @@ bool speedrun(QuickNet& network, const ImageDataset& train_set, const ImageTrans
 // In evaluation mode and without a graph, in float32: [N, C, H, W] → [N, classes].
 Tensor answer(nn::Module& network, const Tensor& images);
 
-// The mean answer to several views of an image. For Airbench, and only the quarter of the images whose two best answers
+// The mean answer to several views of an image. For Airbench, and only the quarter of those given whose two best answers
 // are nearest (github.com/hiverge/cifar10-speedrun): itself, its mirror image, and both again shifted by one pixel up
 // left and down right, which count half. For QuickNet: itself and shifted by one pixel up, down, left and right.
 Tensor answer_by_views(Airbench& network, const Tensor& images);

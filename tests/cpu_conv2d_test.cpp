@@ -123,7 +123,6 @@ TEST_CASE("conv2d with dilation, as that of sub-images", "[quick][cpu]") {
     if (p < 1 || q < 1) continue;
     const Tensor x = whole_numbers({t.n, t.c, t.h, t.w}, dtype), w = whole_numbers({t.k, t.c, r, s}, dtype),
                  b = whole_numbers({t.k}, dtype), dy = whole_numbers({t.n, t.k, p, q}, dtype);
-    if (kernels::conv2d_layout(x, w, t.options) != Layout::ChannelBlocked) continue;
     ++done;
     INFO("x " << x.shape() << ", w " << w.shape() << ", padding " << t.options.padding.h << " " << t.options.padding.w
               << ", dilation " << dilation.h << " " << dilation.w << ", " << dtype);
@@ -147,7 +146,7 @@ TEST_CASE("conv2d with dilation, as that of sub-images", "[quick][cpu]") {
 TEST_CASE("conv_transpose2d with dilation, from many channels to few", "[quick][cpu]") {
   const auto run = [](DType dtype) {
     std::vector<Tensor> all;
-    for (const auto& [shape, seed] : {std::pair{Shape{2, 18, 5, 6}, 1}, {Shape{18, 3, 3, 2}, 2}})
+    for (const auto& [shape, seed] : {std::pair{Shape{2, 18, 8, 9}, 1}, {Shape{18, 3, 3, 3}, 2}})
       all.push_back(random_tensor(shape, dtype, seed).set_requires_grad());
     const Tensor y = conv_transpose2d(all[0], all[1], {}, {.padding = 1, .dilation = 2});
     sum(y * y).backward();

@@ -164,10 +164,8 @@ def cifar10(folder, seed, epochs):
         sgd.step()
         if step + 1 == whitening:
             model.whiten.bias.requires_grad_(False)
-        if step + 1 == 3 * steps // 4:
-            model.groups[0].requires_grad_(False)
         with torch.no_grad():
-            for p, buffer in ((p, b) for p, b in zip(filters, momenta) if p.grad is not None):
+            for p, buffer in zip(filters, momenta):
                 buffer.mul_(0.6).add_(p.grad)
                 p.mul_(math.sqrt(len(p)) / p.norm())
                 update = orthogonalized((p.grad + 0.6 * buffer).reshape(len(p), -1))

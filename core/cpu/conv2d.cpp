@@ -187,7 +187,7 @@ ConvAlgorithm algorithm(const conv::Conv2dGeometry& g) {
 
 // ---- with dilation: the same of sub-images
 
-bool is_dilated(const Conv2dOptions& options) { return !(options.dilation == Pair(1)); }
+bool is_dilated(const Conv2dOptions& options) { return options.dilation != Pair(1); }
 
 conv::BlockedShape blocked_shape(const Tensor& x) {
   return {x.size(0), conv::channel_blocks(x.size(1)), x.size(2), x.size(3)};

@@ -1,7 +1,7 @@
 // A convolution with dilation d and stride 1 is d² ordinary ones (d along each axis): outputs d apart see inputs d
 // apart, and nothing in between. So an image is split into d² sub-images, which are convolved as any images are, by
-// whatever algorithm is fastest, and their outputs are joined again: one copy more of each image, for products that
-// Winograd's algorithm makes fewer of.
+// whatever algorithm is fastest, and their outputs are joined again: one copy more of each image and its padding, for
+// products that Winograd's algorithm makes fewer of. An infinite pixel can make NaN of sums beside those that see it.
 #pragma once
 
 #include "ringgrad/core/cpu/conv/blocked_images.h"
