@@ -6,8 +6,11 @@
 // where A and G evaluate polynomials at m + r - 2 points and at infinity, and Bᵀ interpolates. Bᵀ depends on the points
 // alone, so F(4,3) and F(2,5) share it: six products. In two dimensions each map is applied to rows and columns.
 //
-// The points are 0, ±1/√2, ±√2, ∞: rounding errors are half of those with the usual 0, ±1, ±2, ∞, at the same cost.
+// Six points are 0, ±1/√2, ±√2, ∞: rounding errors are half of those with the usual 0, ±1, ±2, ∞, at the same cost.
+// Eight are 0, ±1/2, ±1, ±2, ∞, whose errors are four times those of six.
 #pragma once
+
+#include <array>
 
 #include "ringgrad/core/cpu/conv/vector.h"
 
@@ -15,6 +18,47 @@ namespace ringgrad::conv {
 
 inline constexpr double kP = 0.70710678118654752, kQ = 1.41421356237309505;
 inline constexpr double kP2 = kP * kP, kQ2 = kQ * kQ;
+
+// The positive ones among so many pairs of points.
+template <int pairs>
+inline constexpr std::array<double, pairs> kPoints = {};
+template <>
+inline constexpr std::array<double, 2> kPoints<2> = {kP, kQ};
+template <>
+inline constexpr std::array<double, 3> kPoints<3> = {0.5, 1, 2};
+
+// The coefficients of the polynomial Π (z - x²) over the pairs' points x, of which number `without` is left out.
+template <int pairs>
+constexpr std::array<double, pairs + 1> product_of_squares(int without) {
+  std::array<double, pairs + 1> c = {1};
+  int degree = 0;
+  for (int i = 0; i < pairs; ++i) {
+    if (i == without) continue;
+    const double root = kPoints<pairs>[i] * kPoints<pairs>[i];
+    for (int k = ++degree; k >= 0; --k) c[k] = (k > 0 ? c[k - 1] : 0) - (k < degree ? root * c[k] : 0);
+  }
+  return c;
+}
+// [i]: without pair i; the last: of all.
+template <int pairs>
+inline constexpr auto kProducts = [] {
+  std::array<std::array<double, pairs + 1>, pairs + 1> products = {};
+  for (int i = 0; i <= pairs; ++i) products[i] = product_of_squares<pairs>(i);
+  return products;
+}();
+
+// 1 / Π (x - x') over all other finite points x': [i] for x in pair i, the last for x = 0.
+template <int pairs>
+inline constexpr auto kScales = [] {
+  std::array<double, pairs + 1> scales = {};
+  for (int i = 0; i <= pairs; ++i) {
+    const double here = i < pairs ? kPoints<pairs>[i] * kPoints<pairs>[i] : 0;
+    double product = 1;
+    for (int k = 0; k < pairs; ++k) product *= k == i ? 2 * here : here - kPoints<pairs>[k] * kPoints<pairs>[k];
+    scales[i] = 1 / product;
+  }
+  return scales;
+}();
 
 // c[first] + c[first + 2] x² + c[first + 4] x⁴ …, the even or odd part of a polynomial of n coefficients
 template <int n, int first>
@@ -26,59 +70,82 @@ inline Vector half_polynomial(const Vector* c, double x2) {
   return sum;
 }
 
-// Values at the six points of the polynomial with n coefficients: A. Scaled, as the filter's transform wants it: G.
-template <int n, bool kScaled = false>
+// Values at the points of the polynomial with n coefficients: A. Scaled, as the filter's transform wants it: G.
+template <int n, int pairs, bool kScaled = false>
 struct Evaluate {
-  static constexpr int kIn = n, kOut = 6;
-  static constexpr double kAt0 = kScaled ? 1 / (kP2 * kQ2) : 1;
-  static constexpr double kAtP = kScaled ? 1 / (2 * kP2 * (kP2 - kQ2)) : 1;
-  static constexpr double kAtQ = kScaled ? 1 / (2 * kQ2 * (kQ2 - kP2)) : 1;
+  static constexpr int kIn = n, kOut = 2 * pairs + 2;
+  static constexpr double scale(int pair) { return kScaled ? kScales<pairs>[pair] : 1; }
 
   [[gnu::always_inline]] static void apply(const Vector* c, Vector* v) {
-    Vector even_p = half_polynomial<n, 0>(c, kP2), odd_p = half_polynomial<n, 1>(c, kP2);
-    Vector even_q = half_polynomial<n, 0>(c, kQ2), odd_q = half_polynomial<n, 1>(c, kQ2);
-    if constexpr (kScaled) even_p *= static_cast<float>(kAtP), even_q *= static_cast<float>(kAtQ);
-    const float p = kAtP * kP, q = kAtQ * kQ;
-    v[0] = static_cast<float>(kAt0) * c[0];
-    v[1] = even_p + p * odd_p;
-    v[2] = even_p - p * odd_p;
-    v[3] = even_q + q * odd_q;
-    v[4] = even_q - q * odd_q;
-    v[5] = c[n - 1];
+    v[0] = static_cast<float>(scale(pairs)) * c[0];
+    RINGGRAD_UNROLL
+    for (int i = 0; i < pairs; ++i) {
+      const double x = kPoints<pairs>[i];
+      Vector even = half_polynomial<n, 0>(c, x * x), odd = half_polynomial<n, 1>(c, x * x);
+      if constexpr (kScaled) even *= static_cast<float>(scale(i));
+      const float at = scale(i) * x;
+      v[1 + 2 * i] = even + at * odd;
+      v[2 + 2 * i] = even - at * odd;
+    }
+    v[kOut - 1] = c[n - 1];
   }
 };
 
-// The adjoint of Evaluate, n sums over the six points: Aᵀ, and scaled Gᵀ.
-template <int n, bool kScaled = false>
+// The adjoint of Evaluate, n sums over the points: Aᵀ, and scaled Gᵀ.
+template <int n, int pairs, bool kScaled = false>
 struct Moments {
-  static constexpr int kIn = 6, kOut = n;
-  using Adjoint = Evaluate<n, kScaled>;
+  static constexpr int kIn = 2 * pairs + 2, kOut = n;
+  using Adjoint = Evaluate<n, pairs, kScaled>;
 
   [[gnu::always_inline]] static void apply(const Vector* v, Vector* c) {
-    Vector sum_p = v[1] + v[2], diff_p = v[1] - v[2], sum_q = v[3] + v[4], diff_q = v[3] - v[4];
-    double p = Adjoint::kAtP, q = Adjoint::kAtQ;  // times the point to the power i
+    Vector sum[pairs], diff[pairs];
+    double at[pairs];  // a pair's scale times its point to the power i
     RINGGRAD_UNROLL
-    for (int i = 0; i < n; ++i, p *= kP, q *= kQ) {
-      const Vector at_q = static_cast<float>(q) * (i % 2 ? diff_q : sum_q);
-      const Vector rest = i == 0 ? static_cast<float>(Adjoint::kAt0) * v[0] + at_q : i == n - 1 ? v[5] + at_q : at_q;
-      c[i] = static_cast<float>(p) * (i % 2 ? diff_p : sum_p) + rest;
+    for (int k = 0; k < pairs; ++k) {
+      sum[k] = v[1 + 2 * k] + v[2 + 2 * k];
+      diff[k] = v[1 + 2 * k] - v[2 + 2 * k];
+      at[k] = Adjoint::scale(k);
+    }
+    RINGGRAD_UNROLL
+    for (int i = 0; i < n; ++i) {
+      const auto term = [&](int k) { return static_cast<float>(at[k]) * (i % 2 ? diff[k] : sum[k]); };
+      Vector total = term(pairs - 1);
+      if (i == 0)
+        total = static_cast<float>(Adjoint::scale(pairs)) * v[0] + total;
+      else if (i == n - 1)
+        total = v[kIn - 1] + total;
+      RINGGRAD_UNROLL
+      for (int k = pairs - 2; k >= 0; --k) total = term(k) + total;
+      c[i] = total;
+      RINGGRAD_UNROLL
+      for (int k = 0; k < pairs; ++k) at[k] *= kPoints<pairs>[k];
     }
   }
 };
 
-// Bᵀ of every scheme with these six points.
+// Bᵀ of every scheme with these points.
+template <int pairs>
 struct Interpolate {
-  static constexpr int kIn = 6, kOut = 6;
+  static constexpr int kIn = 2 * pairs + 2, kOut = kIn;
+
+  // Σ c[k] d[first + 2 k] with the coefficients c, the last of which, number `degree`, is 1
+  [[gnu::always_inline]] static Vector sum(const std::array<double, pairs + 1>& c, int degree, const Vector* d) {
+    Vector total = d[2 * degree];
+    RINGGRAD_UNROLL
+    for (int k = degree - 1; k >= 0; --k) total += static_cast<float>(c[k]) * d[2 * k];
+    return total;
+  }
   [[gnu::always_inline]] static void apply(const Vector* d, Vector* v) {
-    const float p = kP, q = kQ, p2 = kP2, q2 = kQ2, sum = kP2 + kQ2, product = kP2 * kQ2;
-    const Vector even_p = d[4] - q2 * d[2], odd_p = d[3] - q2 * d[1];
-    const Vector even_q = d[4] - p2 * d[2], odd_q = d[3] - p2 * d[1];
-    v[0] = product * d[0] + (d[4] - sum * d[2]);
-    v[1] = even_p + p * odd_p;
-    v[2] = even_p - p * odd_p;
-    v[3] = even_q + q * odd_q;
-    v[4] = even_q - q * odd_q;
-    v[5] = product * d[1] + (d[5] - sum * d[3]);
+    v[0] = sum(kProducts<pairs>[pairs], pairs, d);
+    RINGGRAD_UNROLL
+    for (int i = 0; i < pairs; ++i) {
+      const auto& others = kProducts<pairs>[i];
+      const Vector even = sum(others, pairs - 1, d + 2), odd = sum(others, pairs - 1, d + 1);
+      const float x = kPoints<pairs>[i];
+      v[1 + 2 * i] = even + x * odd;
+      v[2 + 2 * i] = even - x * odd;
+    }
+    v[kOut - 1] = sum(kProducts<pairs>[pairs], pairs, d + 1);
   }
 };
 
@@ -106,24 +173,28 @@ template <class F, class Get, class Put>
 }
 
 // A scheme: its transforms, the edge of a tile's products, and the steps between tiles of the input and the output.
-template <int kFilter>
+template <int kFilter, int pairs>
 struct Stride1 {
-  static constexpr int kEdge = 6, kOutputStep = 7 - kFilter, kInputStep = kOutputStep;
-  using Input = Interpolate;                     // x        -> products
-  using Output = Moments<kOutputStep>;           // products -> y
-  using OutputAdjoint = Evaluate<kOutputStep>;   // dy       -> products
-  using Filter = Evaluate<kFilter, true>;        // w        -> factors
-  using FilterAdjoint = Moments<kFilter, true>;  // factors  -> dw
+  static constexpr int kEdge = 2 * pairs + 2, kOutputStep = kEdge + 1 - kFilter, kInputStep = kOutputStep;
+  using Input = Interpolate<pairs>;                     // x        -> products
+  using Output = Moments<kOutputStep, pairs>;           // products -> y
+  using OutputAdjoint = Evaluate<kOutputStep, pairs>;   // dy       -> products
+  using Filter = Evaluate<kFilter, pairs, true>;        // w        -> factors
+  using FilterAdjoint = Moments<kFilter, pairs, true>;  // factors  -> dw
 };
-using F43 = Stride1<3>;  // 36 products for 16 outputs of a 3 x 3 filter: 2.25 instead of 9 each
-using F25 = Stride1<5>;  // 36 products for 4 outputs of a 5 x 5 filter: 9 instead of 25 each
+using F43 = Stride1<3, 2>;  // 36 products for 16 outputs of a 3 x 3 filter: 2.25 instead of 9 each
+using F25 = Stride1<5, 2>;  // 36 products for 4 outputs of a 5 x 5 filter: 9 instead of 25 each
+using F45 = Stride1<5, 3>;  // 64 products for 16 outputs of a 5 x 5 filter: 4 instead of 25 each
 
-// Factors form a square of 6 x 6 whatever the scheme. Where a scheme has more products (stride 2), those with a
-// coordinate beyond 5 share the factors of coordinate 5.
+// Factors form a square. Where a scheme has more products (stride 2: 9 x 9 and 6 x 6 factors), those with a coordinate
+// beyond the last share its factors.
+template <class Scheme>
+inline constexpr int kFactorEdge = Scheme::Filter::kOut;
 template <class Scheme>
 constexpr int factor_of(int product) {
+  constexpr int last = kFactorEdge<Scheme> - 1;
   const int i = product / Scheme::kEdge, j = product % Scheme::kEdge;
-  return (i < 5 ? i : 5) * 6 + (j < 5 ? j : 5);
+  return (i < last ? i : last) * (last + 1) + (j < last ? j : last);
 }
 
 }  // namespace ringgrad::conv

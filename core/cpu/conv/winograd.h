@@ -26,21 +26,21 @@ void winograd_convolution(const WinogradProblem& problem, const T* x, const floa
 template <class Scheme, class T>
 void winograd_weight_gradient(const WinogradProblem& problem, const T* x, const T* dy, float* dw);
 
-// Transformed filters lie as [panel][factor 0..35][row][column of the panel], in words (see product.h): for each panel
-// of 32 (the last may have 16) columns, 36 right matrices. Between the matrices lies one cache line: they would all
+// Transformed filters lie as [panel][factor][row][column of the panel], in words (see product.h): for each panel of 32
+// (the last may have 16) columns, 36 or 64 right matrices. Between the matrices lies one cache line: they would all
 // start in the same cache set if their distance were a power of two.
 struct FactorLayout {
-  static constexpr int64_t kFactors = 36;
+  int64_t factors;
   int64_t rows;    // channels that are summed over, padding included, over the terms of a word
   int64_t blocks;  // column blocks
 
-  FactorLayout(FilterShape shape, Direction d, int terms)
-      : rows(shape.rows(d) * kChannelBlock / terms), blocks(shape.columns(d)) {}
+  FactorLayout(int factor_edge, FilterShape shape, Direction d, int terms)
+      : factors(factor_edge * factor_edge), rows(shape.rows(d) * kChannelBlock / terms), blocks(shape.columns(d)) {}
   int64_t panel_count() const { return panels(blocks); }
   int64_t plane(int64_t panel) const { return rows * panel_width(panel, blocks) + kChannelBlock; }
-  int64_t panel_floats() const { return kFactors * plane(0); }  // of the widest panel
-  int64_t offset(int64_t panel) const { return panel * kFactors * (rows * kPanel + kChannelBlock); }
-  int64_t floats() const { return offset(panel_count() - 1) + kFactors * plane(panel_count() - 1); }
+  int64_t panel_floats() const { return factors * plane(0); }  // of the widest panel
+  int64_t offset(int64_t panel) const { return panel * factors * (rows * kPanel + kChannelBlock); }
+  int64_t floats() const { return offset(panel_count() - 1) + factors * plane(panel_count() - 1); }
 };
 
 // Transforms one panel to `factors`; `scratch` has kFilterScratch floats. Scheme: see transforms.h.

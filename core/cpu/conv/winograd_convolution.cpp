@@ -1,5 +1,5 @@
-// Forward pass and data gradient. Per block of tiles: input transform (from 6 x 6 pixels of 16 channels in registers to
-// 36 planes), 36 matrix products with the transformed filters, output transform.
+// Forward pass and data gradient. Per block of tiles: input transform (say from 6 x 6 pixels of 16 channels in
+// registers to 36 planes), as many matrix products with the transformed filters, output transform.
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/conv/tiles.h"
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"
@@ -45,7 +45,7 @@ class Convolution {
         addend_(addend),
         y_(y),
         grid_{p_.out.n, cpu::ceil_div(p_.out.h, Scheme::kOutputStep), cpu::ceil_div(p_.out.w, Scheme::kOutputStep)},
-        layout_(p_.filters, p_.direction, Product::kTerms),
+        layout_(kFactorEdge<Scheme>, p_.filters, p_.direction, Product::kTerms),
         blocking_(choose_blocking<Scheme>(layout_, grid_.count())),
         units_(cpu::ceil_div(grid_.count(), blocking_.tiles)),
         input_plane_(blocking_.tiles * layout_.rows + kChannelBlock),
@@ -186,6 +186,7 @@ void winograd_convolution(const WinogradProblem& problem, const T* x, const floa
 #define INSTANTIATE_SCHEMES(T) \
   INSTANTIATE(F43, T);         \
   INSTANTIATE(F25, T);         \
+  INSTANTIATE(F45, T);         \
   INSTANTIATE(Stride2, T);     \
   INSTANTIATE(Stride2Backward, T)
 INSTANTIATE_SCHEMES(float);

@@ -7,8 +7,8 @@ namespace ringgrad::conv {
 template <class Scheme, class Product>
 void transform_filter_panel(const float* w, FilterShape shape, Direction direction, int64_t panel, float* scratch,
                             float* factors) {
-  constexpr int kEdge = Scheme::Filter::kIn, kTaps = kEdge * kEdge;
-  const FactorLayout layout(shape, direction, Product::kTerms);
+  constexpr int kEdge = Scheme::Filter::kIn, kTaps = kEdge * kEdge, kFactors = kFactorEdge<Scheme>;
+  const FactorLayout layout(kFactors, shape, direction, Product::kTerms);
   const int64_t width = panel_width(panel, layout.blocks), plane = layout.plane(panel);
   const RightMatrix packed = packed_panel(factors, layout.rows, width);
   const bool turned = direction == Direction::BackwardInput;
@@ -30,12 +30,12 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
       for (int64_t row = 0; row < kChannelBlock; row += Product::kTerms, to += packed.stride)
         for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
           if constexpr (Product::kTerms == 1) {
-            transform_row(row, lane, [&](int i, int j, Vector v) { store(to + (i * 6 + j) * plane + lane, v); });
+            transform_row(row, lane, [&](int i, int j, Vector v) { store(to + (i * kFactors + j) * plane + lane, v); });
           } else {
-            Vector first[36];
-            transform_row(row, lane, [&](int i, int j, Vector v) { first[i * 6 + j] = v; });
+            Vector first[kFactors * kFactors];
+            transform_row(row, lane, [&](int i, int j, Vector v) { first[i * kFactors + j] = v; });
             transform_row(row + 1, lane, [&](int i, int j, Vector v) {
-              store(to + (i * 6 + j) * plane + lane, pair_of(first[i * 6 + j], v));
+              store(to + (i * kFactors + j) * plane + lane, pair_of(first[i * kFactors + j], v));
             });
           }
         }
@@ -47,6 +47,7 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
 #define INSTANTIATE_SCHEMES(Product) \
   INSTANTIATE(F43, Product);         \
   INSTANTIATE(F25, Product);         \
+  INSTANTIATE(F45, Product);         \
   INSTANTIATE(Stride2, Product);     \
   INSTANTIATE(Stride2Backward, Product)
 INSTANTIATE_SCHEMES(Float32Product);

@@ -1,5 +1,5 @@
 // Weight gradient: dw = sum over tiles of Gᵀ [ (Bᵀ x B) ⊙ (A dy Aᵀ) ] G. Per block of tiles both transforms, then for
-// each of the 36 planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G once at the end. Images
+// each of the planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G once at the end. Images
 // of bfloat16 are multiplied as integers where the processor multiplies pairs, which costs 0.05 % of a gradient: their
 // transforms rounded to bfloat16 again would cost 1 %. All else is in float32.
 #include "ringgrad/core/cpu/blocking.h"
@@ -39,7 +39,8 @@ struct Panels {
 
 template <class Scheme, class T>
 class WeightGradient {
-  static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge, kFactors = 36;
+  static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge;
+  static constexpr int kFactors = kFactorEdge<Scheme> * kFactorEdge<Scheme>;
   static constexpr int kTaps = Scheme::Filter::kIn * Scheme::Filter::kIn;
   using Product = std::conditional_t<std::is_same_v<ProductOf<T>, BFloat16Product>, Int16Product, Float32Product>;
   static constexpr bool kIntegers = std::is_same_v<Product, Int16Product>;
@@ -67,8 +68,8 @@ class WeightGradient {
   }
 
  private:
-  // A block of T tiles reads and writes 36 C K accumulators and (36 or 81) T (C + K) transformed numbers: T makes
-  // them equally many.
+  // A block of T tiles reads and writes as many accumulators as there are factors, C K of each, and T (C + K) of each
+  // product: T makes them equally many.
   Blocking choose_blocking() const {
     const int64_t tiles = grid_.count(), c = p_.in.channels(), k = p_.out.channels();
     const int64_t balanced = 2 * kFactors * c * k / (kProducts * (c + k));
@@ -186,7 +187,8 @@ class WeightGradient {
     const float* right = dy + dy_panels_.offset(chunk.column_panel) + product * dy_panels_.plane(chunk.column_panel);
     const int64_t whole = 0;
     // several products may share a factor: the first of them starts its sum
-    bool starts = first && product / Scheme::kEdge <= 5 && product % Scheme::kEdge <= 5;
+    constexpr int kEdge = Scheme::kEdge;
+    bool starts = first && product / kEdge < kFactorEdge<Scheme> && product % kEdge < kFactorEdge<Scheme>;
     for (int64_t tiles = tile_count(unit); tiles > 0; tiles -= kGroup) {
       const int64_t words = cpu::ceil_div(std::min(kGroup, tiles), int64_t{Product::kTerms});
       multiply<Product>({left + kIntegers * chunk.rows, 1, chunk.rows, words, &whole, 1, left}, chunk.rows,
@@ -213,8 +215,9 @@ class WeightGradient {
   static void finish_filters(const float* sums, int64_t plane, int64_t parts, int64_t part_floats, float* taps) {
     transform<typename Scheme::FilterAdjoint>(
         [&](int i, int j) {
-          Vector sum = load(sums + (i * 6 + j) * plane);
-          for (int64_t part = 1; part < parts; ++part) sum += load(sums + (i * 6 + j) * plane + part * part_floats);
+          const float* const from = sums + (i * kFactorEdge<Scheme> + j) * plane;
+          Vector sum = load(from);
+          for (int64_t part = 1; part < parts; ++part) sum += load(from + part * part_floats);
           return sum;
         },
         [&](int i, int j, Vector v) { store(taps + (i * Scheme::FilterAdjoint::kOut + j) * kChannelBlock, v); });
@@ -242,6 +245,7 @@ void winograd_weight_gradient(const WinogradProblem& p, const T* x, const T* dy,
 #define INSTANTIATE_SCHEMES(T) \
   INSTANTIATE(F43, T);         \
   INSTANTIATE(F25, T);         \
+  INSTANTIATE(F45, T);         \
   INSTANTIATE(Stride2, T)
 INSTANTIATE_SCHEMES(float);
 INSTANTIATE_SCHEMES(bfloat16);
