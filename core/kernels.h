@@ -131,9 +131,9 @@ KERNEL(matmul, (const Tensor& c, const Tensor& a, const Tensor& b, const Tensor&
 // ---- convolution (cross-correlation, as in every framework) -------------------------------------------------------
 // y[n,k,p,q] = b[k] + sum_{c,r,s} x[n, c, p·stride + r·dilation - padding, …] · w[k,c,r,s]
 //   x [N, C, H, W], y [N, K, P, Q] of the same floating dtype, both contiguous or both in the layout that
-//   conv2d_layout() gives for either; x may be contiguous there, too, where C is less than a block. w [K, C/groups, R, S], b [K] or undefined: contiguous, in the
-//   same dtype, or float32 where that has 16 bits; w may lie as conv2d_filters() gives it. C and K are multiples of
-//   groups.
+//   conv2d_layout() gives for either; x may be contiguous there, too, where C is less than a block. w [K, C/groups, R,
+//   S], b [K] or undefined: contiguous, in the same dtype, or float32 where that has 16 bits; w may lie as
+//   conv2d_filters() gives it. C and K are multiples of groups.
 KERNEL(conv2d, (const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options),
        kVendorToo);
 // dx = the transposed convolution of dy, plus addend: undefined, or in memory as dx is. dx lies as dy does. dw from dy

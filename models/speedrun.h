@@ -36,9 +36,10 @@ bool speedrun(QuickNet& network, const ImageDataset& train_set, const ImageTrans
 // In evaluation mode and without a graph, in float32: [N, C, H, W] → [N, classes].
 Tensor answer(nn::Module& network, const Tensor& images);
 
-// The mean answer to several views of an image. For Airbench, and only the quarter of those given whose two best answers
-// are nearest (github.com/hiverge/cifar10-speedrun): itself, its mirror image, and both again shifted by one pixel up
-// left and down right, which count half. For QuickNet: itself and shifted by one pixel up, down, left and right.
+// The mean answer to several views of an image. For Airbench, and only the quarter of those given whose two best
+// answers are nearest (github.com/hiverge/cifar10-speedrun): itself, its mirror image, and both again shifted by one
+// pixel up left and down right, which count half. For QuickNet: itself and shifted by one pixel up, down, left and
+// right.
 Tensor answer_by_views(Airbench& network, const Tensor& images);
 Tensor answer_by_views(QuickNet& network, const Tensor& images);
 
