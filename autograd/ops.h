@@ -236,15 +236,15 @@ struct BatchNormOptions {
   double eps = 1e-5;
   Activation activation = Activation::None;
   Tensor residual = {};  // added before the activation; same shape as x
+  int64_t max_pool = 0;  // the side of max_pool2d's windows, which follows the activation; 0: it does not
   Tensor batches = {};   // int64 []: in training, one more with each batch
 };
 
 // y = act(weight (x - mean) / sqrt(var + eps) + bias + residual), per channel (Ioffe & Szegedy 2015). One node for
-// normalisation, addition and activation: they read and write each byte once.
-//   x [N, C, ...]; weight, bias [C] or undefined; running_mean, running_var [C] or undefined, float32 (float64 for
-//   float64 x). In training mean and var are the batch's (var biased), and the running ones are updated in place, with
-//   the unbiased variance: running = (1 - momentum) running + momentum batch. Throws in training with one value per
-//   channel, whose variance would be 0/0. In evaluation the running ones are used.
+// normalisation, addition and activation, or activation and max pooling: they read and write each byte once.
+//   x [N, C, ...]; weight, bias, running_mean, running_var [C] or undefined, the last two float32 (float64 for float64
+//   x). In training mean and var (biased) are the batch's, and the running ones, which evaluation uses, become (1 -
+//   momentum) running + momentum batch (unbiased). Throws in training with one value per channel: its variance is 0/0.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
                   const Tensor& running_var, const BatchNormOptions& options = {});
 

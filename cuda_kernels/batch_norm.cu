@@ -8,6 +8,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/common/batch_norm.cuh"
 #include "ringgrad/cuda_kernels/common/moments.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 
@@ -33,19 +34,6 @@ struct Lines {
 
 // ---- forward ------------------------------------------------------------------------------------------------------
 
-template <class T, class A = Compute<T>>
-struct Normalise {
-  const A *mean, *var, *weight, *bias;  // weight and bias: nullptr for 1 and 0
-  A eps;
-
-  struct Line {  // y = scale x + shift, per channel
-    A mean, scale, shift;
-  };
-  __device__ __forceinline__ Line line(int64_t c) const {
-    return {mean[c], (weight ? weight[c] : A(1)) / std::sqrt(var[c] + eps), bias ? bias[c] : A(0)};
-  }
-};
-
 template <int kSize, class T, class A = Compute<T>>
 __global__ void RINGGRAD_ONE_WAVE apply_kernel(Channels channels, int64_t vectors, Normalise<T> normalise, bool relu,
                                                T* y, const T* x, const T* residual) {
@@ -67,7 +55,7 @@ __global__ void RINGGRAD_ONE_WAVE apply_kernel(Channels channels, int64_t vector
       lines.move_to(channels, v * kSize, normalise);
 #pragma unroll
       for (int k = 0; k < kSize; ++k) {
-        A value = (widen(in[i].element[k]) - lines.of[k].mean) * lines.of[k].scale + lines.of[k].shift;
+        A value = lines.of[k](widen(in[i].element[k]));
         if (residual) value += widen(added[i].element[k]);
         out.element[k] = narrow<T>(relu && !(value > 0) && value == value ? A(0) : value);
       }
@@ -133,22 +121,6 @@ struct BackwardReducer {
   }
 };
 
-template <class T, class A = Compute<T>>
-struct BackwardTerms {
-  const A *mean, *var, *weight, *sum_dy, *sum_dy_xhat;
-  A eps, share;  // share = 1 / count
-
-  // dx = scale (g - mean_g - (x - mean) slope), where slope = 0 without (x - mean), which may be infinite
-  struct Line {
-    A mean, scale, mean_g, slope;
-  };
-  __device__ __forceinline__ Line line(int64_t c) const {
-    const A rstd = 1 / std::sqrt(var[c] + eps), scale = (weight ? weight[c] : A(1)) * rstd;
-    if (share == 0) return {mean[c], scale, A(0), A(0)};
-    return {mean[c], scale, sum_dy[c] * share, sum_dy_xhat[c] * share * rstd};
-  }
-};
-
 template <int kSize, class T, class A = Compute<T>>
 __global__ void RINGGRAD_ONE_WAVE backward_apply_kernel(Channels channels, int64_t vectors, BackwardTerms<T> terms,
                                                         T* dx, T* dresidual, const T* dy, const T* x, const T* y) {
@@ -160,10 +132,8 @@ __global__ void RINGGRAD_ONE_WAVE backward_apply_kernel(Channels channels, int64
     lines.move_to(channels, v * kSize, terms);
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
-      const auto& line = lines.of[k];
       const A g = through_relu(grad.element[k], y ? out.element : nullptr, k);
-      const A apart = line.slope == 0 ? A(0) : widen(in.element[k]) - line.mean;
-      to_x.element[k] = narrow<T>(line.scale * (g - line.mean_g - apart * line.slope));
+      to_x.element[k] = narrow<T>(lines.of[k](g, widen(in.element[k])));
       to_residual.element[k] = narrow<T>(g);
     }
     store_vector<kSize>(dx, v, to_x);

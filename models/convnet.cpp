@@ -28,9 +28,7 @@ ConvNet::Layer::Layer(int64_t in_channels, int64_t out_channels)
   register_module("1", bn);
 }
 
-Tensor ConvNet::Layer::forward(const Tensor& x) {
-  return max_pool2d(bn(conv(x), {.activation = Activation::Relu}), {.kernel = 2});
-}
+Tensor ConvNet::Layer::forward(const Tensor& x) { return bn(conv(x), {.activation = Activation::Relu, .max_pool = 2}); }
 
 ConvNet::ConvNet(ConvNetOptions options)
     : layer1_(options.in_channels, kChannels1),

@@ -103,6 +103,7 @@ Tensor BatchNorm::forward(const Tensor& x, const BatchNormFusion& fusion) {
                          .eps = options_.eps,
                          .activation = fusion.activation,
                          .residual = fusion.residual,
+                         .max_pool = fusion.max_pool,
                          .batches = is_training() ? Tensor(num_batches_tracked) : Tensor()});
 }
 

@@ -103,6 +103,7 @@ struct BatchNorm2dOptions {
 struct BatchNormFusion {
   Activation activation = Activation::None;
   Tensor residual = {};  // added before the activation
+  int64_t max_pool = 0;  // the side of max_pool2d's windows, which follows the activation; 0: it does not
 };
 
 // Normalises each channel of x, over the batch in training and by the running statistics in evaluation; see

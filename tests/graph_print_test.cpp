@@ -83,6 +83,7 @@ TEST_CASE("what was fused into an operation is named", "[graph_print][quick]") {
   };
   CHECK(name({}) == "batch_norm");
   CHECK(name({.activation = Activation::Relu}) == "batch_norm + relu");
+  CHECK(name({.activation = Activation::Relu, .max_pool = 2}) == "batch_norm + relu + max_pool");
   CHECK(name({.residual = x}) == "batch_norm + residual");
   CHECK(name({.activation = Activation::Relu, .residual = x}) == "batch_norm + residual + relu");
 }

@@ -126,6 +126,8 @@ TEST_CASE("BatchNorm2d fused gives what its parts give", "[quick]") {
   require_close(bn(x, {.activation = Activation::Relu, .residual = r}), relu(add(same(x), r)));
   require_close(bn.running_var, same.running_var);
   require_close(bn(x, {.activation = Activation::Relu}), relu(same(x)));
+  require_close(bn(x, {.activation = Activation::Relu, .max_pool = 2}), max_pool2d(relu(same(x)), 2));
+  require_close(bn(x, {.residual = r, .max_pool = 2}), max_pool2d(add(same(x), r), 2));
 }
 
 TEST_CASE("BatchNorm2d without its tensors", "[quick]") {

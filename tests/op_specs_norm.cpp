@@ -33,18 +33,36 @@ Moments moments_of(const Array& x, const std::vector<int64_t>& places) {
 
 struct Variant {
   bool training = true, affine = true, residual = false, relu = false;
+  int64_t max_pool = 0;
 };
 constexpr double kMomentum = 0.3, kEps = 1e-3;
+
+Array max_pooled(const Array& x, int64_t window) {
+  Array y({x.size(0), x.size(1), x.size(2) / window, x.size(3) / window});
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    const Shape at = y.index(i);
+    y.values[i] = -INFINITY;
+    for (int64_t pixel = 0; pixel < window * window; ++pixel)
+      y.values[i] =
+          std::max(y.values[i], x(at[0], at[1], at[2] * window + pixel / window, at[3] * window + pixel % window));
+  }
+  return y;
+}
 
 // Inputs: x, running_mean, running_var, then weight and bias where affine, then the residual. The results: y, and the
 // running statistics afterwards.
 OpSpec batch_norm_spec(const std::string& name, Variant v, std::vector<Shape> shapes) {
   OpSpec spec;
   spec.name = name;
-  spec.kernels = {"batch_norm_apply", "batch_norm_backward_reduce", "batch_norm_backward_apply"};
-  if (v.training)
+  if (v.max_pool)
+    spec.kernels = {"batch_norm_max_pool", "batch_norm_max_pool_backward", "batch_norm_backward_reduce"};
+  else
+    spec.kernels = {"batch_norm_apply", "batch_norm_backward_reduce", "batch_norm_backward_apply"};
+  if (v.training && v.max_pool)
+    spec.kernels.insert(spec.kernels.end(), {"batch_norm_stats", "axpby"});
+  else if (v.training)
     spec.kernels.insert(spec.kernels.end(), {"batch_norm", "batch_norm_backward", "batch_norm_stats", "axpby"});
-  spec.keeps_blocked = true;
+  spec.keeps_blocked = v.max_pool == 0;  // pooling does where it has vectors
   spec.terms = 64;
   spec.run = [v](const Tensors& in) {
     Tensor running_mean = empty(in[1].shape(), {in[1].dtype(), in[1].device()}), running_var = empty_like(running_mean);
@@ -56,7 +74,8 @@ OpSpec batch_norm_spec(const std::string& name, Variant v, std::vector<Shape> sh
                     .momentum = kMomentum,
                     .eps = kEps,
                     .activation = v.relu ? Activation::Relu : Activation::None,
-                    .residual = v.residual ? in.back() : Tensor()});
+                    .residual = v.residual ? in.back() : Tensor(),
+                    .max_pool = v.max_pool});
     return Tensors{y, running_mean, running_var};
   };
   spec.reference = [v](const Arrays& in) {
@@ -78,7 +97,7 @@ OpSpec batch_norm_spec(const std::string& name, Variant v, std::vector<Shape> sh
         y.values[i] = v.relu ? std::max(0.0, value) : value;
       }
     }
-    return Arrays{y, running_mean, running_var};
+    return Arrays{v.max_pool ? max_pooled(y, v.max_pool) : y, running_mean, running_var};
   };
   for (const Shape& shape : shapes) {
     const Shape channels = {shape[1]};
@@ -134,6 +153,7 @@ OpSpec layer_norm_spec(const std::string& name, int dims, bool affine, std::vect
 
 std::vector<OpSpec> norm_specs() {
   const std::vector<Shape> images = {{2, 3, 4, 4}, {3, 17, 2, 2}, {4, 3}, {2, 2, 5}, {0, 3, 2, 2}};
+  const std::vector<Shape> pooled = {{2, 3, 4, 4}, {3, 17, 5, 7}, {2, 2, 12, 9}, {0, 3, 2, 2}};
   const auto with = [&](std::vector<Shape> more) {
     more.insert(more.begin(), images.begin(), images.end());
     return more;
@@ -148,6 +168,11 @@ std::vector<OpSpec> norm_specs() {
       batch_norm_spec("batch_norm in evaluation", {.training = false}, images),
       batch_norm_spec("batch_norm in evaluation with residual and relu",
                       {.training = false, .residual = true, .relu = true}, images),
+      batch_norm_spec("batch_norm with max pool", {.max_pool = 2}, pooled),
+      batch_norm_spec("batch_norm with relu and max pool 3", {.relu = true, .max_pool = 3},
+                      {{2, 3, 4, 4}, {2, 17, 7, 5}, {0, 3, 3, 3}}),
+      batch_norm_spec("batch_norm with relu and max pool", {.relu = true, .max_pool = 2}, pooled),
+      batch_norm_spec("batch_norm in evaluation with max pool", {.training = false, .max_pool = 2}, pooled),
       layer_norm_spec("layer_norm", 1, true, {{3, 5}, {2, 3, 40}, {2, 3, 2, 4}, {7}, {0, 3}, {5, 1300}, {4200, 8}}),
       layer_norm_spec("layer_norm over two dimensions", 2, true, {{3, 5}, {2, 3, 4}, {0, 3, 2}}),
       layer_norm_spec("layer_norm without weight", 1, false, {{3, 5}, {2, 3, 2, 4}, {0, 3}, {5, 1300}}),
@@ -167,6 +192,12 @@ std::vector<OpSpec> norm_specs() {
                         fails({1, 3, 1, 1}, {3}, {3}, {})),
       error<ShapeError>("batch_norm: the residual has shape [2, 1], the input [2, 3]",
                         fails({2, 3}, {3}, {3}, {.residual = zeros({2, 1})})),
+      error<ShapeError>("batch_norm: the input has shape [2, 3, 1, 4], expected [N, C, H, W] to be pooled by 2×2",
+                        fails({2, 3, 1, 4}, {3}, {3}, {.max_pool = 2})),
+      error<ShapeError>("batch_norm: the input has shape [2, 3, 4], expected [N, C, H, W] to be pooled by 2×2",
+                        fails({2, 3, 4}, {3}, {3}, {.max_pool = 2})),
+      error<Error>("batch_norm: max_pool is -1, expected the side of a window, or 0",
+                   fails({2, 3, 4, 4}, {3}, {3}, {.max_pool = -1})),
       error<Error>("batch_norm: evaluation needs the running mean and variance, and they are undefined",
                    [] {
                      batch_norm(zeros({2, 3}), {}, {}, {}, {}, {.training = false});
@@ -182,7 +213,7 @@ std::vector<OpSpec> norm_specs() {
   const auto layer_fails = [](const Shape& x, const Shape& normalized, const Shape& w) {
     return [=] { layer_norm(zeros(x), normalized, zeros(w)); };
   };
-  specs[7].errors = {
+  specs[11].errors = {
       error<ShapeError>("layer_norm: the input has shape [2, 3], expected its last dimensions to be [4]",
                         layer_fails({2, 3}, {4}, {4})),
       error<ShapeError>("expected its last dimensions to be []", layer_fails({2, 3}, {}, {})),

@@ -51,6 +51,12 @@ void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weig
         operation, ": the number of batches is ",
         options.batches ? str(options.batches.dtype(), options.batches.shape(), " on ", options.batches.device()) : "",
         ", the input on ", x.device(), ", expected int64 [] there");
+  CHECK(options.max_pool >= 0, operation, ": max_pool is ", options.max_pool, ", expected the side of a window, or 0");
+  CHECK_AS(ShapeError,
+           options.max_pool == 0 || (x.dim() == 4 && x.size(2) >= options.max_pool && x.size(3) >= options.max_pool &&
+                                     x.size(2) <= INT32_MAX / x.size(3)),
+           operation, ": the input has shape ", x.shape(), ", expected [N, C, H, W] to be pooled by ", options.max_pool,
+           "×", options.max_pool, ", with planes of less than 2^31 pixels");
   if (!options.residual) return;
   check_same_kind(operation, x, options.residual);
   CHECK_AS(ShapeError, options.residual.shape() == x.shape(), operation, ": the residual has shape ",
@@ -70,21 +76,77 @@ kernels::RunningStatistics running_statistics(const char* operation, const Tenso
 // written, and backward would find the ReLU's mask in x. Around such a batch norm memory is crossed six times instead
 // of ten. But batch norm is 17 % of a step of ResNet-20 in float32, 15 % in bfloat16 (less in larger networks), and
 // half of its bytes belong to layers with a residual: about 3 % of a step. Every network would have to be written in
-// terms of the pair, and y would not exist for hooks, `graph` or whoever looks at it. Not worth it.
+// terms of the pair, and y would not exist for hooks, `graph` or whoever looks at it. Not worth it. What follows batch
+// norm pixel by pixel (a residual, ReLU) or window by window (max pooling) is another matter: it belongs to the pass.
 const char* fused_into(const BatchNormOptions& options) {
+  if (options.max_pool) return options.activation == Activation::Relu ? "+ relu + max_pool" : "+ max_pool";
   if (options.activation == Activation::Relu) return options.residual ? "+ residual + relu" : "+ relu";
   return options.residual ? "+ residual" : "";
+}
+
+// With max pooling. Backward's sums need x only where it was a maximum: `at` is a window's share of x.
+static Tensor batch_norm_max_pool(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
+                                  const Tensor& running_mean, const Tensor& running_var,
+                                  const BatchNormOptions& options) {
+  const DType per_channel = accumulator_dtype(x_.dtype());
+  const bool relu = options.activation == Activation::Relu;
+  const double eps = options.eps;
+  const int64_t window = options.max_pool;
+  const Tensor x = in_layout(x_, kernels::pool2d_layout(x_));
+  const Tensor weight = weight_ ? strided_contiguous(to(weight_, per_channel)) : weight_;
+  const Tensor bias = bias_ ? strided_contiguous(to(bias_, per_channel)) : bias_;
+
+  Tensor mean, var;
+  double count = INFINITY;  // that the gradient's sums are divided by: in evaluation mean and var are constants
+  if (options.training) {
+    count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
+    mean = empty({x.size(1)}, {per_channel, x.device()});
+    var = empty_like(mean);
+    kernels::batch_norm_stats(mean, var, x);
+    update_running(running_statistics("batch_norm", running_mean, running_var, options), mean, var, count);
+  } else {
+    mean = strided_contiguous(running_mean);
+    var = strided_contiguous(running_var);
+  }
+  Tensor y = empty({x.size(0), x.size(1), x.size(2) / window, x.size(3) / window}, x.options());
+  Tensor at = empty_like(y), index = empty(y.shape(), {DType::Int32, x.device(), x.layout()});
+  kernels::batch_norm_max_pool(y, at, index, x, mean, var, weight, bias, eps, relu, window);
+  const Tensor recorded = differentiable(
+      "batch_norm", {x, weight, bias}, y,
+      [x = save(x), y = save_if(relu, y), at = save(at), index = save(index), mean = save(mean), var = save(var),
+       weight = save(weight), eps, window, count, wants_dx = wants_grad(x), wants_weight = wants_grad(weight),
+       wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
+       bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
+        const Tensor dy = in_layout(dy_, x.get().layout());
+        Tensor sum_dy = bias_home.claim_or_empty(mean.get()), sum_dy_xhat = weight_home.claim_or_empty(mean.get());
+        kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, at.get(), y.get(), mean.get(), var.get(), eps);
+        Tensor dx;
+        if (wants_dx) {
+          dx = empty_like(x.get());
+          kernels::batch_norm_max_pool_backward(dx, dy, index.get(), x.get(), y.get(), mean.get(), var.get(),
+                                                weight.get(), sum_dy, sum_dy_xhat, eps, count, window);
+        }
+        return {dx, wants_weight ? sum_dy_xhat : Tensor(), wants_bias ? sum_dy : Tensor()};
+      });
+  return with_fused(recorded, fused_into(options));
 }
 
 Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
                   const Tensor& running_var, const BatchNormOptions& options) {
   OpScope scope("batch_norm");
   check_batch_norm("batch_norm", x_, weight_, bias_, running_mean, running_var, options);
+  if (options.max_pool && (options.residual || x_.numel() == 0)) {
+    BatchNormOptions unpooled = options;
+    unpooled.max_pool = 0;
+    return max_pool2d(batch_norm(x_, weight_, bias_, running_mean, running_var, unpooled),
+                      {.kernel = options.max_pool});
+  }
   if (x_.numel() == 0)  // the running statistics stay as they are
     return normalized_nothing("batch_norm", {x_, weight_, bias_, options.residual});
   const int64_t channels = x_.size(1), count = x_.numel() / channels;
   CHECK_AS(ShapeError, !options.training || count > 1, "batch_norm: the input ", x_.shape(),
            " has one value per channel, expected at least 2 in training: the variance of one is undefined");
+  if (options.max_pool) return batch_norm_max_pool(x_, weight_, bias_, running_mean, running_var, options);
 
   const DType per_channel = accumulator_dtype(x_.dtype());
   const bool relu = options.activation == Activation::Relu;

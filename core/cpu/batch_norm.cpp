@@ -1,8 +1,6 @@
 // Batch normalisation on the CPU, forward: statistics, then one pass that normalises, adds and rectifies.
 #include "ringgrad/core/cpu/batch_norm_pieces.h"
 
-#include <cmath>
-
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 
@@ -77,19 +75,7 @@ void batch_norm_apply_cpu(Stream stream, const Tensor& y, const Tensor& x, const
   ASSERT(lies_like(x, x) && lies_like(y, x) && (!residual.defined() || lies_like(residual, x)));
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    // Padding channels get zeros everywhere, so that zeros stay zeros.
-    const int64_t channels = padded_channels(x);
-    const Workspace<A> parameters(stream, 3 * channels);
-    A* const center = parameters.data();
-    A* const scale = center + channels;
-    A* const shift = scale + channels;
-    std::fill(center, shift + channels, A{0});
-    for (int64_t c = 0; c < x.shape()[1]; ++c) {
-      center[c] = mean.data<A>()[c];
-      const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[c]) + eps);
-      scale[c] = static_cast<A>(weight.defined() ? weight.data<A>()[c] * rstd : rstd);
-      shift[c] = bias.defined() ? bias.data<A>()[c] : A{0};
-    }
+    const Normalization<A> of(stream, x, mean, var, weight, bias, eps);
     const T* const other = residual.defined() ? residual.data<T>() : nullptr;
     for (const ChannelRows& rows : channel_rows(x))
       visit_rows(rows, [&]<int kWidth>(auto step) {
@@ -97,8 +83,8 @@ void batch_norm_apply_cpu(Stream stream, const Tensor& y, const Tensor& x, const
         const auto run = other  ? relu ? apply<T, kWidth, true, true, Step> : apply<T, kWidth, true, false, Step>
                           : relu ? apply<T, kWidth, false, true, Step>
                                 : apply<T, kWidth, false, false, Step>;
-        run(stream, rows, step, y.data<T>(), x.data<T>(), other, center + rows.first, scale + rows.first,
-            shift + rows.first);
+        run(stream, rows, step, y.data<T>(), x.data<T>(), other, of.mean.data() + rows.first,
+            of.scale.data() + rows.first, of.shift.data() + rows.first);
       });
   });
 }

@@ -2,6 +2,7 @@
 // read memory once and do not depend on the number of threads. Private to core/cpu.
 #pragma once
 
+#include <cmath>
 #include <type_traits>
 #include <vector>
 
@@ -49,6 +50,48 @@ template <class A>
 void load_channels(const Workspace<A>& to, int64_t channels, const Tensor& from) {
   std::fill(std::copy_n(from.data<A>(), from.numel(), to.data()), to.data() + channels, A{0});
 }
+
+// y = scale (x - mean) + shift. Padding channels have zeros everywhere, so that zeros stay zeros.
+template <class A>
+struct Normalization {
+  Workspace<A> mean, scale, shift;  // [padded_channels]
+
+  Normalization(Stream stream, const Tensor& x, const Tensor& means, const Tensor& var, const Tensor& weight,
+                const Tensor& bias, double eps)
+      : mean(stream, padded_channels(x)), scale(stream, padded_channels(x)), shift(stream, padded_channels(x)) {
+    load_channels(mean, padded_channels(x), means);
+    for (const Workspace<A>* coefficient : {&scale, &shift}) std::fill_n(coefficient->data(), padded_channels(x), A{0});
+    for (int64_t c = 0; c < x.shape()[1]; ++c) {
+      const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[c]) + eps);
+      scale[c] = static_cast<A>(weight.defined() ? weight.data<A>()[c] * rstd : rstd);
+      shift[c] = bias.defined() ? bias.data<A>()[c] : A{0};
+    }
+  }
+};
+
+// dx = a g + b (x - mean) + c, where b = 0 without (x - mean), which may be infinite; 0 for padding channels.
+template <class A>
+struct NormalizationGradient {
+  Workspace<A> mean, a, b, c;  // [padded_channels]
+
+  NormalizationGradient(Stream stream, const Tensor& x, const Tensor& means, const Tensor& var, const Tensor& weight,
+                        const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps, double count)
+      : mean(stream, padded_channels(x)),
+        a(stream, padded_channels(x)),
+        b(stream, padded_channels(x)),
+        c(stream, padded_channels(x)) {
+    load_channels(mean, padded_channels(x), means);
+    for (const Workspace<A>* coefficient : {&a, &b, &c}) std::fill_n(coefficient->data(), padded_channels(x), A{0});
+    for (int64_t i = 0; i < x.shape()[1]; ++i) {
+      const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[i]) + eps);
+      const double scale_of = (weight.defined() ? static_cast<double>(weight.data<A>()[i]) : 1.0) * rstd;
+      a[i] = static_cast<A>(scale_of);
+      if (std::isinf(count)) continue;
+      b[i] = static_cast<A>(-scale_of * rstd * sum_dy_xhat.data<A>()[i] / count);
+      c[i] = static_cast<A>(-scale_of * sum_dy.data<A>()[i] / count);
+    }
+  }
+};
 
 // Whether t can be walked in step with x: every tensor of a call lies in memory the same way.
 inline bool lies_like(const Tensor& t, const Tensor& x) {

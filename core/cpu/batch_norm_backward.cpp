@@ -4,8 +4,6 @@
 // the whole batch. So dx can begin only after all of dy has been read once for the two sums: between the two steps
 // ranks can add theirs, which is SyncBatchNorm. Written as a g + b (x - mean) + c, with a, b and c per channel, the
 // second pass is two multiplications for each number and never forms xhat.
-#include <cmath>
-
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/batch_norm_pieces.h"
 #include "ringgrad/core/kernels.h"
@@ -56,7 +54,6 @@ void batch_norm_backward_reduce_cpu(Stream stream, const Tensor& sum_dy, const T
   });
 }
 
-// dx = a g + b (x - mean) + c, with one a, b and c per channel.
 template <class T, int kWidth, bool kRelu, bool kResidual, class Step, class A = Accumulator<T>>
 void apply(Stream stream, const ChannelRows& rows, Step step, T* dx, T* dresidual, const T* dy, const T* x, const T* y,
            const A* mean, const A* a, const A* b, const A* c) {
@@ -75,18 +72,7 @@ void batch_norm_backward_apply_cpu(Stream stream, const Tensor& dx, const Tensor
   ASSERT((!y.defined() || lies_like(y, x)) && (!dresidual.defined() || lies_like(dresidual, x)));
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const int64_t channels = padded_channels(x);
-    const Workspace<A> center(stream, channels), a(stream, channels), b(stream, channels), c(stream, channels);
-    load_channels(center, channels, mean);
-    for (const Workspace<A>* coefficient : {&a, &b, &c}) std::fill_n(coefficient->data(), channels, A{0});
-    for (int64_t i = 0; i < mean.numel(); ++i) {
-      const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[i]) + eps);
-      const double scale = (weight.defined() ? static_cast<double>(weight.data<A>()[i]) : 1.0) * rstd;
-      a[i] = static_cast<A>(scale);
-      if (std::isinf(count)) continue;
-      b[i] = static_cast<A>(-scale * rstd * sum_dy_xhat.data<A>()[i] / count);
-      c[i] = static_cast<A>(-scale * sum_dy.data<A>()[i] / count);
-    }
+    const NormalizationGradient<A> of(stream, x, mean, var, weight, sum_dy, sum_dy_xhat, eps, count);
     const T* const out = y.defined() ? y.data<T>() : nullptr;
     T* const branch = dresidual.defined() ? dresidual.data<T>() : nullptr;
     for (const ChannelRows& rows : channel_rows(x))
@@ -95,8 +81,8 @@ void batch_norm_backward_apply_cpu(Stream stream, const Tensor& dx, const Tensor
         const auto run = out      ? branch ? apply<T, kWidth, true, true, Step> : apply<T, kWidth, true, false, Step>
                               : branch ? apply<T, kWidth, false, true, Step>
                                   : apply<T, kWidth, false, false, Step>;
-        run(stream, rows, step, dx.data<T>(), branch, dy.data<T>(), x.data<T>(), out, center.data() + rows.first,
-            a.data() + rows.first, b.data() + rows.first, c.data() + rows.first);
+        run(stream, rows, step, dx.data<T>(), branch, dy.data<T>(), x.data<T>(), out, of.mean.data() + rows.first,
+            of.a.data() + rows.first, of.b.data() + rows.first, of.c.data() + rows.first);
       });
   });
 }
