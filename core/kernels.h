@@ -176,13 +176,14 @@ KERNEL(batch_norm_backward_reduce, (const Tensor& sum_dy, const Tensor& sum_dy_x
 KERNEL(batch_norm_backward_apply, (const Tensor& dx, const Tensor& dresidual, const Tensor& dy, const Tensor& x,
                                    const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& weight,
                                    const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps, double count));
-// y [N, C, H / window, W / window] = batch_norm_apply and then max_pool2d over squares of `window` pixels side by side,
-// in one pass over images in pool2d_layout(). index: as max_pool2d's;  at: x there, which alone reaches the sums: those
-// of backward are batch_norm_backward_reduce of dy, at and y.
+// y [N, C, H / window, W / window] = the largest of batch_norm_apply's in each square of `window` pixels side by side,
+// in one pass over images in pool2d_layout(). index: where that is, the first of equals, before they are rectified and
+// rounded, as max_pool2d's;  winners: x there. Backward's sums are batch_norm_backward_reduce of dy, winners and y.
 KERNEL(batch_norm_max_pool,
-       (const Tensor& y, const Tensor& at, const Tensor& index, const Tensor& x, const Tensor& mean, const Tensor& var,
-        const Tensor& weight, const Tensor& bias, double eps, bool relu, int64_t window));
-// dx as batch_norm_backward_apply's, for the g that max_pool2d_backward makes of dy where y > 0.
+       (const Tensor& y, const Tensor& winners, const Tensor& index, const Tensor& x, const Tensor& mean,
+        const Tensor& var, const Tensor& weight, const Tensor& bias, double eps, bool relu, int64_t window));
+// dx as batch_norm_backward_apply's, for the g that max_pool2d_backward makes of dy where y > 0 (without relu, where y
+// is undefined: of all of dy).
 KERNEL(batch_norm_max_pool_backward,
        (const Tensor& dx, const Tensor& dy, const Tensor& index, const Tensor& x, const Tensor& y, const Tensor& mean,
         const Tensor& var, const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,

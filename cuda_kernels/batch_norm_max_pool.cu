@@ -14,7 +14,7 @@ namespace {
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     batch_norm_max_pool_kernel(Image y_shape, Image x_shape, int64_t window, Normalise<T> normalise, bool relu, T* y,
-                               T* at, int32_t* index, const T* x) {
+                               T* winners, int32_t* index, const T* x) {
   for (int64_t i = thread_number(); i < y_shape.numel(); i += thread_count()) {
     const auto [n, c, p, q] = y_shape.place(i);
     const auto line = normalise.line(c);
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads)
         best_w = w;
       }
     y[i] = narrow<T>(relu && best < 0 ? Compute<T>(0) : best);
-    at[i] = x[x_shape.at(n, c, best_h, best_w)];
+    winners[i] = x[x_shape.at(n, c, best_h, best_w)];
     index[i] = static_cast<int32_t>(best_h * x_shape.W + best_w);
   }
 }
@@ -51,16 +51,16 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-void batch_norm_max_pool_cuda(Stream stream, const Tensor& y, const Tensor& at, const Tensor& index, const Tensor& x,
-                              const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
-                              double eps, bool relu, int64_t window) {
-  ASSERT(is_image(x) && is_image(y) && same_memory(at, y) && same_memory(index, y));
+void batch_norm_max_pool_cuda(Stream stream, const Tensor& y, const Tensor& winners, const Tensor& index,
+                              const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
+                              const Tensor& bias, double eps, bool relu, int64_t window) {
+  ASSERT(is_image(x) && is_image(y) && same_memory(winners, y) && same_memory(index, y));
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const Normalise<Element<T>> normalise{device_data<A>(mean), device_data<A>(var), optional_data<A>(weight),
                                           optional_data<A>(bias), static_cast<A>(eps)};
     launch_elements(stream, y.numel(), batch_norm_max_pool_kernel<Element<T>>, Image(y), Image(x), window, normalise,
-                    relu, device_data<T>(y), device_data<T>(at), index.data<int32_t>(), device_data<T>(x));
+                    relu, device_data<T>(y), device_data<T>(winners), index.data<int32_t>(), device_data<T>(x));
   });
 }
 

@@ -44,14 +44,14 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, c
                  const Tensor& running_var, const BatchNormOptions& options, const StatisticsChannel& channel) {
   const ProcessGroup& group = *channel.group;
   if (!options.training) return batch_norm(x_, weight_, bias_, running_mean, running_var, options);
+  OpScope scope("sync_batch_norm");
+  check_batch_norm("sync_batch_norm", x_, weight_, bias_, running_mean, running_var, options);
   if (options.max_pool) {
     BatchNormOptions unpooled = options;
     unpooled.max_pool = 0;
     return max_pool2d(normalize(x_, weight_, bias_, running_mean, running_var, unpooled, channel),
                       {.kernel = options.max_pool});
   }
-  OpScope scope("sync_batch_norm");
-  check_batch_norm("sync_batch_norm", x_, weight_, bias_, running_mean, running_var, options);
   CHECK_AS(ShapeError, x_.numel() > 0, "sync_batch_norm: the input has shape ", x_.shape(),
            ", expected at least one sample on every rank");
   CHECK_AS(DeviceError, group.reaches(x_.device()), "sync_batch_norm: the input is on ", x_.device(),

@@ -5,6 +5,7 @@
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
+#include "ringgrad/core/random.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
@@ -106,6 +107,39 @@ TEST_CASE("of no values nothing is normalised: weights have a gradient of 0, sta
   CHECK(layer_norm(zeros({2, 0}), {0}, zeros({0}), zeros({0})).shape() == Shape{2, 0});
   CHECK(to_vector<float>(weight.grad()) == std::vector<float>{0, 0});
   CHECK(to_vector<float>(bias.grad()) == std::vector<float>{0, 0});
+}
+
+TEST_CASE("batch norm with max pooling has its parts' gradients", "[quick]") {
+  manual_seed(4);
+  const Tensor values_of_x = randn({6, 18, 5, 7}), dy = randn({6, 18, 2, 3});
+  for (const bool affine : {true, false})
+    for (const bool training : {true, false})
+      for (const bool rectified : {true, false}) {
+        INFO("affine " << affine << ", training " << training << ", relu " << rectified);
+        const auto gradients = [&](bool fused, bool wants_dx) {
+          const Tensor x = values_of_x.clone().set_requires_grad(wants_dx), mean = zeros({18}), var = ones({18});
+          std::vector<Tensor> leaves{x};
+          if (affine) leaves = {x, rand({18}).set_requires_grad(), rand({18}).set_requires_grad()};
+          const Activation activation = rectified ? Activation::Relu : Activation::None;
+          const BatchNormOptions options{.training = training, .activation = activation, .max_pool = fused ? 2 : 0};
+          const Tensor y =
+              batch_norm(x, affine ? leaves[1] : Tensor(), affine ? leaves[2] : Tensor(), mean, var, options);
+          if (affine || wants_dx) (fused ? y : max_pool2d(y, 2)).backward(dy);
+          std::vector<Tensor> results{y};
+          for (const Tensor& leaf : leaves) results.push_back(leaf.grad());
+          return results;
+        };
+        for (const bool wants_dx : {true, false}) {
+          manual_seed(5);
+          const std::vector<Tensor> fused = gradients(true, wants_dx);
+          manual_seed(5);
+          const std::vector<Tensor> parts = gradients(false, wants_dx);
+          for (size_t i = 1; i < fused.size(); ++i) {
+            REQUIRE(fused[i].defined() == parts[i].defined());
+            if (fused[i]) CHECK(difference(fused[i], to_vector<double>(parts[i]), {DType::Float32, 6 * 5 * 7}) == "");
+          }
+        }
+      }
 }
 
 TEST_CASE("what is made of sizes of 0 is empty, not an error", "[quick]") {

@@ -46,7 +46,7 @@ TEST_CASE("batch norm does not depend on the number of threads", "[quick][thread
                                                                            {{19 * 33 * 35, 21}, Layout::Strided}}) {
     const Tensor x = random_image(shape, layout, 8), dy = random_image(shape, layout, 9);
     const Shape channels = {shape[1]};
-    require_same_on_any_threads([&, shape = shape] {
+    require_same_on_any_threads([&, shape = shape, layout = layout] {
       const Tensor mean = empty(channels), var = empty(channels), sum_dy = empty(channels),
                    sum_dy_xhat = empty(channels);
       const Tensor y = empty(shape, x.options()), dx = empty(shape, x.options());
@@ -54,7 +54,15 @@ TEST_CASE("batch norm does not depend on the number of threads", "[quick][thread
       kernels::batch_norm_apply(y, x, mean, var, {}, {}, {}, 1e-5, true);
       kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x, y, mean, var, 1e-5);
       kernels::batch_norm_backward_apply(dx, {}, dy, x, y, mean, var, {}, sum_dy, sum_dy_xhat, 1e-5, 19 * 33 * 35);
-      return std::vector<Tensor>{mean, var, y, sum_dy, sum_dy_xhat, dx};
+      std::vector<Tensor> results{mean, var, y, sum_dy, sum_dy_xhat, dx};
+      if (shape.dim() != 4) return results;
+      const Tensor pooled = empty({19, 16, 11, 11}, x.options()), winners = empty_like(pooled), dx3 = empty_like(dx);
+      const Tensor index = empty(pooled.shape(), {.dtype = DType::Int32, .layout = layout});
+      kernels::batch_norm_max_pool(pooled, winners, index, x, mean, var, {}, {}, 1e-5, true, 3);
+      kernels::batch_norm_max_pool_backward(dx3, winners, index, x, pooled, mean, var, {}, sum_dy, sum_dy_xhat, 1e-5,
+                                            19 * 33 * 35, 3);
+      results.insert(results.end(), {pooled, winners, index, dx3});
+      return results;
     });
   }
 }

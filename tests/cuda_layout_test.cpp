@@ -133,6 +133,7 @@ TEST_CASE("cuda: other operations on images keep their layout", "[quick][cuda][l
               avg_pool2d(x, {}),
               adaptive_avg_pool2d(x, 2),
               batch_norm(x, {}, {}, {}, {}, {}),
+              batch_norm(x, {}, {}, {}, {}, {.max_pool = 2}),
               conv2d(few, first),
               conv2d(x, w, {}, {.padding = 1, .groups = 2}),
               conv2d(x, random({8, 8, 3, 3}, dtype), {}, {.padding = 2, .dilation = 2}),

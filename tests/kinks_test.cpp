@@ -93,6 +93,13 @@ TEST_CASE("the first of several equal extremes receives everything", "[kinks][qu
   CHECK(gradient_of([](const Tensor& x) { return max(x, 0).values; }, {NAN, 1, 5, NAN}, {2, 2}) == Values{1, 0, 0, 2});
   CHECK(gradient_of([](const Tensor& x) { return max_pool2d(x, {.kernel = 2}); }, {3, 3, 3, 3}, {1, 1, 2, 2}) ==
         Values{1, 0, 0, 0});
+  const auto pooled_norm = [](const Tensor& x) {  // of each number itself
+    return batch_norm(x, {}, {}, zeros({1}), ones({1}), {.training = false, .eps = 0, .max_pool = 2});
+  };
+  CHECK(gradient_of(pooled_norm, {3, 3, 3, 3}, {1, 1, 2, 2}) == Values{1, 0, 0, 0});
+  CHECK(gradient_of(pooled_norm, {3, 5, 5, 3}, {1, 1, 2, 2}) == Values{0, 1, 0, 0});
+  CHECK(gradient_of(pooled_norm, {9, NAN, 5, NAN}, {1, 1, 2, 2}) == Values{0, 1, 0, 0});
+  CHECK(gradient_of(pooled_norm, {-INFINITY, 1, INFINITY, 2}, {1, 1, 2, 2}) == Values{0, 0, 1, 0});
   // Overlapping windows: the middle pixel wins in both.
   CHECK(gradient_of(
             [](const Tensor& x) {

@@ -27,10 +27,12 @@ TEST_CASE("from the first convolution to the last pooling images stay channel-bl
   for (const Tensor* w : {&w1, &w2}) w->set_requires_grad();
   const Tensor first = conv2d(image, w1, {}, {.padding = 1});
   const Tensor normal = batch_norm(first, {}, {}, {}, {}, {.activation = Activation::Relu});
+  const Tensor quarter = batch_norm(first, {}, {}, {}, {}, {.max_pool = 2});
   const Tensor second = conv2d(normal, w2, {}, {.padding = 1});
   const Tensor joined = relu(add(second, normal));
   const Tensor pooled = adaptive_avg_pool2d(avg_pool2d(max_pool2d(joined, {}), {}), 1);
-  for (const Tensor* x : {&first, &normal, &second, &joined, &pooled}) CHECK(x->layout() == Layout::ChannelBlocked);
+  for (const Tensor* x : {&first, &normal, &quarter, &second, &joined, &pooled})
+    CHECK(x->layout() == Layout::ChannelBlocked);
   const Tensor flat = flatten(pooled, 1);
   CHECK(flat.layout() == Layout::Strided);
   mean(flat).backward();

@@ -26,7 +26,7 @@ struct Net : nn::Module {
   }
   Tensor forward(const Tensor& x) override {
     const Tensor h = bn1(conv1(x), {.activation = Activation::Relu});
-    return fc(flatten(max_pool2d(bn2(conv2(h), {.activation = Activation::Relu, .residual = h}), {.kernel = 2}), 1));
+    return fc(flatten(bn2(conv2(h), {.activation = Activation::Relu, .residual = h, .max_pool = 2}), 1));
   }
 };
 
@@ -101,6 +101,10 @@ TEST_CASE("what batch_norm() refuses is refused before anything is sent", "[sync
     nn::BatchNorm2d bn(2);
     convert_sync_batchnorm(bn, group);
     must_be_refused(group, "sync_batch_norm: the weight has shape [2]", [&] { bn(ones({2, 4, 2, 2})); });
+    must_be_refused(
+        group, "sync_batch_norm: the input has shape [2, 2, 2, 2], expected [N, C, H, W] to be pooled by 3×3", [&] {
+          bn(ones({2, 2, 2, 2}), {.max_pool = 3});
+        });
   });
 }
 

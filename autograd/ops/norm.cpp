@@ -84,43 +84,50 @@ const char* fused_into(const BatchNormOptions& options) {
   return options.residual ? "+ residual" : "";
 }
 
-// With max pooling. Backward's sums need x only where it was a maximum: `at` is a window's share of x.
-static Tensor batch_norm_max_pool(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
-                                  const Tensor& running_mean, const Tensor& running_var,
-                                  const BatchNormOptions& options) {
-  const DType per_channel = accumulator_dtype(x_.dtype());
+namespace {
+
+// What batch norm's kernels take: everything per channel in one dtype, and where the statistics are, or will be.
+struct BatchNormArguments {
+  Tensor x, weight, bias, mean, var;
+
+  BatchNormArguments(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
+                     const Tensor& running_var, bool training)
+      : x(x_) {
+    const DType per_channel = accumulator_dtype(x.dtype());
+    if (weight_) weight = strided_contiguous(to(weight_, per_channel));
+    if (bias_) bias = strided_contiguous(to(bias_, per_channel));
+    mean = training ? empty({x.size(1)}, {per_channel, x.device()}) : strided_contiguous(running_mean);
+    var = training ? empty_like(mean) : strided_contiguous(running_var);
+  }
+};
+
+// With max pooling. Backward's sums need x only where it was a maximum: `winners` is a window's share of x.
+Tensor batch_norm_max_pool(const BatchNormArguments& in, const kernels::RunningStatistics& running,
+                           const BatchNormOptions& options) {
+  const auto& [x, weight, bias, mean, var] = in;
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
   const int64_t window = options.max_pool;
-  const Tensor x = in_layout(x_, kernels::pool2d_layout(x_));
-  const Tensor weight = weight_ ? strided_contiguous(to(weight_, per_channel)) : weight_;
-  const Tensor bias = bias_ ? strided_contiguous(to(bias_, per_channel)) : bias_;
-
-  Tensor mean, var;
   double count = INFINITY;  // that the gradient's sums are divided by: in evaluation mean and var are constants
   if (options.training) {
     count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
-    mean = empty({x.size(1)}, {per_channel, x.device()});
-    var = empty_like(mean);
     kernels::batch_norm_stats(mean, var, x);
-    update_running(running_statistics("batch_norm", running_mean, running_var, options), mean, var, count);
-  } else {
-    mean = strided_contiguous(running_mean);
-    var = strided_contiguous(running_var);
+    update_running(running, mean, var, count);
   }
   Tensor y = empty({x.size(0), x.size(1), x.size(2) / window, x.size(3) / window}, x.options());
-  Tensor at = empty_like(y), index = empty(y.shape(), {DType::Int32, x.device(), x.layout()});
-  kernels::batch_norm_max_pool(y, at, index, x, mean, var, weight, bias, eps, relu, window);
-  const Tensor recorded = differentiable(
+  Tensor winners = empty_like(y), index = empty(y.shape(), {DType::Int32, x.device(), x.layout()});
+  kernels::batch_norm_max_pool(y, winners, index, x, mean, var, weight, bias, eps, relu, window);
+  const bool wants_dx = wants_grad(x);
+  return differentiable(
       "batch_norm", {x, weight, bias}, y,
-      [x = save(x), y = save_if(relu, y), at = save(at), index = save(index), mean = save(mean), var = save(var),
-       weight = save(weight), eps, window, count, wants_dx = wants_grad(x), wants_weight = wants_grad(weight),
-       wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
+      [x = save_if(wants_dx, x), y = save_if(relu, y), winners = save(winners), index = save_if(wants_dx, index),
+       mean = save(mean), var = save(var), weight = save(weight), eps, window, count, wants_dx,
+       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
        bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
-        const Tensor dy = in_layout(dy_, x.get().layout());
-        Tensor sum_dy = bias_home.claim_or_empty(mean.get()), sum_dy_xhat = weight_home.claim_or_empty(mean.get());
-        kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, at.get(), y.get(), mean.get(), var.get(), eps);
-        Tensor dx;
+        const Tensor dy = in_layout(dy_, winners.get().layout());
+        Tensor sum_dy = bias_home.claim_or_empty(mean.get()), sum_dy_xhat = weight_home.claim_or_empty(mean.get()), dx;
+        kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, winners.get(), y.get(), mean.get(), var.get(),
+                                            eps);
         if (wants_dx) {
           dx = empty_like(x.get());
           kernels::batch_norm_max_pool_backward(dx, dy, index.get(), x.get(), y.get(), mean.get(), var.get(),
@@ -128,8 +135,9 @@ static Tensor batch_norm_max_pool(const Tensor& x_, const Tensor& weight_, const
         }
         return {dx, wants_weight ? sum_dy_xhat : Tensor(), wants_bias ? sum_dy : Tensor()};
       });
-  return with_fused(recorded, fused_into(options));
 }
+
+}  // namespace
 
 Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
                   const Tensor& running_var, const BatchNormOptions& options) {
@@ -146,28 +154,22 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
   const int64_t channels = x_.size(1), count = x_.numel() / channels;
   CHECK_AS(ShapeError, !options.training || count > 1, "batch_norm: the input ", x_.shape(),
            " has one value per channel, expected at least 2 in training: the variance of one is undefined");
-  if (options.max_pool) return batch_norm_max_pool(x_, weight_, bias_, running_mean, running_var, options);
 
-  const DType per_channel = accumulator_dtype(x_.dtype());
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
-  const Tensor x = in_layout(x_, kernels::batch_norm_layout(x_));
-  const Tensor weight = weight_ ? strided_contiguous(to(weight_, per_channel)) : weight_;
-  const Tensor bias = bias_ ? strided_contiguous(to(bias_, per_channel)) : bias_;
+  const Layout layout = options.max_pool ? kernels::pool2d_layout(x_) : kernels::batch_norm_layout(x_);
+  const BatchNormArguments in(in_layout(x_, layout), weight_, bias_, running_mean, running_var, options.training);
+  const auto& [x, weight, bias, mean, var] = in;
+  kernels::RunningStatistics running;
+  if (options.training) running = running_statistics("batch_norm", running_mean, running_var, options);
+  if (options.max_pool) return with_fused(batch_norm_max_pool(in, running, options), fused_into(options));
   const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
 
-  Tensor mean, var;
   Tensor y = empty_like(x);
-  if (options.training) {
-    mean = empty({channels}, {per_channel, x.device()});
-    var = empty_like(mean);
-    kernels::batch_norm(y, mean, var, x, weight, bias, residual, eps, relu,
-                        running_statistics("batch_norm", running_mean, running_var, options));
-  } else {
-    mean = strided_contiguous(running_mean);
-    var = strided_contiguous(running_var);
+  if (options.training)
+    kernels::batch_norm(y, mean, var, x, weight, bias, residual, eps, relu, running);
+  else
     kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
-  }
 
   const Tensor recorded = differentiable(
       "batch_norm", {x, weight, bias, residual}, y,

@@ -1,6 +1,6 @@
 // Batch normalisation and max pooling on the CPU in one pass: what is normalised and not the maximum of its window is
-// never written, forward or backward. Of a plane of x each byte is read once, and once more backward, where dx is
-// written; everything else has a window's share of its size.
+// never written, forward or backward. x is read once for its statistics, once for y, and once for dx, which is written;
+// everything else is smaller by the size of a window.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/batch_norm.h"
 #include "ringgrad/core/cpu/conv/vector.h"
@@ -30,22 +30,22 @@ struct OneChannel {
   static void store(T* to, Value value) { *to = static_cast<T>(value); }
 };
 
-// body(in, out, channel) for each plane of x and the channels that are handled together: the offsets of its first pixel
-// in x and in y, and the first channel.
+// body(in, out, row, channel) for each row of windows and the channels that are handled together: the offset of the
+// first pixel of their plane in x and of the row in y, the number of the row, and the first channel.
 template <class Channels, class Body>
-void for_each_plane(Stream stream, const Tensor& x, const Tensor& y, const Body& body) {
-  const int64_t step = Channels::kStep, rows = ceil_div(x.shape()[1], step);
-  const int64_t in = x.shape()[2] * x.shape()[3] * step, out = y.shape()[2] * y.shape()[3] * step;
-  parallel_for(stream, x.shape()[0] * rows, grain(in), [&](int64_t begin, int64_t end) {
-    for (int64_t plane = begin; plane < end; ++plane)
+void for_each_row(Stream stream, const Tensor& x, const Tensor& y, const Body& body) {
+  const int64_t step = Channels::kStep, blocks = ceil_div(x.shape()[1], step), rows = y.shape()[2];
+  const int64_t in = x.shape()[2] * x.shape()[3] * step, out = y.shape()[3] * step;
+  parallel_for(stream, x.shape()[0] * blocks * rows, grain(in / rows), [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit)
       for (int64_t lane = 0; lane < step; lane += Channels::kTogether)
-        body(plane * in + lane, plane * out + lane, plane % rows * step + lane);
+        body(unit / rows * in + lane, unit * out + lane, unit % rows, unit / rows % blocks * step + lane);
   });
 }
 
-// Calls run.operator()<Channels, T>(size) for x's type and layout; the size of the usual windows is a constant.
+// Calls run.operator()<Channels, T>(window) for x's type and layout; the side of the usual windows is a constant.
 template <class Run>
-void visit(const Tensor& x, int64_t window, Run&& run) {
+void visit_channels(const Tensor& x, int64_t window, Run&& run) {
   const auto sized = [&]<class Channels, class T>() {
     window == 2 ? run.template operator()<Channels, T>(std::integral_constant<int64_t, 2>())
                 : run.template operator()<Channels, T>(window);
@@ -56,42 +56,49 @@ void visit(const Tensor& x, int64_t window, Run&& run) {
     visit_floating("batch_norm", x.dtype(), [&]<class T>() { sized.template operator()<OneChannel<T>, T>(); });
 }
 
-void batch_norm_max_pool_cpu(Stream stream, const Tensor& y, const Tensor& at, const Tensor& index, const Tensor& x,
-                             const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
-                             double eps, bool relu, int64_t window) {
-  ASSERT(lies_like(x, x) && lies_like(y, y) && lies_like(at, y) && y.layout() == x.layout());
-  ASSERT(index.layout() == y.layout() && y.shape()[2] == x.shape()[2] / window);
-  visit(x, window, [&]<class Channels, class T>(auto size) {
+// Whether t has a number for each window of x.
+bool has_windows(const Tensor& t, const Tensor& x, int64_t window) {
+  const Shape &small = t.shape(), &large = x.shape();
+  return small == Shape{large[0], large[1], large[2] / window, large[3] / window} && t.layout() == x.layout() &&
+         lies_like(t, t);
+}
+
+void batch_norm_max_pool_cpu(Stream stream, const Tensor& y, const Tensor& winners, const Tensor& index,
+                             const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
+                             const Tensor& bias, double eps, bool relu, int64_t window) {
+  ASSERT(lies_like(x, x));
+  ASSERT(has_windows(y, x, window) && has_windows(winners, x, window) && has_windows(index, x, window));
+  visit_channels(x, window, [&]<class Channels, class T>(auto size) {
     using Value = typename Channels::Value;
     using Places = typename Channels::Places;
     const Normalization<Accumulator<T>> of(stream, x, mean, var, weight, bias, eps);
-    const int64_t width = x.shape()[3], p = y.shape()[2], q = y.shape()[3];
-    for_each_plane<Channels>(stream, x, y, [&](int64_t in, int64_t out, int64_t channel) {
-      const Value m = Channels::coefficients(&of.mean[channel]), scale = Channels::coefficients(&of.scale[channel]);
+    const int64_t width = x.shape()[3], windows = y.shape()[3];
+    const T* const image = x.data<T>();
+    T* const maxima = y.data<T>();
+    T* const values = winners.data<T>();
+    int32_t* const places = index.data<int32_t>();
+    for_each_row<Channels>(stream, x, y, [=, &of](int64_t in, int64_t out, int64_t row, int64_t channel) {
+      const Value mean_of = Channels::coefficients(&of.mean[channel]),
+                  scale = Channels::coefficients(&of.scale[channel]);
       const Value shift = Channels::coefficients(&of.shift[channel]);
-      const T* const from = x.data<T>() + in;
-      T* const maxima = y.data<T>();
-      T* const seen_at = at.data<T>();
-      int32_t* const places = index.data<int32_t>();
-      for (int64_t i = 0; i < p; ++i)
-        for (int64_t j = 0; j < q; ++j, out += Channels::kStep) {
-          const int64_t first = i * size * width + j * size;
-          Value seen = Channels::load(from + first * Channels::kStep), best = (seen - m) * scale + shift;
-          Places place = Places{} + static_cast<int32_t>(first);
-          for (int64_t h = 0; h < size; ++h)
-            for (int64_t w = 0; w < size; ++w) {
-              const int64_t pixel = first + h * width + w;
-              const Value v = Channels::load(from + pixel * Channels::kStep), normal = (v - m) * scale + shift;
-              // larger, or the first NaN; where ReLU makes all 0 it does not matter which one is meant
-              const auto better = ((normal <= best) == 0) & (best == best);
-              best = better ? normal : best;
-              seen = better ? v : seen;
-              place = better ? Places{} + static_cast<int32_t>(pixel) : place;
-            }
-          Channels::store(maxima + out, relu ? (best < 0 ? Value{} : best) : best);
-          Channels::store(seen_at + out, seen);
-          *reinterpret_cast<Places*>(places + out) = place;
-        }
+      const T* const from = image + in;
+      for (int64_t j = 0; j < windows; ++j, out += Channels::kStep) {
+        const int64_t first = row * size * width + j * size;
+        Value winner = Channels::load(from + first * Channels::kStep), best = (winner - mean_of) * scale + shift;
+        Places place = Places{} + static_cast<int32_t>(first);
+        for (int64_t h = 0; h < size; ++h)
+          for (int64_t w = 0; w < size; ++w) {
+            const int64_t pixel = first + h * width + w;
+            const Value v = Channels::load(from + pixel * Channels::kStep), normal = (v - mean_of) * scale + shift;
+            const auto better = ((normal <= best) == 0) & (best == best);  // larger, or the first NaN
+            best = better ? normal : best;
+            winner = better ? v : winner;
+            place = better ? Places{} + static_cast<int32_t>(pixel) : place;
+          }
+        Channels::store(maxima + out, relu ? (best < 0 ? Value{} : best) : best);
+        Channels::store(values + out, winner);
+        *reinterpret_cast<Places*>(places + out) = place;
+      }
     });
   });
 }
@@ -100,40 +107,41 @@ void batch_norm_max_pool_backward_cpu(Stream stream, const Tensor& dx, const Ten
                                       const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
                                       const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
                                       double count, int64_t window) {
-  ASSERT(lies_like(x, x) && lies_like(dx, x) && lies_like(dy, dy) && dy.layout() == x.layout());
-  ASSERT(index.layout() == dy.layout() && (!y.defined() || lies_like(y, dy)));
-  visit(x, window, [&]<class Channels, class T>(auto size) {
+  ASSERT(lies_like(x, x) && lies_like(dx, x));
+  ASSERT(has_windows(dy, x, window) && has_windows(index, x, window) && (!y.defined() || has_windows(y, x, window)));
+  visit_channels(x, window, [&]<class Channels, class T>(auto size) {
     using Value = typename Channels::Value;
     using Places = typename Channels::Places;
     const NormalizationGradient<Accumulator<T>> of(stream, x, mean, var, weight, sum_dy, sum_dy_xhat, eps, count);
-    const int64_t height = x.shape()[2], width = x.shape()[3], p = dy.shape()[2], q = dy.shape()[3];
+    const int64_t height = x.shape()[2], width = x.shape()[3], rows = dy.shape()[2], windows = dy.shape()[3];
+    const T* const image = x.data<T>();
+    T* const gradient = dx.data<T>();
+    const T* const incoming = dy.data<T>();
     const T* const rectified = y.defined() ? y.data<T>() : nullptr;
-    const T* const gradients = dy.data<T>();
     const int32_t* const places = index.data<int32_t>();
-    for_each_plane<Channels>(stream, x, dy, [&](int64_t in, int64_t out, int64_t channel) {
-      const Value m = Channels::coefficients(&of.mean[channel]), a = Channels::coefficients(&of.a[channel]);
+    for_each_row<Channels>(stream, x, dy, [=, &of](int64_t in, int64_t out, int64_t row, int64_t channel) {
+      const Value mean_of = Channels::coefficients(&of.mean[channel]), a = Channels::coefficients(&of.a[channel]);
       const Value b = Channels::coefficients(&of.b[channel]), c = Channels::coefficients(&of.c[channel]);
-      const T* const from = x.data<T>() + in;
-      T* const to = dx.data<T>() + in;
-      const auto write = [&](int64_t pixel, Value share) {
-        const Value apart = b == 0 ? Value{} : Channels::load(from + pixel * Channels::kStep) - m;
-        Channels::store(to + pixel * Channels::kStep, share + b * apart + c);
+      const auto write = [&](int64_t pixel, Value g) {
+        const int64_t at = in + pixel * Channels::kStep;
+        const Value apart = b == 0 ? Value{} : Channels::load(image + at) - mean_of;
+        Channels::store(gradient + at, a * g + b * apart + c);
       };
-      for (int64_t i = 0; i < p; ++i) {
-        for (int64_t j = 0; j < q; ++j, out += Channels::kStep) {
-          const Places place = *reinterpret_cast<const Places*>(places + out);
-          Value share = a * Channels::load(gradients + out);
-          if (rectified) share = Channels::load(rectified + out) > 0 ? share : Value{};
-          for (int64_t h = 0; h < size; ++h)
-            for (int64_t w = 0; w < size; ++w) {
-              const int64_t pixel = (i * size + h) * width + j * size + w;
-              write(pixel, place == static_cast<int32_t>(pixel) ? share : Value{});
-            }
-        }
-        for (int64_t h = i * size; h < (i + 1) * size; ++h)  // beyond the last window
-          for (int64_t w = q * size; w < width; ++w) write(h * width + w, Value{});
+      const int64_t first = row * size * width;
+      for (int64_t j = 0; j < windows; ++j, out += Channels::kStep) {
+        const Places place = *reinterpret_cast<const Places*>(places + out);
+        Value g = Channels::load(incoming + out);
+        if (rectified) g = Channels::load(rectified + out) > 0 ? g : Value{};
+        for (int64_t h = 0; h < size; ++h)
+          for (int64_t w = 0; w < size; ++w) {
+            const int64_t pixel = first + h * width + j * size + w;
+            write(pixel, place == static_cast<int32_t>(pixel) ? g : Value{});
+          }
       }
-      for (int64_t pixel = p * size * width; pixel < height * width; ++pixel) write(pixel, Value{});
+      for (int64_t h = 0; h < size; ++h)  // beyond the last window, and below the last row
+        for (int64_t w = windows * size; w < width; ++w) write(first + h * width + w, Value{});
+      if (row == rows - 1)
+        for (int64_t pixel = rows * size * width; pixel < height * width; ++pixel) write(pixel, Value{});
     });
   });
 }
