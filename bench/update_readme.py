@@ -3,7 +3,7 @@
 
     <!-- results:NAME --> … <!-- end -->   the table of bench/results/NAME.json
     <!-- file:PATH --> … <!-- end -->      a source file, from behind its includes on
-    <!-- headline --> … <!-- end -->       the one table of README.md, from results of one machine
+    <!-- headline --> … <!-- end -->       the one table of README.md, from results of one kind of machine
 
 A place without a result says which script writes it; those named gpu_… are bench/on_gpu.sh's, and kernel_… kernels.py's.
 
@@ -56,7 +56,7 @@ def rendered(name):
 
 
 def headline():
-    """Speed against PyTorch, and what DataParallel and DistributedDataParallel keep of it. One machine: ddp.json's."""
+    """Speed against PyTorch, and what DataParallel and DistributedDataParallel keep of it, on one kind of processor."""
     speed, parallel = load("train_cpu"), load("ddp")
     processor = [result["machine"].split(", load")[0] for result in (speed, parallel)]
     if processor[0] != processor[1]:
