@@ -1,4 +1,5 @@
-// Times of the CPU's convolution kernels for the layers of ResNet-18 (batch 64) and ResNet-20 (batch 128) on CIFAR-10.
+// Times of the CPU's convolution kernels for the layers of ResNet-18 (batch 64), ResNet-20 (batch 128) and airbench's
+// network (batch 500), whose images leave tiles ragged, on CIFAR-10.
 //
 //   conv_bench [repetitions = 9] [threads = all cores] [part of a layer's name]
 //
@@ -58,6 +59,15 @@ std::vector<Layer> resnet20() {
   return {{"3-16@32", 1, layer(3, 32, 16, 3, 1), true}, {"16@32", 6, layer(16, 32, 16, 3, 1)},
           {"32@16", 5, layer(32, 16, 32, 3, 1)},        {"64@8", 5, layer(64, 8, 64, 3, 1)},
           {"16-32@32 s2", 1, layer(16, 32, 32, 3, 2)},  {"32-64@16 s2", 1, layer(32, 16, 64, 3, 2)}};
+}
+
+std::vector<Layer> airbench() {
+  const auto layer = [](int64_t c, int64_t h, int64_t k) { return conv2d_geometry(500, c, h, h, k, 3, 3, 1, 1); };
+  return {{"24-64@31", 1, layer(24, 31, 64)},
+          {"64@15", 1, layer(64, 15, 64)},
+          {"64-256@15", 1, layer(64, 15, 256)},
+          {"256@7", 2, layer(256, 7, 256)},
+          {"256@3", 1, layer(256, 3, 256)}};
 }
 
 double milliseconds(bool processor_time) {
@@ -192,8 +202,9 @@ int main(int argc, char** argv) {
              pool.threads() == 1 ? "processor" : "wall");
   fmt::print("{:45}  {:21}  {:21}  {:21}\n", "ms median (least) GFLOP/s", "forward", "data gradient",
              "weight gradient");
-  for (const auto& [name, layers] :
-       {std::pair{"ResNet-18, batch 64", resnet18()}, {"ResNet-20, batch 128", resnet20()}}) {
+  for (const auto& [name, layers] : {std::pair{"ResNet-18, batch 64", resnet18()},
+                                     {"ResNet-20, batch 128", resnet20()},
+                                     {"airbench, batch 500", airbench()}}) {
     double sums[2] = {};
     for (const Layer& layer : layers)
       if (std::string(layer.name).find(part) != std::string::npos)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/conv/transforms.h"
 
 namespace ringgrad::conv {
@@ -35,6 +36,62 @@ class TileCursor {
 
  private:
   int64_t rows_, columns_, image_, row_, column_;
+};
+
+// The tiles of a unit in an order in which those that need one of the scheme's products are neighbours. In the last
+// column or row of an image a tile may have fewer outputs, which not all products reach: 7 x 7 pixels are 4 tiles of
+// 4 x 4, of which two do without 6 of F(4,3)'s 36 products, and the one in the corner without 11.
+//
+//   in the last column | elsewhere | in the last row | in both
+template <class Scheme>
+class TileOrder {
+ public:
+  struct Tile {
+    int32_t image, row, column;
+  };
+  struct Range {
+    int64_t begin, end;
+  };
+  static constexpr int64_t kMaxTiles = 256;
+
+  // Tiles first … first + count of the grid, whose images have height x width outputs.
+  TileOrder(const TileGrid& grid, int64_t first, int64_t count, int64_t height, int64_t width)
+      : last_row_((height - 1) % Scheme::kOutputStep), last_column_((width - 1) % Scheme::kOutputStep) {
+    ASSERT(count <= kMaxTiles);
+    const bool ragged_rows = height % Scheme::kOutputStep != 0, ragged_columns = width % Scheme::kOutputStep != 0;
+    const auto kind = [&](const TileCursor& tile) {
+      const bool below = ragged_rows && tile.row() == grid.rows - 1;
+      const bool right = ragged_columns && tile.column() == grid.columns - 1;
+      return below ? 2 + right : 1 - right;
+    };
+    std::array<int64_t, 4> of_kind = {0, count, 0, 0};
+    if (ragged_rows || ragged_columns) {
+      of_kind = {};
+      TileCursor tile(grid, first);
+      for (int64_t i = 0; i < count; ++i, tile.advance()) ++of_kind[kind(tile)];
+    }
+    for (int i = 0; i < 4; ++i) start_[i + 1] = start_[i] + of_kind[i];
+    std::array<int64_t, 5> next = start_;
+    TileCursor tile(grid, first);
+    for (int64_t i = 0; i < count; ++i, tile.advance())
+      tiles_[next[kind(tile)]++] = {static_cast<int32_t>(tile.image()), static_cast<int32_t>(tile.row()),
+                                    static_cast<int32_t>(tile.column())};
+  }
+
+  int64_t count() const { return start_[4]; }
+  const Tile& operator[](int64_t i) const { return tiles_[i]; }
+
+  // The tiles that have an output which this of the kEdge x kEdge products reaches.
+  Range needing(int product) const {
+    const bool below = Scheme::first_output(product / Scheme::kEdge) <= last_row_;
+    const bool right = Scheme::first_output(product % Scheme::kEdge) <= last_column_;
+    return {start_[right ? 0 : 1], start_[!below ? 2 : right ? 4 : 3]};
+  }
+
+ private:
+  int64_t last_row_, last_column_;     // the last output of a tile there
+  std::array<int64_t, 5> start_ = {};  // of each kind
+  std::array<Tile, kMaxTiles> tiles_;
 };
 
 // The transform F of the square of F::kIn pixels whose first one is (top, left) of an image; pixels outside are zero.

@@ -173,6 +173,7 @@ template <class F, class Get, class Put>
 }
 
 // A scheme: its transforms, the edge of a tile's products, and the steps between tiles of the input and the output.
+// first_output: the first of a tile's outputs, in one dimension, that a product reaches.
 template <int kFilter, int pairs>
 struct Stride1 {
   static constexpr int kEdge = 2 * pairs + 2, kOutputStep = kEdge + 1 - kFilter, kInputStep = kOutputStep;
@@ -181,6 +182,7 @@ struct Stride1 {
   using OutputAdjoint = Evaluate<kOutputStep, pairs>;   // dy       -> products
   using Filter = Evaluate<kFilter, pairs, true>;        // w        -> factors
   using FilterAdjoint = Moments<kFilter, pairs, true>;  // factors  -> dw
+  static constexpr int first_output(int product) { return product == kEdge - 1 ? kOutputStep - 1 : 0; }
 };
 using F43 = Stride1<3, 2>;  // 36 products for 16 outputs of a 3 x 3 filter: 2.25 instead of 9 each
 using F25 = Stride1<5, 2>;  // 36 products for 4 outputs of a 5 x 5 filter: 9 instead of 25 each

@@ -97,6 +97,7 @@ struct Stride2 {
   using OutputAdjoint = OutputAdjointStride2;
   using Filter = FilterStride2;
   using FilterAdjoint = FilterAdjointStride2;
+  static constexpr int first_output(int product) { return product < 4 ? 0 : product == 4 ? 3 : product - 5; }
 };
 
 // The data gradient: dx at even columns is w1 dy, at odd columns an F(4,2) of dy with the outer taps (turned: the
@@ -118,6 +119,7 @@ struct Stride2Backward {
   using Input = InputStride2<1>;
   using Output = OutputStride2Backward;
   using Filter = FilterStride2;
+  static constexpr int first_output(int product) { return product < 4 ? 1 : product == 4 ? 7 : 2 * (product - 5); }
 };
 
 }  // namespace ringgrad::conv

@@ -68,11 +68,12 @@ class Convolution {
     parallel_for(p_.stream, units_, 1, [&](int64_t unit, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
       float *const inputs = slice.data(), *const products = inputs + kProducts * input_plane_;
-      for (int64_t block = 0; block < p_.in.blocks; ++block) transform_inputs(unit, block, inputs);
+      const Tiles tiles = tiles_of(unit);
+      for (int64_t block = 0; block < p_.in.blocks; ++block) transform_inputs(tiles, block, inputs);
       TilePrefetcher next(x_, p_.in, grid_, Scheme::kInputStep, (unit + 1) * blocking_.tiles, blocking_.tiles,
                           kProducts * layout_.panel_count());
       for (int64_t panel = 0; panel < layout_.panel_count(); ++panel)
-        make_panel(unit, panel, inputs, factors.data() + layout_.offset(panel), products, [&] { next.fetch(); });
+        make_panel(tiles, panel, inputs, factors.data() + layout_.offset(panel), products, [&] { next.fetch(); });
       stream_fence();
     });
   }
@@ -81,13 +82,14 @@ class Convolution {
     const Workspace<float> inputs(p_.stream, kProducts * input_plane_);
     ThreadWorkspaces workspaces(p_.stream, kProducts * product_plane_ + kFilterScratch + layout_.panel_floats());
     for (int64_t unit = 0; unit < units_; ++unit) {
+      const Tiles tiles = tiles_of(unit);
       parallel_for(p_.stream, p_.in.blocks, 1,
-                   [&](int64_t block, int64_t) { transform_inputs(unit, block, inputs.data()); });
+                   [&](int64_t block, int64_t) { transform_inputs(tiles, block, inputs.data()); });
       parallel_for(p_.stream, layout_.panel_count(), 1, [&](int64_t panel, int64_t) {
         const ThreadWorkspaces::Slice slice(workspaces);
         float *const scratch = slice.data() + kProducts * product_plane_, *const factors = scratch + kFilterScratch;
         transform_panel(panel, scratch, factors);
-        make_panel(unit, panel, inputs.data(), factors, slice.data(), [] {});
+        make_panel(tiles, panel, inputs.data(), factors, slice.data(), [] {});
         stream_fence();
       });
     }
@@ -104,46 +106,54 @@ class Convolution {
     transform_filter_panel<Scheme, Product>(w_, p_.filters, p_.direction, panel, scratch, factors);
   }
 
-  int64_t tile_count(int64_t unit) const { return std::min(blocking_.tiles, grid_.count() - unit * blocking_.tiles); }
+  using Tiles = TileOrder<Scheme>;
+  Tiles tiles_of(int64_t unit) const {
+    const int64_t first = unit * blocking_.tiles;
+    return Tiles(grid_, first, std::min(blocking_.tiles, grid_.count() - first), p_.out.h, p_.out.w);
+  }
 
   // 16 channels of all tiles of a unit: inputs[product][tile][channel].
-  void transform_inputs(int64_t unit, int64_t block, float* inputs) const {
+  void transform_inputs(const Tiles& tiles, int64_t block, float* inputs) const {
     for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
       float* to = inputs + (block * kChannelBlock + lane) / Product::kTerms;
-      TileCursor tile(grid_, unit * blocking_.tiles);
-      for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), to += layout_.rows)
+      for (int64_t i = 0; i < tiles.count(); ++i, to += layout_.rows)
         transform_square<typename Scheme::Input>(
-            x_ + (tile.image() * p_.in.blocks + block) * p_.in.plane() + lane, p_.in.h, p_.in.w,
-            tile.row() * Scheme::kInputStep - p_.offset, tile.column() * Scheme::kInputStep - p_.offset,
+            x_ + (tiles[i].image * p_.in.blocks + block) * p_.in.plane() + lane, p_.in.h, p_.in.w,
+            tiles[i].row * Scheme::kInputStep - p_.offset, tiles[i].column * Scheme::kInputStep - p_.offset,
             [&](int i, int j, Vector v) { Product::store_neighbours(to + (i * Scheme::kEdge + j) * input_plane_, v); });
     }
   }
 
   // One panel of output channels for all tiles of a unit. between() is called between the matrix products.
   template <class Between>
-  void make_panel(int64_t unit, int64_t panel, const float* inputs, const float* factors, float* products,
+  void make_panel(const Tiles& tiles, int64_t panel, const float* inputs, const float* factors, float* products,
                   Between between) const {
     const int64_t width = panel_width(panel, layout_.blocks);
     const int64_t whole = 0;
     for (int product = 0; product < kProducts; ++product) {
       between();
-      const LeftMatrix left{inputs + product * input_plane_, layout_.rows, 1, layout_.rows, &whole, 1};
+      const auto [begin, end] = tiles.needing(product);
+      const int64_t first = begin / 4 * 4;  // groups of four, as multiply() has them, end where the memory does
+      const LeftMatrix left{
+          inputs + product * input_plane_ + first * layout_.rows, layout_.rows, 1, layout_.rows, &whole, 1};
       const RightMatrix right =
           packed_panel(factors + factor_of<Scheme>(product) * layout_.plane(panel), layout_.rows, width);
-      multiply<Product>(left, tile_count(unit), right, width, products + product * product_plane_, width, false);
+      if (begin < end)
+        multiply<Product>(left, end - first, right, width, products + product * product_plane_ + first * width, width,
+                          false);
     }
     for (int64_t block = 2 * panel; block < 2 * panel + width / kChannelBlock; ++block)
       for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
-        transform_outputs(unit, block, lane, products + block % 2 * kChannelBlock + lane, width);
+        transform_outputs(tiles, block, lane, products + block % 2 * kChannelBlock + lane, width);
   }
 
-  void transform_outputs(int64_t unit, int64_t block, int64_t lane, const float* from, int64_t width) const {
+  // What no tile needs is what memory held before: it reaches no output inside the image.
+  void transform_outputs(const Tiles& tiles, int64_t block, int64_t lane, const float* from, int64_t width) const {
     const Vector bias = bias_.load(block * kChannelBlock + lane);
-    TileCursor tile(grid_, unit * blocking_.tiles);
-    for (int64_t i = tile_count(unit); i > 0; --i, tile.advance(), from += width) {
-      const int64_t top = tile.row() * Scheme::kOutputStep, left = tile.column() * Scheme::kOutputStep;
-      T* const to =
-          y_ + (tile.image() * p_.out.blocks + block) * p_.out.plane() + (top * p_.out.w + left) * kChannelBlock + lane;
+    for (int64_t i = 0; i < tiles.count(); ++i, from += width) {
+      const int64_t top = tiles[i].row * Scheme::kOutputStep, left = tiles[i].column * Scheme::kOutputStep;
+      T* const to = y_ + (tiles[i].image * p_.out.blocks + block) * p_.out.plane() +
+                    (top * p_.out.w + left) * kChannelBlock + lane;
       const T* const addend = addend_ ? addend_ + (to - y_) : nullptr;
       transform_clipped<typename Scheme::Output>(
           p_.out.h, p_.out.w, top, left,

@@ -102,15 +102,16 @@ class WeightGradient {
       float *const x = slice.data(), *const dy = x + x_panels_.floats(), *const scratch = dy + dy_panels_.floats();
       const int64_t first = units_ * part / blocking_.parts, last = units_ * (part + 1) / blocking_.parts;
       for (int64_t unit = first; unit < last; ++unit) {
-        for (int64_t block = 0; block < p_.in.blocks; ++block) transform_x(unit, block, x, scratch);
-        for (int64_t block = 0; block < p_.out.blocks; ++block) transform_dy(unit, block, dy, scratch);
+        const Tiles tiles = tiles_of(unit);
+        for (int64_t block = 0; block < p_.in.blocks; ++block) transform_x(tiles, block, x, scratch);
+        for (int64_t block = 0; block < p_.out.blocks; ++block) transform_dy(tiles, block, dy, scratch);
         const int64_t next = (unit + 1) * blocking_.tiles;
         TilePrefetcher next_x(x_, p_.in, grid_, Scheme::kInputStep, next, blocking_.tiles, kProducts);
         TilePrefetcher next_dy(dy_, p_.out, grid_, Scheme::kOutputStep, next, blocking_.tiles, kProducts);
         for (int product = 0; product < kProducts; ++product) {
           next_x.fetch(), next_dy.fetch();
           for (int64_t i = 0; i < chunk_count(); ++i)
-            accumulate(unit, product, chunk(i), x, dy, accumulators.data() + part * part_floats + i * kChunkFloats,
+            accumulate(tiles, product, chunk(i), x, dy, accumulators.data() + part * part_floats + i * kChunkFloats,
                        unit == first);
         }
       }
@@ -127,51 +128,55 @@ class WeightGradient {
     const Workspace<float> accumulators(p_.stream, single ? 0 : chunk_count() * kChunkFloats);
     ThreadWorkspaces workspaces(p_.stream, std::max(single ? kChunkFloats : 0, kScratch));
     for (int64_t unit = 0; unit < units_; ++unit) {
+      const Tiles tiles = tiles_of(unit);
       parallel_for(p_.stream, p_.in.blocks + p_.out.blocks, 1, [&](int64_t block, int64_t) {
         const ThreadWorkspaces::Slice slice(workspaces);
         if (block < p_.in.blocks)
-          transform_x(unit, block, x.data(), slice.data());
+          transform_x(tiles, block, x.data(), slice.data());
         else
-          transform_dy(unit, block - p_.in.blocks, dy.data(), slice.data());
+          transform_dy(tiles, block - p_.in.blocks, dy.data(), slice.data());
       });
       parallel_for(p_.stream, chunk_count(), 1, [&](int64_t i, int64_t) {
         const ThreadWorkspaces::Slice slice(workspaces);
         float* const sums = single ? slice.data() : accumulators.data() + i * kChunkFloats;
         for (int product = 0; product < kProducts; ++product)
-          accumulate(unit, product, chunk(i), x.data(), dy.data(), sums, unit == 0);
+          accumulate(tiles, product, chunk(i), x.data(), dy.data(), sums, unit == 0);
         if (unit == units_ - 1) finish(chunk(i), sums, 1, 0);
       });
     }
   }
 
   int64_t rows() const { return kIntegers ? cpu::ceil_div(blocking_.tiles, kGroup) * kGroupRows : blocking_.tiles; }
-  int64_t tile_count(int64_t unit) const { return std::min(blocking_.tiles, grid_.count() - unit * blocking_.tiles); }
+  using Tiles = TileOrder<Scheme>;
+  Tiles tiles_of(int64_t unit) const {
+    const int64_t first = unit * blocking_.tiles;
+    return Tiles(grid_, first, std::min(blocking_.tiles, grid_.count() - first), p_.out.h, p_.out.w);
+  }
 
   // 16 channels of all tiles of a unit; integers by way of `scratch`, [product][tile][lane].
-  void transform_x(int64_t unit, int64_t block, float* panels, float* scratch) const {
+  void transform_x(const Tiles& tiles, int64_t block, float* panels, float* scratch) const {
     for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
-      transform_operand<typename Scheme::Input>(x_, p_.in, x_panels_, Scheme::kInputStep, p_.offset, unit, block, lane,
+      transform_operand<typename Scheme::Input>(x_, p_.in, x_panels_, Scheme::kInputStep, p_.offset, tiles, block, lane,
                                                 panels, scratch);
   }
-  void transform_dy(int64_t unit, int64_t block, float* panels, float* scratch) const {
+  void transform_dy(const Tiles& tiles, int64_t block, float* panels, float* scratch) const {
     for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
-      transform_operand<typename Scheme::OutputAdjoint>(dy_, p_.out, dy_panels_, Scheme::kOutputStep, 0, unit, block,
+      transform_operand<typename Scheme::OutputAdjoint>(dy_, p_.out, dy_panels_, Scheme::kOutputStep, 0, tiles, block,
                                                         lane, panels, scratch);
   }
   template <class F>
   void transform_operand(const T* image, const BlockedShape& shape, const Panels& layout, int64_t step, int64_t offset,
-                         int64_t unit, int64_t block, int64_t lane, float* panels, float* scratch) const {
+                         const Tiles& tiles, int64_t block, int64_t lane, float* panels, float* scratch) const {
     const int64_t panel = block / 2;
     const int64_t width = panel_width(panel, shape.blocks), plane = layout.plane(panel);
     float* to = panels + layout.offset(panel) + block % 2 * kChannelBlock + lane;
-    TileCursor tile(grid_, unit * blocking_.tiles);
-    for (int64_t left = tile_count(unit); left > 0; left -= kGroup, to += kGroupRows * width) {
-      const int64_t count = std::min(kGroup, left), next_plane = kIntegers ? kScratchPlane : plane;
+    for (int64_t first = 0; first < tiles.count(); first += kGroup, to += kGroupRows * width) {
+      const int64_t count = std::min(kGroup, tiles.count() - first), next_plane = kIntegers ? kScratchPlane : plane;
       float* next = kIntegers ? scratch : to;
-      for (int64_t i = 0; i < count; ++i, tile.advance(), next += kIntegers ? kLanes : width)
+      for (int64_t i = first; i < first + count; ++i, next += kIntegers ? kLanes : width)
         transform_square<F>(
-            image + (tile.image() * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
-            tile.row() * step - offset, tile.column() * step - offset,
+            image + (tiles[i].image * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
+            tiles[i].row * step - offset, tiles[i].column * step - offset,
             [=](int row, int column, Vector v) { store(next + (row * Scheme::kEdge + column) * next_plane, v); });
       for (int product = 0; product < kProducts && kIntegers; ++product) {
         float* const scales = to + product * plane;
@@ -180,8 +185,8 @@ class WeightGradient {
     }
   }
 
-  // One product of a chunk: sums += over the tiles of a unit.
-  void accumulate(int64_t unit, int product, const Chunk& chunk, const float* x, const float* dy, float* sums,
+  // One product of a chunk: sums += over the tiles of a unit, but for those where dy's transform is 0.
+  void accumulate(const Tiles& tiles, int product, const Chunk& chunk, const float* x, const float* dy, float* sums,
                   bool first) const {
     const float* left = x + x_panels_.offset(chunk.row_panel) + product * x_panels_.plane(chunk.row_panel);
     const float* right = dy + dy_panels_.offset(chunk.column_panel) + product * dy_panels_.plane(chunk.column_panel);
@@ -189,14 +194,19 @@ class WeightGradient {
     // several products may share a factor: the first of them starts its sum
     constexpr int kEdge = Scheme::kEdge;
     bool starts = first && product / kEdge < kFactorEdge<Scheme> && product % kEdge < kFactorEdge<Scheme>;
-    for (int64_t tiles = tile_count(unit); tiles > 0; tiles -= kGroup) {
-      const int64_t words = cpu::ceil_div(std::min(kGroup, tiles), int64_t{Product::kTerms});
-      multiply<Product>({left + kIntegers * chunk.rows, 1, chunk.rows, words, &whole, 1, left}, chunk.rows,
-                        {right + kIntegers * chunk.columns, chunk.columns, kChannelBlock, right}, chunk.columns,
-                        sums + factor_of<Scheme>(product) * chunk.plane(), chunk.columns, !starts);
-      left += kGroupRows * chunk.rows, right += kGroupRows * chunk.columns;
+    float* const to = sums + factor_of<Scheme>(product) * chunk.plane();
+    const auto [begin, end] = tiles.needing(product);
+    for (int64_t group = begin / kGroup; group * kGroup < end; ++group) {
+      const int64_t skipped = std::max<int64_t>(0, begin - group * kGroup) / Product::kTerms;  // words
+      const int64_t words = cpu::ceil_div(std::min(kGroup, end - group * kGroup), int64_t{Product::kTerms}) - skipped;
+      const float *const rows = left + group * kGroupRows * chunk.rows, *const columns =
+                                                                            right + group * kGroupRows * chunk.columns;
+      multiply<Product>({rows + (kIntegers + skipped) * chunk.rows, 1, chunk.rows, words, &whole, 1, rows}, chunk.rows,
+                        {columns + (kIntegers + skipped) * chunk.columns, chunk.columns, kChannelBlock, columns},
+                        chunk.columns, to, chunk.columns, !starts);
       starts = false;
     }
+    if (starts) std::fill_n(to, chunk.rows * chunk.columns, 0.0f);
   }
 
   // Adds the parts of a chunk's accumulators, transforms them back and writes them into dw.
