@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/conv/transforms.h"
 
 namespace ringgrad::conv {
@@ -14,6 +13,8 @@ struct TileGrid {
   int64_t images, rows, columns;
   int64_t count() const { return images * rows * columns; }
 };
+
+inline constexpr int64_t kMaxUnitTiles = 256;
 
 class TileCursor {
  public:
@@ -52,12 +53,11 @@ class TileOrder {
   struct Range {
     int64_t begin, end;
   };
-  static constexpr int64_t kMaxTiles = 256;
 
-  // Tiles first … first + count of the grid, whose images have height x width outputs.
+  // Tiles first … first + count of the grid, whose images have height x width outputs. REQUIRES: count <=
+  // kMaxUnitTiles.
   TileOrder(const TileGrid& grid, int64_t first, int64_t count, int64_t height, int64_t width)
       : last_row_((height - 1) % Scheme::kOutputStep), last_column_((width - 1) % Scheme::kOutputStep) {
-    ASSERT(count <= kMaxTiles);
     const bool ragged_rows = height % Scheme::kOutputStep != 0, ragged_columns = width % Scheme::kOutputStep != 0;
     const auto kind = [&](const TileCursor& tile) {
       const bool below = ragged_rows && tile.row() == grid.rows - 1;
@@ -91,7 +91,7 @@ class TileOrder {
  private:
   int64_t last_row_, last_column_;     // the last output of a tile there
   std::array<int64_t, 5> start_ = {};  // of each kind
-  std::array<Tile, kMaxTiles> tiles_;
+  std::array<Tile, kMaxUnitTiles> tiles_;
 };
 
 // The transform F of the square of F::kIn pixels whose first one is (top, left) of an image; pixels outside are zero.

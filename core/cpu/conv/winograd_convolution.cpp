@@ -21,6 +21,7 @@ struct Blocking {
 constexpr int64_t kPrivateFloats = 128 << 10;  // both transforms of a block: half a MiB
 constexpr int64_t kLargestFactors = 16 << 20;  // bytes; more than this: shared
 constexpr int64_t kSharedTiles = 128;
+static_assert(kSharedTiles <= kMaxUnitTiles);
 
 template <class Scheme>
 Blocking choose_blocking(const FactorLayout& factors, int64_t tile_count) {

@@ -24,7 +24,7 @@ struct Blocking {
 };
 constexpr int64_t kLargestAccumulators = 4 << 20;  // bytes; more than this: shared
 constexpr int64_t kPartsBytes = 10 << 20;          // accumulators of all parts
-constexpr int64_t kMinTiles = 48, kMaxTiles = 256;
+constexpr int64_t kMinTiles = 48;
 constexpr int64_t kGroup = 64;  // tiles of both operands that stay cached while a chunk's register tiles read them
 
 // The transforms of one operand: [panel of channels][product][row][channel of the panel]. A row is a tile; or two, as a
@@ -74,7 +74,7 @@ class WeightGradient {
     const int64_t tiles = grid_.count(), c = p_.in.channels(), k = p_.out.channels();
     const int64_t balanced = 2 * kFactors * c * k / (kProducts * (c + k));
     const int64_t block =
-        cpu::ceil_div(tiles, cpu::ceil_div(tiles, std::clamp(balanced, kIntegers ? kGroup : kMinTiles, kMaxTiles)));
+        cpu::ceil_div(tiles, cpu::ceil_div(tiles, std::clamp(balanced, kIntegers ? kGroup : kMinTiles, kMaxUnitTiles)));
     const int64_t bytes = kFactors * c * k * 4;
     if (bytes > kLargestAccumulators) return {block, 0};
     return {block, std::clamp<int64_t>(kPartsBytes / bytes, 1, std::min<int64_t>(16, cpu::ceil_div(tiles, block)))};
