@@ -10,16 +10,15 @@
 namespace ringgrad::conv {
 namespace {
 
-// Calls body.operator()<Scheme>() with the Winograd scheme of a forward pass of images of T, whose weight gradient has
-// the same. F45 makes half as many products as F25, where its tiles are not mostly empty. Its error is four times as
-// large: too large for products of bfloat16 pairs.
-template <class T, class Body>
+// Calls body.operator()<Scheme>() with the Winograd scheme of a forward pass, whose weight gradient has the same. F45
+// makes half as many products as F25, where its tiles are not mostly empty.
+template <class Body>
 void visit_forward_scheme(const Conv2dGeometry& g, Body body) {
   if (g.stride == 2)
     body.template operator()<Stride2>();
   else if (g.r == 3)
     body.template operator()<F43>();
-  else if (std::is_same_v<ProductOf<T>, Float32Product> && std::min(g.oh, g.ow) > 2)
+  else if (std::min(g.oh, g.ow) > 2)
     body.template operator()<F45>();
   else
     body.template operator()<F25>();
@@ -76,7 +75,7 @@ void convolve(Stream stream, const Conv2dGeometry& g, ConvAlgorithm algorithm, D
   const WinogradProblem problem = winograd_problem(stream, g, direction);
   if (g.stride == 2 && direction == Direction::BackwardInput)
     return winograd_convolution<Stride2Backward>(problem, x, w, bias, addend, y);
-  visit_forward_scheme<T>(g, [&]<class Scheme>() { winograd_convolution<Scheme>(problem, x, w, bias, addend, y); });
+  visit_forward_scheme(g, [&]<class Scheme>() { winograd_convolution<Scheme>(problem, x, w, bias, addend, y); });
 }
 
 template <class T>
@@ -90,7 +89,7 @@ void weight_gradient(Stream stream, const Conv2dGeometry& g, ConvAlgorithm algor
     return direct_weight_gradient(problem, x, dy, dw);
   }
   const WinogradProblem problem = winograd_problem(stream, g, Direction::Forward);
-  visit_forward_scheme<T>(g, [&]<class Scheme>() { winograd_weight_gradient<Scheme>(problem, x, dy, dw); });
+  visit_forward_scheme(g, [&]<class Scheme>() { winograd_weight_gradient<Scheme>(problem, x, dy, dw); });
 }
 
 template <class T>

@@ -4,8 +4,14 @@
 
 #include "ringgrad/core/cpu/conv/filters.h"
 #include "ringgrad/core/cpu/conv/gemm.h"
+#include "ringgrad/core/cpu/conv/transforms.h"
 
 namespace ringgrad::conv {
+
+// In which a scheme multiplies the transforms of images of T. F45's error is four times F25's, too large for products
+// of bfloat16 pairs; but it makes 4 products for each output where F25 makes 9.
+template <class Scheme, class T>
+using WinogradProduct = std::conditional_t<std::is_same_v<Scheme, F45>, Float32Product, ProductOf<T>>;
 
 // A convolution as the routine sees it: the forward pass, or the data gradient with x and y exchanged.
 struct WinogradProblem {

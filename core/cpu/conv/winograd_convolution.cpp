@@ -35,7 +35,7 @@ Blocking choose_blocking(const FactorLayout& factors, int64_t tile_count) {
 
 template <class Scheme, class T>
 class Convolution {
-  using Product = ProductOf<T>;
+  using Product = WinogradProduct<Scheme, T>;
   static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge;
 
  public:

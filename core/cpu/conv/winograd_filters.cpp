@@ -47,10 +47,10 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
 #define INSTANTIATE_SCHEMES(Product) \
   INSTANTIATE(F43, Product);         \
   INSTANTIATE(F25, Product);         \
-  INSTANTIATE(F45, Product);         \
   INSTANTIATE(Stride2, Product);     \
   INSTANTIATE(Stride2Backward, Product)
 INSTANTIATE_SCHEMES(Float32Product);
+INSTANTIATE(F45, Float32Product);
 INSTANTIATE_SCHEMES(BFloat16Product);
 #undef INSTANTIATE_SCHEMES
 #undef INSTANTIATE

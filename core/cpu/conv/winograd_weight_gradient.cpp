@@ -42,7 +42,8 @@ class WeightGradient {
   static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge;
   static constexpr int kFactors = kFactorEdge<Scheme> * kFactorEdge<Scheme>;
   static constexpr int kTaps = Scheme::Filter::kIn * Scheme::Filter::kIn;
-  using Product = std::conditional_t<std::is_same_v<ProductOf<T>, BFloat16Product>, Int16Product, Float32Product>;
+  static constexpr bool kPairs = std::is_same_v<WinogradProduct<Scheme, T>, BFloat16Product>;
+  using Product = std::conditional_t<kPairs, Int16Product, Float32Product>;
   static constexpr bool kIntegers = std::is_same_v<Product, Int16Product>;
   static constexpr int64_t kGroupRows = kGroup / Product::kTerms + kIntegers;
   static constexpr int64_t kScratchPlane = kGroup * kLanes + kChannelBlock;
