@@ -1,7 +1,6 @@
 // The CPU's convolution kernels against a direct convolution in double precision, over geometries that have whole and
 // partial tiles, whole and partial channel blocks, and fewer tiles than threads.
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <random>
@@ -93,19 +92,15 @@ double relative_error(const std::vector<float>& got, const std::vector<double>& 
   return std::sqrt(difference / std::max(size, 1e-30));
 }
 
-// Which multiplies float32 numbers, also of bfloat16 images.
-bool takes_f45(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
-  return algorithm == ConvAlgorithm::Winograd && g.r == 5 && std::min(g.oh, g.ow) > 2;
-}
-
 // In units of u = 2^-24: each of `terms` additions rounds the sum so far, which makes at most sqrt(terms); Winograd's
 // transforms round numbers up to ten times as large as the result, those of F(4,5) up to forty. bfloat16 factors are
-// rounded by 2^-9 (0.2 %) each, before or after the same transforms; a weight gradient's are not, or to integers.
+// rounded by 2^-9 (0.2 %) each, before or after all transforms but F(4,5)'s; a weight gradient's not, or to integers.
+bool takes_f45(const Conv2dGeometry& g) { return g.r == 5 && std::min(g.oh, g.ow) > 2; }
 template <class T>
 double tolerance(const Conv2dGeometry& g, ConvAlgorithm algorithm, double terms) {
-  const bool winograd = algorithm == ConvAlgorithm::Winograd, f45 = takes_f45(g, algorithm);
-  if (std::is_same_v<T, bfloat16>) return winograd && !f45 ? 0.06 : 0.006;
-  return 0x1p-24 * ((!winograd ? 4 : f45 ? 192 : 48) + std::sqrt(terms));
+  const bool winograd = algorithm == ConvAlgorithm::Winograd;
+  if (std::is_same_v<T, bfloat16>) return winograd && !takes_f45(g) ? 0.06 : 0.006;
+  return 0x1p-24 * ((!winograd ? 4 : takes_f45(g) ? 192 : 48) + std::sqrt(terms));
 }
 
 template <class T>
@@ -179,8 +174,7 @@ void check(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
     const auto y = contiguous(stream, got.y, g.n, g.k, g.oh, g.ow), dx = contiguous(stream, got.dx, g.n, g.c, g.h, g.w);
     REQUIRE(relative_error(y, expected.y) < tolerance<T>(g, algorithm, taps * static_cast<double>(g.c)));
     REQUIRE(relative_error(dx, expected.dx) < tolerance<T>(g, algorithm, taps * static_cast<double>(g.k)));
-    const bool integers =
-        std::is_same_v<T, bfloat16> && algorithm == ConvAlgorithm::Winograd && !takes_f45(g, algorithm);
+    const bool integers = std::is_same_v<T, bfloat16> && algorithm == ConvAlgorithm::Winograd && !takes_f45(g);
     REQUIRE(relative_error(got.dw, expected.dw) < (integers ? 1e-3 : tolerance<float>(g, algorithm, outputs)));
     REQUIRE(padding_is_zero(got.y, output_shape(g), g.k));
     REQUIRE(padding_is_zero(got.dx, input_shape(g), g.c));
