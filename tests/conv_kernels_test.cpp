@@ -199,12 +199,12 @@ void check_all(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
 }  // namespace
 
 TEST_CASE("winograd 3x3, stride 1", "[quick][conv]") {
-  const int64_t shapes[][7] = {
-      // n, c, h, w, k, padding
-      {1, 1, 4, 4, 1, 1},    {1, 3, 5, 7, 16, 1},    {2, 16, 8, 8, 16, 1},   {3, 20, 9, 6, 48, 1},
-      {5, 48, 13, 4, 20, 1}, {1, 64, 16, 16, 64, 1}, {1, 16, 4, 24, 64, 1},  {4, 64, 7, 7, 3, 0},
-      {2, 33, 10, 5, 17, 2}, {1, 16, 3, 3, 16, 0},   {1, 32, 24, 24, 32, 1}, {1, 8, 6, 6, 8, 3},
-  };
+  const int64_t shapes[][7] = {// n, c, h, w, k, padding
+                               {1, 1, 4, 4, 1, 1},    {1, 3, 5, 7, 16, 1},    {2, 16, 8, 8, 16, 1},
+                               {3, 20, 9, 6, 48, 1},  {5, 48, 13, 4, 20, 1},  {1, 64, 16, 16, 64, 1},
+                               {1, 16, 4, 24, 64, 1}, {4, 64, 7, 7, 3, 0},    {2, 33, 10, 5, 17, 2},
+                               {1, 16, 3, 3, 16, 0},  {1, 32, 24, 24, 32, 1}, {1, 8, 6, 6, 8, 3},
+                               {17, 65, 5, 7, 65, 1}};  // 68 tiles: two groups, of which ragged tiles take parts
   for (const auto& s : shapes)
     check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 1, s[5]), ConvAlgorithm::Winograd);
 }
@@ -216,8 +216,8 @@ TEST_CASE("winograd with so many channels that threads share a block of tiles", 
 }
 
 TEST_CASE("winograd 5x5, stride 1", "[quick][conv]") {
-  const int64_t shapes[][6] = {{1, 1, 5, 5, 1, 2},     {2, 16, 8, 8, 32, 2}, {3, 20, 9, 6, 48, 2},
-                               {1, 32, 14, 14, 64, 2}, {1, 3, 7, 6, 16, 0},  {2, 17, 6, 11, 5, 1}};
+  const int64_t shapes[][6] = {{1, 1, 5, 5, 1, 2},   {2, 16, 8, 8, 32, 2}, {3, 20, 9, 6, 48, 2}, {1, 32, 14, 14, 64, 2},
+                               {70, 3, 7, 6, 16, 0}, {2, 17, 6, 11, 5, 1}, {9, 20, 1, 9, 32, 2}};
   for (const auto& s : shapes)
     check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 5, 5, 1, s[5]), ConvAlgorithm::Winograd);
 }

@@ -56,7 +56,7 @@ bool has_winograd(const Conv2dGeometry& g) {
   return g.r == g.s && (stride1 || stride2);
 }
 
-// Stride 1: Winograd is 2 (5 x 5) to 3 times as fast as direct from 16 channels and images of 2 x 2 on. Stride 2: 1.1
+// Stride 1: Winograd is 2 to 3 times as fast as direct from 16 channels and images of 2 x 2 on. Stride 2: 1.1
 // to 1.9 times from 16 channels on, unless most of a tile of 4 x 4 outputs lies outside the image.
 ConvAlgorithm fastest_algorithm(const Conv2dGeometry& g) {
   const bool pays = g.stride == 1 || (std::min(g.c, g.k) >= 16 && std::min(g.oh, g.ow) > 2);

@@ -16,9 +16,9 @@ namespace ringgrad::conv {
 
 // Whether a Winograd scheme covers a geometry: 3 x 3 with stride 1, or with stride 2 and padding 1; 5 x 5 with
 // stride 1. Direct convolutions cover every one. Relative errors (rms): float32 2e-7 to 8e-7 direct, 5e-7 to 2e-6
-// Winograd; bfloat16 with products of pairs 0.3 % direct, 1 % Winograd. Weight gradients of bfloat16 images have
-// float32's, but for Winograd's with products of pairs: 0.05 %. On a processor with tiles (amx/tile_unit.h) direct
-// convolutions of bfloat16 images use them, and Auto is Direct.
+// Winograd; bfloat16 with products of pairs 0.3 % direct, 1 % Winograd (3 x 3; 5 x 5, which is multiplied in float32,
+// 0.2 %). Weight gradients of bfloat16 images have float32's, but for Winograd's with products of pairs: 0.05 %. On a
+// processor with tiles (amx/tile_unit.h) direct convolutions of bfloat16 images use them, and Auto is Direct.
 bool has_winograd(const Conv2dGeometry& geometry);
 
 // What ConvAlgorithm::Auto stands for without tiles, by rules measured on AVX-512 (see bench/conv_bench.cpp).

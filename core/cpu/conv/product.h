@@ -36,7 +36,7 @@ struct Int16Product {
 };
 
 // In which images of type T are multiplied. A processor without products of pairs widens bfloat16 numbers: they take
-// half the memory, and as many operations.
+// half the memory, and as many operations. Winograd's algorithm may choose otherwise: WinogradProduct.
 template <class T>
 using ProductOf = std::conditional_t<kMultipliesPairs && std::is_same_v<T, bfloat16>, BFloat16Product, Float32Product>;
 

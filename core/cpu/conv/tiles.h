@@ -14,8 +14,6 @@ struct TileGrid {
   int64_t count() const { return images * rows * columns; }
 };
 
-inline constexpr int64_t kMaxUnitTiles = 256;
-
 class TileCursor {
  public:
   TileCursor(const TileGrid& grid, int64_t tile)
@@ -39,58 +37,57 @@ class TileCursor {
   int64_t rows_, columns_, image_, row_, column_;
 };
 
-// The tiles of a unit in an order in which those that need one of the scheme's products are neighbours. In the last
-// column or row of an image a tile may have fewer outputs, which not all products reach: 7 x 7 pixels are 4 tiles of
+inline constexpr int64_t kMaxUnitTiles = 256;
+
+// The tiles of a unit, in an order that makes those which need one of the scheme's products a range. In the last column
+// or row of an image tiles may be ragged, with fewer outputs, which not all products reach: 7 x 7 pixels are 4 tiles of
 // 4 x 4, of which two do without 6 of F(4,3)'s 36 products, and the one in the corner without 11.
-//
-//   in the last column | elsewhere | in the last row | in both
 template <class Scheme>
 class TileOrder {
  public:
   struct Tile {
-    int32_t image, row, column;
+    int64_t image, row, column;
   };
   struct Range {
     int64_t begin, end;
   };
 
-  // Tiles first … first + count of the grid, whose images have height x width outputs. REQUIRES: count <=
-  // kMaxUnitTiles.
+  // Tiles first … first + count of the grid, at most kMaxUnitTiles, whose images have height x width outputs.
   TileOrder(const TileGrid& grid, int64_t first, int64_t count, int64_t height, int64_t width)
       : last_row_((height - 1) % Scheme::kOutputStep), last_column_((width - 1) % Scheme::kOutputStep) {
-    const bool ragged_rows = height % Scheme::kOutputStep != 0, ragged_columns = width % Scheme::kOutputStep != 0;
-    const auto kind = [&](const TileCursor& tile) {
+    const auto kind = [&, ragged_rows = last_row_ + 1 < Scheme::kOutputStep,
+                       ragged_columns = last_column_ + 1 < Scheme::kOutputStep](const TileCursor& tile) {
       const bool below = ragged_rows && tile.row() == grid.rows - 1;
       const bool right = ragged_columns && tile.column() == grid.columns - 1;
-      return below ? 2 + right : 1 - right;
+      return below ? (right ? kCorner : kBelow) : right ? kRight : kWhole;
     };
-    std::array<int64_t, 4> of_kind = {0, count, 0, 0};
-    if (ragged_rows || ragged_columns) {
-      of_kind = {};
-      TileCursor tile(grid, first);
-      for (int64_t i = 0; i < count; ++i, tile.advance()) ++of_kind[kind(tile)];
-    }
-    for (int i = 0; i < 4; ++i) start_[i + 1] = start_[i] + of_kind[i];
-    std::array<int64_t, 5> next = start_;
+    std::array<int64_t, kKinds> of_kind = {};
     TileCursor tile(grid, first);
+    for (int64_t i = 0; i < count; ++i, tile.advance()) ++of_kind[kind(tile)];
+    for (int i = 0; i < kKinds; ++i) start_[i + 1] = start_[i] + of_kind[i];
+    std::array<int64_t, kKinds + 1> next = start_;
+    tile = TileCursor(grid, first);
     for (int64_t i = 0; i < count; ++i, tile.advance())
-      tiles_[next[kind(tile)]++] = {static_cast<int32_t>(tile.image()), static_cast<int32_t>(tile.row()),
-                                    static_cast<int32_t>(tile.column())};
+      tiles_[next[kind(tile)]++] = {tile.image(), tile.row(), tile.column()};
   }
 
-  int64_t count() const { return start_[4]; }
+  int64_t count() const { return start_[kKinds]; }
   const Tile& operator[](int64_t i) const { return tiles_[i]; }
 
   // The tiles that have an output which this of the kEdge x kEdge products reaches.
   Range needing(int product) const {
-    const bool below = Scheme::first_output(product / Scheme::kEdge) <= last_row_;
-    const bool right = Scheme::first_output(product % Scheme::kEdge) <= last_column_;
-    return {start_[right ? 0 : 1], start_[!below ? 2 : right ? 4 : 3]};
+    const bool reaches_last_row = Scheme::first_output(product / Scheme::kEdge) <= last_row_;
+    const bool reaches_last_column = Scheme::first_output(product % Scheme::kEdge) <= last_column_;
+    return {start_[reaches_last_column ? kRight : kWhole], start_[!reaches_last_row     ? kBelow
+                                                                  : reaches_last_column ? kKinds
+                                                                                        : kCorner]};
   }
 
  private:
-  int64_t last_row_, last_column_;     // the last output of a tile there
-  std::array<int64_t, 5> start_ = {};  // of each kind
+  enum Kind { kRight, kWhole, kBelow, kCorner, kKinds };  // in this order
+
+  int64_t last_row_, last_column_;              // the last output of a tile there
+  std::array<int64_t, kKinds + 1> start_ = {};  // of each kind
   std::array<Tile, kMaxUnitTiles> tiles_;
 };
 

@@ -9,7 +9,7 @@
 namespace ringgrad::conv {
 
 // In which a scheme multiplies the transforms of images of T. F45's error is four times F25's, too large for products
-// of bfloat16 pairs; but it makes 4 products for each output where F25 makes 9.
+// of bfloat16 pairs; but it makes 4 products for each output where F25 makes 9 (where tiles are half empty, as many).
 template <class Scheme, class T>
 using WinogradProduct = std::conditional_t<std::is_same_v<Scheme, F45>, Float32Product, ProductOf<T>>;
 

@@ -134,7 +134,7 @@ class Convolution {
     for (int product = 0; product < kProducts; ++product) {
       between();
       const auto [begin, end] = tiles.needing(product);
-      const int64_t first = begin / 4 * 4;  // groups of four, as multiply() has them, end where the memory does
+      const int64_t first = begin / 4 * 4;  // so that multiply()'s last group of four ends within blocking_.tiles
       const LeftMatrix left{
           inputs + product * input_plane_ + first * layout_.rows, layout_.rows, 1, layout_.rows, &whole, 1};
       const RightMatrix right =

@@ -1,7 +1,7 @@
 // Weight gradient: dw = sum over tiles of Gᵀ [ (Bᵀ x B) ⊙ (A dy Aᵀ) ] G. Per block of tiles both transforms, then for
-// each of the planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G once at the end. Images
-// of bfloat16 are multiplied as integers where the processor multiplies pairs, which costs 0.05 % of a gradient: their
-// transforms rounded to bfloat16 again would cost 1 %. All else is in float32.
+// each of the planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G once at the end. Where
+// convolutions of bfloat16 images multiply pairs (WinogradProduct), integers are multiplied here, which costs 0.05 % of
+// a gradient: transforms rounded to bfloat16 again would cost 1 %. All else is in float32.
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/conv/integers.h"
 #include "ringgrad/core/cpu/conv/tiles.h"
@@ -197,13 +197,14 @@ class WeightGradient {
     bool starts = first && product / kEdge < kFactorEdge<Scheme> && product % kEdge < kFactorEdge<Scheme>;
     float* const to = sums + factor_of<Scheme>(product) * chunk.plane();
     const auto [begin, end] = tiles.needing(product);
-    for (int64_t group = begin / kGroup; group * kGroup < end; ++group) {
+    for (int64_t group = begin / kGroup; begin < end && group * kGroup < end; ++group) {
       const int64_t skipped = std::max<int64_t>(0, begin - group * kGroup) / Product::kTerms;  // words
       const int64_t words = cpu::ceil_div(std::min(kGroup, end - group * kGroup), int64_t{Product::kTerms}) - skipped;
-      const float *const rows = left + group * kGroupRows * chunk.rows, *const columns =
-                                                                            right + group * kGroupRows * chunk.columns;
-      multiply<Product>({rows + (kIntegers + skipped) * chunk.rows, 1, chunk.rows, words, &whole, 1, rows}, chunk.rows,
-                        {columns + (kIntegers + skipped) * chunk.columns, chunk.columns, kChannelBlock, columns},
+      const float* const x_group = left + group * kGroupRows * chunk.rows;
+      const float* const dy_group = right + group * kGroupRows * chunk.columns;
+      multiply<Product>({x_group + (kIntegers + skipped) * chunk.rows, 1, chunk.rows, words, &whole, 1, x_group},
+                        chunk.rows,
+                        {dy_group + (kIntegers + skipped) * chunk.columns, chunk.columns, kChannelBlock, dy_group},
                         chunk.columns, to, chunk.columns, !starts);
       starts = false;
     }
