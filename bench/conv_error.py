@@ -30,7 +30,7 @@ def main():
                  ["", *(f"{dtype}, {algorithm}" for dtype, algorithm in METHODS)],
                  [[layer, *(errors[method] for method in METHODS)] for layer, errors in layers.items()],
                  note="Channels, image size and filter as in ResNets and the MNIST CNN. bfloat16 numbers are multiplied "
-                      f"{results.ringgrad('doctor')['bfloat16_products']}.")
+                      f"{results.ringgrad('doctor')['bfloat16_products']}; Winograd's algorithm multiplies those of 5×5 in float32.")
 
 
 if __name__ == "__main__":
