@@ -78,9 +78,9 @@ class TileOrder {
   Range needing(int product) const {
     const bool reaches_last_row = Scheme::first_output(product / Scheme::kEdge) <= last_row_;
     const bool reaches_last_column = Scheme::first_output(product % Scheme::kEdge) <= last_column_;
-    return {start_[reaches_last_column ? kRight : kWhole], start_[!reaches_last_row     ? kBelow
-                                                                  : reaches_last_column ? kKinds
-                                                                                        : kCorner]};
+    const int first = reaches_last_column ? kRight : kWhole;
+    const int beyond = !reaches_last_row ? kBelow : reaches_last_column ? kKinds : kCorner;
+    return {start_[first], start_[beyond]};
   }
 
  private:
