@@ -1,18 +1,21 @@
 #!/bin/sh
-# Everything that only a GPU can say, in the order in which it is wanted: first numbers after 40 seconds, and any part later.
+# Everything that only a GPU can say: first whether it is right, several programs at a time; then how fast, one after the
+# other.
 #
 #   bench/on_gpu.sh BUILD OUT [MINUTES]   MINUTES: 9
 #
 # BUILD, made on any machine, without a GPU and stripped, since it may have to be carried to one:
 #
 #   cmake --preset cuda -DRINGGRAD_BENCH=ON -DRINGGRAD_ISAS="v2;v3;v4;v4_bf16" -DCMAKE_CUDA_ARCHITECTURES=90-real
-#   cmake --build --preset cuda && strip build/cuda/ringgrad build/cuda/cuda_ladders build/cuda/tests/cuda_test
+#   cmake --build --preset cuda
+#   (cd build/cuda && strip ringgrad cuda_ladders tests/cuda_test tests/autotune_test)
 #
-# Of it only those three are needed (compressed about 7 MB each; they hold every kernel), and of the sources bench/ and
-# tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part writes OUT/NAME.log and, when it
-# has passed, OUT/NAME.done; after each, all of it goes into OUT/all.tgz. Where that lies in OUT already, brought from an
-# earlier run that may have been on another machine, the parts that are done there are left as they are: so a GPU that is
-# lent for minutes at a time gets through all of them. NAME.log.1 is what a part said that has failed before.
+# Of it only those four are needed (each holds every kernel; together 10 MB, compressed by xz with a dictionary of 192 MiB),
+# and of the sources bench/ and tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part
+# writes OUT/NAME.log and, when it has passed, OUT/NAME.done; after each, all of it goes into OUT/all.tgz. Where that lies
+# in OUT already, brought from an earlier run that may have been on another machine, the parts that are done there are left
+# as they are: so a GPU that is lent for minutes at a time gets through all of them. NAME.log.1 is what a part said that has
+# failed before.
 # RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch, for comparison (python3). At the
 # end gpu_tables.py makes bench/results/gpu_*.json of OUT; it can do so anywhere else, too. RINGGRAD_COMMIT: what was
 # built, where bench/ lies without its history.
@@ -23,14 +26,13 @@ set -u
 if [ "${1:-}" = --nccl ] || [ "${1:-}" = --nccl-fault ]; then
   steps=50
   [ "$1" = --nccl ] || steps=100000
-  rm -rf "two-ranks-$3"
   for rank in 0 1; do
     env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29557 \
       CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID=machine$rank NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 \
       NCCL_SHM_DISABLE=1 NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=2 NCCL_ALGO=Ring \
       NCCL_PROTO=Simple NCCL_RAS_ENABLE=0 NCCL_NET_PLUGIN=none NCCL_MULTI_RANK_GPU_ENABLE=1 \
       "$2/ringgrad" train --parallel ddp --device cuda --backend "$3" --epochs 1000 --max-steps "$steps" \
-      --out "two-ranks-$3" >"rank$rank.log" 2>&1 &
+      --out "runs/two-ranks-$3" >"$3-rank$rank.log" 2>&1 &
     pids="${pids:-} $!"
   done
   code=0
@@ -38,12 +40,12 @@ if [ "${1:-}" = --nccl ] || [ "${1:-}" = --nccl-fault ]; then
     sleep 15
     kill -KILL "${pids##* }"
     for pid in $pids; do wait "$pid" && code=1; done  # nobody may end well
-    grep -q "rank 1" rank0.log || code=1
+    grep -q "rank 1" "$3-rank0.log" || code=1
   else
     for pid in $pids; do wait "$pid" || code=1; done
-    grep -q "parameters bit-identical on 2 of 2 ranks" rank0.log || code=1
+    grep -q "parameters bit-identical on 2 of 2 ranks" "$3-rank0.log" || code=1
   fi
-  cat rank0.log rank1.log
+  cat "$3-rank0.log" "$3-rank1.log"
   exit $code
 fi
 [ $# = 2 ] || [ $# = 3 ] || { sed -n 2,23p "$0" >&2; exit 2; }
@@ -56,51 +58,111 @@ print(*[folder for place in nvidia.__path__ for folder in glob.glob(place + "/*/
   export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
 done
 end=$(($(date +%s) + ${3:-9} * 60))
-failed=0
 cd "$out" || exit 2
+rm -rf runs && mkdir -p runs
+: >unfinished  # the names of parts that failed or had no time
 [ ! -e all.tgz ] || tar --skip-old-files -xzf all.tgz || exit 2
 
 keep() {
   tar -czf all.tgz.part --exclude='all.tgz*' --exclude=./runs ./* && mv all.tgz.part all.tgz
 }
 
-# part NAME SECONDS COMMAND…: unless done before, or out of time. KILL reaches all that the command has started, and
+# attempt NAME SECONDS COMMAND…: unless done before, or out of time. KILL reaches all that the command has started, and
 # nobody may go on: a rank that hangs would keep the GPU. 77 is what tests say that want another machine.
-part() {
+attempt() {
   name=$1 limit=$2
   shift 2
   [ ! -e "$name.done" ] || { echo "$name: done before"; return; }
   left=$((end - $(date +%s)))
-  [ "$left" -gt 20 ] || { echo "$name: no time left; call again"; failed=$((failed + 1)); return; }
+  [ "$left" -gt 20 ] || { echo "$name: no time left; call again"; echo "$name" >>unfinished; return; }
   [ "$limit" -lt "$left" ] || limit=$left
   [ ! -e "$name.log" ] || mv "$name.log" "$name.log.1"
+  begin=$(date +%s)
   timeout -s KILL "$limit" "$@" >"$name.log" 2>&1
   code=$?
+  seconds=$(($(date +%s) - begin))
   case $code in
-    0) touch "$name.done" && echo "$name: passed" ;;
+    0) touch "$name.done" && echo "$name: passed in $seconds s" ;;
     77) touch "$name.done" && echo "$name: left out: $(tail -n 1 "$name.log")" ;;
     *)
-      echo "$name: FAILED ($code), see $out/$name.log"
-      tail -n 5 "$name.log"
-      failed=$((failed + 1))
+      echo "$name: FAILED ($code) after $seconds s, see $out/$name.log
+$(tail -n 5 "$name.log")"
+      echo "$name" >>unfinished
       ;;
   esac
+}
+part() {
+  attempt "$@"
   keep
 }
 
 export RINGGRAD_CACHE_DIR="$out/cache"  # of which provider is the fastest: the same for all runs
 part gpu 60 nvidia-smi
 part program 60 sh -c "'$build/ringgrad' doctor && '$build/ringgrad' doctor | grep -q '[1-9][0-9]* CUDA device'"
-[ "$failed" = 0 ] || { echo "no GPU, or a driver or libraries that the program cannot use"; exit 3; }
+[ ! -s unfinished ] || { echo "no GPU, or a driver or libraries that the program cannot use"; exit 3; }
 
-# ---- what says most, in the first minutes ---------------------------------------------------------------------------
+# ---- whether all of it is right: these at the same time, each line of them one after the other ------------------------
 # The tests of the label gpu, each file in a process of its own: an error of a kernel is the end of the device's context.
-cuda_test() { part "$1" "$2" env RINGGRAD_TESTS_NEED_GPU=1 "$build/tests/cuda_test" -# "[cuda][#$1_test]"; }
-for tests in cuda_matmul cuda_conv2d cuda_kernels; do cuda_test "$tests" 120; done
-for ladder in matmul bandwidth conv2d vendors; do part "ladders-$ladder" 120 "$build/cuda_ladders" "$ladder"; done
-for kernel in copy transpose sum matmul conv2d conv2d_backward_input conv2d_backward_weight batch_norm_stats; do
-  part "kernel-$kernel" 60 "$build/ringgrad" bench kernel "$kernel" --json
-done
+tests() {
+  most=$1
+  shift
+  for tests; do
+    program="$build/tests/cuda_test"
+    [ "$tests" != autotune ] || program="$build/tests/autotune_test"
+    attempt "$tests" "$most" env RINGGRAD_TESTS_NEED_GPU=1 "$program" -# "[cuda][#${tests}_test]"
+  done
+}
+# train DATA EPOCHS ACCURACY OPTION…: as many epochs as bench/accuracy.py trains on the CPU, and about its accuracy
+train() {
+  data=$1 epochs=$2 accuracy=$3
+  shift 3
+  attempt "train-$data" 300 sh -c "
+    '$build/ringgrad' train --device cuda --data $data --epochs $epochs --out runs/$data $* | tee runs/$data.txt
+    awk '/^done/ { enough = \$2 >= $accuracy } END { exit !enough }' runs/$data.txt"
+}
+train_all() {
+  train digits 4 99
+  if [ -n "${RINGGRAD_DATA_DIR:-}" ]; then
+    train mnist 3 99 --amp O2 --dtype bf16
+    train cifar10 2 65 --amp O2 --dtype bf16
+  else
+    echo "RINGGRAD_DATA_DIR is not set: mnist and cifar10 are left out"
+  fi
+}
+two_ranks() {
+  for backend in nccl nccl-ring; do
+    attempt "$backend" 120 sh "$here/on_gpu.sh" --nccl "$build" "$backend"
+    attempt "$backend-fault" 120 sh "$here/on_gpu.sh" --nccl-fault "$build" "$backend"
+  done
+}
+captured_is_eager() {
+  attempt captured-is-eager 120 sh -c "
+    for graphs in 0 1; do
+      RINGGRAD_CUDA_GRAPHS=\$graphs '$build/ringgrad' train --device cuda --crop 2 --max-steps 150 \
+        --out runs/graphs\$graphs || exit
+    done
+    cmp runs/graphs0/checkpoint.safetensors runs/graphs1/checkpoint.safetensors"
+}
+# Which provider is the fastest cannot be found out meanwhile: what these find is nobody else's.
+(
+  export RINGGRAD_CACHE_DIR="$out/runs/cache"
+  tests 420 op &
+  tests 120 cuda_matmul cuda_conv2d cuda_kernels any_device_kernels cuda_errors cuda_ladders cuda_launches autotune &
+  tests 120 cuda_training cuda_capture waiting_gradient cuda_layout grad_scaler cuda_data_parallel cuda_nccl \
+    cuda_nccl_ring cuda_nccl_training cuda_nccl_capture cuda_nccl_faults &
+  train_all &
+  two_ranks &
+  captured_is_eager &
+  wait
+)
+keep
+# Which kernel? Errors of launches come late, and are the next operation's.
+if [ ! -e op.done ] && grep -q "illegal \|misaligned \|launch failure" op.log 2>/dev/null; then
+  part op-blocking 240 env CUDA_LAUNCH_BLOCKING=1 "$build/tests/cuda_test" -# "[cuda][#op_test]" -a
+  part op-memcheck 240 compute-sanitizer --padding 256 "$build/tests/cuda_test" "operations on cuda*"
+fi
+
+# ---- how fast it is: alone -------------------------------------------------------------------------------------------
 # bench NAME OPTION…: NAME.log ends with a step's numbers as JSON. The limit is for the first run of a batch and dtype,
 # which times up to ten plans of cuDNN for each convolution and batch norm, and has some of them compiled for that.
 bench() {
@@ -122,60 +184,23 @@ fastest_compiled="compile_channels_last_fused_heap compile_cuda_graphs_channels_
 bench resnet18-bf16 --model resnet18 --batch 512 --dtype bf16
 peer resnet18-bf16-eager 90 $fastest_eager -- --model resnet18 --batch 512 --dtype bf16
 bench resnet18-bf16-profile --model resnet18 --batch 512 --dtype bf16 --profile
+for ladder in matmul bandwidth conv2d vendors; do part "ladders-$ladder" 120 "$build/cuda_ladders" "$ladder"; done
+for kernel in copy transpose sum matmul conv2d conv2d_backward_input conv2d_backward_weight batch_norm_stats; do
+  part "kernel-$kernel" 60 "$build/ringgrad" bench kernel "$kernel" --json
+done
 peer resnet18-bf16-compiled 300 $fastest_compiled -- --model resnet18 --batch 512 --dtype bf16
-
-# ---- whether all of it is right ---------------------------------------------------------------------------------------
-cuda_test op 420
-# Which kernel? Errors of launches come late, and are the next operation's. One that had no time has nothing to look for.
-if [ ! -e op.done ] && grep -q FAILED: op.log 2>/dev/null; then
-  part op-blocking 240 env CUDA_LAUNCH_BLOCKING=1 "$build/tests/cuda_test" -# "[cuda][#op_test]" -a
-  part op-memcheck 240 compute-sanitizer --padding 256 "$build/tests/cuda_test" "operations on cuda*"
-fi
-for tests in any_device_kernels vendor autotune cuda_errors cuda_ladders cuda_training cuda_capture waiting_gradient \
-  cuda_launches cuda_layout grad_scaler cuda_data_parallel cuda_nccl cuda_nccl_ring cuda_nccl_training \
-  cuda_nccl_capture cuda_nccl_faults; do
-  cuda_test "$tests" 120
-done
-part captured-is-eager 120 sh -c "
-  rm -rf graphs0 graphs1
-  for graphs in 0 1; do
-    RINGGRAD_CUDA_GRAPHS=\$graphs '$build/ringgrad' train --device cuda --crop 2 --max-steps 150 --out graphs\$graphs ||
-      exit
-  done
-  cmp graphs0/checkpoint.safetensors graphs1/checkpoint.safetensors"
-# train DATA EPOCHS ACCURACY OPTION…: as many epochs as bench/accuracy.py trains on the CPU, and about its accuracy
-train() {
-  data=$1 epochs=$2 accuracy=$3
-  shift 3
-  part "train-$data" 300 sh -c "
-    rm -rf $data
-    '$build/ringgrad' train --device cuda --data $data --epochs $epochs --out $data $* | tee $data.txt
-    awk '/^done/ { enough = \$2 >= $accuracy } END { exit !enough }' $data.txt"
-}
-train digits 4 99
-if [ -n "${RINGGRAD_DATA_DIR:-}" ]; then
-  train mnist 3 99 --amp O2 --dtype bf16
-  train cifar10 2 65 --amp O2 --dtype bf16
-else
-  echo "RINGGRAD_DATA_DIR is not set: mnist and cifar10 are left out"
-fi
-for backend in nccl nccl-ring; do
-  part "$backend" 120 sh "$here/on_gpu.sh" --nccl "$build" "$backend"
-  part "$backend-fault" 120 sh "$here/on_gpu.sh" --nccl-fault "$build" "$backend"
-done
-
-# ---- other steps, with and without a graph ----------------------------------------------------------------------------
-for batch in 128 1024; do bench "resnet18-bf16-$batch" --model resnet18 --batch $batch --dtype bf16; done
+bench resnet20-bf16-128 --model resnet20 --batch 128 --dtype bf16
+peer resnet20-bf16-128-eager 90 $fastest_eager -- --model resnet20 --batch 128 --dtype bf16
+peer resnet20-bf16-128-compiled 300 $fastest_compiled -- --model resnet20 --batch 128 --dtype bf16
+bench resnet18-bf16-128 --model resnet18 --batch 128 --dtype bf16
+peer resnet18-bf16-128-eager 90 $fastest_eager -- --model resnet18 --batch 128 --dtype bf16
 part resnet18-bf16-uncaptured 240 env RINGGRAD_CUDA_GRAPHS=0 \
   "$build/ringgrad" bench train --device cuda --model resnet18 --batch 512 --dtype bf16 --json
 bench resnet18-fp16 --model resnet18 --batch 512 --dtype fp16
 bench resnet18-fp32 --model resnet18 --batch 512 --dtype fp32
-bench resnet20-bf16-128 --model resnet20 --batch 128 --dtype bf16
-peer resnet18-bf16-128-eager 90 $fastest_eager -- --model resnet18 --batch 128 --dtype bf16
-peer resnet20-bf16-128-eager 90 $fastest_eager -- --model resnet20 --batch 128 --dtype bf16
-peer resnet20-bf16-128-compiled 300 $fastest_compiled -- --model resnet20 --batch 128 --dtype bf16
+bench resnet18-bf16-1024 --model resnet18 --batch 1024 --dtype bf16
 
-# ---- what stands in the kernels' way ------------------------------------------------------------------------------------
+# ---- what stands in the kernels' way, and what checkers see -------------------------------------------------------------
 if command -v ncu >/dev/null 2>&1; then
   for kernel in tensor_core_gemm reduce_channels apply_kernel backward_apply simt_gemm sgd; do
     part "counters-$kernel" 90 ncu --clock-control none --set full --kernel-name "regex:$kernel" --launch-count 4 \
@@ -188,12 +213,14 @@ fi
 if command -v compute-sanitizer >/dev/null 2>&1; then
   for row in 'conv2d 3×3, padding 1' matmul batch_norm 'softmax along -1' 'sum of columns'; do
     for tool in memcheck racecheck; do
-      part "$tool-${row%% *}" 120 compute-sanitizer --tool "$tool" --kernel-name kns=ringgrad --error-exitcode 1 \
-        "$build/tests/cuda_test" "operations on cuda*" -c "$row"
+      attempt "$tool-${row%% *}" 120 compute-sanitizer --tool "$tool" --kernel-name kns=ringgrad --error-exitcode 1 \
+        "$build/tests/cuda_test" "operations on cuda*" -c "$row" &
     done
   done
+  wait
+  keep
 else
   echo "compute-sanitizer is not installed: memcheck and racecheck are left out"
 fi
 "${PYTHON:-python3}" "$here/gpu_tables.py" "$out" || echo "no tables yet: bench/gpu_tables.py $out"
-exit "$failed"
+exit "$(wc -l <unfinished)"

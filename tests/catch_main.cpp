@@ -51,6 +51,10 @@ int main(int argc, char** argv) {
       return kSkipped;
     }
   const int result = Catch::Session().run(argc, argv);
+  if (need_gpu && cases == 0) {
+    std::puts("failed: no such tests here");
+    return 1;
+  }
   if (cases_left_out > 0) std::printf("left out for want of GPUs: %d of %d cases\n", cases_left_out, cases);
   return need_gpu && result == 0 && cases_left_out > 0 && cases_left_out == cases ? kSkipped : result;
 }

@@ -4,11 +4,11 @@
     train_pytorch.py --model resnet18 --batch 64 --dtype fp32 --threads 2
     train_pytorch.py --model resnet18 --batch 512 --dtype bf16 --device cuda      (not yet run on a GPU)
 
-First each configuration alone, for a moment: its fastest step says whether it is among the best. Then the best three in
-turn, round after round, so that a slow minute of the machine hits them alike: their median step. Every configuration is
-listed with what it came to; one that fails, with the reason. Each runs in a process of its own, so that peak memory and
-the time to the first step are its own. The first time torch.compile takes minutes; its cache makes it seconds. Debian has
-the libraries that some preload: libjemalloc2, libtcmalloc-minimal4, libomp5.
+Of more than three, first each configuration alone, for a moment: its fastest step says whether it is among the best. Then
+the best three in turn, round after round, so that a slow minute of the machine hits them alike: their median step. Every
+configuration is listed with what it came to; one that fails, with the reason. Each runs in a process of its own, so that
+peak memory and the time to the first step are its own. The first time torch.compile takes minutes; its cache makes it
+seconds. Debian has the libraries that some preload: libjemalloc2, libtcmalloc-minimal4, libomp5.
 
 train_compare.py does the same in turn with `ringgrad bench train`.
 """
@@ -241,8 +241,12 @@ def main():
     work = Work(arguments.model, arguments.batch, arguments.dtype, arguments.threads, arguments.device)
     if arguments.one:
         return train(work, arguments.one)
-    tried = try_all(work, arguments.only, arguments.seconds)
-    processes = [Process(work, name) for name in finalists(tried)]
+    if len(arguments.only) > FINALISTS:
+        tried = try_all(work, arguments.only, arguments.seconds)
+        names = finalists(tried)
+    else:
+        tried, names = {name: {} for name in arguments.only}, arguments.only
+    processes = [Process(work, name) for name in names]
     for number in range(arguments.rounds):
         for process in processes:
             process.round(arguments.seconds)
