@@ -19,7 +19,7 @@
 # RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch, for comparison (python3). At the
 # end gpu_tables.py makes bench/results/gpu_*.json of OUT; it can do so anywhere else, too. RINGGRAD_COMMIT: what was
 # built, where bench/ lies without its history.
-# Exit status: 3 without a GPU, else the number of parts that failed or had no time. Not yet run on a GPU.
+# Exit status: 3 without a GPU, else the number of parts that failed or had no time.
 set -u
 # Two ranks on one GPU, which NCCL refuses unless they seem to be on two machines, or since 2.30 when it is told to.
 # --nccl-fault: one of them is killed; the other must end, soon, with an error that names it.
@@ -32,7 +32,7 @@ if [ "${1:-}" = --nccl ] || [ "${1:-}" = --nccl-fault ]; then
       NCCL_SHM_DISABLE=1 NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=2 NCCL_ALGO=Ring \
       NCCL_PROTO=Simple NCCL_RAS_ENABLE=0 NCCL_NET_PLUGIN=none NCCL_MULTI_RANK_GPU_ENABLE=1 \
       "$2/ringgrad" train --parallel ddp --device cuda --backend "$3" --epochs 1000 --max-steps "$steps" \
-      --out "runs/two-ranks-$3" >"$3-rank$rank.log" 2>&1 &
+      --out "runs/two-ranks$1-$3" >"$3-rank$rank.log" 2>&1 &
     pids="${pids:-} $!"
   done
   code=0

@@ -150,6 +150,7 @@ Tensor conv2d_filters(const Tensor& x, const Tensor& w);
 
 // ---- pooling: x [N, C, H, W], y [N, C, P, Q], index: contiguous, or all in pool2d_layout() --------------------------
 Layout pool2d_layout(const Tensor& x);  // x's own where the device has kernels for it, else strided
+// The stride is never 0: the operation has put the kernel's size in its place.
 // index (int32, shape of y): h·W + w of the maximum inside its plane; the first of equals in row order.
 KERNEL(max_pool2d, (const Tensor& y, const Tensor& index, const Tensor& x, const Pool2dOptions& options));
 KERNEL(max_pool2d_backward, (const Tensor& dx, const Tensor& dy, const Tensor& index, const Pool2dOptions& options));

@@ -144,7 +144,7 @@ TEST_CASE("cuDNN has engines for batch norm with ReLU and residual, forward and 
         const NormShapes shapes{images, dtype, CUDNN_TENSOR_NHWC};
         INFO(name(dtype) << " " << images << (relu ? " relu" : "") << (residual ? " residual" : ""));
         const auto forward = batch_norm_graph(shapes, residual, relu);
-        const auto backward = batch_norm_backward_graph(shapes, relu, residual);
+        const auto backward = batch_norm_backward_graph(shapes);
         for (const auto& graph : {forward, backward}) {
           const std::vector<GraphPart> engines = graph->engines(target, dtype);
           CHECK(!engines.empty());

@@ -183,7 +183,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=0)
     arguments = parser.parse_args()
-    torch.set_num_threads(os.cpu_count())
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.set_flush_denormal(True)
     torch.manual_seed(arguments.seed)
     train, epochs = (mnist, 1) if arguments.data == "mnist" else (cifar10, 8)

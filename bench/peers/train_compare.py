@@ -2,7 +2,8 @@
 """Training steps of ringgrad and of PyTorch in turn, on the same cores: train_compare.py --help
 
 Run it by the Python that has torch, on an idle machine. For each network and dtype every configuration of
-train_pytorch.py runs alone for a moment; then the best three run in turn with `ringgrad bench train`.
+train_pytorch.py runs alone for a moment; then the best three run in turn with `ringgrad bench train`. No more than three
+are not tried alone.
 Every round runs each contestant once, so that a slow minute of the machine hits them alike; a ratio is taken within a
 round, and its spread is that over the rounds. PyTorch stays loaded between rounds; ringgrad starts anew in each. About
 three minutes a row; longer the first time, when torch.compile's cache is cold. Stopped and started again, it goes on with
@@ -50,8 +51,8 @@ def spread(values):
 
 def compare(work, arguments):
     start = time.monotonic()
-    tried = train_pytorch.try_all(work, arguments.only, arguments.seconds)
-    peers = [train_pytorch.Process(work, name) for name in train_pytorch.finalists(tried)]
+    tried, names = train_pytorch.chosen(work, arguments.only, arguments.seconds)
+    peers = [train_pytorch.Process(work, name) for name in names]
     ours = Ringgrad(work)
     ours.round(arguments.seconds)  # how many steps a round needs
     ours.rounds.clear()

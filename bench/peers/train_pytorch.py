@@ -2,7 +2,7 @@
 """Trains a network in PyTorch on synthetic data, in every configuration that might win, and prints JSON.
 
     train_pytorch.py --model resnet18 --batch 64 --dtype fp32 --threads 2
-    train_pytorch.py --model resnet18 --batch 512 --dtype bf16 --device cuda      (not yet run on a GPU)
+    train_pytorch.py --model resnet18 --batch 512 --dtype bf16 --device cuda
 
 Of more than three, first each configuration alone, for a moment: its fastest step says whether it is among the best. Then
 the best three in turn, round after round, so that a slow minute of the machine hits them alike: their median step. Every
@@ -217,9 +217,13 @@ def try_all(work, names, seconds):
     return tried
 
 
-def finalists(tried):
+def chosen(work, names, seconds):
+    """What try_all says, and the names of those that run in turn: the fastest, or all where there are no more."""
+    if len(names) <= FINALISTS:
+        return {name: {} for name in names}, names
+    tried = try_all(work, names, seconds)
     times = {name: result["fastest_ms"] for name, result in tried.items() if "fastest_ms" in result}
-    return sorted(times, key=times.get)[:FINALISTS]
+    return tried, sorted(times, key=times.get)[:FINALISTS]
 
 
 def parse():
@@ -241,11 +245,7 @@ def main():
     work = Work(arguments.model, arguments.batch, arguments.dtype, arguments.threads, arguments.device)
     if arguments.one:
         return train(work, arguments.one)
-    if len(arguments.only) > FINALISTS:
-        tried = try_all(work, arguments.only, arguments.seconds)
-        names = finalists(tried)
-    else:
-        tried, names = {name: {} for name in arguments.only}, arguments.only
+    tried, names = chosen(work, arguments.only, arguments.seconds)
     processes = [Process(work, name) for name in names]
     for number in range(arguments.rounds):
         for process in processes:

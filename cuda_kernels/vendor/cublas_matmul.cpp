@@ -1,4 +1,4 @@
-// kernels::matmul by cuBLAS: the vendor's implementation, beside ours in matmul.cu. Not yet run on a GPU.
+// kernels::matmul by cuBLAS: the vendor's implementation, beside ours in matmul.cu.
 //
 // cuBLAS thinks in columns: what is c [M, N] by rows is cᵀ [N, M] by columns, and cᵀ = bᵀ · aᵀ. So b is its first
 // operand and a its second, and neither is moved in memory: whichever of its dimensions has stride 1 decides about a

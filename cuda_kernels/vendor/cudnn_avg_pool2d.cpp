@@ -1,5 +1,5 @@
 // cuDNN's average pooling, beside ours in pool2d.cu. Its max pooling finds the maximum again in backward, where our
-// contract keeps its index: there is no vendor for that one. Not yet run on a GPU.
+// contract keeps its index: there is no vendor for that one.
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"

@@ -1,8 +1,8 @@
-// cuDNN's batch normalisation in training, with ReLU and residual in the same graph, beside ours in batch_norm.cu. Its
-// engines are compiled at run time: without a GPU they are only found (tests/cudnn_plans_test.cpp). Not yet run on one.
+// cuDNN's batch normalisation in training, forward with ReLU and residual in the same graph, beside ours in
+// batch_norm.cu. Its engines are compiled at run time: without a GPU they are only found (tests/cudnn_plans_test.cpp).
 //
-// Backward, ReLU's mask comes from y, which the contract keeps anyway, and what it leaves of dy is written only where
-// that is the residual's gradient.
+// Backward, ReLU's gradient is a kernel of ours in front of it. cuDNN 9.19 has an engine for both in one, but reads the
+// mask from memory, even where the graph computes it from y: from address 0.
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
@@ -47,21 +47,21 @@ bool batch_norm_backward_cudnn(Stream stream, const Tensor& sum_dy, const Tensor
   const auto format = common_format({x, dx, dy, y, dresidual});
   if (!format) return false;
   const DeviceGuard guard(stream.device);
-  const bool relu = y.defined(), wants_g = relu && dresidual;
   const Tensor rstd = empty_like(var);
   kernels::affine(rstd, var, 1, eps);
   kernels::pow(rstd, rstd, -0.5);
-  Number zero{0};
-  std::vector<void*> addresses = {x.raw_data(),    dy.raw_data(),     dx.raw_data(),          mean.raw_data(),
-                                  rstd.raw_data(), weight.raw_data(), sum_dy_xhat.raw_data(), sum_dy.raw_data()};
-  if (relu) addresses.insert(addresses.end(), {y.raw_data(), &zero});
-  if (wants_g) addresses.push_back(dresidual.raw_data());
-  const auto graph = [&] { return batch_norm_backward_graph({x.shape(), x.dtype(), *format}, relu, wants_g); };
-  if (!run_fastest(stream, "batch_norm_backward", call_signature("batch_norm_backward", x, y, dresidual), x.dtype(),
-                   graph, addresses))
-    return false;
-  if (dresidual && !relu) kernels::copy(dresidual, dy);
-  return true;
+  Tensor g = dy;
+  if (y) {
+    g = dresidual ? dresidual : empty_like(dy);
+    kernels::relu_backward(g, dy, y);
+  } else if (dresidual) {
+    kernels::copy(dresidual, dy);
+  }
+  void* const addresses[] = {x.raw_data(),    g.raw_data(),      dx.raw_data(),          mean.raw_data(),
+                             rstd.raw_data(), weight.raw_data(), sum_dy_xhat.raw_data(), sum_dy.raw_data()};
+  const auto graph = [&] { return batch_norm_backward_graph({x.shape(), x.dtype(), *format}); };
+  return run_fastest(stream, "batch_norm_backward", call_signature("batch_norm_backward", x), x.dtype(), graph,
+                     addresses);
 }
 
 REGISTER_KERNEL(batch_norm, DeviceType::CUDA, Provider::Vendor, batch_norm_cudnn);

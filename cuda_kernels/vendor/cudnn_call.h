@@ -1,4 +1,4 @@
-// What our calls of cuDNN 9 share: handles, descriptors and errors. Private to this folder. Not yet run on a GPU.
+// What our calls of cuDNN 9 share: handles, descriptors and errors. Private to this folder.
 #pragma once
 
 #include <optional>

@@ -50,28 +50,18 @@ std::shared_ptr<OperationGraph> batch_norm_graph(const NormShapes& shapes, bool 
   return make.graph;
 }
 
-std::shared_ptr<OperationGraph> batch_norm_backward_graph(const NormShapes& shapes, bool relu, bool wants_g) {
+std::shared_ptr<OperationGraph> batch_norm_backward_graph(const NormShapes& shapes) {
   NormGraph make(shapes);
   OperationGraph& graph = *make.graph;
   const GraphPart &x = make.images(), &dy = make.images(), &dx = make.images();
   const GraphPart &mean = make.channels(), &rstd = make.channels(), &weight = make.channels();
   const GraphPart &sum_dy_xhat = make.channels(), &sum_dy = make.channels();
-  const GraphPart* g = &dy;
-  // As a mask by which dy is multiplied: in front of batch norm's gradient, cuDNN has no engine for ReLU's with a
-  // stored y, nor for a choice. So where y is 0, a dy that is not finite becomes NaN instead of 0, and is noticed all
-  // the more.
-  if (relu) {
-    const GraphPart &y = make.images(), &zero = graph.number(), &mask = make.between(CUDNN_DATA_BOOLEAN);
-    g = wants_g ? &make.images() : &make.between(make.type());
-    graph.pointwise(CUDNN_POINTWISE_CMP_GT, y, &zero, mask);
-    graph.pointwise(CUDNN_POINTWISE_MUL, dy, &mask, *g);
-  }
   graph.operation(CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR)
       .set(CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_BATCH_NORM)
       .set(CUDNN_ATTR_OPERATION_NORM_BWD_XDESC, x)
       .set(CUDNN_ATTR_OPERATION_NORM_BWD_MEAN_DESC, mean)
       .set(CUDNN_ATTR_OPERATION_NORM_BWD_INV_VARIANCE_DESC, rstd)
-      .set(CUDNN_ATTR_OPERATION_NORM_BWD_DYDESC, *g)
+      .set(CUDNN_ATTR_OPERATION_NORM_BWD_DYDESC, dy)
       .set(CUDNN_ATTR_OPERATION_NORM_BWD_SCALE_DESC, weight)
       .set(CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC, sum_dy_xhat)
       .set(CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC, sum_dy)

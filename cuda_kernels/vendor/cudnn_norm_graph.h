@@ -16,8 +16,8 @@ struct NormShapes {
 // are x, y, mean, rstd, weight, bias, eps (a number) and, where there is one, residual.
 std::shared_ptr<OperationGraph> batch_norm_graph(const NormShapes& shapes, bool residual, bool relu);
 
-// Of such a y: g = dy where y > 0 (without relu: all of dy) and the gradients of what g went through. Its tensors are
-// x, dy, dx, mean, rstd, weight, sum_dy_xhat, sum_dy; with relu y and 0 (a number); and g, where it is wanted.
-std::shared_ptr<OperationGraph> batch_norm_backward_graph(const NormShapes& shapes, bool relu, bool wants_g);
+// The gradients of such a y without act and residual. Its tensors are x, dy, dx, mean, rstd, weight, sum_dy_xhat,
+// sum_dy.
+std::shared_ptr<OperationGraph> batch_norm_backward_graph(const NormShapes& shapes);
 
 }  // namespace ringgrad::cuda
