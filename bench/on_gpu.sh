@@ -184,7 +184,9 @@ fastest_compiled="compile_channels_last_fused_heap compile_cuda_graphs_channels_
 bench resnet18-bf16 --model resnet18 --batch 512 --dtype bf16
 peer resnet18-bf16-eager 90 $fastest_eager -- --model resnet18 --batch 512 --dtype bf16
 bench resnet18-bf16-profile --model resnet18 --batch 512 --dtype bf16 --profile
-for ladder in matmul bandwidth conv2d vendors; do part "ladders-$ladder" 120 "$build/cuda_ladders" "$ladder"; done
+for ladder in matmul bandwidth conv2d vendors; do  # the last says all that it finds: nothing but its own calls
+  part "ladders-$ladder" 120 env RINGGRAD_CACHE_DIR="$out/runs/ladders" "$build/cuda_ladders" "$ladder"
+done
 for kernel in copy transpose sum matmul conv2d conv2d_backward_input conv2d_backward_weight batch_norm_stats; do
   part "kernel-$kernel" 60 "$build/ringgrad" bench kernel "$kernel" --json
 done

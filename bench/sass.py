@@ -180,7 +180,7 @@ def main():
                 else:
                     row += [f"{wide or count} loads" + (" of 16 B" if wide else ""), f"{length / max(1, wide or count):.1f}", "–"]
                 rows.append(row)
-    results.save("sass", f"What nvcc makes of ten kernels, {options.arch}, bfloat16: predictions, not yet run on a GPU",
+    results.save("sass", f"What nvcc makes of ten kernels, {options.arch}, bfloat16: predictions",
                  ["", "registers", "spilled", "instructions of the loop", "of them", "instructions for each",
                   "at most, of the full rate"], rows, machine="no GPU: counted in SASS",
                  note="A loop is counted whole, with what seldom runs in it: batch norm's last steps work out a channel's "
@@ -195,7 +195,7 @@ def main():
     rows.append(["images/s", *(f"{512e3 / total:,.0f}" for total in totals)])
     results.save("step_model", "A captured step of ResNet-18, batch 512, bfloat16, on an H200: milliseconds predicted",
                  ["", "by our kernels", "by convolutions at half the full rate"], rows, machine="no GPU: a model",
-                 note=" ".join(__doc__.split("The model. ")[1].split()) + " Not yet run on a GPU.")
+                 note=" ".join(__doc__.split("The model. ")[1].split()))
 
 
 if __name__ == "__main__":
