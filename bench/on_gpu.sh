@@ -39,7 +39,14 @@ if [ "${1:-}" = --nccl ] || [ "${1:-}" = --nccl-fault ]; then
   if [ "$1" = --nccl-fault ]; then
     sleep 15
     kill -KILL "${pids##* }"
+    other=${pids% *}
+    (  # what holds up who does not end, in words that no process can give of itself
+      sleep 30
+      cuda-gdb -batch -p $other -ex "thread apply all bt 16"
+    ) >"$3-stuck.log" 2>&1 &
+    looking=$!
     for pid in $pids; do wait "$pid" && code=1; done  # nobody may end well
+    kill "$looking"
     grep -q "rank 1" "$3-rank0.log" || code=1
   else
     for pid in $pids; do wait "$pid" || code=1; done

@@ -1,7 +1,10 @@
 // Ranks of an NCCL process group that disagree, stay away, throw or leave: an error on every rank, within the deadline.
 #include <atomic>
 #include <cmath>
+#include <cstdio>
+#include <filesystem>
 
+#include "ringgrad/core/base/environment.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/nccl_ranks.h"
 
@@ -146,3 +149,47 @@ TEST_CASE("nccl: a rank that leaves without a word", "[quick][cuda][threads]") {
   CHECK(errors[2].empty());
   for (int r = 0; r < 2; ++r) CHECK(contains(errors[static_cast<size_t>(r)], "Error: "));
 }
+
+#ifdef RINGGRAD_CUDA_EMULATED
+namespace {
+
+// What a rank's process says, with its exit status at the end, when the other rank stays away and its own device goes
+// on waiting for it.
+std::string last_words(const char* stream_order) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  FILE* pipe = popen(str("TEST_DEAF_DEVICE=1 RINGGRAD_EMU_STREAMS=", stream_order, " '", program,
+                         "' 'nccl: a device that goes on waiting*' 2>&1")
+                         .c_str(),
+                     "r");
+  REQUIRE(pipe != nullptr);
+  std::string said;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) said += static_cast<char>(c);
+  return str(said, "exit status ", WEXITSTATUS(pclose(pipe)));
+}
+
+void wait_for_a_rank_that_stays_away() {
+  emulator::config().nccl_aborts = false;
+  const NcclOptions options{.timeout = std::chrono::milliseconds(300), .last_resort = std::chrono::milliseconds(300)};
+  errors_of_nccl(2, options, [](ProcessGroup& group) {
+    if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::hours(1));
+    const Tensor x = gradients(group);
+    group.all_reduce(x, ReduceOp::Sum, {.step = 12});
+    to_vector<float>(x);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("nccl: a device that goes on waiting is the end of the process, which says why", "[quick][cuda]") {
+  if (!enough_devices(2)) return;
+  if (!variable("TEST_DEAF_DEVICE").empty()) return wait_for_a_rank_that_stays_away();
+  for (const char* stream_order : {"eager", "lazy"}) {  // while the collective is issued, and behind it
+    const std::string said = last_words(stream_order);
+    INFO(said);
+    CHECK(contains(said, "ringgrad: all_reduce (sum) of 100 float32, step 12: "));
+    CHECK(contains(said, "rank 1 has not come to it"));
+    CHECK(contains(said, "and the device has not ended its work 300 ms later: this process ends"));
+    CHECK(contains(said, "exit status 1"));
+  }
+}
+#endif

@@ -58,6 +58,29 @@ TEST_CASE("different collectives with the same number are found out at once", "[
   }
 }
 
+TEST_CASE("a rank that dies between collectives is known without a collective", "[process_group][quick][threads]") {
+  const auto channel = GENERATE("shm", "tcp");
+  std::string known;
+  const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
+    group.barrier().wait();
+    if (group.rank() == 1) throw Error("no more");
+    while (!group.failure()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    known = group.failure()->text;
+  });
+  CAPTURE(channel, errors);
+  REQUIRE(known == "rank 1 failed with an exception");
+}
+
+TEST_CASE("a rank that leaves in good order is no failure", "[process_group][quick][threads]") {
+  const auto errors = errors_of_ranks(host_groups(2), [](ProcessGroup& group) {
+    group.barrier().wait();
+    if (group.rank() == 1) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (group.failure()) throw Error(group.failure()->text);
+  });
+  REQUIRE(errors[0] == "");
+}
+
 TEST_CASE("a rank that dies between collectives is named by the next one, and by all that follow",
           "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");

@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "ringgrad/core/error.h"
+#include "ringgrad/cuda_kernels/emulator/config.h"
 #include "ringgrad/cuda_kernels/emulator/include/cuda_bf16.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
@@ -301,10 +302,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int size, ncclUniqueId i
 ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;
-  const CommunicatorState& state = *comm->state;
   std::lock_guard lock(comm->state->mutex);
-  const bool in_progress = comm->in_background.exchange(false) || state.joined < state.size;
-  *error = !state.error.empty() ? ncclInvalidUsage : in_progress ? ncclInProgress : ncclSuccess;
+  const bool in_progress = comm->in_background.exchange(false) || comm->state->joined < comm->state->size;
+  *error = !comm->state->error.empty() ? ncclInvalidUsage : in_progress ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
 }
 
@@ -314,7 +314,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
   if (!comm) return ncclInvalidArgument;
   {
     std::unique_lock lock(comm->state->mutex);
-    comm->aborted = true;
+    comm->aborted = emulator::config().nccl_aborts;
     comm->state->changed.notify_all();
     comm->state->changed.wait(lock, [&] { return comm->captured == 0; });
   }

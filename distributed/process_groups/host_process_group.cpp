@@ -85,6 +85,13 @@ void HostProcessGroup::abort(const std::string& reason, FailureKind kind) {
   wake();
 }
 
+// Who is in a collective will say it.
+std::optional<Failure> HostProcessGroup::failure() {
+  const std::unique_lock lock(transport_mutex_, std::try_to_lock);
+  if (!lock) return {};
+  return failure_ ? failure_ : transport_->failure();
+}
+
 // -- who executes ---------------------------------------------------------------------------------------------------
 
 void HostProcessGroup::wake() {

@@ -37,6 +37,7 @@ class HostProcessGroup final : public ProcessGroup {
   std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) override;
   std::shared_ptr<ProcessGroup> split(int color, int key) override;
   void abort(const std::string& reason, FailureKind kind) override;
+  std::optional<Failure> failure() override;
 
  private:
   struct QueuedCollective;

@@ -2,6 +2,9 @@
 
 #include <nccl.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -16,10 +19,42 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLook{5};      // how often the watching thread looks
 constexpr std::chrono::milliseconds kMoment{200};  // for a call of NCCL that should return at once
 
+// Ends the process where it lives too long. Asks nothing of CUDA, whose calls may be what does not return.
+class LastResort {
+ public:
+  LastResort(std::chrono::milliseconds limit, std::string last_words)
+      : waiting_([this, limit, words = std::move(last_words)] {
+          std::unique_lock lock(mutex_);
+          if (changed_.wait_for(lock, limit, [this] { return over_; })) return;
+          std::fprintf(stderr, "ringgrad: %s; and the device has not ended its work %lld ms later: this process ends\n",
+                       words.c_str(), static_cast<long long>(limit.count()));
+          std::_Exit(EXIT_FAILURE);
+        }) {}
+  ~LastResort() {
+    {
+      std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    waiting_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread waiting_;
+};
+
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device, std::chrono::milliseconds timeout)
-    : host_(std::move(host)), device_(device), timeout_(timeout), stream_(std::make_unique<cuda::OwnedStream>(device)) {
+NcclCommunicator::NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device, std::chrono::milliseconds timeout,
+                                   std::chrono::milliseconds last_resort)
+    : host_(std::move(host)),
+      device_(device),
+      timeout_(timeout),
+      last_resort_(last_resort),
+      stream_(std::make_unique<cuda::OwnedStream>(device)) {
   const cuda::DeviceGuard guard(device_);
   try {
     connect();
@@ -58,6 +93,7 @@ NcclCommunicator::~NcclCommunicator() {
   lock.unlock();
   changed_.notify_all();
   watcher_.join();
+  if (aborting_.joinable()) aborting_.join();
   if (comm_) ncclCommDestroy(comm_);
 }
 
@@ -186,10 +222,10 @@ void NcclCommunicator::watch() {
       lock.lock();
     }
     if (const ncclComm_t comm = std::exchange(failed_comm_, nullptr)) {
+      const LastResort resort(last_resort_, failure_->text);
+      const auto under_way = pending_;
       lock.unlock();
-      // A thread that is issuing may use it: that is given a moment, unless it is stuck. The next ones throw.
-      if (issue_mutex_.try_lock_for(kMoment)) issue_mutex_.unlock();
-      ncclCommAbort(comm);
+      end(comm, under_way);
       lock.lock();
     }
     if (failure_) pending_.clear();
@@ -201,16 +237,45 @@ void NcclCommunicator::watch() {
   }
 }
 
+// Returns when nobody is issuing any more, and the device's work has ended.
+void NcclCommunicator::end(ncclComm* comm, const std::deque<std::shared_ptr<UnderWay>>& under_way) {
+  // A thread that is issuing may use it: that is given a moment, unless it is stuck. The next ones throw.
+  if (issue_mutex_.try_lock_for(kMoment)) issue_mutex_.unlock();
+  aborting_ = std::thread([comm, device = device_] {
+    const cuda::DeviceGuard guard(device);
+    ncclCommAbort(comm);
+  });
+  { std::lock_guard issued(issue_mutex_); }
+  const auto ended = [](const auto& one) {
+    try {
+      return !one->done || one->recorded || one->done->done();
+    } catch (const CudaError&) {  // so has a device that is lost
+      return true;
+    }
+  };
+  while (!std::all_of(under_way.begin(), under_way.end(), ended)) std::this_thread::sleep_for(kLook);
+}
+
+// A rank that is missed in a later meeting, or while the hosts do not meet, is missing in the first one's transfer,
+// too.
+std::optional<Failure> NcclCommunicator::failure_of_hosts() const {  // caller holds mutex_
+  try {
+    for (const auto& one : pending_)
+      if (one->agreed.done()) one->agreed.wait();
+  } catch (...) {
+    return failure_of(std::current_exception());
+  }
+  std::optional<Failure> known = host_->failure();
+  if (known && !pending_.empty()) known->text = str(pending_.front()->what, ": ", known->text);
+  return known;
+}
+
 // What has gone wrong, if anything.
 std::optional<Failure> NcclCommunicator::look() {  // caller holds mutex_, and there is no failure yet
   while (!pending_.empty()) {
+    if (auto missed = failure_of_hosts()) return missed;
     const UnderWay& first = *pending_.front();
     if (!first.agreed.done()) break;
-    try {
-      first.agreed.wait();
-    } catch (...) {
-      return failure_of(std::current_exception());
-    }
     if (!first.done || (!first.recorded && !first.done->done())) break;
     pending_.pop_front();
     // The host may be many replays ahead of the device.
@@ -218,10 +283,13 @@ std::optional<Failure> NcclCommunicator::look() {  // caller holds mutex_, and t
   }
   int state = ncclSuccess;
   if (std::unique_lock idle(issue_mutex_, std::try_to_lock); idle) state = state_of(comm_);
-  if (state != ncclSuccess && state != ncclInProgress)
+  if (state != ncclSuccess && state != ncclInProgress) {  // the hosts may know whose fault it is
+    for (const auto end = Clock::now() + kMoment; Clock::now() < end; std::this_thread::sleep_for(kLook))
+      if (auto missed = failure_of_hosts()) return missed;
     return Failure{FailureKind::OutOfStep,
                    str("nccl: ", ncclGetErrorString(static_cast<ncclResult_t>(state)), reason(), " on rank ", rank(),
                        pending_.empty() ? "" : " in " + pending_.front()->what)};
+  }
   // The hosts have the same deadline, and then know who is missing.
   if (!pending_.empty() &&
       Clock::now() > pending_.front()->deadline + (pending_.front()->agreed.done() ? 0 : 5) * kMoment)

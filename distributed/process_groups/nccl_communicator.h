@@ -1,13 +1,16 @@
 // What the NCCL process group stands on: the ranks' communicator, the stream on which its transfers are queued, and the
 // thread that looks after both.
 //
-// NCCL's kernels wait forever for a rank that has died. So when something queued is not done in time, or NCCL reports
-// an error, `host` is given up, so that the other ranks learn the reason, and the thread ends the communicator, on
-// which the device's work ends. Every later call throws it.
+// NCCL's kernels wait forever for a rank that has died. So when something queued is not done in time, the hosts miss a
+// rank, or NCCL reports an error, `host` is given up, so that the other ranks learn the reason, and the thread ends the
+// communicator, on which the device's work ends. Every later call throws it.
+//
+// Where the device's work does not end even then, or a call of CUDA or NCCL does not return, whoever waits for the
+// device would wait forever: after `last_resort` the process ends, and says why.
 //
 // ncclCommAbort and ncclCommDestroy return only when the last graph that has recorded the communicator's collectives is
 // gone (NCCL's init.cc, commDestroySync: localPersistentRefs), abort after it has told the device's work to end. So the
-// abort is the thread's own affair, beside which who holds the graph can let it go; and graphs keep the communicator
+// abort has a thread of its own, beside which who holds the graph can let it go; and graphs keep the communicator
 // alive, by their hooks (DeviceBackend::on_replay).
 #pragma once
 
@@ -39,7 +42,8 @@ class NcclCommunicator {
  public:
   // Collective: rank 0's name for the ranks reaches the others through `host`. Throws TimeoutError when NCCL has not
   // connected the ranks in time, CudaError when it cannot.
-  NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device, std::chrono::milliseconds timeout);
+  NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device, std::chrono::milliseconds timeout,
+                   std::chrono::milliseconds last_resort);
   // Waits for what is under way: until its deadline, and not at all where an exception is the end.
   ~NcclCommunicator();
 
@@ -81,10 +85,12 @@ class NcclCommunicator {
   void settle(const char* call);
   void watch();
   std::optional<Failure> look();
+  std::optional<Failure> failure_of_hosts() const;
+  void end(ncclComm* comm, const std::deque<std::shared_ptr<UnderWay>>& under_way);
 
   const std::shared_ptr<ProcessGroup> host_;
   const Device device_;
-  const std::chrono::milliseconds timeout_;
+  const std::chrono::milliseconds timeout_, last_resort_;
   const std::unique_ptr<cuda::OwnedStream> stream_;
   const int exceptions_at_birth_ = std::uncaught_exceptions();
   std::timed_mutex issue_mutex_;  // of calls of NCCL; before mutex_, under which it is only tried
@@ -96,7 +102,7 @@ class NcclCommunicator {
   std::deque<std::shared_ptr<UnderWay>> pending_;
   std::optional<Failure> failure_;
   bool stop_ = false;
-  std::thread watcher_;
+  std::thread watcher_, aborting_;
 };
 
 }  // namespace ringgrad

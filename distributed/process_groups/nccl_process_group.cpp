@@ -108,7 +108,7 @@ NcclProcessGroup::NcclProcessGroup(std::shared_ptr<ProcessGroup> host, Device de
   CHECK_AS(DeviceError, device.is_cuda(), "nccl: the rank's device is ", device, ", expected a CUDA device");
   CHECK(options.segment_bytes > 0, "nccl: segments of 0 bytes");
   if (options.all_reduce == NcclAllReduce::Ring) adding_ = std::make_unique<cuda::OwnedStream>(device);
-  communicator_ = std::make_shared<NcclCommunicator>(host_, device, options.timeout);
+  communicator_ = std::make_shared<NcclCommunicator>(host_, device, options.timeout, options.last_resort);
 }
 
 NcclProcessGroup::~NcclProcessGroup() = default;

@@ -41,6 +41,8 @@ struct NcclOptions {
   // Of the ring. One small enough to overlap and large enough not to be all latency; not yet measured on a GPU.
   size_t segment_bytes = 4 << 20;
   std::chrono::milliseconds timeout = default_timeout();  // of connecting, and of every collective
+  // What the device gets to end its work when the group has been given up; then the process ends.
+  std::chrono::milliseconds last_resort = default_timeout();
 };
 
 class NcclProcessGroup final : public ProcessGroup {

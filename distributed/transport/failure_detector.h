@@ -51,7 +51,8 @@ class FailureDetector {
   [[noreturn]] void fail(Failure failure);
   // The same from any thread: this rank's next check_interrupt() does it. The caller wakes this rank.
   void interrupt(const Failure& failure) noexcept;
-  void check_failure() const;  // throws the group's failure, if there is one
+  const std::optional<Failure>& failure() const { return failure_; }
+  void check_failure() const;  // throws it, if there is one
   void check_interrupt();      // and what interrupt() has asked for
   // Leaves the group, in good order unless it was interrupted or an exception is what ends the transport.
   void say_goodbye() noexcept;

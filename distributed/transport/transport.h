@@ -100,6 +100,7 @@ class Transport {
 
   // Gives the group up: tells all ranks why, and fails every later call with the same words.
   void abort(const Failure& failure) noexcept { ranks_.abort(failure); }
+  const std::optional<Failure>& failure() const { return ranks_.failure(); }
   // The same, from any thread: the one that waits, or waits next, does it.
   void interrupt(const Failure& failure) noexcept;
 
