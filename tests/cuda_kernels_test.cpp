@@ -1,7 +1,10 @@
 // What the rows of tests/op_specs*.cpp do not reach of the CUDA kernels.
 #include "ringgrad/tests/cuda_kernels.h"
 
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/kernels/kernel.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/cuda_kernels/runtime/deviations.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;
@@ -96,4 +99,31 @@ TEST_CASE("cuda: copies between host and device, devices, strides and layouts", 
           REQUIRE(std::abs(sum - wanted) <= 2 * gamma_of(image.numel(), DType::Float64) * image.numel());
         }
       }
+}
+
+TEST_CASE("cuda: variances of what cuDNN keeps, and back, with the running statistics", "[quick][cuda]") {
+  constexpr int64_t kChannels = 700;
+  constexpr double kEps = 1e-5, kMomentum = 0.1, kCount = 8;
+  const Device device("cuda");
+  const Stream stream = current_stream(device);
+  manual_seed(1);
+  const auto numbers = [&] { return to(rand({kChannels}), device); };
+  const Tensor mean = numbers(), var = add(numbers(), 0.01), running_mean = numbers(), running_var = numbers();
+  const Tensor batches = full({}, 7, {DType::Int64, device}), rstd = empty_like(var);
+  const auto values = [](const Tensor& x) { return to_vector<double>(x); };
+  const auto means = values(mean), vars = values(var), means_before = values(running_mean),
+             vars_before = values(running_var);
+  cuda::rstd_of(stream, rstd, var, kEps);
+  const auto rstds = values(rstd);
+  cuda::variances_of(stream, rstd, mean, kEps, {running_mean, running_var, batches, kMomentum}, kCount);
+  const auto back = values(rstd), means_after = values(running_mean), vars_after = values(running_var);
+  constexpr double kRounding = 8 * 0x1p-24;
+  for (size_t c = 0; c < kChannels; ++c) {
+    CHECK(std::abs(rstds[c] * std::sqrt(vars[c] + kEps) - 1) < kRounding);
+    CHECK(std::abs(back[c] / vars[c] - 1) < kRounding);
+    CHECK(std::abs(means_after[c] - (0.9 * means_before[c] + 0.1 * means[c])) < kRounding);
+    CHECK(std::abs(vars_after[c] - (0.9 * vars_before[c] + 0.1 * vars[c] * 8 / 7)) < kRounding);
+  }
+  CHECK(to_vector<int64_t>(batches) == std::vector<int64_t>{8});
+  cuda::variances_of(stream, rstd, mean, kEps, {}, kCount);  // nothing is kept
 }

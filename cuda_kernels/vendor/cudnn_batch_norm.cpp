@@ -5,6 +5,7 @@
 // mask from memory, even where the graph computes it from y: from address 0.
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/runtime/deviations.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_norm_graph.h"
@@ -34,9 +35,7 @@ bool batch_norm_cudnn(Stream stream, const Tensor& y, const Tensor& mean, const 
   const auto graph = [&] { return batch_norm_graph({x.shape(), x.dtype(), *format}, residual.defined(), relu); };
   if (!run_fastest(stream, "batch_norm", call_signature("batch_norm", x, residual, relu), x.dtype(), graph, addresses))
     return false;
-  kernels::pow(var, var, -2);  // it holds 1 / sqrt(var + eps)
-  kernels::affine(var, var, 1, -eps);
-  update_running(running, mean, var, static_cast<double>(x.numel()) / static_cast<double>(x.size(1)));
+  variances_of(stream, var, mean, eps, running, static_cast<double>(x.numel()) / static_cast<double>(x.size(1)));
   return true;
 }
 
@@ -48,8 +47,7 @@ bool batch_norm_backward_cudnn(Stream stream, const Tensor& sum_dy, const Tensor
   if (!format) return false;
   const DeviceGuard guard(stream.device);
   const Tensor rstd = empty_like(var);
-  kernels::affine(rstd, var, 1, eps);
-  kernels::pow(rstd, rstd, -0.5);
+  rstd_of(stream, rstd, var, eps);
   Tensor g = dy;
   if (y) {
     g = dresidual ? dresidual : empty_like(dy);
