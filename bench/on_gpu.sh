@@ -13,13 +13,13 @@
 # Of it only those four are needed (each holds every kernel; together 10 MB, compressed by xz with a dictionary of 192 MiB),
 # and of the sources bench/ and tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part
 # writes OUT/NAME.log and, when it has passed, OUT/NAME.done; after each, all of it goes into OUT/all.tgz. Where that lies
-# in OUT already, brought from an earlier run that may have been on another machine, the parts that are done there are left
-# as they are: so a GPU that is lent for minutes at a time gets through all of them. NAME.log.1 is what a part said that has
-# failed before.
+# in OUT already, brought from an earlier run that may have been on another machine, the parts that the same program has done
+# there, on a card of the same name, are left as they are: so a GPU that is lent for minutes at a time gets through all of
+# them. NAME.log.1 is what a part said that has failed before, or on another card.
 # RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch, for comparison (python3). At the
 # end gpu_tables.py makes bench/results/gpu_*.json of OUT; it can do so anywhere else, too. RINGGRAD_COMMIT: what was
 # built, where bench/ lies without its history.
-# Exit status: 3 without a GPU, else the number of parts that failed or had no time.
+# Exit status: 99 without a GPU, else the number of parts that failed or had no time.
 set -u
 # Two ranks on one GPU, which NCCL refuses unless they seem to be on two machines, or since 2.30 when it is told to.
 # --nccl-fault: one of them is killed; the other must end, soon, with an error that names it.
@@ -42,12 +42,11 @@ if [ "${1:-}" = --nccl ] || [ "${1:-}" = --nccl-fault ]; then
     other=${pids% *}
     (  # what holds up who does not end, in words that no process can give of itself
       sleep 30
-      cuda-gdb -batch -p $other -ex "thread apply all bt 16"
+      kill -0 $other && timeout 20 cuda-gdb -batch -p $other -ex "thread apply all bt 16"
     ) >"$3-stuck.log" 2>&1 &
-    looking=$!
     for pid in $pids; do wait "$pid" && code=1; done  # nobody may end well
-    kill "$looking"
     grep -q "rank 1" "$3-rank0.log" || code=1
+    ! grep "this process ends" "$3-rank0.log" || code=1  # it ended, but only by the last resort
   else
     for pid in $pids; do wait "$pid" || code=1; done
     grep -q "parameters bit-identical on 2 of 2 ranks" "$3-rank0.log" || code=1
@@ -70,8 +69,9 @@ rm -rf runs && mkdir -p runs
 : >unfinished  # the names of parts that failed or had no time
 [ ! -e all.tgz ] || tar --skip-old-files -xzf all.tgz || exit 2
 
-keep() {
-  tar -czf all.tgz.part --exclude='all.tgz*' --exclude=./runs ./* && mv all.tgz.part all.tgz
+keep() {  # where a file grows meanwhile, tar says 1
+  tar -czf all.tgz.part --exclude='all.tgz*' --exclude=./runs ./* 2>keep.log
+  [ $? -gt 1 ] || mv all.tgz.part all.tgz
 }
 
 # attempt NAME SECONDS COMMAND…: unless done before, or out of time. KILL reaches all that the command has started, and
@@ -79,18 +79,19 @@ keep() {
 attempt() {
   name=$1 limit=$2
   shift 2
-  [ ! -e "$name.done" ] || { echo "$name: done before"; return; }
+  [ "$(cat "$name.done" 2>/dev/null)" != "$where" ] || { echo "$name: done before"; return; }
   left=$((end - $(date +%s)))
   [ "$left" -gt 20 ] || { echo "$name: no time left; call again"; echo "$name" >>unfinished; return; }
   [ "$limit" -lt "$left" ] || limit=$left
   [ ! -e "$name.log" ] || mv "$name.log" "$name.log.1"
+  rm -f "$name.done"
   begin=$(date +%s)
   timeout -s KILL "$limit" "$@" >"$name.log" 2>&1
   code=$?
   seconds=$(($(date +%s) - begin))
   case $code in
-    0) touch "$name.done" && echo "$name: passed in $seconds s" ;;
-    77) touch "$name.done" && echo "$name: left out: $(tail -n 1 "$name.log")" ;;
+    0) echo "$where" >"$name.done" && echo "$name: passed in $seconds s" ;;
+    77) echo "$name: left out: $(tail -n 1 "$name.log")" ;;
     *)
       echo "$name: FAILED ($code) after $seconds s, see $out/$name.log
 $(tail -n 5 "$name.log")"
@@ -103,10 +104,12 @@ part() {
   keep
 }
 
-export RINGGRAD_CACHE_DIR="$out/cache"  # of which provider is the fastest: the same for all runs
+export RINGGRAD_CACHE_DIR="$out/cache"  # of which provider is the fastest: the same for all that is measured
+where="$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1), $(cksum <"$build/ringgrad")"
+rm -f gpu.done program.done
 part gpu 60 nvidia-smi
 part program 60 sh -c "'$build/ringgrad' doctor && '$build/ringgrad' doctor | grep -q '[1-9][0-9]* CUDA device'"
-[ ! -s unfinished ] || { echo "no GPU, or a driver or libraries that the program cannot use"; exit 3; }
+[ ! -s unfinished ] || { echo "no time, no GPU, or a driver or libraries that the program cannot use"; exit 99; }
 
 # ---- whether all of it is right: these at the same time, each line of them one after the other ------------------------
 # The tests of the label gpu, each file in a process of its own: an error of a kernel is the end of the device's context.
@@ -124,7 +127,8 @@ train() {
   data=$1 epochs=$2 accuracy=$3
   shift 3
   attempt "train-$data" 300 sh -c "
-    '$build/ringgrad' train --device cuda --data $data --epochs $epochs --out runs/$data $* | tee runs/$data.txt
+    '$build/ringgrad' train --device cuda --data $data --epochs $epochs --out runs/$data $* >runs/$data.txt || exit
+    cat runs/$data.txt
     awk '/^done/ { enough = \$2 >= $accuracy } END { exit !enough }' runs/$data.txt"
 }
 train_all() {
@@ -145,8 +149,8 @@ two_ranks() {
 captured_is_eager() {
   attempt captured-is-eager 120 sh -c "
     for graphs in 0 1; do
-      RINGGRAD_CUDA_GRAPHS=\$graphs '$build/ringgrad' train --device cuda --crop 2 --max-steps 150 \
-        --out runs/graphs\$graphs || exit
+      RINGGRAD_CACHE_DIR=runs/own-cache RINGGRAD_CUDA_GRAPHS=\$graphs '$build/ringgrad' train --device cuda --crop 2 \
+        --max-steps 150 --out runs/graphs\$graphs || exit
     done
     cmp runs/graphs0/checkpoint.safetensors runs/graphs1/checkpoint.safetensors"
 }
@@ -166,7 +170,8 @@ keep
 # Which kernel? Errors of launches come late, and are the next operation's.
 if [ ! -e op.done ] && grep -q "illegal \|misaligned \|launch failure" op.log 2>/dev/null; then
   part op-blocking 240 env CUDA_LAUNCH_BLOCKING=1 "$build/tests/cuda_test" -# "[cuda][#op_test]" -a
-  part op-memcheck 240 compute-sanitizer --padding 256 "$build/tests/cuda_test" "operations on cuda*"
+  part op-memcheck 240 env RINGGRAD_CACHE_DIR="$out/runs/cache" compute-sanitizer --padding 256 \
+    "$build/tests/cuda_test" "operations on cuda*"
 fi
 
 # ---- how fast it is: alone -------------------------------------------------------------------------------------------
@@ -219,6 +224,7 @@ if command -v ncu >/dev/null 2>&1; then
 else
   echo "ncu is not installed: the kernels' counters are left out"
 fi
+export RINGGRAD_CACHE_DIR="$out/runs/cache"  # beside a checker nothing can be timed
 if command -v compute-sanitizer >/dev/null 2>&1; then
   for row in 'conv2d 3×3, padding 1' matmul batch_norm 'softmax along -1' 'sum of columns'; do
     for tool in memcheck racecheck; do

@@ -10,7 +10,7 @@ they come with the CUDA toolkit, and inside of Triton's package.
 The model. A multiprocessor's four schedulers issue one instruction each cycle, and a warp's product of 16 × 8 × 16 takes its
 tensor cores 4 cycles of one of them at the card's full rate; mma.sync reaches 62 % of that, as measured by others. So of
 a loop with n instructions per product at most 4 / max(n, 4 / 0.62) of the full rate is left. What moves memory takes its
-bytes at 85 % of the rate of a copy, and each launch in a graph 1.5 µs besides. Within some 25 %.
+bytes at 85 % of the rate of a copy, and each launch in a graph 1.5 µs besides.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pathlib import Path
 import results
 
 ROOT = Path(__file__).resolve().parent.parent
-# An H200: dense 16-bit products, and a copy's rate as others have measured it.
+# An H200: dense 16-bit products, and a copy's rate.
 FULL_RATE, COPY_RATE, LAUNCH = 989e12, 4.3e12, 1.5e-6
 MMA_SYNC, MOVES = 0.62, 0.85
 # The name, the file, what the mangled name must contain, and what the loop is made of.

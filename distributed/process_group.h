@@ -166,8 +166,8 @@ class ProcessGroup {
 
   // Gives up: every rank's current and later calls throw what the kind stands for, with this reason. From any thread.
   virtual void abort(const std::string& reason, FailureKind kind = FailureKind::Died) = 0;
-  // What has ended the group, as far as this rank knows without asking: a rank that died while nobody was in a
-  // collective. From any thread.
+  // What has ended a group of hosts, as far as this rank knows without asking: a rank that died while nobody was in a
+  // collective, too. Nothing where a backend does not know. From any thread.
   virtual std::optional<Failure> failure() { return {}; }
 
  protected:

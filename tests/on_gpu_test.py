@@ -15,8 +15,9 @@ from pathlib import Path
 SCRIPT = Path(__file__).resolve().parent.parent / "bench" / "on_gpu.sh"
 # Each says its arguments. In the folder of the runs, `broken`: the ladders fail; `slow`: the operations' tests are killed.
 PROGRAMS = {
-    "build/ringgrad": "echo '1 CUDA device'; echo '{}'; echo 'parameters bit-identical on 2 of 2 ranks'; echo 'done 99'\n"
-                      "[ ! -e ../fault ] || echo 'rank 1 is gone'; while [ $# -gt 0 ]; do [ \"$1\" != --out ] || "
+    "build/ringgrad": "case \"$*\" in *100000*) [ ! -e ../fault ] || { echo 'rank 1 is gone'; exit 5; };; esac\n"
+                      "echo '1 CUDA device'; echo '{}'; echo 'parameters bit-identical on 2 of 2 ranks'; echo 'done 99'\n"
+                      "while [ $# -gt 0 ]; do [ \"$1\" != --out ] || "
                       "{ mkdir -p \"$2\"; : >\"$2/checkpoint.safetensors\"; }; shift; done",
     "build/cuda_ladders": "echo '{}'; [ ! -e ../broken ]",
     "build/tests/autotune_test": "echo ran",
@@ -71,8 +72,11 @@ def main():
         (place / "second").mkdir()
         (place / "first" / "all.tgz").rename(place / "second" / "all.tgz")
         (place / "broken").unlink()
+        (place / "fault").touch()
         code, said = run(place, place / "second")
         expect("cuda_matmul: done before" in said and "ladders-matmul: passed" in said, "only what was not done", said)
+        expect("gpu: passed" in said, "a look at whether there is a GPU, each time", said)
+        expect("nccl-fault: passed" in said, "a fault that the other rank notices to pass", said)
         with tarfile.open(place / "second" / "all.tgz") as archive:
             names = set(archive.getnames())
         expect({"./ladders-matmul.log", "./ladders-matmul.log.1", "./ladders-matmul.done"} <= names,
@@ -82,8 +86,12 @@ def main():
         code, said = run(place, place / "slowly")
         expect("op: FAILED (137)" in said and "op-blocking" not in said, "no search for a fault that was not seen", said)
 
+        (place / "bin" / "nvidia-smi").write_text("#!/bin/sh\necho another card")
+        code, said = run(place, place / "second")
+        expect("cuda_matmul: passed" in said, "nothing of another card called done", said)
+
         code, said = run(place, place / "third", "0")
-        expect(code == 3 and "no time left" in said, "a run without time to say so", said)
+        expect(code == 99 and "no time left" in said, "a run without time to say so", said)
 
 
 if __name__ == "__main__":

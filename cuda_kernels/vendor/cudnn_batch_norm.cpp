@@ -25,6 +25,8 @@ bool batch_norm_cudnn(Stream stream, const Tensor& y, const Tensor& mean, const 
                       const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
                       const kernels::RunningStatistics& running) {
   if (!is_supported(x) || !weight || !bias) return false;
+  for (const Tensor& kept : {running.mean, running.var})
+    if (kept && !kept.is_contiguous()) return false;
   const auto format = common_format({x, y, residual});
   if (!format) return false;
   const DeviceGuard guard(stream.device);

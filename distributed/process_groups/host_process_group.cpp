@@ -89,7 +89,10 @@ void HostProcessGroup::abort(const std::string& reason, FailureKind kind) {
 std::optional<Failure> HostProcessGroup::failure() {
   const std::unique_lock lock(transport_mutex_, std::try_to_lock);
   if (!lock) return {};
-  return failure_ ? failure_ : transport_->failure();
+  if (failure_) return failure_;
+  std::optional<Failure> heard = transport_->failure();
+  if (heard) heard->text += words_on_ranks();
+  return heard;
 }
 
 // -- who executes ---------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "ringgrad/core/base/check.h"
@@ -19,42 +20,68 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLook{5};      // how often the watching thread looks
 constexpr std::chrono::milliseconds kMoment{200};  // for a call of NCCL that should return at once
 
-// Ends the process where it lives too long. Asks nothing of CUDA, whose calls may be what does not return.
-class LastResort {
- public:
-  LastResort(std::chrono::milliseconds limit, std::string last_words)
-      : waiting_([this, limit, words = std::move(last_words)] {
-          std::unique_lock lock(mutex_);
-          if (changed_.wait_for(lock, limit, [this] { return over_; })) return;
-          std::fprintf(stderr, "ringgrad: %s; and the device has not ended its work %lld ms later: this process ends\n",
-                       words.c_str(), static_cast<long long>(limit.count()));
-          std::_Exit(EXIT_FAILURE);
-        }) {}
-  ~LastResort() {
-    {
-      std::lock_guard lock(mutex_);
-      over_ = true;
-    }
-    changed_.notify_all();
-    waiting_.join();
+bool is_cuda_error(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(std::move(error));
+  } catch (const CudaError&) {
+    return true;
+  } catch (...) {
+    return false;
   }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool over_ = false;
-  std::thread waiting_;
-};
+}
 
 }  // namespace
+
+// ---- the last resort ------------------------------------------------------------------------------------------------
+
+LastResort::LastResort(std::chrono::milliseconds limit) : limit_(limit), thread_([this] { look_on(); }) {}
+
+LastResort::~LastResort() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  stopped_.notify_all();
+  thread_.join();
+}
+
+void LastResort::begin(std::string words, ExitCode code) {
+  std::lock_guard lock(mutex_);
+  ++turn_;
+  words_ = std::move(words);
+  code_ = code;
+}
+
+void LastResort::end() {
+  std::lock_guard lock(mutex_);
+  words_.clear();
+}
+
+// Counts its own looks: a process that somebody stops for an hour has not waited for an hour.
+void LastResort::look_on() {
+  constexpr int kLooks = 20;
+  std::unique_lock lock(mutex_);
+  int64_t seen = 0;
+  const auto pause = std::max(limit_ / kLooks, std::chrono::milliseconds(1));
+  for (int looks = 0; !stopped_.wait_for(lock, pause, [this] { return stop_; });) {
+    looks = turn_ == seen && !words_.empty() ? looks + 1 : 0;
+    seen = turn_;
+    if (looks < kLooks) continue;
+    std::fprintf(stderr, "ringgrad: %s; and the device has not ended its work %lld ms later: this process ends\n",
+                 words_.c_str(), static_cast<long long>(limit_.count()));
+    std::_Exit(code_);
+  }
+}
+
+// ---- the communicator -----------------------------------------------------------------------------------------------
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device, std::chrono::milliseconds timeout,
                                    std::chrono::milliseconds last_resort)
     : host_(std::move(host)),
       device_(device),
       timeout_(timeout),
-      last_resort_(last_resort),
-      stream_(std::make_unique<cuda::OwnedStream>(device)) {
+      stream_(std::make_unique<cuda::OwnedStream>(device)),
+      last_resort_(last_resort) {
   const cuda::DeviceGuard guard(device_);
   try {
     connect();
@@ -93,8 +120,11 @@ NcclCommunicator::~NcclCommunicator() {
   lock.unlock();
   changed_.notify_all();
   watcher_.join();
+  // No graph holds it any more: neither has anything to wait for.
+  last_resort_.begin(failure_ ? failure_->text : "nccl: ncclCommDestroy does not return", kTrainingFailed);
   if (aborting_.joinable()) aborting_.join();
   if (comm_) ncclCommDestroy(comm_);
+  last_resort_.end();
 }
 
 Stream NcclCommunicator::stream() const { return stream_->get(); }
@@ -130,12 +160,16 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, st
     done->record(body());
   } catch (...) {
     issuing.unlock();
+    std::optional<Failure> missed;
     {
       std::lock_guard lock(mutex_);
+      if (!failure_ && is_cuda_error(std::current_exception())) missed = blame();
       std::erase(pending_, under_way);
     }
-    throw_if_failed();                              // of which this is the consequence
-    give_up(failure_of(std::current_exception()));  // the other ranks would wait for what has not been queued
+    throw_if_failed();  // of which this is the consequence
+    // The other ranks would wait for what has not been queued.
+    give_up(missed ? *missed : failure_of(std::current_exception()), missed.has_value());
+    if (missed) throw_if_failed();
     throw;
   }
   std::lock_guard lock(mutex_);
@@ -193,14 +227,15 @@ void NcclCommunicator::settle(const char* call) {
   }
 }
 
-void NcclCommunicator::give_up(const Failure& failure) {
+void NcclCommunicator::give_up(const Failure& failure, bool noticed) {
   {
     std::lock_guard lock(mutex_);
     if (failure_) return;
     failure_ = failure;
+    noticed_ = noticed;
     failed_comm_ = comm_.exchange(nullptr);
   }
-  report_failure(failure, false);
+  report_failure(failure, noticed);
   host_->abort(failure.text, failure.kind);
   changed_.notify_all();
 }
@@ -211,22 +246,28 @@ void NcclCommunicator::watch() {
   std::unique_lock lock(mutex_);
   while (!stop_ || failed_comm_) {
     std::optional<Failure> found;
+    bool noticed = true;
+    last_resort_.begin(
+        str(pending_.empty() ? "nccl" : pending_.front()->what, ": CUDA does not say whether it is done"),
+        kTrainingFailed);
     try {
       if (!failure_) found = look();
     } catch (const std::exception&) {
       found = failure_of(std::current_exception());
+      noticed = false;
     }
+    last_resort_.end();
     if (found) {
       lock.unlock();
-      give_up(*found);
+      give_up(*found, noticed);
       lock.lock();
     }
     if (const ncclComm_t comm = std::exchange(failed_comm_, nullptr)) {
-      const LastResort resort(last_resort_, failure_->text);
       const auto under_way = pending_;
       lock.unlock();
       end(comm, under_way);
       lock.lock();
+      last_resort_.end();
     }
     if (failure_) pending_.clear();
     if (pending_.empty()) idle_.notify_all();
@@ -237,23 +278,28 @@ void NcclCommunicator::watch() {
   }
 }
 
-// Returns when nobody is issuing any more, and the device's work has ended.
+// Returns when nobody is issuing any more, and the device's work has ended: each piece has the last resort's time.
 void NcclCommunicator::end(ncclComm* comm, const std::deque<std::shared_ptr<UnderWay>>& under_way) {
   // A thread that is issuing may use it: that is given a moment, unless it is stuck. The next ones throw.
+  const auto begin = [this] { last_resort_.begin(failure_->text, noticed_ ? kRankDied : kTrainingFailed); };
+  begin();
   if (issue_mutex_.try_lock_for(kMoment)) issue_mutex_.unlock();
-  aborting_ = std::thread([comm, device = device_] {
-    const cuda::DeviceGuard guard(device);
+  try {
+    aborting_ = std::thread([comm] { ncclCommAbort(comm); });
+  } catch (const std::system_error&) {  // no more threads
     ncclCommAbort(comm);
-  });
-  { std::lock_guard issued(issue_mutex_); }
-  const auto ended = [](const auto& one) {
-    try {
-      return !one->done || one->recorded || one->done->done();
-    } catch (const CudaError&) {  // so has a device that is lost
-      return true;
+  }
+  try {
+    cuda::Event last(device_);  // behind what nobody has marked, because it failed in the middle
+    {
+      std::lock_guard issued(issue_mutex_);
+      if (!cuda::being_captured(stream())) last.record(stream());
     }
-  };
-  while (!std::all_of(under_way.begin(), under_way.end(), ended)) std::this_thread::sleep_for(kLook);
+    for (const auto& one : under_way)
+      for (begin(); one->done && !one->recorded && !one->done->done();) std::this_thread::sleep_for(kLook);
+    for (begin(); !last.done();) std::this_thread::sleep_for(kLook);
+  } catch (const std::exception&) {  // a device that is lost has ended its work, too
+  }
 }
 
 // A rank that is missed in a later meeting, or while the hosts do not meet, is missing in the first one's transfer,
@@ -266,8 +312,16 @@ std::optional<Failure> NcclCommunicator::failure_of_hosts() const {  // caller h
     return failure_of(std::current_exception());
   }
   std::optional<Failure> known = host_->failure();
-  if (known && !pending_.empty()) known->text = str(pending_.front()->what, ": ", known->text);
+  if (known && !pending_.empty() && known->text.find(pending_.front()->what) == std::string::npos)
+    known->text = str(pending_.front()->what, ": ", known->text);
   return known;
+}
+
+// An error of NCCL's is a consequence: the hosts get a moment to say of what.
+std::optional<Failure> NcclCommunicator::blame() const {  // caller holds mutex_
+  for (const auto end = Clock::now() + kMoment; Clock::now() < end; std::this_thread::sleep_for(kLook))
+    if (auto missed = failure_of_hosts()) return missed;
+  return {};
 }
 
 // What has gone wrong, if anything.
@@ -283,9 +337,8 @@ std::optional<Failure> NcclCommunicator::look() {  // caller holds mutex_, and t
   }
   int state = ncclSuccess;
   if (std::unique_lock idle(issue_mutex_, std::try_to_lock); idle) state = state_of(comm_);
-  if (state != ncclSuccess && state != ncclInProgress) {  // the hosts may know whose fault it is
-    for (const auto end = Clock::now() + kMoment; Clock::now() < end; std::this_thread::sleep_for(kLook))
-      if (auto missed = failure_of_hosts()) return missed;
+  if (state != ncclSuccess && state != ncclInProgress) {
+    if (auto missed = blame()) return missed;
     return Failure{FailureKind::OutOfStep,
                    str("nccl: ", ncclGetErrorString(static_cast<ncclResult_t>(state)), reason(), " on rank ", rank(),
                        pending_.empty() ? "" : " in " + pending_.front()->what)};

@@ -37,6 +37,28 @@ class Event;
 class OwnedStream;
 }  // namespace cuda
 
+// Ends the process where what has begun does not end within the limit. Asks nothing of CUDA, whose calls may be what
+// does not return.
+class LastResort {
+ public:
+  explicit LastResort(std::chrono::milliseconds limit);
+  ~LastResort();
+  void begin(std::string words, ExitCode code);  // the last ones, not empty
+  void end();
+
+ private:
+  void look_on();
+
+  const std::chrono::milliseconds limit_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable stopped_;
+  std::string words_;  // "": nothing has begun
+  ExitCode code_ = kTrainingFailed;
+  int64_t turn_ = 0;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
 // Thread-safe.
 class NcclCommunicator {
  public:
@@ -44,7 +66,7 @@ class NcclCommunicator {
   // connected the ranks in time, CudaError when it cannot.
   NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device, std::chrono::milliseconds timeout,
                    std::chrono::milliseconds last_resort);
-  // Waits for what is under way: until its deadline, and not at all where an exception is the end.
+  // Waits for what is under way: until its deadline, or where an exception is the end, until the device has ended it.
   ~NcclCommunicator();
 
   int rank() const { return host_->rank(); }
@@ -67,7 +89,8 @@ class NcclCommunicator {
 
   void throw_if_failed();
   // Tells the other ranks, and has the device's part in what is under way ended: the first failure counts.
-  void give_up(const Failure& failure);
+  // noticed: it is another rank's.
+  void give_up(const Failure& failure, bool noticed = false);
 
  private:
   struct UnderWay {
@@ -86,11 +109,12 @@ class NcclCommunicator {
   void watch();
   std::optional<Failure> look();
   std::optional<Failure> failure_of_hosts() const;
+  std::optional<Failure> blame() const;
   void end(ncclComm* comm, const std::deque<std::shared_ptr<UnderWay>>& under_way);
 
   const std::shared_ptr<ProcessGroup> host_;
   const Device device_;
-  const std::chrono::milliseconds timeout_, last_resort_;
+  const std::chrono::milliseconds timeout_;
   const std::unique_ptr<cuda::OwnedStream> stream_;
   const int exceptions_at_birth_ = std::uncaught_exceptions();
   std::timed_mutex issue_mutex_;  // of calls of NCCL; before mutex_, under which it is only tried
@@ -101,7 +125,9 @@ class NcclCommunicator {
   ncclComm* failed_comm_ = nullptr;        // that the thread is to end
   std::deque<std::shared_ptr<UnderWay>> pending_;
   std::optional<Failure> failure_;
+  bool noticed_ = false;
   bool stop_ = false;
+  LastResort last_resort_;
   std::thread watcher_, aborting_;
 };
 

@@ -309,7 +309,7 @@ std::shared_ptr<ProcessGroup> make(const GroupRequest& request) {
   check_device("init_process_group", device);
   NcclOptions options;
   if (request.backend == "nccl-ring") options.all_reduce = NcclAllReduce::Ring;
-  options.timeout = request.timeout;
+  options.timeout = options.last_resort = request.timeout;
   return std::make_shared<NcclProcessGroup>(request.connect_hosts(), device, options);
 }
 
