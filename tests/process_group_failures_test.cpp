@@ -61,9 +61,12 @@ TEST_CASE("different collectives with the same number are found out at once", "[
 TEST_CASE("a rank that dies between collectives is known without a collective", "[process_group][quick][threads]") {
   const auto channel = GENERATE("shm", "tcp");
   std::string known;
+  std::atomic<bool> outside = false;
   const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
     group.barrier().wait();
+    while (group.rank() == 1 && !outside) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (group.rank() == 1) throw Error("no more");
+    outside = true;
     while (!group.failure()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     known = group.failure()->text;
   });
