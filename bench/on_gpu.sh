@@ -12,7 +12,7 @@
 #
 # Of it only those four are needed (each holds every kernel; together 10 MB, compressed by xz with a dictionary of 192 MiB),
 # and of the sources bench/ and tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part
-# writes OUT/NAME.log and, when it has passed, OUT/NAME.done; after each, all of it goes into OUT/all.tgz. Where that lies
+# writes OUT/NAME.log and, when it has passed, OUT/NAME.done; after each, or each group, all goes into OUT/all.tgz. Where that lies
 # in OUT already, brought from an earlier run that may have been on another machine, the parts that the same program has done
 # there, on a card of the same name, are left as they are: so a GPU that is lent for minutes at a time gets through all of
 # them. NAME.log.1 is what a part said that has failed before, or on another card.
@@ -54,7 +54,7 @@ if [ "${1:-}" = --nccl ] || [ "${1:-}" = --nccl-fault ]; then
   cat "$3-rank0.log" "$3-rank1.log"
   exit $code
 fi
-[ $# = 2 ] || [ $# = 3 ] || { sed -n 2,23p "$0" >&2; exit 2; }
+[ $# = 2 ] || [ $# = 3 ] || { sed -n 2,22p "$0" >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
 mkdir -p "$2" && out=$(cd "$2" && pwd) || exit 2
 here=$(cd "$(dirname "$0")" && pwd)
