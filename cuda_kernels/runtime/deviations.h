@@ -1,6 +1,5 @@
 // Between batch norm's contract, which keeps the variance of each channel, and cuDNN, which keeps 1 / sqrt(var + eps):
-// one kernel each way, where kernels of the contract would take up to five of some 2 µs each. All tensors are float32
-// [C], contiguous.
+// one kernel each way, where the contract's would be five and two. All tensors are float32 [C], contiguous.
 #pragma once
 
 #include "ringgrad/core/kernels.h"

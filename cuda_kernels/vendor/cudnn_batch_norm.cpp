@@ -50,13 +50,7 @@ bool batch_norm_backward_cudnn(Stream stream, const Tensor& sum_dy, const Tensor
   const DeviceGuard guard(stream.device);
   const Tensor rstd = empty_like(var);
   rstd_of(stream, rstd, var, eps);
-  Tensor g = dy;
-  if (y) {
-    g = dresidual ? dresidual : empty_like(dy);
-    kernels::relu_backward(g, dy, y);
-  } else if (dresidual) {
-    kernels::copy(dresidual, dy);
-  }
+  const Tensor g = batch_norm_rectified(dresidual, dy, y);
   void* const addresses[] = {x.raw_data(),    g.raw_data(),      dx.raw_data(),          mean.raw_data(),
                              rstd.raw_data(), weight.raw_data(), sum_dy_xhat.raw_data(), sum_dy.raw_data()};
   const auto graph = [&] { return batch_norm_backward_graph({x.shape(), x.dtype(), *format}); };
