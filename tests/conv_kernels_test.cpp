@@ -199,12 +199,12 @@ void check_all(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
 }  // namespace
 
 TEST_CASE("winograd 3x3, stride 1", "[quick][conv]") {
-  const int64_t shapes[][7] = {// n, c, h, w, k, padding
-                               {1, 1, 4, 4, 1, 1},    {1, 3, 5, 7, 16, 1},    {2, 16, 8, 8, 16, 1},
+  // n, c, h, w, k, padding. 17 images: ragged tiles in two groups; 450: ten blocks; 288: three full ones of integers.
+  const int64_t shapes[][7] = {{1, 1, 4, 4, 1, 1},    {1, 3, 5, 7, 16, 1},    {2, 16, 8, 8, 16, 1},
                                {3, 20, 9, 6, 48, 1},  {5, 48, 13, 4, 20, 1},  {1, 64, 16, 16, 64, 1},
                                {1, 16, 4, 24, 64, 1}, {4, 64, 7, 7, 3, 0},    {2, 33, 10, 5, 17, 2},
                                {1, 16, 3, 3, 16, 0},  {1, 32, 24, 24, 32, 1}, {1, 8, 6, 6, 8, 3},
-                               {17, 65, 5, 7, 65, 1}};  // 68 tiles: two groups, of which ragged tiles take parts
+                               {17, 65, 5, 7, 65, 1}, {450, 17, 2, 3, 16, 1}, {288, 144, 1, 1, 144, 1}};
   for (const auto& s : shapes)
     check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 1, s[5]), ConvAlgorithm::Winograd);
 }

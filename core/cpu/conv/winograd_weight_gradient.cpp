@@ -1,7 +1,9 @@
 // Weight gradient: dw = sum over tiles of Gᵀ [ (Bᵀ x B) ⊙ (A dy Aᵀ) ] G. Per block of tiles both transforms, then for
-// each of the planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G once at the end. Where
+// each of the planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G at the end. Where
 // convolutions of bfloat16 images multiply pairs (WinogradProduct), integers are multiplied here, which costs 0.05 % of
 // a gradient: transforms rounded to bfloat16 again would cost 1 %. All else is in float32.
+#include <bit>
+
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/conv/integers.h"
 #include "ringgrad/core/cpu/conv/tiles.h"
@@ -12,27 +14,26 @@ namespace ringgrad::conv {
 namespace {
 
 // Note [Who sums a weight gradient]
-// Private: the blocks of tiles are dealt to a fixed number of parts, whatever the number of threads, and each part has
-// accumulators of its own, which are added in order at the end. More parts feed more threads, and cost one write and
-// one read of 36 C K floats each: 4 parts instead of 2 cost 2 % at 128 channels. Shared: where the accumulators are
-// larger than the caches (from 256 channels on), all threads work on one large block, dividing first the channels of
-// the transforms and then chunks of 32 x 32 accumulators. If that block is the only one, a chunk never leaves the cache
-// of its thread.
+// Private: the blocks of tiles are dealt to a fixed number of parts, whatever the number of threads. A thread sums a
+// part in accumulators of its own, which stay in its cache from part to part, and transforms them back: the parts'
+// gradients, of a fourth of the numbers, are added in order at the end. Shared: where the accumulators are larger than
+// the caches (from 256 channels on), all threads work on one large block, dividing first the channels of the transforms
+// and then chunks of 32 x 32 accumulators. If that block is the only one, a chunk never leaves the cache of its thread.
 struct Blocking {
   int64_t tiles;  // of a block
   int64_t parts;  // 0: shared
 };
 constexpr int64_t kLargestAccumulators = 4 << 20;  // bytes; more than this: shared
-constexpr int64_t kPartsBytes = 10 << 20;          // accumulators of all parts
+constexpr int64_t kMinParts = 4, kMaxParts = 16;
 constexpr int64_t kMinTiles = 48;
 constexpr int64_t kGroup = 64;  // tiles of both operands that stay cached while a chunk's register tiles read them
 
 // The transforms of one operand: [panel of channels][product][row][channel of the panel]. A row is a tile; or two, as a
-// word of integers, and before the words of each group of tiles is a row of their scales. One cache line between planes
-// keeps them out of one cache set.
+// word of integers, and before the words of each group of tiles is a row of their scales. Planes have an odd number of
+// cache lines, which keeps them out of one cache set.
 struct Panels {
   int64_t blocks, rows, products;
-  int64_t plane(int64_t panel) const { return rows * panel_width(panel, blocks) + kChannelBlock; }
+  int64_t plane(int64_t panel) const { return (rows * panel_width(panel, blocks) / kChannelBlock | 1) * kChannelBlock; }
   int64_t offset(int64_t panel) const { return panel * products * (rows * kPanel + kChannelBlock); }
   int64_t floats() const { return offset(panels(blocks)); }
 };
@@ -42,6 +43,7 @@ class WeightGradient {
   static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge;
   static constexpr int kFactors = kFactorEdge<Scheme> * kFactorEdge<Scheme>;
   static constexpr int kTaps = Scheme::Filter::kIn * Scheme::Filter::kIn;
+  static constexpr int64_t kFilterBlock = kTaps * kChannelBlock * kChannelBlock;  // floats
   static constexpr bool kPairs = std::is_same_v<WinogradProduct<Scheme, T>, BFloat16Product>;
   using Product = std::conditional_t<kPairs, Int16Product, Float32Product>;
   static constexpr bool kIntegers = std::is_same_v<Product, Int16Product>;
@@ -70,15 +72,20 @@ class WeightGradient {
 
  private:
   // A block of T tiles reads and writes as many accumulators as there are factors, C K of each, and T (C + K) of each
-  // product: T makes them equally many.
+  // product: T makes them equally many, or half as many, where the accumulators are in a thread's cache.
   Blocking choose_blocking() const {
     const int64_t tiles = grid_.count(), c = p_.in.channels(), k = p_.out.channels();
-    const int64_t balanced = 2 * kFactors * c * k / (kProducts * (c + k));
-    const int64_t block =
-        cpu::ceil_div(tiles, cpu::ceil_div(tiles, std::clamp(balanced, kIntegers ? kGroup : kMinTiles, kMaxUnitTiles)));
-    const int64_t bytes = kFactors * c * k * 4;
-    if (bytes > kLargestAccumulators) return {block, 0};
-    return {block, std::clamp<int64_t>(kPartsBytes / bytes, 1, std::min<int64_t>(16, cpu::ceil_div(tiles, block)))};
+    const int64_t equally_many = 2 * kFactors * c * k / (kProducts * (c + k)), least = kIntegers ? kGroup : kMinTiles;
+    const bool shared = kFactors * c * k * int64_t{sizeof(float)} > kLargestAccumulators;
+    const int64_t wanted = std::clamp(shared ? equally_many : equally_many / 2, least, kMaxUnitTiles);
+    const int64_t blocks = cpu::ceil_div(tiles, wanted);
+    if (shared) return {cpu::ceil_div(tiles, blocks), 0};
+    // Two blocks or more to a part, of all parts equally many.
+    const auto pairs = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(blocks) / 2));
+    const int64_t parts = std::clamp(pairs, std::min(blocks, kMinParts), kMaxParts);
+    const int64_t even = cpu::ceil_div(tiles, cpu::ceil_div(blocks, parts) * parts);
+    const int64_t block = kIntegers ? cpu::ceil_div(even, kGroup) * kGroup : even;
+    return {block, std::min(parts, cpu::ceil_div(tiles, block))};
   }
 
   // A chunk of accumulators, [factor][c][k], belongs to a panel of c and a panel of k.
@@ -95,12 +102,14 @@ class WeightGradient {
   static constexpr int64_t kChunkFloats = kFactors * (kPanel * kPanel + kChannelBlock);
 
   void run_private() {
-    const int64_t part_floats = chunk_count() * kChunkFloats;
-    const Workspace<float> accumulators(p_.stream, blocking_.parts * part_floats);
-    ThreadWorkspaces workspaces(p_.stream, x_panels_.floats() + dy_panels_.floats() + kScratch);
+    const int64_t part_floats = p_.in.blocks * p_.out.blocks * kFilterBlock;
+    const Workspace<float> gradients(p_.stream, blocking_.parts * part_floats);
+    const int64_t accumulators = chunk_count() * kChunkFloats;
+    ThreadWorkspaces workspaces(p_.stream, accumulators + x_panels_.floats() + dy_panels_.floats() + kScratch);
     parallel_for(p_.stream, blocking_.parts, 1, [&](int64_t part, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
-      float *const x = slice.data(), *const dy = x + x_panels_.floats(), *const scratch = dy + dy_panels_.floats();
+      float *const sums = slice.data(), *const x = sums + accumulators, *const dy = x + x_panels_.floats();
+      float* const scratch = dy + dy_panels_.floats();
       const int64_t first = units_ * part / blocking_.parts, last = units_ * (part + 1) / blocking_.parts;
       for (int64_t unit = first; unit < last; ++unit) {
         const Tiles tiles = tiles_of(unit);
@@ -112,13 +121,22 @@ class WeightGradient {
         for (int product = 0; product < kProducts; ++product) {
           next_x.fetch(), next_dy.fetch();
           for (int64_t i = 0; i < chunk_count(); ++i)
-            accumulate(tiles, product, chunk(i), x, dy, accumulators.data() + part * part_floats + i * kChunkFloats,
-                       unit == first);
+            accumulate(tiles, product, chunk(i), x, dy, sums + i * kChunkFloats, unit == first);
         }
       }
+      float* const gradient = gradients.data() + part * part_floats;
+      for (int64_t i = 0; i < chunk_count(); ++i)
+        for_each_filter_block(chunk(i), [&](int64_t c_block, int64_t k_block, int64_t offset) {
+          finish(sums + i * kChunkFloats + offset, chunk(i),
+                 gradient + (c_block * p_.out.blocks + k_block) * kFilterBlock);
+        });
     });
-    parallel_for(p_.stream, chunk_count(), 1, [&](int64_t i, int64_t) {
-      finish(chunk(i), accumulators.data() + i * kChunkFloats, blocking_.parts, part_floats);
+    parallel_for(p_.stream, p_.in.blocks * p_.out.blocks, 1, [&](int64_t block, int64_t) {
+      float* const sum = gradients.data() + block * kFilterBlock;
+      for (int64_t part = 1; part < blocking_.parts; ++part)
+        for (int64_t i = 0; i < kFilterBlock; i += kLanes)
+          store(sum + i, load(sum + i) + load(sum + part * part_floats + i));
+      store_filter_block(dw_, p_.filters, block / p_.out.blocks, block % p_.out.blocks, sum);
     });
   }
 
@@ -142,7 +160,12 @@ class WeightGradient {
         float* const sums = single ? slice.data() : accumulators.data() + i * kChunkFloats;
         for (int product = 0; product < kProducts; ++product)
           accumulate(tiles, product, chunk(i), x.data(), dy.data(), sums, unit == 0);
-        if (unit == units_ - 1) finish(chunk(i), sums, 1, 0);
+        if (unit < units_ - 1) return;
+        for_each_filter_block(chunk(i), [&](int64_t c_block, int64_t k_block, int64_t offset) {
+          alignas(64) float block[kFilterBlock];
+          finish(sums + offset, chunk(i), block);
+          store_filter_block(dw_, p_.filters, c_block, k_block, block);
+        });
       });
     }
   }
@@ -211,28 +234,24 @@ class WeightGradient {
     if (starts) std::fill_n(to, chunk.rows * chunk.columns, 0.0f);
   }
 
-  // Adds the parts of a chunk's accumulators, transforms them back and writes them into dw.
-  void finish(const Chunk& chunk, const float* sums, int64_t parts, int64_t part_floats) const {
-    alignas(64) float block[kChannelBlock * kTaps * kChannelBlock];  // [c][tap][k]
+  // Calls body(c_block, k_block, offset) for each 16 x 16 filters of a chunk, whose accumulators begin at `offset`.
+  template <class Body>
+  static void for_each_filter_block(const Chunk& chunk, const Body& body) {
     for (int64_t c = 0; c < chunk.rows; c += kChannelBlock)
-      for (int64_t k = 0; k < chunk.columns; k += kChannelBlock) {
-        for (int64_t i = 0; i < kChannelBlock; ++i)
-          for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
-            finish_filters(sums + (c + i) * chunk.columns + k + lane, chunk.plane(), parts, part_floats,
-                           block + i * kTaps * kChannelBlock + lane);
-        store_filter_block(dw_, p_.filters, 2 * chunk.row_panel + c / kChannelBlock,
-                           2 * chunk.column_panel + k / kChannelBlock, block);
-      }
+      for (int64_t k = 0; k < chunk.columns; k += kChannelBlock)
+        body(2 * chunk.row_panel + c / kChannelBlock, 2 * chunk.column_panel + k / kChannelBlock,
+             c * chunk.columns + k);
   }
-  static void finish_filters(const float* sums, int64_t plane, int64_t parts, int64_t part_floats, float* taps) {
-    transform<typename Scheme::FilterAdjoint>(
-        [&](int i, int j) {
-          const float* const from = sums + (i * kFactorEdge<Scheme> + j) * plane;
-          Vector sum = load(from);
-          for (int64_t part = 1; part < parts; ++part) sum += load(from + part * part_floats);
-          return sum;
-        },
-        [&](int i, int j, Vector v) { store(taps + (i * Scheme::FilterAdjoint::kOut + j) * kChannelBlock, v); });
+
+  // Transforms the accumulators of 16 x 16 filters back, into block[c][tap][k].
+  static void finish(const float* sums, const Chunk& chunk, float* block) {
+    for (int64_t c = 0; c < kChannelBlock; ++c, sums += chunk.columns, block += kTaps * kChannelBlock)
+      for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
+        transform<typename Scheme::FilterAdjoint>(
+            [&](int i, int j) { return load(sums + (i * kFactorEdge<Scheme> + j) * chunk.plane() + lane); },
+            [&](int i, int j, Vector v) {
+              store(block + (i * Scheme::FilterAdjoint::kOut + j) * kChannelBlock + lane, v);
+            });
   }
 
   const WinogradProblem& p_;
