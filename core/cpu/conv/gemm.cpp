@@ -72,11 +72,13 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
   }
 }
 
-// How many rows the next tile takes: as many as fit, but 16 as 8 + 8 rather than 12 + 4, and 8 as 4 + 4, not 6 + 2.
+// How many rows the next tile takes: as many as fit, but 16 as 8 + 8 rather than 12 + 4, and 8 as 4 + 4, not 6 + 2. Five
+// are the taps of a row where filters of 5 x 5 see one channel, nine of 3 x 3 and three channels.
 template <int kMaxRows>
 int64_t next_rows(int64_t left) {
   if (kMaxRows == 12 && left > 12 && left <= 16) return 8;
   if (kMaxRows == 6) return left <= 4 || left == 7 || left == 8 ? 4 : 6;
+  if (left == 5 || (left == 9 && kMaxRows > 8)) return left;
   return std::min<int64_t>(kMaxRows, (left + 3) / 4 * 4);
 }
 
@@ -91,8 +93,10 @@ void column_strip(const LeftMatrix& left, int64_t rows, const RightMatrix& right
         if (count == kRows) tile<Product, kRows, kVectors, kAccumulate>(left, row, right, column, at, c, c_stride);
     };
     run.template operator()<4>();
+    if constexpr (kMaxRows != 6) run.template operator()<5>();
     if constexpr (kMaxRows == 6) run.template operator()<6>();
     run.template operator()<8>();
+    run.template operator()<9>();
     run.template operator()<12>();
     run.template operator()<16>();
     row += count;
