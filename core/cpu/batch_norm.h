@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/conv/vector.h"
 #include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/tensor.h"
 
@@ -122,6 +123,7 @@ void for_each_piece(Stream stream, const ChannelRows& x, Body&& body) {
                    body(x.first + row * x.row_step + first / x.width * x.step, std::min(x.piece(), x.length - first),
                         row % x.rows * x.width, row / x.rows * pieces + piece);
                  }
+                 conv::stream_fence();
                });
 }
 inline int64_t partial_count(const ChannelRows& x) { return x.images * x.pieces(); }

@@ -57,10 +57,11 @@ void batch_norm_backward_reduce_cpu(Stream stream, const Tensor& sum_dy, const T
 template <class T, int kWidth, bool kRelu, bool kResidual, class Step, class A = Accumulator<T>>
 void apply(Stream stream, const ChannelRows& rows, Step step, T* dx, T* dresidual, const T* dy, const T* x, const T* y,
            const A* mean, const A* a, const A* b, const A* c) {
+  const bool streams = should_stream(dx, rows) && (!kResidual || should_stream(dresidual, rows));
   for_each_piece(stream, rows, [=](int64_t offset, int64_t n, int64_t channel, int64_t) {
     gradient_piece<T, kWidth, kRelu, kResidual>(n, step, dx + offset, dresidual + (kResidual ? offset : 0), dy + offset,
                                                 x + offset, y + (kRelu ? offset : 0), mean + channel, a + channel,
-                                                b + channel, c + channel);
+                                                b + channel, c + channel, streams);
   });
 }
 

@@ -14,7 +14,14 @@ template <class T, int kWidth>
 inline constexpr bool kHasVectors = kWidth == kChannelBlock &&
                                     (std::is_same_v<T, float> || std::is_same_v<T, bfloat16>);
 
-using conv::load, conv::store, conv::Vector;
+using conv::load, conv::store, conv::store_or_stream, conv::Vector;
+
+// Whether an output of the loops below bypasses the caches: large, and its pixels whole cache lines in memory's order.
+template <class T>
+bool should_stream(const T* y, const ChannelRows& rows) {
+  return std::is_same_v<T, float> && rows.width == kChannelBlock && !rows.interleaved() &&
+         conv::should_stream(y, rows.images * rows.rows * rows.length);
+}
 
 // sum = Σ term(i) over the offsets i of a piece's pixels; two sums, so that an addition need not wait for the last one.
 template <class Term>
@@ -62,17 +69,17 @@ void piece_statistics(int64_t n, Step step, const T* x, A* mean, A* rest, A* squ
   }
 }
 
-// y = act(scale (x - mean) + shift + residual)
+// y = act(scale (x - mean) + shift + residual). `streams`: see should_stream.
 template <class T, int kWidth, bool kResidual, bool kRelu, class Step, class A = Accumulator<T>>
 void normalize_piece(int64_t n, Step step, T* y, const T* x, const T* residual, const A* mean, const A* scale,
-                     const A* shift) {
+                     const A* shift, [[maybe_unused]] bool streams) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
       const Vector m = load(mean + lane), a = load(scale + lane), b = load(shift + lane);
       for (int64_t i = lane, end = n / kWidth * step; i < end; i += step) {
         Vector value = (load(x + i) - m) * a + b;
         if constexpr (kResidual) value += load(residual + i);
-        store(y + i, kRelu ? conv::relu(value) : value);
+        store_or_stream(y + i, kRelu ? conv::relu(value) : value, streams);
       }
     }
   } else {
@@ -131,15 +138,15 @@ void gradient_sums(int64_t n, Step step, const T* dy, const T* x, const T* y, co
 // dx = a g + b (x - mean) + c, where b = 0 without (x - mean), which may be infinite;  dresidual = g
 template <class T, int kWidth, bool kRelu, bool kResidual, class Step, class A = Accumulator<T>>
 void gradient_piece(int64_t n, Step step, T* dx, T* dresidual, const T* dy, const T* x, const T* y, const A* mean,
-                    const A* a, const A* b, const A* c) {
+                    const A* a, const A* b, const A* c, [[maybe_unused]] bool streams) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
       const Vector m = load(mean + lane), a_ = load(a + lane), b_ = load(b + lane), c_ = load(c + lane);
       for (int64_t i = lane, end = n / kWidth * step; i < end; i += step) {
         const Vector g = gradient_vector<kRelu>(dy, y, i);
         const Vector apart = b_ == 0 ? Vector{} : load(x + i) - m;
-        store(dx + i, a_ * g + b_ * apart + c_);
-        if constexpr (kResidual) store(dresidual + i, g);
+        store_or_stream(dx + i, a_ * g + b_ * apart + c_, streams);
+        if constexpr (kResidual) store_or_stream(dresidual + i, g, streams);
       }
     }
   } else {

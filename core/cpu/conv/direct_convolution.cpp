@@ -101,10 +101,7 @@ class DirectConvolution {
       for (int64_t j = 0; j < phase.columns.outputs; ++j, to += step * kChannelBlock, products += width) {
         Vector v = load(products) + bias;
         if (addend_) v += load(addend_ + (to - y_));
-        if (streams_)
-          stream(to, v);
-        else
-          store(to, v);
+        store_or_stream(to, v, streams_);
       }
     }
   }

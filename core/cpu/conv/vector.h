@@ -187,9 +187,10 @@ inline Integers add_pair_products(Integers sum, const float* a, Vector b) {
 }
 
 // A store that bypasses the caches, for outputs that will not be there anyway when they are read (from two million
-// numbers on: -5 % for 64 channels at 32 x 32). Only where a pixel is one vector: of shorter ones a kernel writes all
-// first halves, then all second ones, and each half of a cache line would travel alone (AVX2, ResNet-20: steps took
-// 1 to 10 % longer). REQUIRES: p is aligned to a cache line; a stream_fence() by the same thread before others read.
+// numbers on: -5 % for convolutions of 64 channels at 32 x 32; from one million on a step of the MNIST network takes 3
+// % longer). Only where a pixel is one vector: of shorter ones a kernel writes all first halves, then all second ones,
+// and each half of a cache line would travel alone (AVX2, ResNet-20: steps took 1 to 10 % longer). REQUIRES: p is
+// aligned to a cache line; a stream_fence() by the same thread before others read.
 template <class T>
 bool should_stream(const T* p, int64_t count) {
   return kLanes == kChannelBlock && count >= (2 << 20) && reinterpret_cast<uintptr_t>(p) % 64 == 0;
@@ -207,6 +208,13 @@ inline void stream(bfloat16* p, Vector v) {
 #else
   store(p, v);
 #endif
+}
+template <class T>
+void store_or_stream(T* p, Vector v, bool streams) {
+  if (streams)
+    stream(p, v);
+  else
+    store(p, v);
 }
 inline void stream_fence() {
 #if defined(__AVX512F__)

@@ -162,10 +162,7 @@ class Convolution {
           [&](int64_t offset, Vector v) {
             v += bias;
             if (addend) v += load(addend + offset);
-            if (streams_)
-              stream(to + offset, v);
-            else
-              store(to + offset, v);
+            store_or_stream(to + offset, v, streams_);
           });
     }
   }
