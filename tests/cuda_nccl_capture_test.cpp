@@ -204,7 +204,9 @@ TEST_CASE("nccl: a rank that ends while others replay is named", "[quick][cuda][
   });
   INFO(errors[0]);
   CHECK(errors[1] == "no memory for an activation");
-  CHECK(contains(errors[0], "replay of recorded step 1, step 5: rank 1 failed with an exception"));
+  // step 4, where this rank had not come to its end when the other one ended
+  CHECK((contains(errors[0], "replay of recorded step 1, step 5: rank 1 failed with an exception") ||
+         contains(errors[0], "replay of recorded step 1, step 4: rank 1 failed with an exception")));
 }
 
 TEST_CASE("nccl: after a failure a new group records the step anew", "[quick][cuda][threads]") {
