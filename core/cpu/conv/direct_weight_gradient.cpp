@@ -12,7 +12,8 @@ namespace ringgrad::conv {
 namespace {
 
 constexpr int64_t kUnitPixels = 256;
-constexpr int64_t kPartsBytes = 10 << 20;  // accumulators of all parts, see Note [Who sums a weight gradient]
+// Private sums, see Note [Who sums a weight gradient]; but a part keeps its accumulators, which are its gradient.
+constexpr int64_t kPartsBytes = 10 << 20;  // of all parts
 constexpr int64_t kMaxParts = 16;
 
 template <class X, class Y>
