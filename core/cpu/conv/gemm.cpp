@@ -72,8 +72,8 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
   }
 }
 
-// How many rows the next tile takes: as many as fit, but 16 as 8 + 8 rather than 12 + 4, and 8 as 4 + 4, not 6 + 2. Five
-// are the taps of a row where filters of 5 x 5 see one channel, nine of 3 x 3 and three channels.
+// How many rows the next tile takes: as many as fit, but 16 as 8 + 8 rather than 12 + 4, and 8 as 4 + 4, not 6 + 2.
+// Five are the taps of a row where filters of 5 x 5 see one channel, nine of 3 x 3 and three channels.
 template <int kMaxRows>
 int64_t next_rows(int64_t left) {
   if (kMaxRows == 12 && left > 12 && left <= 16) return 8;
