@@ -65,7 +65,7 @@ std::vector<std::string> errors_of_ranks(std::vector<std::unique_ptr<Rank>> rank
         const auto own = std::move(ranks[r]);
         body(*own);
       } catch (const std::exception& e) {
-        errors[r] = e.what();
+        errors[r] = *e.what() ? e.what() : "an exception without a text";
       }
     });
   }
