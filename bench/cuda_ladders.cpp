@@ -137,7 +137,7 @@ void bandwidth(nlohmann::json& rows, DType dtype) {
   row("add", 3, [&](Stream) { kernels::add(y, a, b); });
   row("relu", 2, [&](Stream) { kernels::relu(y, a); });
   row("batch_norm and ReLU", 3,
-      [&](Stream) { kernels::batch_norm(y, mean, var, a, weight, bias, {}, 1e-5, true, {}); });
+      [&](Stream) { kernels::batch_norm(y, {}, mean, var, a, weight, bias, {}, 1e-5, true, {}); });
   row("batch_norm and ReLU, backward", 7,
       [&](Stream) { kernels::batch_norm_backward(sums, dots, dx, {}, b, a, y, mean, var, weight, 1e-5); });
 }
@@ -158,7 +158,7 @@ nlohmann::json vendor_comparison(int64_t batch) {
       kernels::conv2d(y, x, w, {}, options);
       kernels::conv2d_backward_input(dx, y, w, {}, options);
       kernels::conv2d_backward_weight(dw, y, x, options);
-      kernels::batch_norm(dy, mean, var, y, weight, bias, {}, 1e-5, true, {});
+      kernels::batch_norm(dy, {}, mean, var, y, weight, bias, {}, 1e-5, true, {});
       kernels::batch_norm_backward(sum, dot, empty_like(y), {}, dy, y, dy, mean, var, weight, 1e-5);
     }
     const Tensor a = noise({1, 4096, 4096}, dtype), b = noise({1, 4096, 4096}, dtype), c = empty_like(a);

@@ -64,6 +64,15 @@ Layout batch_norm_layout(const Tensor& x) {
   return x.device().is_cuda() || x.is_channel_blocked() ? x.layout() : Layout::Strided;
 }
 
+// As the layout has its numbers: 16 bits for the channels of a block's pixel.
+Tensor batch_norm_positive(const Tensor& x) {
+  const bool vectors = x.dtype() == DType::Float32 || x.dtype() == DType::BFloat16;
+  const bool ours = !x.device().is_cuda() && preferred_provider(DeviceType::CPU) == Provider::Native;
+  if (!vectors || !ours || !x.is_channel_blocked()) return {};
+  const int64_t blocks = (x.size(1) + kChannelBlock - 1) / kChannelBlock;
+  return empty({x.numel() / x.size(1) * blocks, 2}, {DType::UInt8, x.device()});
+}
+
 }  // namespace ringgrad::kernels
 
 namespace ringgrad {
@@ -72,11 +81,11 @@ static std::atomic<ConvAlgorithm> chosen_algorithm{ConvAlgorithm::Auto};
 void set_conv_algorithm(ConvAlgorithm algorithm) { chosen_algorithm = algorithm; }
 ConvAlgorithm conv_algorithm() { return chosen_algorithm; }
 
-void batch_norm_in_steps(Stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
-                         const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
-                         const kernels::RunningStatistics& running) {
+void batch_norm_in_steps(Stream, const Tensor& y, const Tensor& positive, const Tensor& mean, const Tensor& var,
+                         const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps,
+                         bool relu, const kernels::RunningStatistics& running) {
   kernels::batch_norm_stats(mean, var, x);
-  kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
+  kernels::batch_norm_apply(y, positive, x, mean, var, weight, bias, residual, eps, relu);
   update_running(running, mean, var, static_cast<double>(x.numel()) / static_cast<double>(x.size(1)));
 }
 

@@ -166,8 +166,13 @@ KERNEL(adaptive_avg_pool2d_backward, (const Tensor& dx, const Tensor& dy));
 // xhat = (x - mean) / sqrt(var + eps);  y = act(weight xhat + bias + residual), act = relu (NaN stays NaN) or identity.
 Layout batch_norm_layout(const Tensor& x);  // x's own where the device has kernels for it, else strided
 KERNEL(batch_norm_stats, (const Tensor& mean, const Tensor& var, const Tensor& x));  // biased var
-KERNEL(batch_norm_apply, (const Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
-                          const Tensor& bias, const Tensor& residual, double eps, bool relu));
+// positive: made by batch_norm_positive(), or undefined. With relu, whether each y > 0 (before it is rounded): what
+// backward takes in y's place, and a 16th or a 32nd of its bytes.
+KERNEL(batch_norm_apply,
+       (const Tensor& y, const Tensor& positive, const Tensor& x, const Tensor& mean, const Tensor& var,
+        const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu));
+// Room for a bit for each number of x; undefined where the kernels that this thread would use have no such bits.
+Tensor batch_norm_positive(const Tensor& x);
 // With g = dy where y > 0 (without relu, where y is undefined: all of dy):  sum_dy = sum g,  sum_dy_xhat = sum g xhat.
 KERNEL(batch_norm_backward_reduce, (const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dy, const Tensor& x,
                                     const Tensor& y, const Tensor& mean, const Tensor& var, double eps));
@@ -201,8 +206,9 @@ inline CallSignature& operator<<(CallSignature& signature, const RunningStatisti
 // The same for one rank alone, where nothing is summed in between: stats and apply in one call, then reduce and apply
 // with count = the number of elements of a channel. dx may be undefined (then dresidual is): only the sums are wanted.
 KERNEL(batch_norm,
-       (const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x, const Tensor& weight,
-        const Tensor& bias, const Tensor& residual, double eps, bool relu, const RunningStatistics& running),
+       (const Tensor& y, const Tensor& positive, const Tensor& mean, const Tensor& var, const Tensor& x,
+        const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
+        const RunningStatistics& running),
        kVendorToo);
 KERNEL(batch_norm_backward,
        (const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dx, const Tensor& dresidual, const Tensor& dy,
@@ -318,9 +324,9 @@ KERNEL(adadelta_step, (const Tensor& param, const Tensor& v, const Tensor& u, co
 
 // batch_norm and its backward as the steps of the contract, one after the other: each device registers them as its own.
 namespace ringgrad {
-void batch_norm_in_steps(Stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
-                         const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
-                         const kernels::RunningStatistics& running);
+void batch_norm_in_steps(Stream, const Tensor& y, const Tensor& positive, const Tensor& mean, const Tensor& var,
+                         const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps,
+                         bool relu, const kernels::RunningStatistics& running);
 // `mean` and `var` are a batch's of `count` elements per channel.
 void update_running(const kernels::RunningStatistics& running, const Tensor& mean, const Tensor& var, double count);
 void batch_norm_backward_in_steps(Stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dx,

@@ -197,11 +197,13 @@ void batch_norm_stats_cuda(Stream stream, const Tensor& mean, const Tensor& var,
   statistics(stream, mean, var, x, {});
 }
 
-void batch_norm_apply_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& var,
-                           const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu) {
+void batch_norm_apply_cuda(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& x, const Tensor& mean,
+                           const Tensor& var, const Tensor& weight, const Tensor& bias, const Tensor& residual,
+                           double eps, bool relu) {
+  ASSERT(!positive.defined());
   if (x.is_channel_blocked()) {
     const Tensor result = blank(y);
-    batch_norm_apply_cuda(stream, result, unblocked(x), mean, var, weight, bias, unblocked(residual), eps, relu);
+    batch_norm_apply_cuda(stream, result, {}, unblocked(x), mean, var, weight, bias, unblocked(residual), eps, relu);
     return kernels::copy(y, result);
   }
   ASSERT(alike(x, {&x, &y, &residual}));
@@ -261,14 +263,14 @@ void batch_norm_backward_apply_cuda(Stream stream, const Tensor& dx, const Tenso
 }
 
 // Whoever has a channel's statistics last updates its running ones, where those lie one behind the other.
-void batch_norm_cuda(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
-                     const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
-                     const kernels::RunningStatistics& running) {
+void batch_norm_cuda(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& mean, const Tensor& var,
+                     const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps,
+                     bool relu, const kernels::RunningStatistics& running) {
   for (const Tensor& strided : {running.mean, running.var})
     if (strided && !strided.is_contiguous())
-      return batch_norm_in_steps(stream, y, mean, var, x, weight, bias, residual, eps, relu, running);
+      return batch_norm_in_steps(stream, y, positive, mean, var, x, weight, bias, residual, eps, relu, running);
   statistics(stream, mean, var, x, running);
-  batch_norm_apply_cuda(stream, y, x, mean, var, weight, bias, residual, eps, relu);
+  batch_norm_apply_cuda(stream, y, positive, x, mean, var, weight, bias, residual, eps, relu);
 }
 
 REGISTER_KERNEL(batch_norm_stats, DeviceType::CUDA, Provider::Native, batch_norm_stats_cuda);

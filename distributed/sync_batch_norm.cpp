@@ -67,15 +67,17 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, c
   const auto [mean, var, count] = global_statistics(x, per_channel, channel_now(channel));
   CHECK_AS(ShapeError, count > 1, "sync_batch_norm: all ranks together have ", count,
            " value per channel, expected at least 2: the variance of one is undefined");
+  const Tensor inputs[] = {x, weight, bias, residual};
   const Tensor y = empty_like(x);
-  kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
+  const Tensor positive = relu && detail::needs_grad(inputs) ? kernels::batch_norm_positive(x) : Tensor();
+  kernels::batch_norm_apply(y, positive, x, mean, var, weight, bias, residual, eps, relu);
   update_running(running_statistics("sync_batch_norm", running_mean, running_var, options), mean, var, count);
 
   const Tensor recorded = differentiable(
-      "sync_batch_norm", {x, weight, bias, residual}, y,
-      [x = save(x), y = save_if(relu, y), mean = save(mean), var = save(var), weight = save(weight), eps, count = count,
-       wants_residual = wants_grad(residual), wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
-       channel](const Tensor& dy_) -> Gradients {
+      "sync_batch_norm", inputs, y,
+      [x = save(x), y = save_if(relu, positive ? positive : y), mean = save(mean), var = save(var),
+       weight = save(weight), eps, count = count, wants_residual = wants_grad(residual),
+       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias), channel](const Tensor& dy_) -> Gradients {
         const Tensor dy = in_layout(dy_, x.get().layout());
         const Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get());
         kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(), var.get(), eps);

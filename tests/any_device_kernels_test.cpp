@@ -61,7 +61,7 @@ TEST_CASE("ReLU behind batch norm keeps NaN, whoever computes it", "[quick][cuda
           const Tensor x = empty({2, 16, 2, 2}, {dtype, device, layout}), y = empty_like(x), residual = zeros_like(x);
           copy_(x, tensor(values, x.shape()));
           const auto channels = [&] { return ones({16}, {.device = device}); };
-          kernels::batch_norm(y, channels(), channels(), x, channels(), zeros({16}, {.device = device}),
+          kernels::batch_norm(y, {}, channels(), channels(), x, channels(), zeros({16}, {.device = device}),
                               with_residual ? residual : Tensor(), 1e-5, true, {});
           const Values got = to_vector<double>(y);
           for (size_t i = 0; i < got.size(); ++i)

@@ -129,6 +129,32 @@ TEST_CASE("statistics of the columns of a matrix", "[quick][cpu]") {
   require_within(var, vars, std::vector<double>(kColumns, gamma_of(kRows, DType::Float32)));
 }
 
+// 23 channels are two blocks, of which one has padding; a row of 35 × 9 pixels is several pieces.
+TEST_CASE("batch norm's backward takes a bit for each output in its place", "[quick][cpu]") {
+  const DType dtype = GENERATE(DType::Float32, DType::BFloat16);
+  const bool with_residual = GENERATE(false, true);
+  const Shape shape = {3, 23, 35, 9};
+  const auto image = [&](uint64_t seed) {
+    const Tensor t = empty(shape, {.dtype = dtype, .layout = Layout::ChannelBlocked});
+    kernels::copy(t, random_tensor(shape, DType::Float32, seed, -1, 1));
+    return t;
+  };
+  const Tensor x = image(1), dy = image(2), residual = with_residual ? image(3) : Tensor(), y = empty_like(x);
+  const Tensor mean = empty({23}), var = ones({23}), weight = random_tensor({23}, DType::Float32, 4, -1, 1);
+  kernels::fill(mean, 0.1);
+  const Tensor positive = kernels::batch_norm_positive(x);
+  kernels::batch_norm_apply(y, positive, x, mean, var, weight, {}, residual, 1e-5, true);
+  const auto backward = [&](const Tensor& gate) {
+    std::vector<Tensor> made{empty({23}), empty({23}), empty_like(x), with_residual ? empty_like(x) : Tensor()};
+    kernels::batch_norm_backward_reduce(made[0], made[1], dy, x, gate, mean, var, 1e-5);
+    kernels::batch_norm_backward_apply(made[2], made[3], dy, x, gate, mean, var, weight, made[0], made[1], 1e-5, 945);
+    return made;
+  };
+  const std::vector<Tensor> by_output = backward(y), by_bits = backward(positive);
+  for (size_t i = 0; i < by_bits.size(); ++i)
+    if (by_bits[i]) REQUIRE(values(by_bits[i]) == values(by_output[i]));
+}
+
 // e^(-x²/2) has x²/2 times the relative error of its exponent.
 TEST_CASE("fast_normal keeps its digits far below 0", "[quick][cpu]") {
   for (float x = -12.8f; x < 12.8f; x += 0.00137f) {

@@ -165,18 +165,20 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
   if (options.max_pool) return with_fused(batch_norm_max_pool(in, running, options), fused_into(options));
   const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
 
-  Tensor y = empty_like(x);
+  const Tensor inputs[] = {x, weight, bias, residual};
+  const Tensor y = empty_like(x);
+  const Tensor positive = relu && detail::needs_grad(inputs) ? kernels::batch_norm_positive(x) : Tensor();
   if (options.training)
-    kernels::batch_norm(y, mean, var, x, weight, bias, residual, eps, relu, running);
+    kernels::batch_norm(y, positive, mean, var, x, weight, bias, residual, eps, relu, running);
   else
-    kernels::batch_norm_apply(y, x, mean, var, weight, bias, residual, eps, relu);
+    kernels::batch_norm_apply(y, positive, x, mean, var, weight, bias, residual, eps, relu);
 
   const Tensor recorded = differentiable(
-      "batch_norm", {x, weight, bias, residual}, y,
-      [x = save(x), y = save_if(relu, y), mean = save(mean), var = save(var), weight = save(weight), eps,
-       training = options.training, wants_dx = wants_grad(x), wants_residual = wants_grad(residual),
-       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
-       bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
+      "batch_norm", inputs, y,
+      [x = save(x), y = save_if(relu, positive ? positive : y), mean = save(mean), var = save(var),
+       weight = save(weight), eps, training = options.training, wants_dx = wants_grad(x),
+       wants_residual = wants_grad(residual), wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
+       weight_home = GradientHome(weight), bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
         const Tensor dy = in_layout(dy_, x.get().layout());
         Tensor sum_dy = bias_home.claim_or_empty(mean.get()), sum_dy_xhat = weight_home.claim_or_empty(mean.get());
         Tensor dx, dresidual;
@@ -270,7 +272,7 @@ Tensor group_norm(const Tensor& x_, int64_t groups, const Tensor& weight_, const
 
   Tensor y = empty_like(x), mean = empty({all_groups, 1}, {per_channel, x.device()}), var = empty_like(mean);
   kernels::batch_norm_stats(view(mean, {all_groups}), view(var, {all_groups}), image(x, all_groups));
-  kernels::batch_norm_apply(image(y, all), image(x, all), each(mean, by_group), each(var, by_group),
+  kernels::batch_norm_apply(image(y, all), {}, image(x, all), each(mean, by_group), each(var, by_group),
                             each(weight, by_image), each(bias, by_image), {}, eps, false);
   return differentiable(
       "group_norm", {x, weight, bias}, y,

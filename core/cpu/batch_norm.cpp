@@ -62,18 +62,22 @@ void batch_norm_stats_cpu(Stream stream, const Tensor& mean, const Tensor& var, 
 }
 
 template <class T, int kWidth, bool kResidual, bool kRelu, class Step, class A = Accumulator<T>>
-void apply(Stream stream, const ChannelRows& rows, Step step, T* y, const T* x, const T* residual, const A* mean,
-           const A* scale, const A* shift) {
+void apply(Stream stream, const ChannelRows& rows, Step step, T* y, uint16_t* positive, const T* x, const T* residual,
+           const A* mean, const A* scale, const A* shift) {
   const bool streams = should_stream(y, rows);
   for_each_piece(stream, rows, [=](int64_t offset, int64_t n, int64_t channel, int64_t) {
     normalize_piece<T, kWidth, kResidual, kRelu>(n, step, y + offset, x + offset, residual + (kResidual ? offset : 0),
-                                                 mean + channel, scale + channel, shift + channel, streams);
+                                                 mean + channel, scale + channel, shift + channel, streams,
+                                                 positive ? positive + offset / kChannelBlock : nullptr);
   });
 }
 
-void batch_norm_apply_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& var,
-                          const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu) {
+void batch_norm_apply_cpu(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& x, const Tensor& mean,
+                          const Tensor& var, const Tensor& weight, const Tensor& bias, const Tensor& residual,
+                          double eps, bool relu) {
   ASSERT(lies_like(x, x) && lies_like(y, x) && (!residual.defined() || lies_like(residual, x)));
+  ASSERT(!positive.defined() || x.is_channel_blocked());
+  uint16_t* const bits = positive.defined() ? reinterpret_cast<uint16_t*>(positive.data<uint8_t>()) : nullptr;
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const Normalization<A> of(stream, x, mean, var, weight, bias, eps);
@@ -84,7 +88,7 @@ void batch_norm_apply_cpu(Stream stream, const Tensor& y, const Tensor& x, const
         const auto run = other  ? relu ? apply<T, kWidth, true, true, Step> : apply<T, kWidth, true, false, Step>
                           : relu ? apply<T, kWidth, false, true, Step>
                                 : apply<T, kWidth, false, false, Step>;
-        run(stream, rows, step, y.data<T>(), x.data<T>(), other, of.mean.data() + rows.first,
+        run(stream, rows, step, y.data<T>(), bits, x.data<T>(), other, of.mean.data() + rows.first,
             of.scale.data() + rows.first, of.shift.data() + rows.first);
       });
   });

@@ -11,33 +11,37 @@
 namespace ringgrad::cpu {
 namespace {
 
-template <class T, int kWidth, bool kRelu, class Step, class A = Accumulator<T>>
-void reduce(Stream stream, const ChannelRows& rows, Step step, const T* dy, const T* x, const T* y, const A* mean,
+// Whether y can be walked in step with x, as an output, or as its bits.
+bool gates(const Tensor& y, const Tensor& x) {
+  return !y.defined() || lies_like(y, x) || (y.dtype() == DType::UInt8 && x.is_channel_blocked());
+}
+
+template <class T, int kWidth, class Step, class Gradient, class A = Accumulator<T>>
+void reduce(Stream stream, const ChannelRows& rows, Step step, const T* dy, const T* x, Gradient g, const A* mean,
             A* sum_g, A* sum_g_centered) {
   for_each_piece(stream, rows, [=, &rows](int64_t offset, int64_t n, int64_t channel, int64_t partial) {
     const int64_t at = partial * rows.channels() + channel;
-    gradient_sums<T, kWidth, kRelu>(n, step, dy + offset, x + offset, y + (kRelu ? offset : 0), mean + channel,
-                                    sum_g + at, sum_g_centered + at);
+    gradient_sums<T, kWidth>(n, step, dy + offset, x + offset, g.from(offset), mean + channel, sum_g + at,
+                             sum_g_centered + at);
   });
 }
 
 void batch_norm_backward_reduce_cpu(Stream stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dy,
                                     const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
                                     double eps) {
-  ASSERT(lies_like(x, x) && lies_like(dy, x) && (!y.defined() || lies_like(y, x)));
+  ASSERT(lies_like(x, x) && lies_like(dy, x) && gates(y, x));
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const Workspace<A> center(stream, padded_channels(x));
     load_channels(center, padded_channels(x), mean);
-    const T* const out = y.defined() ? y.data<T>() : nullptr;
     for (const ChannelRows& rows : channel_rows(x)) {
       const int64_t channels = rows.channels(), real_channels = mean.numel() - rows.first;
       const Workspace<A> sums(stream, partial_count(rows) * channels), centered(stream, partial_count(rows) * channels);
       visit_rows(rows, [&]<int kWidth>(auto step) {
-        using Step = decltype(step);
-        (out ? reduce<T, kWidth, true, Step>
-             : reduce<T, kWidth, false, Step>)(stream, rows, step, dy.data<T>(), x.data<T>(), out,
-                                               center.data() + rows.first, sums.data(), centered.data());
+        visit_gradient<T, kWidth>(y, [&](auto g) {
+          reduce<T, kWidth>(stream, rows, step, dy.data<T>(), x.data<T>(), g, center.data() + rows.first, sums.data(),
+                            centered.data());
+        });
       });
       const auto partial_sum = [&](const Workspace<A>& of) {
         return [&of, channels](int64_t partial, int64_t c) { return static_cast<double>(of[partial * channels + c]); };
@@ -54,14 +58,14 @@ void batch_norm_backward_reduce_cpu(Stream stream, const Tensor& sum_dy, const T
   });
 }
 
-template <class T, int kWidth, bool kRelu, bool kResidual, class Step, class A = Accumulator<T>>
-void apply(Stream stream, const ChannelRows& rows, Step step, T* dx, T* dresidual, const T* dy, const T* x, const T* y,
+template <class T, int kWidth, bool kResidual, class Step, class Gradient, class A = Accumulator<T>>
+void apply(Stream stream, const ChannelRows& rows, Step step, T* dx, T* dresidual, const T* dy, const T* x, Gradient g,
            const A* mean, const A* a, const A* b, const A* c) {
   const bool streams = should_stream(dx, rows) && (!kResidual || should_stream(dresidual, rows));
   for_each_piece(stream, rows, [=](int64_t offset, int64_t n, int64_t channel, int64_t) {
-    gradient_piece<T, kWidth, kRelu, kResidual>(n, step, dx + offset, dresidual + (kResidual ? offset : 0), dy + offset,
-                                                x + offset, y + (kRelu ? offset : 0), mean + channel, a + channel,
-                                                b + channel, c + channel, streams);
+    gradient_piece<T, kWidth, kResidual>(n, step, dx + offset, dresidual + (kResidual ? offset : 0), dy + offset,
+                                         x + offset, g.from(offset), mean + channel, a + channel, b + channel,
+                                         c + channel, streams);
   });
 }
 
@@ -70,20 +74,19 @@ void batch_norm_backward_apply_cpu(Stream stream, const Tensor& dx, const Tensor
                                    const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
                                    double count) {
   ASSERT(lies_like(dx, x) && lies_like(x, x) && lies_like(dy, x));
-  ASSERT((!y.defined() || lies_like(y, x)) && (!dresidual.defined() || lies_like(dresidual, x)));
+  ASSERT(gates(y, x) && (!dresidual.defined() || lies_like(dresidual, x)));
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const NormalizationGradient<A> of(stream, x, mean, var, weight, sum_dy, sum_dy_xhat, eps, count);
-    const T* const out = y.defined() ? y.data<T>() : nullptr;
     T* const branch = dresidual.defined() ? dresidual.data<T>() : nullptr;
     for (const ChannelRows& rows : channel_rows(x))
       visit_rows(rows, [&]<int kWidth>(auto step) {
-        using Step = decltype(step);
-        const auto run = out      ? branch ? apply<T, kWidth, true, true, Step> : apply<T, kWidth, true, false, Step>
-                              : branch ? apply<T, kWidth, false, true, Step>
-                                  : apply<T, kWidth, false, false, Step>;
-        run(stream, rows, step, dx.data<T>(), branch, dy.data<T>(), x.data<T>(), out, of.mean.data() + rows.first,
-            of.a.data() + rows.first, of.b.data() + rows.first, of.c.data() + rows.first);
+        visit_gradient<T, kWidth>(y, [&](auto g) {
+          const auto run = branch ? apply<T, kWidth, true, decltype(step), decltype(g)>
+                                  : apply<T, kWidth, false, decltype(step), decltype(g)>;
+          run(stream, rows, step, dx.data<T>(), branch, dy.data<T>(), x.data<T>(), g, of.mean.data() + rows.first,
+              of.a.data() + rows.first, of.b.data() + rows.first, of.c.data() + rows.first);
+        });
       });
   });
 }

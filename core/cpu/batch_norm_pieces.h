@@ -69,16 +69,21 @@ void piece_statistics(int64_t n, Step step, const T* x, A* mean, A* rest, A* squ
   }
 }
 
-// y = act(scale (x - mean) + shift + residual). `streams`: see should_stream.
+// y = act(scale (x - mean) + shift + residual). `streams`: see should_stream. positive: a word for each pixel of 16
+// channels, with the bits of those where y > 0; null: not wanted.
 template <class T, int kWidth, bool kResidual, bool kRelu, class Step, class A = Accumulator<T>>
 void normalize_piece(int64_t n, Step step, T* y, const T* x, const T* residual, const A* mean, const A* scale,
-                     const A* shift, [[maybe_unused]] bool streams) {
+                     const A* shift, [[maybe_unused]] bool streams, [[maybe_unused]] uint16_t* positive) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
       const Vector m = load(mean + lane), a = load(scale + lane), b = load(shift + lane);
       for (int64_t i = lane, end = n / kWidth * step; i < end; i += step) {
         Vector value = (load(x + i) - m) * a + b;
         if constexpr (kResidual) value += load(residual + i);
+        if (kRelu && positive) {
+          uint16_t& word = positive[i / kWidth];
+          word = static_cast<uint16_t>((lane == 0 ? 0 : word) | conv::positive_lanes(value) << lane);
+        }
         store_or_stream(y + i, kRelu ? conv::relu(value) : value, streams);
       }
     }
@@ -95,31 +100,61 @@ void normalize_piece(int64_t n, Step step, T* y, const T* x, const T* residual, 
   }
 }
 
-// g = dy where the rectified output was positive.
-template <bool kRelu, class A, class T>
-A gradient(const T* dy, const T* y, int64_t i) {
-  const A value = static_cast<A>(dy[i]);
-  if constexpr (kRelu) return static_cast<A>(y[i]) > 0 ? value : A{0};
-  return value;
-}
-template <bool kRelu, class T>
-[[gnu::always_inline]] inline Vector gradient_vector(const T* dy, const T* y, int64_t i) {
-  if constexpr (kRelu) return load(y + i) > 0 ? load(dy + i) : Vector{};
-  return load(dy + i);
+// g, the part of dy that counts: all of it, or where the rectified output was positive, as that itself tells or a bit
+// for each of its numbers (see normalize_piece). A piece has these from its own first number on: from(its offset).
+struct All {
+  All from(int64_t) const { return {}; }
+  template <class A, class T>
+  A number(const T* dy, int64_t i) const {
+    return static_cast<A>(dy[i]);
+  }
+  template <class T>
+  [[gnu::always_inline]] Vector vector(const T* dy, int64_t i) const {
+    return load(dy + i);
+  }
+};
+template <class T>
+struct WherePositive {
+  const T* y;
+  WherePositive from(int64_t offset) const { return {y + offset}; }
+  template <class A>
+  A number(const T* dy, int64_t i) const {
+    return static_cast<A>(y[i]) > 0 ? static_cast<A>(dy[i]) : A{0};
+  }
+  [[gnu::always_inline]] Vector vector(const T* dy, int64_t i) const {
+    return load(y + i) > 0 ? load(dy + i) : Vector{};
+  }
+};
+struct WhereBitIsSet {
+  const uint16_t* words;
+  WhereBitIsSet from(int64_t offset) const { return {words + offset / kChannelBlock}; }
+  template <class T>
+  [[gnu::always_inline]] Vector vector(const T* dy, int64_t i) const {
+    return conv::keep_lanes(words[i / kChannelBlock] >> i % kChannelBlock, load(dy + i));
+  }
+};
+
+// Calls body(g) with the one of them that `y` stands for: undefined, an output, or its bits.
+template <class T, int kWidth, class Body>
+void visit_gradient(const Tensor& y, Body&& body) {
+  if (!y.defined()) return body(All{});
+  if constexpr (kHasVectors<T, kWidth>)
+    if (y.dtype() == DType::UInt8) return body(WhereBitIsSet{reinterpret_cast<const uint16_t*>(y.data<uint8_t>())});
+  body(WherePositive<T>{y.data<T>()});
 }
 
 // sum_g = Σ g and sum_centered = Σ g (x - mean)
-template <class T, int kWidth, bool kRelu, class Step, class A = Accumulator<T>>
-void gradient_sums(int64_t n, Step step, const T* dy, const T* x, const T* y, const A* mean, A* sum_g,
+template <class T, int kWidth, class Step, class Gradient, class A = Accumulator<T>>
+void gradient_sums(int64_t n, Step step, const T* dy, const T* x, Gradient g, const A* mean, A* sum_g,
                    A* sum_centered) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
       const Vector m = load(mean + lane);
       Vector total{}, centered{};
       for (int64_t i = lane, end = n / kWidth * step; i < end; i += step) {
-        const Vector g = gradient_vector<kRelu>(dy, y, i);
-        total += g;
-        centered += g * (load(x + i) - m);
+        const Vector counted = g.vector(dy, i);
+        total += counted;
+        centered += counted * (load(x + i) - m);
       }
       store(sum_g + lane, total);
       store(sum_centered + lane, centered);
@@ -127,26 +162,25 @@ void gradient_sums(int64_t n, Step step, const T* dy, const T* x, const T* y, co
   } else {
     for (int w = 0; w < kWidth; ++w) {
       const A m = mean[w];
-      const auto g = [=](int64_t i) { return gradient<kRelu, A>(dy, y, w + i * step); };
-      sum_g[w] = sum_piece<A>(n / kWidth, g);
+      const auto counted = [=](int64_t i) { return g.template number<A>(dy, w + i * step); };
+      sum_g[w] = sum_piece<A>(n / kWidth, counted);
       sum_centered[w] =
-          sum_piece<A>(n / kWidth, [=](int64_t i) { return g(i) * (static_cast<A>(x[w + i * step]) - m); });
+          sum_piece<A>(n / kWidth, [=](int64_t i) { return counted(i) * (static_cast<A>(x[w + i * step]) - m); });
     }
   }
 }
 
 // dx = a g + b (x - mean) + c, where b = 0 without (x - mean), which may be infinite;  dresidual = g
-template <class T, int kWidth, bool kRelu, bool kResidual, class Step, class A = Accumulator<T>>
-void gradient_piece(int64_t n, Step step, T* dx, T* dresidual, const T* dy, const T* x, const T* y, const A* mean,
+template <class T, int kWidth, bool kResidual, class Step, class Gradient, class A = Accumulator<T>>
+void gradient_piece(int64_t n, Step step, T* dx, T* dresidual, const T* dy, const T* x, Gradient g, const A* mean,
                     const A* a, const A* b, const A* c, [[maybe_unused]] bool streams) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
       const Vector m = load(mean + lane), a_ = load(a + lane), b_ = load(b + lane), c_ = load(c + lane);
       for (int64_t i = lane, end = n / kWidth * step; i < end; i += step) {
-        const Vector g = gradient_vector<kRelu>(dy, y, i);
-        const Vector apart = b_ == 0 ? Vector{} : load(x + i) - m;
-        store_or_stream(dx + i, a_ * g + b_ * apart + c_, streams);
-        if constexpr (kResidual) store_or_stream(dresidual + i, g, streams);
+        const Vector counted = g.vector(dy, i), apart = b_ == 0 ? Vector{} : load(x + i) - m;
+        store_or_stream(dx + i, a_ * counted + b_ * apart + c_, streams);
+        if constexpr (kResidual) store_or_stream(dresidual + i, counted, streams);
       }
     }
   } else {
@@ -155,11 +189,11 @@ void gradient_piece(int64_t n, Step step, T* dx, T* dresidual, const T* dy, cons
       const int64_t end = n / kWidth * step;
       for (int64_t i = w; i < end; i += step) {
         const A apart = b_ == 0 ? A{0} : static_cast<A>(x[i]) - m;
-        dx[i] = static_cast<T>(a_ * gradient<kRelu, A>(dy, y, i) + b_ * apart + c_);
+        dx[i] = static_cast<T>(a_ * g.template number<A>(dy, i) + b_ * apart + c_);
       }
       // A second loop over what is in the first-level cache by now: g++ vectorises loops with one store.
       if constexpr (kResidual)
-        for (int64_t i = w; i < end; i += step) dresidual[i] = static_cast<T>(gradient<kRelu, A>(dy, y, i));
+        for (int64_t i = w; i < end; i += step) dresidual[i] = static_cast<T>(g.template number<A>(dy, i));
     }
   }
 }

@@ -21,10 +21,10 @@ struct alignas(kGraphAlignment) Number {
 
 bool is_supported(const Tensor& x) { return x.dtype() != DType::Float64 && x.dim() == 4 && x.numel() > 0; }
 
-bool batch_norm_cudnn(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
-                      const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
-                      const kernels::RunningStatistics& running) {
-  if (!is_supported(x) || !weight || !bias) return false;
+bool batch_norm_cudnn(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& mean, const Tensor& var,
+                      const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps,
+                      bool relu, const kernels::RunningStatistics& running) {
+  if (!is_supported(x) || !weight || !bias || positive) return false;
   for (const Tensor& kept : {running.mean, running.var})
     if (kept && !kept.is_contiguous()) return false;
   const auto format = common_format({x, y, residual});

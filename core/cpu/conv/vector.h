@@ -39,6 +39,7 @@ inline constexpr int kLanes = 4, kRegisters = 16;
 
 using Vector = float __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
 using UnalignedVector = float __attribute__((vector_size(kLanes * sizeof(float)), may_alias, aligned(4)));
+using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t)), may_alias));
 
 // Loops over the registers of a tile must vanish before register allocation.
 #define RINGGRAD_UNROLL _Pragma("GCC unroll 16")
@@ -56,9 +57,32 @@ inline V in_register(V v) {
 }
 inline Vector relu(Vector v) { return v < 0.0f ? Vector{} : v; }  // NaN stays NaN
 
+// A bit for each lane that is positive, the lowest for the first; and v where its bit is set, 0 elsewhere.
+inline uint32_t positive_lanes(Vector v) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(v), _mm512_setzero_ps(), _CMP_GT_OQ);
+#elif defined(__AVX__)
+  return __builtin_ia32_movmskps256(reinterpret_cast<Vector>(v > 0.0f));
+#elif defined(__SSE__)
+  return __builtin_ia32_movmskps(reinterpret_cast<Vector>(v > 0.0f));
+#else
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i) bits |= static_cast<uint32_t>(v[i] > 0) << i;
+  return bits;
+#endif
+}
+inline Vector keep_lanes(uint32_t bits, Vector v) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vector>(_mm512_maskz_mov_ps(bits, reinterpret_cast<__m512>(v)));
+#else
+  Words lanes;
+  for (int i = 0; i < kLanes; ++i) lanes[i] = 1u << i;
+  return (lanes & bits) != 0 ? v : Vector{};
+#endif
+}
+
 // bfloat16 images are widened on load and rounded on store (to nearest, ties to even; NaN stays NaN).
 using Halves = uint16_t __attribute__((vector_size(kLanes * sizeof(uint16_t)), may_alias, aligned(2)));
-using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t)), may_alias));
 // (g++ 12 would widen each half of a register alone, and warns of what intrinsics without a mask leave undefined.)
 inline Words widen(Halves v) {
 #if defined(__AVX512F__)

@@ -32,10 +32,10 @@ struct Passes {
   }
 };
 
-bool batch_norm_onednn(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& x,
-                       const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu,
-                       const kernels::RunningStatistics& running) {
-  if (!supports(x) || x.dim() > kMostDims || residual) return false;
+bool batch_norm_onednn(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& mean, const Tensor& var,
+                       const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps,
+                       bool relu, const kernels::RunningStatistics& running) {
+  if (!supports(x) || x.dim() > kMostDims || residual || positive) return false;
   auto flags = normalization_flags::none;
   if (weight) flags |= normalization_flags::use_scale;
   if (bias) flags |= normalization_flags::use_shift;
@@ -61,7 +61,7 @@ bool batch_norm_onednn(Stream stream, const Tensor& y, const Tensor& mean, const
 bool batch_norm_backward_onednn(Stream stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dx,
                                 const Tensor& dresidual, const Tensor& dy, const Tensor& x, const Tensor& y,
                                 const Tensor& mean, const Tensor& var, const Tensor& weight, double eps) {
-  if (!supports(x) || x.dim() > kMostDims || !weight || !dx) return false;
+  if (!supports(x) || x.dim() > kMostDims || !weight || !dx || (y && y.dtype() == DType::UInt8)) return false;
   const auto flags = normalization_flags::use_scale | normalization_flags::use_shift;
   const auto primitive = find(stream, call_signature("batch_norm_backward", x, eps), [&]() -> Primitive {
     const auto pass = Passes{description(x), static_cast<float>(eps)}.backward(flags);
