@@ -153,6 +153,13 @@ TEST_CASE("batch norm's backward takes a bit for each output in its place", "[qu
   const std::vector<Tensor> by_output = backward(y), by_bits = backward(positive);
   for (size_t i = 0; i < by_bits.size(); ++i)
     if (by_bits[i]) REQUIRE(values(by_bits[i]) == values(by_output[i]));
+
+  const ProviderGuard vendor(Provider::Vendor);  // which has no such bits, and leaves them to whom they come from
+  REQUIRE(!kernels::batch_norm_positive(x));
+  const Tensor sum_dy = empty({23}), sum_dy_xhat = empty({23}), dx = empty_like(x);
+  const Tensor dresidual = with_residual ? empty_like(x) : Tensor();
+  kernels::batch_norm_backward(sum_dy, sum_dy_xhat, dx, dresidual, dy, x, positive, mean, var, weight, 1e-5);
+  REQUIRE(values(dx) == values(by_bits[2]));
 }
 
 // e^(-x²/2) has x²/2 times the relative error of its exponent.
