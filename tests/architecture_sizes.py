@@ -6,7 +6,7 @@ import re
 from source_tree import Breach, without_comments
 
 MAX_LINES = 400  # of a file
-MAX_CODE = 56_300  # of the whole without tests and bench, comments and blank lines
+MAX_CODE = 56_400  # of the whole without tests and bench, comments and blank lines
 MAX_BOOK = 9_000  # of the book
 FREE_FOLDERS = {"tests", "bench"}  # consumers: they may include everything, and have no budget
 

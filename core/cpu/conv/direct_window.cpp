@@ -59,8 +59,8 @@ template <class Product, class X>
 void DirectWindow::load_blocked_row(const X* from, float* to) const {
   for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
     for (int64_t j = first_inside_; j < last_inside_; ++j)
-      Product::store_neighbours(to + (j * kChannelBlock + lane) / Product::kTerms,
-                                conv::load(from + j * source_step_ * kChannelBlock + lane));
+      store(Product::neighbours(to + (j * kChannelBlock + lane) / Product::kTerms),
+            conv::load(from + j * source_step_ * kChannelBlock + lane));
 }
 
 void DirectWindow::load_contiguous_row(const float* from, int64_t channel_stride, float* to) const {

@@ -17,7 +17,7 @@ struct Float32Product {
   static constexpr int kTerms = 1;  // numbers in a word
   static Vector multiply_add(Vector sum, const float* a, Vector b) { return sum + *a * b; }
   // Numbers that are neighbours in the reduction, as words.
-  static void store_neighbours(float* words, Vector v) { store(words, v); }
+  static float* neighbours(float* words) { return words; }
 };
 
 struct BFloat16Product {
@@ -25,7 +25,7 @@ struct BFloat16Product {
   static constexpr bool kScaled = false;
   static constexpr int kTerms = 2;
   static Vector multiply_add(Vector sum, const float* a, Vector b) { return add_pair_products(sum, a, b); }
-  static void store_neighbours(float* words, Vector v) { store(reinterpret_cast<bfloat16*>(words), v); }
+  static bfloat16* neighbours(float* words) { return reinterpret_cast<bfloat16*>(words); }
 };
 
 struct Int16Product {

@@ -97,22 +97,21 @@ template <class F, class T, class Put>
 [[gnu::always_inline]] inline void transform_square(const T* plane, int64_t h, int64_t w, int64_t top, int64_t left,
                                                     const Put& put) {
   constexpr int kEdge = F::kIn;
+  constexpr bool kCheapGet = std::is_same_v<T, float>;  // others are widened
   const T* const corner = plane + (top * w + left) * kChannelBlock;
-  if (top >= 0 && left >= 0 && top + kEdge <= h && left + kEdge <= w) {
-    transform<F>([&](int i, int j) { return load(corner + (i * w + j) * kChannelBlock); }, put);
+  if (!kLoadsByMask && top >= 0 && left >= 0 && top + kEdge <= h && left + kEdge <= w) {
+    transform<F, kCheapGet>([&](int i, int j) { return load(corner + (i * w + j) * kChannelBlock); }, put);
     return;
   }
-  bool row_inside[kEdge], column_inside[kEdge];
+  static constexpr T kOutside[kEdge * kChannelBlock] = {};
+  const T* row[kEdge];
+  bool column_inside[kEdge];
   RINGGRAD_UNROLL
   for (int i = 0; i < kEdge; ++i) {
-    row_inside[i] = top + i >= 0 && top + i < h;
+    row[i] = top + i >= 0 && top + i < h ? corner + i * w * kChannelBlock : kOutside;
     column_inside[i] = left + i >= 0 && left + i < w;
   }
-  transform<F>(
-      [&](int i, int j) {
-        return row_inside[i] && column_inside[j] ? load(corner + (i * w + j) * kChannelBlock) : Vector{};
-      },
-      put);
+  transform<F, kCheapGet>([&](int i, int j) { return load_if(column_inside[j], row[i] + j * kChannelBlock); }, put);
 }
 
 // The inverse: the transform F of vectors that get(i, j) yields, of which put(offset, v) takes the pixels inside the
@@ -122,14 +121,17 @@ template <class F, class Get, class Put>
                                                      const Put& put) {
   constexpr int kEdge = F::kOut;
   if (top + kEdge <= h && left + kEdge <= w) {
-    transform<F>(get, [&](int i, int j, Vector v) { put((i * w + j) * kChannelBlock, v); });
+    transform<F>(get, [&](int i, const Vector* row) {
+      RINGGRAD_UNROLL
+      for (int j = 0; j < kEdge; ++j) put((i * w + j) * kChannelBlock, row[j]);
+    });
     return;
   }
-  Vector square[kEdge * kEdge];
-  transform<F>(get, [&](int i, int j, Vector v) { square[i * kEdge + j] = v; });
+  Vector square[kEdge][kEdge];
+  transform<F>(get, [&](int i, const Vector* row) { std::copy_n(row, kEdge, square[i]); });
   const int64_t rows = std::min<int64_t>(kEdge, h - top), columns = std::min<int64_t>(kEdge, w - left);
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) put((i * w + j) * kChannelBlock, square[i * kEdge + j]);
+    for (int64_t j = 0; j < columns; ++j) put((i * w + j) * kChannelBlock, square[i][j]);
 }
 
 // Fetches the next block of an image into the second-level cache while matrix products leave the memory idle.

@@ -28,6 +28,7 @@ inline void moments_of_five(const Vector* v, Vector* y) {
 template <int kStep>
 struct InputStride2 {
   static constexpr int kIn = 4 * kStep + 1, kOut = 9;
+  static constexpr int group(int i) { return i / 2; }
   [[gnu::always_inline]] static void apply(const Vector* d, Vector* v) {
     const float p = kP, q = kQ, p2 = kP2, q2 = kQ2, sum = kP2 + kQ2, product = kP2 * kQ2;
     const Vector odd_p = d[3 * kStep] - q2 * d[kStep], even_p = d[2 * kStep] - q2 * d[0];
@@ -44,6 +45,7 @@ struct InputStride2 {
 // products -> y
 struct OutputStride2 {
   static constexpr int kIn = 9, kOut = 4;
+  static constexpr int group(int i) { return i % 2; }
   [[gnu::always_inline]] static void apply(const Vector* v, Vector* y) {
     moments_of_five(v, y);
     RINGGRAD_UNROLL
@@ -53,6 +55,7 @@ struct OutputStride2 {
 // dy -> products, the adjoint of OutputStride2
 struct OutputAdjointStride2 {
   static constexpr int kIn = 4, kOut = 9;
+  static constexpr int group(int i) { return i / 2; }
   [[gnu::always_inline]] static void apply(const Vector* y, Vector* v) {
     const float p = kP, q = kQ, p2 = kP2, q2 = kQ2;
     const Vector even_p = y[0] + p2 * y[2], odd_p = y[1] + p2 * y[3];
@@ -69,6 +72,7 @@ struct OutputAdjointStride2 {
 // w -> factors
 struct FilterStride2 {
   static constexpr int kIn = 3, kOut = 6;
+  static constexpr int group(int i) { return i / 2; }
   [[gnu::always_inline]] static void apply(const Vector* w, Vector* u) {
     const float p = kScaleP, q = kScaleQ, pp = kScaleP * kP, qq = kScaleQ * kQ;
     u[0] = p * w[0] + pp * w[2];
@@ -82,6 +86,7 @@ struct FilterStride2 {
 // factors -> dw, the adjoint of FilterStride2
 struct FilterAdjointStride2 {
   static constexpr int kIn = 6, kOut = 3;
+  static constexpr int group(int i) { return i % 2; }
   [[gnu::always_inline]] static void apply(const Vector* u, Vector* w) {
     const float p = kScaleP, q = kScaleQ, pp = kScaleP * kP, qq = kScaleQ * kQ;
     w[0] = p * (u[0] - u[1]) + q * (u[2] - u[3]);
@@ -104,6 +109,7 @@ struct Stride2 {
 // filters come so, see Direction).
 struct OutputStride2Backward {  // products -> dx, columns 2p … 2p + 7
   static constexpr int kIn = 9, kOut = 8;
+  static constexpr int group(int i) { return i % 4; }
   [[gnu::always_inline]] static void apply(const Vector* v, Vector* x) {
     Vector odd[4];
     moments_of_five(v, odd);

@@ -91,9 +91,36 @@ inline Words widen(Halves v) {
   return __builtin_convertvector(v, Words);
 #endif
 }
-inline Vector load(const bfloat16* p) {
-  return reinterpret_cast<Vector>(widen(*reinterpret_cast<const Halves*>(p)) << 16);
+// Processors that multiply bfloat16 numbers move any halves of words to any place in one instruction.
+inline Vector as_upper_halves(Halves v) {
+#if defined(__AVX512BF16__)
+  constexpr uint16_t __attribute__((vector_size(64)))
+  from = {0, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
+  return reinterpret_cast<Vector>(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, reinterpret_cast<__m512i>(from),
+                                                                 _mm512_castsi256_si512(reinterpret_cast<__m256i>(v))));
+#else
+  return reinterpret_cast<Vector>(widen(v) << 16);
+#endif
 }
+inline Vector load(const bfloat16* p) { return as_upper_halves(*reinterpret_cast<const Halves*>(p)); }
+
+// load(p), or zeros where it is not wanted: then nothing is read. With masks, no branch, at the cost of load().
+#if defined(__AVX512F__)
+inline constexpr bool kLoadsByMask = true;
+inline Vector load_if(bool wanted, const float* p) {
+  return reinterpret_cast<Vector>(_mm512_maskz_loadu_ps(wanted ? 0xffff : 0, p));
+}
+inline Vector load_if(bool wanted, const bfloat16* p) {
+  return as_upper_halves(reinterpret_cast<Halves>(_mm256_maskz_loadu_epi16(wanted ? 0xffff : 0, p)));
+}
+#else
+inline constexpr bool kLoadsByMask = false;
+template <class T>
+Vector load_if(bool wanted, const T* p) {
+  return wanted ? load(p) : Vector{};
+}
+#endif
+
 inline Halves round_exactly(Vector v) {
   const Words bits = reinterpret_cast<Words>(v);
   const Words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, quiet = (bits >> 16) | 0x40;
@@ -108,6 +135,24 @@ inline Halves round_to_bfloat16(Vector v) {
 #endif
 }
 inline void store(bfloat16* p, Vector v) { *reinterpret_cast<Halves*>(p) = round_to_bfloat16(v); }
+// Two of them: rounded at the cost of one, where there is that instruction.
+inline void store_two(float* p, Vector v, float* q, Vector w) { store(p, v), store(q, w); }
+#if defined(__AVX512BF16__)
+using TwoHalves = uint16_t __attribute__((vector_size(64), may_alias));
+inline TwoHalves round_two(Vector first, Vector second) {
+  return reinterpret_cast<TwoHalves>(
+      _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first)));
+}
+inline void store_two(bfloat16* p, Vector v, bfloat16* q, Vector w) {
+  const TwoHalves two = round_two(v, w);
+  *reinterpret_cast<Halves*>(p) =
+      __builtin_shufflevector(two, two, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  *reinterpret_cast<Halves*>(q) =
+      __builtin_shufflevector(two, two, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
+}
+#else
+inline void store_two(bfloat16* p, Vector v, bfloat16* q, Vector w) { store(p, v), store(q, w); }
+#endif
 
 inline Vector load(const float16* p) {
 #if defined(__AVX512F__)
@@ -153,7 +198,14 @@ inline Vector pair_of(Halves first, Halves second) {
   return reinterpret_cast<Vector>(widen(first) | widen(second) << 16);
 }
 inline Vector pair_of(Vector first, Vector second) {
+#if defined(__AVX512BF16__)
+  constexpr TwoHalves from = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                              8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return reinterpret_cast<Vector>(_mm512_maskz_permutexvar_epi16(0xffffffff, reinterpret_cast<__m512i>(from),
+                                                                 reinterpret_cast<__m512i>(round_two(first, second))));
+#else
   return pair_of(round_to_bfloat16(first), round_to_bfloat16(second));
+#endif
 }
 
 // Whether the processor multiplies them so. RINGGRAD_EMULATE_BFLOAT16: for measuring on any processor what products of

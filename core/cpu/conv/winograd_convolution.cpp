@@ -115,13 +115,21 @@ class Convolution {
 
   // 16 channels of all tiles of a unit: inputs[product][tile][channel].
   void transform_inputs(const Tiles& tiles, int64_t block, float* inputs) const {
+    constexpr int kEdge = Scheme::kEdge;
     for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
       float* to = inputs + (block * kChannelBlock + lane) / Product::kTerms;
-      for (int64_t i = 0; i < tiles.count(); ++i, to += layout_.rows)
-        transform_square<typename Scheme::Input>(
-            x_ + (tiles[i].image * p_.in.blocks + block) * p_.in.plane() + lane, p_.in.h, p_.in.w,
-            tiles[i].row * Scheme::kInputStep - p_.offset, tiles[i].column * Scheme::kInputStep - p_.offset,
-            [&](int i, int j, Vector v) { Product::store_neighbours(to + (i * Scheme::kEdge + j) * input_plane_, v); });
+      for (int64_t i = 0; i < tiles.count(); ++i, to += layout_.rows) {
+        const auto at = [&](int i, int j) { return Product::neighbours(to + (i * kEdge + j) * input_plane_); };
+        transform_square<typename Scheme::Input>(x_ + (tiles[i].image * p_.in.blocks + block) * p_.in.plane() + lane,
+                                                 p_.in.h, p_.in.w, tiles[i].row * Scheme::kInputStep - p_.offset,
+                                                 tiles[i].column * Scheme::kInputStep - p_.offset,
+                                                 [&](int i, const Vector* row) {
+                                                   RINGGRAD_UNROLL
+                                                   for (int j = 0; j + 1 < kEdge; j += 2)
+                                                     store_two(at(i, j), row[j], at(i, j + 1), row[j + 1]);
+                                                   if constexpr (kEdge % 2) store(at(i, kEdge - 1), row[kEdge - 1]);
+                                                 });
+      }
     }
   }
 

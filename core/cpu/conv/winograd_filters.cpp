@@ -30,12 +30,17 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
       for (int64_t row = 0; row < kChannelBlock; row += Product::kTerms, to += packed.stride)
         for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
           if constexpr (Product::kTerms == 1) {
-            transform_row(row, lane, [&](int i, int j, Vector v) { store(to + (i * kFactors + j) * plane + lane, v); });
+            transform_row(row, lane, [&](int i, const Vector* v) {
+              RINGGRAD_UNROLL
+              for (int j = 0; j < kFactors; ++j) store(to + (i * kFactors + j) * plane + lane, v[j]);
+            });
           } else {
-            Vector first[kFactors * kFactors];
-            transform_row(row, lane, [&](int i, int j, Vector v) { first[i * kFactors + j] = v; });
-            transform_row(row + 1, lane, [&](int i, int j, Vector v) {
-              store(to + (i * kFactors + j) * plane + lane, pair_of(first[i * kFactors + j], v));
+            Vector first[kFactors][kFactors];
+            transform_row(row, lane, [&](int i, const Vector* v) { std::copy_n(v, kFactors, first[i]); });
+            transform_row(row + 1, lane, [&](int i, const Vector* v) {
+              RINGGRAD_UNROLL
+              for (int j = 0; j < kFactors; ++j)
+                store(to + (i * kFactors + j) * plane + lane, pair_of(first[i][j], v[j]));
             });
           }
         }

@@ -198,10 +198,13 @@ class WeightGradient {
       const int64_t count = std::min(kGroup, tiles.count() - first), next_plane = kIntegers ? kScratchPlane : plane;
       float* next = kIntegers ? scratch : to;
       for (int64_t i = first; i < first + count; ++i, next += kIntegers ? kLanes : width)
-        transform_square<F>(
-            image + (tiles[i].image * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
-            tiles[i].row * step - offset, tiles[i].column * step - offset,
-            [=](int row, int column, Vector v) { store(next + (row * Scheme::kEdge + column) * next_plane, v); });
+        transform_square<F>(image + (tiles[i].image * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
+                            tiles[i].row * step - offset, tiles[i].column * step - offset,
+                            [=](int i, const Vector* row) {
+                              RINGGRAD_UNROLL
+                              for (int j = 0; j < Scheme::kEdge; ++j)
+                                store(next + (i * Scheme::kEdge + j) * next_plane, row[j]);
+                            });
       for (int product = 0; product < kProducts && kIntegers; ++product) {
         float* const scales = to + product * plane;
         store(scales, store_as_integers(scratch + product * kScratchPlane, count, scales + width, width));
@@ -249,8 +252,9 @@ class WeightGradient {
       for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
         transform<typename Scheme::FilterAdjoint>(
             [&](int i, int j) { return load(sums + (i * kFactorEdge<Scheme> + j) * chunk.plane() + lane); },
-            [&](int i, int j, Vector v) {
-              store(block + (i * Scheme::FilterAdjoint::kOut + j) * kChannelBlock + lane, v);
+            [&](int i, const Vector* row) {
+              constexpr int kEdge = Scheme::FilterAdjoint::kOut;
+              for (int j = 0; j < kEdge; ++j) store(block + (i * kEdge + j) * kChannelBlock + lane, row[j]);
             });
   }
 
