@@ -298,8 +298,8 @@ inline void stream_fence() {
 #endif
 }
 
-// Brings a cache line into the first-level cache, or into the second for later. (g++ 12 deletes __builtin_prefetch in
-// loops it believes empty.)
+// Brings a cache line into the first-level cache, or into the second for later, or there to be written. (g++ 12 deletes
+// __builtin_prefetch in loops it believes empty.)
 inline void prefetch(const void* p) {
 #if defined(__x86_64__)
   asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
@@ -312,6 +312,13 @@ inline void prefetch_for_later(const void* p) {
   asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(p)));
 #else
   __builtin_prefetch(p, 0, 2);
+#endif
+}
+inline void prefetch_for_writing(void* p) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<char*>(p)));
+#else
+  __builtin_prefetch(p, 1, 2);
 #endif
 }
 

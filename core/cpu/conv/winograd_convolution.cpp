@@ -71,10 +71,16 @@ class Convolution {
       float *const inputs = slice.data(), *const products = inputs + kProducts * input_plane_;
       const Tiles tiles = tiles_of(unit);
       for (int64_t block = 0; block < p_.in.blocks; ++block) transform_inputs(tiles, block, inputs);
-      TilePrefetcher next(x_, p_.in, grid_, Scheme::kInputStep, (unit + 1) * blocking_.tiles, blocking_.tiles,
-                          kProducts * layout_.panel_count());
+      const int64_t first = unit * blocking_.tiles, calls = kProducts * layout_.panel_count();
+      const auto prefetcher = [&](auto* image, const BlockedShape& shape, int64_t step, int64_t from) {
+        return TilePrefetcher(image, shape, grid_, step, from, blocking_.tiles, calls);
+      };
+      auto next = prefetcher(x_, p_.in, Scheme::kInputStep, first + blocking_.tiles);
+      auto written = prefetcher(streams_ ? nullptr : y_, p_.out, Scheme::kOutputStep, first);
+      auto added = prefetcher(addend_, p_.out, Scheme::kOutputStep, first);
       for (int64_t panel = 0; panel < layout_.panel_count(); ++panel)
-        make_panel(tiles, panel, inputs, factors.data() + layout_.offset(panel), products, [&] { next.fetch(); });
+        make_panel(tiles, panel, inputs, factors.data() + layout_.offset(panel), products,
+                   [&] { next.fetch(), written.fetch(), added.fetch(); });
       stream_fence();
     });
   }
