@@ -114,13 +114,13 @@ int doctor() {
   result("ringgrad {}", RINGGRAD_VERSION);
   result("cpu        {}, {} cores", report["cpu"].get<std::string>(), cpu_cores());
   result("kernels    for {}", instructions_in_use());
+  result("           {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's library", native, cuda,
+         vendor, cuda_vendor);
   result("bits       the same wherever the kernels are for {} and bfloat16 is multiplied as here", isa());
   result("memory     {} available", report["memory_available"].get<std::string>());
   result("disk       {} available here", human_bytes(static_cast<int64_t>(space.available)));
   result("devices    {} logical CPU device(s) (RINGGRAD_CPU_DEVICES), {} CUDA device(s)", device_count(DeviceType::CPU),
          gpus);
-  result("           {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's library", native, cuda,
-         vendor, cuda_vendor);
   result("bfloat16   convolutions multiply it {}", bfloat16_products());
   result("cuda       {}", cuda_build(cuda));
   result("backends   {} (--backend)", fmt::join(report["backends"].get<std::vector<std::string>>(), ", "));
