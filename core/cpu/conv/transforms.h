@@ -6,6 +6,8 @@
 // where A and G evaluate polynomials at m + r - 2 points and at infinity, and Bᵀ interpolates. Bᵀ depends on the points
 // alone, so F(4,3) and F(2,5) share it: six products. In two dimensions each map is applied to rows and columns.
 //
+// Each map has kIn and kOut vectors; group(i) is equal for outputs that share sums (see transform()).
+//
 // Six points are 0, ±1/√2, ±√2, ∞: rounding errors are half of those with the usual 0, ±1, ±2, ∞, at the same cost.
 // Eight are 0, ±1/2, ±1, ±2, ∞, whose errors are four times those of six.
 #pragma once

@@ -83,6 +83,7 @@ inline Vector keep_lanes(uint32_t bits, Vector v) {
 
 // bfloat16 images are widened on load and rounded on store (to nearest, ties to even; NaN stays NaN).
 using Halves = uint16_t __attribute__((vector_size(kLanes * sizeof(uint16_t)), may_alias, aligned(2)));
+using TwoHalves = uint16_t __attribute__((vector_size(2 * kLanes * sizeof(uint16_t)), may_alias));
 // (g++ 12 would widen each half of a register alone, and warns of what intrinsics without a mask leave undefined.)
 inline Words widen(Halves v) {
 #if defined(__AVX512F__)
@@ -94,8 +95,8 @@ inline Words widen(Halves v) {
 // Processors that multiply bfloat16 numbers move any halves of words to any place in one instruction.
 inline Vector as_upper_halves(Halves v) {
 #if defined(__AVX512BF16__)
-  constexpr uint16_t __attribute__((vector_size(64)))
-  from = {0, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
+  constexpr TwoHalves from = {0, 0, 0, 1, 0, 2,  0, 3,  0, 4,  0, 5,  0, 6,  0, 7,
+                              0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
   return reinterpret_cast<Vector>(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, reinterpret_cast<__m512i>(from),
                                                                  _mm512_castsi256_si512(reinterpret_cast<__m256i>(v))));
 #else
@@ -138,7 +139,6 @@ inline void store(bfloat16* p, Vector v) { *reinterpret_cast<Halves*>(p) = round
 // Two of them: rounded at the cost of one, where there is that instruction.
 inline void store_two(float* p, Vector v, float* q, Vector w) { store(p, v), store(q, w); }
 #if defined(__AVX512BF16__)
-using TwoHalves = uint16_t __attribute__((vector_size(64), may_alias));
 inline TwoHalves round_two(Vector first, Vector second) {
   return reinterpret_cast<TwoHalves>(
       _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first)));

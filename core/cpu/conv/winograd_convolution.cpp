@@ -76,6 +76,7 @@ class Convolution {
         return TilePrefetcher(image, shape, grid_, step, from, blocking_.tiles, calls);
       };
       auto next = prefetcher(x_, p_.in, Scheme::kInputStep, first + blocking_.tiles);
+      // what bypasses the caches is not fetched
       auto written = prefetcher(streams_ ? nullptr : y_, p_.out, Scheme::kOutputStep, first);
       auto added = prefetcher(addend_, p_.out, Scheme::kOutputStep, first);
       for (int64_t panel = 0; panel < layout_.panel_count(); ++panel)

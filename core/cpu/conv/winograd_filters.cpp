@@ -1,5 +1,7 @@
 #include "ringgrad/core/cpu/conv/winograd.h"
 
+#include <algorithm>
+
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"
 
 namespace ringgrad::conv {
