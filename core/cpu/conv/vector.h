@@ -273,7 +273,7 @@ bool should_stream(const T* p, int64_t count) {
 }
 inline void stream(float* p, Vector v) {
 #if defined(__AVX512F__)
-  __builtin_ia32_movntps512(p, v);
+  _mm512_stream_ps(p, reinterpret_cast<__m512>(v));
 #else
   store(p, v);
 #endif
