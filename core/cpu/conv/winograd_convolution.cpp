@@ -72,7 +72,7 @@ class Convolution {
       const Tiles tiles = tiles_of(unit);
       for (int64_t block = 0; block < p_.in.blocks; ++block) transform_inputs(tiles, block, inputs);
       const int64_t first = unit * blocking_.tiles, calls = kProducts * layout_.panel_count();
-      const auto prefetcher = [&](auto* image, const BlockedShape& shape, int64_t step, int64_t from) {
+      const auto prefetcher = [&](const T* image, const BlockedShape& shape, int64_t step, int64_t from) {
         return TilePrefetcher(image, shape, grid_, step, from, blocking_.tiles, calls);
       };
       auto next = prefetcher(x_, p_.in, Scheme::kInputStep, first + blocking_.tiles);
@@ -126,6 +126,7 @@ class Convolution {
     for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
       float* to = inputs + (block * kChannelBlock + lane) / Product::kTerms;
       for (int64_t i = 0; i < tiles.count(); ++i, to += layout_.rows) {
+        if (blocking_.shared) fetch_ahead(x_, p_.in, Scheme::kInputStep, tiles, i, block);
         const auto at = [&](int i, int j) { return Product::neighbours(to + (i * kEdge + j) * input_plane_); };
         transform_square<typename Scheme::Input>(x_ + (tiles[i].image * p_.in.blocks + block) * p_.in.plane() + lane,
                                                  p_.in.h, p_.in.w, tiles[i].row * Scheme::kInputStep - p_.offset,

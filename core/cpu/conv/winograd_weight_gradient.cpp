@@ -24,6 +24,7 @@ struct Blocking {
   int64_t parts;  // 0: shared
 };
 constexpr int64_t kLargestAccumulators = 4 << 20;  // bytes; more than this: shared
+constexpr int64_t kNearAccumulators = 512 << 10;   // more than this: see Note [What is fetched when]
 constexpr int64_t kMinParts = 4, kMaxParts = 16;
 constexpr int64_t kMinTiles = 48;
 constexpr int64_t kGroup = 64;  // tiles of both operands that stay cached while a chunk's register tiles read them
@@ -61,7 +62,8 @@ class WeightGradient {
         blocking_(choose_blocking()),
         units_(cpu::ceil_div(grid_.count(), blocking_.tiles)),
         x_panels_{p_.in.blocks, rows(), kProducts},
-        dy_panels_{p_.out.blocks, rows(), kProducts} {}
+        dy_panels_{p_.out.blocks, rows(), kProducts},
+        fetches_ahead_(accumulator_bytes() > kNearAccumulators) {}
 
   void run() {
     if (blocking_.parts)
@@ -71,12 +73,14 @@ class WeightGradient {
   }
 
  private:
+  int64_t accumulator_bytes() const { return kFactors * p_.in.channels() * p_.out.channels() * int64_t{sizeof(float)}; }
+
   // A block of T tiles reads and writes as many accumulators as there are factors, C K of each, and T (C + K) of each
   // product: T makes them equally many, or half as many, where the accumulators are in a thread's cache.
   Blocking choose_blocking() const {
     const int64_t tiles = grid_.count(), c = p_.in.channels(), k = p_.out.channels();
     const int64_t equally_many = 2 * kFactors * c * k / (kProducts * (c + k)), least = kIntegers ? kGroup : kMinTiles;
-    const bool shared = kFactors * c * k * int64_t{sizeof(float)} > kLargestAccumulators;
+    const bool shared = accumulator_bytes() > kLargestAccumulators;
     const int64_t wanted = std::clamp(shared ? equally_many : equally_many / 2, least, kMaxUnitTiles);
     const int64_t blocks = cpu::ceil_div(tiles, wanted);
     if (shared) return {cpu::ceil_div(tiles, blocks), 0};
@@ -115,14 +119,14 @@ class WeightGradient {
         const Tiles tiles = tiles_of(unit);
         for (int64_t block = 0; block < p_.in.blocks; ++block) transform_x(tiles, block, x, scratch);
         for (int64_t block = 0; block < p_.out.blocks; ++block) transform_dy(tiles, block, dy, scratch);
-        const int64_t next = (unit + 1) * blocking_.tiles;
-        TilePrefetcher next_x(x_, p_.in, grid_, Scheme::kInputStep, next, blocking_.tiles, kProducts);
-        TilePrefetcher next_dy(dy_, p_.out, grid_, Scheme::kOutputStep, next, blocking_.tiles, kProducts);
-        for (int product = 0; product < kProducts; ++product) {
-          next_x.fetch(), next_dy.fetch();
-          for (int64_t i = 0; i < chunk_count(); ++i)
+        const int64_t next = (unit + 1) * blocking_.tiles, calls = kProducts * chunk_count();
+        TilePrefetcher next_x(x_, p_.in, grid_, Scheme::kInputStep, next, blocking_.tiles, calls);
+        TilePrefetcher next_dy(dy_, p_.out, grid_, Scheme::kOutputStep, next, blocking_.tiles, calls);
+        for (int product = 0; product < kProducts; ++product)
+          for (int64_t i = 0; i < chunk_count(); ++i) {
+            next_x.fetch(), next_dy.fetch();
             accumulate(tiles, product, chunk(i), x, dy, sums + i * kChunkFloats, unit == first);
-        }
+          }
       }
       float* const gradient = gradients.data() + part * part_floats;
       for (int64_t i = 0; i < chunk_count(); ++i)
@@ -197,7 +201,8 @@ class WeightGradient {
     for (int64_t first = 0; first < tiles.count(); first += kGroup, to += kGroupRows * width) {
       const int64_t count = std::min(kGroup, tiles.count() - first), next_plane = kIntegers ? kScratchPlane : plane;
       float* next = kIntegers ? scratch : to;
-      for (int64_t i = first; i < first + count; ++i, next += kIntegers ? kLanes : width)
+      for (int64_t i = first; i < first + count; ++i, next += kIntegers ? kLanes : width) {
+        if (fetches_ahead_) fetch_ahead(image, shape, step, tiles, i, block);
         transform_square<F>(image + (tiles[i].image * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
                             tiles[i].row * step - offset, tiles[i].column * step - offset,
                             [=](int i, const Vector* row) {
@@ -205,6 +210,7 @@ class WeightGradient {
                               for (int j = 0; j < Scheme::kEdge; ++j)
                                 store(next + (i * Scheme::kEdge + j) * next_plane, row[j]);
                             });
+      }
       for (int product = 0; product < kProducts && kIntegers; ++product) {
         float* const scales = to + product * plane;
         store(scales, store_as_integers(scratch + product * kScratchPlane, count, scales + width, width));
@@ -265,6 +271,7 @@ class WeightGradient {
   Blocking blocking_;
   int64_t units_;
   Panels x_panels_, dy_panels_;
+  bool fetches_ahead_;
 };
 
 }  // namespace
