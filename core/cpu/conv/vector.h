@@ -314,6 +314,13 @@ inline void prefetch_for_later(const void* p) {
   __builtin_prefetch(p, 0, 2);
 #endif
 }
+inline void prefetch_for_writing(void* p) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<char*>(p)));
+#else
+  __builtin_prefetch(p, 1, 2);
+#endif
+}
 
 // One stage of a transposition by butterflies: exchanges the off-diagonal D x D blocks of rows i and i + D.
 template <int D, int... I>

@@ -72,7 +72,7 @@ class Convolution {
       const Tiles tiles = tiles_of(unit);
       for (int64_t block = 0; block < p_.in.blocks; ++block) transform_inputs(tiles, block, inputs);
       const int64_t first = unit * blocking_.tiles, calls = kProducts * layout_.panel_count();
-      const auto prefetcher = [&](const T* image, const BlockedShape& shape, int64_t step, int64_t from) {
+      const auto prefetcher = [&](auto* image, const BlockedShape& shape, int64_t step, int64_t from) {
         return TilePrefetcher(image, shape, grid_, step, from, blocking_.tiles, calls);
       };
       auto next = prefetcher(x_, p_.in, Scheme::kInputStep, first + blocking_.tiles);
