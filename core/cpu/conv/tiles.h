@@ -157,7 +157,7 @@ template <class T>
 // many lines of bfloat16 (Zen 4, forward -1 to -8 %), and does harm for those of float32 (+5 to +15 %).
 // Where a block's products read more than that cache holds, its pixels have left it by the time they are wanted, and
 // come from the third level: they are fetched again, 16 tiles ahead of the transform (64 to 256 channels: weight
-// gradient -4 to -8 %). For small layers that costs up to 6 %.
+// gradient -4 to -8 %; smaller layers gain nothing).
 
 // The pixels of `count` tiles from `first` on, in all channels, in `parts` calls of fetch(). T: float or bfloat16,
 // const or not; x may be null, for nothing.
