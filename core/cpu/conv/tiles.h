@@ -199,10 +199,9 @@ class TilePrefetcher {
 template <class Scheme, class T>
 [[gnu::always_inline]] inline void fetch_ahead(const T* x, const BlockedShape& shape, int64_t step,
                                                const TileOrder<Scheme>& tiles, int64_t i, int64_t block) {
-  int64_t ahead = i + 16;
-  if (ahead >= tiles.count()) ahead -= tiles.count(), ++block;
-  if (block >= shape.blocks || ahead >= tiles.count()) return;
-  fetch_tile(x, shape, step, tiles[ahead].image, block, tiles[ahead].row, tiles[ahead].column);
+  if ((i += 16) >= tiles.count()) i -= tiles.count(), ++block;
+  if (block >= shape.blocks || i >= tiles.count()) return;
+  fetch_tile(x, shape, step, tiles[i].image, block, tiles[i].row, tiles[i].column);
 }
 
 }  // namespace ringgrad::conv

@@ -300,27 +300,16 @@ inline void stream_fence() {
 
 // Brings a cache line into the first-level cache, or into the second for later, or there to be written. (g++ 12 deletes
 // __builtin_prefetch in loops it believes empty.)
-inline void prefetch(const void* p) {
 #if defined(__x86_64__)
-  asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
+#define RINGGRAD_PREFETCH(instruction, write, level) \
+  asm volatile(instruction " %0" : : "m"(*static_cast<const char*>(p)))
 #else
-  __builtin_prefetch(p, 0, 3);
+#define RINGGRAD_PREFETCH(instruction, write, level) __builtin_prefetch(p, write, level)
 #endif
-}
-inline void prefetch_for_later(const void* p) {
-#if defined(__x86_64__)
-  asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(p)));
-#else
-  __builtin_prefetch(p, 0, 2);
-#endif
-}
-inline void prefetch_for_writing(void* p) {
-#if defined(__x86_64__)
-  asm volatile("prefetchw %0" : : "m"(*static_cast<char*>(p)));
-#else
-  __builtin_prefetch(p, 1, 2);
-#endif
-}
+inline void prefetch(const void* p) { RINGGRAD_PREFETCH("prefetcht0", 0, 3); }
+inline void prefetch_for_later(const void* p) { RINGGRAD_PREFETCH("prefetcht1", 0, 2); }
+inline void prefetch_for_writing(void* p) { RINGGRAD_PREFETCH("prefetchw", 1, 3); }
+#undef RINGGRAD_PREFETCH
 
 // One stage of a transposition by butterflies: exchanges the off-diagonal D x D blocks of rows i and i + D.
 template <int D, int... I>

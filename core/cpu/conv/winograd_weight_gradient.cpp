@@ -61,8 +61,7 @@ class WeightGradient {
         blocking_(choose_blocking()),
         units_(cpu::ceil_div(grid_.count(), blocking_.tiles)),
         x_panels_{p_.in.blocks, rows(), kProducts},
-        dy_panels_{p_.out.blocks, rows(), kProducts},
-        fetches_ahead_(accumulator_bytes() > kNearAccumulators) {}
+        dy_panels_{p_.out.blocks, rows(), kProducts} {}
 
   void run() {
     if (blocking_.parts)
@@ -201,7 +200,7 @@ class WeightGradient {
       const int64_t count = std::min(kGroup, tiles.count() - first), next_plane = kIntegers ? kScratchPlane : plane;
       float* next = kIntegers ? scratch : to;
       for (int64_t i = first; i < first + count; ++i, next += kIntegers ? kLanes : width) {
-        if (fetches_ahead_) fetch_ahead(image, shape, step, tiles, i, block);
+        if (accumulator_bytes() > kNearAccumulators) fetch_ahead(image, shape, step, tiles, i, block);
         transform_square<F>(image + (tiles[i].image * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
                             tiles[i].row * step - offset, tiles[i].column * step - offset,
                             [=](int i, const Vector* row) {
@@ -270,7 +269,6 @@ class WeightGradient {
   Blocking blocking_;
   int64_t units_;
   Panels x_panels_, dy_panels_;
-  bool fetches_ahead_;
 };
 
 }  // namespace
