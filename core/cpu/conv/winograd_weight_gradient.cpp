@@ -193,14 +193,14 @@ class WeightGradient {
   template <class F>
   void transform_operand(const T* image, const BlockedShape& shape, const Panels& layout, int64_t step, int64_t offset,
                          const Tiles& tiles, int64_t block, int64_t lane, float* panels, float* scratch) const {
-    const int64_t panel = block / 2;
-    const int64_t width = panel_width(panel, shape.blocks), plane = layout.plane(panel);
+    const int64_t panel = block / 2, width = panel_width(panel, shape.blocks), plane = layout.plane(panel);
+    const bool fetches_ahead = accumulator_bytes() > kNearAccumulators;
     float* to = panels + layout.offset(panel) + block % 2 * kChannelBlock + lane;
     for (int64_t first = 0; first < tiles.count(); first += kGroup, to += kGroupRows * width) {
       const int64_t count = std::min(kGroup, tiles.count() - first), next_plane = kIntegers ? kScratchPlane : plane;
       float* next = kIntegers ? scratch : to;
       for (int64_t i = first; i < first + count; ++i, next += kIntegers ? kLanes : width) {
-        if (accumulator_bytes() > kNearAccumulators) fetch_ahead(image, shape, step, tiles, i, block);
+        if (fetches_ahead) fetch_ahead(image, shape, step, tiles, i, block);
         transform_square<F>(image + (tiles[i].image * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
                             tiles[i].row * step - offset, tiles[i].column * step - offset,
                             [=](int i, const Vector* row) {
