@@ -152,9 +152,9 @@ template <class T>
 
 // Note [What is fetched when]
 // While matrix products leave the memory idle, what the next block of tiles will read is fetched into the second-level
-// cache, and what this one will write: a few lines at a time, since a core has 24 fetches under way at most, and the
-// product waits for what exceeds them. A prefetch for writing, which fills the first level as well, is best for half as
-// many lines of bfloat16 (Zen 4, forward -1 to -8 %), and does harm for those of float32 (+5 to +15 %).
+// cache, and what this one will write: a few lines at a time, since a core has few fetches under way, and the product
+// waits for what exceeds them. Measured on Zen 4: a prefetch for writing, which fills the first level as well, costs
+// float32 up to 15 %; for bfloat16, half as many lines, it is better by up to 8 % where it makes a difference.
 // Where a block's products read more than that cache holds, its pixels have left it by the time they are wanted, and
 // come from the third level: they are fetched again, 16 tiles ahead of the transform (64 to 256 channels: weight
 // gradient -4 to -8 %; smaller layers gain nothing).

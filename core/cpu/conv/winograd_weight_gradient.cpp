@@ -1,7 +1,7 @@
 // Weight gradient: dw = sum over tiles of Gᵀ [ (Bᵀ x B) ⊙ (A dy Aᵀ) ] G. Per block of tiles both transforms, then for
-// each of the planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G at the end. Of
-// bfloat16 images pairs of integers are multiplied, where the processor can, which costs 0.01 to 0.15 % of a gradient:
-// transforms rounded to bfloat16 again would cost 1 %, or 4 % with filters of 5 x 5. All else is in float32.
+// each of the planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G at the end. Where
+// convolutions of bfloat16 images multiply pairs (WinogradProduct), integers are multiplied here, which costs 0.05 % of
+// a gradient: transforms rounded to bfloat16 again would cost 1 %. All else is in float32.
 #include <bit>
 
 #include "ringgrad/core/cpu/blocking.h"
@@ -45,7 +45,7 @@ class WeightGradient {
   static constexpr int kFactors = kFactorEdge<Scheme> * kFactorEdge<Scheme>;
   static constexpr int kTaps = Scheme::Filter::kIn * Scheme::Filter::kIn;
   static constexpr int64_t kFilterBlock = kTaps * kChannelBlock * kChannelBlock;  // floats
-  static constexpr bool kIntegers = std::is_same_v<ProductOf<T>, BFloat16Product>;
+  static constexpr bool kIntegers = std::is_same_v<WinogradProduct<Scheme, T>, BFloat16Product>;
   using Product = std::conditional_t<kIntegers, Int16Product, Float32Product>;
   static constexpr int64_t kGroupRows = kGroup / Product::kTerms + kIntegers;
   static constexpr int64_t kScratchPlane = kGroup * kLanes + kChannelBlock;
