@@ -43,7 +43,7 @@ ONE_TYPE = "namespace ringgrad {\nstruct Plan { int size; };\n}  // namespace ri
 LONG_ARROW = '#include "ringgrad/cuda_kernels/runtime/stream.h"\n'
 
 # Small ones, so that a mutant of a few lines goes beyond.
-architecture_sizes.MAX_CODE = 100
+architecture_sizes.MAX_TOKENS = 300
 architecture_sizes.MAX_BOOK = 60
 
 # rule, the file that breaks it and its text, the line that must be reported (and the file, where it is another one)
@@ -73,9 +73,9 @@ MUTANTS = [
     ("device_code", "tests/tile_test.cpp", '#include "ringgrad/cuda_kernels/tile.cuh"\n', 1),
     ("device_code", "cuda_kernels/launch.h", "\n__global__ void launch();\n", 2),
     ("device_code", "core/add.cu", "// nothing\n", 1),
-    ("lines", "tests/long.py", "pass\n" * 401, 401),
-    ("lines", "core/long.cpp", "\n" * 401, 401),
-    ("budget", "core/long.cpp", "int x;\n" * (architecture_sizes.MAX_CODE + 1), 1, "tests/architecture_sizes.py"),
+    ("lines", "tests/long.py", "pass\n" * 501, 501),
+    ("lines", "core/long.cpp", "\n" * 501, 501),
+    ("budget", "core/long.cpp", "int x;\n" * (architecture_sizes.MAX_TOKENS // 3 + 1), 1, "tests/architecture_sizes.py"),
     ("book", "core/tensor.h", "//\n" * (architecture_sizes.MAX_BOOK + 1), 1, "README.md"),
     ("readmes", "README.md", "<!-- book -->[tensors](core/gone.h)<!-- end -->\n", 1),
     ("macros", "nn/module.h", '#pragma once\n#include "ringgrad/core/base/check.h"\n', 2),

@@ -5,14 +5,14 @@ import re
 
 from source_tree import Breach, without_comments
 
-MAX_LINES = 400  # of a file
-MAX_CODE = 56_400  # of the whole without tests and bench, comments and blank lines
+MAX_LINES = 500  # of a file
+MAX_TOKENS = 640_000  # of the whole without tests, bench and comments
 MAX_BOOK = 9_000  # of the book
 FREE_FOLDERS = {"tests", "bench"}  # consumers: they may include everything, and have no budget
 
 
 def lines(tree):
-    """No code file over 400 lines."""
+    """No code file over 500 lines."""
     breaches = []
     for source in tree.sources:
         count = len(source.text.splitlines())
@@ -28,12 +28,22 @@ def lines_of_code(sources):
     return sum(1 for s in sources for line in without_comments(s.text).splitlines() if line.strip())
 
 
+TOKEN = re.compile(
+    r'"(?:\\.|[^"\\])*"|[A-Za-z_]\w*|\d[\w.]*|::|->|[-+*/%&|^=!<>]=|&&|\|\||<<|>>|\S'
+)
+
+
+def tokens_of(sources):
+    """Names, numbers, strings and operators outside comments."""
+    return sum(len(TOKEN.findall(without_comments(s.text))) for s in sources)
+
+
 def budget(tree):
-    """The whole stays within its budget, which only a feature's commit raises: comments are free, lines of code are not."""
-    count = lines_of_code(own(tree))
-    what = f"{count} lines of code, at most {MAX_CODE}"
-    over = Breach("tests/architecture_sizes.py", 1, what, "what can go? else raise MAX_CODE")
-    return 1, [over] if count > MAX_CODE else []
+    """The whole stays within its budget. Tokens are counted, so comments, air and line breaks are free."""
+    count = tokens_of(own(tree))
+    what = f"{count} tokens, at most {MAX_TOKENS}"
+    over = Breach("tests/architecture_sizes.py", 1, what, "what can go? else raise MAX_TOKENS")
+    return 1, [over] if count > MAX_TOKENS else []
 
 
 def own(tree):
@@ -70,7 +80,7 @@ def summary(tree):
     short = sum(size <= 40 for size in sizes)
     chapters = chapters_of(tree)[1]
     return (
-        f"{lines_of_code(own(tree))} lines of code in {len(sizes)} files; of all their lines the median is "
+        f"{lines_of_code(own(tree))} lines of code and {tokens_of(own(tree))} tokens in {len(sizes)} files; of all their lines the median is "
         f"{sizes[len(sizes) // 2]}, the 90th percentile {sizes[len(sizes) * 9 // 10]}, and {short} files have at most 40\n"
         f"the book: {sum(len(s.text.splitlines()) for s in chapters)} lines in {len(chapters)} files"
     )
