@@ -16,22 +16,23 @@
 namespace ringgrad {
 
 // ---- elementwise arithmetic ---------------------------------------------------------------------------------------
-// With NumPy's broadcasting, of one dtype and device: nothing is promoted. Integers have add, sub, mul, neg, maximum
-// and equal, without gradients, and a float32 quotient, as in PyTorch. Errors: ShapeError, DTypeError, DeviceError.
+// With NumPy's broadcasting, of one dtype and device: nothing is promoted. Integers have add, sub, mul, neg, maximum,
+// minimum, clamp and pow, exact and without gradients; what does not fit wraps. Their quotient is float32. All as in
+// PyTorch. Errors: ShapeError, DTypeError, DeviceError.
 
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-Tensor add(const Tensor& x, double c);  // with an integer tensor c is whole, else DTypeError
-inline Tensor sub(const Tensor& x, double c) { return add(x, -c); }
-Tensor mul(const Tensor& x, double c);
-Tensor div(const Tensor& x, double c);  // on the CPU rounded once in float32 and float64; else x · (1/c)
+Tensor add(const Tensor& x, Scalar c);  // with an integer tensor c is whole and of its range, else DTypeError
+Tensor sub(const Tensor& x, Scalar c);
+Tensor mul(const Tensor& x, Scalar c);
+Tensor div(const Tensor& x, Scalar c);  // on the CPU rounded once in float32 and float64; else x · (1/c)
 Tensor neg(const Tensor& x);
 Tensor maximum(const Tensor& a, const Tensor& b);  // NaN wins; at a tie each receives half the gradient, at NaN all
 Tensor minimum(const Tensor& a, const Tensor& b);
 
-Tensor pow(const Tensor& x, double exponent);
+Tensor pow(const Tensor& x, Scalar exponent);  // of integers: whole, at least 0, else DTypeError
 inline Tensor square(const Tensor& x) { return pow(x, 2); }
 Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
@@ -40,25 +41,26 @@ Tensor sin(const Tensor& x);
 Tensor cos(const Tensor& x);
 Tensor sqrt(const Tensor& x);
 Tensor abs(const Tensor& x);                             // gradient 0 at 0, and NaN at NaN (PyTorch: 0)
-Tensor clamp(const Tensor& x, double low, double high);  // gradient 0 at the limits themselves
+Tensor clamp(const Tensor& x, Scalar low, Scalar high);  // gradient 0 at the limits themselves
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
 inline Tensor operator-(const Tensor& x) { return neg(x); }
-inline Tensor operator+(const Tensor& x, double c) { return add(x, c); }
-inline Tensor operator+(double c, const Tensor& x) { return add(x, c); }
-inline Tensor operator-(const Tensor& x, double c) { return add(x, -c); }
-inline Tensor operator-(double c, const Tensor& x) { return add(neg(x), c); }
-inline Tensor operator*(const Tensor& x, double c) { return mul(x, c); }
-inline Tensor operator*(double c, const Tensor& x) { return mul(x, c); }
-inline Tensor operator/(const Tensor& x, double c) { return div(x, c); }
-inline Tensor operator/(double c, const Tensor& x) { return mul(pow(x, -1), c); }
+inline Tensor operator+(const Tensor& x, Scalar c) { return add(x, c); }
+inline Tensor operator+(Scalar c, const Tensor& x) { return add(x, c); }
+inline Tensor operator-(const Tensor& x, Scalar c) { return sub(x, c); }
+inline Tensor operator-(Scalar c, const Tensor& x) { return add(neg(x), c); }
+inline Tensor operator*(const Tensor& x, Scalar c) { return mul(x, c); }
+inline Tensor operator*(Scalar c, const Tensor& x) { return mul(x, c); }
+inline Tensor operator/(const Tensor& x, Scalar c) { return div(x, c); }
+Tensor operator/(Scalar c, const Tensor& x);
 
 // ---- comparisons --------------------------------------------------------------------------------------------------
 // Bool, without gradient, with broadcasting; of any dtype, both of one. NaN equals nothing. A number is converted to
-// the tensor's dtype, DTypeError where that cannot hold it. The result is no condition: see Mask in core/tensor.h.
+// the tensor's dtype, DTypeError where that cannot hold it: for bool all but 0 and 1, for uint8 negative ones, too. The
+// result is no condition: see Mask in core/tensor.h.
 
 Mask eq(const Tensor& a, const Tensor& b);
 Mask ne(const Tensor& a, const Tensor& b);
@@ -66,7 +68,13 @@ Mask lt(const Tensor& a, const Tensor& b);
 Mask le(const Tensor& a, const Tensor& b);
 inline Mask gt(const Tensor& a, const Tensor& b) { return lt(b, a); }
 inline Mask ge(const Tensor& a, const Tensor& b) { return le(b, a); }
-Tensor scalar_like(const Tensor& x, double c);  // c as a tensor [] of x's dtype, on its device
+Mask eq(const Tensor& x, Scalar c);
+Mask ne(const Tensor& x, Scalar c);
+Mask lt(const Tensor& x, Scalar c);
+Mask le(const Tensor& x, Scalar c);
+Mask gt(const Tensor& x, Scalar c);
+Mask ge(const Tensor& x, Scalar c);
+Tensor scalar_like(const Tensor& x, Scalar c);  // c as a tensor [] of x's dtype, on its device
 
 inline Mask operator==(const Tensor& a, const Tensor& b) { return eq(a, b); }
 inline Mask operator!=(const Tensor& a, const Tensor& b) { return ne(a, b); }
@@ -74,12 +82,12 @@ inline Mask operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
 inline Mask operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
 inline Mask operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }
 inline Mask operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }
-inline Mask operator==(const Tensor& x, double c) { return eq(x, scalar_like(x, c)); }
-inline Mask operator!=(const Tensor& x, double c) { return ne(x, scalar_like(x, c)); }
-inline Mask operator<(const Tensor& x, double c) { return lt(x, scalar_like(x, c)); }
-inline Mask operator<=(const Tensor& x, double c) { return le(x, scalar_like(x, c)); }
-inline Mask operator>(const Tensor& x, double c) { return lt(scalar_like(x, c), x); }
-inline Mask operator>=(const Tensor& x, double c) { return le(scalar_like(x, c), x); }
+inline Mask operator==(const Tensor& x, Scalar c) { return eq(x, c); }
+inline Mask operator!=(const Tensor& x, Scalar c) { return ne(x, c); }
+inline Mask operator<(const Tensor& x, Scalar c) { return lt(x, c); }
+inline Mask operator<=(const Tensor& x, Scalar c) { return le(x, c); }
+inline Mask operator>(const Tensor& x, Scalar c) { return gt(x, c); }
+inline Mask operator>=(const Tensor& x, Scalar c) { return ge(x, c); }
 
 // Of bool tensors; the operators are those of masks.
 Mask logical_not(const Tensor& x);
@@ -98,9 +106,9 @@ Mask all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 
 // mask ? a : b, with broadcasting; the mask is bool, and the gradient goes where the value came from.
 Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b);
-inline Tensor where(const Tensor& mask, const Tensor& a, double b) { return where(mask, a, scalar_like(a, b)); }
-inline Tensor where(const Tensor& mask, double a, const Tensor& b) { return where(mask, scalar_like(b, a), b); }
-inline Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) { return where(mask, value, x); }
+inline Tensor where(const Tensor& mask, const Tensor& a, Scalar b) { return where(mask, a, scalar_like(a, b)); }
+inline Tensor where(const Tensor& mask, Scalar a, const Tensor& b) { return where(mask, scalar_like(b, a), b); }
+inline Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) { return where(mask, value, x); }
 Tensor masked_select(const Tensor& x, const Tensor& mask);  // 1-D, in row-major order; waits for the device
 Tensor nonzero(const Tensor& mask);  // int64 [n, mask.dim()]: where it is true, in that order; waits for the device
 
@@ -336,7 +344,7 @@ Tensor unsqueeze(const Tensor& x, int dim);          // inserts one
 Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
 Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
 // before/after pairs, last dimension first, as PyTorch: pad(x, {1, 1, 2, 2}) widens W by 1 and H by 2 on each side.
-Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, double value = 0);
+Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value = 0);
 // 0 above (tril), or below (triu) a diagonal of the last two dimensions; the one `diagonal` above the main one.
 Tensor tril(const Tensor& x, int64_t diagonal = 0);
 Tensor triu(const Tensor& x, int64_t diagonal = 0);

@@ -27,12 +27,6 @@ const char* name(DType dtype) { return kProperties[static_cast<int>(dtype)].name
 
 bool is_floating(DType dtype) { return dtype <= DType::Float16; }
 
-bool holds(DType dtype, double number) {
-  if (is_floating(dtype) || dtype == DType::Bool) return true;
-  const double limit = dtype == DType::UInt8 ? 0x1p8 : dtype == DType::Int32 ? 0x1p31 : 0x1p63;
-  return number >= -limit && number < limit;  // NaN is not
-}
-
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name(dtype); }
 
 void throw_unsupported_dtype(const char* operation, DType dtype, const char* expected) {

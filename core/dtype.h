@@ -78,9 +78,6 @@ const char* name(DType dtype);  // "float32"
 bool is_floating(DType dtype);  // float32, float64, bfloat16, float16
 // The dtype in which 16-bit floats are summed and per-channel values are kept: float32, or float64 for float64.
 DType accumulator_dtype(DType dtype);
-// Whether a number, without its fraction, can become an element: floating dtypes take any, as does bool, integers those
-// of their range; a negative one wraps in uint8.
-bool holds(DType dtype, double number);
 std::ostream& operator<<(std::ostream& out, DType dtype);
 [[noreturn]] void throw_unsupported_dtype(const char* operation, DType dtype, const char* expected);
 

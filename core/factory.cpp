@@ -18,8 +18,8 @@ Tensor allocate(const Shape& shape, const Strides& strides, int64_t elements, DT
 }
 
 // x = value. The channels beyond C of the channel-blocked layout must stay zero, which a copy sees to.
-void fill(const Tensor& x, double value) {
-  if (!x.is_channel_blocked() || value == 0) {
+void fill(const Tensor& x, Scalar value) {
+  if (!x.is_channel_blocked() || value.to<double>() == 0) {
     kernels::fill(x, value);
     return;
   }
@@ -32,7 +32,7 @@ void check_defined(const char* operation, const char* what, const Tensor& x) {
         "undefined until backward() has reached its leaf");
 }
 
-void check_value(const char* operation, DType dtype, double value) {
+void check_value(const char* operation, DType dtype, Scalar value) {
   CHECK_AS(DTypeError, holds(dtype, value), operation, ": the tensor is ", dtype, ", which cannot hold the number ",
            value);
 }
@@ -76,7 +76,7 @@ Tensor empty_like(const Tensor& x) {
   return empty_like(x, x.dtype());
 }
 
-Tensor full(const Shape& shape, double value, TensorOptions options) {
+Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
   check_value("full", options.dtype, value);
   Tensor x = empty(shape, options);
   fill(x, value);
@@ -84,15 +84,15 @@ Tensor full(const Shape& shape, double value, TensorOptions options) {
 }
 Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0, options); }
 Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1, options); }
-Tensor scalar(double value, TensorOptions options) { return full({}, value, options); }
+Tensor scalar(Scalar value, TensorOptions options) { return full({}, value, options); }
 
-static Tensor full_like(const char* operation, const Tensor& x, double value) {
+static Tensor full_like(const char* operation, const Tensor& x, Scalar value) {
   check_defined(operation, "model", x);
   Tensor y = empty_like(x);
   fill(y, value);
   return y;
 }
-Tensor full_like(const Tensor& x, double value) {
+Tensor full_like(const Tensor& x, Scalar value) {
   check_defined("full_like", "model", x);
   check_value("full_like", x.dtype(), value);
   return full_like("full_like", x, value);
@@ -102,32 +102,65 @@ Tensor ones_like(const Tensor& x) { return full_like("ones_like", x, 1); }
 
 Tensor arange(int64_t n, TensorOptions options) {
   CHECK_AS(ShapeError, n >= 0, "arange: ", n, " numbers, expected at least 0");
-  if (n > 0) check_value("arange", options.dtype, static_cast<double>(n - 1));
+  return arange(0, n, 1, options);
+}
+
+// x [n] = value(i), where `first` and `last` are its ends.
+template <class T, class Value>
+static Tensor sequence(const char* operation, int64_t n, std::pair<Scalar, Scalar> ends, TensorOptions options,
+                       const Value& value) {
+  if (n > 0) {
+    check_value(operation, options.dtype, ends.first);
+    check_value(operation, options.dtype, ends.second);
+  }
   Tensor x = empty({n}, options);  // first: it refuses what does not fit into memory
-  std::vector<int64_t> values(n);
-  for (int64_t i = 0; i < n; ++i) values[i] = i;
-  kernels::copy(x, tensor(values));
-  return x;
-}
-
-Tensor arange(double begin, double end, double step, TensorOptions options) {
-  CHECK(step != 0 && (end - begin) / step >= 0 && std::isfinite((end - begin) / step), "arange: from ", begin, " to ",
-        end, " in steps of ", step, ", expected finite numbers and steps that lead there");
-  const double count = std::ceil((end - begin) / step);
-  CHECK_AS(ShapeError, count < 0x1p56, "arange: ", count, " numbers do not fit into memory");
-  return linspace(begin, begin + (count - 1) * step, static_cast<int64_t>(count), options);
-}
-
-Tensor linspace(double begin, double end, int64_t steps, TensorOptions options) {
-  CHECK_AS(ShapeError, steps >= 0, "linspace: ", steps, " numbers, expected at least 0");
-  if (steps > 0) check_value("linspace", options.dtype, begin), check_value("linspace", options.dtype, end);
-  Tensor x = empty({steps}, options);  // first: it refuses what does not fit into memory
-  std::vector<double> values(steps);
-  const double step = steps > 1 ? (end - begin) / static_cast<double>(steps - 1) : 0;
-  for (int64_t i = 0; i < steps; ++i)  // from the nearer end, so that both are met
-    values[i] = 2 * i < steps ? begin + static_cast<double>(i) * step : end - static_cast<double>(steps - 1 - i) * step;
+  std::vector<T> values(n);
+  for (int64_t i = 0; i < n; ++i) values[i] = value(i);
   copy_(x, tensor(values));
   return x;
+}
+
+__extension__ using Wide = __int128;  // holds sums and products of integers that int64 does not
+
+Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options) {
+  const auto lead_there = [&](bool do_lead) {
+    CHECK(do_lead, "arange: from ", begin, " to ", end, " in steps of ", step,
+          ", expected finite numbers and steps that lead there");
+  };
+  if (begin.is_integer() && end.is_integer() && step.is_integer()) {
+    const Wide first = begin.to<int64_t>(), way = end.to<int64_t>() - first, stride = step.to<int64_t>();
+    lead_there(stride != 0 && (way == 0 || (way < 0) == (stride < 0)));
+    const Wide count = (way + stride + (stride > 0 ? -1 : 1)) / stride;  // of steps that have begun
+    const auto n = static_cast<int64_t>(std::min<Wide>(count, INT64_MAX));
+    const auto value = [&](int64_t i) { return static_cast<int64_t>(first + i * stride); };
+    return sequence<int64_t>("arange", n, {begin, value(n - 1)}, options, value);
+  }
+  const auto first = begin.to<double>(), stride = step.to<double>(), steps = (end.to<double>() - first) / stride;
+  lead_there(stride != 0 && steps >= 0 && std::isfinite(steps));
+  CHECK_AS(ShapeError, steps < 0x1p56, "arange: ", steps, " numbers do not fit into memory");
+  const auto n = static_cast<int64_t>(std::ceil(steps));
+  return linspace(first, first + static_cast<double>(n - 1) * stride, n, options);
+}
+
+Tensor arange(Scalar begin, Scalar end, Scalar step) {
+  const bool whole = begin.is_integer() && end.is_integer() && step.is_integer();
+  return arange(begin, end, step, {.dtype = whole ? DType::Int64 : DType::Float32});
+}
+
+Tensor linspace(Scalar begin, Scalar end, int64_t steps, TensorOptions options) {
+  CHECK_AS(ShapeError, steps >= 0, "linspace: ", steps, " numbers, expected at least 0");
+  const int64_t gaps = std::max<int64_t>(steps - 1, 1);
+  if (begin.is_integer() && end.is_integer() && !is_floating(options.dtype)) {
+    const Wide first = begin.to<int64_t>(), way = end.to<int64_t>() - first;
+    return sequence<int64_t>("linspace", steps, {begin, end}, options,
+                             [&](int64_t i) { return static_cast<int64_t>((first * gaps + way * i) / gaps); });
+  }
+  const auto first = begin.to<double>(), last = end.to<double>();
+  const double step = steps > 1 ? (last - first) / static_cast<double>(gaps) : 0;
+  return sequence<double>(
+      "linspace", steps, {begin, end}, options, [&](int64_t i) {  // from the nearer end: both are met
+        return 2 * i < steps ? first + static_cast<double>(i) * step : last - static_cast<double>(steps - 1 - i) * step;
+      });
 }
 
 Tensor eye(int64_t rows, int64_t columns, TensorOptions options) {
@@ -155,9 +188,25 @@ Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device) {
   return on_device(host, device);
 }
 
+// Throws where an element of x, on the host, is no T when it has lost its fraction.
+template <class T>
+static void check_range(const Tensor& x) {
+  visit_dtype("to_vector", x.dtype(), [&]<class X>() {
+    const auto* elements = x.data<X>();
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const Scalar element = elements[i];
+      CHECK_AS(DTypeError, holds(dtype_of<T>, element) && (element.to<double>() > -1 || std::is_signed_v<T>),
+               "to_vector: element ", i, " is ", element, ", which ", dtype_of<T>,
+               " cannot hold; ask for a wider type, or convert with to(), which wraps");
+    }
+  });
+}
+
 template <class T>
 std::vector<T> to_vector(const Tensor& x) {
   check_defined("to_vector", "source", x);
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+    if (x.dtype() != dtype_of<T>) check_range<T>(copy_of(x, {.dtype = x.dtype()}));
   Tensor host = empty(x.shape(), {.dtype = dtype_of<T>});
   copy_(host, x);
   return std::vector<T>(host.data<T>(), host.data<T>() + host.numel());
@@ -185,7 +234,7 @@ INSTANTIATE(float16)
 INSTANTIATE(bfloat16)
 #undef INSTANTIATE
 
-void fill_(const Tensor& x, double value) {
+void fill_(const Tensor& x, Scalar value) {
   check_defined("fill_", "destination", x);
   check_value("fill_", x.dtype(), value);
   begin_write("fill_", x);

@@ -13,26 +13,21 @@ Tensor empty(const Shape& shape, TensorOptions options = {});
 Tensor empty_like(const Tensor& x);  // same shape, dtype, device; same order in memory where x is dense
 Tensor empty_like(const Tensor& x, DType dtype);
 
-Tensor full(const Shape& shape, double value, TensorOptions options = {});
+Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
 Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
-Tensor scalar(double value, TensorOptions options = {});                    // shape []
+Tensor scalar(Scalar value, TensorOptions options = {});                    // shape []
 Tensor arange(int64_t n, TensorOptions options = {.dtype = DType::Int64});  // 0 … n-1
 
-Tensor full_like(const Tensor& x, double value);
-// begin, begin + step, … before end: int64 where all three are whole types, else float32, as in PyTorch.
-Tensor arange(double begin, double end, double step, TensorOptions options);
-template <class A, class B, class S = A>
-requires(std::is_arithmetic_v<A>&& std::is_arithmetic_v<B>&& std::is_arithmetic_v<S>) Tensor
-    arange(A begin, B end, S step = 1) {
-  constexpr bool kWhole = std::is_integral_v<A> && std::is_integral_v<B> && std::is_integral_v<S>;
-  return arange(static_cast<double>(begin), static_cast<double>(end), static_cast<double>(step),
-                {.dtype = kWhole ? DType::Int64 : DType::Float32});
-}
-Tensor linspace(double begin, double end, int64_t steps, TensorOptions options = {});  // both ends included
-Tensor eye(int64_t rows, int64_t columns, TensorOptions options = {});                 // ones on the diagonal
+Tensor full_like(const Tensor& x, Scalar value);
+// begin, begin + step, … before end: int64 where all three are integers, else float32, as in PyTorch.
+Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options);
+Tensor arange(Scalar begin, Scalar end, Scalar step = 1);
+// Both ends included. Integers from integers are exact, without their fractions.
+Tensor linspace(Scalar begin, Scalar end, int64_t steps, TensorOptions options = {});
+Tensor eye(int64_t rows, int64_t columns, TensorOptions options = {});  // ones on the diagonal
 inline Tensor eye(int64_t n, TensorOptions options = {}) { return eye(n, n, options); }
 // A view of memory that stays the caller's, contiguous, on the CPU; `release` runs when the last handle is gone.
 Tensor from_blob(
@@ -46,12 +41,13 @@ Tensor tensor(const std::vector<T>& values, Device device = {}) {  // 1-D
   return tensor(values, Shape{static_cast<int64_t>(values.size())}, device);
 }
 
-// The elements on the host, row-major, converted to T; waits for the device.
+// The elements on the host, row-major, converted to T; waits for the device. DTypeError where T is an integer type and
+// an element, without its fraction, exceeds its range.
 template <class T>
 std::vector<T> to_vector(const Tensor& x);
 
 // In place, without history; see begin_write() in core/tensor.h. The source may not overlap the destination.
-void fill_(const Tensor& x, double value);
+void fill_(const Tensor& x, Scalar value);
 // Same shape; converts dtype, crosses devices, reorders. A copy to the host is there on return.
 void copy_(const Tensor& destination, const Tensor& source);
 

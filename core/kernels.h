@@ -30,15 +30,16 @@ namespace ringgrad::kernels {
 
 // ---- memory -----------------------------------------------------------------------------------------------------
 // x = value, converted to x's dtype. Any dtype.
-KERNEL(fill, (const Tensor& x, double value));
+KERNEL(fill, (const Tensor& x, Scalar value));
 // y = x, converted to y's dtype. Same shape; any dtypes, strides and layouts; x may be on another device.
 KERNEL(copy, (const Tensor& y, const Tensor& x));
 // The same from a device to the host, where the device does the work: called with the source first. Waits for it.
 KERNEL(copy_to_host, (const Tensor& x, const Tensor& host_y));
 
 // ---- elementwise arithmetic: any dtype but bool -------------------------------------------------------------------
-KERNEL(affine, (const Tensor& y, const Tensor& x, double scale, double shift));  // scale x + shift
-KERNEL(axpby, (const Tensor& y, const Tensor& x, double alpha, double beta));    // alpha x + beta y
+// A number is converted to the type in which the elements are computed; integers wrap.
+KERNEL(affine, (const Tensor& y, const Tensor& x, Scalar scale, Scalar shift));  // scale x + shift
+KERNEL(axpby, (const Tensor& y, const Tensor& x, Scalar alpha, Scalar beta));    // alpha x + beta y
 KERNEL(add, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(sub, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(mul, (const Tensor& y, const Tensor& a, const Tensor& b));
@@ -265,7 +266,8 @@ KERNEL(scatter_add, (const Tensor& dx, const Tensor& dy,
 KERNEL(advance_random_state, (const Tensor& snapshot, const Tensor& state, int64_t count));
 KERNEL(uniform, (const Tensor& x, const Tensor& state, double low, double high));
 KERNEL(normal, (const Tensor& x, const Tensor& state, double mean, double std));
-// y = x / (1 - p) where element i's uniform number is >= p, else 0. The same call with dy gives dx: no mask is kept.
+// y = x / (1 - p) where element i's 32 random bits are >= p 2^32, else 0. The same call with dy gives dx: no mask is
+// kept.
 KERNEL(dropout, (const Tensor& y, const Tensor& x, const Tensor& state, double p));
 
 // ---- batches of images, from a data set of bytes --------------------------------------------------------------------

@@ -23,6 +23,7 @@
 
 #include "ringgrad/core/device.h"
 #include "ringgrad/core/dtype.h"
+#include "ringgrad/core/scalar.h"
 #include "ringgrad/core/shape.h"
 
 namespace ringgrad {
@@ -87,7 +88,7 @@ class Tensor {
   Tensor& operator=(Tensor&&) & = default;
   // To what has no name, such as a part x[0] = v, or x.index({Slice(), 1}) = v: writes the values there, as copy_().
   void operator=(const Tensor& values) &&;
-  void operator=(double value) &&;
+  void operator=(Scalar value) &&;
 
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const { return defined(); }
@@ -124,7 +125,8 @@ class Tensor {
     return static_cast<char*>(x.storage->data()) + x.offset * static_cast<int64_t>(itemsize(x.dtype));
   }
 
-  // The value of a tensor with one element, converted to T; waits for the device. Throws ShapeError otherwise.
+  // The value of a tensor with one element, converted to T; waits for the device. Throws ShapeError otherwise, and
+  // DTypeError where T is an integer type whose range it exceeds.
   template <class T>
   T item() const;
 
@@ -170,7 +172,7 @@ class Tensor {
   Tensor mul(const Tensor& other) const;
   Tensor div(const Tensor& other) const;
   Tensor neg() const;
-  Tensor pow(double exponent) const;
+  Tensor pow(Scalar exponent) const;
   Tensor exp() const;
   Tensor log() const;
   Tensor log1p() const;
@@ -179,7 +181,7 @@ class Tensor {
   Tensor abs() const;
   Tensor sin() const;
   Tensor cos() const;
-  Tensor clamp(double low, double high) const;
+  Tensor clamp(Scalar low, Scalar high) const;
   Tensor relu() const;
   Tensor sigmoid() const;
   Tensor tanh() const;
@@ -187,9 +189,10 @@ class Tensor {
   Tensor log_softmax(int dim = -1) const;
 
   Mask eq(const Tensor& other) const;
+  Mask eq(Scalar c) const;
   Mask any(const Dims& dims = {}, bool keepdim = false) const;
   Mask all(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor masked_fill(const Tensor& mask, double value) const;
+  Tensor masked_fill(const Tensor& mask, Scalar value) const;
 
   Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
   Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
@@ -247,19 +250,19 @@ class Tensor {
   const Tensor& operator-=(const Tensor& other) const;
   const Tensor& operator*=(const Tensor& other) const;
   const Tensor& operator/=(const Tensor& other) const;
-  const Tensor& operator+=(double c) const;
-  const Tensor& operator-=(double c) const;
-  const Tensor& operator*=(double c) const;
-  const Tensor& operator/=(double c) const;
-  const Tensor& add_(const Tensor& other, double alpha = 1) const;  // this += alpha other
+  const Tensor& operator+=(Scalar c) const;
+  const Tensor& operator-=(Scalar c) const;
+  const Tensor& operator*=(Scalar c) const;
+  const Tensor& operator/=(Scalar c) const;
+  const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;  // this += alpha other
   const Tensor& mul_(const Tensor& other) const;
-  const Tensor& mul_(double c) const;
-  const Tensor& clamp_(double low, double high) const;
-  const Tensor& masked_fill_(const Tensor& mask, double value) const;
+  const Tensor& mul_(Scalar c) const;
+  const Tensor& clamp_(Scalar low, Scalar high) const;
+  const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;
   const Tensor& index_put_(const std::vector<Index>& at, const Tensor& values, bool accumulate = false) const;
-  const Tensor& index_put_(const std::vector<Index>& at, double value) const;
+  const Tensor& index_put_(const std::vector<Index>& at, Scalar value) const;
   const Tensor& copy_(const Tensor& values) const;  // may be broadcast
-  const Tensor& fill_(double value) const;
+  const Tensor& fill_(Scalar value) const;
   const Tensor& zero_() const;
 
  private:

@@ -26,10 +26,10 @@ struct Constant {
   A value;
   __device__ A operator()() const { return value; }
 };
-void fill_cuda(Stream stream, const Tensor& x, double value) {
+void fill_cuda(Stream stream, const Tensor& x, Scalar value) {
   visit_dtype("fill", x.dtype(), [&]<class T>() {
     // Rounded to T on the host, exactly as on the CPU.
-    const T rounded = number<T>(value);
+    const T rounded = value.to<T>();
     map<T>(stream, x, Constant<ComputeOf<T>>{static_cast<ComputeOf<T>>(rounded)});
   });
 }

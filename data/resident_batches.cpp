@@ -49,12 +49,12 @@ void ResidentBatches::start_pass() {
   const auto count = static_cast<int64_t>(pass_->indices().size());
   copy_(order_.as_strided({count}, {1}, 0), tensor(pass_->indices()));
   copy_(positions_, arange(batch_size_));
-  fill_(epoch_, static_cast<double>(pass_->epoch()));
+  fill_(epoch_, pass_->epoch());
 }
 
 void ResidentBatches::advance() {
   ++batch_;
-  kernels::affine(positions_, positions_, 1, static_cast<double>(batch_size_));
+  kernels::affine(positions_, positions_, 1, batch_size_);
 }
 
 Batch ResidentBatches::current() {

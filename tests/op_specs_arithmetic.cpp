@@ -100,7 +100,7 @@ std::vector<OpSpec> arithmetic_specs() {
       unary(
           "x · c", {"affine"}, [](const Tensor& x) { return mul(x, -1.5); }, [](double x) { return -1.5 * x; }),
   };
-  const auto fraction = [](const char* name, Tensor (*run)(const Tensor&, double), const std::string& text) {
+  const auto fraction = [](const char* name, Tensor (*run)(const Tensor&, Scalar), const std::string& text) {
     return error<DTypeError>(std::string(name) + text, [run] { run(zeros({2}, {.dtype = DType::Int64}), 0.5); });
   };
   specs[specs.size() - 2].errors.push_back(fraction("add", add, ": the tensor is int64 and the number 0.5"));

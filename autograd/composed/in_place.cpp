@@ -46,33 +46,33 @@ const Tensor& Tensor::operator*=(const Tensor& other) const {
 const Tensor& Tensor::operator/=(const Tensor& other) const {
   return assign("div_", *this, [&] { return *this / other; });
 }
-const Tensor& Tensor::operator+=(double c) const {
+const Tensor& Tensor::operator+=(Scalar c) const {
   return assign("add_", *this, [&] { return *this + c; });
 }
-const Tensor& Tensor::operator-=(double c) const {
+const Tensor& Tensor::operator-=(Scalar c) const {
   return assign("sub_", *this, [&] { return *this - c; });
 }
-const Tensor& Tensor::operator*=(double c) const {
+const Tensor& Tensor::operator*=(Scalar c) const {
   return assign("mul_", *this, [&] { return *this * c; });
 }
-const Tensor& Tensor::operator/=(double c) const {
+const Tensor& Tensor::operator/=(Scalar c) const {
   return assign("div_", *this, [&] { return *this / c; });
 }
-const Tensor& Tensor::add_(const Tensor& other, double alpha) const {
-  return *this += alpha == 1 ? other : other * alpha;
+const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
+  return *this += alpha.to<double>() == 1 ? other : other * alpha;
 }
 const Tensor& Tensor::mul_(const Tensor& other) const { return *this *= other; }
-const Tensor& Tensor::mul_(double c) const { return *this *= c; }
-const Tensor& Tensor::clamp_(double low, double high) const {
+const Tensor& Tensor::mul_(Scalar c) const { return *this *= c; }
+const Tensor& Tensor::clamp_(Scalar low, Scalar high) const {
   return assign("clamp_", *this, [&] { return clamp(low, high); });
 }
-const Tensor& Tensor::masked_fill_(const Tensor& mask, double value) const {
+const Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) const {
   return assign("masked_fill_", *this, [&] { return masked_fill(mask, value); });
 }
 const Tensor& Tensor::index_put_(const std::vector<Index>& at, const Tensor& values, bool accumulate) const {
   return assign("index_put_", *this, [&] { return index_put(*this, at, values, accumulate); });
 }
-const Tensor& Tensor::index_put_(const std::vector<Index>& at, double value) const {
+const Tensor& Tensor::index_put_(const std::vector<Index>& at, Scalar value) const {
   return index_put_(at, scalar_like(*this, value));
 }
 const Tensor& Tensor::copy_(const Tensor& values) const {
@@ -80,7 +80,7 @@ const Tensor& Tensor::copy_(const Tensor& values) const {
     return ringgrad::to(ringgrad::to(ringgrad::clone(ringgrad::expand(values, shape())), dtype()), device());
   });
 }
-const Tensor& Tensor::fill_(double value) const {
+const Tensor& Tensor::fill_(Scalar value) const {
   ringgrad::fill_(*this, value);
   return *this;
 }
@@ -95,7 +95,7 @@ void Tensor::operator=(const Tensor& values) && {
   check_lasting(*this);
   copy_(values);
 }
-void Tensor::operator=(double value) && {
+void Tensor::operator=(Scalar value) && {
   check_lasting(*this);
   fill_(value);
 }

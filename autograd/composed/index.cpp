@@ -48,7 +48,7 @@ Tensor checked(const Tensor& places, int64_t size, Device device) {
            ", the tensor on ", device, ", expected one device; move with to(places, device)");
   CHECK_AS(DTypeError, places.dtype() == DType::Int64, "index: a tensor of places has dtype ", places.dtype(),
            ", expected int64, or bool; convert with to(places, DType::Int64)");
-  if (!places.device().is_cpu()) return where(places < 0, places + static_cast<double>(size), places);
+  if (!places.device().is_cpu()) return where(places < 0, places + size, places);
   const Tensor counted = copy_of(places, places.options());
   int64_t* const at = counted.data<int64_t>();
   bool inside = true;
@@ -80,7 +80,7 @@ Tensor picked(const Tensor& x, const std::vector<Named>& named) {
   int64_t rows = 1;
   for (const Named& n : named) {
     const int64_t size = x.size(n.dim);
-    row = row * static_cast<double>(size) + checked(n.places, size, x.device());
+    row = row * size + checked(n.places, size, x.device());
     rows *= size;
   }
   for (int d = 0; d < x.dim(); ++d) {

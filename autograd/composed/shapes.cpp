@@ -80,7 +80,7 @@ static Tensor triangle(const char* name, const Tensor& x, bool lower, int64_t di
   CHECK_AS(ShapeError, x.dim() >= 2, name, ": shape ", x.shape(), ", expected at least two dimensions");
   const int64_t beyond = std::clamp(diagonal, -x.size(-2), x.size(-1));  // where it has the same effect
   const Tensor columns = on_device(arange(x.size(-1)), x.device());
-  const Tensor ends = on_device(reshape(arange(x.size(-2)), {x.size(-2), 1}), x.device()) + static_cast<double>(beyond);
+  const Tensor ends = on_device(reshape(arange(x.size(-2)), {x.size(-2), 1}), x.device()) + beyond;
   return where(lower ? columns <= ends : ends <= columns, x, scalar_like(x, 0));
 }
 Tensor tril(const Tensor& x, int64_t diagonal) { return triangle("tril", x, true, diagonal); }

@@ -12,7 +12,7 @@ Tensor Tensor::sub(const Tensor& other) const { return ringgrad::sub(*this, othe
 Tensor Tensor::mul(const Tensor& other) const { return ringgrad::mul(*this, other); }
 Tensor Tensor::div(const Tensor& other) const { return ringgrad::div(*this, other); }
 Tensor Tensor::neg() const { return ringgrad::neg(*this); }
-Tensor Tensor::pow(double exponent) const { return ringgrad::pow(*this, exponent); }
+Tensor Tensor::pow(Scalar exponent) const { return ringgrad::pow(*this, exponent); }
 Tensor Tensor::exp() const { return ringgrad::exp(*this); }
 Tensor Tensor::log() const { return ringgrad::log(*this); }
 Tensor Tensor::log1p() const { return ringgrad::log1p(*this); }
@@ -21,16 +21,17 @@ Tensor Tensor::square() const { return ringgrad::square(*this); }
 Tensor Tensor::abs() const { return ringgrad::abs(*this); }
 Tensor Tensor::sin() const { return ringgrad::sin(*this); }
 Tensor Tensor::cos() const { return ringgrad::cos(*this); }
-Tensor Tensor::clamp(double low, double high) const { return ringgrad::clamp(*this, low, high); }
+Tensor Tensor::clamp(Scalar low, Scalar high) const { return ringgrad::clamp(*this, low, high); }
 Tensor Tensor::relu() const { return ringgrad::relu(*this); }
 Tensor Tensor::sigmoid() const { return ringgrad::sigmoid(*this); }
 Tensor Tensor::tanh() const { return ringgrad::tanh(*this); }
 Tensor Tensor::softmax(int dim) const { return ringgrad::softmax(*this, dim); }
 Tensor Tensor::log_softmax(int dim) const { return ringgrad::log_softmax(*this, dim); }
 Mask Tensor::eq(const Tensor& other) const { return ringgrad::eq(*this, other); }
+Mask Tensor::eq(Scalar c) const { return ringgrad::eq(*this, c); }
 Mask Tensor::any(const Dims& dims, bool keepdim) const { return ringgrad::any(*this, dims, keepdim); }
 Mask Tensor::all(const Dims& dims, bool keepdim) const { return ringgrad::all(*this, dims, keepdim); }
-Tensor Tensor::masked_fill(const Tensor& mask, double value) const { return ringgrad::masked_fill(*this, mask, value); }
+Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const { return ringgrad::masked_fill(*this, mask, value); }
 Tensor Tensor::sum(const Dims& dims, bool keepdim) const { return ringgrad::sum(*this, dims, keepdim); }
 Tensor Tensor::mean(const Dims& dims, bool keepdim) const { return ringgrad::mean(*this, dims, keepdim); }
 Tensor Tensor::var(const Dims& dims, int correction, bool keepdim) const {

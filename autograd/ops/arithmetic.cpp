@@ -9,12 +9,27 @@ namespace ringgrad {
 namespace {
 
 // An integer tensor and a number that is none would give a truncated result.
-void check_scalar(const char* operation, const Tensor& x, double c) {
+void check_scalar(const char* operation, const Tensor& x, Scalar c) {
   check_defined(operation, x);
-  CHECK_AS(DTypeError, is_floating(x.dtype()) || c == std::trunc(c), operation, ": the tensor is ", x.dtype(),
+  CHECK_AS(DTypeError, is_floating(x.dtype()) || c.is_whole(), operation, ": the tensor is ", x.dtype(),
            " and the number ", c, ", expected a whole number; convert the tensor with to(x, DType::Float32)");
   CHECK_AS(DTypeError, holds(x.dtype(), c), operation, ": the tensor is ", x.dtype(), ", which cannot hold the number ",
            c);
+}
+
+// c as a tensor [] that stands for the number itself: one that has wrapped would be larger, or smaller.
+Tensor exact_scalar(const char* operation, const Tensor& x, Scalar c) {
+  check_scalar(operation, x, c);
+  CHECK_AS(DTypeError, holds_exactly(x.dtype(), c), operation, ": the tensor is ", x.dtype(),
+           ", which cannot hold the number ", c, "; convert the tensor with to(x, DType::Int64)");
+  return scalar(c, {x.dtype(), x.device()});
+}
+
+// -c among the numbers that x holds: among integers that of INT64_MIN is itself, as all that do not fit wrap.
+Scalar negative(const Tensor& x, Scalar c) {
+  const bool is_least = c.is_integer() && c.to<int64_t>() == INT64_MIN;
+  if (is_least && !is_floating(x.dtype())) return c;
+  return c.is_integer() && !is_least ? Scalar(-c.to<int64_t>()) : Scalar(-c.to<double>());
 }
 
 // The two operands of a binary operation, seen with their common shape and in a common layout, and a fresh output.
@@ -113,39 +128,64 @@ Tensor prelu(const Tensor& x, const Tensor& weight) {
   return of_two("prelu", kernels::prelu, kernels::prelu_backward, x, to(weight, x.dtype()));
 }
 
-Tensor scalar_like(const Tensor& x, double c) {
+Tensor scalar_like(const Tensor& x, Scalar c) {
   check_scalar("scalar_like", x, c);
   return scalar(c, {x.dtype(), x.device()});
 }
 
-Tensor add(const Tensor& x_, double c) {
-  OpScope scope("add");
-  check_scalar("add", x_, c);
+static Tensor shifted(const char* name, const Tensor& x_, Scalar c) {
+  OpScope scope(name);
   const Tensor x = strided(x_);
   Tensor y = empty_like(x);
   kernels::affine(y, x, 1, c);
-  return differentiable("add", {x}, y, [](const Tensor& dy) -> Gradients { return {dy}; });
+  return differentiable(name, {x}, y, [](const Tensor& dy) -> Gradients { return {dy}; });
+}
+Tensor add(const Tensor& x, Scalar c) {
+  check_scalar("add", x, c);
+  return shifted("add", x, c);
+}
+Tensor sub(const Tensor& x, Scalar c) {
+  check_scalar("sub", x, c);
+  return shifted("sub", x, negative(x, c));
 }
 
-Tensor mul(const Tensor& x_, double c) {
+Tensor mul(const Tensor& x_, Scalar c) {
   OpScope scope("mul");
   check_scalar("mul", x_, c);
-  const Tensor x = std::isfinite(static_cast<float>(c)) ? x_ : strided(x_);  // 0 · inf is no zero for the padding
+  const Tensor x = std::isfinite(c.to<float>()) ? x_ : strided(x_);  // 0 · inf is no zero for the padding
   Tensor y = empty_like(x);
   kernels::affine(y, x, c, -0.0);  // 0 would make a sum of +0 out of a product of -0
   return differentiable("mul", {x}, y, [c](const Tensor& dy) -> Gradients { return {mul(dy, c)}; });
 }
 
-Tensor div(const Tensor& x, double c) {
+Tensor div(const Tensor& x, Scalar c) {
   check_defined("div", x);
   if (!is_floating(x.dtype())) return div(to(x, DType::Float32), c);
   const bool exact = x.device().is_cpu() && x.dtype() == accumulator_dtype(x.dtype()) && !x.is_channel_blocked();
-  return exact ? div(x, full({}, c, {x.dtype(), x.device()})) : mul(x, 1 / c);
+  return exact ? div(x, full({}, c, {x.dtype(), x.device()})) : mul(x, 1 / c.to<double>());
 }
 
 Tensor neg(const Tensor& x) { return mul(x, -1); }
 
-Tensor pow(const Tensor& x, double exponent) {
+// A product of x's that are squared over and over; it wraps as x · x · … does.
+static Tensor integer_power(const Tensor& x, Scalar c) {
+  check_scalar("pow", x, c);
+  if (x.dtype() == DType::Bool) throw_unsupported_dtype("pow", x.dtype(), "a number; convert with to(x, DType::Int64)");
+  CHECK_AS(DTypeError, holds(DType::Int64, c) && !(c < 0), "pow: the tensor is ", x.dtype(), " and the exponent ", c,
+           ", expected one of at least 0, since other powers are no integers; convert with to(x, DType::Float32)");
+  Tensor y = ones_like(x);
+  Tensor square = x;
+  for (auto exponent = c.to<int64_t>(); exponent > 0; exponent /= 2) {
+    if (exponent % 2 == 1) y = mul(y, square);
+    if (exponent > 1) square = mul(square, square);
+  }
+  return y;
+}
+
+Tensor pow(const Tensor& x, Scalar power) {
+  check_defined("pow", x);
+  if (!is_floating(x.dtype())) return integer_power(x, power);
+  const auto exponent = power.to<double>();
   if (exponent == 0.5)  // a tenth of the time
     return elementwise("pow", x, Takes::Strided, Saves::Output, kernels::sqrt, kernels::sqrt_backward);
   return elementwise("pow", x, Takes::Strided, Saves::Input, kernels::pow, kernels::pow_backward, exponent);
@@ -171,10 +211,25 @@ Tensor sqrt(const Tensor& x) {
 Tensor abs(const Tensor& x) {
   return elementwise("abs", x, Takes::Strided, Saves::Input, kernels::abs, kernels::abs_backward);
 }
-Tensor clamp(const Tensor& x, double low, double high) {
-  check_floating("clamp", x);
-  CHECK(low <= high, "clamp: the lower limit ", low, " is above the upper limit ", high);
-  return elementwise("clamp", x, Takes::Strided, Saves::Input, kernels::clamp, kernels::clamp_backward, low, high);
+Tensor operator/(Scalar c, const Tensor& x) {
+  check_defined("div", x);
+  return mul(pow(is_floating(x.dtype()) ? x : to(x, DType::Float32), -1), c);
 }
+Tensor clamp(const Tensor& x, Scalar low, Scalar high) {
+  check_defined("clamp", x);
+  const bool in_order = !std::isnan(low.to<double>()) && !std::isnan(high.to<double>()) && !(high < low);
+  CHECK(in_order, "clamp: the lower limit ", low, " is above the upper limit ", high);
+  if (!is_floating(x.dtype()))
+    return minimum(maximum(x, exact_scalar("clamp", x, low)), exact_scalar("clamp", x, high));
+  return elementwise("clamp", x, Takes::Strided, Saves::Input, kernels::clamp, kernels::clamp_backward,
+                     low.to<double>(), high.to<double>());
+}
+
+Mask eq(const Tensor& x, Scalar c) { return eq(x, exact_scalar("eq", x, c)); }
+Mask ne(const Tensor& x, Scalar c) { return ne(x, exact_scalar("ne", x, c)); }
+Mask lt(const Tensor& x, Scalar c) { return lt(x, exact_scalar("lt", x, c)); }
+Mask le(const Tensor& x, Scalar c) { return le(x, exact_scalar("le", x, c)); }
+Mask gt(const Tensor& x, Scalar c) { return gt(x, exact_scalar("gt", x, c)); }
+Mask ge(const Tensor& x, Scalar c) { return ge(x, exact_scalar("ge", x, c)); }
 
 }  // namespace ringgrad

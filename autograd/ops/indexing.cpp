@@ -139,7 +139,7 @@ Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_
     const int64_t row = *padding_idx < 0 ? *padding_idx + weight.size(0) : *padding_idx;
     CHECK_AS(IndexError, row >= 0 && row < weight.size(0), "embedding: padding_idx is ", *padding_idx,
              ", the weight has ", weight.size(0), " rows");
-    rows = where(reshape(flat == static_cast<double>(row), column), rows.detach(), rows);
+    rows = where(reshape(flat == row, column), rows.detach(), rows);
   }
   return reshape(rows, shape);
 }

@@ -253,7 +253,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   return cat(unsqueezed, dim);
 }
 
-Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, double value) {
+Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value) {
   OpScope scope("pad");
   check_defined("pad", x);
   const int pairs = static_cast<int>(widths.size() / 2);

@@ -10,8 +10,8 @@ namespace {
 
 using Arithmetic = ElementwiseArithmetic<CpuMaps>;
 
-void fill_cpu(Stream stream, const Tensor& x, double value) {
-  visit_dtype("fill", x.dtype(), [&]<class T>() { map<T>(stream, x, [v = number<T>(value)] { return v; }); });
+void fill_cpu(Stream stream, const Tensor& x, Scalar value) {
+  visit_dtype("fill", x.dtype(), [&]<class T>() { map<T>(stream, x, [v = value.to<T>()] { return v; }); });
 }
 
 #define REGISTER(NAME, FORMULAS)              \

@@ -17,10 +17,10 @@ struct ElementwiseArithmetic {
     Wrapping<A> scale, shift;
     RINGGRAD_HOST_DEVICE A operator()(A x) const { return static_cast<A>(scale * Wrapping<A>(x) + shift); }
   };
-  static void affine(Stream stream, const Tensor& y, const Tensor& x, double scale, double shift) {
+  static void affine(Stream stream, const Tensor& y, const Tensor& x, Scalar scale, Scalar shift) {
     visit_number("affine", x.dtype(), [&]<class T>() {
       using A = Accumulator<T>;
-      Backend::template map<T>(stream, y, Affine<A>{number<Wrapping<A>>(scale), number<Wrapping<A>>(shift)}, x);
+      Backend::template map<T>(stream, y, Affine<A>{scale.to<Wrapping<A>>(), shift.to<Wrapping<A>>()}, x);
     });
   }
 
@@ -31,10 +31,10 @@ struct ElementwiseArithmetic {
       return static_cast<A>(alpha * Wrapping<A>(x) + beta * Wrapping<A>(y));
     }
   };
-  static void axpby(Stream stream, const Tensor& y, const Tensor& x, double alpha, double beta) {
+  static void axpby(Stream stream, const Tensor& y, const Tensor& x, Scalar alpha, Scalar beta) {
     visit_number("axpby", x.dtype(), [&]<class T>() {
       using A = Accumulator<T>;
-      Backend::template map<T>(stream, y, Axpby<A>{number<Wrapping<A>>(alpha), number<Wrapping<A>>(beta)}, x, y);
+      Backend::template map<T>(stream, y, Axpby<A>{alpha.to<Wrapping<A>>(), beta.to<Wrapping<A>>()}, x, y);
     });
   }
 

@@ -1,0 +1,35 @@
+#include "ringgrad/core/scalar.h"
+
+#include <ostream>
+
+namespace ringgrad {
+
+bool operator<(Scalar a, Scalar b) {
+  if (a.is_integer() && b.is_integer()) return a.to<int64_t>() < b.to<int64_t>();
+  // A long double of x86 has 64 bits of mantissa, which hold every int64 and every double.
+  static_assert(__LDBL_MANT_DIG__ >= 64);
+  const auto wide = [](Scalar c) {
+    return c.is_integer() ? static_cast<long double>(c.to<int64_t>()) : c.to<double>();
+  };
+  return wide(a) < wide(b);
+}
+
+bool holds(DType dtype, Scalar number) {
+  if (is_floating(dtype) || dtype == DType::Bool) return true;
+  if (number.is_integer() && dtype == DType::Int64) return true;
+  const double limit = dtype == DType::UInt8 ? 0x1p8 : dtype == DType::Int32 ? 0x1p31 : 0x1p63;
+  const double value = number.to<double>();  // rounding leaves each number on its side of these limits
+  return value < limit && (dtype == DType::UInt8 ? value > -limit : value >= -limit);  // NaN is not
+}
+
+bool holds_exactly(DType dtype, Scalar number) {
+  const auto value = number.to<double>();
+  if (dtype == DType::Bool) return value == 0 || value == 1;
+  return holds(dtype, number) && (is_floating(dtype) || number.is_whole()) && (dtype != DType::UInt8 || value >= 0);
+}
+
+std::ostream& operator<<(std::ostream& out, Scalar number) {
+  return number.is_integer() ? out << number.to<int64_t>() : out << number.to<double>();
+}
+
+}  // namespace ringgrad

@@ -1,0 +1,62 @@
+// A number beside a tensor, as in ids == 3 or x * 0.5. It stays the integer or the double that it is until an operation
+// knows the dtype that it becomes, because a double holds no integers beyond 2^53.
+#pragma once
+
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <iosfwd>
+
+#include "ringgrad/core/base/number.h"
+#include "ringgrad/core/dtype.h"
+
+namespace ringgrad {
+
+// True for the types of numbers: not for char, which is a letter.
+template <class T>
+inline constexpr bool kIsNumber = (std::is_arithmetic_v<T> && !std::is_same_v<T, char> && !std::is_same_v<T, wchar_t> &&
+                                   !std::is_same_v<T, char8_t> && !std::is_same_v<T, char16_t> &&
+                                   !std::is_same_v<T, char32_t>) ||
+                                  kIs16Bit<T>;
+
+class Scalar {
+ public:
+  // A bool is 0 or 1. An unsigned integer above INT64_MAX, which no dtype holds, is the nearest double.
+  template <class T>
+  requires kIsNumber<T>
+  constexpr Scalar(T value) {
+    if constexpr (std::is_integral_v<T>)
+      is_integer_ = std::is_signed_v<T> || static_cast<uint64_t>(value) <= static_cast<uint64_t>(INT64_MAX);
+    if (is_integer_)
+      integer_ = static_cast<int64_t>(value);
+    else
+      real_ = static_cast<double>(value);
+  }
+
+  constexpr bool is_integer() const { return is_integer_; }
+  bool is_whole() const { return is_integer_ || real_ == std::trunc(real_); }
+
+  // As a number of type T: rounded, or without its fraction; beyond T's range as number() has it.
+  template <class T>
+  T to() const {
+    return is_integer_ ? number<T>(integer_) : number<T>(real_);
+  }
+
+ private:
+  bool is_integer_ = false;
+  union {
+    int64_t integer_;
+    double real_;
+  };
+};
+
+// True when the number, without its fraction, can become an element: floating dtypes take any, as does bool; integers
+// take those of their range, and uint8 those from -255 on, of which a negative one wraps.
+bool holds(DType dtype, Scalar number);
+// True when it becomes an element without wrapping: for comparisons, in which a number that has wrapped is another one.
+bool holds_exactly(DType dtype, Scalar number);
+
+bool operator<(Scalar a, Scalar b);  // exact, whatever the kinds; false beside NaN
+std::ostream& operator<<(std::ostream& out, Scalar number);
+
+}  // namespace ringgrad
