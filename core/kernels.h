@@ -265,6 +265,8 @@ KERNEL(scatter_add, (const Tensor& dx, const Tensor& dy,
 // state (int64 [2]: seed, offset) is read on the device. snapshot = state, then state.offset += count.
 KERNEL(advance_random_state, (const Tensor& snapshot, const Tensor& state, int64_t count));
 KERNEL(uniform, (const Tensor& x, const Tensor& state, double low, double high));
+// x int64, contiguous: element i is low + a number in [0, range), each with the same probability. REQUIRES: range >= 1.
+KERNEL(randint, (const Tensor& x, const Tensor& state, int64_t low, uint64_t range));
 KERNEL(normal, (const Tensor& x, const Tensor& state, double mean, double std));
 // y = x / (1 - p) where element i's 32 random bits are >= p 2^32, else 0. The same call with dy gives dx: no mask is
 // kept.

@@ -20,12 +20,23 @@ std::vector<std::unique_ptr<Generator>>& generators(DeviceType type) {
   return all[static_cast<int>(type)];
 }
 
+int64_t words_of(DType dtype) {
+  return visit_dtype("random", dtype, []<class T>() -> int64_t { return kWordsOf<T>; });
+}
+
+// True when the dtype has every integer from `low` to `last`.
+bool holds_all(DType dtype, int64_t low, int64_t last) {
+  if (!is_floating(dtype)) return holds_exactly(dtype, low) && holds_exactly(dtype, last);
+  const int digits = dtype == DType::Float64 ? 53 : dtype == DType::Float32 ? 24 : dtype == DType::Float16 ? 11 : 8;
+  return low >= -(int64_t{1} << digits) && last <= int64_t{1} << digits;
+}
+
 // The numbers go to the elements in row-major order, whatever their order in memory.
 template <class Draw>
 void draw_into(const char* operation, const Tensor& x, const Draw& draw) {
   begin_write(operation, x);
   const Tensor y = x.is_contiguous() ? x : empty(x.shape(), {x.dtype(), x.device()});
-  draw(y, default_generator(x.device()).draw(x.numel()));
+  draw(y, default_generator(x.device()).draw(x.numel() * words_of(x.dtype())));
   if (!y.is_same(x)) kernels::copy(x, y);
 }
 
@@ -93,17 +104,14 @@ Tensor rand_like(const Tensor& x) { return rand(x.shape(), x.options()); }
 Tensor randn_like(const Tensor& x) { return randn(x.shape(), x.options()); }
 
 Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options) {
-  constexpr int64_t kMost = int64_t{1} << 24;  // as many as a uniform number has values
-  CHECK(low < high && high - low <= kMost, "randint: the bounds are ", low, " and ", high, ", expected 1 to ", kMost,
-        " numbers from the first one on");
-  CHECK_AS(DTypeError,
-           holds(options.dtype, static_cast<double>(low)) && holds(options.dtype, static_cast<double>(high - 1)),
-           "randint: dtype ", options.dtype, " cannot hold the numbers from ", low, " to ", high - 1);
-  const Tensor fraction = rand(shape, {DType::Float64, options.device});
-  kernels::affine(fraction, fraction, static_cast<double>(high - low), 0);
-  const Tensor whole = in_dtype(fraction, DType::Int64);  // loses the fraction
-  kernels::affine(whole, whole, 1, static_cast<double>(low));
-  return copy_of(whole, options);
+  CHECK(low < high, "randint: the bounds are ", low, " and ", high, ", expected the second above the first, which it ",
+        "excludes");
+  CHECK_AS(DTypeError, holds_all(options.dtype, low, high - 1), "randint: dtype ", options.dtype,
+           " cannot hold all numbers from ", low, " to ", high - 1);
+  const Tensor whole = empty(shape, {DType::Int64, options.device});
+  const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
+  draw_into("randint", whole, [=](const Tensor& y, const Tensor& state) { kernels::randint(y, state, low, range); });
+  return options.dtype == DType::Int64 && options.layout == Layout::Strided ? whole : copy_of(whole, options);
 }
 
 }  // namespace ringgrad

@@ -3,7 +3,9 @@
 // Tensors draw from a device's Generator; everything else that is random has a RandomSequence, named by what it is for.
 //
 // A stream of numbers is named by a state: an int64 tensor [seed, offset]. Element i of a draw uses the Philox block
-// with key = seed and counter = (offset + i / 4, 0), word i % 4; a draw of n numbers takes ⌈n / 4⌉ offsets.
+// with key = seed and counter = (offset + i / 4, 0), word i % 4; a draw of n numbers takes ⌈n / 4⌉ offsets. In float64
+// and int64 an element has 64 bits: words 2 (i % 2) and the next of block offset + i / 2; the draw takes ⌈n / 2⌉
+// offsets.
 #pragma once
 
 #include <array>
@@ -37,6 +39,11 @@ RINGGRAD_HOST_DEVICE inline PhiloxBlock philox(uint64_t key, uint64_t counter, u
   return {{c0, c1, c2, c3}};
 }
 
+// The 64 bits of words (2 i, 2 i + 1).
+RINGGRAD_HOST_DEVICE inline uint64_t wide_word(const uint32_t* words, int64_t i) {
+  return words[2 * i] | static_cast<uint64_t>(words[2 * i + 1]) << 32;
+}
+
 // A uniform number in [0, 1) with this many bits, exact in float32. More than a type's precision would round up to 1.
 RINGGRAD_HOST_DEVICE inline float uniform_from(uint32_t word, int bits = 24) {
   return static_cast<float>(word >> (32 - bits)) / static_cast<float>(1 << bits);
@@ -45,6 +52,46 @@ template <class T>
 inline constexpr int kUniformBits = std::is_same_v<T, bfloat16>  ? 8
                                     : std::is_same_v<T, float16> ? 11
                                                                  : 24;
+// So many words go into a number that is made for type T: of float64 all 53 bits are random.
+template <class T>
+inline constexpr int kWordsOf = std::is_same_v<T, double> || std::is_same_v<T, int64_t> ? 2 : 1;
+// Number i of those that are made of these words, for type T, in [0, 1).
+template <class T>
+RINGGRAD_HOST_DEVICE auto uniform_number(const uint32_t* words, int64_t i) {
+  if constexpr (std::is_same_v<T, double>)
+    return static_cast<double>(wide_word(words, i) >> 11) * 0x1p-53;
+  else
+    return uniform_from(words[i], kUniformBits<T>);
+}
+
+// Uniform in [0, n), exactly, from next(), which gives 64 random bits at each call: Lemire 2019, "Fast random integer
+// generation in an interval". REQUIRES: n >= 1.
+template <class Next>
+RINGGRAD_HOST_DEVICE uint64_t uniform_below(uint64_t n, Next&& next) {
+  __extension__ using Wide = unsigned __int128;
+  Wide product = static_cast<Wide>(next()) * n;
+  if (static_cast<uint64_t>(product) < n) {
+    const uint64_t reject = (0 - n) % n;
+    while (static_cast<uint64_t>(product) < reject) product = static_cast<Wide>(next()) * n;
+  }
+  return static_cast<uint64_t>(product >> 64);
+}
+
+// Element i of a draw of integers in [0, n), of which `word` are the 64 bits. If they are rejected the block's next
+// lanes are asked, which no other draw uses.
+RINGGRAD_HOST_DEVICE inline uint64_t integer_below(uint64_t n, uint64_t word, uint64_t seed, uint64_t offset,
+                                                   int64_t i) {
+  uint64_t lane = 0;
+  return uniform_below(n, [&] {
+    const uint64_t next =
+        lane == 0 ? word : wide_word(philox(seed, offset + static_cast<uint64_t>(i) / 2, lane).word, i % 2);
+    ++lane;
+    return next;
+  });
+}
+
+// An element is dropped with probability p where its 32 random bits are below this: p without rounding to 24 bits.
+inline uint64_t dropout_threshold(double p) { return static_cast<uint64_t>(p * 0x1p32 + 0.5); }
 
 // The state of a device's random numbers; each operation that draws advances it and keeps a snapshot.
 class Generator {
@@ -67,9 +114,10 @@ Tensor rand(const Shape& shape, TensorOptions options = {});   // uniform in [0,
 Tensor randn(const Shape& shape, TensorOptions options = {});  // standard normal
 Tensor rand_like(const Tensor& x);
 Tensor randn_like(const Tensor& x);
-Tensor randint(int64_t low, int64_t high, const Shape& shape,
-               TensorOptions options = {.dtype = DType::Int64});  // < high
-void uniform_(const Tensor& x, double low, double high);          // in place, floating dtypes, any strides
+// Integers in [low, high), each exactly as probable as any other. DTypeError where the dtype does not hold all of them
+// exactly: float32 has those up to 2^24.
+Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = {.dtype = DType::Int64});
+void uniform_(const Tensor& x, double low, double high);  // in place, floating dtypes, any strides
 void normal_(const Tensor& x, double mean, double std);
 
 // Sequences for different purposes are unrelated, though they share a seed.
@@ -95,20 +143,14 @@ class RandomSequence {
       return spare_;
     }
     const PhiloxBlock block = philox(key_, counter_++, lane_);
-    spare_ = block.word[2] | static_cast<uint64_t>(block.word[3]) << 32;
+    spare_ = wide_word(block.word, 1);
     have_spare_ = true;
-    return block.word[0] | static_cast<uint64_t>(block.word[1]) << 32;
+    return wide_word(block.word, 0);
   }
 
-  // Uniform in [0, n), exactly: Lemire 2019, "Fast random integer generation in an interval". REQUIRES: n >= 1.
+  // Uniform in [0, n), exactly. REQUIRES: n >= 1.
   RINGGRAD_HOST_DEVICE uint64_t below(uint64_t n) {
-    __extension__ using Wide = unsigned __int128;
-    Wide product = static_cast<Wide>(next()) * n;
-    if (static_cast<uint64_t>(product) < n) {
-      const uint64_t reject = (0 - n) % n;
-      while (static_cast<uint64_t>(product) < reject) product = static_cast<Wide>(next()) * n;
-    }
-    return static_cast<uint64_t>(product >> 64);
+    return uniform_below(n, [this] { return next(); });
   }
 
   // Uniform in [low, high], both included.

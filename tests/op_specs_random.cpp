@@ -1,5 +1,6 @@
 // Rows for random numbers, against a Philox of our own; cpu_random_test has the published vectors.
 #include <array>
+#include <cmath>
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
@@ -25,9 +26,22 @@ std::array<uint32_t, 4> philox_of(uint64_t key, uint64_t counter) {
   return c;
 }
 
-// Number i of a draw, in [0, 1) with 24 bits.
-double unit(uint64_t seed, uint64_t offset, int64_t i) {
-  return (philox_of(seed, offset + i / 4)[i % 4] >> 8) * 0x1p-24;
+uint32_t word_of(uint64_t seed, uint64_t offset, int64_t i) { return philox_of(seed, offset + i / 4)[i % 4]; }
+
+// Number i of a draw, in [0, 1): of 24 bits, or in float64 of 53.
+double unit(int64_t i) { return (word_of(kSeed, kOffset, i) >> 8) * 0x1p-24; }
+double wide_unit(int64_t i) {
+  const uint64_t low = word_of(kSeed, kOffset, 2 * i);
+  const uint64_t high = word_of(kSeed, kOffset, 2 * i + 1);
+  return static_cast<double>((high << 32 | low) >> 11) * 0x1p-53;
+}
+
+// Box & Muller (1958): each pair of numbers is a radius and an angle.
+double normal(double (*unit)(int64_t i), int64_t i) {
+  const double u = unit(i - i % 2);
+  const double v = unit(i - i % 2 + 1);
+  const long double angle = 2 * std::acos(-1.0L) * v;  // in double it would lose what is allowed
+  return std::sqrt(-2 * std::log(1 - u)) * static_cast<double>(i % 2 ? std::sin(angle) : std::cos(angle));
 }
 
 Tensor state_of(const Tensor& x) { return tensor<int64_t>({kSeed, kOffset}, x.device()); }
@@ -35,9 +49,11 @@ Tensor state_of(const Tensor& x) { return tensor<int64_t>({kSeed, kOffset}, x.de
 const std::vector<Sample> kShapes = {
     {uniform({3, 5})}, {uniform({2, 3, 4, 5})}, {uniform({1})}, {uniform({0, 3})}, {uniform({131})}};
 
-OpSpec draw(const std::string& name, void (*run)(const Tensor& x), double (*f)(int64_t i)) {
+OpSpec draw(const std::string& name, const std::vector<DType>& dtypes, void (*run)(const Tensor& x),
+            double (*f)(int64_t i)) {
   OpSpec spec;
-  spec.name = name;
+  spec.name = str(name, " in ", dtypes[0]);
+  spec.dtypes = dtypes;
   spec.kernels = {name};
   spec.run = [run](const Tensors& in) {
     const Tensor x = empty_like(in[0]);
@@ -69,7 +85,7 @@ std::vector<OpSpec> random_specs() {
                        [](const Arrays& in) {
                          Array y = in[0];
                          for (int64_t i = 0; i < y.numel(); ++i)
-                           y.values[i] = unit(kSeed, kOffset, i) >= 0.3 ? y.values[i] / 0.7 : 0;
+                           y.values[i] = word_of(kSeed, kOffset, i) >= 0.3 * 0x1p32 ? y.values[i] / 0.7 : 0;
                          return Arrays{y};
                        },
                    .samples = kShapes,
@@ -84,18 +100,19 @@ std::vector<OpSpec> random_specs() {
   all.errors = {};
   specs.push_back(all);
 
+  const std::vector<DType> narrow = {DType::Float32, DType::BFloat16, DType::Float16};
+  const auto uniform = [](const Tensor& x) { kernels::uniform(x, state_of(x), -1, 3); };
+  specs.push_back(draw("uniform", narrow, uniform, [](int64_t i) { return -1 + 4 * unit(i); }));
+  specs.push_back(draw("uniform", {DType::Float64}, uniform, [](int64_t i) { return -1 + 4 * wide_unit(i); }));
+  const auto normals = [](const Tensor& x) { kernels::normal(x, state_of(x), 0.5, 2); };
+  specs.push_back(draw("normal", narrow, normals, [](int64_t i) { return 0.5 + 2 * normal(unit, i); }));
+  specs.push_back(draw("normal", {DType::Float64}, normals, [](int64_t i) { return 0.5 + 2 * normal(wide_unit, i); }));
+  // The upper bits of the product; a rejection is far too rare to be seen here: tests/random_integers_test.cpp has
+  // some.
   specs.push_back(draw(
-      "uniform", [](const Tensor& x) { kernels::uniform(x, state_of(x), -1, 3); },
-      [](int64_t i) { return -1 + 4 * unit(kSeed, kOffset, i); }));
-  // Box & Muller (1958): each pair of numbers is a radius and an angle.
-  specs.push_back(draw(
-      "normal", [](const Tensor& x) { kernels::normal(x, state_of(x), 0.5, 2); },
-      [](int64_t i) {
-        const double u = unit(kSeed, kOffset, i - i % 2), v = unit(kSeed, kOffset, i - i % 2 + 1);
-        const long double angle = 2 * std::acos(-1.0L) * v;  // in double it would lose what is allowed
-        const double along = static_cast<double>(i % 2 ? std::sin(angle) : std::cos(angle));
-        return 0.5 + 2 * std::sqrt(-2 * std::log(1 - u)) * along;
-      }));
+      "randint", {DType::Int64}, [](const Tensor& x) { kernels::randint(x, state_of(x), -3, 10); },
+      [](int64_t i) { return -3 + std::floor(10 * wide_unit(i)); }));
+  specs.back().samples = {{whole({3, 5}, 0, 9)}, {whole({0, 3}, 0, 9)}, {whole({131}, 0, 9)}};
   specs.push_back({.name = "advance_random_state",
                    .kernels = {"advance_random_state"},
                    .run =

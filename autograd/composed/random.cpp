@@ -1,4 +1,5 @@
-// Orders and places drawn at random: sorting by random keys.
+// Orders and places drawn at random.
+#include <bit>
 #include <cmath>
 
 #include "ringgrad/autograd/engine.h"
@@ -8,14 +9,22 @@
 
 namespace ringgrad {
 
-// Uniform in [0, 1), of 48 bits: two equal keys would leave an order to chance that is none.
-static Tensor fine_uniform(const Shape& shape, Device device) {
-  return add(rand(shape, {DType::Float64, device}), mul(rand(shape, {DType::Float64, device}), 0x1p-24));
-}
-
+// By keys of 64 bits: two equal ones, whose order would not be random, are not to be expected.
 Tensor randperm(int64_t n, TensorOptions options) {
   CHECK_AS(ShapeError, n >= 0, "randperm: ", n, " numbers, expected at least 0");
-  return to(argsort(fine_uniform({n}, options.device)), options.dtype);
+  return to(argsort(randint(INT64_MIN, INT64_MAX, {n}, {DType::Int64, options.device})), options.dtype);
+}
+
+// For each of drawn [N, count] how many of the rising numbers in its row of `sums` [N, C] are not above it; at most C
+// - 1. A binary search, which halves the places that are left with each step.
+static Tensor places_of(const Tensor& drawn, const Tensor& sums) {
+  const int64_t last = sums.size(1) - 1;
+  Tensor place = zeros(drawn.shape(), {DType::Int64, drawn.device()});
+  for (int64_t step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(last))); step > 0; step /= 2) {
+    const Tensor further = clamp(place + step, 0, last);
+    place = where(gather(sums, 1, further - 1) <= drawn, further, place);
+  }
+  return place;
 }
 
 Tensor multinomial(const Tensor& weights_, int64_t count, bool replacement) {
@@ -31,17 +40,18 @@ Tensor multinomial(const Tensor& weights_, int64_t count, bool replacement) {
   if (weights.device().is_cpu()) {
     const Tensor positive = sum(weights > 0, 1);
     CHECK(all((weights >= 0) & (weights < INFINITY)).item<bool>() && all(positive > 0).item<bool>() &&
-              (replacement || all(positive >= static_cast<double>(count)).item<bool>()),
+              (replacement || all(positive >= count).item<bool>()),
           "multinomial: a row has a weight that is negative, infinite or NaN, or fewer above 0 than the draws take, ",
           replacement ? 1 : count);
   }
+  const Tensor shares = weights / max(weights, 1, true).values;  // so that no sum overflows
   if (!replacement) {  // the first after waits that are exponentially distributed with these rates (Efraimidis 2006)
-    const Tensor waits = neg(log(add(fine_uniform(weights.shape(), weights.device()), 0x1p-49)));
-    return topk(div(waits, weights), count, 1, false).indices;
+    const Tensor waits = neg(log1p(neg(rand(weights.shape(), weights.options()))));
+    return topk(where(shares > 0, waits / shares, NAN), count, 1, false).indices;  // NaN is behind all others
   }
-  const Tensor total = cumsum(weights, 1);  // the first whose running sum is above a uniform part of the whole
-  const Tensor drawn = mul(fine_uniform({rows, count}, weights.device()), slice(total, 1, classes - 1));
-  return sum(unsqueeze(total, 1) <= unsqueeze(drawn, 2), 2);
+  const Tensor sums = cumsum(shares, 1);  // the first that is above a uniform part of the whole
+  const Tensor part = rand({rows, count}, {DType::Float64, weights.device()});
+  return places_of(part * slice(sums, 1, classes - 1), sums);
 }
 
 }  // namespace ringgrad
