@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/cpu/thread_pool.h"
 #include "ringgrad/core/device/device_backend.h"
@@ -66,11 +67,8 @@ class CpuBackend : public DeviceBackend {
   std::vector<std::unique_ptr<ThreadPool>> pools_;
 };
 
-const bool registered = [] {
-  // Never destroyed: tensors with static storage duration may be freed after everything else.
-  register_backend(DeviceType::CPU, new CpuBackend);
-  return true;
-}();
+// Never destroyed: tensors with static storage duration may be freed after everything else.
+BEFORE_MAIN(cpu, register_backend(DeviceType::CPU, new CpuBackend));
 
 }  // namespace
 }  // namespace ringgrad

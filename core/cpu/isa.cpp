@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/cpu/amx/tile_unit.h"
@@ -75,15 +76,16 @@ void choose(const std::string& wanted) {
 }
 
 // Of several, before main, as any kernel registers. What is wrong is said when somebody wants a kernel.
-const bool chosen_at_start = [] {
+constinit bool chosen_at_start = false;
+void choose_at_start() {
   try {
-    if (choices().empty()) return false;
+    if (choices().empty()) return;
     choose(variable("RINGGRAD_ISA"));
-    return true;
+    chosen_at_start = true;
   } catch (const EnvironmentError&) {
-    return false;
   }
-}();
+}
+BEFORE_MAIN(isa, choose_at_start());
 
 }  // namespace
 

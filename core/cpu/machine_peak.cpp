@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/cpu/conv/product.h"
 #include "ringgrad/core/cpu/isa.h"
@@ -79,7 +80,7 @@ double peak_bandwidth(Stream stream) {
   return static_cast<double>(kUnits * kUnit * sizeof(float)) / std::min(read, copy);
 }
 
-const bool registered = register_isa({conv::kIsa, conv::kMultipliesPairs, peak_operations, peak_bandwidth});
+BEFORE_MAIN(isa, register_isa({conv::kIsa, conv::kMultipliesPairs, peak_operations, peak_bandwidth}));
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -11,6 +11,7 @@ list(TRANSFORM variables REPLACE " *[|].*" "")
 list(JOIN variables "\n" variables)
 file(WRITE ${OUTPUT}.shared "${variables}\n")
 execute_process(COMMAND ${OBJCOPY} --keep-global-symbols=${OUTPUT}.shared
-                        --rename-section .init_array=ringgrad_kernels_${ISA} ${OUTPUT}.whole ${OUTPUT}
+                        --rename-section .init_array=ringgrad_kernels_${ISA}
+                        --rename-section .init_array.00200=ringgrad_kernels_${ISA} ${OUTPUT}.whole ${OUTPUT}
                 COMMAND_ERROR_IS_FATAL ANY)
 file(REMOVE ${OUTPUT}.whole)

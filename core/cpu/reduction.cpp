@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "ringgrad/core/base/before_main.h"
 namespace ringgrad::cpu {
 namespace {
 
@@ -189,7 +190,7 @@ const ReduceFunctions* find(DType dtype, ReduceOp op) {
   }
 }
 
-const bool registered = register_reductions(find);
+BEFORE_MAIN(reductions, register_reductions(find));
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -7,8 +7,8 @@
 //   REGISTER_KERNEL(exp, DeviceType::CPU, Provider::Native, exp_cpu);
 //
 // A call names no device and no stream: kernels::exp(y, x) runs where its first tensor lives, on that device's current
-// stream, which the implementation receives as its first argument. The tables are constinit, so registration works in
-// any order before main.
+// stream, which the implementation receives as its first argument. The tables are constinit, and registration comes
+// before a program's own initialisers, so that its global tensors find every kernel.
 //
 // A vendor's implementation stands beside a native one and returns whether its library has a kernel for the call; where
 // it says false, the native one runs over whatever it has written. Because both may be run to see which is faster, only
@@ -24,6 +24,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/kernels/autotune.h"
 #include "ringgrad/core/kernels/call_signature.h"
 
@@ -175,6 +176,6 @@ class Kernel<void(Args...), kVendor> : public KernelBase {
 };
 
 #define REGISTER_KERNEL(kernel, device, provider, function) \
-  [[maybe_unused]] static const bool function##_registered = kernels::kernel.set<provider>(device, function)
+  BEFORE_MAIN(function, kernels::kernel.set<provider>(device, function))
 
 }  // namespace ringgrad

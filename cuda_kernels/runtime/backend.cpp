@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
 
@@ -147,11 +148,8 @@ class CudaBackend : public DeviceBackend {
   std::unique_ptr<DeviceRecord[]> records_;
 };
 
-CudaBackend* backend = [] {
-  auto* created = new CudaBackend;  // never destroyed: tensors with static storage duration are freed late
-  register_backend(DeviceType::CUDA, created);
-  return created;
-}();
+constinit CudaBackend* backend = nullptr;  // never destroyed: tensors with static storage duration are freed late
+BEFORE_MAIN(cuda, register_backend(DeviceType::CUDA, backend = new CudaBackend));
 
 }  // namespace
 

@@ -17,6 +17,7 @@
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels/reduction.h"
 #include "ringgrad/distributed/job/job_status.h"
@@ -355,7 +356,7 @@ std::shared_ptr<ProcessGroup> make(const GroupRequest& request) {
            " to ", environment.source, "; start the ranks with the mpirun of the MPI library in use");
   return group;
 }
-[[maybe_unused]] const bool registered = register_group_backend("mpi", {make});
+BEFORE_MAIN(mpi, register_group_backend("mpi", {make}));
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/cuda_kernels/runtime/combine.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
@@ -318,8 +319,8 @@ constexpr bool kBetweenProcesses = false;
 #else
 constexpr bool kBetweenProcesses = true;
 #endif
-[[maybe_unused]] const bool registered = register_group_backend("nccl", {make, kBetweenProcesses}) &&
-                                         register_group_backend("nccl-ring", {make, kBetweenProcesses});
+BEFORE_MAIN(nccl, register_group_backend("nccl", {make, kBetweenProcesses}));
+BEFORE_MAIN(nccl_ring, register_group_backend("nccl-ring", {make, kBetweenProcesses}));
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <omp.h>
 #endif
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/kernels/kernel.h"
@@ -29,8 +30,8 @@ class Threads {
 #endif
 };
 
-const bool named = add_vendor_library(
-    DeviceType::CPU, str("oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, ".", DNNL_VERSION_PATCH));
+BEFORE_MAIN(vendor, add_vendor_library(DeviceType::CPU, str("oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR,
+                                                            ".", DNNL_VERSION_PATCH)));
 
 memory::dims dims(const Shape& sizes) { return {sizes.begin(), sizes.end()}; }
 

@@ -1,0 +1,11 @@
+// What a file of the library tells the rest of it before main: "I have this kernel", "I am this backend".
+//
+// A program's global tensors and modules compute before main, too, and C++ does not say whose initialisers come first.
+// Registrations therefore run as constructors of a priority before all ordinary initialisers.
+// REQUIRES of the statements: they use only what needs no initialiser itself: constinit variables and statics of
+// functions.
+#pragma once
+
+#define BEFORE_MAIN(name, ...)                                                \
+  [[gnu::constructor(200)]] static void name##_before_main() { __VA_ARGS__; } \
+  static_assert(true, "a semicolon follows")
