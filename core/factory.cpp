@@ -6,6 +6,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/overlap.h"
 #include "ringgrad/core/program_observer.h"
 
 namespace ringgrad {
@@ -37,12 +38,11 @@ void check_value(const char* operation, DType dtype, Scalar value) {
            value);
 }
 
-// True when two different views have an element in common; where one of them has gaps, nobody looks.
+// Whether they have elements in common, and not each the same place as its counterpart.
 bool overlap_partly(const Tensor& a, const Tensor& b) {
-  if (!a.shares_memory_with(b) || a.dtype() != b.dtype()) return false;
-  if (a.storage_offset() == b.storage_offset() && a.strides() == b.strides()) return false;
-  return a.storage_offset() < b.storage_offset() + b.flat_numel() &&
-         b.storage_offset() < a.storage_offset() + a.flat_numel();
+  const bool same_places = a.raw_data() == b.raw_data() && a.strides() == b.strides() && a.dtype() == b.dtype() &&
+                           a.is_channel_blocked() == b.is_channel_blocked();
+  return !same_places && have_memory_in_common(a, b);
 }
 
 }  // namespace

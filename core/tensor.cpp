@@ -82,7 +82,17 @@ Tensor Tensor::detach() const {
 }
 
 Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, int64_t offset) const {
-  ASSERT(!is_channel_blocked());
+  CHECK(!is_channel_blocked(), "as_strided: the tensor of shape ", this->shape(),
+        " is channel-blocked, where strides do not lead from one element to the next; contiguous(x) has them");
+  int64_t first = offset, last = offset;
+  for (int d = 0; d < shape.dim(); ++d) {
+    const int64_t way = (shape[d] - 1) * strides[d];
+    (way < 0 ? first : last) += way;
+  }
+  const auto elements = static_cast<int64_t>(storage()->nbytes() / itemsize(dtype()));
+  CHECK_AS(ShapeError, shape.numel() == 0 || (first >= 0 && last < elements), "as_strided: shape ", shape,
+           " with strides ", strides, " from element ", offset, " on reaches from element ", first, " to ", last,
+           " of a storage of ", elements, ", expected all of them inside");
   return Tensor(storage(), shape, strides, offset, dtype());
 }
 
@@ -112,13 +122,6 @@ void Tensor::throw_undefined(const char* asked) {
 
 void Tensor::throw_wrong_dtype(DType wanted) const {
   throw DTypeError(str("data: the tensor has dtype ", dtype(), ", and its elements were asked for as ", wanted));
-}
-
-bool has_internal_overlap(const Tensor& x) {
-  if (x.is_channel_blocked() || x.numel() == 0) return false;
-  for (int d = 0; d < x.dim(); ++d)
-    if (x.shape()[d] > 1 && x.strides()[d] == 0) return true;
-  return false;
 }
 
 void begin_write(const char* operation, const Tensor& x) {

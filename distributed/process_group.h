@@ -3,7 +3,8 @@
 // Every rank of the group must call the same collectives in the same order, with the same shapes, dtypes and options;
 // ranks that do not are told so by an OutOfStepError that names both sides. How a tensor lies in memory is each rank's
 // own affair: what travels are its elements, row-major, and a tensor that is not contiguous (transposed, sliced,
-// channel-blocked) costs a copy before, and one after where it is written.
+// channel-blocked) costs a copy before, and one after where it is written. So does an input that shares memory with
+// the output: it is copied first. Tensors of a list that are written must have no memory in common.
 //
 // Failure: a collective throws DistributedError when a rank died or gave up, TimeoutError when one is missing for
 // longer than the group's timeout, OutOfStepError when ranks disagree. The group is dead then; its tensors hold

@@ -44,7 +44,14 @@ MAY_INCLUDE = {
 # folder. A name is a room's, or a file's of the folder's top level (without its suffix), or both's. What is not named
 # stands above all of them.
 ROOMS = {
-    "core": ["base error", "device", "dtype", "scalar shape", "tensor factory random generator_scope kernels program_observer", "cpu"],
+    "core": [
+        "base error",
+        "device",
+        "dtype",
+        "scalar shape",
+        "tensor overlap factory random generator_scope kernels program_observer",
+        "cpu",
+    ],
     "data": ["sampler image_dataset", "batch_source formats", "loading synthetic", "datasets"],
     "models/program": ["console", "run", "train", "report", "bench", "explain", "learn", "trace", "lint", "commands"],
     "distributed": [

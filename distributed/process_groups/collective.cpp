@@ -1,14 +1,20 @@
 // From a call of ProcessGroup to what a backend sees of it.
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/overlap.h"
 #include "ringgrad/core/program_observer.h"
 #include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
 namespace {
 
-// So that every backend sees bytes in the order of the elements.
+bool is_in_place(Operation operation) {
+  return operation == Operation::AllReduce || operation == Operation::Broadcast || operation == Operation::Reduce;
+}
+
+// So that every backend sees bytes in the order of the elements, and an input that stays as it is while the output is
+// written: ranks read each other's memory, and parts of the output arrive before all of the input has left.
 void make_contiguous(Collective& c) {
-  const bool in_place = c.input.defined() && c.output.defined() && c.input.is_same(c.output);
+  const bool in_place = is_in_place(c.operation) && c.output.defined();
   if (c.output.defined() && !c.output.is_contiguous()) {
     c.destinations = {c.output};
     c.output = in_place ? as_contiguous(c.output) : empty(c.output.shape(), {c.output.dtype(), c.output.device()});
@@ -16,7 +22,17 @@ void make_contiguous(Collective& c) {
   if (in_place)
     c.input = c.output;
   else if (c.input.defined())
-    c.input = as_contiguous(c.input);
+    c.input = have_memory_in_common(c.input, c.output) ? copy_of(c.input, {c.input.dtype(), c.input.device()})
+                                                       : as_contiguous(c.input);
+}
+
+void check_apart(const Collective& c) {
+  const std::vector<Tensor>& parts = c.destinations;
+  for (size_t i = 0; i < parts.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      CHECK(!have_memory_in_common(parts[i], parts[j]), name(c.operation), ": the tensors for what rank ", j, " and rank ", i,
+            " send, of shapes ", parts[j].shape(), " and ", parts[i].shape(),
+            ", have memory in common, expected a place for each");
 }
 
 }  // namespace
@@ -55,6 +71,7 @@ Work ProcessGroup::submit(Collective collective) {
                               : str(", expected ", device_, ", the rank's device, or the CPU"));
   if (collective.destinations.empty() && collective.output.defined())
     begin_write(name(collective.operation), collective.output);
+  check_apart(collective);
   for (const Tensor& x : collective.destinations) begin_write(name(collective.operation), x);
   make_contiguous(collective);
   const bool tells = collective.operation != Operation::Broadcast && collective.operation != Operation::Barrier;
