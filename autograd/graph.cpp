@@ -4,12 +4,17 @@
 #include <mutex>
 
 #include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/fork.h"
 #include "ringgrad/core/factory.h"
 
 namespace ringgrad {
 
 namespace {
+
+std::mutex accumulators_mutex;  // operations of several threads may use one leaf
+BEFORE_MAIN(accumulators, hold_over_fork(accumulators_mutex));
 
 // Lets go of a node, and of those that die with it in turn: neither recursively, as graphs are deep, nor with memory
 // for a list of them, as there may be none. The list is made of the dying themselves: each one's last edge leads to the
@@ -57,8 +62,7 @@ Edge gradient_edge(const Tensor& tensor) {
   if (!meta) return {};
   if (meta->grad_fn) return {meta->grad_fn, meta->output};
   if (!meta->requires_grad) return {};
-  static std::mutex mutex;  // operations of several threads may use one leaf
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(accumulators_mutex);
   auto node = meta->accumulator.lock();
   const auto fits = [&](const OutputInfo& output) {  // or the leaf was converted or moved since
     return output.dtype == tensor.dtype() && output.device == tensor.device();

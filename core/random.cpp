@@ -5,7 +5,9 @@
 #include <mutex>
 #include <vector>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/fork.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/generator_scope.h"
 #include "ringgrad/core/kernels.h"
@@ -14,6 +16,7 @@ namespace ringgrad {
 namespace {
 
 std::mutex generators_mutex;
+BEFORE_MAIN(generators, hold_over_fork(generators_mutex));
 uint64_t default_seed = 0;
 std::vector<std::unique_ptr<Generator>>& generators(DeviceType type) {
   static auto* all = new std::vector<std::unique_ptr<Generator>>[kDeviceTypes];  // never destroyed: holds tensors

@@ -15,6 +15,7 @@ ElasticJob::ElasticJob(std::vector<std::string> work, const InitOptions& options
            ", expected ring: only ranks on CPUs may come and go");
   die_with_launcher();
   raise_descriptor_limit();
+  take_rank(rank_environment());
   seat_.check_fit(work_);
 }
 
@@ -34,7 +35,7 @@ std::shared_ptr<ProcessGroup> ElasticJob::form_group() const {
   ring.job = connected.job;
   ring.machines = connected.machines;
   set_phase(Phase::Setup);
-  return std::make_shared<HostProcessGroup>(std::move(connected.transport), ring);
+  return of_this_process(std::make_shared<HostProcessGroup>(std::move(connected.transport), ring));
 }
 
 bool ElasticJob::run(const std::function<void(ProcessGroup& group)>& body) {

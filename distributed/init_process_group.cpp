@@ -2,7 +2,9 @@
 
 #include <mutex>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/fork.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/os/child_process.h"
@@ -14,8 +16,10 @@ namespace ringgrad {
 namespace {
 
 std::mutex mutex;
+BEFORE_MAIN(job_group, hold_over_fork(mutex));
 // Never destroyed: a program that ends without destroy_process_group() leaves without a goodbye.
 std::shared_ptr<ProcessGroup>& job_group = *new std::shared_ptr<ProcessGroup>();
+int born_after = 0;  // forks: a child has a copy that is its parent's
 
 std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment, const InitOptions& options) {
   CHECK_AS(EnvironmentError, environment.size == 1 || !environment.address.host.empty(), "rendezvous: the job's ",
@@ -86,24 +90,28 @@ std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environm
     CHECK(timeout.count() > 0 && timeout <= std::chrono::seconds(1'000'000), "init_process_group: a timeout of ",
           timeout.count(), " ms, expected from 1 to 10^9 of them");
   die_with_launcher();
+  take_rank(environment);
   raise_descriptor_limit();
   set_phase(Phase::Rendezvous);
-  auto group = make_group(environment, options);
+  auto group = of_this_process(make_group(environment, options));
   set_phase(Phase::Setup);
   std::lock_guard lock(mutex);
   job_group = group;
+  born_after = forks;
   return group;
 }
 
 ProcessGroup& process_group() {
   std::lock_guard lock(mutex);
   CHECK(job_group != nullptr, "process_group: there is none; call init_process_group() first");
+  CHECK(born_after == forks, "process_group: this process was forked from rank ", job_group->rank(), " of ",
+        job_group->size(), ", whose group it has no part in");
   return *job_group;
 }
 
 bool is_process_group_initialized() {
   std::lock_guard lock(mutex);
-  return job_group != nullptr;
+  return job_group != nullptr && born_after == forks;
 }
 
 void destroy_process_group() {

@@ -6,6 +6,8 @@
 // channel-blocked) costs a copy before, and one after where it is written. So does an input that shares memory with
 // the output: it is copied first. Tensors of a list that are written must have no memory in common.
 //
+// A group belongs to the process that made it: in a forked child every call throws Error, and nothing is sent.
+//
 // Failure: a collective throws DistributedError when a rank died or gave up, TimeoutError when one is missing for
 // longer than the group's timeout, OutOfStepError when ranks disagree. The group is dead then; its tensors hold
 // anything, and every later call throws the first cause again. Mistakes that a rank sees alone (an undefined tensor, a
@@ -25,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "ringgrad/core/base/fork.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/failure.h"
 #include "ringgrad/distributed/transport/frame.h"
@@ -175,6 +178,7 @@ class ProcessGroup {
   virtual Work issue(Collective collective) = 0;
   // For a group that passes a collective on to another.
   static Work issue_in(ProcessGroup& group, Collective c) { return group.issue(std::move(c)); }
+  void check_process(const char* call) const;  // throws Error in a forked child
 
  private:
   Work submit(Collective collective);
@@ -182,6 +186,7 @@ class ProcessGroup {
 
   int rank_, size_;
   Device device_;
+  int forks_ = forks;
   std::weak_ptr<const void> leader_;
 };
 

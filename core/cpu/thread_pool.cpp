@@ -1,5 +1,6 @@
 #include "ringgrad/core/cpu/thread_pool.h"
 
+#include <new>
 #include <system_error>
 
 #include "ringgrad/core/base/check.h"
@@ -28,7 +29,21 @@ inline void pause_briefly(int spin) {
 
 }  // namespace
 
-ThreadPool::~ThreadPool() { stop(); }
+ThreadPool::~ThreadPool() {
+  if (forks_ != forks) begin_anew();
+  stop();
+}
+
+// In a forked child, which has copies of workers that do not run, and of a mutex that may have been held. The copies
+// are left as they are: nobody can join such a thread.
+void ThreadPool::begin_anew() {
+  static std::mutex one_at_a_time;
+  std::lock_guard lock(one_at_a_time);
+  if (forks_ == forks) return;
+  new (&busy_) std::mutex;
+  new (&workers_) std::vector<std::thread>;
+  forks_ = forks;
+}
 
 void ThreadPool::start() {
   shares_ = std::vector<Share>(threads_);
@@ -83,6 +98,8 @@ void ThreadPool::work(int index) {
 }
 
 void ThreadPool::run(int64_t units, void (*body)(void*, int64_t), void* context) {
+  if (forks_ != forks) [[unlikely]]
+    begin_anew();
   std::unique_lock lock(busy_, std::defer_lock);
   if (threads_ == 1 || units == 1 || inside_pool || !lock.try_lock()) {
     for (int64_t unit = 0; unit < units; ++unit) body(context, unit);

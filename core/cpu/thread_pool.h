@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "ringgrad/core/base/fork.h"
+
 namespace ringgrad {
 
 class ThreadPool {
@@ -31,11 +33,13 @@ class ThreadPool {
 
   void start();
   void stop();
+  void begin_anew();
   void worker(int index, uint32_t seen);  // seen: the generation that is over
   void work(int index);
 
   const int threads_;
-  std::mutex busy_;  // held for a whole run
+  int forks_ = forks;  // as they were when the workers started
+  std::mutex busy_;    // held for a whole run
   std::vector<std::thread> workers_;
   std::vector<Share> shares_;
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/fork.h"
 #include "ringgrad/core/device/device_backend.h"
 
 namespace ringgrad {
@@ -40,7 +41,9 @@ struct FreeLists {
 
 class DeviceAccount {
  public:
-  explicit DeviceAccount(Device device) : device_(device), backend_(device_backend(device.type)) {}
+  explicit DeviceAccount(Device device) : device_(device), backend_(device_backend(device.type)) {
+    hold_over_fork(mutex_);
+  }
 
   void* allocate(Stream stream, size_t bytes) {
     const SizeClass size = size_class(bytes);

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "ringgrad/core/base/fork.h"
 #include "ringgrad/data/batch_source.h"
 
 namespace ringgrad {
@@ -21,7 +22,8 @@ class Prefetcher {
   // May be destroyed at any time: batches being made are finished and thrown away, the others are never begun.
   ~Prefetcher();
 
-  // Batch 0, then 1, … What make(k) threw is rethrown here, at batch k. REQUIRES: fewer than `count` calls so far.
+  // Batch 0, then 1, … What make(k) threw is rethrown here, at batch k. Throws Error in a forked child, which lacks the
+  // threads. REQUIRES: fewer than `count` calls so far.
   Batch next();
 
  private:
@@ -41,6 +43,7 @@ class Prefetcher {
   std::vector<Slot> slots_;
   int64_t next_to_make_ = 0, next_to_take_ = 0;
 
+  const int forks_ = forks;
   std::vector<std::jthread> workers_;  // last, so joined first, while what they use is alive
 };
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/fork.h"
 
 namespace ringgrad {
 
@@ -53,7 +54,9 @@ RankStatus* launchers_status() {
 
 RankStatus& own_status() {
   static RankStatus private_status{};
-  return launchers_status() != nullptr ? *launchers_status() : private_status;
+  static const int first_of = forks;  // a child that is forked later says nothing in its parent's name
+  const bool is_rank = forks == first_of;
+  return is_rank && launchers_status() != nullptr ? *launchers_status() : private_status;
 }
 
 void set_phase(Phase phase) { own_status().phase = phase; }

@@ -1,6 +1,7 @@
 #include "ringgrad/distributed/job/rank_environment.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -134,6 +135,15 @@ RankEnvironment rank_environment_from(const Environment& environment) {
 
 namespace {
 
+// " -u RANK -u WORLD_SIZE": of the variables that name a rank, those that are set.
+std::string words_that_unset() {
+  std::string words;
+  for (const Starter& starter : kStarters)
+    for (const char* name : {starter.rank, starter.size, starter.local_rank, starter.local_size})
+      if (name != nullptr && std::getenv(name) != nullptr) words += str(" -u ", name);
+  return words;
+}
+
 std::chrono::milliseconds seconds_in(const char* name, const std::string& text) {
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
@@ -154,8 +164,17 @@ std::chrono::milliseconds default_rendezvous_timeout() {
 
 RankEnvironment rank_environment() {
   RankEnvironment r = rank_environment_from([](const char* name) { return std::getenv(name); });
+  const std::string taken_by = variable(kRankProcess);
+  CHECK_AS(EnvironmentError, r.source.empty() || taken_by.empty() || taken_by == std::to_string(getpid()), "rendezvous: ",
+           r.source, "=", variable(r.source.c_str()), " is the environment of process ", taken_by, ", rank ", r.rank,
+           " of ", r.size, " in its own job, which has started this process; for a job of its own: env",
+           words_that_unset(), " PROGRAM");
   if (r.local_size != r.size && !r.address.host.empty()) check_reachable(r.address.host);
   return r;
+}
+
+void take_rank(const RankEnvironment& rank) {
+  if (!rank.source.empty()) setenv(kRankProcess, std::to_string(getpid()).c_str(), 1);
 }
 
 void check_reachable(const std::string& host) {

@@ -41,7 +41,13 @@ using Environment = std::function<const char*(const char* name)>;  // getenv
 // a number derived from the starter's job id. Under torchrun, whose own store may occupy MASTER_PORT, it is the port
 // after it.
 RankEnvironment rank_environment_from(const Environment& environment);
+// This process's own. Throws EnvironmentError, too, where another process is that rank already, which has passed its
+// environment on to this one, a child of it: two processes would say that they are the same rank.
 RankEnvironment rank_environment();
+
+// From now on this process is the rank that its environment names, and what it starts is not.
+void take_rank(const RankEnvironment& rank);
+inline constexpr const char* kRankProcess = "RINGGRAD_RANK_PROCESS";  // the variable that says so: who has taken it
 
 // Throws EnvironmentError when `host`, where ranks of several machines are to meet, is a name that leads back to this
 // machine alone: Debian gives a machine's own name the address 127.0.1.1. "localhost" and numbers are taken as meant.

@@ -144,7 +144,8 @@ class Supervisor {
     const int n = options_.num_processes, number = options_.machine_rank * n + local_rank;
     ChildOptions child;
     child.command = options_.command;
-    child.environment = {{"RANK", std::to_string(number)},
+    child.environment = {{kRankProcess, ""},
+                         {"RANK", std::to_string(number)},
                          {"WORLD_SIZE", std::to_string(seats() * options_.num_machines)},
                          {"LOCAL_RANK", std::to_string(local_rank)},
                          {"LOCAL_WORLD_SIZE", std::to_string(seats())},

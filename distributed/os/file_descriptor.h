@@ -26,12 +26,19 @@ class FileDescriptor {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset() {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  int release() {
+    share_with_forks(fd_);
+    return std::exchange(fd_, -1);
   }
+  void reset() {
+    if (fd_ >= 0) ::close(release());
+  }
+  // In a forked child it is /dev/null from now on: a connection that a child has, too, does not end with the parent.
+  FileDescriptor& keep_from_forks();
 
  private:
+  static void share_with_forks(int fd);
+
   int fd_ = -1;
 };
 

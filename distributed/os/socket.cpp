@@ -47,6 +47,7 @@ Addresses resolve(const Address& address, Deadline deadline = {}) {
 FileDescriptor new_socket(int family) {
   FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   check_opened<DistributedError>(static_cast<bool>(socket), "no socket");
+  socket.keep_from_forks();
   return socket;
 }
 
@@ -205,6 +206,7 @@ FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused 
       error = socket ? try_connect(socket, a->ai_addr, a->ai_addrlen, patience) : errno;
       if (error == 0 && !connected_with_itself(socket)) {
         prepare(socket);
+        socket.keep_from_forks();
         return socket;
       }
     }

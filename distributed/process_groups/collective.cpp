@@ -60,7 +60,13 @@ std::string describe(const Collective& c) {
   return str(describe(frame_of(c)), c.options.about ? str(" (", *c.options.about, ")") : "");
 }
 
+void ProcessGroup::check_process(const char* call) const {
+  CHECK(forks_ == forks, call, ": this process was forked from rank ", rank_, " of ", size_, ", whose connections it has ",
+        "no part in; only the parent can call it, or the child becomes a rank of a job of its own: exec a program");
+}
+
 Work ProcessGroup::submit(Collective collective) {
+  check_process(name(collective.operation));
   const auto timeout = collective.options.timeout;  // sums of longer ones would overflow
   CHECK(timeout.count() >= 0 && timeout <= std::chrono::seconds(10'000'000), name(collective.operation),
         ": a timeout of ", timeout.count(), " ms, expected from 1 to 10^10 of them, or 0 for the group's");

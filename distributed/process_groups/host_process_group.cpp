@@ -265,6 +265,7 @@ void HostProcessGroup::run_in_shared_memory(const Collective& c, const Frame& fr
 
 std::shared_ptr<Storage> HostProcessGroup::allocate_shared(size_t bytes, Device device) {
   CHECK_AS(DeviceError, reaches(device), "allocate_shared: on ", device, ", but this is a group of CPU ranks");
+  check_process("allocate_shared");
   if (!shared_) return std::make_shared<Storage>(bytes, device);
   std::shared_ptr<Storage> storage;
   execute_here({Operation::AllocateShared, {}, {}}, [&](Frame& frame) {
@@ -304,7 +305,7 @@ std::shared_ptr<ProcessGroup> HostProcessGroup::split(int color, int key) {
   options.job_ranks.clear();
   for (const int member : members)
     options.job_ranks.push_back(options_.job_ranks.empty() ? member : options_.job_ranks[member]);
-  return std::make_shared<HostProcessGroup>(std::move(connected.transport), options);
+  return of_this_process(std::make_shared<HostProcessGroup>(std::move(connected.transport), options));
 }
 
 }  // namespace ringgrad

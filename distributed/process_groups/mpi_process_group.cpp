@@ -167,7 +167,7 @@ class MpiProcessGroup final : public ProcessGroup {
       std::lock_guard lock(mpi_mutex);
       check_mpi(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &part), "split");
     }
-    return part == MPI_COMM_NULL ? nullptr : std::make_shared<MpiProcessGroup>(part, timeout_);
+    return part == MPI_COMM_NULL ? nullptr : of_this_process(std::make_shared<MpiProcessGroup>(part, timeout_));
   }
 
   void abort(const std::string& reason, FailureKind kind) override {

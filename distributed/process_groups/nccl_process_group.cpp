@@ -119,12 +119,13 @@ std::string NcclProcessGroup::backend() const {
 }
 
 std::shared_ptr<Storage> NcclProcessGroup::allocate_shared(size_t bytes, Device device) {
+  check_process("allocate_shared");
   return device == this->device() ? std::make_shared<Storage>(bytes, device) : host_->allocate_shared(bytes, device);
 }
 
 std::shared_ptr<ProcessGroup> NcclProcessGroup::split(int color, int key) {
   auto part = host_->split(color, key);
-  return part ? std::make_shared<NcclProcessGroup>(std::move(part), device(), options_) : nullptr;
+  return part ? of_this_process(std::make_shared<NcclProcessGroup>(std::move(part), device(), options_)) : nullptr;
 }
 
 void NcclProcessGroup::abort(const std::string& reason, FailureKind kind) { communicator_->give_up({kind, reason}); }

@@ -142,6 +142,7 @@ PeerListener::PeerListener(std::vector<FileDescriptor> listeners, std::string se
 
 void PeerListener::accept_from(const FileDescriptor& listener) {
   FileDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  socket.keep_from_forks();
   if (errno == EMFILE || errno == ENFILE)
     check_opened<DistributedError>(static_cast<bool>(socket), "cannot admit a rank");
   if (!socket) return;  // it has gone already

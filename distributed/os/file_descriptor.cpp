@@ -1,0 +1,39 @@
+#include "ringgrad/distributed/os/file_descriptor.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+
+#include "ringgrad/core/base/before_main.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr int kBits = 64, kMost = 1 << 20;  // numbers; processes have fewer
+constinit std::atomic<uint64_t> kept_from_forks[kMost / kBits];
+
+// A number stays taken, so that a copied FileDescriptor that closes it there closes nothing else.
+void in_child() {
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int word = 0; word < kMost / kBits; ++word)
+    for (uint64_t left = kept_from_forks[word].exchange(0); left != 0; left &= left - 1)
+      dup3(nothing, word * kBits + std::countr_zero(left), O_CLOEXEC);
+  close(nothing);
+}
+
+BEFORE_MAIN(descriptors, pthread_atfork(nullptr, nullptr, in_child));
+
+}  // namespace
+
+FileDescriptor& FileDescriptor::keep_from_forks() {
+  if (fd_ >= 0 && fd_ < kMost) kept_from_forks[fd_ / kBits] |= uint64_t{1} << fd_ % kBits;
+  return *this;
+}
+
+void FileDescriptor::share_with_forks(int fd) {
+  if (fd >= 0 && fd < kMost) kept_from_forks[fd / kBits] &= ~(uint64_t{1} << fd % kBits);
+}
+
+}  // namespace ringgrad
