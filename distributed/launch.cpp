@@ -1,10 +1,17 @@
 #include "ringgrad/distributed/launch.h"
 
 #include <charconv>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <locale>
+#include <optional>
+#include <sstream>
+#include <vector>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/elastic/own_seat.h"
 #include "ringgrad/distributed/failure.h"
 #include "ringgrad/distributed/job/job_status.h"
@@ -35,8 +42,40 @@ std::vector<std::string> own_command() {
   std::ifstream arguments("/proc/self/cmdline");
   for (std::string argument; std::getline(arguments, argument, '\0');) command.push_back(argument);
   CHECK_AS(IoError, !command.empty(), "launch: cannot read /proc/self/cmdline");
-  command[0] = "/proc/self/exe";
   return command;
+}
+
+// The program's file: by its own path, whose last part is the name that `ps` and `top` show, unless another file lies
+// there by now.
+std::string own_program() {
+  const std::string own = "/proc/self/exe";
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::read_symlink(own, error);
+  return !error && std::filesystem::equivalent(path, own, error) ? path.string() : own;
+}
+
+// Note [Which launch() a rank belongs to]
+// A rank that launch() starts is this program again, from main() on, so it comes by the calls of launch() that its
+// starter has behind it. They are not its work: they return what they returned there. Then comes the one that it was
+// started for, and with its function the rank ends: what follows is the starter's.
+std::vector<int> exit_codes;  // of this process's calls, in their order
+
+// Of the starter's calls before the one that this rank is for; nothing where launch() has not started this process.
+std::optional<std::vector<int>> earlier_launches() {
+  const std::string text = variable(kEarlierLaunches);
+  if (text.empty()) return {};
+  std::vector<int> codes;
+  std::istringstream words(text.substr(1));
+  words.imbue(std::locale::classic());
+  for (int code; words >> code;) codes.push_back(code);
+  return codes;
+}
+
+// ": 0 5", which is not empty where there were none.
+std::string as_earlier_launches(const std::vector<int>& codes) {
+  std::string text = ":";
+  for (const int code : codes) text += ' ' + std::to_string(code);
+  return text;
 }
 
 void parse_url(const std::string& url, SupervisorOptions& job) {
@@ -55,20 +94,7 @@ void parse_url(const std::string& url, SupervisorOptions& job) {
         "tcp://[IPv6 address]:port, with a port from 1 to 65534");
 }
 
-}  // namespace
-
-int launch(const std::function<void()>& main_function, const LaunchOptions& options) {
-  try {
-    return launch_or_throw(main_function, options);
-  } catch (...) {
-    const Failure failure = failure_of(std::current_exception());
-    report_failure(failure, is_noticed(std::current_exception()));
-    if (!launcher_knows_failure()) std::cerr << failure.text << std::endl;
-    return exit_code_of(std::current_exception());
-  }
-}
-
-int launch_or_throw(const std::function<void()>& main_function, const LaunchOptions& options) {
+int run_job(const std::function<void()>& main_function, const LaunchOptions& options) {
   const RankEnvironment here = rank_environment();
   const bool alone = options.num_processes * options.num_machines == 1 && !options.elastic;
   if (!here.source.empty() || alone) {
@@ -79,6 +105,8 @@ int launch_or_throw(const std::function<void()>& main_function, const LaunchOpti
         "launch: dist_url=auto not supported in multi-machine jobs; give tcp://host:port of machine 0");
   SupervisorOptions job;
   job.command = own_command();
+  job.program = own_program();
+  job.earlier_launches = as_earlier_launches(exit_codes);
   job.num_processes = options.num_processes;
   job.num_machines = options.num_machines;
   job.elastic = options.elastic;
@@ -86,6 +114,37 @@ int launch_or_throw(const std::function<void()>& main_function, const LaunchOpti
   if (options.dist_url != "auto") parse_url(options.dist_url, job);
   job.final_message = [](const JobResult& result) { return result.report; };
   return supervise(job).exit_code;
+}
+
+}  // namespace
+
+int launch(const std::function<void()>& main_function, const LaunchOptions& options) {
+  try {
+    launch_or_throw(main_function, options);
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    report_failure(failure, is_noticed(std::current_exception()));
+    if (!launcher_knows_failure()) std::cerr << failure.text << std::endl;
+  }
+  if (const auto earlier = earlier_launches(); earlier && exit_codes.size() > earlier->size())
+    std::exit(exit_codes.back());
+  return exit_codes.back();
+}
+
+int launch_or_throw(const std::function<void()>& main_function, const LaunchOptions& options) {
+  const auto earlier = earlier_launches();
+  if (earlier && exit_codes.size() > earlier->size()) std::exit(exit_codes.back());
+  if (earlier && exit_codes.size() < earlier->size()) {
+    exit_codes.push_back((*earlier)[exit_codes.size()]);
+    return exit_codes.back();
+  }
+  try {
+    exit_codes.push_back(run_job(main_function, options));
+  } catch (...) {
+    exit_codes.push_back(exit_code_of(std::current_exception()));
+    throw;
+  }
+  return exit_codes.back();
 }
 
 }  // namespace ringgrad

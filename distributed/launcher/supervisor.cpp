@@ -144,7 +144,9 @@ class Supervisor {
     const int n = options_.num_processes, number = options_.machine_rank * n + local_rank;
     ChildOptions child;
     child.command = options_.command;
+    child.program = options_.program;
     child.environment = {{kRankProcess, ""},
+                         {kEarlierLaunches, options_.earlier_launches},
                          {"RANK", std::to_string(number)},
                          {"WORLD_SIZE", std::to_string(seats() * options_.num_machines)},
                          {"LOCAL_RANK", std::to_string(local_rank)},

@@ -18,8 +18,12 @@ struct JobResult {
   std::string report;  // a few lines on what happened, empty if nothing did
 };
 
+inline constexpr const char* kEarlierLaunches = "RINGGRAD_EARLIER_LAUNCHES";
+
 struct SupervisorOptions {
   std::vector<std::string> command;  // what every rank runs
+  std::string program;               // what is executed under that name; empty: the command's first word
+  std::string earlier_launches;      // what launch() tells its ranks in kEarlierLaunches
   int num_processes = 1;             // on this machine
   int num_machines = 1;
   int machine_rank = 0;

@@ -48,6 +48,7 @@ std::vector<std::string> merged_environment(const std::map<std::string, std::str
 
 // What the child needs between fork and exec, prepared before: there, only system calls are safe.
 struct Plan {
+  const char* program;
   char* const* arguments;
   char* const* environment;
   const ChildOptions& options;
@@ -67,7 +68,7 @@ struct Plan {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
-  execvpe(plan.arguments[0], plan.arguments, plan.environment);
+  execvpe(plan.program, plan.arguments, plan.environment);
   const int error = errno;
   (void)!write(plan.failure, &error, sizeof error);
   _exit(127);
@@ -81,7 +82,9 @@ ChildProcess start_child(const ChildOptions& options) {
   const std::vector<char*> arguments = pointers_to(command), variables = pointers_to(environment);
   const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   Pipe output, error, failure;
-  const Plan plan{arguments.data(),
+  const std::string& program = options.program.empty() ? command[0] : options.program;
+  const Plan plan{program.c_str(),
+                  arguments.data(),
                   variables.data(),
                   options,
                   getpid(),
@@ -91,7 +94,7 @@ ChildProcess start_child(const ChildOptions& options) {
                   failure.write.get()};
   ChildProcess child;
   child.pid = fork();
-  CHECK_AS(LimitError, child.pid >= 0, "launch: no process for '", options.command[0], "': ", std::strerror(errno),
+  CHECK_AS(LimitError, child.pid >= 0, "launch: no process for '", program, "': ", std::strerror(errno),
            "; there may be too many (ulimit -u), or too little memory");
   if (child.pid == 0) become(plan);
 
@@ -100,7 +103,7 @@ ChildProcess start_child(const ChildOptions& options) {
   int reason = 0;
   if (read(failure.read.get(), &reason, sizeof reason) == sizeof reason) {  // else exec has closed it
     waitpid(child.pid, nullptr, 0);
-    throw ExecuteError(str("launch: cannot execute '", options.command[0], "': ", std::strerror(reason),
+    throw ExecuteError(str("launch: cannot execute '", program, "': ", std::strerror(reason),
                            reason == ENOENT ? "; give its path, or the name of one in PATH" : ""));
   }
   child.handle = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
@@ -124,6 +127,7 @@ LauncherPipe::LauncherPipe() {
   check_opened<IoError>(pipe2(ends, O_CLOEXEC) == 0, "launch: a pipe");
   held_by_ranks_ = FileDescriptor(ends[0]);
   held_by_launcher_ = FileDescriptor(ends[1]);
+  held_by_launcher_.keep_from_forks();
 }
 
 void die_with_launcher() {

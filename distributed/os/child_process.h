@@ -19,6 +19,7 @@ struct ExecuteError : IoError {
 
 struct ChildOptions {
   std::vector<std::string> command;                // program and arguments; the program is searched in PATH
+  std::string program = {};                        // what is executed instead, under the command's name
   std::map<std::string, std::string> environment;  // set in addition to this process's
   std::vector<int> inherited;                      // descriptors that stay open, under the same numbers
   pid_t process_group = 0;                         // 0: a new one, led by the child
