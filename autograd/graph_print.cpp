@@ -41,11 +41,7 @@ Graph graph_of(const char* operation, const Tensor& tensor) {
 std::string numbers(const Tensor& x) {
   const Tensor doubles = copy_of(x, {.dtype = DType::Float64});
   const std::span<const double> values(doubles.data<double>(), static_cast<size_t>(x.numel()));
-  const auto short_form = [](double v) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.4g", v);
-    return std::string(text);
-  };
+  const auto short_form = [](double v) { return formatted(v, std::chars_format::general, 4); };
   std::string text;
   if (values.size() <= 4) {
     for (const double v : values) text += (text.empty() ? "" : " ") + short_form(v);
@@ -114,7 +110,7 @@ void print_graph(std::ostream& out, const Tensor& tensor, const LeafNames& leave
   const bool valued = has_values(graph);
   for (const Node* node : graph.nodes) {
     if (is_leaf(*node) && (!valued || labels.values(*node).first.empty())) continue;  // shown where they are reached
-    if (!is_leaf(*node)) out << '#' << node->sequence << ' ';
+    if (!is_leaf(*node)) out << '#' << std::to_string(node->sequence) << ' ';
     out << labels.name(*node) << ' ' << shapes(*node);
     if (!is_leaf(*node) && !node->backward) out << " (freed)";
     if (valued) {
@@ -129,7 +125,7 @@ void print_graph(std::ostream& out, const Tensor& tensor, const LeafNames& leave
       if (is_leaf(*edge.node))
         out << labels.name(*edge.node) << ' ' << shapes(*edge.node);
       else
-        out << '#' << edge.node->sequence;
+        out << '#' << std::to_string(edge.node->sequence);
     }
     out << '\n';
   }
@@ -139,8 +135,8 @@ void print_graph_dot(std::ostream& out, const Tensor& tensor, const LeafNames& l
   const Labels labels(leaves);
   const Graph graph = graph_of("print_graph_dot", tensor);
   const bool valued = has_values(graph);
-  std::unordered_map<const Node*, size_t> number;  // addresses would differ from run to run
-  for (const Node* node : graph.nodes) number.emplace(node, number.size());
+  std::unordered_map<const Node*, std::string> number;  // addresses would differ from run to run
+  for (const Node* node : graph.nodes) number.emplace(node, std::to_string(number.size()));
   out << "digraph gradients {\n  node [fontname=\"monospace\"];\n";
   for (const Node* node : graph.nodes) {
     out << "  n" << number[node] << " [shape=" << (is_leaf(*node) ? "ellipse" : "box") << ", label=\""

@@ -65,7 +65,7 @@ Device::Device(std::string_view text) {
 const char* name(DeviceType type) { return type == DeviceType::CPU ? "cpu" : "cuda"; }
 
 std::ostream& operator<<(std::ostream& out, Device device) {
-  return out << name(device.type) << ':' << static_cast<int>(device.index);
+  return out << name(device.type) << ':' << std::to_string(device.index);
 }
 
 int device_count(DeviceType type) {

@@ -5,16 +5,17 @@
 // using the library keeps its own macros of that name.
 #pragma once
 
-#include <sstream>
 #include <stdexcept>
 #include <string>
 
+#include "ringgrad/core/base/text.h"
+
 namespace ringgrad {
 
-// Any number of printable parts, joined: str("size ", 3, " > ", 2) == "size 3 > 2".
+// Any number of printable parts, joined: str("size ", 3, " > ", 2) == "size 3 > 2", in every locale.
 template <class... Parts>
 std::string str(const Parts&... parts) {
-  std::ostringstream out;
+  TextOutput out;
   (out << ... << parts);
   return out.str();
 }

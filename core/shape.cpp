@@ -38,7 +38,7 @@ bool Shape::operator==(const Shape& other) const { return std::equal(begin(), en
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape) {
   out << '[';
-  for (int d = 0; d < shape.dim(); ++d) out << (d ? ", " : "") << shape[d];
+  for (int d = 0; d < shape.dim(); ++d) out << (d ? ", " : "") << std::to_string(shape[d]);
   return out << ']';
 }
 

@@ -39,7 +39,7 @@ void run_rank(const std::function<void()>& main_function, const RankEnvironment&
 // What this process was started with.
 std::vector<std::string> own_command() {
   std::vector<std::string> command;
-  std::ifstream arguments("/proc/self/cmdline");
+  Classic<std::ifstream> arguments("/proc/self/cmdline");
   for (std::string argument; std::getline(arguments, argument, '\0');) command.push_back(argument);
   CHECK_AS(IoError, !command.empty(), "launch: cannot read /proc/self/cmdline");
   return command;

@@ -123,7 +123,9 @@ std::map<std::string, std::string> Reinforce::load(const std::string& path) {
   const auto number = [&](const char* name) -> int64_t {
     const auto found = saved.progress.find(name);
     CHECK_AS(DataError, found != saved.progress.end(), "Reinforce::load: ", path, " does not say its ", name);
-    return std::stoll(found->second);
+    const std::optional<int64_t> known = parse_number<int64_t>(found->second);
+    CHECK_AS(DataError, known, "Reinforce::load: ", path, " has '", found->second, "' ", name, ", expected a number");
+    return *known;
   };
   const int64_t episodes = number("episodes"), pushes = number("pushes");
   nn::check_by_name("Reinforce::load", policy_.state_dict(), saved.model, true);

@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <memory>
 #include <ostream>
-#include <sstream>
 #include <typeinfo>
 
 #include "ringgrad/nn/module.h"
@@ -42,9 +41,7 @@ std::ostream& operator<<(std::ostream& out, const Module& module) {
   const auto children = module.named_children();
   std::vector<std::string> printed;
   for (const auto& [name, child] : children) {
-    std::ostringstream text;
-    text << *child;
-    printed.push_back(indented(text.str()));
+    printed.push_back(indented(str(*child)));
   }
   for (size_t first = 0, next = 0; first < children.size(); first = next) {
     next = first + 1;
@@ -53,7 +50,7 @@ std::ostream& operator<<(std::ostream& out, const Module& module) {
     out << "\n  (" << (name.empty() ? "module" : name);
     if (next - first > 1) out << '-' << children[next - 1].first;
     out << "): ";
-    if (next - first > 1) out << next - first << " x ";
+    if (next - first > 1) out << std::to_string(next - first) << " x ";
     out << printed[first];
   }
   return out << (children.empty() ? ")" : "\n)");

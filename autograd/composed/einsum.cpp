@@ -36,8 +36,8 @@ Tensor einsum(const char* equation_, const Tensor& a, const Tensor& b) {
     CHECK_AS(ShapeError, static_cast<int>(letters.size()) == x.dim(), "einsum: \"", letters, "\" for shape ", x.shape(),
              ", expected a letter for each dimension");
     for (int d = 0; d < x.dim(); ++d) {
-      CHECK(std::isalpha(static_cast<unsigned char>(letters[d])) && letters.find(letters[d]) == static_cast<size_t>(d),
-            "einsum: \"", letters, "\" has '", letters[d], "', expected letters, each once in an operand");
+      CHECK(is_letter(letters[d]) && letters.find(letters[d]) == static_cast<size_t>(d), "einsum: \"", letters,
+            "\" has '", letters[d], "', expected letters, each once in an operand");
       const auto [entry, is_new] = sizes.emplace(letters[d], x.size(d));
       CHECK_AS(ShapeError, is_new || entry->second == x.size(d), "einsum: '", letters[d], "' has the sizes ",
                entry->second, " and ", x.size(d), ", expected one");

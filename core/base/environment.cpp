@@ -1,8 +1,6 @@
 #include "ringgrad/core/base/environment.h"
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 
@@ -18,12 +16,10 @@ std::string variable(const char* name, const char* otherwise) {
 int number_from_environment(const char* name, int low, int high, int otherwise) {
   const std::string text = variable(name);
   if (text.empty()) return otherwise;
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  CHECK_AS(EnvironmentError,
-           error == std::errc() && end == text.data() + text.size() && number >= low && number <= high, name, " is '",
-           text, "', expected a number from ", low, " to ", high);
-  return number;
+  const std::optional<int> number = parse_number<int>(text);
+  CHECK_AS(EnvironmentError, number && *number >= low && *number <= high, name, " is '", text,
+           "', expected a number from ", low, " to ", high);
+  return *number;
 }
 
 std::string program_command(const std::string& words) {
@@ -31,7 +27,7 @@ std::string program_command(const std::string& words) {
 }
 
 std::string shell_word(const std::string& word) {
-  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("%+,-./:=@_", c); };
+  const auto plain = [](char c) { return is_letter(c) || is_digit(c) || std::strchr("%+,-./:=@_", c); };
   if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);

@@ -29,7 +29,7 @@ class CpuBackend : public DeviceBackend {
 
   std::string describe(int) const override {
     static const std::string processor = [] {
-      std::ifstream file("/proc/cpuinfo");
+      Classic<std::ifstream> file("/proc/cpuinfo");
       for (std::string line; std::getline(file, line);)
         if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
       return std::string("CPU");

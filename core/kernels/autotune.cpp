@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <sstream>
 
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/file.h"
@@ -103,7 +102,7 @@ class Table {
     read();  // what other processes have measured meanwhile
     calls_[call] = times;
     if (!is_kept(call, times)) return;
-    std::ostringstream text;
+    TextOutput text;
     text << kHeader << '\n';
     for (const auto& [name, microseconds] : calls_) {
       if (!is_kept(name, microseconds)) continue;
@@ -132,18 +131,18 @@ class Table {
 
   // Adds what the file knows and this process does not. A line that does not parse ends it: it will be measured anew.
   void read() {
-    std::ifstream in(file_);
+    Classic<std::ifstream> in(file_);
     std::string line;
     if (!std::getline(in, line) || line != kHeader) return;
     while (std::getline(in, line)) {
-      std::istringstream fields(line);
+      TextInput fields(line);
       std::string call;
       Times times;
       std::getline(fields, call, '\t');
       for (std::string field; std::getline(fields, field, '\t');) {
-        double us = kForever;
-        if (field != "-" && !(std::istringstream(field) >> us)) break;
-        times.push_back(us);
+        const std::optional<double> us = field == "-" ? kForever : parse_number<double>(field);
+        if (!us) break;
+        times.push_back(*us);
       }
       if (times.size() < 2) break;
       calls_.emplace(call, times);
@@ -213,7 +212,7 @@ std::vector<TunedCall> tuned_calls(Device device) {
 std::string autotune_file(Device device) {
   std::string file = "autotune-" + device_backend(device.type).describe(device.index) + ".tsv";
   for (char& c : file)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-') c = '-';
+    if (!is_letter(c) && !is_digit(c) && c != '.' && c != '-') c = '-';
   if (const std::string own = variable("RINGGRAD_CACHE_DIR"); !own.empty()) return own + "/" + file;
   if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/ringgrad/" + file;
   return variable("HOME", ".") + "/.cache/ringgrad/" + file;

@@ -1,7 +1,6 @@
 #include "ringgrad/data/formats/image_file.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -41,7 +40,7 @@ Tensor planes(const std::vector<uint8_t>& pixels, int64_t channels, int64_t heig
 
 // A header number of a PGM or PPM file; comments run from # to the end of the line.
 int64_t read_number(std::istream& in, const std::string& path, const char* what) {
-  while (std::isspace(in.peek()) || in.peek() == '#')
+  while (is_space(static_cast<char>(in.peek())) || in.peek() == '#')
     if (in.get() == '#')
       while (in && in.get() != '\n') {
       }
@@ -52,7 +51,7 @@ int64_t read_number(std::istream& in, const std::string& path, const char* what)
   return value;
 }
 
-Tensor read_pnm(std::ifstream& in, const std::string& path, bool colour) {
+Tensor read_pnm(std::istream& in, const std::string& path, bool colour) {
   in.seekg(2);
   const int64_t width = read_number(in, path, "width"), height = read_number(in, path, "height");
   const int64_t largest = read_number(in, path, "largest value");
@@ -146,7 +145,7 @@ bool decode_jpeg(const std::vector<uint8_t>& bytes, JpegSize& size, uint8_t* out
   return errors.manager.num_warnings == 0;
 }
 
-Tensor read_jpeg(std::ifstream& in, const std::string& path) {
+Tensor read_jpeg(std::istream& in, const std::string& path) {
   in.seekg(0, std::ios::end);
   std::vector<uint8_t> bytes(in.tellg());
   in.seekg(0);
@@ -199,7 +198,7 @@ Tensor decoded(const std::string& path) {
   std::error_code none;
   CHECK_AS(DataError, !std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none),
            "image: ", path, " is not a regular file");
-  std::ifstream in(path, std::ios::binary);
+  Classic<std::ifstream> in(path, std::ios::binary);
   CHECK_AS(DataError, in.good(), "image: cannot open ", path, ": ", std::strerror(errno));
   char magic[8] = {};
   in.read(magic, sizeof magic);

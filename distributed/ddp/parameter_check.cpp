@@ -29,7 +29,7 @@ void check_same_lines(ProcessGroup& group, const char* what, const char* noun, c
   const int other = static_cast<int>(differs - hashes.begin());
   const std::vector<std::string> texts = all_gather_texts(group, all);
   const auto lines_of = [&](int rank) {
-    std::istringstream text(texts[rank]);
+    TextInput text(texts[rank]);
     std::vector<std::string> lines;
     for (std::string line; std::getline(text, line);) lines.push_back(line);
     return lines;

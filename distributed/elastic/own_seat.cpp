@@ -33,8 +33,8 @@ std::string joined(const std::vector<std::string>& lines) {
 bool OwnSeat::exists() { return !variable("RINGGRAD_MEMBERSHIP_FD").empty(); }
 
 OwnSeat::OwnSeat()
-    : membership_(Membership::open(std::atoi(variable("RINGGRAD_MEMBERSHIP_FD", "-1").c_str()))),
-      index_(std::atoi(variable("LOCAL_RANK", "-1").c_str())) {
+    : membership_(Membership::open(parse_number<int>(variable("RINGGRAD_MEMBERSHIP_FD")).value_or(-1))),
+      index_(parse_number<int>(variable("LOCAL_RANK")).value_or(-1)) {
   CHECK_AS(DistributedError, index_ >= 0 && index_ < membership_.seats(), "elastic: LOCAL_RANK is ",
            variable("LOCAL_RANK"), ", and the job has ", membership_.seats(), " seats");
 }
@@ -45,7 +45,7 @@ void OwnSeat::check_fit(const std::vector<std::string>& work) const {
   while (page.work_bytes == 0 && !page.finished) std::this_thread::sleep_for(kLook);
   const std::string ours = joined(work), theirs(page.work, page.work_bytes);
   if (page.finished || ours == theirs) return;
-  std::istringstream our_lines(ours), their_lines(theirs);
+  TextInput our_lines(ours), their_lines(theirs);
   std::string our_line, their_line;
   do {
     if (!std::getline(our_lines, our_line)) our_line = "nothing";

@@ -32,10 +32,10 @@ RankStatus* status_from_launcher() {
   const std::string descriptor = variable("RINGGRAD_STATUS_FD"), rank = variable("LOCAL_RANK");
   if (descriptor.empty() || rank.empty()) return nullptr;
   try {
-    FileDescriptor copy(fcntl(std::atoi(descriptor.c_str()), F_DUPFD_CLOEXEC, 0));
+    FileDescriptor copy(fcntl(parse_number<int>(descriptor).value_or(-1), F_DUPFD_CLOEXEC, 0));
     // Never unmapped: a worker may report while exit() destroys what is static.
     static const auto& memory = *new const std::shared_ptr<SharedMemory>(SharedMemory::open(std::move(copy)));
-    const int local_rank = std::atoi(rank.c_str());
+    const int local_rank = parse_number<int>(rank).value_or(-1);
     if (local_rank < 0 || kRankStatusBytes * static_cast<size_t>(local_rank + 1) > memory->size()) return nullptr;
     return &status_in(*memory, local_rank);
   } catch (const Error&) {

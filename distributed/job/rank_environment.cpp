@@ -72,7 +72,8 @@ std::string secret_from(const Environment& environment) {
   CHECK_AS(EnvironmentError, (status.st_mode & 077) == 0, "RINGGRAD_SECRET_FILE: others than its owner can read ", file,
            "; chmod 600 it, and use a new secret");
   std::string secret;
-  std::getline(std::ifstream(file), secret);
+  Classic<std::ifstream> lines(file);
+  std::getline(lines, secret);
   CHECK_AS(EnvironmentError, !secret.empty(), "RINGGRAD_SECRET_FILE: ", file, " is empty");
   return checked_secret("RINGGRAD_SECRET_FILE", secret);
 }

@@ -110,7 +110,7 @@ class Observations final : public ProgramObserver {
       const RankEnvironment here = rank_environment();
       const std::string file =
           directory_ + "/rank" + std::to_string(here.rank) + "-" + std::to_string(getpid()) + ".json";
-      std::ofstream out(file);
+      Classic<std::ofstream> out(file);
       out << to_json(here).dump(1) << std::endl;
       if (!out) std::fprintf(stderr, "lint: cannot write %s\n", file.c_str());
     } catch (const std::exception& error) {

@@ -134,8 +134,7 @@ void die_with_launcher() {
   const std::string number = variable("RINGGRAD_LIFELINE_FD");
   if (number.empty()) return;
   // Opened again, because the signal goes to one owner of an open file, and all ranks have inherited the same one.
-  static const int own =
-      open(str("/proc/self/fd/", std::atoi(number.c_str())).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  static const int own = open(("/proc/self/fd/" + number).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat status {};
   if (own < 0 || fstat(own, &status) != 0 || !S_ISFIFO(status.st_mode)) return;  // somebody in between has closed it
   fcntl(own, F_SETOWN, getpid());

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <string_view>
 
+#include "ringgrad/core/base/text.h"
+
 namespace ringgrad {
 namespace {
 
@@ -12,7 +14,8 @@ constexpr std::string_view kByImportance = "RDTtS";
 
 char state_in(const std::filesystem::path& task) {
   std::string line;
-  std::getline(std::ifstream(task / "stat"), line);
+  Classic<std::ifstream> stat(task / "stat");
+  std::getline(stat, line);
   const size_t end_of_name = line.rfind(") ");  // a name may have parentheses of its own
   return end_of_name + 2 < line.size() ? line[end_of_name + 2] : '\0';
 }
@@ -27,7 +30,7 @@ ProcessState process_state(pid_t pid) {
   for (std::filesystem::directory_iterator task(tasks, error), end; !error && task != end; task.increment(error)) {
     importance = std::min(importance, kByImportance.find(state_in(task->path())));
     int64_t with_core = 0, without_core = 0;
-    std::ifstream(task->path() / "schedstat") >> with_core >> without_core;
+    Classic<std::ifstream>(task->path() / "schedstat") >> with_core >> without_core;
     process.without_core = std::max(process.without_core, std::chrono::nanoseconds(without_core));
   }
   if (importance < kByImportance.size()) process.state = kByImportance[importance];

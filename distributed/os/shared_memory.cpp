@@ -79,7 +79,7 @@ std::shared_ptr<SharedMemory> SharedMemory::map(const FileDescriptor& descriptor
 
 uint64_t machine_id() {
   std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  Classic<std::ifstream>("/proc/sys/kernel/random/boot_id") >> boot;
   if (boot.empty()) return std::random_device()();  // unknown: shares memory with nobody
   struct stat network {};
   stat("/proc/self/ns/net", &network);

@@ -151,7 +151,7 @@ Address local_address(const FileDescriptor& socket) {
       getsockname(socket.get(), raw, &length) == 0 &&
       getnameinfo(raw, length, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) == 0;
   CHECK_AS(DistributedError, known, "getsockname: ", std::strerror(errno));
-  return {host, static_cast<uint16_t>(std::stoi(port))};
+  return {host, parse_number<uint16_t>(port).value_or(0)};
 }
 
 std::string host_at_other_end(const FileDescriptor& socket) {
@@ -263,7 +263,7 @@ struct TcpSocket {
 
 std::vector<TcpSocket> tcp_sockets(const char* path) {
   std::vector<TcpSocket> sockets;
-  std::ifstream table(path);
+  Classic<std::ifstream> table(path);
   std::string line, number, queues, timer, retries, timeout;
   std::getline(table, line);  // the heading
   for (TcpSocket s; table >> number >> s.local >> s.remote >> s.state >> queues >> timer >> retries >> s.user >>
@@ -295,7 +295,7 @@ std::set<std::string> listening_sockets(int port) {
   for (const char* path : {kTcpTable, kTcp6Table})
     for (const TcpSocket& socket : tcp_sockets(path)) {
       const std::string number = socket.local.substr(socket.local.rfind(':') + 1);
-      if (socket.state == "0A" && std::stoi(number, nullptr, 16) == port)
+      if (socket.state == "0A" && parse_number<int>(number, 16) == port)
         sockets.insert("socket:[" + socket.inode + "]");
     }
   return sockets;
@@ -332,7 +332,8 @@ std::string port_owner(int port) {
     const std::string pid = entry->path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos || !holds(entry->path(), sockets)) continue;
     std::string name;
-    std::getline(std::ifstream(entry->path() / "comm"), name);
+    Classic<std::ifstream> comm(entry->path() / "comm");
+    std::getline(comm, name);
     return str(name, " (process ", pid, ")");
   }
   return "another program";

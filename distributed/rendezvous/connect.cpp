@@ -33,7 +33,7 @@ struct PeerAddress {
   }
   static PeerAddress parse(const std::string& text, int rank) {
     PeerAddress result;
-    std::istringstream in(text);
+    TextInput in(text);
     in >> result.machine >> result.transport >> result.local_name >> result.address.host >> result.address.port >>
         result.job >> result.secret;
     CHECK_AS(DistributedError, !in.fail(), "rendezvous: rank ", rank, " sent a damaged address");
@@ -53,7 +53,7 @@ class Connector {
     own.local_name = "ringgrad-" + new_secret().substr(0, 32);
     own.address.host = options_.host;
     own.secret = new_secret();
-    own.job = std::stoull(new_secret().substr(0, 15), nullptr, 16);
+    own.job = parse_number<uint64_t>(new_secret().substr(0, 15), 16).value();
     std::vector<FileDescriptor> listeners;
     if (size_ > 1 && options_.transport != "tcp") listeners.push_back(listen_local(own.local_name));
     if (size_ > 1 && options_.transport != "shm") {

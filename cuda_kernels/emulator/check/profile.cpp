@@ -1,7 +1,7 @@
 #include "ringgrad/cuda_kernels/emulator/check/profile.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <iomanip>
 #include <set>
 #include <tuple>
 
@@ -88,17 +88,18 @@ std::string table_of(const KernelCounts& counts) {
   std::string text = "line                            access        requests  per request\n";
   for (const AccessCount& count : counts.accesses) {
     const double requests = static_cast<double>(count.requests);
-    char line[256];
+    const auto fixed = [](double value, int digits) { return formatted(value, std::chars_format::fixed, digits); };
+    TextOutput line;
+    line << std::left << std::setw(30) << count.line << (count.shared ? "  shared " : "  global ") << std::setw(5)
+         << (count.write ? "store" : "load") << std::right << std::setw(10) << count.requests << "  " << std::setw(5);
     if (count.shared)
-      std::snprintf(line, sizeof line, "%-30s  shared %-5s %9lld  %5.2f passes, %.2f at least\n", count.line.c_str(),
-                    count.write ? "store" : "load", static_cast<long long>(count.requests),
-                    static_cast<double>(count.passes) / requests, static_cast<double>(count.least_passes) / requests);
+      line << fixed(static_cast<double>(count.passes) / requests, 2) << " passes, "
+           << fixed(static_cast<double>(count.least_passes) / requests, 2) << " at least\n";
     else
-      std::snprintf(line, sizeof line, "%-30s  global %-5s %9lld  %5.2f sectors, %3.0f %% used\n", count.line.c_str(),
-                    count.write ? "store" : "load", static_cast<long long>(count.requests),
-                    static_cast<double>(count.sectors) / requests,
-                    100.0 * static_cast<double>(count.bytes) / static_cast<double>(count.sectors * int64_t{kSector}));
-    text += line;
+      line << fixed(static_cast<double>(count.sectors) / requests, 2) << " sectors, " << std::setw(3)
+           << fixed(100.0 * static_cast<double>(count.bytes) / static_cast<double>(count.sectors * int64_t{kSector}), 0)
+           << " % used\n";
+    text += line.str();
   }
   return text;
 }

@@ -1,0 +1,55 @@
+// Text that is the same in every locale. The process's locale belongs to the program: after
+// std::locale::global("de_DE") a stream writes 1.000 for a thousand, and after setlocale() strtod() stops at a decimal
+// point. The library therefore writes and reads numbers with what is here, with std::to_string() of integers, or with
+// std::to_chars().
+#pragma once
+
+#include <charconv>
+#include <locale>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace ringgrad {
+
+// A stream of the standard library, such as std::ifstream, in the classic locale.
+template <class Stream>
+class Classic : public Stream {
+ public:
+  template <class... Arguments>
+  explicit Classic(Arguments&&... arguments) : Stream(std::forward<Arguments>(arguments)...) {
+    this->imbue(std::locale::classic());
+  }
+};
+using TextOutput = Classic<std::ostringstream>;
+using TextInput = Classic<std::istringstream>;
+
+// The number that the whole text is. Nothing where it is no number, something follows it, or T cannot hold it.
+template <class T>
+std::optional<T> parse_number(std::string_view text, auto... base) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base...);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole ? std::optional<T>(number) : std::nullopt;
+}
+
+// As printf does it with %.DIGITSf and %.DIGITSg.
+inline std::string formatted(double value, std::chars_format format, int digits) {
+  char text[400];  // the longest double has 309 digits before its point
+  return {text, std::to_chars(text, text + sizeof text, value, format, digits).ptr};
+}
+
+// The letters and digits of ASCII alone.
+inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+inline bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+inline std::string lower_case(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+}  // namespace ringgrad
