@@ -1,8 +1,12 @@
 #include "ringgrad/core/base/file.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,8 +14,10 @@
 #include <charconv>
 #include <climits>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ringgrad/core/base/check.h"
 
@@ -36,6 +42,11 @@ InputFile::InputFile(const fs::path& path)
   if (!regular) ::close(descriptor_);
   CHECK_AS(IoError, regular, "read: ", path.string(), ": is not a regular file");
   size_ = static_cast<uint64_t>(status.st_size);
+}
+
+InputFile::InputFile(const AtomicFile& written)
+    : path_(written.file_), descriptor_(::fcntl(written.descriptor_, F_DUPFD_CLOEXEC, 0)), size_(written.end_) {
+  check_limit(descriptor_, path_);
 }
 
 InputFile::~InputFile() { ::close(descriptor_); }
@@ -63,10 +74,53 @@ fs::path directory_of(const fs::path& file) { return file.has_parent_path() ? fi
 std::string prefix_of(const fs::path& file) {
   char host[HOST_NAME_MAX + 1] = {};
   ::gethostname(host, HOST_NAME_MAX);
-  return str(file.filename().string(), ".", host, ".");
+  constexpr size_t kMost = 160;  // bytes of the file's own name, so that the part's is not too long where it is not
+  return str(file.filename().string().substr(0, kMost), ".", host, ".");
 }
 
 fs::path link_to(int descriptor) { return str("/proc/self/fd/", descriptor); }
+
+bool is_in_proc(const fs::path& file) {
+  struct statfs system {};
+  return ::statfs(directory_of(file).c_str(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
+}
+
+// A path without links at its end, which may lead to a file that is not there yet. Links of /proc, to files that are
+// open, have no path to follow.
+fs::path followed(const fs::path& file) {
+  constexpr int kMostLinks = 40;  // as the kernel's
+  fs::path path = file;
+  std::error_code none;
+  for (int links = 0; fs::is_symlink(fs::symlink_status(path, none)) && !is_in_proc(path); ++links) {
+    CHECK_AS(IoError, links < kMostLinks, "write: ", file.string(), " cannot be written: ", std::strerror(ELOOP));
+    const fs::path leads_to = fs::read_symlink(path, none);
+    path = leads_to.is_absolute() ? leads_to : directory_of(path) / leads_to;
+  }
+  return path;
+}
+
+// N for /proc/self/fd/N, and other paths to it.
+std::optional<int> own_descriptor(const fs::path& file) {
+  std::error_code none;
+  if (!is_in_proc(file) || !fs::equivalent(directory_of(file), "/proc/self/fd", none)) return {};
+  return parse_number<int>(file.filename().string());
+}
+
+// Whether it could be written; otherwise errno says why not.
+bool write_all(int descriptor, std::span<const uint8_t> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
+    if (count < 0 && errno == EAGAIN) {  // whoever opened it does not want to wait
+      pollfd writable{descriptor, POLLOUT, 0};
+      ::poll(&writable, 1, -1);
+      continue;
+    }
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+  return true;
+}
 
 // Errors are ignored: nothing depends on it.
 void remove_parts_of_the_dead(const fs::path& file) {
@@ -87,31 +141,77 @@ void remove_parts_of_the_dead(const fs::path& file) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(const fs::path& file) : file_(file) {
+AtomicFile::AtomicFile(const fs::path& file) : file_(file), place_(followed(file)) {
+  try {
+    open_target();
+    open_part();
+  } catch (...) {
+    if (target_ >= 0) ::close(target_);
+    throw;
+  }
+}
+
+// REQUIRES: nothing is open.
+void AtomicFile::open_target() {
+  if (const std::optional<int> own = own_descriptor(place_)) {
+    target_ = ::fcntl(*own, F_DUPFD_CLOEXEC, 0);
+    check_limit(target_, file_);
+    if (target_ < 0 || (::fcntl(target_, F_GETFL) & O_ACCMODE) == O_RDONLY) fail("cannot be written", EBADF);
+    return;
+  }
+  struct stat status {};
+  if (::stat(place_.c_str(), &status) != 0) {
+    if (errno != ENOENT) fail("cannot be written");
+    return;
+  }
+  if (S_ISDIR(status.st_mode)) fail("cannot be written", EISDIR);
+  if (S_ISREG(status.st_mode) && !is_in_proc(place_)) {
+    if (::faccessat(AT_FDCWD, place_.c_str(), W_OK, AT_EACCESS) != 0) fail("cannot be replaced");
+    return;
+  }
+  // Without O_NONBLOCK, opening a pipe would wait for somebody to read it.
+  target_ = ::open(place_.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  check_limit(target_, file_);
+  if (target_ < 0) fail(errno == ENXIO ? "is read by nobody" : "cannot be written");
+  ::fcntl(target_, F_SETFL, ::fcntl(target_, F_GETFL) & ~O_NONBLOCK);
+}
+
+void AtomicFile::open_part() {
+  if (target_ >= 0) {
+    descriptor_ = ::memfd_create("ringgrad", MFD_CLOEXEC);
+    check_limit(descriptor_, file_);
+    if (descriptor_ < 0) fail("cannot be created");
+    return;
+  }
   static std::atomic<int> count{0};
-  remove_parts_of_the_dead(file);
-  part_ = directory_of(file) / str(prefix_of(file), ::getpid(), ".", count++, kPart);
+  remove_parts_of_the_dead(place_);
+  part_ = directory_of(place_) / str(prefix_of(place_), ::getpid(), ".", count++, kPart);
   // A nameless file gets its name through /proc, which some containers lack.
   nameless_ = ::access(link_to(STDIN_FILENO).parent_path().c_str(), X_OK) == 0;
-  if (nameless_) descriptor_ = ::open(directory_of(file).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (nameless_) descriptor_ = ::open(directory_of(place_).c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
   if (descriptor_ < 0) {
     nameless_ = false;
-    descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    descriptor_ = ::open(part_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   }
-  check_limit(descriptor_, file);
+  check_limit(descriptor_, file_);
   if (descriptor_ < 0) fail("cannot be created");
+  struct stat before {};
+  if (::stat(place_.c_str(), &before) != 0) return;
+  [[maybe_unused]] const int ignored = ::fchown(descriptor_, before.st_uid, before.st_gid);
+  ::fchmod(descriptor_, before.st_mode & 0777);
 }
 
 AtomicFile::~AtomicFile() {
+  if (target_ >= 0) ::close(target_);
   if (descriptor_ < 0) return;
   ::close(descriptor_);
-  ::unlink(part_.c_str());
+  if (!part_.empty()) ::unlink(part_.c_str());
 }
 
-void AtomicFile::fail(const char* what) const {
-  const int reason = errno;
+void AtomicFile::fail(const char* what, int known) const {
+  const int reason = known != 0 ? known : errno;
   throw IoError(str("write: ", file_.string(), " ", what, ": ", std::strerror(reason),
-                    reason == EFBIG ? " (see ulimit -f)" : "", "; what was there before is intact"));
+                    reason == EFBIG ? " (see ulimit -f)" : "", target_ < 0 ? "; what was there before is intact" : ""));
 }
 
 void AtomicFile::write(std::span<const uint8_t> bytes) { write_at(end_, bytes); }
@@ -127,17 +227,44 @@ void AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
   end_ = std::max(end_, offset);
 }
 
+// A reader that has gone is an error of the write, and not the end of this process.
+void AtomicFile::write_to_target() {
+  sigset_t pipe, before;
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  std::vector<uint8_t> bytes(1 << 20);
+  bool written = true;
+  for (uint64_t offset = 0; written && offset < end_;) {
+    const ssize_t count = ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    written = count > 0 && write_all(target_, std::span(bytes).first(static_cast<size_t>(count)));
+    offset += static_cast<uint64_t>(std::max<ssize_t>(0, count));
+  }
+  const int reason = errno;
+  if (!written && reason == EPIPE && !::sigismember(&before, SIGPIPE)) {
+    constexpr timespec kNow{};
+    ::sigtimedwait(&pipe, nullptr, &kNow);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = reason;
+  if (!written) fail("cannot be written");
+}
+
 void AtomicFile::commit() {
+  if (target_ >= 0) {
+    write_to_target();
+    return;
+  }
   if (::fdatasync(descriptor_) != 0) fail("cannot be flushed to the disk");
   if (nameless_) {
     ::unlink(part_.c_str());  // of a process of the same number, long ago
     if (::linkat(AT_FDCWD, link_to(descriptor_).c_str(), AT_FDCWD, part_.c_str(), AT_SYMLINK_FOLLOW) != 0)
       fail("cannot be named");
   }
-  if (::rename(part_.c_str(), file_.c_str()) != 0) fail("cannot be replaced");
+  if (::rename(part_.c_str(), place_.c_str()) != 0) fail("cannot be replaced");
   ::close(std::exchange(descriptor_, -1));
   // The new content is in place; a directory that cannot be flushed (some file systems) does not change that.
-  const int directory = ::open(directory_of(file_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int directory = ::open(directory_of(place_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return;
   ::fsync(directory);
   ::close(directory);

@@ -7,12 +7,16 @@
 
 namespace ringgrad {
 
+class AtomicFile;
+
 // A regular file to read. Its size is that at opening: what is appended is not seen, one that shrinks is an error.
 class InputFile {
  public:
   // Throws IoError where there is none, it cannot be read, or it is not a regular file (reading a pipe could hang);
   // LimitError where this process may have no more files open.
   explicit InputFile(const std::filesystem::path& path);
+  // What has been written so far, before commit(): as whoever opens the file will find it. Throws LimitError.
+  explicit InputFile(const AtomicFile& written);
   ~InputFile();
   InputFile(const InputFile&) = delete;
 
@@ -30,6 +34,10 @@ class InputFile {
 
 // A file that appears under its name whole, or not at all.
 //
+// Links are followed, and the file that they lead to is replaced; it keeps its permissions and, where this process may
+// say so, its owner. What is no regular file, such as a pipe or /dev/stdout, is never replaced: commit() writes all of
+// it there, from memory until then. A name of a descriptor of this process, such as /dev/fd/5, is that descriptor.
+//
 // It is written without a name, which the kernel clears away however the process ends; commit() flushes it to the disk,
 // names it NAME.HOST.PID.N.part beside its final place, renames it and flushes the directory (Pillai et al. 2014, "All
 // File Systems Are Not Created Equal", on why each of these is needed). So at every instant, also when the machine
@@ -40,8 +48,9 @@ class InputFile {
 // there before is intact. A process that may hit RLIMIT_FSIZE must ignore SIGXFSZ.
 class AtomicFile {
  public:
-  // Throws LimitError where this process may have no more files open. Also removes the parts of this file that
-  // processes of this machine left behind when they were killed.
+  // Throws LimitError where this process may have no more files open, and IoError where the file is a directory, is
+  // protected against writing, or is a pipe that nobody reads. Also removes the parts of this file that processes of
+  // this machine left behind when they were killed.
   explicit AtomicFile(const std::filesystem::path& file);
   ~AtomicFile();  // without commit(): removes what was written
   AtomicFile(const AtomicFile&) = delete;
@@ -53,9 +62,15 @@ class AtomicFile {
   const std::filesystem::path& part() const { return part_; }
 
  private:
-  [[noreturn]] void fail(const char* what) const;
+  friend class InputFile;
+  void open_target();
+  void open_part();
+  void write_to_target();
+  [[noreturn]] void fail(const char* what, int known = 0) const;  // 0: errno
 
-  std::filesystem::path file_, part_;
+  std::filesystem::path file_;  // as it was asked for
+  std::filesystem::path place_, part_;
+  int target_ = -1;  // what is no regular file
   int descriptor_ = -1;
   bool nameless_ = false;
   uint64_t end_ = 0;

@@ -72,8 +72,7 @@ int report(const ReportOptions& options) {
   }
   const std::filesystem::path out =
       options.out.empty() ? std::filesystem::path(records[0].path) / "report.html" : std::filesystem::path(options.out);
-  write_report(records, out, [&](const RunRecord& run) { return set_of[run.path]; });
-  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(out));
+  const int64_t bytes = write_report(records, out, [&](const RunRecord& run) { return set_of[run.path]; });
   result("report  {} ({})", out.string(), human_bytes(bytes));
   print_json({{"file", out.string()}, {"bytes", bytes}, {"runs", listed}});
   return kOk;

@@ -252,8 +252,8 @@ std::string confusion(const RunRecord& run) {
 // Of a few dozen pixels a side: with large ones the page would not be small.
 std::string small_picture(const ImageDataset& set, int64_t index) {
   constexpr int64_t kMostPixels = 40;
-  const Shape shape{set.images.size(1), set.images.size(2), set.images.size(3)};
-  const Tensor image = set.images.as_strided(shape, contiguous_strides(shape), index * shape.numel());
+  const Tensor image = select(set.images, 0, index);
+  const Shape& shape = image.shape();
   if (shape[1] <= kMostPixels) return png_data(image.data<uint8_t>(), shape[0], shape[1], shape[2]);
   const Tensor fitted = fit_image(image, shape[0], kMostPixels);
   std::vector<uint8_t> pixels(fitted.data<float>(), fitted.data<float>() + fitted.numel());
@@ -326,7 +326,7 @@ std::string column(const RunRecord& run, const ImageDataset* set) {
 
 }  // namespace
 
-void write_report(const std::vector<RunRecord>& runs, const std::filesystem::path& file, const TestSetOf& test_set) {
+int64_t write_report(const std::vector<RunRecord>& runs, const std::filesystem::path& file, const TestSetOf& test_set) {
   std::string title = "ringgrad";
   for (const RunRecord& run : runs)
     title += (&run == &runs.front() ? ": " : " and ") + std::filesystem::path(run.path).filename().string();
@@ -347,6 +347,7 @@ void write_report(const std::vector<RunRecord>& runs, const std::filesystem::pat
   AtomicFile out(file);
   out.write(std::span(reinterpret_cast<const uint8_t*>(html.data()), html.size()));
   out.commit();
+  return static_cast<int64_t>(html.size());
 }
 
 }  // namespace ringgrad::program
