@@ -69,6 +69,33 @@ std::vector<std::pair<SafetensorsEntry, Tensor>> laid_out(const NamedTensors& te
   return entries;
 }
 
+// What is written is read back before it takes the place of a file that may be the only good one.
+void check_written(const AtomicFile& file, uint64_t offset, std::span<const uint8_t> bytes) {
+  const InputFile written(file);
+  std::vector<uint8_t> found(std::min<size_t>(bytes.size(), 1 << 20));
+  for (size_t done = 0; done < bytes.size(); done += found.size()) {
+    const std::span<const uint8_t> expected = bytes.subspan(done, std::min(found.size(), bytes.size() - done));
+    written.read_at(offset + done, std::span(found).first(expected.size()));
+    CHECK_AS(IoError, std::equal(expected.begin(), expected.end(), found.begin()), "save: ", written.path().string(),
+             ": bytes ", offset + done, " to ", offset + done + expected.size(),
+             " read back otherwise than they were written; what was there before is intact. Is the disk damaged?");
+  }
+}
+
+// By the eyes of a reader, who knows only the bytes.
+void check_written_header(const AtomicFile& file, const SafetensorsHeader& header) {
+  const InputFile written(file);
+  SafetensorsHeader found;
+  try {
+    found = read_safetensors_header(written);
+  } catch (const DataError& error) {
+    throw IoError(str("save: ", written.path().string(),
+                      " could not be read again, so what was there before is intact: ", error.what()));
+  }
+  CHECK_AS(IoError, found == header, "save: ", written.path().string(),
+           ": the header reads back otherwise than it was written; what was there before is intact");
+}
+
 }  // namespace
 
 SafetensorsFile load_safetensors(const std::string& path) {
@@ -111,9 +138,11 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
     const std::span bytes(static_cast<const uint8_t*>(host.raw_data()), entry.end - entry.begin);
     header.hashes[entry.name] = sha256_hex(bytes);
     file.write_at(header.data_begin + entry.begin, bytes);
+    check_written(file, header.data_begin + entry.begin, bytes);
   }
   const std::string text = make_safetensors_header(header);
   file.write_at(0, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  check_written_header(file, header);
   file.commit();
 }
 

@@ -28,6 +28,8 @@ struct SafetensorsEntry {
   DType dtype;
   Shape shape;
   uint64_t begin, end;  // bytes, from the beginning of the data
+
+  bool operator==(const SafetensorsEntry&) const = default;
 };
 
 struct SafetensorsHeader {
@@ -35,6 +37,8 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;  // without the hashes
   std::map<std::string, std::string> hashes;    // SHA-256 by the tensor's name; of all tensors or of none
   uint64_t data_begin;                          // where the data begins in the file
+
+  bool operator==(const SafetensorsHeader&) const = default;
 };
 
 // Checks everything that can be checked without the data: lengths, JSON, dtypes, shapes against bytes, offsets against
