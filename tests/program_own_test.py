@@ -4,7 +4,7 @@
 Folders and lists of pictures, what is broken among them, the cache, and networks that have learnt elsewhere.
 """
 
-import array, json, os, pathlib, struct, subprocess, sys, unittest, zlib
+import array, json, os, pathlib, re, shutil, struct, subprocess, sys, unittest, zlib
 
 from program_case import PROGRAM, ProgramCase
 
@@ -140,6 +140,90 @@ class OwnPictures(ProgramCase):
         for part, extra in (("train", "cow"), ("val", "bee")):
             write_ppm(self.dir / "divided" / part / extra / "0.ppm", (1, 2, 3))
         self.assertIn("no class 'bee'", self.run_program("data", "check", "divided", code=4).stderr)
+
+    def test_a_picture_is_the_same_from_the_files_and_from_the_cache(self):
+        self.train("--out", "run")
+        page, seen = [], []
+        for cached in (False, True):
+            if not cached:
+                for file in (self.dir / "data/cache").iterdir():
+                    file.unlink()
+            seen.append([self.run_program("predict", "run", str(i), "--json").stdout for i in range(2)])
+            self.assertTrue(list((self.dir / "data/cache").iterdir()))
+        for i in range(2):
+            self.assertEqual(json.loads(seen[0][i]), json.loads(seen[1][i]))
+        for cached in (False, True):
+            if not cached:
+                for file in (self.dir / "data/cache").iterdir():
+                    file.unlink()
+            self.run_program("report", "run", "--out", "page.html")
+            page.append(re.findall(r'src="data:image/png[^"]*"', (self.dir / "page.html").read_text()))
+        self.assertEqual(len(page[0]), 2)
+        self.assertEqual(page[0], page[1])
+
+    def test_what_is_left_out_is_said_and_the_classes_are_named(self):
+        left_out = {"pets/cat/a.gif": ".gif", "pets/cat/b.GIF": ".gif", "pets/dog/c.webp": ".webp", "pets/dog/deep/d.tiff": ".tiff",
+                    "pets/cat/e.bmp": ".bmp", "pets/cat/notes": "no extension", "pets/cat/.thumbnails/x.ppm": "hidden",
+                    "pets/cat/._0.ppm": "hidden", "pets/stray.ppm": "beside the classes", "pets/x.heic": "beside the classes",
+                    "pets/.git/z.ppm": None, "pets/cat/.DS_Store": None}
+        for name in left_out:
+            write_ppm(self.dir / name, (200, 20, 30))
+        os.symlink("../dog", self.dir / "pets/cat/others")
+        checked = self.run_program("data", "check", "pets", "--json")
+        told = {each["kind"]: (each["count"], each["first"]) for each in json.loads(checked.stdout)["left_out"]}
+        kinds = [kind for kind in left_out.values() if kind] + ["link to a folder"]
+        self.assertEqual({kind: count for kind, (count, _) in told.items()}, {kind: kinds.count(kind) for kind in kinds})
+        self.assertTrue(told[".gif"][1].endswith("pets/cat/a.gif"), told)
+        self.assertEqual(json.loads(checked.stdout)["train"] + json.loads(checked.stdout)["test"], 16)
+        shown = self.run_program("data", "check", "pets").stdout
+        self.assertRegex(shown, r"without \.gif +2 the first is .*/pets/cat/a\.gif")
+        self.assertIn("class   cat", shown)
+        done = self.run_program("train", "--data", "pets", *QUICK, "--max-steps", "1", "--ranks", "1")
+        self.assertIn("2 classes: cat, dog", done.stderr)
+        self.assertRegex(done.stderr, r"left out: .*2 × \.gif \(the first is .*/pets/cat/a\.gif\)")
+        (self.dir / "pets/cow").mkdir()
+        (self.dir / "pets/cow/only.gif").write_text("GIF89a")
+        self.assertIn("cow has no picture", self.run_program("data", "check", "pets", code=4).stderr)
+        self.assertIn("1 × .gif (", self.run_program("train", "--data", "pets", *QUICK, code=4).stderr)
+
+    def test_folders_for_training_and_the_test_have_several_names(self):
+        for train, test in (("train", "valid"), ("Training", "Testing"), ("TRAIN", "Validation"), ("train", "test"), ("training", "val")):
+            name = f"{train}-{test}"
+            for part in (train, test):
+                for kind in ("cat", "dog"):
+                    for i in range(2 if part == test else 3):
+                        write_ppm(self.dir / name / part / kind / f"{i}.ppm", (i, 2, 3))
+            told = json.loads(self.run_program("data", "check", name, "--json").stdout)
+            self.assertEqual(([each["name"] for each in told["classes"]], told["train"], told["test"]), (["cat", "dog"], 6, 4))
+            self.assertIn(f"trained on {train}/, tested on {test}/", told["division"])
+        write_ppm(self.dir / "train-valid/test/cat/0.ppm", (1, 2, 3))
+        told = json.loads(self.run_program("data", "check", "train-valid", "--json").stdout)
+        self.assertEqual([(each["kind"], each["count"]) for each in told["left_out"]], [("folder beside them", 1)])
+        shutil.rmtree(self.dir / "training-val/val")
+        told = json.loads(self.run_program("data", "check", "training-val", "--json").stdout)
+        self.assertEqual([each["name"] for each in told["classes"]], ["cat", "dog"])
+        for i in range(2):  # a train is a vehicle, too
+            write_ppm(self.dir / f"vehicles/train/{i}.ppm", (1, 2, i))
+            write_ppm(self.dir / f"vehicles/bus/{i}.ppm", (1, 2, i))
+        told = json.loads(self.run_program("data", "check", "vehicles", "--json").stdout)
+        self.assertEqual([each["name"] for each in told["classes"]], ["bus", "train"])
+
+    def test_runs_and_caches_among_the_classes_are_none(self):
+        pets = self.dir / "pets"
+        (pets / "runs").mkdir()  # an earlier version has left it so
+        words = ["train", "--data", ".", "--data-dir", ".", *QUICK, "--max-steps", "1"]
+        for ranks in ("1", "2"):
+            self.run_program(*words, "--ranks", ranks, cwd=pets)
+        self.run_program(*words, "--ranks", "1", "--out", "mine", cwd=pets)
+        self.run_program("eval", "latest", "--worst", "1", cwd=pets)
+        self.run_program(*words, "--ranks", "1", cwd=pets)
+        self.run_program("train", "--resume", "mine", cwd=pets)
+        for place, name in ((pets, "."), (self.dir, "pets")):
+            told = json.loads(self.run_program("data", "check", name, "--json", cwd=place).stdout)
+            self.assertEqual([each["name"] for each in told["classes"]], ["cat", "dog"])
+        for i in range(2):
+            write_ppm(pets / f"runs-of-trains/{i}.ppm", (1, 2, i))
+        self.assertEqual(len(json.loads(self.run_program("data", "check", "pets", "--json").stdout)["classes"]), 3)
 
     def test_check_divides_as_train_does(self):
         kinds = {kind: [self.dir / f"pets/{kind}/{i}.ppm" for i in range(8)] for kind in ("cat", "dog")}

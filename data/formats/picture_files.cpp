@@ -1,11 +1,11 @@
 #include "ringgrad/data/formats/picture_files.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "ringgrad/core/base/check.h"
@@ -14,21 +14,61 @@ namespace ringgrad {
 namespace fs = std::filesystem;
 namespace {
 
-bool is_called_as_a_picture(const fs::path& file) {
-  std::string extension = file.extension().string();
-  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  constexpr std::string_view kKnown[] = {".png", ".jpg", ".jpeg", ".ppm", ".pgm"};
-  return std::find(std::begin(kKnown), std::end(kKnown), extension) != std::end(kKnown);
-}
+constexpr std::string_view kRead[] = {".png", ".jpg", ".jpeg", ".ppm", ".pgm"};
+// Pictures for people, but not for this program.
+constexpr std::string_view kUnread[] = {".gif",  ".webp", ".bmp", ".tif", ".tiff", ".heic", ".heif",
+                                        ".avif", ".jxl",  ".jp2", ".pbm", ".svg",  ".ico"};
 
-// What lies in a folder (and with an Iterator that does so, below it), in the order of the names.
-template <class Iterator, class Predicate>
-std::vector<fs::path> listed(const fs::path& folder, Predicate wanted) {
-  std::vector<fs::path> all;
-  for (const fs::directory_entry& entry : Iterator(folder))
-    if (wanted(entry)) all.push_back(entry.path());
+std::string extension_of(const fs::path& file) { return lower_case(file.extension().string()); }
+bool is_one_of(const std::string& extension, std::span<const std::string_view> known) {
+  return std::find(known.begin(), known.end(), extension) != known.end();
+}
+bool is_called_as_a_picture(const fs::path& file) { return is_one_of(extension_of(file), kRead); }
+bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+
+std::vector<fs::path> in_order(std::vector<fs::path> all) {
   std::sort(all.begin(), all.end());
   return all;
+}
+
+DataError unreadable(const fs::filesystem_error& error) {
+  return DataError(str("pictures: ", error.path1().string(), ": ", error.code().message()));
+}
+
+using LeftOut = std::vector<LabelledPictures::LeftOut>;
+
+void leave_out(LeftOut& all, const std::string& kind, const fs::path& path, int64_t count = 1) {
+  const auto known = std::find_if(all.begin(), all.end(), [&](const auto& entry) { return entry.kind == kind; });
+  if (known == all.end()) {
+    all.push_back({kind, count, path});
+    return;
+  }
+  known->count += count;
+  known->first = std::min(known->first, path);
+}
+
+// The pictures of a class; what else is there goes to `left_out`.
+std::vector<fs::path> pictures_below(const fs::path& folder, LeftOut& left_out) {
+  std::vector<fs::path> pictures;
+  std::error_code none;  // a link that leads nowhere is neither
+  for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
+    const fs::path& path = entry->path();
+    const std::string extension = extension_of(path);
+    const bool directory = entry->is_directory(none);
+    if (is_hidden(path)) {
+      if (directory) entry.disable_recursion_pending();
+      if (directory || is_called_as_a_picture(path)) leave_out(left_out, "hidden", path);
+    } else if (directory) {
+      if (entry->is_symlink(none)) leave_out(left_out, "link to a folder", path);
+    } else if (!entry->is_regular_file(none)) {
+      leave_out(left_out, "no regular file", path);
+    } else if (is_one_of(extension, kRead)) {
+      pictures.push_back(path);
+    } else {
+      leave_out(left_out, extension.empty() ? "no extension" : extension, path);
+    }
+  }
+  return in_order(std::move(pictures));
 }
 
 // What a field says, without the blanks around it: in double quotes it may hold commas, and a quote as two of them (RFC
@@ -63,7 +103,7 @@ std::vector<std::string> lines_of(const fs::path& file) {
   std::error_code none;
   CHECK_AS(DataError, !fs::exists(file, none) || fs::is_regular_file(file, none), "pictures: ", file.string(),
            " is not a regular file");
-  std::ifstream in(file, std::ios::binary);
+  Classic<std::ifstream> in(file, std::ios::binary);
   CHECK_AS(DataError, in.good(), "pictures: cannot open ", file.string(), ": ", std::strerror(errno));
   std::vector<std::string> lines(1);
   for (char c, before = 0; in.get(c); before = c)
@@ -77,32 +117,61 @@ std::vector<std::string> lines_of(const fs::path& file) {
 
 }  // namespace
 
-LabelledPictures pictures_in_folders(const fs::path& folder) {
-  LabelledPictures found;
+std::vector<fs::path> class_folders(const fs::path& folder) {
+  std::vector<fs::path> folders;
   try {
     const fs::path root = fs::canonical(folder);
-    std::error_code none;  // a link that leads nowhere is neither
-    const auto is_class = [&](const fs::directory_entry& entry) {
-      if (!entry.is_directory(none) || entry.path().filename().string().starts_with('.')) return false;
-      const fs::path real = fs::canonical(entry.path(), none);  // a link to `root`, or above it, has everything again
-      return std::mismatch(real.begin(), real.end(), root.begin(), root.end()).first != real.end();
-    };
-    const auto is_picture = [&](const fs::directory_entry& entry) {
-      return entry.is_regular_file(none) && is_called_as_a_picture(entry.path());
-    };
-    for (const fs::path& path : listed<fs::directory_iterator>(folder, is_class)) {
-      const auto files = listed<fs::recursive_directory_iterator>(path, is_picture);
-      CHECK_AS(DataError, !files.empty(), "pictures: ", path.string(),
-               " has no picture, expected some called .png, .jpg, .jpeg, .ppm or .pgm");
-      for (const fs::path& file : files) found.pictures.push_back({file, static_cast<int64_t>(found.classes.size())});
-      found.classes.push_back(path.filename().string());
+    std::error_code none;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      if (!entry.is_directory(none) || is_hidden(entry.path())) continue;
+      const fs::path real = fs::canonical(entry.path(), none);
+      const bool holds_all = std::mismatch(real.begin(), real.end(), root.begin(), root.end()).first == real.end();
+      if (!holds_all) folders.push_back(entry.path());
     }
   } catch (const fs::filesystem_error& error) {
-    throw DataError(str("pictures: ", error.path1().string(), ": ", error.code().message()));
+    throw unreadable(error);
   }
-  CHECK_AS(DataError, !found.classes.empty(), "pictures: ", folder.string(),
+  return in_order(std::move(folders));
+}
+
+LabelledPictures pictures_in_folders(const fs::path& folder) {
+  return pictures_in_folders(folder, class_folders(folder));
+}
+
+LabelledPictures pictures_in_folders(const fs::path& folder, const std::vector<fs::path>& classes) {
+  CHECK_AS(DataError, !classes.empty(), "pictures: ", folder.string(),
            " has no folder in it, expected one for each class, with its pictures");
+  LabelledPictures found;
+  try {
+    for (const fs::path& path : classes) {
+      LeftOut left_out;
+      const std::vector<fs::path> files = pictures_below(path, left_out);
+      CHECK_AS(DataError, !files.empty(), "pictures: ", path.string(),
+               " has no picture, expected some called .png, .jpg, .jpeg, .ppm or .pgm",
+               left_out.empty() ? "" : "; " + in_words(left_out));
+      for (const fs::path& file : files) found.pictures.push_back({file, static_cast<int64_t>(found.classes.size())});
+      found.classes.push_back(path.filename().string());
+      for (const auto& [kind, count, first] : left_out) leave_out(found.left_out, kind, first, count);
+    }
+    std::error_code none;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      const std::string extension = extension_of(entry.path());
+      const bool is_picture = is_one_of(extension, kRead) || is_one_of(extension, kUnread);
+      if (is_picture && entry.is_regular_file(none) && !is_hidden(entry.path()))
+        leave_out(found.left_out, "beside the classes", entry.path());
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw unreadable(error);
+  }
   return found;
+}
+
+std::string in_words(const std::vector<LabelledPictures::LeftOut>& left_out) {
+  std::string words;
+  for (const auto& [kind, count, first] : left_out)
+    words += str(words.empty() ? "left out: " : "; ", count, " × ", kind, count > 1 ? " (the first is " : " (",
+                 first.string(), ")");
+  return words;
 }
 
 LabelledPictures pictures_in_csv(const fs::path& file) {

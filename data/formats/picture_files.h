@@ -13,14 +13,31 @@ struct LabelledPictures {
     std::filesystem::path file;
     int64_t label;  // its class
   };
+  struct LeftOut {
+    std::string kind;  // ".gif", "hidden", "link to a folder", "no regular file", "beside the classes"
+    int64_t count;
+    std::filesystem::path first;
+  };
   std::vector<std::string> classes;  // in the order of their names
   std::vector<Picture> pictures;
+  std::vector<LeftOut> left_out;  // what lies there and is no picture, by kind
 };
 
+// The folders in a folder, in the order of their names, that can be classes: without those whose names begin with a
+// dot, and links to FOLDER or above it, which have everything again. Throws DataError where there is no folder.
+std::vector<std::filesystem::path> class_folders(const std::filesystem::path& folder);
+
 // FOLDER/cat/1.jpg, FOLDER/cat/more/2.png, FOLDER/dog/1.ppm: classes and pictures in the order of their names. Left out
-// is what is not called .png, .jpg, .jpeg, .ppm or .pgm, and folders whose names begin with a dot, or that are links to
-// FOLDER or above it. Throws DataError where there is no folder, no class in it, or no picture of a class.
+// is what is not called .png, .jpg, .jpeg, .ppm or .pgm, what is hidden (a name that begins with a dot), links to
+// folders inside a class, and pictures that lie in no class's folder. Throws DataError where there is no folder, no
+// class in it, or no picture of a class.
 LabelledPictures pictures_in_folders(const std::filesystem::path& folder);
+// The same for these folders alone, of class_folders(folder).
+LabelledPictures pictures_in_folders(const std::filesystem::path& folder,
+                                     const std::vector<std::filesystem::path>& classes);
+
+// "left out: 3 × .gif (the first is pets/cat/x.gif); 1 × hidden (pets/cat/.y.png)"; "" where nothing is.
+std::string in_words(const std::vector<LabelledPictures::LeftOut>& left_out);
 
 // Lines of PATH,LABEL in their order: the label is what follows the last comma, a path begins where the file lies, and
 // either may stand in double quotes, with commas in it, and "" for a quote. A first line that names no picture is a

@@ -91,6 +91,11 @@ int check_pictures(const std::string& path) {
   if (own.classes.size() > kMostNames) result("class   … {} in all; --json has them", own.classes.size());
   const nlohmann::json sizes = show_sizes(seen);
   result("split   {}", own.division);
+  nlohmann::json left_out = nlohmann::json::array();
+  for (const auto& [kind, count, first] : own.left_out) {
+    result("without {:<40}{:>9} {}{}", kind, with_commas(count), count > 1 ? "the first is " : "", first.string());
+    left_out.push_back({{"kind", kind}, {"count", count}, {"first", first.string()}});
+  }
   result("{} pictures of {} classes, {} of them broken", with_commas(train + test), own.classes.size(), broken.size());
   print_json({{"path", path},
               {"classes", classes},
@@ -98,7 +103,8 @@ int check_pictures(const std::string& path) {
               {"test", test},
               {"division", own.division},
               {"sizes", sizes},
-              {"broken", broken}});
+              {"broken", broken},
+              {"left_out", left_out}});
   return broken.empty() ? kOk : kBadData;
 }
 

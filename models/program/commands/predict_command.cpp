@@ -51,11 +51,10 @@ int predict(const PredictOptions& options) {
   if (is_number(options.image)) {
     const std::string directory = data_directory(options.data_dir.empty() ? saved.data_dir : options.data_dir);
     const ImageDataset test_set = load_images(saved.data, Split::Test, info, saved.skip_broken, directory);
-    const int64_t index = std::stol(options.image);
+    const int64_t index = parse_number<int64_t>(options.image).value_or(test_set.size());
     if (index >= test_set.size())
       throw UsageError("test image {} of {} does not exist, expected 0 to {}", index, saved.data, test_set.size() - 1);
-    const Shape shape{info.channels, info.image_size, info.image_size};
-    image = test_set.images.as_strided(shape, contiguous_strides(shape), index * shape.numel());
+    image = select(test_set.images, 0, index);
     label = info.classes[test_set.labels.data<int64_t>()[index]];
   } else {
     image = read_image(options.image);

@@ -1,7 +1,5 @@
 #include "ringgrad/models/program/commands/train_data.h"
 
-#include <cctype>
-
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/program/run/saved_model.h"
@@ -12,7 +10,8 @@ Data read_data(RunConfig& config, const std::string& init) {
   const Recipe& recipe = config.recipe;
   if (!is_own_data(recipe.data))
     return {load_dataset(recipe.data, Split::Train, config.data_dir),
-            load_dataset(recipe.data, Split::Test, config.data_dir), "", ""};
+            load_dataset(recipe.data, Split::Test, config.data_dir),
+            {}};
   OwnData own =
       load_own_data(recipe.data, {.image_size = recipe.image_size, .skip_broken = recipe.skip_broken}, config.data_dir);
   const bool goes_on = !config.facts.digest.empty();
@@ -28,13 +27,13 @@ Data read_data(RunConfig& config, const std::string& init) {
       config.facts.std = of_init.std;
     }
   }
-  return {std::move(own.train), std::move(own.test), own.division, own.left_out};
+  return {std::move(own.train), std::move(own.test), own.notes};
 }
 
 std::string name_for_directory(const DataFacts& facts) {
   std::string name = facts.name;
   for (char& c : name)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
+    if (!is_letter(c) && !is_digit(c) && c != '-' && c != '.') c = '_';
   return name;
 }
 

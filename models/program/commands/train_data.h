@@ -8,7 +8,7 @@ namespace ringgrad::program {
 
 struct Data {
   ImageDataset train_set, test_set;
-  std::string division, left_out;  // of one's own pictures: as in OwnData
+  std::vector<std::string> notes;  // of one's own pictures: as in OwnData
 };
 
 // What the run is to be trained and tested on. Says in config.facts what its network must know of pictures of one's

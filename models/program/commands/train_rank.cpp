@@ -46,8 +46,7 @@ void print_header(const RunConfig& config, Training& training, const Data& data,
           with_commas(data.test_set.size()), shape[2], shape[3], shape[1],
           training.data_on_device() ? " · on the device, augmented there" : "",
           training.step_captured() ? " · steps are captured" : "");
-  for (const std::string& said : {data.division, data.left_out})
-    if (!said.empty()) message("        {}", said);
+  for (const std::string& note : data.notes) message("        {}", note);
   const int64_t trained = training.trained_parameters(), all = training.model().num_parameters();
   message("model   {} {} parameters{}", config.recipe.model, with_commas(all),
           trained < all ? fmt::format(", {} of them trained", with_commas(trained)) : "");
@@ -148,7 +147,8 @@ class Keeping {
     const TrainingState all = hand_over(group, training_.state());
     if (all.step > training_.step()) training_.load(all);
     if (run_.begun_at < 0) run_.begun_at = training_.step();
-    run_.begun_at = std::stoll(broadcast_text(group, std::to_string(run_.begun_at), 0));  // rank 0 is no newcomer
+    run_.begun_at = parse_number<int64_t>(broadcast_text(group, std::to_string(run_.begun_at), 0))
+                        .value();  // rank 0 is no newcomer
     if (run_.job.generation() > 1)
       message("note    generation {}: {} rank{} on after step {}", run_.job.generation(), group.size(),
               group.size() == 1 ? " goes" : "s go", training_.step());

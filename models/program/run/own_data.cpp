@@ -137,6 +137,14 @@ Cached read_or_cached(const std::string& path, const OwnPictures& own, const Own
   return fresh;
 }
 
+std::string classes_in_words(const std::vector<std::string>& classes) {
+  constexpr size_t kMost = 12;
+  const size_t shown = std::min(classes.size(), kMost);
+  const std::string rest = shown < classes.size() ? fmt::format(" … and {} more", classes.size() - shown) : "";
+  return fmt::format("{} classes: {}{}", classes.size(),
+                     fmt::join(classes.begin(), classes.begin() + static_cast<ptrdiff_t>(shown), ", "), rest);
+}
+
 // In words, "" where all could be read. Throws where that is not to be passed over.
 std::string left_out(const Broken& broken, const std::string& path, const OwnPictures& own, bool skip) {
   if (broken.count == 0) return "";
@@ -181,8 +189,9 @@ OwnData load_own_data(const std::string& path, const OwnDataOptions& options, co
   OwnData data{{fs::path(path).stem().string(), options.channels, options.image_size, {}, {}, own.classes},
                std::move(cached.train),
                std::move(cached.test),
-               own.division,
-               without};
+               {classes_in_words(own.classes), own.division}};
+  for (const std::string& words : {in_words(own.left_out), without})
+    if (!words.empty()) data.notes.push_back(words);
   for (ImageDataset* set : {&data.train, &data.test}) {
     set->name = data.facts.name;
     set->classes = own.classes;

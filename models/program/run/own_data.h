@@ -15,8 +15,7 @@ struct OwnDataOptions {
 struct OwnData {
   DataFacts facts;  // normalised by the training images' mean and deviation
   ImageDataset train, test;
-  std::string division;  // OwnPictures'
-  std::string left_out;  // what could not be read, in words; "" : nothing
+  std::vector<std::string> notes;  // for people: the classes, how they are divided, and what was left out
 };
 
 // Pictures lie in DIRECTORY/cache/NAME-….safetensors as they are after resizing: whole or not at all, one file for each
