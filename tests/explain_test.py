@@ -37,6 +37,7 @@ class Explain(ProgramCase):
     def test_mistakes_of_the_caller(self):
         self.assertIn("Did you mean 'ring'?", self.run_program("explain", "rnig", code=2).stderr)
         self.assertIn("--ranks 9", self.run_program("explain", "ring", "--ranks", "9", code=2).stderr)
+        self.assertIn("--ranks is for ring alone", self.run_program("explain", "buckets", "--ranks", "3", code=2).stderr)
         self.run_program("explain", "autograd", "--html", "no/such/directory.html", code=8)
         self.assertEqual(list(self.dir.iterdir()), [])
 
@@ -81,7 +82,12 @@ class Explain(ProgramCase):
         size = 8 * n
         self.assertEqual(facts["ring_bytes"], [2 * (n - 1) * size // n] * n)
         self.assertEqual(facts["naive_bytes"], [(n - 1) * size] + [size] * (n - 1))
-        self.assertIn("111*", text)
+        page = (self.dir / "page.html").read_text()
+        for mark in ("11+", "111*"):  # as the legend says, on the page, too
+            self.assertIn(mark, text)
+            self.assertIn(f"{mark}</td>", page)
+        self.assertEqual(page.count('<path class="communicate" d="M'), n)  # arrows, and what travels beside each
+        self.assertEqual(page.count(f">{facts['ring_bytes'][0]} B</text>"), n)
 
     def test_buckets(self):
         facts, _, _ = self.facts("buckets")

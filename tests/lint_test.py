@@ -40,7 +40,7 @@ class Lint(ProgramCase):
                 self.assertEqual(names.count(name), 1, names)
                 finding = document["findings"][names.index(name)]
                 self.assertIn(where, finding["where"])
-                self.assertTrue(finding["why"] and finding["mend"])
+                self.assertTrue(finding["why"] and finding["fix"])
                 extra = {"other-parameters": {"averaged-but-never-stepped"}}.get(mistake, set())  # two sides of one mistake
                 self.assertEqual(set(names) - {name}, extra)
 
@@ -50,7 +50,7 @@ class Lint(ProgramCase):
 
     def test_what_people_see(self):
         done = self.run_program("lint", "--", MISTAKES, "shuffled", code=1)
-        for words in ("shuffled-evaluation\n", "\n  where  ranks 0, 1", "\n  why    ", "\n  mend   a SequentialSampler", "lint: 1 finding in 2 processes"):
+        for words in ("shuffled-evaluation\n", "\n  where  ranks 0, 1", "\n  why    ", "\n  fix    a SequentialSampler", "lint: 1 finding in 2 processes"):
             self.assertIn(words, done.stdout)
         done = self.run_program("launch", "-n", "2", "--", MISTAKES, "shuffled")  # a warning
         self.assertIn("looks like a mistake:\nshuffled-evaluation", done.stderr)

@@ -25,14 +25,14 @@ def write_tiny(folder, train=48, test=12, side=28):
         write_idx(folder / f"{prefix}-labels-idx1-ubyte", n, element=lambda i: i % 10)
 
 
-def rewrite_safetensors(path, rename=lambda name: name, **progress):
-    """Other names of tensors, other values in a checkpoint's progress; without the hashes, which would tell."""
+def rewrite_safetensors(path, rename=lambda name: name, progress_to=None, **progress):
+    """Other names of tensors, other values in a checkpoint's progress, or all of it; without the hashes, which would tell."""
     data = path.read_bytes()
     length = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + length])
     about = {key: value for key, value in header.pop("__metadata__").items() if not key.startswith("sha256")}
     if "progress" in about:
-        about["progress"] = json.dumps({**json.loads(about["progress"]), **progress})
+        about["progress"] = json.dumps(progress_to or {**json.loads(about["progress"]), **progress})
     text = json.dumps({"__metadata__": about, **{rename(name): entry for name, entry in header.items()}}).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
 

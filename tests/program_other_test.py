@@ -62,7 +62,7 @@ class Gan(DigitsCase):
         self.assertEqual(epochs, [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()])
         self.assertGreater((self.dir / epochs[0]["samples"]).stat().st_size, 1000)
         self.assertTrue((self.dir / epochs[0]["samples"]).read_bytes().startswith(b"\x89PNG"))
-        self.run_program("eval", "run", code=2)  # it classifies nothing
+        self.assertIn("no run of `train`, but of `gan`", self.run_program("eval", "run", code=4).stderr)  # it classifies nothing
 
     def test_what_cannot_be_is_refused(self):
         self.gan("run", 1, "--ranks", "17", code=2)
@@ -75,7 +75,7 @@ class Gan(DigitsCase):
         self.gan("run", 1, "--batch", "20000", code=2)
         self.assertFalse((self.dir / "run").exists())
         self.short_run("classifier", 1)
-        self.assertIn("is not of a run of `gan`", self.run_program("gan", "--resume", "classifier", code=4).stderr)
+        self.assertIn("is no run of `gan`, but of `train`", self.run_program("gan", "--resume", "classifier", code=4).stderr)
         self.run_program("gan", "--resume", "classifier", "--lr", "0.1", code=2)
         (self.dir / "run").mkdir()
         (self.dir / "run/config.json").write_text('{"gan": {"batch": "many"}}')
@@ -117,7 +117,7 @@ class Reinforce(DigitsCase):
         self.assertIn("--shards is 2, and there are 3 ranks", done.stderr)
         self.assertFalse((self.dir / "run").exists())
         self.short_run("classifier", 1)
-        self.assertIn("is not of a run of `reinforce`",
+        self.assertIn("is no run of `reinforce`",
                       self.run_program("reinforce", "--resume", "classifier", code=4).stderr)
 
 
@@ -139,12 +139,12 @@ class Speedrun(DigitsCase):
     def those_who_read_runs_understand_it(self, accuracy):
         self.speedrun("--data", "digits", "--epochs", "2")
         both = json.loads(self.run_program("runs", "--json").stdout)["runs"]
-        self.assertEqual([(run["verdict"]["name"], run["epochs"]) for run in both], [("healthy", 1), ("healthy", 2)])
+        self.assertEqual([(run["verdict"]["name"], run["epochs"]) for run in both], [("unmeasured", 1), ("unmeasured", 2)])
         seen = json.loads(self.run_program("watch", "1", "--json").stdout)
         self.assertEqual((seen["state"], seen["epochs"], seen["test_accuracy"]), ("ended", 1, accuracy))
         self.assertIn("epoch=2 step=", self.run_program("watch", "latest").stdout)
         told = json.loads(self.run_program("report", "latest", "--json").stdout)["runs"][0]
-        self.assertEqual((told["verdict"]["name"], told["notes"]), ("healthy", []))
+        self.assertEqual((told["verdict"]["name"], told["notes"]), ("unmeasured", []))
         page = (self.dir / "runs/latest/report.html").read_text()
         self.assertIn("--preset speedrun", page)  # the command
         self.assertNotIn("momentum", page)  # not the recipe's

@@ -169,6 +169,14 @@ class Trace(ProgramCase):
         self.assertIn("Of 3 steps the median", done.stdout)
         self.assertRegex(done.stdout, r"\S+weight is larger than a bucket, and travels in \d")
 
+    def test_parameters_have_their_layers_names(self):
+        text = self.run_program("trace", "--model", "resnet20", "--batch", "4", "--steps", "1", "--bucket-mb", "0.1").stdout
+        names = re.findall(r"(?m)^ +\d+ +[\d.]+ [kM]?B(?: +[\d.]+){3}  (\S+)", text)
+        self.assertGreater(len(names), 5)
+        for name in names:
+            self.assertRegex(name, r"^(conv1|bn1|layer\d|fc)")
+        self.assertRegex(text, r"layer\d\.\d\.\w+\.\w+ and \d+ more")
+
     def test_several_buckets_below_each_other(self):
         done = self.run_program("trace", "--batch", "6", "--steps", "4", "--bucket-mb", "0.1,0.5,25", "--json")
         shown = json.loads(done.stdout)["traces"]

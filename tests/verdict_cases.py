@@ -61,7 +61,7 @@ STALLS = {"low_ms": 1, "high_ms": 900, "median_ms": 2, "p95_ms": 30, "bins": [1]
 
 # name: (files, verdict, words of its reason)
 TABLES = {
-    "healthy, two ranks": (run(), "healthy", "compute"),
+    "healthy, two ranks": (run(), "healthy", "computing"),
     "healthy, one process": (run([rank(waiting=0, buckets=())], division={"parallel": "none", "ranks": 1}, threads=2), "healthy", ""),
     "healthy, some waiting": (run([rank(waiting=0.5), rank(waiting=0.6)]), "healthy", ""),
     "healthy, ranks a little uneven": (run([rank(waiting=0.5), rank(backward=3.8)]), "healthy", ""),
@@ -105,7 +105,7 @@ TABLES = {
     "healthy, data parallel": (run([{**rank(waiting=0, buckets=()), "processor_ms": 11.0, "device_bytes": [50 << 20, 41 << 20]}],
                                    division={"parallel": "dp"}, threads=2), "healthy", ""),
     "killed, slow loader": (run([rank(data=4.0), rank(data=4.2)], ended=False), "input-bound", ""),
-    "killed, healthy until then": (run(ended=False), "killed", "behind step 376"),
+    "killed, healthy until then": (run(ended=False), "killed", "stopped without an error after step 376 (4 of 4 epochs)"),
     "failed": (run(lines=[*LEARNS, {"failed": "rank 1 was killed by signal 9"}], ended=False), "failed", "rank 1 was killed"),
     "failed, quota of processor time": (run([rank(starved=3.0)] * 2, lines=[*LEARNS, {"failed": "a rank died"}], throttled=0.6, ended=False),
                                         "throttled", "60 %"),
@@ -114,7 +114,15 @@ TABLES = {
     "resumed after a failure": (run(lines=[LEARNS[0], {"failed": "a rank died"}, *LEARNS[1:]]), "healthy", ""),
     "steps only, slow loader": ({k: v for k, v in run(lines=[{"step": 20, "loss": 2.0, "waiting_for_data": 0.4}]).items() if k != "summary.json"},
                                 "input-bound", "40 %"),
+    "two steps, in which batch norm has no averages yet": (
+        run(lines=[{**line, "step": 2 * line["epoch"]} for line in epochs((0.9, 0.8, 0.7), (0.4, 0.6, 0.8), (0.1, 4.9, 0.1))], measured_steps=2),
+        "too-short", "2 steps were"),
+    "one step": (run(measured_steps=1), "too-short", "1 step was measured"),
+    "slow compute of one rank, the others without a core while they wait": (
+        run([rank(waiting=3.2, starved=8.0), rank(backward=25.05)]), "straggler",
+        "rank 1 computes 27.2 ms in a step, the others 5.65 ms"),
     "three steps": (run(measured_steps=3), "too-short", "3 steps"),
+    "older version": ({k: v for k, v in run().items() if k != "summary.json"}, "unmeasured", "376 steps"),
     "older version, slow loader": ({k: v for k, v in run(lines=[{**LEARNS[0], "waiting_for_data": 0.4}]).items() if k != "summary.json"},
                                    "input-bound", "40 %"),
 }

@@ -36,6 +36,14 @@ fs::path present(const DatasetInfo& info, const fs::path& file) {
                   what, command_for(info, directory), static_cast<double>(bytes) / 1e6, info.stand_in));
 }
 
+// A folder that is not there is made or told of; into one that is closed nobody can look.
+void check_may_look(const fs::path& directory) {
+  std::error_code error;
+  (void)fs::status(directory / ".", error);
+  CHECK_AS(DataError, error != std::errc::permission_denied, "data: ", directory.string(),
+           " cannot be read: ", error.message(), "; --data-dir names another folder");
+}
+
 fs::path find_or_throw(const DatasetInfo& info, const fs::path& directory) {
   if (auto folder = find_dataset(info, directory)) return *folder;
   throw_missing(info, directory, (directory / info.name).string() + " has no " + info.title);
@@ -91,7 +99,7 @@ fs::path make_dataset_folder(const DatasetInfo& info, const fs::path& directory)
 std::string command_for(const DatasetInfo& info, const fs::path& directory) {
   const bool usual = directory.lexically_normal() == fs::path(data_place().directory).lexically_normal();
   return program_command(fmt::format("data {} {}{}", info.draw ? "make" : "get", info.name,
-                                     usual ? "" : " --data-dir " + directory.string()));
+                                     usual ? "" : " --data-dir " + shell_word(directory.string())));
 }
 
 std::optional<fs::path> find_dataset(const DatasetInfo& info, const fs::path& directory) {
@@ -107,6 +115,7 @@ std::optional<fs::path> find_dataset(const DatasetInfo& info, const fs::path& di
 }
 
 ImageDataset read_dataset(const DatasetInfo& info, Split split, const fs::path& directory) {
+  check_may_look(directory);
   // Where some files are there and others are not, another rank may be drawing them at this moment; so do we, then.
   auto missing = [&](const DatasetFile& file) { return !fs::exists(directory / info.name / file.name); };
   if (info.draw && std::any_of(info.files.begin(), info.files.end(), missing)) make_dataset(info, directory);
@@ -122,6 +131,7 @@ fs::path make_dataset(const DatasetInfo& info, const fs::path& directory) {
 }
 
 CheckedDataset check_dataset(const DatasetInfo& info, const fs::path& directory) {
+  check_may_look(directory);
   CheckedDataset result{find_or_throw(info, directory), {}, 0, 0};
   result.train_size = read_split(info, Split::Train, result.folder, directory).size();
   result.test_size = read_split(info, Split::Test, result.folder, directory).size();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include <nlohmann/json.hpp>
+
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/command_line_parts.h"
@@ -54,7 +56,7 @@ void add_train(CLI::App& app, Run& run) {
   train_app
       ->add_option_function<uint64_t>(
           "--seed", [&o](uint64_t seed) { o.seed = seed; }, "of initialisation, order and augmentation (default: 1)")
-      ->check([](const std::string& seed) { return seed.starts_with('-') ? "expected a number from 0 on" : ""; });
+      ->check([](const std::string& seed) { return seed.starts_with('-') ? "expected 0 or more" : ""; });
   train_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-model)");
   train_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit")
       ->check([](const std::string& run) { return run.empty() ? "expected a run directory" : ""; });
@@ -147,9 +149,9 @@ void add_data(CLI::App& app, Run& run) {
 }
 
 void add_inspect(CLI::App& app, Run& run) {
-  auto* inspect_app = app.add_subcommand("inspect", "What is in a safetensors, IDX or CIFAR file");
+  auto* inspect_app = app.add_subcommand("inspect", "What is in a run, or a safetensors, IDX or CIFAR file");
   auto& o = options_of(inspect_app, inspect, run);
-  inspect_app->add_option("path", o.path, "the file, or a run directory")->required();
+  inspect_app->add_option("path", o.path, "the file, or a run: its directory, its number, or latest")->required();
   auto* npy = inspect_app->add_option("--npy", o.npy, "write this tensor as .npy");
   auto* output = inspect_app->add_option("--output", o.output, "the .npy file to write");
   npy->needs(output);
@@ -243,8 +245,8 @@ int run_command_line(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();  // the options below may also follow a command
   ConsoleOptions console;
-  app.add_flag("--json", console.json, "one JSON document on stdout, everything else on stderr");
-  app.add_flag("-q,--quiet", console.quiet, "no progress and no messages");
+  app.add_flag("--json")->description("one JSON document on stdout, also of an error; everything else on stderr");
+  app.add_flag("-q,--quiet", console.quiet, "no progress and no messages: answers and errors only");
   app.add_flag("--plain", console.plain, "no bar and no colour, even on a terminal");
 
   Run run;
@@ -255,8 +257,9 @@ int run_command_line(int argc, char** argv) {
 
   app.footer(examples());  // last: commands inherit it when they are added
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  if (!words.empty() && words[0] == "help") {
-    words.erase(words.begin());
+  const auto first = std::find_if(words.begin(), words.end(), [](const auto& word) { return !word.starts_with("-"); });
+  if (first != words.end() && *first == "help") {
+    words.erase(first);
     if (const std::string mistake = help_misunderstood(app, words); !mistake.empty()) throw UsageError(mistake);
     words.push_back("--help");
   }
@@ -265,9 +268,11 @@ int run_command_line(int argc, char** argv) {
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     result(app.help());  // of the command that was named
+    print_json({{"help", app.help()}});
     return kOk;
   } catch (const CLI::CallForVersion& version) {
     result(version.what());
+    print_json({{"version", RINGGRAD_VERSION}});
     return kOk;
   } catch (const CLI::ParseError& error) {
     if (argc == 1) throw UsageError("expected a command; " + program_command("--help") + " shows them");

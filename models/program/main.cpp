@@ -1,4 +1,5 @@
-// The program `ringgrad`. Every error ends here: what, where and how to mend it, on stderr, and the exit code in words.
+// The program `ringgrad`. Every error ends here: what, where and how to mend it, on stderr, and the exit code in words;
+// with --json also in the document.
 #include <sys/resource.h>
 
 #include <csignal>
@@ -10,6 +11,7 @@
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/models/program/command_line.h"
+#include "ringgrad/models/program/console/document.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
 namespace {
@@ -49,17 +51,24 @@ int main(int argc, char** argv) {
   std::set_new_handler([] { throw NoMemory(); });
   try {
     check_stack();
+    if (asks_for_document(argc, argv)) open_document();
     const int code = run_command_line(argc, argv);
     if (code == ringgrad::kOk && !std::cout.flush())
       throw ringgrad::IoError("standard output cannot be written; is the disk full?");
+    close_document(code);
     return code;
   } catch (...) {
     const int code = exit_code_of(std::current_exception());
+    const bool noticed = ringgrad::is_noticed(std::current_exception());
     // A launcher says it once for all ranks.
     const ringgrad::Failure failure = ringgrad::failure_of(std::current_exception());
-    ringgrad::report_failure(failure, ringgrad::is_noticed(std::current_exception()));
+    ringgrad::report_failure(failure, noticed);
     if (!ringgrad::launcher_knows_failure())
       std::cerr << "ringgrad: " << failure.text << '\n' << failure_line(code) << '\n';
+    try {
+      close_document(code, noticed ? "" : failure.text);
+    } catch (const std::exception&) {  // it is said on stderr
+    }
     if (!ringgrad::variable("RINGGRAD_DEBUG").empty()) throw;  // for a debugger's backtrace
     return code;
   }

@@ -43,7 +43,7 @@ void add_whole_life(CLI::App* app, const std::vector<const char*>& settings, con
 }
 
 void add_gan(CLI::App& app, Run& run) {
-  auto* gan_app = app.add_subcommand("gan", "Train a network that draws, against one that is not to be deceived");
+  auto* gan_app = app.add_subcommand("gan", "Train a generator against a discriminator: a network that draws");
   auto& o = options_of(gan_app, gan, run);
   gan_app->add_option("--data", o.data, "digits, shapes, mnist, cifar10 or cifar100")->capture_default_str();
   add_data_dir_option(gan_app, o.data_dir);

@@ -222,7 +222,9 @@ json measure_into(const fs::path& run, const BenchDdpOptions& options) {
 }
 
 json read_measurements(const std::string& path) {
-  const fs::path file = fs::is_directory(path) ? fs::path(path) / "measurements.json" : fs::path(path);
+  const fs::path from = find_run(path, RunKind::BenchDdp);
+  if (kind_of(from) != RunKind::None) check_kind(from, RunKind::BenchDdp);
+  const fs::path file = fs::is_directory(from) ? from / "measurements.json" : from;
   std::ifstream in(file);
   CHECK_AS(DataError, in.good(), "bench ddp: cannot read ", file.string(), ", where --from expects what was measured");
   json measured = json::parse(in, nullptr, false);
@@ -238,7 +240,7 @@ json explained(const json& measured, const BenchDdpOptions& options) {
     if (!options.predict.empty()) document["prediction"] = predict_clusters(document, prediction_of(options));
     return document;
   } catch (const json::exception& error) {
-    throw DataError(fmt::format("bench ddp: the measurements lack something: {}", error.what()));
+    throw DataError(fmt::format("bench ddp: the measurements lack something: {}", without_number(error)));
   }
 }
 
@@ -257,9 +259,9 @@ int bench_ddp(const BenchDdpOptions& options) {
   json document = explained(measured, options);
 
   const std::string device = document.at("device"), processor = document.value("processor", "");
-  result("{} · batch {} · {} round{} · {}", document.at("model").get<std::string>(),
-         document.at("batch").get<int64_t>(), measured["rounds"].size(), measured["rounds"].size() == 1 ? "" : "s",
-         Device(device).is_cpu() ? fmt::format("{} cores in all", document.at("cores").get<int>())
+  result("{} · batch {} · {} · {}", document.at("model").get<std::string>(), document.at("batch").get<int64_t>(),
+         counted(static_cast<int64_t>(measured["rounds"].size()), "round"),
+         Device(device).is_cpu() ? counted(document.at("cores").get<int>(), "core") + " in all"
                                  : device + ": " + processor);
   print_ddp(document);
   if (document.contains("max_difference")) print_comparison(document["max_difference"]);

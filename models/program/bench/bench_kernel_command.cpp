@@ -156,7 +156,7 @@ void print_lines(const StepResult& row) {
   std::vector<std::string> instructions;
   for (const auto& [name, times] : row.counts.instructions)
     instructions.push_back(fmt::format("{} {}", name, with_commas(times)));
-  result("\n{} launches, {} blocks, {} threads{}{}", row.counts.launches, with_commas(row.counts.blocks),
+  result("\n{}, {}, {} threads{}{}", counted(row.counts.launches, "launch"), counted(row.counts.blocks, "block"),
          with_commas(row.counts.threads), instructions.empty() ? "" : "; ", fmt::join(instructions, ", "));
 }
 

@@ -189,8 +189,8 @@ int bench_train(const BenchTrainOptions& options) {
                            {"allocations_per_step", (after.allocations - before.allocations) / options.steps},
                            {"system_allocations", after.cache_misses - before.cache_misses},
                            {"loss", workload.loss()}};
-  result("{}, batch {}, {}, {} threads: {:.0f} images/s", options.model, options.batch, options.dtype, cpu_cores(),
-         rate);
+  result("{}, batch {}, {}, {}: {:.0f} images/s", options.model, options.batch, options.dtype,
+         counted(cpu_cores(), "thread"), rate);
   result("{} {:.2f} ms ({:.2f}–{:.2f}), median of {}", workload.captured() ? "captured step" : "step", step_ms, low,
          high, options.steps);
   for (size_t i = 0; device.is_cpu() && i < kPhases.size(); ++i) {  // on CUDA the host runs ahead of the device

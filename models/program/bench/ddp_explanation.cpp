@@ -107,11 +107,35 @@ std::string headline_of(const json& document) {
   const size_t rounds = r.at("rounds");
   if (rounds == 1) return fmt::format("DDP is {:.2f}× as fast as DataParallel (one round: no interval).", ratio);
   if (low <= 1 && high >= 1)
-    return fmt::format(
-        "DDP and DataParallel are as fast as each other, as far as {} rounds can tell: {:.2f}× ({:.2f} to {:.2f}).",
-        rounds, ratio, low, high);
+    return fmt::format("{} rounds cannot tell whether DDP or DataParallel is faster: {:.2f}× ({:.2f} to {:.2f}).",
+                       rounds, ratio, low, high);
   return fmt::format("DDP is {:.2f}× as fast as DataParallel ({:.2f} to {:.2f} in {} rounds).", ratio, low, high,
                      rounds);
+}
+
+bool is_decided(const json& document) {
+  if (!document.contains("ddp_over_dp")) return false;
+  const json& r = document["ddp_over_dp"];
+  return r.at("rounds") > 1 && (r.at("low") > 1.0 || r.at("high") < 1.0);
+}
+
+std::string payoff_of(const json& document) {
+  const json* none = find_row(document, "none");
+  const json* fastest = nullptr;
+  std::string words;
+  for (const auto& [name, called] : {std::pair("dp", "DataParallel"), std::pair("ddp", "DDP")}) {
+    const json* row = find_row(document, name);
+    if (!none || !row) continue;
+    if (!fastest || row->at("step_ms") < fastest->at("step_ms")) fastest = row;
+    words += fmt::format("{}{} {:.2f}×", words.empty() ? "" : ", ", called, row->at("speed_up").get<double>());
+  }
+  if (!fastest) return "";
+  const json &alone = none->at("step_interval_ms"), &divided = fastest->at("step_interval_ms");
+  const char* const pays = divided.at(1) < alone.at(0) ? "dividing a step pays here"
+                           : divided.at(0) > alone.at(1)
+                               ? "dividing a step does not pay here"
+                               : "whether dividing a step pays here, these rounds cannot tell";
+  return fmt::format("Against one process with all the cores: {}; {}.", words, pays);
 }
 
 std::vector<std::pair<std::string, std::string>> reasons_of(const json& document) {
@@ -129,7 +153,7 @@ std::vector<std::pair<std::string, std::string>> reasons_of(const json& document
     add(parts.at("waiting"), row.at("row") == "dp" ? "waiting for replicas, and what the first device does alone"
                                                    : "waiting for the slower rank");
     add(compute - alone, "computing more slowly, as averaging takes the same cores");
-    reasons.emplace_back(row.at("row"), why.empty() ? "nothing of its step that half a percent would show" : why);
+    reasons.emplace_back(row.at("row"), why.empty() ? "no part above 0.5 % of its step" : why);
   }
   return reasons;
 }

@@ -65,6 +65,9 @@ std::string where_the_time_goes(const json& document) {
   for (const auto& [row, why] : reasons_of(document)) reasons.push_back(row + ": " + why);
   return titled("Where a step's time goes") + svg_lanes(lanes, longest) + legend + "</p>\n" +
          html_table({"ms", "compute", "exposed", "copies", "waiting", "step", "by the model"}, rows) +
+         "<p>Exposed: gradients on their way while nobody computes. Waiting: for slower ranks or replicas. Compute, "
+         "exposed, copies and waiting are the step. By the model: what the step should take, as predicted from "
+         "the costs below.</p>\n" +
          bulleted(reasons);
 }
 
@@ -83,14 +86,17 @@ std::string how_fast(const json& document) {
                     fmt::format("{:.2f}×", row.value("speed_up", 1.0)), kept, between, human_bytes(memory.front()),
                     human_bytes(memory.back()), human_bytes(row.at("moved_bytes"))});
   }
-  return titled("How fast") + html_table({"", "ranks", "images/s", "speed-up", "kept", "quartiles", "memory: most",
-                                          "least", "moved in a step"},
-                                         rows);
+  return titled("How fast") +
+         html_table(
+             {"", "ranks", "images/s", "speed-up", "kept", "quartiles", "memory: most", "least", "moved in a step"},
+             rows) +
+         "<p>Kept: throughput, as a share of what the same ranks reach when they do not communicate; dp's, of what "
+         "ddp's ranks reach. Quartiles: from the lowest of a round to the highest.</p>\n";
 }
 
 std::string clusters(const json& prediction) {
   std::vector<Row> rows;
-  Curve kept{"kept of no communication", {}, true};
+  Curve kept{"kept", {}, true};
   for (const json& row : prediction.at("rows")) {
     rows.push_back({std::to_string(row.at("ranks").get<int>()), std::to_string(row.at("nodes").get<int>()),
                     ms_text(row.at("ring_ms")), ms_text(row.at("tree_ms")), ms_text(row.at("hierarchy_ms")),
@@ -110,7 +116,8 @@ void write_ddp_page(const json& document, const std::filesystem::path& file) {
                                         document.at("batch").get<int64_t>(), document.at("ranks").get<int>());
   std::string body = "<h1>" + escaped(title) + "</h1>\n";
   if (const std::string headline = headline_of(document); !headline.empty())
-    body += "<div class=\"verdict healthy\">" + escaped(headline) + "</div>\n";
+    body += fmt::format("<div class=\"verdict{}\">{} {}</div>\n", is_decided(document) ? " healthy" : "",
+                        escaped(headline), escaped(payoff_of(document)));
   body += how_fast(document) + where_the_time_goes(document);
   if (document.contains("costs")) body += titled("The model") + bulleted(document["costs"].at("assumptions"));
   if (document.contains("prediction")) body += clusters(document["prediction"]);

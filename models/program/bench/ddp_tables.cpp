@@ -28,7 +28,7 @@ void note(const std::string& label, const std::string& words) {
 double value_of(const json& row, const char* key) { return row.at(key).get<double>(); }
 
 void print_speeds(const json& document) {
-  result("{:<17}{:>5}{:>12}{:>9}{:>9}  {}", "", "ranks", "step", "img/s", "speed-up", "kept of no communication");
+  result("{:<17}{:>5}{:>12}{:>9}{:>9}  {}", "", "ranks", "step", "img/s", "speed-up", "kept");
   for (const json& row : document.at("rows")) {
     std::string kept;
     if (row.contains("kept_of_no_communication"))
@@ -74,7 +74,7 @@ void print_prediction(const json& prediction) {
            value_of(row, "hierarchy_ms"), value_of(row, "step_ms"), 100 * value_of(row, "kept_of_no_communication"),
            with_commas(static_cast<int64_t>(value_of(row, "images_per_second"))),
            row.at("best").get<std::string>().substr(0, 1));
-  result("each way for all gradients, then a step with the best: ring, tree, hierarchy");
+  result("each way for all gradients; the step is with the best, whose letter ends the row");
   for (const json& line : prediction.at("assumptions")) note("assumed", line.get<std::string>());
 }
 
@@ -88,13 +88,14 @@ void print_ddp(const json& document) {
   if (!reasons.empty()) result("");
   for (const auto& [row, why] : reasons)
     for (const std::string& line : labelled(fmt::format("{:<16}", row), why)) result(line);
-  for (const std::string& line : wrapped(headline_of(document), kColumns)) result(line);
+  for (const std::string& words : {headline_of(document), payoff_of(document)})
+    for (const std::string& line : wrapped(words, kColumns)) result(line);
   if (document.contains("costs"))
     for (const json& line : document["costs"].at("assumptions")) note("model", line.get<std::string>());
   if (document.contains("prediction")) print_prediction(document["prediction"]);
   note("kept",
-       "throughput as a part of that of the same processes without communication (no_sync), in turn; dp's against "
-       "ddp's. In brackets: from the lowest quartile of a round to the highest");
+       "throughput, as a share of what the same ranks reach when they do not communicate (no_sync), measured in turn; "
+       "dp's of what ddp's ranks reach. In brackets: from the lowest quartile of a round to the highest");
   note("exposed",
        "gradients on their way while nobody computes; waiting: for slower ranks or replicas. With copies and compute "
        "they are the step");

@@ -96,7 +96,8 @@ int check_pictures(const std::string& path) {
     result("without {:<40}{:>9} {}{}", kind, with_commas(count), count > 1 ? "the first is " : "", first.string());
     left_out.push_back({{"kind", kind}, {"count", count}, {"first", first.string()}});
   }
-  result("{} pictures of {} classes, {} of them broken", with_commas(train + test), own.classes.size(), broken.size());
+  result("{} of {}, {} of them broken", counted(train + test, "picture"),
+         counted(static_cast<int64_t>(own.classes.size()), "class"), broken.size());
   print_json({{"path", path},
               {"classes", classes},
               {"train", train},

@@ -9,6 +9,7 @@
 #include "ringgrad/distributed/transport/frame.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/report/run_record.h"
 #include "ringgrad/models/program/trace/one_clock.h"
 #include "ringgrad/models/program/trace/perfetto.h"
 #include "ringgrad/models/program/trace/timeline_svg.h"
@@ -198,6 +199,28 @@ void Course::end_epoch(nlohmann::json line, const Evaluation& test) {
   save_summary(test);
 }
 
+// A run that goes on has been measured before: the curve goes on, and a few steps do not replace many.
+void Course::keep_earlier(RunSummary& summary) const {
+  constexpr int64_t kFewSteps = 10;
+  if (!earlier_) return;
+  const RunSummary& before = *earlier_;
+  const double begin = summary.loss_curve.empty() ? INFINITY : summary.loss_curve.front()[0];
+  const auto end = std::find_if(before.loss_curve.begin(), before.loss_curve.end(),
+                                [&](const auto& point) { return point[0] >= begin; });
+  summary.loss_curve.insert(summary.loss_curve.begin(), before.loss_curve.begin(), end);
+  if (summary.confusion.empty()) {
+    summary.confusion = before.confusion;
+    summary.worst = before.worst;
+  }
+  if (summary.steps >= std::min(kFewSteps, before.steps)) return;
+  summary.steps = before.steps;
+  summary.ranks = before.ranks;
+  summary.histogram = before.histogram;
+  summary.kernels = before.kernels;
+  summary.throttled = before.throttled;
+  summary.images_per_second = before.images_per_second;
+}
+
 RunSummary Course::summarize(const Evaluation& last, bool ended) {
   if (fixed_.version.empty()) {
     fixed_.steps_per_epoch = training_.steps_per_epoch();
@@ -211,6 +234,7 @@ RunSummary Course::summarize(const Evaluation& last, bool ended) {
     fixed_.commit = checkout();
     fixed_.data_digest = digest_of(data_.train_set);
     fixed_.version = RINGGRAD_VERSION;
+    if (run_ && !options_.resume.empty()) earlier_ = read_run(run_->path().string()).summary;
   }
   RunSummary summary = fixed_;
   summary.ended = ended;
@@ -226,6 +250,7 @@ RunSummary Course::summarize(const Evaluation& last, bool ended) {
   summary.loss_curve = loss_curve_;
   summary.confusion = last.confusion;
   summary.worst = last.worst;
+  keep_earlier(summary);
   return summary;
 }
 

@@ -17,7 +17,7 @@
 
 namespace ringgrad::program {
 
-// A resumed run counts anew. Not thread-safe.
+// A resumed run counts its steps anew, and keeps what was measured before as keep_earlier() says. Not thread-safe.
 class Course {
  public:
   // All of these must outlive it. `run` is nullptr on ranks that write nothing, `group` where there is one process.
@@ -53,6 +53,7 @@ class Course {
   RankSummary own_measurements() const;
   double throttled() const;
   void look_at_next_step(bool stops);
+  void keep_earlier(RunSummary& summary) const;
   void save_summary(const Evaluation& last);
   void write_trace();
 
@@ -69,6 +70,7 @@ class Course {
   std::vector<std::array<double, 2>> loss_curve_;
   ProcessorQuota quota_before_ = processor_quota();
   RunSummary fixed_;  // what does not change: machine, command, digest …; without a version: not filled in yet
+  std::optional<RunSummary> earlier_;  // of the calls before this one
   Measured before_, now_;
   std::optional<Logbook> logbook_;
   nlohmann::json epochs_ = nlohmann::json::array();

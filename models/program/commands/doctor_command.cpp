@@ -112,7 +112,7 @@ int doctor() {
     return yes ? std::string("on") : fmt::format("off: {}", why_not);
   };
   result("ringgrad {}", RINGGRAD_VERSION);
-  result("cpu        {}, {} cores", report["cpu"].get<std::string>(), cpu_cores());
+  result("cpu        {}, {}", report["cpu"].get<std::string>(), counted(cpu_cores(), "core"));
   result("kernels    for {}", instructions_in_use());
   result("           {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's library", native, cuda,
          vendor, cuda_vendor);

@@ -18,14 +18,14 @@ Verdict end_run(const TrainOptions& options, const Data& data, const RunDirector
   try {
     write_summary(run.path(), *record.summary);
     if (options.report) write_report({record}, report, [&](const RunRecord&) { return &data.test_set; });
-    if (options.report) result("report  {}", report.string());
+    if (options.report) news("report  {}", report.string());
   } catch (const IoError& error) {
     complain(fmt::format("note    the run is saved, its report is not: {}", error.what()));
   }
-  result("verdict {}{}", verdict.name,
-         verdict.also.empty() ? "" : fmt::format(" (also {})", fmt::join(verdict.also, ", ")));
-  result("why     {}", verdict.why);
-  message("next    {}", verdict.next);
+  news("verdict {}{}", verdict.name,
+       verdict.also.empty() ? "" : fmt::format(" (also {})", fmt::join(verdict.also, ", ")));
+  news("why     {}", verdict.why);
+  if (verdict.next != resume_command(run)) message("next    {}", verdict.next);  // that has been said
   return verdict;
 }
 

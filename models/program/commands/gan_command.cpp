@@ -64,9 +64,9 @@ class GanTraining {
   }
 
   int train() {
-    message("gan     {} · {} images · batch {} on {} rank{}{} · {} steps an epoch", options_.data,
-            with_commas(images_.size()), options_.batch, ranks(), ranks() > 1 ? "s" : "",
-            options_.shards > 0 ? fmt::format(", in {} shards", options_.shards) : "", loader_.size());
+    message("gan     {} · {} · batch {} on {}{} · {} an epoch", options_.data, counted(images_.size(), "image"),
+            options_.batch, counted(ranks(), "rank"),
+            options_.shards > 0 ? ", in " + counted(options_.shards, "shard") : "", counted(loader_.size(), "step"));
     while (loader_.state().epoch < options_.epochs) {
       const int64_t epoch = loader_.state().epoch + 1, steps_before = epoch_.steps;
       const auto begin = std::chrono::steady_clock::now();
@@ -84,7 +84,8 @@ class GanTraining {
       if (stop_) break;
     }
     if (stop_ && loader_.state().epoch < options_.epochs && run_)
-      result("stopped at step {} · resume: {}", step_, program_command("gan --resume " + run_->path().string()));
+      news("stopped at step {} · resume: {}", step_,
+           program_command("gan --resume " + shell_word(run_->path().string())));
     if (run_) nn::save_safetensors(run_->model(), gan_.networks().state_dict());
     if (run_)
       print_json({{"run", run_->path().string()},
@@ -125,8 +126,8 @@ class GanTraining {
                        {"images_per_second", images},
                        {"samples", page.string()}});
     run_->append_metrics(epochs_.back());
-    result("epoch {:>3}  discriminator {:.3f}  generator {:.3f}  {:>6} images/s  {}", epoch, mean(epoch_.discriminator),
-           mean(epoch_.generator), with_commas(static_cast<int64_t>(images)), page.string());
+    news("epoch {:>3}  discriminator {:.3f}  generator {:.3f}  {:>6} images/s  {}", epoch, mean(epoch_.discriminator),
+         mean(epoch_.generator), with_commas(static_cast<int64_t>(images)), page.string());
   }
 
   void save() {
@@ -142,7 +143,7 @@ class GanTraining {
   }
 
   void load() {
-    const std::string path = RunDirectory::open(options_.resume).checkpoint();
+    const std::string path = RunDirectory::open(options_.resume, RunKind::Gan).checkpoint();
     const auto progress = gan_.load(path);
     try {
       const json at = json::parse(progress.at("gan"));
@@ -171,7 +172,11 @@ class GanTraining {
 
 int gan(const GanOptions& asked) {
   GanOptions options = asked;
-  restore_settings("gan", options);
+  restore_settings(RunKind::Gan, options);
+  if (!options.resume.empty() && RunDirectory::open(options.resume, RunKind::Gan).has_all(options.epochs)) {
+    nothing_to_go_on_with(RunKind::Gan, options.resume, fmt::format("all its {}", counted(options.epochs, "epoch")));
+    return kOk;
+  }
   const std::string data_dir = asked.data_dir.empty() ? options.data_dir : asked.data_dir;  // they may have moved
   options.data_dir = std::filesystem::absolute(data_directory(data_dir)).lexically_normal().string();
   // What is missing is said once, drawn once, and leaves no directory of a run.
@@ -179,7 +184,7 @@ int gan(const GanOptions& asked) {
     throw UsageError("gan: --batch {} is more than the {} images of {}", options.batch, images, options.data);
   if (const int parts = std::max(options.shards, options.ranks); options.batch < parts)
     throw UsageError("gan: --batch is {} for {} parts, and each needs an image at least", options.batch, parts);
-  return train_on_ranks({.command = "gan",
+  return train_on_ranks({.kind = RunKind::Gan,
                          .name = options.data + "-gan",
                          .out = options.out,
                          .resume = options.resume,

@@ -3,6 +3,8 @@
 #include <optional>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include "ringgrad/autograd/graph_print.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
@@ -59,6 +61,11 @@ int graph(const GraphOptions& options) {
   else
     print_graph(text, loss, model->named_parameters());
   result(text.str());
+  print_json({{"model", options.model},
+              {"batch", batch.labels.numel()},
+              {"loss", loss.item<float>()},
+              {"format", options.dot ? "dot" : "text"},
+              {"graph", text.str()}});
   return kOk;
 }
 

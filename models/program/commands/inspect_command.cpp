@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <span>
 
@@ -93,8 +94,8 @@ int inspect_cifar(const fs::path& path) {
   const ImageDataset set = read_cifar(format, "inspect", path.parent_path(), Split::Train, classes);
   std::vector<int64_t> counts(classes.size());
   for (int64_t label : to_vector<int64_t>(set.labels)) ++counts[label];
-  result("{}: {}, {} images of 32×32×3; per label {}", path.string(), fine ? "CIFAR-100" : "CIFAR-10",
-         with_commas(set.size()), fmt::join(counts, " "));
+  result("{}: {}, {} of 32×32×3; per label {}", path.string(), fine ? "CIFAR-100" : "CIFAR-10",
+         counted(set.size(), "image"), fmt::join(counts, " "));
   print_json({{"path", path.string()},
               {"format", fine ? "cifar100" : "cifar10"},
               {"images", set.size()},
@@ -149,22 +150,42 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
     metadata[key] = value;
     result(shortened(fmt::format("{} = {}", key, value), on_terminal() ? line_width() : value.size() + key.size() + 3));
   }
-  result("{} tensors, {} elements, {}", file.tensors.size(), with_commas(elements),
+  result("{}, {}, {}", counted(static_cast<int64_t>(file.tensors.size()), "tensor"), counted(elements, "element"),
          human_bytes(static_cast<int64_t>(fs::file_size(path))));
   print_json({{"path", path.string()}, {"tensors", tensors}, {"metadata", metadata}});
   return kOk;
 }
 
+// Of a run what it has come to, or else its last checkpoint.
+fs::path file_to_inspect(const std::string& called) {
+  const std::string path = find_run(called, RunKind::None);
+  if (!fs::is_directory(path)) return path;
+  if (kind_of(path) == RunKind::BenchDdp) check_kind(path, RunKind::Training);  // which has no weights
+  const RunDirectory run = RunDirectory::open(path, RunKind::None);
+  const fs::path file = fs::exists(run.model()) ? run.model() : run.checkpoint();
+  CHECK_AS(DataError, fs::exists(file), "inspect: ", run.path().string(), " has neither model.safetensors nor ",
+           "checkpoint.safetensors yet");
+  return file;
+}
+
+// An IDX file begins with two zeros.
+bool begins_as_idx(const fs::path& path) {
+  char magic[2] = {1, 1};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return magic[0] == 0 && magic[1] == 0;
+}
+
 }  // namespace
 
 int inspect(const InspectOptions& options) {
-  const fs::path path =
-      fs::is_directory(options.path) ? RunDirectory::open(options.path).model() : fs::path(options.path);
+  const fs::path path = file_to_inspect(options.path);
   CHECK_AS(DataError, fs::exists(path), "inspect: there is no ", path.string());
   if (path.extension() == ".safetensors") return inspect_weights(path, options);
   if (!options.npy.empty())
     throw UsageError("--npy takes a tensor out of a .safetensors file, and " + path.string() + " is none");
   if (path.extension() == ".bin") return inspect_cifar(path);
+  CHECK_AS(DataError, begins_as_idx(path), "inspect: ", path.string(),
+           " is no .safetensors file, and neither IDX nor one of CIFAR (.bin)");
   return inspect_idx(path);
 }
 

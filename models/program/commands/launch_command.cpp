@@ -7,6 +7,7 @@
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/document.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/lint/lint.h"
 #include "ringgrad/models/program/run/temporary_directory.h"
@@ -24,7 +25,7 @@ std::string final_message(const JobResult& result) {
 }
 
 // The usual ones, where the program uses ringgrad; `ringgrad lint` makes them errors.
-void warn_of_mistakes(const std::filesystem::path& written) {
+nlohmann::json warn_of_mistakes(const std::filesystem::path& written) {
   std::vector<Mistake> findings;
   try {
     findings = find_mistakes(read_observations(written));
@@ -33,6 +34,7 @@ void warn_of_mistakes(const std::filesystem::path& written) {
   }
   if (!findings.empty()) message("launch: the program did its work, and something in it looks like a mistake:");
   tell(findings, [](const std::string& line) { message(line); });
+  return to_json(findings);
 }
 
 }  // namespace
@@ -59,9 +61,13 @@ int launch_program(const LaunchCommandOptions& options) {
   job.final_message = final_message;
   const TemporaryDirectory written("launch");
   if (variable("RINGGRAD_LINT").empty()) setenv("RINGGRAD_LINT", written.path().c_str(), 1);
-  const int code = supervise(job).exit_code;
-  if (code == kOk) warn_of_mistakes(written.path());
-  return code;
+  keep_document_from_children();
+  const JobResult done = supervise(job);
+  if (done.exit_code == kOk)
+    print_json({{"exit_code", kOk}, {"mistakes", warn_of_mistakes(written.path())}});
+  else
+    print_json(failure_document(done.exit_code, done.report));
+  return done.exit_code;
 }
 
 }  // namespace ringgrad::program

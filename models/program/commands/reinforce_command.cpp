@@ -46,13 +46,21 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
   models::Reinforce agent({.lr = o.lr, .seed = o.seed, .shards = o.shards}, group);
   Window window;
   if (!o.resume.empty()) {
-    const auto progress = agent.load(RunDirectory::open(o.resume).checkpoint());
+    const auto progress = agent.load(RunDirectory::open(o.resume, RunKind::Reinforce).checkpoint());
     if (const auto lengths = progress.find("lengths"); lengths != progress.end())
       window.add(json::parse(lengths->second).get<std::vector<int64_t>>());
   }
+  const bool finished = window.solved() || agent.episodes() >= o.episodes;
+  if (finished) {
+    const std::string all = window.solved() ? "solved it" : fmt::format("all its {}", counted(o.episodes, "episode"));
+    if (run && !std::filesystem::exists(run->model()))  // it was killed before
+      nn::save_safetensors(run->model(), agent.policy().state_dict());
+    nothing_to_go_on_with(RunKind::Reinforce, o.resume, all);
+    return kOk;
+  }
   const int64_t ranks = group ? group->size() : 1, environments = agent.environments(), first = agent.episodes();
-  message("cart    solved when {} episodes on end last {:.0f} of {} pushes on average · {} environment{}", kWindow,
-          kSolved, models::CartPole::kMaxSteps, environments, environments > 1 ? "s" : "");
+  message("cart    solved when {} episodes on end last {:.0f} of {} pushes on average · {}", kWindow, kSolved,
+          models::CartPole::kMaxSteps, counted(environments, "environment"));
   json curve = json::array();
   int signal = 0;
   bool stop = false;
@@ -64,20 +72,20 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
     if (!run || (agent.episodes() % kWindow >= environments && !last)) continue;
     curve.push_back({{"episodes", agent.episodes()}, {"pushes", agent.pushes()}, {"mean_length", window.mean()}});
     run->append_metrics(curve.back());
-    result("episode {:>5}  mean of the last {:>3}: {:6.1f} pushes", agent.episodes(), window.lengths.size(),
-           window.mean());
+    news("episode {:>5}  mean of the last {:>3}: {:6.1f} pushes", agent.episodes(), window.lengths.size(),
+         window.mean());
   }
   agent.check_identical();
   if (!run) return signal > 0 ? 128 + signal : kOk;
   agent.save(run->checkpoint(), {{"lengths", json(window.lengths).dump()}});
   nn::save_safetensors(run->model(), agent.policy().state_dict());
   if (stop)
-    result("stopped at episode {} · resume: {}", agent.episodes(),
-           program_command("reinforce --resume " + run->path().string()));
+    news("stopped at episode {} · resume: {}", agent.episodes(),
+         program_command("reinforce --resume " + shell_word(run->path().string())));
   else if (window.solved())
-    result("solved  after {} episodes, {} pushes on each rank", agent.episodes(), with_commas(agent.pushes() / ranks));
+    news("solved  after {} episodes, {} pushes on each rank", agent.episodes(), with_commas(agent.pushes() / ranks));
   else
-    result("not solved in {} episodes; --episodes gives it more, another --seed other luck", agent.episodes());
+    news("not solved in {} episodes; --episodes gives it more, or try another --seed", agent.episodes());
   print_json({{"run", run->path().string()},
               {"solved", window.solved()},
               {"episodes", agent.episodes()},
@@ -95,8 +103,8 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
 
 int reinforce(const ReinforceOptions& asked) {
   ReinforceOptions options = asked;
-  restore_settings("reinforce", options);
-  return train_on_ranks({.command = "reinforce",
+  restore_settings(RunKind::Reinforce, options);
+  return train_on_ranks({.kind = RunKind::Reinforce,
                          .name = "cartpole",
                          .out = options.out,
                          .resume = options.resume,

@@ -163,7 +163,7 @@ int run_into(const RunDirectory& run, const RunConfig& config) {
                       {"seconds", trained - loaded}});
   save_model(run.model(), *network, recipe, config.facts);
   write_summary(run.path(), summary_of(train_set, taken, trained - loaded, seconds - trained));
-  result(
+  news(
       "{:.2f} % of the test images after {:.2f} s from the process' start: {:.2f} s until training began, {:.2f} s of "
       "training, {:.2f} s of testing",
       100 * tested.accuracy, seconds, loaded, trained - loaded, seconds - trained);
@@ -191,10 +191,9 @@ int speedrun(const TrainOptions& options) {
   (void)dtype_named(config.recipe.dtype);  // what cannot be is said before there is a directory
   catch_interrupts("note    a speedrun cannot be continued: nothing of it is kept");
   const RunDirectory run = RunDirectory::create(options.out, config.recipe.data + "-speedrun");
-  nlohmann::json settings = to_json(config);
-  settings["preset"] = "speedrun";
+  config.preset = "speedrun";
   try {
-    run.write_config(settings);
+    run.write_config(to_json(config));
     const int code = run_into(run, config);
     if (code != kOk) run.discard();
     return code;

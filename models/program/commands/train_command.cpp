@@ -24,6 +24,8 @@
 #include "ringgrad/models/program/commands/train_rank.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/report/findings.h"
+#include "ringgrad/models/program/run/run_of_ranks.h"
 #include "ringgrad/models/program/run/saved_model.h"
 #include "ringgrad/models/program/train/training.h"
 
@@ -32,7 +34,10 @@ namespace {
 
 void check_resume(const TrainOptions& o) {
   if (!o.resume.empty() && (!o.given.empty() || o.seed || !o.out.empty() || !o.init.empty()))
-    throw UsageError("--resume takes model, data, seed, recipe and directory from the run; leave those options out");
+    throw UsageError(
+        "--resume takes model, data, seed, recipe and directory from the run; leave those options out, or train on "
+        "with others: --init {}",
+        shell_word(o.resume));
 }
 
 RunConfig fresh_config(const TrainOptions& options) {
@@ -46,13 +51,41 @@ RunConfig fresh_config(const TrainOptions& options) {
   return config;
 }
 
+RunConfig config_to_go_on_with(const std::string& resume) {
+  const RunDirectory run = RunDirectory::open(resume);
+  RunConfig config = read_config(run);
+  if (!config.preset.empty())
+    throw UsageError("--resume: {} is a run of --preset {}, which keeps no checkpoint to go on from; begin another",
+                     run.path().string(), config.preset);
+  check_version(config.other, run.path().string());
+  return config;
+}
+
+// For a run that has been trained to its end: it stays as it is.
+int say_finished(const RunDirectory& run) {
+  const RunRecord record = read_run(run.path().string());
+  const std::string epochs = counted(record.recipe.epochs, "epoch"), init = "--init " + shell_word(record.path);
+  news("done    {} has all its {}, {:.2f} % test accuracy; to train on, begin a run with its weights", record.path,
+       epochs, 100 * record.accuracy());
+  const std::string more = fmt::format("{} --epochs {}", init, record.recipe.epochs);
+  const std::string next = train_with(record, more);
+  message("next    {}", next);
+  print_json({{"run", record.path},
+              {"finished", true},
+              {"epochs", record.recipe.epochs},
+              {"steps", record.last_step()},
+              {"test_accuracy", record.accuracy()},
+              {"next", next}});
+  return kOk;
+}
+
 // What the run is to be, or was when it began; its division is not settled yet.
 RunConfig configure(const TrainOptions& options) {
   RunConfig config;
   if (options.resume.empty())
     config = fresh_config(options);
   else
-    config = read_config(RunDirectory::open(options.resume));
+    config = config_to_go_on_with(options.resume);
   if (!options.data_dir.empty()) config.data_dir = options.data_dir;
   config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();  // it is read again from elsewhere
   return config;
@@ -167,7 +200,8 @@ int cores_allowed() {
 int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks) {
   check_parts(*config.division, config.recipe, ranks);
   if (config.division->device == "cpu" && ranks > cores_allowed())
-    message("note    {} ranks share {} cores, and wait for each other more than they compute", ranks, cores_allowed());
+    message("note    {} share {}, and wait for each other more than they compute", counted(ranks, "rank"),
+            counted(cores_allowed(), "core"));
   catch_interrupts();  // until the launcher does: from here on there is a directory to clear away
   const RunDirectory run = open_run(options, config);
   setenv(kRunVariable, run.path().c_str(), 1);
@@ -188,7 +222,7 @@ TrainOptions with_run_resolved(TrainOptions options, bool is_rank) {
 
 // A rank that another launcher has started trains with all the others: their number is not an option of its own.
 void check_launched(const Division& asked, const RankEnvironment& here) {
-  const std::string launched = fmt::format("this is one of {} ranks, as {} says", here.size, here.source);
+  const std::string launched = fmt::format("this is one of {}, as {} says", counted(here.size, "rank"), here.source);
   if (asked.one_process() && here.size > 1)
     throw UsageError("--parallel {} is for one process, and {}; leave one of them out", asked.parallel, launched);
   if (OwnSeat::exists()) return;  // an elastic job has seats for more ranks than it begins with
@@ -217,6 +251,8 @@ int train(const TrainOptions& asked) {
   const bool is_rank = !here.source.empty();
   const TrainOptions options = with_run_resolved(asked, is_rank);
   RunConfig config = configure(options);
+  if (!options.resume.empty() && RunDirectory::open(options.resume).has_all(config.recipe.epochs))
+    return say_finished(RunDirectory::open(options.resume));
   if (is_rank) check_launched(options.division, here);
 
   const std::optional<Division> before = config.division;

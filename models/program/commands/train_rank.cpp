@@ -22,7 +22,9 @@
 
 namespace ringgrad::program {
 
-std::string resume_command(const RunDirectory& run) { return program_command("train --resume " + run.path().string()); }
+std::string resume_command(const RunDirectory& run) {
+  return program_command("train --resume " + shell_word(run.path().string()));
+}
 
 namespace {
 
@@ -33,8 +35,8 @@ std::string effective_batch(const Recipe& recipe, const ProcessGroup* group, int
   std::string text = std::to_string(recipe.step_batch());
   if (recipe.accumulate > 1 || group) text += " =";
   if (recipe.accumulate > 1) text += fmt::format(" {} ×", recipe.accumulate);
-  if (shards > 0) return text + fmt::format(" {} shards", shards);
-  if (group) return text + fmt::format(" {} × {} ranks", recipe.batch / group->size(), group->size());
+  if (shards > 0) return text + " " + counted(shards, "shard");
+  if (group) return text + fmt::format(" {} × {}", recipe.batch / group->size(), counted(group->size(), "rank"));
   return recipe.accumulate > 1 ? text + fmt::format(" {}", recipe.batch) : text;
 }
 
@@ -50,9 +52,9 @@ void print_header(const RunConfig& config, Training& training, const Data& data,
   const int64_t trained = training.trained_parameters(), all = training.model().num_parameters();
   message("model   {} {} parameters{}", config.recipe.model, with_commas(all),
           trained < all ? fmt::format(", {} of them trained", with_commas(trained)) : "");
-  message("recipe  {} · batch {} · {} steps × {} epochs", summary(config.recipe),
-          effective_batch(config.recipe, group, config.division->shards), training.steps_per_epoch(),
-          config.recipe.epochs);
+  message("recipe  {} · batch {} · {} × {}", summary(config.recipe),
+          effective_batch(config.recipe, group, config.division->shards), counted(training.steps_per_epoch(), "step"),
+          counted(config.recipe.epochs, "epoch"));
 }
 
 // How fast an epoch went, on this rank.
@@ -74,17 +76,17 @@ struct EpochReport {
 void print_row(const nlohmann::json& metrics) {
   static bool first = true;
   if (std::exchange(first, false))
-    result("{:>5}{:>9}{:>10}{:>11}{:>11}{:>13}{:>9}{:>10}", "epoch", "loss", "test acc", "test loss", "img/s",
-           "wait: data", "ranks", "time");
+    news("{:>5}{:>9}{:>10}{:>11}{:>11}{:>13}{:>9}{:>10}", "epoch", "loss", "test acc", "test loss", "img/s",
+         "wait: data", "ranks", "time");
   const auto share = [&](const char* name) {
     return metrics.contains(name) ? fmt::format("{:.1f} %", 100 * metrics[name].get<double>()) : "";
   };
   const double pace = metrics.value("images_per_second", 0.0);
-  result("{:>5}{:>9.4f}{:>10}{:>11.4f}{:>11}{:>13}{:>9}{:>10}", metrics["epoch"].get<int>(),
-         metrics["loss"].get<double>(), fmt::format("{:.2f} %", 100 * metrics["test_accuracy"].get<double>()),
-         metrics["test_loss"].get<double>(), pace > 0 ? with_commas(static_cast<int64_t>(pace)) : "",
-         share("waiting_for_data"), share("waiting_for_communication"),
-         metrics.contains("seconds") ? human_time(metrics["seconds"]) : "");
+  news("{:>5}{:>9.4f}{:>10}{:>11.4f}{:>11}{:>13}{:>9}{:>10}", metrics["epoch"].get<int>(),
+       metrics["loss"].get<double>(), fmt::format("{:.2f} %", 100 * metrics["test_accuracy"].get<double>()),
+       metrics["test_loss"].get<double>(), pace > 0 ? with_commas(static_cast<int64_t>(pace)) : "",
+       share("waiting_for_data"), share("waiting_for_communication"),
+       metrics.contains("seconds") ? human_time(metrics["seconds"]) : "");
 }
 
 void report_epoch(Course& course, const Training& training, const EpochReport& epoch) {
@@ -114,7 +116,7 @@ void report_epoch(Course& course, const Training& training, const EpochReport& e
   if (on_terminal())
     print_row(metrics);
   else
-    result(line);
+    news(line);
 }
 
 // Collective where training is: the signal may have reached another rank only.
@@ -122,7 +124,7 @@ int stopped_by_signal(const RunDirectory* run, const Training& training, Process
   const std::vector<int64_t> own{interrupted()};
   const auto signals = group ? all_gather_values(*group, own) : own;
   if (!run) return kOk;
-  result("stopped at step {} · resume: {}", training.step(), resume_command(*run));
+  news("stopped at step {} · resume: {}", training.step(), resume_command(*run));
   return 128 + static_cast<int>(*std::max_element(signals.begin(), signals.end()));
 }
 
@@ -150,8 +152,8 @@ class Keeping {
     run_.begun_at = parse_number<int64_t>(broadcast_text(group, std::to_string(run_.begun_at), 0))
                         .value();  // rank 0 is no newcomer
     if (run_.job.generation() > 1)
-      message("note    generation {}: {} rank{} on after step {}", run_.job.generation(), group.size(),
-              group.size() == 1 ? " goes" : "s go", training_.step());
+      message("note    generation {}: {} {} on after step {}", run_.job.generation(), counted(group.size(), "rank"),
+              group.size() == 1 ? "goes" : "go", training_.step());
   }
 
  private:
@@ -277,7 +279,15 @@ class Epochs {
     course_.gather();
     const int code = stopped_by_signal(run_, training_, group_);
     const auto may_write = permit();
-    if (run_) end_run(options_, data_, *run_, course_, {});
+    if (!run_) return code;
+    const Verdict verdict = end_run(options_, data_, *run_, course_, {});
+    print_json({{"run", run_->path().string()},
+                {"stopped_by_signal", code - 128},
+                {"epochs", training_.epoch()},
+                {"steps", training_.step()},
+                {"history", course_.epochs()},
+                {"resume", resume_command(*run_)},
+                {"verdict", to_json(verdict)}});
     return code;
   }
 
@@ -290,15 +300,18 @@ class Epochs {
     const auto may_write = permit();
     save_model(run_->model(), training_.model(), config_.recipe, config_.facts);
 
-    result("done    {:.2f} % test accuracy, loss {:.4f} · {} steps in {} · {} img/s", 100 * test.accuracy(), test.loss,
-           course_.steps, human_time(course_.train_seconds),
-           with_commas(static_cast<int64_t>(course_.images_per_second())));
-    result("batch   {} · {} steps an epoch", effective_batch(config_.recipe, group_, config_.division->shards),
-           training_.steps_per_epoch());
-    if (group_) result("ranks   parameters bit-identical on {0} of {0} ranks ({1:016x})", group_->size(), hash);
-    result("saved   {} (loads in PyTorch)", run_->model().string());
+    news("done    {:.2f} % test accuracy, loss {:.4f} · {} in {} · {} img/s", 100 * test.accuracy(), test.loss,
+         counted(course_.steps, "step"), human_time(course_.train_seconds),
+         with_commas(static_cast<int64_t>(course_.images_per_second())));
+    news("batch   {} · {} an epoch", effective_batch(config_.recipe, group_, config_.division->shards),
+         counted(training_.steps_per_epoch(), "step"));
+    if (group_)
+      news("ranks   parameters bit-identical on {} of {} ({:016x})", group_->size(), counted(group_->size(), "rank"),
+           hash);
+    news("saved   {} (loads in PyTorch)", run_->model().string());
     if (training_.epoch() < config_.recipe.epochs)
-      message("next    {} goes on after step {}", resume_command(*run_), training_.step());
+      news("stopped after step {} of {} · resume: {}", training_.step(),
+           training_.steps_per_epoch() * config_.recipe.epochs, resume_command(*run_));
     const Verdict verdict = end_run(options_, data_, *run_, course_, test);
     print_json(
         {{"test_accuracy", test.accuracy()},

@@ -12,6 +12,7 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/failure.h"
+#include "ringgrad/models/program/console/document.h"
 
 namespace ringgrad::program {
 
@@ -33,8 +34,6 @@ std::string styled(bool terminal, const char* code, const std::string& text) {
   if (!terminal || !variable("NO_COLOR").empty()) return text;
   return fmt::format("\033[{}m{}\033[0m", code, text);
 }
-
-int results() { return options.json ? STDERR_FILENO : STDOUT_FILENO; }
 
 // Of the terminal behind a stream; 80 where there is none.
 int columns(int stream) {
@@ -63,9 +62,12 @@ void configure_console(const ConsoleOptions& wanted) { options = wanted; }
 void silence_console(bool on) { silent = on; }
 
 void result_in_colours(const std::string& line) {
-  if (!silent) (options.json ? std::cerr : std::cout) << line << std::endl;
+  if (!silent && !(options.quiet && document_is_open())) std::cout << line << std::endl;
 }
 void result(const std::string& line) { result_in_colours(printable(line)); }
+void news(const std::string& line) {
+  if (!is_quiet()) result(line);
+}
 void message(const std::string& line) {
   if (!is_quiet()) std::cerr << printable(line) << std::endl;
 }
@@ -74,13 +76,11 @@ void headline(const std::string& title, const std::string& rest) {
 }
 void complain(const std::string& line) { std::cerr << printable(line) << std::endl; }
 void print_json(const nlohmann::json& document) {
-  if (silent || !options.json) return;
-  // Bytes that are no UTF-8 (a file name, say) are replaced rather than refused.
-  std::cout << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+  if (!silent && document_is_open()) keep_document(document);
 }
 
-bool on_terminal() { return !options.plain && understands_escapes(results()); }
-int line_width() { return std::clamp(columns(results()), 40, 200); }
+bool on_terminal() { return !options.plain && understands_escapes(STDOUT_FILENO); }
+int line_width() { return std::clamp(columns(STDOUT_FILENO), 40, 200); }
 
 std::vector<std::string> wrapped(const std::string& text, int width, const std::string& indent) {
   const auto columns_of = [](const std::string& line) {  // that UTF-8 takes: every character here is one wide
@@ -106,6 +106,11 @@ std::string with_commas(int64_t n) {
   std::string digits = std::to_string(n);
   for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > (n < 0 ? 1 : 0); at -= 3) digits.insert(at, ",");
   return digits;
+}
+
+std::string counted(int64_t n, const std::string& noun) {
+  const bool hisses = noun.ends_with("ss") || (noun.ends_with("ch") && noun != "epoch");
+  return with_commas(n) + " " + noun + (n == 1 ? "" : hisses ? "es" : "s");
 }
 
 std::string human_bytes(int64_t bytes) {

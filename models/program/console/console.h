@@ -1,5 +1,6 @@
 // What a person sees. Results go to stdout, progress and messages to stderr; a bar is drawn only on a terminal, plain
-// lines everywhere else; NO_COLOR and TERM=dumb are respected. With --json everything but one document goes to stderr.
+// lines everywhere else; NO_COLOR and TERM=dumb are respected. With --json everything but one document goes to stderr
+// (document.h).
 #pragma once
 
 #include <chrono>
@@ -13,8 +14,7 @@
 namespace ringgrad::program {
 
 struct ConsoleOptions {
-  bool json = false;   // results move to stderr; print_json() prints the document
-  bool quiet = false;  // no progress and no messages; results and errors only
+  bool quiet = false;  // answers and errors only; with --json the document and errors
   bool plain = false;  // no bar and no colour, even on a terminal
 };
 void configure_console(const ConsoleOptions& options);
@@ -23,6 +23,7 @@ void silence_console(bool silent = true);  // from now on nothing is printed: of
 // All of these spell out what would steer a terminal (printable() in distributed/failure.h).
 void result(const std::string& line);             // a line of the answer
 void result_in_colours(const std::string& line);  // that in_colour() has made: nothing in it is spelt out
+void news(const std::string& line);               // a line of how a run gets on, for stdout, too
 void message(const std::string& line);            // a line about what is going on
 void headline(const std::string& title, const std::string& rest);  // a message with the title in bold
 void complain(const std::string& line);  // a line about a failure, also where the console is quiet
@@ -32,10 +33,14 @@ void result(fmt::format_string<First, Rest...> format, First&& first, Rest&&... 
   result(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...));
 }
 template <class First, class... Rest>
+void news(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest) {
+  news(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...));
+}
+template <class First, class... Rest>
 void message(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest) {
   message(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...));
 }
-void print_json(const nlohmann::json& document);  // with --json; else nothing
+void print_json(const nlohmann::json& document);  // with --json, when the program ends; else nothing
 bool on_terminal();  // results are read by a person there, and --plain does not forbid tables
 int line_width();    // of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere
 
@@ -47,6 +52,7 @@ std::string in_colour(const char* code, const std::string& text);
 
 // "1,234,567", "11.6 MB", "4.1 s", "2 min 10 s"
 std::string with_commas(int64_t n);
+std::string counted(int64_t n, const std::string& noun);  // "1 step", "2 steps"
 std::string human_bytes(int64_t bytes);
 std::string human_time(double seconds);
 

@@ -2,6 +2,7 @@
 // there.
 #pragma once
 
+#include <set>
 #include <string>
 
 namespace ringgrad::program {
@@ -11,8 +12,9 @@ class Page;
 struct ExplainOptions {
   std::string topic;  // "" : list them
   bool list = false;
-  int ranks = 4;     // of `ring`
-  std::string html;  // also write the page to this file
+  int ranks = 4;                // of `ring` alone
+  std::string html;             // also write the page to this file
+  std::set<std::string> named;  // the options that were given
 };
 // Throws UsageError where there is no such topic, IoError where the file cannot be written, JobFailed where the ranks
 // fail otherwise than the topic means them to.

@@ -43,6 +43,8 @@ int explain(const ExplainOptions& options) {
     topic.on_rank(part);
     return kOk;
   }
+  if (options.named.contains("--ranks") && &topic != &kRing)
+    throw UsageError("explain {}: --ranks is for ring alone; the others have the ranks that they need", topic.name);
   std::optional<AtomicFile> file;
   if (!options.html.empty()) file.emplace(options.html);  // one that cannot be written is an error before the run
   Page page(topic.name, topic.summary);

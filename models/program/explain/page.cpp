@@ -29,10 +29,6 @@ std::string padded(const std::string& text, int width, bool to_the_right = false
   return to_the_right ? gap + text : text + gap;
 }
 
-std::string with_mark(const Cell& cell) {
-  return cell.text + (cell.mark == Cell::Done ? "*" : cell.mark == Cell::New ? "+" : "");
-}
-
 }  // namespace
 
 Page::Page(std::string topic, const std::string& title) : topic_(std::move(topic)) {
@@ -58,7 +54,7 @@ void Page::table(const Row& header, const std::vector<Row>& rows) {
     widths.push_back(width_of(header[c].text));
     numbers.push_back(c > 0);
     for (const Row& row : rows) {
-      widths[c] = std::max(widths[c], width_of(with_mark(row[c])));
+      widths[c] = std::max(widths[c], width_of(row[c].marked()));
       if (!row[c].text.empty() && !row[c].is_number()) numbers[c] = false;
     }
   }
@@ -66,7 +62,7 @@ void Page::table(const Row& header, const std::vector<Row>& rows) {
     std::string text;
     for (size_t c = 0; c < row.size(); ++c) {
       const bool at_the_end = c + 1 == row.size() && !numbers[c];
-      const std::string cell = padded(with_mark(row[c]), at_the_end ? 0 : widths[c], numbers[c]);
+      const std::string cell = padded(row[c].marked(), at_the_end ? 0 : widths[c], numbers[c]);
       const char* own = row[c].mark == Cell::Done ? "32" : row[c].mark == Cell::New ? "33" : colour;
       text += "  " + (own ? in_colour(own, cell) : cell);
     }

@@ -56,24 +56,34 @@ int64_t busiest(const std::vector<nlohmann::json>& ranks) {
   return most;
 }
 
-// The ranks in a circle, each with an arrow to its right neighbour.
+// The ranks in a circle, each with an arrow to its right neighbour, and beside it what travels there.
 std::string circle(int n, int64_t bytes) {
-  const double kTurn = 6.283185307179586;
-  std::string svg = "<svg width=\"760\" height=\"320\" viewBox=\"0 0 760 320\" role=\"img\">\n";
-  const auto at = [&](double r) {
-    return std::pair(380 + 120 * std::sin(kTurn * r / n), 160 - 120 * std::cos(kTurn * r / n));
+  const double kTurn = 6.283185307179586, kMiddleX = 380, kMiddleY = 160, kRadius = 120;
+  std::string svg = fmt::format(
+      "<svg width=\"760\" height=\"320\" viewBox=\"0 0 760 320\" role=\"img\" aria-label=\"{} ranks in a ring, each "
+      "sends {} bytes to the next\">\n",
+      n, bytes);
+  const auto at = [&](double r, double radius) {
+    return std::pair(kMiddleX + radius * std::sin(kTurn * r / n), kMiddleY - radius * std::cos(kTurn * r / n));
   };
+  const double aside = n == 2 ? 10 : 0;  // there and back are two lines
   for (int r = 0; r < n; ++r) {
-    const auto [x, y] = at(r);
-    const auto [nx, ny] = at(r + 1);
-    const auto [mx, my] = at(r + 0.6);
-    svg += fmt::format("<path class=\"line\" d=\"M{:.0f} {:.0f}L{:.0f} {:.0f}\"/>", x, y, nx, ny);
-    svg += fmt::format("<circle class=\"communicate\" cx=\"{:.0f}\" cy=\"{:.0f}\" r=\"5\"/>", x + (nx - x) * 0.6,
-                       y + (ny - y) * 0.6);
-    svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\">{} B</text>\n", mx + 14, my, bytes);
+    const auto [out_x, out_y] = at(r + 0.5, 1);  // from the middle outwards, through the line's middle
+    const double x_out = out_x - kMiddleX, y_out = out_y - kMiddleY;
+    const auto [x, y] = at(r, kRadius);
+    const auto [nx, ny] = at(r + 1, kRadius);
+    const double length = std::hypot(nx - x, ny - y), dx = (nx - x) / length, dy = (ny - y) / length;
+    const double mx = (x + nx) / 2 + aside * x_out, my = (y + ny) / 2 + aside * y_out, half = length / 2 - 24;
+    svg += fmt::format("<path class=\"line\" d=\"M{:.0f} {:.0f}L{:.0f} {:.0f}\"/>", mx - half * dx, my - half * dy,
+                       mx + half * dx, my + half * dy);
+    svg += fmt::format("<path class=\"communicate\" d=\"M{:.0f} {:.0f}L{:.0f} {:.0f}L{:.0f} {:.0f}Z\"/>", mx + 8 * dx,
+                       my + 8 * dy, mx - 6 * dx + 6 * dy, my - 6 * dy - 6 * dx, mx - 6 * dx - 6 * dy,
+                       my - 6 * dy + 6 * dx);
+    svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"middle\">{} B</text>\n", mx + 26 * x_out,
+                       my + 18 * y_out + 4, bytes);
   }
   for (int r = 0; r < n; ++r) {
-    const auto [x, y] = at(r);
+    const auto [x, y] = at(r, kRadius);
     svg += fmt::format(
         "<circle class=\"box\" cx=\"{:.0f}\" cy=\"{:.0f}\" r=\"24\"/><text x=\"{:.0f}\" y=\"{:.0f}\" "
         "text-anchor=\"middle\">rank {}</text>\n",

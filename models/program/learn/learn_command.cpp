@@ -65,7 +65,10 @@ int start(const Exercise& exercise, int number) {
 Grade grade(const Exercise& exercise, int number, const std::string& file) {
   std::ifstream in(file);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) return {{}, "the file", fmt::format("there is no {}; {} writes it", file, command("start", number))};
+  if (!in)
+    return {{},
+            "the file",
+            fmt::format("there is no {}; {} writes {}", file, command("start", number), file_of(exercise, number))};
   if (text == stub_of(exercise, number)) return {{}, "the file", "it is as it was: nothing is written there yet"};
   const TemporaryDirectory directory("learn");
   const std::string library = directory.of("learner");

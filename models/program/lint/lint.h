@@ -16,7 +16,7 @@ namespace ringgrad::program {
 struct Mistake {
   std::string name;   // "shuffled-evaluation"
   std::string where;  // ranks, passes, parameters
-  std::string why, mend;
+  std::string why, fix;
 };
 
 // What ranks have written to a directory, by rank; empty where nothing was. Throws DataError, naming the file, on one
@@ -27,6 +27,7 @@ std::vector<nlohmann::json> read_observations(const std::filesystem::path& direc
 // observation lacks something.
 std::vector<Mistake> find_mistakes(const std::vector<nlohmann::json>& ranks);
 
+nlohmann::json to_json(const std::vector<Mistake>& findings);
 // Says them to people, as mistakes or as warnings.
 void tell(const std::vector<Mistake>& findings, const std::function<void(const std::string& line)>& say);
 

@@ -13,8 +13,10 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/document.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/lint/lint.h"
+#include "ringgrad/models/program/run/other_version.h"
 #include "ringgrad/models/program/run/temporary_directory.h"
 
 namespace ringgrad::program {
@@ -45,6 +47,7 @@ int run_as_it_is(const std::vector<std::string>& command) {
 
 int run_watched(const SupervisorOptions& job, const fs::path& directory) {
   setenv("RINGGRAD_LINT", directory.c_str(), 1);
+  keep_document_from_children();
   if (job.num_processes == 0) return run_as_it_is(job.command);
   const JobResult done = supervise(job);
   if (!done.report.empty()) complain(done.report);
@@ -66,11 +69,17 @@ std::vector<nlohmann::json> read_observations(const fs::path& directory) {
   return ranks;
 }
 
+nlohmann::json to_json(const std::vector<Mistake>& findings) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Mistake& f : findings)
+    list.push_back({{"name", f.name}, {"where", f.where}, {"why", f.why}, {"fix", f.fix}});
+  return list;
+}
+
 void tell(const std::vector<Mistake>& findings, const std::function<void(const std::string&)>& say) {
   for (const Mistake& finding : findings) {
     say(finding.name);
-    for (const auto& [what, words] :
-         {std::pair("where", &finding.where), {"why", &finding.why}, {"mend", &finding.mend}})
+    for (const auto& [what, words] : {std::pair("where", &finding.where), {"why", &finding.why}, {"fix", &finding.fix}})
       say(fmt::format("  {:<6} {}", what, *words));
   }
 }
@@ -86,24 +95,24 @@ int lint(const LintOptions& options) {
   const int code = options.from.empty() ? run_watched(options.job, written.path()) : kOk;
   const auto ranks = read_observations(options.from.empty() ? written.path() : fs::path(options.from));
   if (code != kOk) {
-    result("lint: the program ended with exit code {}, so nothing can be said of it", code);
+    const std::string said =
+        fmt::format("lint: the program ended with exit code {}, so nothing can be said of it", code);
+    result(said);
+    print_json(failure_document(code, said));
     return code;
   }
   std::vector<Mistake> findings;
   try {
     findings = find_mistakes(ranks);
   } catch (const nlohmann::json::exception& lacking) {
-    throw DataError(fmt::format("lint: {} lacks what a rank writes: {}", options.from, lacking.what()));
+    throw DataError(fmt::format("lint: {} lacks what a rank writes: {}", options.from, without_number(lacking)));
   }
   tell(findings, [](const std::string& line) { result(line); });
-  result("lint: {} finding{} in {} process{} that trained", findings.size(), findings.size() == 1 ? "" : "s",
-         ranks.size(), ranks.size() == 1 ? "" : "es");
+  result("lint: {} in {} that trained", counted(static_cast<int64_t>(findings.size()), "finding"),
+         counted(static_cast<int64_t>(ranks.size()), "process"));
   if (ranks.empty())
     message("Nothing was seen: the program does not use ringgrad, has trained nothing, or ended by _exit()");
-  nlohmann::json list = nlohmann::json::array();
-  for (const Mistake& f : findings)
-    list.push_back({{"name", f.name}, {"where", f.where}, {"why", f.why}, {"mend", f.mend}});
-  print_json({{"processes", ranks.size()}, {"findings", list}});
+  print_json({{"processes", ranks.size()}, {"findings", to_json(findings)}});
   return findings.empty() ? kOk : kFound;
 }
 

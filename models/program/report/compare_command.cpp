@@ -128,7 +128,7 @@ int compare(const CompareOptions& options) {
 
   nlohmann::json told = nlohmann::json::array();
   const std::vector<Difference> all = differences(a, b);
-  result(all.empty() ? "\nThey were told the same." : "\nThey were told differently:");
+  result(all.empty() ? "\nSame settings." : "\nSettings that differ:");
   for (const Difference& d : all) {
     result("  {:<16} {}  |  {}", d.what, d.a, d.b);
     told.push_back({{"what", d.what}, {"a", d.a}, {"b", d.b}});

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/models/program/report/verdict.h"
 
 namespace ringgrad::program {
@@ -21,10 +20,11 @@ using Findings = std::vector<Finding>;
 // What is wrong with the learning.
 void judge_learning(const RunRecord& run, Findings& found);
 
-inline std::string train_with(const RunRecord& run, const std::string& options) {
-  const std::string init = run.config.value("init", "");
-  return program_command(fmt::format("train {}{} {}", options_of(run.recipe, options),
-                                     init.empty() ? "" : " --init " + shell_word(init), options));
-}
+// The command that trains as the run was trained, with these options in the place of its own: with its recipe, seed,
+// data, initial weights and division. Every word is quoted where a shell would take it apart.
+std::string train_with(const RunRecord& run, const std::string& options);
+// The commands that go on with a run, and that look at what it has learnt.
+std::string resume_of(const RunRecord& run);
+std::string eval_of(const RunRecord& run);
 
 }  // namespace ringgrad::program

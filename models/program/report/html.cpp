@@ -90,6 +90,8 @@ std::string html_key(const char* css_class) {
       css_class);
 }
 
+std::string Cell::marked() const { return text + (mark == Done ? "*" : mark == New ? "+" : ""); }
+
 std::string html_table(const Row& header, const std::vector<Row>& rows) {
   std::vector<const char*> classes;  // a column of numbers stands to the right, its head too
   for (size_t c = 0; c < header.size(); ++c)
@@ -106,7 +108,7 @@ std::string html_table(const Row& header, const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     html += "<tr>";
     for (size_t c = 0; c < row.size(); ++c)
-      html += fmt::format("<td class=\"{} {}\">{}</td>", classes[c], css_class(row[c].mark), escaped(row[c].text));
+      html += fmt::format("<td class=\"{} {}\">{}</td>", classes[c], css_class(row[c].mark), escaped(row[c].marked()));
     html += "</tr>\n";
   }
   return html + "</table>\n";

@@ -9,11 +9,12 @@ namespace ringgrad::program {
 struct Cell {
   enum Mark { None, New, Done };
   std::string text;
-  Mark mark = None;  // on the terminal: + has just changed, * is complete; in a browser a colour
+  Mark mark = None;  // "+" has just changed, "*" is complete; colours, too
 
   Cell(std::string text_, Mark mark_ = None) : text(std::move(text_)), mark(mark_) {}
   Cell(const char* text_) : text(text_) {}
   bool is_number() const;  // such as stands in a column to the right
+  std::string marked() const;
 };
 using Row = std::vector<Cell>;
 

@@ -1,12 +1,25 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ringgrad/core/base/environment.h"
 #include "ringgrad/models/program/report/findings.h"
+#include "ringgrad/models/program/run/data_facts.h"
 
 namespace ringgrad::program {
 namespace {
 
 constexpr int64_t kLearningSteps = 50;  // after which something should have been learnt
+
+// Of a data set of the catalogue the labels are right: so it is the learning rate, if that is not the usual one.
+std::string other_rate_or_data(const RunRecord& run) {
+  if (is_own_data(run.recipe.data)) return program_command("data check " + shell_word(run.recipe.data));
+  Recipe asked;
+  asked.model = run.recipe.model;
+  asked.data = run.recipe.data;
+  asked.optimizer = run.recipe.optimizer;
+  const double usual = make_recipe(asked, {"--optimizer"}).lr;
+  return train_with(run, fmt::format("--lr {}", usual != run.recipe.lr ? usual : usual / 3));
+}
 
 }  // namespace
 
@@ -44,7 +57,9 @@ void judge_learning(const RunRecord& run, Findings& found) {
           fmt::format("{:.1f} % of the test images after {} steps is as good as guessing among {} classes; a loss of "
                       "{:.3f}: wrong labels, or a learning rate far off",
                       100 * last.test_accuracy, last.step, classes, last.loss),
-          program_command("data check " + shell_word(run.recipe.data))}});
+          other_rate_or_data(run)}});
+  // Averages such as batch norm's are not there yet.
+  if (last.step < kLearningSteps) return;
   const auto sweetest =
       std::min_element(run.epochs.begin(), run.epochs.end(),
                        [](const EpochLine& a, const EpochLine& b) { return a.test_loss < b.test_loss; });

@@ -61,7 +61,7 @@ std::string headline_table(const std::vector<RunRecord>& runs) {
   row("training", [](const RunRecord& r) { return human_time(r.train_seconds()); });
   row("images per second", [](const RunRecord& r) { return with_commas(static_cast<int64_t>(r.images_per_second())); });
   row("divided", [](const RunRecord& r) {
-    return r.parallel == "none" ? "one process" : fmt::format("{}, {} ranks", r.parallel, r.ranks);
+    return r.parallel == "none" ? "one process" : fmt::format("{}, {}", r.parallel, counted(r.ranks, "rank"));
   });
   return html_table(header, rows);
 }
@@ -145,7 +145,7 @@ std::string where_time_goes(const RunRecord& run) {
     for (const RankSummary& rank : s.ranks) rows.back().push_back(milliseconds(rank.seconds[p]));
     legend += "<span class=\"key\">" + html_key(classes[p]) + " " + kParts[p] + "</span> ";
   }
-  rows.push_back({"of it without a core"});
+  rows.push_back({"of which waiting for a core"});
   for (const RankSummary& rank : s.ranks) rows.back().push_back(milliseconds(rank.starved));
   if (run.device != "cpu") legend += "These are the host's times, which queues work for " + escaped(run.device) + ".";
   return html + legend + "</p>\n" + html_table(header, rows) +

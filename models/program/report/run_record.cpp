@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/models/program/run/run_directory.h"
+#include "ringgrad/nn/safetensors_header.h"
 
 namespace ringgrad::program {
 
@@ -30,21 +32,23 @@ void read_config_of(RunRecord& run) {
   const std::string file = run.path + "/config.json";
   try {
     run.config = parsed(file);
-    nlohmann::json recipe = to_json(Recipe{});  // what an older version did not have yet
-    recipe.update(run.config.at("recipe"));
-    run.recipe = recipe_from_json(recipe);
+    OtherVersion other;
+    run.recipe = recipe_from_json(run.config.at("recipe"), other);
+    other.lacking.clear();  // nobody trains by it here
+    for (const std::string& sentence : sentences(other, "config.json")) run.notes.push_back(sentence);
     run.version = run.config.value("version", "");
     run.data_dir = run.config.value("data_dir", "");
     if (!run.config.contains("division")) return;
     const auto& division = run.config["division"];
-    division.at("parallel").get_to(run.parallel);
-    division.at("ranks").get_to(run.ranks);
-    run.transport = division.value("transport", "");
-    run.device = division.value("device", "cpu");
+    OtherVersion ignored;  // only who trains on needs all of it
+    run.ranks = read_setting(division, "ranks", 1, ignored);
+    run.parallel = read_setting<std::string>(division, "parallel", run.ranks > 1 ? "ddp" : "none", ignored);
+    run.transport = read_setting<std::string>(division, "transport", "", ignored);
+    run.device = read_setting<std::string>(division, "device", "cpu", ignored);
   } catch (const nlohmann::json::parse_error& error) {
-    throw DataError(fmt::format("run: {} is damaged: {}", file, error.what()));
+    throw DataError(fmt::format("run: {} is damaged: {}", file, without_number(error)));
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("run: {} lacks what a run needs: {}", file, error.what()));
+    throw DataError(fmt::format("run: {} lacks what a run needs: {}", file, without_number(error)));
   } catch (const Error&) {
     throw;
   } catch (const std::runtime_error& error) {  // UsageError: a value that cannot be
@@ -115,8 +119,21 @@ void read_summary_of(RunRecord& run) {
   }
   try {
     run.take(summary_from_json(parsed(file)));
-  } catch (const std::exception& error) {  // nlohmann's, and DataError
+  } catch (const nlohmann::json::exception& error) {
+    run.notes.push_back("summary.json is damaged, and left out: " + without_number(error));
+  } catch (const DataError& error) {
     run.notes.push_back(fmt::format("summary.json is damaged, and left out: {}", error.what()));
+  }
+}
+
+// Lines are written later than checkpoints, and some runs have none.
+void read_saved_step_of(RunRecord& run) {
+  try {
+    const InputFile file(fs::path(run.path) / "checkpoint.safetensors");
+    const auto metadata = nn::read_safetensors_header(file).metadata;
+    const auto progress = metadata.find("progress");
+    if (progress != metadata.end()) nlohmann::json::parse(progress->second).at("step").get_to(run.saved_step);
+  } catch (const std::exception&) {  // there is none, or it is damaged, which is said where it is needed
   }
 }
 
@@ -149,7 +166,7 @@ double RunRecord::train_seconds() const {
 }
 
 int64_t RunRecord::last_step() const {
-  return std::max(epochs.empty() ? 0 : epochs.back().step, steps.empty() ? 0 : steps.back().step);
+  return std::max({epochs.empty() ? 0 : epochs.back().step, steps.empty() ? 0 : steps.back().step, saved_step});
 }
 
 RunRecord read_run(const std::string& path) {
@@ -168,9 +185,13 @@ RunRecord read_run(const std::string& path) {
     run.notes.push_back("the run failed: " + run.failure);
   } else if (unfinished) {
     run.state = RunRecord::Died;
-    run.notes.push_back(fmt::format(
-        "the run ended without a word behind step {}: it was killed, or the machine stopped", run.last_step()));
   }
+  if (!run.is_complete()) read_saved_step_of(run);
+  if (run.state == RunRecord::Died)
+    run.notes.push_back(
+        fmt::format("the run stopped without an error after step {}: it was killed, or the machine "
+                    "stopped",
+                    run.last_step()));
   return run;
 }
 

@@ -51,6 +51,7 @@ struct RunRecord {
   std::vector<std::string> classes;   // what the test at the end found, as RunSummary has it
   std::vector<int64_t> confusion;
   std::vector<ImageResult> worst;
+  int64_t saved_step = 0;          // of the checkpoint of a run that did not get to its end
   std::vector<std::string> notes;  // what is missing or damaged, in words
 
   void take(RunSummary measured);
@@ -60,7 +61,9 @@ struct RunRecord {
   double accuracy() const { return epochs.empty() ? 0 : epochs.back().test_accuracy; }
   double images_per_second() const;
   double train_seconds() const;
-  int64_t last_step() const;  // that a line tells of
+  int64_t last_step() const;  // that a line or the checkpoint tells of
+  int64_t epochs_done() const { return epochs.empty() ? 0 : epochs.back().epoch; }
+  bool is_complete() const { return epochs_done() >= recipe.epochs; }
 };
 
 // Throws DataError where there is no config.json, or none that can be read. Damaged lines of metrics.jsonl, and a

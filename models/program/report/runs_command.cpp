@@ -8,6 +8,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/report/other_run.h"
 #include "ringgrad/models/program/report/report.h"
 #include "ringgrad/models/program/report/verdict.h"
 
@@ -62,26 +63,33 @@ int runs(const RunsOptions& options) {
   CHECK_AS(DataError, fs::is_directory(options.directory, error), "runs: there is no directory ", options.directory,
            "; train makes runs/, and `runs DIRECTORY` lists another");
   std::vector<RunRecord> records;
+  std::vector<OtherRun> others;
   nlohmann::json listed = nlohmann::json::array(), unreadable = nlohmann::json::array();
   for (const auto& entry : fs::directory_iterator(options.directory, fs::directory_options::skip_permission_denied)) {
-    if (entry.is_symlink() || !fs::exists(entry.path() / "config.json", error)) continue;
+    const RunKind kind = kind_of(entry.path());
+    if (entry.is_symlink() || kind == RunKind::None) continue;
     try {
-      records.push_back(read_run(entry.path().string()));
+      if (kind == RunKind::Training)
+        records.push_back(read_run(entry.path().string()));
+      else
+        others.push_back(read_other_run(entry.path().string(), kind));
     } catch (const std::exception& problem) {
       unreadable.push_back({{"run", entry.path().string()}, {"error", problem.what()}});
     }
   }
   sort_by(records, options.sort);
+  std::sort(others.begin(), others.end(), [](const OtherRun& a, const OtherRun& b) { return a.path < b.path; });
   const std::vector<std::string> peculiar = peculiarities(records);
   size_t width = 4;
   for (const RunRecord& run : records) width = std::max(width, fs::path(run.path).filename().string().size());
+  for (const OtherRun& run : others) width = std::max(width, fs::path(run.path).filename().string().size());
   width = std::min<size_t>(width, 26);
   if (!records.empty())
     result("{:<{}}{:>10}{:>9}{:>10}{:>11}  verdict", "run", width, "test acc", "epochs", "img/s", "time");
   for (size_t i = 0; i < records.size(); ++i) {
     const RunRecord& run = records[i];
     const Verdict verdict = judge(run);
-    const int64_t done = run.epochs.empty() ? 0 : run.epochs.back().epoch;
+    const int64_t done = run.epochs_done();
     result("{:<{}}{:>10}{:>9}{:>10}{:>11}  {}", fs::path(run.path).filename().string(), width,
            run.epochs.empty() ? "" : fmt::format("{:.2f} %", 100 * run.accuracy()),
            fmt::format("{}/{}", done, run.recipe.epochs), with_commas(static_cast<int64_t>(run.images_per_second())),
@@ -100,8 +108,14 @@ int runs(const RunsOptions& options) {
                       {"notes", run.notes}});
   }
   for (const auto& run : unreadable) result("{}: {}", run["run"].get<std::string>(), run["error"].get<std::string>());
-  if (records.empty() && unreadable.empty()) result("no runs in {}", options.directory);
-  print_json({{"runs", listed}, {"unreadable", unreadable}});
+  if (!records.empty() && !others.empty()) result("");
+  nlohmann::json list_of_others = nlohmann::json::array();
+  for (const OtherRun& run : others) {
+    result("{:<{}}  {:<11}{}", fs::path(run.path).filename().string(), width, command_of(run.kind), run.summary());
+    list_of_others.push_back({{"run", run.path}, {"command", command_of(run.kind)}, {"summary", run.summary()}});
+  }
+  if (records.empty() && others.empty() && unreadable.empty()) result("no runs in {}", options.directory);
+  print_json({{"runs", listed}, {"others", list_of_others}, {"unreadable", unreadable}});
   return kOk;
 }
 

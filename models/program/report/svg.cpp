@@ -211,7 +211,7 @@ std::string svg_histogram(const std::vector<int64_t>& bins, double low, double h
       svg += fmt::format(
           "<rect class=\"compute\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\">{}</rect>\n",
           plot.x(from) + 0.5, plot.y(count), plot.x(from + width) - plot.x(from) - 1, plot.y(0) - plot.y(count),
-          title(fmt::format("{} steps from {:.3g} to {:.3g}", bins[i], from, from + width)));
+          title(fmt::format("{} from {:.3g} to {:.3g}", counted(bins[i], "step"), from, from + width)));
   }
   return svg + "</svg>\n";
 }

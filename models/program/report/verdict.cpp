@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "ringgrad/core/base/environment.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/report/findings.h"
 
@@ -44,8 +45,8 @@ void judge_processor(const RunRecord& run, double step, Findings& found) {
     return found.push_back(
         {by_all,
          {"oversubscribed",
-          fmt::format("{} ranks × {} threads share {} cores: each is without one {} of the time", ranks, s.threads,
-                      s.cores, percent(starved)),
+          fmt::format("{} × {} share {}: each is without one {} of the time", counted(ranks, "rank"),
+                      counted(s.threads, "thread"), counted(s.cores, "core"), percent(starved)),
           train_with(run, fmt::format("--ranks {}", std::max(1, s.cores / std::max(1, s.threads))))}});
   // A process's own threads, such as loaders, take turns, too: that is no trouble.
   double own = 0;
@@ -55,8 +56,8 @@ void judge_processor(const RunRecord& run, double step, Findings& found) {
     found.push_back(
         {by_all,
          {"busy-processor",
-          fmt::format("other programs use {} of the {} cores: the ranks stood in line for one {} of the time",
-                      percent(others), s.cores, percent(starved)),
+          fmt::format("other programs use {} of {}: the ranks stood in line for one {} of the time", percent(others),
+                      s.cores == 1 ? "the core" : fmt::format("the {} cores", s.cores), percent(starved)),
           "top  # what else is running"}});
 }
 
@@ -99,7 +100,9 @@ void judge_straggler(const RunRecord& run, double step, Findings& found) {
   if (behind < 0.1 * step || excess(waiting) > 0) return;
   const auto data = [](const RankSummary& r) { return r.part(Part::Data); };
   const auto starved = [](const RankSummary& r) { return r.starved; };
-  const auto busy = [](const RankSummary& r) { return r.compute() - r.starved; };
+  // A rank may also lack a core while it waits for others.
+  const auto busy = [](const RankSummary& r) { return std::max(0.0, r.compute() - r.starved); };
+  const auto compute = [](const RankSummary& r) { return r.compute(); };
   const double by_data = excess(data), by_queue = excess(starved), by_work = excess(busy);
   const auto said = [&](const char* what, auto of, const std::string& more, const std::string& next) {
     found.push_back({behind / step,
@@ -113,19 +116,18 @@ void judge_straggler(const RunRecord& run, double step, Findings& found) {
   else if (by_queue >= by_work)
     said("stands in line for a core", starved, "", "top  # what else runs on its core");
   else
-    said("computes", busy, slow_layer(s, rank, behind), program_command("explain straggler"));
+    said("computes", compute, slow_layer(s, rank, behind), program_command("explain straggler"));
 }
 
 void judge_input(const RunRecord& run, double step, Findings& found) {
   const RunSummary& s = *run.summary;
   const double part = least_of(s, [](const RankSummary& r) { return r.part(Part::Data); }) / step;
   if (part < 0.1) return;
-  found.push_back(
-      {part,
-       {"input-bound",
-        fmt::format("{} of a step of {} go by waiting for data, which {} loader thread{} prepare{}", percent(part),
-                    ms(step), s.workers, s.workers == 1 ? "" : "s", s.workers == 1 ? "s" : ""),
-        train_with(run, fmt::format("--workers {}", std::max(2, 2 * s.workers)))}});
+  found.push_back({part,
+                   {"input-bound",
+                    fmt::format("{} of each {} step is spent waiting for data, which {} prepare{}", percent(part),
+                                ms(step), counted(s.workers, "loader thread"), s.workers == 1 ? "s" : ""),
+                    train_with(run, fmt::format("--workers {}", std::max(2, 2 * s.workers)))}});
 }
 
 void judge_communication(const RunRecord& run, double step, Findings& found) {
@@ -149,7 +151,7 @@ void judge_communication(const RunRecord& run, double step, Findings& found) {
   const bool tiny = buckets.size() >= 8 && each < 16 << 10;
   if (part < 0.15 && !tiny) return;
   const std::string waits =
-      fmt::format("{} of a step of {} go by waiting for gradients", percent(std::max(0.0, part)), ms(step));
+      fmt::format("{} of each {} step is spent waiting for gradients", percent(std::max(0.0, part)), ms(step));
   const double rate = static_cast<double>(s.ranks.front().sent_bytes) / std::max(travelled, 1e-9);
   if (tiny || (buckets.size() >= 4 && each < 64 << 10))
     found.push_back({std::max(part, 0.1),
@@ -165,8 +167,8 @@ void judge_communication(const RunRecord& run, double step, Findings& found) {
   else
     found.push_back({part,
                      {"communication-bound",
-                      fmt::format("{}, {} of them in {} bucket{}", waits, human_bytes(bytes), buckets.size(),
-                                  buckets.size() == 1 ? "" : "s"),
+                      fmt::format("{}, {} of them in {}", waits, human_bytes(bytes),
+                                  counted(static_cast<int64_t>(buckets.size()), "bucket")),
                       train_with(run, fmt::format("--batch {}", 2 * run.recipe.batch))}});
 }
 
@@ -179,7 +181,9 @@ void judge_memory(const RunRecord& run, Findings& found) {
       train_with(run, fmt::format("--batch {0} --accumulate 2", std::max<int64_t>(1, run.recipe.batch / 2)));
   if (faults >= 5)
     found.push_back(
-        {0.9, {"swapping", fmt::format("{:.0f} pages a step had to be read from the disk", faults), smaller}});
+        {0.9,
+         {"swapping", fmt::format("{} a step had to be read from the disk", counted(std::llround(faults), "page")),
+          smaller}});
   else if (s.memory_limit > 0 && static_cast<double>(resident) > 0.9 * static_cast<double>(s.memory_limit))
     found.push_back(
         {0.3,
@@ -213,12 +217,13 @@ void judge_steps(const RunRecord& run, double step, Findings& found) {
                       fmt::format("a step takes {} mostly, but {} on average: some take far longer ({} and "
                                   "more)",
                                   ms(s.histogram.median), ms(s.ranks.front().step()), ms(s.histogram.p95)),
-                      program_command("report " + run.path)}});
+                      program_command("report " + shell_word(run.path))}});
   const int used = static_cast<int>(s.ranks.size()) * s.threads;
   if (run.parallel != "dp" && 2 * used <= s.cores)
-    found.push_back({0.01,
-                     {"idle-cores", fmt::format("{} of {} cores compute", used, s.cores),
-                      train_with(run, fmt::format("--ranks {}", s.cores))}});
+    found.push_back(
+        {0.01,
+         {"idle-cores", fmt::format("{} of {} {}", used, counted(s.cores, "core"), used == 1 ? "computes" : "compute"),
+          train_with(run, fmt::format("--ranks {}", s.cores))}});
 }
 
 // What metrics.jsonl alone tells, of runs without a summary.
@@ -259,29 +264,35 @@ void judge_data_parallel(const RunRecord& run, double step, Findings& found) {
 
 // What a run comes to that did not get to its end, and nothing else was found in.
 Finding unfinished(const RunRecord& run) {
-  const std::string resume = program_command("train --resume " + run.path);
-  const int64_t step = run.last_step();
-  if (run.state == RunRecord::Failed)
-    return {0, {"failed", fmt::format("behind step {}: {}", step, run.failure), resume}};
-  return {0,
-          {"killed",
-           fmt::format("the run ended without a word behind step {} of epoch {} of {}", step,
-                       run.epochs.empty() ? 1 : run.epochs.back().epoch + 1, run.recipe.epochs),
-           resume}};
+  const std::string next = run.saved_step > 0 ? resume_of(run) : train_with(run, "--save-every 20");
+  const std::string done =
+      fmt::format("after step {} ({} of {})", run.last_step(), run.epochs_done(), counted(run.recipe.epochs, "epoch"));
+  if (run.state == RunRecord::Failed) return {0, {"failed", fmt::format("{}: {}", done, run.failure), next}};
+  return {0, {"killed", "the run stopped without an error " + done, next}};
 }
 
 Verdict nothing_found(const RunRecord& run) {
-  const std::string next = program_command(fmt::format("eval {} --confusion", run.path));
+  const bool goes_on = run.state != RunRecord::Running && run.saved_step > 0;
+  const std::string next = goes_on ? resume_of(run) : eval_of(run);
   const std::string learnt = run.epochs.empty() ? "" : fmt::format("{:.2f} % test accuracy; ", 100 * run.accuracy());
-  if (!run.summary || run.has_preset()) return {"healthy", learnt + "where the time went is not known", next};
+  if (run.state == RunRecord::Running && run.last_step() == 0)
+    return {"too-early", "no line of step 1 or a later one yet", program_command("watch " + shell_word(run.path))};
+  if (!run.summary || run.has_preset())
+    return {"unmeasured",
+            learnt + (run.has_preset()
+                          ? "the steps of a speedrun are not measured one by one"
+                          : fmt::format("{}, but not where their time went", counted(run.last_step(), "step"))),
+            next};
   const RunSummary& s = *run.summary;
   if (s.steps < kFewSteps || s.ranks.empty())
-    return {"too-short", fmt::format("{}{} steps were measured, too few to say where the time goes", learnt, s.steps),
-            train_with(run, fmt::format("--epochs {}", run.recipe.epochs))};
+    return {"too-short",
+            fmt::format("{}{} {} measured, too few to say where the time goes", learnt, counted(s.steps, "step"),
+                        s.steps == 1 ? "was" : "were"),
+            next};
   const double step = mean_of(s, [](const RankSummary& r) { return r.step(); });
   const auto part = [&](auto of) { return percent(mean_of(s, of) / step); };
   return {"healthy",
-          fmt::format("{}{} of a step of {} compute, data takes {}, ranks wait {}", learnt,
+          fmt::format("{}{} of each {} step is computing, {} waiting for data, {} waiting for other ranks", learnt,
                       part([](const RankSummary& r) { return r.compute(); }), ms(step),
                       part([](const RankSummary& r) { return r.part(Part::Data); }),
                       part([](const RankSummary& r) { return r.part(Part::Waiting); })),

@@ -10,6 +10,7 @@
 #include "ringgrad/models/program/console/braille.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
+#include "ringgrad/models/program/report/other_run.h"
 #include "ringgrad/models/program/report/report.h"
 #include "ringgrad/models/program/report/verdict.h"
 
@@ -53,12 +54,19 @@ std::vector<std::string> wrapped(const std::string& text, size_t columns) {
   return lines;
 }
 
+// " of 188"; "" before the first epoch has ended, as nobody has written down how long it is.
+std::string of_all_steps(const RunRecord& run) {
+  if (run.epochs.empty()) return "";
+  return fmt::format(" of {}", run.epochs.back().step / run.epochs_done() * run.recipe.epochs);
+}
+
 std::string now_of(const RunRecord& run) {
   const double pace = run.steps.empty() || (!run.epochs.empty() && run.epochs.back().step > run.steps.back().step)
                           ? run.images_per_second()
                           : run.steps.back().images_per_second;
-  std::string text = fmt::format("epoch {} of {}, step {} · {} img/s", run.epochs.empty() ? 0 : run.epochs.back().epoch,
-                                 run.recipe.epochs, run.last_step(), with_commas(static_cast<int64_t>(pace)));
+  const int64_t under_way = std::min(run.epochs_done() + (run.state == RunRecord::Running ? 1 : 0), run.recipe.epochs);
+  std::string text = fmt::format("epoch {} of {}, step {}{} · {} img/s", under_way, run.recipe.epochs, run.last_step(),
+                                 of_all_steps(run), with_commas(static_cast<int64_t>(pace)));
   if (!run.epochs.empty()) text += fmt::format(" · {:.2f} % test accuracy", 100 * run.accuracy());
   return text;
 }
@@ -138,19 +146,38 @@ RunRecord follow(const std::string& path) {
   }
 }
 
+// Lines of a GAN or of REINFORCE, which have no verdict.
+int watch_other(const std::string& path, RunKind kind) {
+  OtherRun run = read_other_run(path, kind);
+  for (size_t shown = 0;;) {
+    for (shown = std::min(shown, run.lines.size()); shown < run.lines.size(); ++shown)
+      result(as_pairs(run.lines[shown]));
+    if (!run.running || interrupted()) break;
+    usleep(std::chrono::microseconds(kEvery).count());
+    run = read_other_run(run.path, kind);
+  }
+  const char* const state = run.running ? "training" : run.failure.empty() ? "ended" : "failed";
+  result("{:<8}{}", state, run.failure.empty() ? "a run of " + std::string(command_of(kind)) : run.failure);
+  print_json({{"run", run.path}, {"command", command_of(kind)}, {"state", state}, {"lines", run.lines}});
+  return interrupted() ? 128 + interrupted() : kOk;
+}
+
 }  // namespace
 
 int watch(const WatchOptions& options) {
   catch_interrupts();
-  const RunRecord run = follow(options.run);
+  const std::string path = find_run(options.run, RunKind::None);
+  const RunKind kind = kind_of(path);
+  if (kind == RunKind::Gan || kind == RunKind::Reinforce) return watch_other(path, kind);
+  const RunRecord run = follow(path);
   if (draws())  // what stays there
     for (const std::string& line : frame_of(run, screen_size())) result_in_colours(line);
   const Verdict verdict = judge(run);
   if (run.state == RunRecord::Running) {
     message("the run goes on; `watch` looks again");
   } else {
-    result("{:<8}behind step {} of {} epochs{}", words_of(run.state), run.last_step(), run.recipe.epochs,
-           run.failure.empty() ? "" : ": " + run.failure);
+    result("{:<8}after step {} ({} of {}){}", words_of(run.state), run.last_step(), run.epochs_done(),
+           counted(run.recipe.epochs, "epoch"), run.failure.empty() ? "" : ": " + run.failure);
     result("verdict {}", verdict.name);
     result("why     {}", verdict.why);
     message("next    {}", verdict.next);

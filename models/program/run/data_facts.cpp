@@ -10,6 +10,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/data/datasets/catalog.h"
+#include "ringgrad/models/program/run/other_version.h"
 
 namespace ringgrad::program {
 namespace {
@@ -95,7 +96,7 @@ DataFacts facts_from_json(const nlohmann::json& json) {
     json.at("classes").get_to(facts.classes);
     facts.digest = json.value("digest", "");
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("what is said of the images cannot be read: {}", error.what()));
+    throw DataError(fmt::format("what is said of the images cannot be read: {}", without_number(error)));
   }
   check_facts(facts);
   return facts;

@@ -166,13 +166,13 @@ std::string describe(const Division& d, const ProcessGroup* group) {
   const Device wanted(d.device);
   const std::string device =
       wanted.is_cpu() ? d.device : fmt::format("{} ({})", d.device, device_backend(wanted.type).describe(wanted.index));
-  const std::string shards = d.shards > 0 ? fmt::format("{} shards · ", d.shards) : "";
+  const std::string threads = counted(cpu_cores(), "thread");
+  const std::string shards = d.shards > 0 ? counted(d.shards, "shard") + " · " : "";
   if (d.parallel == "dp")
-    return fmt::format("DataParallel, {} replicas · {}{}, {} threads", d.ranks, shards, device, cpu_cores());
-  if (d.ranks == 1 && d.elastic.empty()) return fmt::format("{}{}, {} threads", shards, device, cpu_cores());
-  return fmt::format("DDP, {} ranks{} ({}) · {}{}, {} thread{} per rank", group->size(),
-                     d.elastic.empty() ? "" : " of " + d.elastic, group->backend(), shards, device, cpu_cores(),
-                     cpu_cores() == 1 ? "" : "s");
+    return fmt::format("DataParallel, {} · {}{}, {}", counted(d.ranks, "replica"), shards, device, threads);
+  if (d.ranks == 1 && d.elastic.empty()) return fmt::format("{}{}, {}", shards, device, threads);
+  return fmt::format("DDP, {}{} ({}) · {}{}, {} per rank", counted(group->size(), "rank"),
+                     d.elastic.empty() ? "" : " of " + d.elastic, group->backend(), shards, device, threads);
 }
 
 void check_divisible(int64_t batch, int ranks) {

@@ -64,8 +64,8 @@ std::string checkout() {
 }
 
 std::string machine_name() {
-  return fmt::format("{}, {} cores, kernels for {}", device_backend(DeviceType::CPU).describe(0),
-                     sysconf(_SC_NPROCESSORS_ONLN), isa());
+  return fmt::format("{}, {}, kernels for {}", device_backend(DeviceType::CPU).describe(0),
+                     counted(sysconf(_SC_NPROCESSORS_ONLN), "core"), isa());
 }
 
 std::string command_line() {

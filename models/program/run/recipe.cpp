@@ -171,7 +171,7 @@ std::string options_of(const Recipe& recipe, const std::string& others) {
       const bool always = field.name == "data" || field.name == "model";
       if (!always && recipe.*member == usual.*member) return;
       if constexpr (std::is_same_v<decltype(member), bool Recipe::*>)
-        words += recipe.*member ? ' ' + field.option() : "";
+        words += recipe.*member ? ' ' + field.option() : " --no-" + field.option().substr(2);
       else
         words += fmt::format(" {} {}", field.option(), shell_word(fmt::to_string(recipe.*member)));
     };
@@ -233,17 +233,14 @@ nlohmann::json to_json(const Recipe& recipe) {
   return json;
 }
 
-Recipe recipe_from_json(const nlohmann::json& saved) {
-  nlohmann::json json = saved;
-  const nlohmann::json defaults = to_json(Recipe{});
-  for (const char* key : {"accumulate", "image_size", "skip_broken", "freeze"})  // they are younger than some runs
-    json.emplace(key, defaults[key]);
+Recipe recipe_from_json(const nlohmann::json& json, OtherVersion& other) {
   Recipe recipe;
+  for (const char* key : {"model", "data"})
+    if (!json.is_object() || !json.contains(key)) throw UsageError("the recipe lacks what no run is without: {}", key);
   for (const RecipeField& field : recipe_fields())
-    std::visit([&](auto member) { json.at(field.name).get_to(recipe.*member); }, field.member);
-  const nlohmann::json understood = to_json(recipe);
-  for (const auto& [key, value] : understood.items())  // a fraction would have become a whole number
-    if (json.at(key) != value) throw UsageError("{} is {}, expected a whole number", key, json.at(key).dump());
+    std::visit([&](auto member) { recipe.*member = read_setting(json, field.name, recipe.*member, other); },
+               field.member);
+  note_unknown(json, to_json(recipe), "recipe.", other);
   return recipe;
 }
 
@@ -254,7 +251,7 @@ std::string summary(const Recipe& r) {
     text += fmt::format(" momentum {}{}", r.momentum, nesterov);
   }
   if (r.weight_decay > 0) text += fmt::format(" weight decay {}", r.weight_decay);
-  if (r.warmup > 0) text += fmt::format(" warm-up {} epochs", r.warmup);
+  if (r.warmup > 0) text += fmt::format(" warm-up {} epoch{}", r.warmup, r.warmup == 1 ? "" : "s");
   if (r.label_smoothing > 0) text += fmt::format(" label smoothing {}", r.label_smoothing);
   if (r.clip_norm > 0) text += fmt::format(" clip {}", r.clip_norm);
   if (r.crop > 0) text += fmt::format(" crop {}", r.crop);

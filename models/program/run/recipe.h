@@ -8,9 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "ringgrad/core/kernels/kernel.h"
+#include "ringgrad/models/program/run/other_version.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"
 
 namespace ringgrad::program {
@@ -96,9 +95,9 @@ ConvAlgorithm conv_algorithm_named(const std::string& name);
 std::optional<Provider> provider_named(const std::string& name);  // "auto": nullopt
 
 nlohmann::json to_json(const Recipe& recipe);
-// Throws UsageError where a whole number is not one, and nlohmann's exceptions where something lacks or is of another
-// type.
-Recipe recipe_from_json(const nlohmann::json& json);
+// Throws UsageError where a value is of another type, or model or data lack; what else lacks is as it was before there
+// was such a setting.
+Recipe recipe_from_json(const nlohmann::json& json, OtherVersion& other);
 std::string summary(const Recipe& recipe);  // one line
 
 }  // namespace ringgrad::program

@@ -15,14 +15,13 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/file.h"
+#include "ringgrad/data/registry.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
 namespace ringgrad::program {
 
 namespace fs = std::filesystem;
 namespace {
-
-constexpr const char* kRuns = "runs";
 
 // Whether it was not there.
 bool make_directory(const fs::path& path) {
@@ -85,29 +84,15 @@ fs::path make_result_directory(const std::string& path, const std::string& name)
   return path.empty() ? next_run(name) : fs::path(path);
 }
 
-std::string find_run(const std::string& name) {
-  std::error_code ignored;
-  if (name.empty() || name.find('/') != std::string::npos || fs::exists(name, ignored)) return name;
-  if (const fs::path run = fs::path(kRuns) / name; fs::exists(run / "config.json", ignored)) return run.string();
-  if (name.size() < 9 && name.find_first_not_of("0123456789") == std::string::npos)
-    for (const auto& entry : fs::directory_iterator(kRuns, ignored)) {
-      const std::string run = entry.path().filename().string();
-      if (run.find_first_not_of("0123456789") == run.find('-') && std::atoi(run.c_str()) == std::atoi(name.c_str()))
-        return entry.path().string();
-    }
-  return name;
-}
-
-RunDirectory RunDirectory::open(const std::string& called) {
-  const std::string path = find_run(called);
-  CHECK_AS(DataError, fs::exists(fs::path(path) / "config.json"), "run: ", path,
-           " is not a run directory: it has no config.json");
+RunDirectory RunDirectory::open(const std::string& called, RunKind kind) {
+  const std::string path = find_run(called, kind);
+  check_kind(path, kind);
   const fs::path real = fs::canonical(path);  // a link on the way there may lead elsewhere by the next look
   return RunDirectory(real == fs::absolute(path) ? fs::path(path) : real);
 }
 
-RunDirectory RunDirectory::resume(const std::string& path) {
-  RunDirectory run = open(path);
+RunDirectory RunDirectory::resume(const std::string& path, RunKind kind) {
+  RunDirectory run = open(path, kind);
   run.hold();
   return run;
 }
@@ -194,6 +179,8 @@ void for_each_line(const fs::path& file, const auto& look) {
 
 }  // namespace
 
+bool RunDirectory::has_all(int64_t epochs) const { return last_epoch() >= epochs && fs::exists(model()); }
+
 bool RunDirectory::has_measured() const {
   return fs::exists(path_ / "metrics.jsonl") || fs::exists(path_ / "summary.json");
 }
@@ -233,20 +220,76 @@ void RunDirectory::append_metrics(const nlohmann::json& line) const {
 
 namespace {
 
-// As the file has it: what is no whole number would be rounded, or become one.
-template <class T>
-T whole(const nlohmann::json& json, const char* key, uint64_t low, uint64_t high) {
-  const nlohmann::json& value = json.at(key);
-  if (!value.is_number_unsigned() || value.get<uint64_t>() < low || value.get<uint64_t>() > high)
-    throw UsageError("{} is {}, expected a whole number from {} to {}", key, value.dump(), low, high);
-  return value.get<T>();
+// A setting that is a whole number within bounds.
+int whole(const nlohmann::json& group, const std::string& key, int low, int high, int otherwise, OtherVersion& other) {
+  const auto value = read_setting<int64_t>(group, key, otherwise, other);
+  if (value < low || value > high)
+    throw UsageError("{} is {}, expected a whole number from {} to {}", key, value, low, high);
+  return static_cast<int>(value);
 }
 
 nlohmann::json bucket_json(double mb) {
   return mb == kPlannedBuckets ? nlohmann::json(bucket_words(mb)) : nlohmann::json(mb);
 }
-double bucket_mb_of(const nlohmann::json& json) {
-  return json.is_string() ? bucket_mb_from(json.get<std::string>()) : json.get<double>();
+double bucket_mb_of(const nlohmann::json& division) {
+  const auto found = division.find("bucket_mb");
+  if (found == division.end()) return kUsualBuckets;
+  if (found->is_number()) return found->get<double>();
+  return bucket_mb_from(found->is_string() ? found->get<std::string>() : found->dump());
+}
+
+// What came later than `division` itself is not noted where it lacks.
+Division division_from(const nlohmann::json& d, OtherVersion& other) {
+  OtherVersion younger;
+  const int ranks = whole(d, "ranks", 1, kMaxRanks, 1, other);
+  Division division{read_setting<std::string>(d, "parallel", ranks > 1 ? "ddp" : "none", other),
+                    ranks,
+                    read_setting(d, "sync_bn", false, other),
+                    read_setting<std::string>(d, "device", "cpu", other),
+                    read_setting<std::string>(d, "transport", "", younger),
+                    read_setting<std::string>(d, "backend", "", younger),
+                    bucket_mb_of(d),
+                    whole(d, "shards", 0, kMaxShards, 0, younger),
+                    read_setting<std::string>(d, "elastic", "", younger)};
+  check_division(division);
+  Device(division.device);
+  return division;
+}
+
+uint64_t seed_of(const nlohmann::json& json, OtherVersion& other) {
+  if (json.contains("seed") && !json["seed"].is_number_unsigned())
+    throw UsageError("seed is {}, expected a whole number from 0 to {}", json["seed"].dump(),
+                     std::numeric_limits<uint64_t>::max());
+  return read_setting<uint64_t>(json, "seed", 1, other);
+}
+
+const nlohmann::json& group_of(const nlohmann::json& json, const char* key) {
+  if (!json.is_object() || !json.contains(key) || !json[key].is_object())
+    throw UsageError("it lacks what a run needs: a group '{}'", key);
+  return json[key];
+}
+
+RunConfig config_from(const nlohmann::json& json) {
+  RunConfig config;
+  OtherVersion& other = config.other;
+  config.recipe = recipe_from_json(group_of(json, "recipe"), other);
+  check_recipe(config.recipe);
+  config.data_dir = read_setting(json, "data_dir", data_directory(""), other);
+  if (config.data_dir.empty()) throw UsageError("data_dir is empty, expected a folder");
+  config.seed = seed_of(json, other);
+  OtherVersion optional;
+  config.init = read_setting<std::string>(json, "init", "", optional);
+  config.preset = read_setting<std::string>(json, "preset", "", optional);
+  config.facts = is_own_data(config.recipe.data) ? facts_from_json(group_of(json, "images"))
+                                                 : facts_of_dataset(config.recipe.data);
+  if (json.contains("division")) config.division = division_from(group_of(json, "division"), other);
+
+  nlohmann::json known = to_json(config);
+  for (const char* key : {"images", "division", "init", "preset"}) known.emplace(key, nlohmann::json::object());
+  note_unknown(json, known, "", other);
+  if (json.contains("division")) note_unknown(json["division"], known["division"], "division.", other);
+  if (is_own_data(config.recipe.data)) note_unknown(json["images"], known["images"], "images.", other);
+  return config;
 }
 
 }  // namespace
@@ -258,6 +301,7 @@ nlohmann::json to_json(const RunConfig& config) {
                          {"seed", config.seed}};
   if (is_own_data(config.recipe.data)) json["images"] = to_json(config.facts);
   if (!config.init.empty()) json["init"] = config.init;
+  if (!config.preset.empty()) json["preset"] = config.preset;
   if (const auto& d = config.division)
     json["division"] = {{"parallel", d->parallel},
                         {"ranks", d->ranks},
@@ -272,48 +316,21 @@ nlohmann::json to_json(const RunConfig& config) {
 }
 
 RunConfig read_config(const RunDirectory& run) {
-  const auto damaged = [&](const char* how, const std::exception& error) {
-    return DataError(fmt::format("run: {}/config.json {}{}", run.path().string(), how, error.what()));
+  const auto damaged = [&](const char* how, const std::string& why) {
+    return DataError(fmt::format("run: {}/config.json {}{}", run.path().string(), how, why));
   };
   try {
-    const auto json = nlohmann::json::parse(std::ifstream(run.path() / "config.json"));
-    RunConfig config{recipe_from_json(json.at("recipe")),
-                     json.at("data_dir"),
-                     whole<uint64_t>(json, "seed", 0, std::numeric_limits<uint64_t>::max()),
-                     {}};
-    check_recipe(config.recipe);
-    config.init = json.value("init", "");
-    config.facts =
-        is_own_data(config.recipe.data) ? facts_from_json(json.at("images")) : facts_of_dataset(config.recipe.data);
-    std::error_code error;  // one that is not there is told where it is needed
-    if (config.data_dir.empty() ||
-        std::filesystem::status(config.data_dir, error).type() == std::filesystem::file_type::none)
-      throw UsageError("data_dir is no folder: " + (error ? error.message() : "it is empty"));
-    if (json.contains("division")) {
-      const nlohmann::json& d = json["division"];
-      config.division = Division{d.at("parallel"),
-                                 whole<int>(d, "ranks", 1, kMaxRanks),
-                                 d.at("sync_bn").get<bool>(),
-                                 d.at("device"),
-                                 d.value("transport", std::string()),
-                                 d.value("backend", std::string()),
-                                 d.contains("bucket_mb") ? bucket_mb_of(d["bucket_mb"]) : kUsualBuckets,
-                                 d.contains("shards") ? whole<int>(d, "shards", 0, kMaxShards) : 0,
-                                 d.value("elastic", std::string())};
-      check_division(*config.division);
-      Device(config.division->device);
-    }
-    return config;
+    return config_from(nlohmann::json::parse(std::ifstream(run.path() / "config.json")));
   } catch (const nlohmann::json::parse_error& error) {
-    throw damaged("is damaged: ", error);
+    throw damaged("is damaged: ", without_number(error));
   } catch (const nlohmann::json::exception& error) {
-    throw damaged("lacks what a run needs: ", error);
+    throw damaged("cannot be: ", without_number(error));
   } catch (const UsageError& error) {
-    throw damaged("cannot be: ", error);
+    throw damaged("cannot be: ", error.what());
   } catch (const DeviceError& error) {
-    throw damaged("cannot be: ", error);
+    throw damaged("cannot be: ", error.what());
   } catch (const DataError& error) {
-    throw damaged("cannot be: ", error);
+    throw damaged("cannot be: ", error.what());
   }
 }
 

@@ -13,12 +13,13 @@
 #include "ringgrad/distributed/os/file_descriptor.h"
 #include "ringgrad/models/program/run/data_facts.h"
 #include "ringgrad/models/program/run/division.h"
+#include "ringgrad/models/program/run/other_version.h"
 #include "ringgrad/models/program/run/recipe.h"
+#include "ringgrad/models/program/run/run_kind.h"
 
 namespace ringgrad::program {
 
-// A run as people call it: "latest", "7" and "0007-digits-cnn" are runs/…, unless something here has that name.
-std::string find_run(const std::string& name);
+inline constexpr const char* kRuns = "runs";
 
 // The process that starts the ranks makes the run's directory, and tells them by this where it is.
 inline constexpr const char* kRunVariable = "RINGGRAD_RUN";
@@ -33,11 +34,11 @@ class RunDirectory {
   // train there until the last copy of this object is gone. What a run left that stopped before its first checkpoint
   // may stay there. Throws UsageError where a run, its process or a file of one of its names is there, IoError.
   static RunDirectory create(const std::string& path, const std::string& name);
-  // An existing run, to read, by its name, and then by a path without links; throws DataError where it has no
-  // config.json.
-  static RunDirectory open(const std::string& path);
+  // An existing run of a kind, to read, by its name, and then by a path without links; throws DataError where there is
+  // none.
+  static RunDirectory open(const std::string& path, RunKind kind = RunKind::Training);
   // An existing run, to go on with: held as by create(). Throws DataError, and UsageError where a process trains there.
-  static RunDirectory resume(const std::string& path);
+  static RunDirectory resume(const std::string& path, RunKind kind = RunKind::Training);
 
   // Whether a process trains there now.
   bool in_use() const;
@@ -53,8 +54,9 @@ class RunDirectory {
   void append_metrics(const nlohmann::json& line) const;
   // Why the run has failed, as the last line, unless there is one already, or nothing was measured. Never throws.
   void note_failure(const std::string& why) const;
-  int64_t last_epoch() const;  // that has a line in metrics.jsonl; 0: none has
-  bool has_measured() const;   // metrics.jsonl or summary.json: something to report, though there is no model
+  int64_t last_epoch() const;          // that has a line in metrics.jsonl; 0: none has
+  bool has_all(int64_t epochs) const;  // and its result is saved: there is nothing to go on with
+  bool has_measured() const;           // metrics.jsonl or summary.json: something to report, though there is no model
 
  private:
   explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
@@ -75,10 +77,12 @@ struct RunConfig {
   std::optional<Division> division;  // settled; none: of a run from before it was kept
   DataFacts facts = {};              // of the images; of one's own once they have been read
   std::string init = "";             // whose weights it began with, for who wants to begin so again
+  std::string preset = "";           // "speedrun", which is no recipe
+  OtherVersion other = {};           // what the file has of another version
 };
 
 nlohmann::json to_json(const RunConfig& config);
-// Throws DataError, naming the file, where something lacks or cannot be.
+// Throws DataError, naming the file, where something cannot be, or lacks and has no default.
 RunConfig read_config(const RunDirectory& run);
 
 }  // namespace ringgrad::program

@@ -15,15 +15,15 @@ namespace {
 
 void check_ranks_of(const RunOfRanks& job, int ranks) {
   if (job.shards > 0 && job.shards < ranks)
-    throw UsageError("{}: --shards is {}, and there are {} ranks: each needs a shard at least", job.command, job.shards,
-                     ranks);
+    throw UsageError("{}: --shards is {}, and there are {} ranks: each needs a shard at least", command_of(job.kind),
+                     job.shards, ranks);
 }
 
 // The run's directory, for the process that opens it; taken back where nothing was saved there.
 class OwnRun {
  public:
   explicit OwnRun(const RunOfRanks& job)
-      : run_(job.resume.empty() ? RunDirectory::create(job.out, job.name) : RunDirectory::resume(job.resume)),
+      : run_(job.resume.empty() ? RunDirectory::create(job.out, job.name) : RunDirectory::resume(job.resume, job.kind)),
         is_new_(job.resume.empty()) {
     if (is_new_) run_.write_config(job.config);
   }
@@ -40,9 +40,9 @@ class OwnRun {
 
 // Data may lie elsewhere on another machine.
 void check_same_settings(const RunOfRanks& job, ProcessGroup& group) {
-  nlohmann::json settings = job.config.at(job.command);
+  nlohmann::json settings = job.config.at(command_of(job.kind));
   settings.erase("data_dir");
-  check_same_lines(group, job.command.c_str(), "settings",
+  check_same_lines(group, command_of(job.kind), "settings",
                    {settings.dump(), fmt::format("--max-steps {}", job.max_steps)});
 }
 
@@ -57,7 +57,7 @@ int train_here(const RunOfRanks& job, ProcessGroup* group, const TrainRank& trai
     return train(nullptr, group);
   }
   if (const std::string launchers = variable(kRunVariable); !launchers.empty()) {
-    const RunDirectory run = RunDirectory::open(launchers);
+    const RunDirectory run = RunDirectory::open(launchers, job.kind);
     return train(&run, group);
   }
   const OwnRun run(job);
@@ -80,17 +80,34 @@ int train_on_ranks(const RunOfRanks& job, const TrainRank& train) {
   return code;
 }
 
-nlohmann::json config_of_run(const std::string& command, const std::string& run) {
-  const std::filesystem::path file = RunDirectory::open(run).path() / "config.json";
-  nlohmann::json config = nlohmann::json::parse(std::ifstream(file), nullptr, false);
+nlohmann::json settings_of_run(RunKind kind, const std::string& run) {
+  const std::filesystem::path file = RunDirectory::open(run, kind).path() / "config.json";
+  const auto config = nlohmann::json::parse(std::ifstream(file), nullptr, false);
+  const char* const command = command_of(kind);
   if (!config.is_object() || !config.contains(command) || !config[command].is_object())
-    throw DataError(fmt::format("{0}: {1} is not of a run of `{0}`", command, file.string()));
-  return config;
+    throw DataError(fmt::format("{}: {} lacks the settings of the run", command, file.string()));
+  return config[command];
 }
 
-std::string run_that_goes_on(const std::string& resume) {
+std::string run_that_goes_on(RunKind kind, const std::string& resume) {
   const std::string launchers = rank_environment().source.empty() ? "" : variable(kRunVariable);
-  return launchers.empty() ? RunDirectory::open(resume).path().string() : launchers;
+  return launchers.empty() ? RunDirectory::open(resume, kind).path().string() : launchers;
+}
+
+void nothing_to_go_on_with(RunKind kind, const std::string& run, const std::string& all) {
+  news("done    {} has {}: there is nothing to go on with", run, all);
+  print_json({{"run", run}, {"command", command_of(kind)}, {"finished", true}});
+}
+
+void check_version(const OtherVersion& other, const std::string& run) {
+  const std::string file = run + "/config.json";
+  if (!other.unknown.empty())
+    throw DataError(
+        fmt::format("run: {} has what this version does not know: {}; the run would not go on as it began: "
+                    "continue it with the version that began it",
+                    file, fmt::join(other.unknown, ", ")));
+  if (!rank_environment().source.empty()) return;  // whoever started the ranks has said it
+  for (const std::string& sentence : sentences(other, file)) message("note    {}", sentence);
 }
 
 }  // namespace ringgrad::program

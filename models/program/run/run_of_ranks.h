@@ -2,8 +2,8 @@
 //
 //   int gan(const GanOptions& asked) {
 //     GanOptions options = asked;
-//     restore_settings("gan", options);  // a run that goes on keeps those that it began with
-//     return train_on_ranks({.command = "gan", .config = {{"gan", settings_of(options)}}, …},
+//     restore_settings(RunKind::Gan, options);  // a run that goes on keeps those that it began with
+//     return train_on_ranks({.kind = RunKind::Gan, .config = {{"gan", settings_of(options)}}, …},
 //                           [&](const RunDirectory* run, ProcessGroup* group) { … });
 //   }
 //
@@ -22,7 +22,7 @@
 namespace ringgrad::program {
 
 struct RunOfRanks {
-  std::string command;      // "gan"
+  RunKind kind;             // Gan
   std::string name;         // of a new run's directory, runs/NNNN-name
   std::string out, resume;  // the directory of a new run, or "" ; of the run that goes on, or ""
   int ranks = 1, shards = 0;
@@ -40,10 +40,16 @@ using TrainRank = std::function<int(const RunDirectory* run, ProcessGroup* group
 // settings, and what `train` and RunDirectory throw.
 int train_on_ranks(const RunOfRanks& job, const TrainRank& train);
 
-// config.json of a run. Throws DataError unless it is one of this command.
-nlohmann::json config_of_run(const std::string& command, const std::string& run);
+// A run's settings in config.json. Throws DataError where there are none.
+nlohmann::json settings_of_run(RunKind kind, const std::string& run);
 // The path of the run that `resume` names, now and for the ranks: runs/latest may be another one at the next look.
-std::string run_that_goes_on(const std::string& resume);
+// Throws DataError unless it is of this kind.
+std::string run_that_goes_on(RunKind kind, const std::string& resume);
+// For a run that has all that it was to have: says so, and what else there is to do.
+void nothing_to_go_on_with(RunKind kind, const std::string& run, const std::string& all);
+// Says what is lacking in the run's settings. Throws DataError on one that nobody here knows: the run would not go on
+// as it began.
+void check_version(const OtherVersion& other, const std::string& run);
 
 template <class Options>
 nlohmann::json settings_of(Options options) {
@@ -52,20 +58,22 @@ nlohmann::json settings_of(Options options) {
   return all;
 }
 
-// For a new run, nothing. What the run's config does not say stays as it is. Throws DataError as config_of_run(), and
-// on a setting of another kind.
+// For a new run, nothing. Throws DataError as the functions above, and on a setting of another type.
 template <class Options>
-void restore_settings(const std::string& command, Options& options) {
+void restore_settings(RunKind kind, Options& options) {
   if (options.resume.empty()) return;
-  options.resume = run_that_goes_on(options.resume);
-  const nlohmann::json config = config_of_run(command, options.resume);
-  each_setting(options, [&](const char* name, auto& value) {
-    try {
-      if (config[command].contains(name)) config[command][name].get_to(value);
-    } catch (const nlohmann::json::exception& error) {
-      throw DataError(command + ": " + options.resume + "/config.json: " + name + ": " + error.what());
-    }
-  });
+  options.resume = run_that_goes_on(kind, options.resume);
+  const nlohmann::json settings = settings_of_run(kind, options.resume);
+  OtherVersion other;
+  note_unknown(settings, settings_of(options), "", other);
+  try {
+    each_setting(options, [&](const char* name, auto& value) {
+      value = read_setting(settings, name, std::remove_cvref_t<decltype(value)>(value), other);
+    });
+  } catch (const UsageError& error) {
+    throw DataError(fmt::format("{}: {}/config.json cannot be: {}", command_of(kind), options.resume, error.what()));
+  }
+  check_version(other, options.resume);
 }
 
 }  // namespace ringgrad::program

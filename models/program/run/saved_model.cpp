@@ -41,7 +41,7 @@ fs::path weights_of(const std::string& path) {
   const RunDirectory run = RunDirectory::open(path);
   CHECK_AS(DataError, fs::exists(run.model()), "load: there is no ", run.model().string(),
            fs::exists(run.checkpoint())
-               ? "; the run has not finished: continue it with " + program_command("train --resume " + path)
+               ? "; the run has not finished: continue it with " + program_command("train --resume " + shell_word(path))
                : "; the run stopped before its first checkpoint, and can be trained anew");
   return run.model();
 }
@@ -125,8 +125,8 @@ void keep_own_head(nn::NamedTensors& weights, const nn::Module& module, const fs
     for (auto& [name, given] : weights) {
       if (!name.ends_with(own_name) || given.dim() != own.dim() || given.size(0) == own.size(0)) continue;
       if (own.dim() == 2)
-        message("note    {} tells {} classes apart: for these {} its last layer, {}, begins anew", file.string(),
-                given.size(0), own.size(0), head);
+        message("note    {} has {} classes; its last layer ({}) is replaced by a new one for these {}", file.string(),
+                given.size(0), head, own.size(0));
       given = own;
     }
   }
@@ -181,6 +181,7 @@ SavedModel load_model(const std::string& called, const std::string& model, const
   if (is_own_data(loaded.data)) loaded.data = fs::absolute(loaded.data).lexically_normal();
   if (fs::is_directory(path)) {
     const RunConfig config = read_config(RunDirectory::open(path));
+    for (const std::string& sentence : sentences(config.other, path + "/config.json")) message("note    {}", sentence);
     loaded.data_dir = config.data_dir;
     loaded.skip_broken = config.recipe.skip_broken;
   }

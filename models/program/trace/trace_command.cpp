@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <thread>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -51,10 +52,14 @@ std::pair<std::string, std::string> ends_of(const BucketLog& bucket) {
                                     : std::pair(names.substr(0, space), names.substr(names.rfind(' ') + 1));
 }
 
+// The first and the last, or where there is no room for both the first, and how many more there are.
 std::string parameters_of(const BucketLog& bucket, size_t columns) {
-  const auto [first, last] = ends_of(bucket);
-  return first == last ? within(first, columns)
-                       : within(first, columns / 2 - 2) + " … " + within(last, columns / 2 - 2);
+  const std::string both = first_and_last(*bucket.parameters);
+  if (both.size() <= columns) return both;
+  const std::string& names = *bucket.parameters;
+  const auto more = std::count(names.begin(), names.begin() + static_cast<ptrdiff_t>(names.find(" (")), ' ');
+  const std::string rest = more > 0 ? fmt::format(" and {} more", more) : "";
+  return within(ends_of(bucket).first, columns - std::min(columns, rest.size())) + rest;
 }
 
 void print(const ReductionLog& log) {
@@ -92,7 +97,8 @@ nlohmann::json print_steps(const std::vector<ReductionLog>& logs) {
     exposed.push_back(logs[i].exposed() * 1e3);
   }
   const Spread b = spread_of(backward), e = spread_of(exposed);
-  result("Of {} steps the median: backward {:.2f} ms ({:.2f} to {:.2f}),", backward.size(), b.middle, b.least, b.most);
+  result("Of {} the median: backward {:.2f} ms ({:.2f} to {:.2f}),",
+         counted(static_cast<int64_t>(backward.size()), "step"), b.middle, b.least, b.most);
   result("gradients averaged {:.2f} ms after it ({:.2f} to {:.2f}).", e.middle, e.least, e.most);
   const auto as_json = [](const Spread& s) {
     return nlohmann::json{{"median", s.middle}, {"least", s.least}, {"most", s.most}};
@@ -171,8 +177,9 @@ nlohmann::json trace_step(const TraceOptions& options, ProcessGroup& group) {
 
 void warn_of_load() {
   double load = 0;
-  if (getloadavg(&load, 1) == 1 && load > 0.5 * cpu_cores())
-    message("note    load {:.1f} on {} cores: other programs run, too, and are in these times", load, cpu_cores());
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());  // of all ranks
+  if (getloadavg(&load, 1) == 1 && load > 0.5 * cores)
+    message("note    load {:.1f} on {}: other programs run, too, and are in these times", load, counted(cores, "core"));
 }
 
 // The same steps with each cap, below each other.
@@ -203,7 +210,8 @@ int trace(const TraceOptions& options) {
   if (options.bucket_caps.size() > 1 && !(options.perfetto + options.svg).empty())
     throw UsageError("trace: --perfetto and --svg show one --bucket-mb, not {}", options.bucket_caps.size());
   if (!is_rank && ranks > cpu_cores())
-    message("{} ranks on {} cores take turns: the times tell of the scheduler, too", ranks, cpu_cores());
+    message("{} on {} take turns: the times tell of the scheduler, too", counted(ranks, "rank"),
+            counted(cpu_cores(), "core"));
   return report_end(
       launch_or_throw([&] { trace_each(options, process_group()); },
                       {.num_processes = ranks, .group = group_options_for(options.device, options.backend)}));

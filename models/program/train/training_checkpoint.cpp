@@ -66,7 +66,10 @@ TrainingProgress progress_from(const std::string& text, const Recipe& recipe, in
   TrainingProgress p;
   try {
     const auto json = nlohmann::json::parse(text);
-    const nlohmann::json wanted = to_json(recipe), found = to_json(recipe_from_json(json.at("recipe")));
+    OtherVersion other;  // that of config.json, which has been told of
+    const nlohmann::json wanted = to_json(recipe), found = to_json(recipe_from_json(json.at("recipe"), other));
+    CHECK_AS(DataError, other.unknown.empty(),
+             "has what this version does not know: ", fmt::format("{}", fmt::join(other.unknown, ", ")));
     for (const auto& [key, value] : found.items())
       CHECK_AS(DataError, value == wanted[key], "belongs to another recipe: its ", key, " is ", value.dump(),
                ", the run's is ", wanted[key].dump());
@@ -81,7 +84,12 @@ TrainingProgress progress_from(const std::string& text, const Recipe& recipe, in
     if (json.contains("bucket_caps")) p.caps = {json["bucket_caps"].at(0), json["bucket_caps"].at(1)};
     if (json.contains("generators")) json.at("generators").get_to(p.generators);
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("lacks what continuing needs: {}", error.what()));
+    throw DataError(
+        fmt::format("lacks what continuing needs: {}; if an older version wrote it, --init begins a run with "
+                    "its weights",
+                    without_number(error)));
+  } catch (const UsageError& error) {
+    throw DataError(error.what());
   }
   check_consistent(p, train_size);
   return p;

@@ -1,0 +1,29 @@
+// Runs that `train` has not made: `runs` lists them, and `watch` shows their lines.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/models/program/run/run_kind.h"
+
+namespace ringgrad::program {
+
+struct OtherRun {
+  std::string path;
+  RunKind kind = RunKind::None;
+  bool running = false;
+  std::vector<nlohmann::json> lines;  // of metrics.jsonl; damaged ones are left out
+  std::string failure;                // why it failed, if it did
+
+  std::string summary() const;  // "epoch 5, generator_loss 1.234"
+};
+
+// Throws DataError where there is no such run.
+OtherRun read_other_run(const std::string& path, RunKind kind);
+
+// "epoch=5 discriminator_loss=0.4012": the numbers and words of a line.
+std::string as_pairs(const nlohmann::json& line);
+
+}  // namespace ringgrad::program

@@ -1,0 +1,50 @@
+// Settings in a file that another version of this program may have written: what is lacking there has its default, and
+// both that and what nobody here knows is noted, for those who read the file to say.
+#pragma once
+
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/models/program/console/exit_code.h"
+
+namespace ringgrad::program {
+
+struct OtherVersion {
+  std::vector<std::string> lacking;  // "cutout (taken as 0)"
+  std::vector<std::string> unknown;  // "recipe.magic"
+};
+
+// What there is to say of it, in a sentence each; nothing where the file is as this version writes it.
+std::vector<std::string> sentences(const OtherVersion& other, const std::string& file);
+
+// What nlohmann's exceptions say, without their numbers: "key 'lr' not found".
+std::string without_number(const nlohmann::json::exception& error);
+
+// Notes the keys of a group of settings that `known` has not. `within` stands before them: "recipe.".
+void note_unknown(const nlohmann::json& group, const nlohmann::json& known, const std::string& within,
+                  OtherVersion& other);
+
+// A setting's value, or `otherwise` where it is not there, which is noted. Throws UsageError where it is of another
+// type: a fraction would become a whole number, and `true` a 1.
+template <class T>
+T read_setting(const nlohmann::json& group, const std::string& key, const T& otherwise, OtherVersion& other) {
+  const auto found = group.find(key);
+  if (found == group.end()) {
+    other.lacking.push_back(key + " (taken as " + nlohmann::json(otherwise).dump() + ")");
+    return otherwise;
+  }
+  constexpr const char* kExpected = std::is_same_v<T, bool>          ? "true or false"
+                                    : std::is_same_v<T, std::string> ? "a word"
+                                    : std::is_floating_point_v<T>    ? "a number"
+                                                                     : "a whole number";
+  try {
+    if (T value = found->get<T>(); nlohmann::json(value) == *found) return value;
+  } catch (const nlohmann::json::exception&) {  // it is of another type
+  }
+  throw UsageError("{} is {}, expected {}", key, found->dump(), kExpected);
+}
+
+}  // namespace ringgrad::program
