@@ -111,9 +111,13 @@ struct BackwardReducer {
       s[k].dy_xhat += g * (widen(term.x.element[k]) - means.element[k]);  // divided by the deviation once, in finish
     }
   }
-  __device__ __forceinline__ void merge(State& s, const State& other) const {
-    s.dy += other.dy;
-    s.dy_xhat += other.dy_xhat;
+  template <int kMany>
+  __device__ __forceinline__ void merge(State& s, const State (&others)[kMany]) const {
+#pragma unroll
+    for (int i = 0; i < kMany; ++i) {
+      s.dy += others[i].dy;
+      s.dy_xhat += others[i].dy_xhat;
+    }
   }
   __device__ __forceinline__ void finish(int64_t c, const State& s) const {
     sum_dy[c] = s.dy;

@@ -38,16 +38,28 @@ struct Channels {
 inline constexpr int kBlocksOfWave = 2;
 #define RINGGRAD_ONE_WAVE __launch_bounds__(::ringgrad::cuda::kThreads, ::ringgrad::cuda::kBlocksOfWave)
 
-// The states of each column's lanes become the first lane's: thread (column, lane) has kSize of them, kThreads apart.
+// How many states a thread takes from memory before it needs the first, and puts together at once.
+inline constexpr int kMergedAtOnce = 8;
+
+// The states of each column's lanes become the first lane's. State (k, lane, column) lies at
+// k · kThreads + lane · columns + column. A thread joins up to kMergedAtOnce of them at a time, so
+// that 32 lanes take two turns.
 template <int kSize, class Reducer, class State>
 __device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* states, int columns, int lanes) {
   const int thread = static_cast<int>(threadIdx.x);
-  for (int half = lanes / 2; half > 0; half /= 2) {
+  const int column = thread % columns;
+  while (lanes > 1) {
+    const int left = max(1, lanes / kMergedAtOnce);
     __syncthreads();
-    if (thread < half * columns)
+    for (int i = thread / columns; i < left * kSize; i += kThreads / columns) {
+      State* const first = states + i / left * kThreads + i % left * columns + column;
+      State others[kMergedAtOnce - 1]{};
 #pragma unroll
-      for (int k = 0; k < kSize; ++k)
-        reducer.merge(states[k * kThreads + thread], states[k * kThreads + thread + half * columns]);
+      for (int other = 1; other < kMergedAtOnce; ++other)
+        if (other * left < lanes) others[other - 1] = first[other * left * columns];
+      reducer.merge(*first, others);
+    }
+    lanes = left;
   }
 }
 
@@ -57,14 +69,29 @@ __device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* state
 //   constants<kSize>(c)                     what adding needs to know of kSize channels from c on, read once
 //   load<kSize>(offset)                     a term of each of kSize channels
 //   add(State (&)[kSize], constants, term)  takes it in
-//   merge(State&, const State&)             takes another lane's terms in
+//   merge(State&, const State (&)[])        takes other lanes' terms in, several at once
 //   finish(c, const State&)                 writes the result
 //
 // Mapping, as in sum.cu: a block takes some columns and a segment of their terms; thread (column, lane) takes every
 // lanes-th term. With channels last a column is kSize neighbouring channels, 16 bytes where they allow it, and there
-// are as many columns as C needs, up to 32: a warp then reads consecutive memory. Else a column is one channel, and a
-// block has one. There are as many segments as fill the device once; the last block to come to an end merges those of
-// its channels, in order.
+// are as many columns as C needs, up to 128 bytes of a row: a warp then reads whole lines. Else a
+// column is one channel, and a block has one. There are as many segments as fill the device once;
+// the last block to come to an end merges those of its channels, in an order that depends on
+// nothing but their number.
+//
+// Blocks are narrow because nothing hides the last one's way: its threads share out the segments of
+// each channel, and the fewer channels a block has, the more threads there are for each of them. A
+// merge waits once for memory. Of ResNet-18's images (batch 512, bfloat16, an H200's 132
+// multiprocessors), the merges that follow each other, which tests/emulator_merges_test.cpp counts,
+// and the microseconds of a forward batch norm, statistics and apply:
+//
+//                   merges by 32 columns,             merges by 8 columns,
+//   images          one state at a time    measured   8 states at a time    predicted,
+//                                                                           not yet run on a GPU
+//   64 x 32 x 32             71               88               11              58
+//   128 x 16 x 16           133               77                7              36
+//   256 x 8 x 8             259               99                5              22
+//   512 x 4 x 4             131               56                4              13
 template <int kSize, class Reducer>
 __global__ void RINGGRAD_ONE_WAVE reduce_channels_kernel(Channels channels, int columns, int64_t segments,
                                                          int64_t terms_of_segment, Reducer reducer,
@@ -94,39 +121,43 @@ __global__ void RINGGRAD_ONE_WAVE reduce_channels_kernel(Channels channels, int 
 #pragma unroll
   for (int k = 0; k < kSize; ++k) states[k * kThreads + threadIdx.x] = state[k];
   merge_lanes<kSize>(reducer, states, columns, lanes);
-  if (segments == 1) {
-#pragma unroll
-    for (int k = 0; k < kSize; ++k)
-      if (lane == 0 && c < channels.C) reducer.finish(c + k, states[k * kThreads + column]);
-    return;
-  }
 
-  // The parts of a group of channels: [segment, channel], so that neighbouring threads of the last block read
-  // neighbours.
+  const int thread = static_cast<int>(threadIdx.x);
   const int width = columns * kSize;
-  State* const parts = partials + group * segments * width;
-#pragma unroll
-  for (int k = 0; k < kSize; ++k)
-    if (lane == 0) parts[segment * width + column * kSize + k] = states[k * kThreads + column];
-  if (!is_last_of(counters + group, static_cast<unsigned>(segments))) return;
-  const int channel = static_cast<int>(threadIdx.x) % width, shares = kThreads / width;
+  const int channel = thread % width;
+  const int shares = kThreads / width;
+  const bool is_first = thread < width;  // of the threads that have this channel
   State total{};
-  for (int64_t s = static_cast<int>(threadIdx.x) / width; s < segments; s += shares)
-    reducer.merge(total, parts[s * width + channel]);
-  states[threadIdx.x] = total;
-  merge_lanes<1>(reducer, states, width, shares);
-  if (static_cast<int>(threadIdx.x) < width && group * width + channel < channels.C)
-    reducer.finish(group * width + channel, states[threadIdx.x]);
+  __syncthreads();
+  if (is_first) total = states[channel % kSize * kThreads + channel / kSize];
+  if (segments > 1) {
+    // The parts of a group of channels: [segment, channel], so that neighbouring threads read neighbours.
+    State* const parts = partials + group * segments * width;
+    if (is_first) parts[segment * width + channel] = total;
+    if (!is_last_of(counters + group, static_cast<unsigned>(segments))) return;
+    total = {};
+    for (int64_t s = thread / width; s < segments; s += kMergedAtOnce * shares) {
+      State others[kMergedAtOnce]{};
+#pragma unroll
+      for (int i = 0; i < kMergedAtOnce; ++i)
+        if (s + i * shares < segments) others[i] = parts[(s + i * shares) * width + channel];
+      reducer.merge(total, others);
+    }
+    states[thread] = total;
+    merge_lanes<1>(reducer, states, width, shares);
+    total = states[thread];
+  }
+  if (is_first && group * width + channel < channels.C) reducer.finish(group * width + channel, total);
 }
 
 // kSize: how many channels may be loaded at once where they are neighbours, if all the reducer reads is `aligned` so.
 template <int kSize, class Reducer>
 void reduce_channels(Stream stream, const Channels& channels, bool aligned, const Reducer& reducer) {
   using State = typename Reducer::State;
-  constexpr int64_t kMostColumns = 32;
   const bool vectors = channels.last && aligned && channels.C % kSize == 0;
+  const int64_t most = vectors ? 8 : 32;  // 128 bytes of a row, or as many as a warp has threads
   const int64_t wanted = channels.last ? channels.C / (vectors ? kSize : 1) : 1;
-  const auto columns = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::min(wanted, kMostColumns))));
+  const auto columns = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::min(wanted, most))));
   // As many terms for each lane as leaves no multiprocessor idle, a multiple of what it has in flight; and so few that
   // a float32 sum of them is as good as core/kernels.h promises. Thousands of groups fill the device by themselves.
   constexpr int64_t kMostTerms = 2048;

@@ -49,12 +49,26 @@ struct StatsReducer {
       s[k].squares += apart * (value - s[k].mean);
     }
   }
-  __device__ __forceinline__ void merge(State& s, const State& other) const {
-    if (other.count == 0) return;
-    const A count = s.count + other.count, apart = other.mean - s.mean;
-    s.mean += apart * (other.count / count);
-    s.squares += other.squares + apart * apart * (s.count * other.count / count);
-    s.count = count;
+  // Chan's formulas for many at once: one division, where joining them one by one has two for each. Means are taken
+  // from another mean, against which they are small.
+  template <int kMany>
+  __device__ __forceinline__ void merge(State& s, const State (&others)[kMany]) const {
+    const A near = others[0].count > 0 ? others[0].mean : s.mean;
+    A count = s.count, sum = s.count * (s.mean - near);
+#pragma unroll
+    for (int i = 0; i < kMany; ++i) {
+      count += others[i].count;
+      sum += others[i].count * (others[i].mean - near);
+    }
+    if (count == 0) return;
+    const A mean = near + sum / count, apart = s.mean - mean;
+    A squares = s.squares + s.count * apart * apart;
+#pragma unroll
+    for (int i = 0; i < kMany; ++i) {
+      const A distance = others[i].mean - mean;
+      squares += others[i].squares + others[i].count * distance * distance;
+    }
+    s = {count, mean, squares};
   }
   __device__ __forceinline__ void finish(int64_t c, const State& s) const {
     mean[c] = s.mean;
