@@ -49,7 +49,7 @@ class ScarceMemory : public DeviceBackend {
   int count() const override { return cpu_.count(); }
   std::string describe(int index) const override { return cpu_.describe(index); }
   void* allocate(int index, size_t bytes) override { return fails() ? nullptr : cpu_.allocate(index, bytes); }
-  void deallocate(int index, void* data, size_t bytes) override { cpu_.deallocate(index, data, bytes); }
+  bool deallocate(int index, void* data, size_t bytes) override { return cpu_.deallocate(index, data, bytes); }
   size_t free_memory(int index) const override { return cpu_.free_memory(index); }
   Stream default_stream(int index) override { return cpu_.default_stream(index); }
   void synchronize(Stream stream) override { cpu_.synchronize(stream); }

@@ -8,6 +8,7 @@
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/data/resident_batches.h"
 #include "ringgrad/nn.h"
 #include "ringgrad/tests/catch.h"
@@ -207,6 +208,74 @@ TEST_CASE("memory may be given back inside a capture", "[quick][cuda]") {
   });
   graph->launch(current_stream(kGpu));
   CHECK(to_vector<float>(x) == std::vector<float>(64, 1));
+}
+
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+int64_t free_bytes() { return static_cast<int64_t>(device_backend(DeviceType::CUDA).free_memory(0)); }
+int64_t cached_bytes() {
+  const MemoryStats stats = memory_stats(kGpu);
+  return stats.reserved_bytes - stats.live_bytes;
+}
+// Takes memory for the current stream and lets it go.
+void use(int64_t bytes) { const Tensor temporary = zeros({bytes}, {DType::UInt8, kGpu}); }
+
+}  // namespace
+
+TEST_CASE("while a captured step lives, only its own memory stays reserved", "[quick][cuda]") {
+  const Tensor x = zeros({64}, {.device = kGpu});
+  empty_cache(kGpu);
+  REQUIRE(cached_bytes() == 0);
+  {
+    CapturedStep step(kGpu, [&] {
+      use(2 * kMiB);
+      kernels::affine(x, x, 1, 1);
+    });
+    for (int i = 0; i < 3; ++i) step();
+    const int64_t before = free_bytes(), own = cached_bytes();
+    CHECK(own >= 2 * kMiB);
+    for (const int64_t size : {20, 24, 28}) {  // three size classes: none is used again
+      use(size * kMiB);
+      empty_cache(kGpu);
+      CHECK(cached_bytes() == own);
+      CHECK(free_bytes() >= before - kMiB);
+    }
+    CapturedStep another(kGpu, [&] { use(3 * kMiB); });
+    for (int i = 0; i < 3; ++i) another();
+    CHECK(cached_bytes() >= own + 3 * kMiB);
+    CHECK(cached_bytes() < own + 4 * kMiB);
+    for (int i = 0; i < 2; ++i) step();
+  }
+  CHECK(to_vector<float>(x) == std::vector<float>(64, 5));
+  empty_cache(kGpu);
+  CHECK(cached_bytes() == 0);
+}
+
+// As a process group's is, which has the buckets of a recorded step in it.
+TEST_CASE("memory that a captured step takes for another stream stays reserved, too", "[quick][cuda]") {
+  empty_cache(kGpu);
+  const Tensor x = zeros({kMiB}, {.device = kGpu});
+  const cuda::OwnedStream other(kGpu);
+  {
+    const auto graph = device_backend(DeviceType::CUDA).capture(0, [&] {
+      const Stream own = current_stream(kGpu);
+      cuda::wait_for(other.get(), own);
+      {
+        const StreamGuard guard(other.get());
+        const Tensor temporary = empty_like(x);
+        kernels::fill(temporary, 1);
+        kernels::add(x, x, temporary);
+      }
+      cuda::wait_for(own, other.get());
+    });
+    empty_cache(kGpu);
+    CHECK(cached_bytes() == 4 * kMiB);
+    for (int i = 0; i < 2; ++i) graph->launch(current_stream(kGpu));
+    CHECK(to_vector<float>(x)[kMiB - 1] == 2);
+  }
+  empty_cache(kGpu);
+  CHECK(cached_bytes() == 0);
 }
 
 TEST_CASE("what has no graphs says so", "[quick][cuda]") {

@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/device/captured_step.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/emulator/config.h"
 #include "ringgrad/cuda_kernels/emulator/guarded_memory.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
@@ -316,6 +318,32 @@ TEST_CASE("emulator: a new stream's counters are zeros before anything runs on i
     synchronize(stream.get());
     REQUIRE(counters == std::vector<unsigned>(cuda::kCounters, 0));
   }
+}
+
+TEST_CASE("emulator: a small device gives memory back while a captured step lives", "[quick][cuda]") {
+  constexpr int64_t kMiB = 1 << 20;
+  const Device device("cuda:3");
+  empty_cache(device);
+  const size_t memory = emulator::config().memory_bytes;
+  emulator::config().memory_bytes = static_cast<size_t>(64 * kMiB);
+  {
+    const Tensor x = zeros({1024}, {.device = device});
+    CapturedStep step(device, [&] { kernels::affine(x, x, 1, 1); });
+    for (int i = 0; i < 3; ++i) step();
+    for (const int64_t size : {24, 28, 34}) CHECK_NOTHROW(empty({size * kMiB}, {DType::UInt8, device}));
+    CapturedStep large(device, [&] { empty({40 * kMiB}, {DType::UInt8, device}); });
+    for (int i = 0; i < 3; ++i) large();
+    std::string full;
+    try {
+      empty({40 * kMiB}, {DType::UInt8, device});
+    } catch (const OutOfMemoryError& error) {
+      full = error.what();
+    }
+    CHECK(contains(full, "41943040 are kept for recorded steps"));
+  }
+  CHECK_NOTHROW(empty({40 * kMiB}, {DType::UInt8, device}));
+  empty_cache(device);
+  emulator::config().memory_bytes = memory;
 }
 
 TEST_CASE("emulator: a graph keeps the memory that its body allocated", "[quick][cuda]") {

@@ -43,7 +43,10 @@ class CpuBackend : public DeviceBackend {
     if (data && alignment == kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // advice: may be refused
     return data;
   }
-  void deallocate(int, void* data, size_t) override { std::free(data); }
+  bool deallocate(int, void* data, size_t) override {
+    std::free(data);
+    return true;
+  }
   size_t free_memory(int) const override {
     return static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   }

@@ -50,6 +50,7 @@ class DeviceAccount {
     CHECK_AS(OutOfMemoryError, size.index < kClasses, current_op(), ": out of memory on ", device_, ": asked for ",
              bytes, " bytes, more than any machine has");
     std::lock_guard lock(mutex_);
+    if (backend_.capturing()) backend_.keep_memory(stream);
     ++stats_.allocations;
     auto& free = lists(stream).of_class[size.index];
     void* data;
@@ -112,24 +113,28 @@ class DeviceAccount {
       data = backend_.allocate(device_.index, block_bytes);
     }
     CHECK_AS(OutOfMemoryError, data != nullptr, current_op(), ": out of memory on ", device_, ": asked for ", wanted,
-             " bytes; ", stats_.live_bytes, " bytes are in live tensors (peak ", stats_.peak_bytes,
-             "), none are cached that could be given back. A smaller batch, or freeing tensors first, helps");
+             " bytes; ", stats_.live_bytes, " bytes are in live tensors (peak ", stats_.peak_bytes, "), ",
+             stats_.reserved_bytes - stats_.live_bytes, " are kept for recorded steps, none are cached that ",
+             "could be given back. A smaller batch, or freeing tensors or recorded steps first, helps");
     stats_.reserved_bytes += block_bytes;
     return data;
   }
 
-  // All but those of a stream that is being captured: its blocks are the graph's, and a wait would end the capture.
+  // All but the blocks of which a graph has the addresses, or what is being recorded.
   void release_cached() {
     for (auto& [handle, lists] : lists_) {
       if (!backend_.settle({device_, handle})) continue;  // the blocks' last users may still be running
       for (int index = 0; index < kClasses; ++index) {
-        for (void* data : lists.of_class[index]) {
-          const size_t bytes = bytes_of_class(index);
+        const size_t bytes = bytes_of_class(index);
+        std::erase_if(lists.of_class[index], [&](void* data) {
           allow(data, bytes);
-          backend_.deallocate(device_.index, data, bytes);
-          stats_.reserved_bytes -= bytes;
-        }
-        lists.of_class[index].clear();
+          const bool gone = backend_.deallocate(device_.index, data, bytes);
+          if (gone)
+            stats_.reserved_bytes -= bytes;
+          else
+            forbid(data, bytes);
+          return gone;
+        });
       }
     }
   }

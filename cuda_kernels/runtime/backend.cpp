@@ -14,9 +14,6 @@ namespace {
 struct DeviceRecord {
   std::once_flag once;
   std::optional<OwnedStream> default_stream;
-  std::mutex mutex;  // guards:
-  int graphs = 0;    // alive; while there are any, freed memory is kept back
-  std::vector<void*> kept_back;
 };
 
 class EventTimer final : public DeviceTimer {
@@ -61,15 +58,14 @@ class CudaBackend : public DeviceBackend {
     return memory;
   }
 
-  void deallocate(int index, void* memory, size_t) override {
-    DeviceRecord& device = record(index);
-    std::lock_guard lock(device.mutex);
-    if (device.graphs > 0) {
-      device.kept_back.push_back(memory);
-      return;
-    }
-    const DeviceGuard guard(Device(DeviceType::CUDA, index));
+  // cudaFree waits for the whole device, which would spoil a capture there.
+  bool deallocate(int index, void* memory, size_t) override {
+    const Device device(DeviceType::CUDA, index);
+    const std::lock_guard no_capture_begins(capture_begins());
+    if (capture_on(device)) return false;
+    const DeviceGuard guard(device);
     CUDA_CHECK(cudaFree(memory));
+    return true;
   }
 
   size_t free_memory(int index) const override {
@@ -94,7 +90,7 @@ class CudaBackend : public DeviceBackend {
   bool settle(Stream stream) override {
     const std::lock_guard no_capture_begins(capture_begins());
     const DeviceGuard guard(stream.device);
-    if (being_captured(stream)) return false;
+    if (being_captured(stream) || is_kept(stream)) return false;
     const RelaxedCapture relaxed;
     CUDA_CHECK(cudaStreamSynchronize(native(stream)));
     return true;
@@ -107,19 +103,7 @@ class CudaBackend : public DeviceBackend {
   }
   bool capturing() const override { return cuda::capturing(); }
   void on_replay(ReplayHook hook) override { cuda::on_replay(std::move(hook)); }
-
-  void keep_memory(int index) {
-    std::lock_guard lock(record(index).mutex);
-    ++record(index).graphs;
-  }
-  void release_memory(int index) {
-    DeviceRecord& device = record(index);
-    std::lock_guard lock(device.mutex);
-    if (--device.graphs > 0) return;
-    const DeviceGuard guard(Device(DeviceType::CUDA, index));
-    for (void* memory : device.kept_back) cudaFree(memory);
-    device.kept_back.clear();
-  }
+  void keep_memory(Stream stream) override { cuda::keep_memory(stream); }
 
  private:
   // Asked once. Without a driver or a device that is an error, and so it is where the driver is too old or the device
@@ -148,12 +132,9 @@ class CudaBackend : public DeviceBackend {
   std::unique_ptr<DeviceRecord[]> records_;
 };
 
-constinit CudaBackend* backend = nullptr;  // never destroyed: tensors with static storage duration are freed late
-BEFORE_MAIN(cuda, register_backend(DeviceType::CUDA, backend = new CudaBackend));
+// Never destroyed: tensors with static storage duration are freed late.
+BEFORE_MAIN(cuda, register_backend(DeviceType::CUDA, new CudaBackend));
 
 }  // namespace
-
-void keep_memory(Device device) { backend->keep_memory(device.index); }
-void release_memory(Device device) { backend->release_memory(device.index); }
 
 }  // namespace ringgrad::cuda

@@ -1,5 +1,9 @@
 #include "ringgrad/cuda_kernels/runtime/graph.h"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
 #include <utility>
 
 #include "ringgrad/core/base/check.h"
@@ -9,6 +13,17 @@ namespace {
 
 class Recording;
 constinit thread_local Recording* recording = nullptr;
+constinit std::array<std::atomic<int>, kMaxDevices> captures{};  // in progress
+
+// By a stream's handle, how many KeptStreams name it.
+struct Kept {
+  std::mutex mutex;
+  std::map<void*, int> times;
+};
+Kept& all_kept() {
+  static auto* const kept = new Kept;  // never destroyed: graphs may be static objects
+  return *kept;
+}
 
 // A capture that ends in every case, so that an exception does not leave the stream recording.
 class Recording {
@@ -16,7 +31,8 @@ class Recording {
   explicit Recording(Stream stream) : stream_(stream) {
     const std::lock_guard lock(capture_begins());
     CUDA_CHECK(cudaStreamBeginCapture(native(stream_), cudaStreamCaptureModeThreadLocal));
-    keep_memory(stream_.device);  // of which nodes have addresses, before there is a graph that keeps it
+    ++captures[stream_.device.index];
+    kept.add(stream_);
     recording = this;
   }
   ~Recording() {
@@ -26,7 +42,7 @@ class Recording {
     }
     if (graph_) cudaGraphDestroy(graph_);
     cudaGetLastError();  // of the end of a capture that failed: it must not be taken for a later call's
-    release_memory(stream_.device);
+    --captures[stream_.device.index];
   }
   Recording(const Recording&) = delete;
 
@@ -37,6 +53,7 @@ class Recording {
     return graph_;
   }
 
+  KeptStreams kept;
   std::vector<ReplayHook> hooks;
 
  private:
@@ -62,20 +79,44 @@ void on_replay(ReplayHook hook) {
   recording->hooks.push_back(std::move(hook));
 }
 
+void keep_memory(Stream stream) {
+  ASSERT(recording);
+  recording->kept.add(stream);
+}
+
 std::mutex& capture_begins() {
   constinit static std::mutex mutex;
   return mutex;
 }
 
-Graph::Graph(OwnedStream stream, cudaGraph_t recorded, std::vector<ReplayHook> hooks)
-    : stream_(std::move(stream)), hooks_(std::move(hooks)), launched_(device()) {
+bool capture_on(Device device) { return captures[device.index] > 0; }
+
+KeptStreams::~KeptStreams() {
+  const std::lock_guard lock(all_kept().mutex);
+  for (void* handle : handles_)
+    if (--all_kept().times[handle] == 0) all_kept().times.erase(handle);
+}
+
+void KeptStreams::add(Stream stream) {
+  if (std::find(handles_.begin(), handles_.end(), stream.handle) != handles_.end()) return;
+  handles_.push_back(stream.handle);
+  const std::lock_guard lock(all_kept().mutex);
+  ++all_kept().times[stream.handle];
+}
+
+bool is_kept(Stream stream) {
+  const std::lock_guard lock(all_kept().mutex);
+  return all_kept().times.contains(stream.handle);
+}
+
+Graph::Graph(OwnedStream stream, cudaGraph_t recorded, KeptStreams kept, std::vector<ReplayHook> hooks)
+    : stream_(std::move(stream)), kept_(std::move(kept)), hooks_(std::move(hooks)), launched_(device()) {
   CUDA_CHECK(cudaGraphGetNodes(recorded, nullptr, &nodes_));
   CUDA_CHECK(cudaGraphInstantiate(&executable_, recorded, 0));
-  // The graph has the addresses of blocks that the allocator would give away when the step's tensors are gone.
-  keep_memory(device());
 }
 Graph::Graph(Graph&& other) noexcept
     : stream_(std::move(other.stream_)),
+      kept_(std::move(other.kept_)),
       hooks_(std::move(other.hooks_)),
       launched_(std::move(other.launched_)),
       executable_(std::exchange(other.executable_, nullptr)),
@@ -90,7 +131,6 @@ Graph::~Graph() {
   } catch (const std::exception&) {  // the device is lost, and runs nothing
   }
   cudaGraphExecDestroy(executable_);
-  release_memory(device());
 }
 
 void Graph::launch(Stream stream) const {
@@ -116,7 +156,7 @@ Graph capture(Device device, const std::function<void()>& body) {
     body();
   }
   const cudaGraph_t recorded = here.finish();
-  return Graph(std::move(own), recorded, std::move(here.hooks));
+  return Graph(std::move(own), recorded, std::move(here.kept), std::move(here.hooks));
 }
 
 }  // namespace ringgrad::cuda

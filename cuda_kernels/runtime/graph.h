@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime.h>
@@ -12,8 +13,24 @@
 
 namespace ringgrad::cuda {
 
-// A recorded sequence, ready to run. Movable. Memory that the recorded body took from the allocator stays reserved for
-// as long as the graph lives.
+// Streams of whose blocks in the caching allocator somebody has the addresses: for as long as this
+// lives, they do not go back to the system. Movable; thread-safe.
+class KeptStreams {
+ public:
+  KeptStreams() = default;
+  ~KeptStreams();
+  KeptStreams(KeptStreams&& other) noexcept : handles_(std::exchange(other.handles_, {})) {}
+  KeptStreams& operator=(KeptStreams&&) = delete;
+
+  void add(Stream stream);
+
+ private:
+  std::vector<void*> handles_;
+};
+bool is_kept(Stream stream);
+
+// A recorded sequence, ready to run. Movable. Memory that the recorded body took from the allocator
+// stays reserved for as long as the graph lives.
 class Graph final : public DeviceGraph {
  public:
   Graph(Graph&& other) noexcept;
@@ -26,10 +43,11 @@ class Graph final : public DeviceGraph {
 
  private:
   friend Graph capture(Device, const std::function<void()>&);
-  Graph(OwnedStream stream, cudaGraph_t recorded, std::vector<ReplayHook> hooks);
+  Graph(OwnedStream stream, cudaGraph_t recorded, KeptStreams kept, std::vector<ReplayHook> hooks);
   void pass_on(Replay& replay, size_t hook) const;
 
-  OwnedStream stream_;  // its blocks in the caching allocator are the graph's memory
+  OwnedStream stream_;  // on which it was recorded: its blocks are the graph's memory
+  KeptStreams kept_;    // that one, and whatever else the body took memory for
   std::vector<ReplayHook> hooks_;
   mutable Event launched_;  // behind the last replay, and so behind all of them
   cudaGraphExec_t executable_ = nullptr;
@@ -48,14 +66,12 @@ bool capturing();
 bool being_captured(Stream stream);
 // See DeviceBackend. REQUIRES: capturing().
 void on_replay(ReplayHook hook);
+void keep_memory(Stream stream);
 
 // Held while a capture begins: whoever holds it knows that a stream which is not being captured stays so.
 std::mutex& capture_begins();
-
-// For the graphs' own use, in backend.cpp, where memory is. While a graph is alive its nodes name addresses, so no
-// memory of its device goes back to the system: what the caching allocator gives back waits for the last
-// release_memory. Thread-safe.
-void keep_memory(Device device);
-void release_memory(Device device);
+// Whether some thread captures on that device. REQUIRES: capture_begins() is held, for the answer to
+// be true a moment later.
+bool capture_on(Device device);
 
 }  // namespace ringgrad::cuda
