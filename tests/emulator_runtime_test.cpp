@@ -346,6 +346,34 @@ TEST_CASE("emulator: a small device gives memory back while a captured step live
   emulator::config().memory_bytes = memory;
 }
 
+// An error of a kernel is the end of a device's context: whoever has something on the device must get as far as saying
+// so.
+TEST_CASE("emulator: what lies on a lost device can be let go", "[quick][cuda]") {
+  const Device device("cuda:2");
+  std::optional<Tensor> x(zeros({64}, {.device = device}));
+  std::optional<CapturedStep> step(std::in_place, device, [&] { kernels::affine(*x, *x, 1, 1); });
+  for (int i = 0; i < 3; ++i) (*step)();
+  std::unique_ptr<DeviceTimer> timer = device_backend(DeviceType::CUDA).start_timer(current_stream(device));
+  std::optional<cuda::Event> event(std::in_place, device);
+  std::optional<cuda::OwnedStream> stream(std::in_place, device);
+  const auto lose = [] { emulator::config().device_lost = true; };
+  const std::string recording = failure([&] {
+    device_backend(DeviceType::CUDA).capture(device.index, [&] {
+      lose();
+      kernels::fill(*x, 1);
+    });
+  });
+  CHECK(contains(recording, "the device is lost"));
+  CHECK(contains(failure([&] { (*step)(); }), "the device is lost"));
+  step.reset();
+  timer.reset();
+  event.reset();
+  stream.reset();
+  x.reset();
+  CHECK(contains(failure([&] { zeros({64}, {.device = device}); }), "the device is lost"));
+  emulator::config().device_lost = false;
+}
+
 TEST_CASE("emulator: a graph keeps the memory that its body allocated", "[quick][cuda]") {
   const Device device("cuda:1");
   CUDA_CHECK(cudaSetDevice(1));

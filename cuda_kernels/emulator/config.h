@@ -32,8 +32,9 @@ struct Config {
   uint32_t schedule_seed;
   StreamOrder streams;  // RINGGRAD_EMU_STREAMS=eager|lazy|random[:seed]
   uint32_t streams_seed;
-  bool nccl_aborts = true;  // whether ncclCommAbort ends what waits for other ranks: a device may not hear it
-  size_t stack_bytes;       // of a CUDA thread that waits: RINGGRAD_EMU_STACK_KB=64
+  bool device_lost = false;  // as after an error of a kernel: each call on a device fails from then on
+  bool nccl_aborts = true;   // whether ncclCommAbort ends what waits for other ranks: a device may not hear it
+  size_t stack_bytes;        // of a CUDA thread that waits: RINGGRAD_EMU_STACK_KB=64
 };
 
 // Throws DeviceError when a variable cannot be read. Not thread-safe against changes: change it while no kernel runs.

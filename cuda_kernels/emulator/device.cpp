@@ -79,6 +79,10 @@ Runtime::Runtime() : devices(static_cast<size_t>(config().devices)) {
   }
 }
 
+cudaError_t refuse_if_lost() {
+  return config().device_lost ? fail(cudaErrorLaunchFailure, "the device is lost") : cudaSuccess;
+}
+
 cudaError_t take_failure(int device) {
   auto& runtime = Runtime::instance();
   std::string failure;
@@ -118,11 +122,13 @@ static bool exists(int device) { return device >= 0 && device < static_cast<int>
 
 cudaError_t cudaSetDevice(int device) {
   if (!exists(device)) return fail(cudaErrorInvalidDevice);
+  if (const cudaError_t error = refuse_if_lost()) return error;
   device_of_thread = device;
   current_device();  // since CUDA 12 it makes the context, too
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
+  if (const cudaError_t error = refuse_if_lost()) return error;
   *device = device_of_thread;
   return cudaSuccess;
 }

@@ -25,6 +25,7 @@ cudaError_t refuse_captured(const CUevent_st& event) {
 }  // namespace
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned flags) {
+  if (const cudaError_t error = refuse_if_lost()) return error;
   auto& runtime = Runtime::instance();
   auto event = std::make_unique<CUevent_st>();
   event->device = current_device();
@@ -40,7 +41,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t handle) {
   std::lock_guard lock(runtime.mutex);
   if (!find_event(runtime, "cudaEventDestroy", handle)) return cudaErrorInvalidResourceHandle;
   runtime.events.erase(handle);
-  return cudaSuccess;
+  return refuse_if_lost();
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {

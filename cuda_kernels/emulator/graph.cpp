@@ -61,6 +61,7 @@ void replay(const std::vector<Node>& nodes) {
 }  // namespace
 
 cudaError_t forbid_while_capturing(const char* call) {
+  if (const cudaError_t error = refuse_if_lost()) return error;
   if (thread_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
@@ -102,6 +103,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  if (const cudaError_t error = refuse_if_lost()) return error;
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
   const auto stream = runtime.stream("cudaStreamIsCapturing", handle);
@@ -111,6 +113,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
+  if (const cudaError_t error = refuse_if_lost()) return error;
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
   if (!handle) return fail(cudaErrorStreamCaptureUnsupported, "the null stream cannot be captured");
@@ -143,6 +146,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
     member->capture = nullptr;
     member->frontier.clear();
   }
+  if (const cudaError_t error = refuse_if_lost()) return error;
   if (capture->invalid) return fail(cudaErrorStreamCaptureInvalidated);
   if (!joined) return fail(cudaErrorStreamCaptureUnjoined);
   *graph = new CUgraph_st{std::move(nodes)};
@@ -156,6 +160,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void* nodes, size_t* count) {
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  if (const cudaError_t error = refuse_if_lost()) return error;
   *executable = new CUgraphExec_st{std::make_shared<const std::vector<Node>>(graph->nodes)};
   newest_graph = (*executable)->nodes;
   return cudaSuccess;
@@ -170,9 +175,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
-  return cudaSuccess;
+  return refuse_if_lost();
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   delete executable;
-  return cudaSuccess;
+  return refuse_if_lost();
 }

@@ -65,6 +65,7 @@ cudaError_t cudaFree(void* memory) {
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  if (const cudaError_t error = refuse_if_lost()) return error;
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
   const size_t used = runtime.devices[static_cast<size_t>(current_device())].used_bytes;

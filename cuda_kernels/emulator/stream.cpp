@@ -31,6 +31,7 @@ std::shared_ptr<CUstream_st> Runtime::find_stream(const char* call, CUstream_st*
 }
 
 cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operation operation, const char* name) {
+  if (const cudaError_t error = refuse_if_lost()) return error;
   Lock lock(mutex);
   if (const auto& capture = stream->capture) {
     const int node = static_cast<int>(capture->nodes.size());
@@ -157,6 +158,7 @@ using namespace ringgrad::emulator;
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
   if (flags != cudaStreamNonBlocking) return fail(cudaErrorInvalidValue, "emulated streams are non-blocking");
+  if (const cudaError_t error = refuse_if_lost()) return error;
   auto& runtime = Runtime::instance();
   auto stream = std::make_shared<CUstream_st>();
   stream->device = current_device();

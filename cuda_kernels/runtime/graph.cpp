@@ -123,14 +123,14 @@ Graph::Graph(Graph&& other) noexcept
       nodes_(other.nodes_) {}
 Graph::~Graph() {
   if (!executable_) return;
-  const DeviceGuard guard(device());
-  const RelaxedCapture relaxed;
-  // A replay may still be running. Waiting for the whole device instead would spoil what other threads capture there.
   try {
+    const DeviceGuard guard(device());
+    const RelaxedCapture relaxed;
+    // A replay may still be running. Waiting for the whole device instead would spoil what other threads capture there.
     launched_.synchronize();
-  } catch (const std::exception&) {  // the device is lost, and runs nothing
+    cudaGraphExecDestroy(executable_);
+  } catch (const std::exception&) {  // the device is lost, and runs nothing; its memory is lost, too
   }
-  cudaGraphExecDestroy(executable_);
 }
 
 void Graph::launch(Stream stream) const {
