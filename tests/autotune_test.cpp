@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -47,6 +48,9 @@ bool probe_vendor(Stream, const Tensor& y, const Conv2dOptions&) {
 REGISTER_KERNEL(probe, DeviceType::CPU, Provider::Native, probe_native);
 REGISTER_KERNEL(probe, DeviceType::CPU, Provider::Vendor, probe_vendor);
 
+// A call as the file has it.
+std::string near(const std::string& call) { return str(call, " threads ", thread_count(current_stream({}))); }
+
 // A cache directory of its own. The table is read once per process, so there is one for all tests, with a line from an
 // earlier process and one that a crash has cut off.
 std::filesystem::path cache() {
@@ -57,7 +61,12 @@ std::filesystem::path cache() {
     std::ofstream(autotune_file({}))
         << "# ringgrad autotune 5: call, native us, vendor us; or us of the vendor's plans\n"
            "known\t3\t4\n"
-           "cut off\t1";
+        << near("two per cent") << "\t102\t100\n"
+        << near("four per cent") << "\t104\t100\n"
+        << near("native by little") << "\t100\t101\n"
+        << "plans of " << near("plans") << "\t-\t102\t150\t100\t100\n"
+        << "plans of " << near("other plans") << "\t200\t-\t104\t100\n"
+        << "cut off\t1";
     std::atexit([] { std::filesystem::remove_all(std::getenv("RINGGRAD_CACHE_DIR")); });
     return std::filesystem::path(name);
   }();
@@ -77,6 +86,23 @@ float probe(int64_t rows, Provider provider, const Conv2dOptions& options = {}) 
 }
 
 }  // namespace
+
+// Within what a measurement repeats, not the stopwatch chooses whose bits a result has.
+TEST_CASE("a vendor that is hardly faster is not chosen, nor is a later plan", "[quick][autotune]") {
+  cache();
+  const auto never = [](Stream) -> bool { throw Error("it was timed before"); };
+  const auto is_faster = [&](const std::string& call) {
+    return vendor_is_faster(current_stream({}), call, never, never);
+  };
+  CHECK_FALSE(is_faster("two per cent"));
+  CHECK_FALSE(is_faster("native by little"));
+  CHECK(is_faster("four per cent"));
+  const auto plan = [&](const std::string& call, size_t plans) {
+    return fastest_plan(current_stream({}), call, std::vector<std::function<bool(Stream)>>(plans, never));
+  };
+  CHECK(plan("plans", 5) == 1);
+  CHECK(plan("other plans", 4) == 3);
+}
 
 TEST_CASE("each provider runs where it is asked for, the native one where the vendor has no kernel",
           "[quick][autotune]") {
@@ -115,7 +141,7 @@ TEST_CASE("the faster provider is chosen and remembered", "[quick][autotune]") {
   CHECK(text.find("probe float32[1] 1x1 0x0 1x1 1 threads ") != std::string::npos);
   CHECK(text.find("known\t3\t4\n") != std::string::npos);
   CHECK(text.find("cut off") == std::string::npos);
-  CHECK(tuned_calls({}).size() == 3);
+  CHECK(tuned_calls({}).size() == 6);
 }
 
 // The file does not keep it: the next process may have another library.

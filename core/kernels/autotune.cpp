@@ -174,7 +174,11 @@ std::string with_settings(Stream stream, const std::string& call) {
   return call + " threads " + std::to_string(thread_count(stream)) + kAlgorithms[static_cast<int>(conv_algorithm())];
 }
 
-// nullopt where no way runs; the first of equals.
+// How much slower than the fastest the first way may be and still be taken. Times differ by a percent or two from one
+// measurement to the next, and the ways in their bits: which one runs should depend on neither.
+constexpr double kNotWorthIt = 1.03;
+
+// nullopt where no way runs; of those as good as equal the first.
 std::optional<size_t> fastest(Stream stream, const std::string& key, const Ways& ways) {
   std::lock_guard lock(mutex);  // measured under the lock: two measurements at once would disturb each other
   Table& table = table_of(stream.device);
@@ -184,8 +188,11 @@ std::optional<size_t> fastest(Stream stream, const std::string& key, const Ways&
     table.add(key, measure(stream, ways));
     known = table.find(key);
   }
-  const auto least = std::min_element(known->begin(), known->end());
-  return *least < kForever ? std::optional<size_t>(least - known->begin()) : std::nullopt;
+  const double least = *std::min_element(known->begin(), known->end());
+  if (least == kForever) return std::nullopt;
+  const auto chosen =
+      std::find_if(known->begin(), known->end(), [&](double time) { return time <= kNotWorthIt * least; });
+  return chosen - known->begin();
 }
 
 }  // namespace
