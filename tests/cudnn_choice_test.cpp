@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <map>
+#include <sstream>
 #include <thread>
 
 #include "ringgrad/core/factory.h"
@@ -26,6 +28,7 @@ std::map<cudnnBackendDescriptor_t, int> order;  // of plans, as they were run fo
 int runs = 0, plans = 0, handles = 0;
 std::vector<void*> seen;  // the addresses of the latest run
 constexpr int kFails = 1, kFastest = 2;
+bool refused = false;  // each plan says that it is not supported, after all
 
 template <class Function>
 Function* real(Function*, const char* name) {
@@ -63,6 +66,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan, 
   ++runs;
   if (!order.contains(plan)) order[plan] = plans++;
   const int number = order[plan];
+  if (refused) return CUDNN_STATUS_NOT_SUPPORTED;
   if (number == kFails) return CUDNN_STATUS_EXECUTION_FAILED;
   std::this_thread::sleep_for(std::chrono::microseconds(number == kFastest ? 300 : 3000));
   return CUDNN_STATUS_SUCCESS;
@@ -96,6 +100,19 @@ TEST_CASE("the fastest of cuDNN's plans that work runs, found once", "[cudnn]") 
   CHECK((runs == 1 && built == 1 && handles == 2));
   on_a_thread();
   CHECK((runs == 1 && built == 0 && handles == 2));
+
+  // One that does not run any more is said once, and not tried again.
+  std::ostringstream said;
+  std::streambuf* const before = std::cerr.rdbuf(said.rdbuf());
+  refused = true;
+  CHECK_FALSE(run("a call"));
+  refused = false;
+  CHECK_FALSE(run("a call"));
+  CHECK((runs == 0 && built == 0));
+  std::cerr.rdbuf(before);
+  const std::string message = said.str();
+  CHECK(message.find("cuDNN's plan for a call was the fastest") != std::string::npos);
+  CHECK(std::count(message.begin(), message.end(), '\n') == 1);
 
   addresses[2] = static_cast<char*>(y.raw_data()) + 4;
   CHECK_FALSE(run("a call"));

@@ -1,9 +1,11 @@
 #include "ringgrad/cuda_kernels/vendor/cudnn_plans.h"
 
 #include <algorithm>
+#include <iostream>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels/autotune.h"
@@ -70,6 +72,14 @@ class KnownPlans {
     const auto at = plans_.find({handle, call});
     return at == plans_.end() ? nullptr : &at->second;
   }
+  // It has been chosen, but does not run: from now on there is none.
+  void give_up(cudnnHandle_t handle, const std::string& call) {
+    std::lock_guard lock(mutex_);
+    plans_[{handle, call}].reset();
+    if (!given_up_.insert(call).second) return;
+    std::cerr << str("cuDNN's plan for ", call, " was the fastest and does not run any more; ",
+                     "native kernels take its place\n");
+  }
   const std::optional<GraphPlan>* add(cudnnHandle_t handle, const std::string& call, std::optional<GraphPlan> plan) {
     std::lock_guard lock(mutex_);
     return &plans_.emplace(std::pair(handle, call), std::move(plan)).first->second;
@@ -78,6 +88,7 @@ class KnownPlans {
  private:
   std::mutex mutex_;
   std::map<std::pair<cudnnHandle_t, std::string>, std::optional<GraphPlan>> plans_;
+  std::set<std::string> given_up_;  // each is said once
 };
 
 bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % kGraphAlignment == 0; }
@@ -103,7 +114,9 @@ bool run_fastest(Stream stream, const char* operation, const std::string& call, 
   }
   if (!*plan) return false;
   const Tensor workspace = cudnn_workspace(stream, (*plan)->workspace_bytes());
-  return (*plan)->run(operation, handle, addresses, workspace.raw_data());
+  if ((*plan)->run(operation, handle, addresses, workspace.raw_data())) return true;
+  known->give_up(handle, call);
+  return false;
 }
 
 }  // namespace ringgrad::cuda
