@@ -222,7 +222,12 @@ operation("smooth_l1_loss", loss_of("any", c=[1.0, 0.3, 2.0]))(
 operation("bce_with_logits", loss_of("unit"))(
     lambda args, x, t: F.binary_cross_entropy_with_logits(x, t, reduction=args["reduction"])
 )
-operation("bce", loss_of("units"))(lambda args, x, t: F.binary_cross_entropy(x, t, reduction=args["reduction"]))
+@operation("bce", loss_of("units"))
+def _(args, x, t):  # what was changed a little to see what moves may be above 1
+    x, t = (y + (y.clamp(0, 1) - y).detach() for y in (x, t))
+    return F.binary_cross_entropy(x, t, reduction=args["reduction"])
+
+
 @operation("kl_div", loss_of("unit", log_target=[True, False]))
 def _(args, x, t):
     y = F.kl_div(x, t, reduction="none", log_target=args["log_target"])

@@ -12,8 +12,7 @@
 // gives {"steps": [{"out": [{…}], "written": {"a": {…}}, "same": true}], "gradients": [{"a": {…}}], "final": {…},
 // "error": "…"}: `written` has what a step in place has left in all tensors that share memory with it, gradients those
 // of each pass, one for each root, and an error ends the steps. `same` stands where a step gave its first input itself.
-#include <cstdio>
-#include <cstring>
+#include <algorithm>
 #include <iostream>
 
 #include "ringgrad/autograd/engine.h"
@@ -75,9 +74,12 @@ struct Program {
     std::optional<NoGradGuard> guard;
     if (step.value("no_grad", false)) guard.emplace();
     json result = {{"out", json::array()}};
-    Tensors out;
+    Tensors out = {in[0]};
+    // A step that gave its input itself gave it another name, which would have the new value, too.
+    const bool writes_two = op.back() == '_' && text["tracked"] && names_of(in[0]) > 1;
+    if (writes_two) result["same"] = true;
     try {
-      out = program_operations().at(op)(step["args"], in);
+      if (!writes_two) out = program_operations().at(op)(step["args"], in);
     } catch (const Error& error) {  // a tracked write to what others see, too, is refused: the value stays
       if (op.back() != '_' || std::string_view(error.what()).find("seen by others") == std::string_view::npos) throw;
       result["refused"] = error.what();
@@ -96,6 +98,10 @@ struct Program {
       if (i < step["out"].size()) add(step["out"][i], out[i], !result.contains("same"));
     }
     results["steps"].push_back(result);
+  }
+
+  int64_t names_of(const Tensor& x) const {
+    return std::count_if(tensors.begin(), tensors.end(), [&](const auto& named) { return named.second.is_same(x); });
   }
 
   void add(const std::string& name, const Tensor& x, bool is_new) {
