@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -175,7 +176,7 @@ def values_of(program, results, reference, change=None):
     """All that PyTorch gives: {what: tensor}."""
     replay = Replay(program, results, reference, change).run()
     found = {(i, name): x for i, step in enumerate(replay.steps) for name, x in step.items()}
-    for i, ours in enumerate(results.get("gradients", [])):
+    for i, ours in enumerate(results.get("gradients") or []):
         names = program["roots"][i : i + 1] if program["way"] == "backward" else program["roots"]
         found.update({(f"gradient {i}", name): x for name, x in replay.gradients(names, ours).items()})
     return found
@@ -187,7 +188,7 @@ def ours_of(program, results):
         if "same" not in result:
             found.update({(i, name): value for name, value in zip(step["out"], result["out"])})
             found.update({(i, name): value for name, value in (result.get("written") or {}).items()})
-    for i, gradients in enumerate(results.get("gradients", [])):
+    for i, gradients in enumerate(results.get("gradients") or []):
         found.update({(f"gradient {i}", name): value for name, value in gradients.items()})
     return {what: from_json(value) for what, value in found.items()}
 
@@ -338,6 +339,7 @@ def main():
     parser.add_argument("--digits", action="store_true", help="operations whose errors are twice PyTorch's")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
     runner, digits = Runner(options.program), {} if options.digits else None
     without, only = ([name for name in text.split(",") if name] for text in (options.without, options.only))
     first = next((seed for seed in (options.seed, options.first) if seed is not None), int.from_bytes(os.urandom(4), "little"))

@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from operations import operation, same
+from operations import absolute, operation, relu, same
 
 
 # ---- images ---------------------------------------------------------------------------------------------------------
@@ -96,6 +96,8 @@ operation("adaptive_avg_pool2d", sized)(lambda args, x: F.adaptive_avg_pool2d(x,
 def upsampled(r, pool):
     inputs, args = sized(r, pool)
     mode = r.choice(["nearest", "bilinear"])
+    if mode == "bilinear" and not pool.tensor(inputs[0]).isfinite().all():  # PyTorch multiplies them by 0
+        return None
     return inputs, {**args, "mode": mode, "align_corners": mode == "bilinear" and r.random() < 0.5}
 
 
@@ -114,7 +116,7 @@ EPS = [1e-5, 1e-5, 1e-3, 1e-2]
 def batch_norm_of(r, pool):
     x = pool.pick("float", min_dim=2, max_dim=4, filled=True)
     shape = pool.shape(x)
-    if pool.tensor(x).numel() == shape[1]:  # one value per channel
+    if pool.tensor(x).numel() < 3 * shape[1]:
         return None
     kind = pool.statistics_dtype(x)
     inputs = [x] + [pool.new(kind, shape[1:2], parameter=True) for _ in range(2)]
@@ -133,7 +135,7 @@ def _(args, x, weight, bias, mean, var, *residual):
     y = F.batch_norm(x.to(wide), mean, var, weight, bias, args["training"], args["momentum"], args["eps"])
     if residual:
         y = y + residual[0].to(wide)
-    return (y.relu() if args["relu"] else y).to(x.dtype), mean, var
+    return (relu(y) if args["relu"] else y).to(x.dtype), mean, var
 
 
 def affine(r, pool, x, shape):
@@ -145,6 +147,8 @@ def layer_norm_of(r, pool):
     x = pool.pick("float", min_dim=1, filled=True)
     shape = pool.shape(x)
     shape = shape[r.randrange(len(shape)) :]
+    if torch.Size(shape).numel() < 3:  # its gradient is nothing but rounding errors
+        return None
     return affine(r, pool, x, shape), {"shape": shape, "eps": r.choice(EPS)}
 
 
@@ -157,7 +161,7 @@ def group_norm_of(r, pool):
     x = pool.pick("float", min_dim=2, max_dim=4, filled=True)
     channels = pool.shape(x)[1]
     groups = r.choice([g for g in range(1, channels + 1) if channels % g == 0])
-    if pool.tensor(x).numel() == pool.shape(x)[0] * groups:
+    if pool.tensor(x).numel() < 3 * pool.shape(x)[0] * groups:
         return None
     return affine(r, pool, x, [channels]), {"groups": groups, "eps": r.choice(EPS)}
 
@@ -191,14 +195,18 @@ def wide(loss):  # that of 16-bit logits is float32
     return loss if loss.dtype == torch.float64 else loss.float()
 
 
+def ignoring(x, target, args):  # rows that are ignored have no gradient, whatever they hold
+    return torch.where((target == args["ignore_index"]).unsqueeze(1), x.detach(), x)
+
+
 @operation("cross_entropy", class_loss_of(True))
 def _(args, x, target, *weight):
-    return wide(F.cross_entropy(x, target, *weight, **args))
+    return wide(F.cross_entropy(ignoring(x, target, args), target, *weight, **args))
 
 
 @operation("nll_loss", class_loss_of(False))
 def _(args, x, target, *weight):
-    return wide(F.nll_loss(x, target, *weight, ignore_index=args["ignore_index"], reduction=args["reduction"]))
+    return wide(F.nll_loss(ignoring(x, target, args), target, *weight, ignore_index=args["ignore_index"], reduction=args["reduction"]))
 
 
 def loss_of(target, **choices):
@@ -212,7 +220,14 @@ def loss_of(target, **choices):
 
 
 operation("mse_loss", loss_of("any"))(lambda args, x, t: F.mse_loss(x, t, reduction=args["reduction"]))
-operation("l1_loss", loss_of("any"))(lambda args, x, t: F.l1_loss(x, t, reduction=args["reduction"]))
+
+
+@operation("l1_loss", loss_of("any"))
+def _(args, x, t):
+    y = absolute(x - t)
+    return {"none": y, "sum": y.sum(), "mean": y.mean()}[args["reduction"]]
+
+
 operation("huber_loss", loss_of("any", c=[1.0, 0.3, 2.0]))(
     lambda args, x, t: F.huber_loss(x, t, reduction=args["reduction"], delta=args["c"])
 )

@@ -70,19 +70,27 @@ def _(args, x):  # everywhere what PyTorch gives up to 20 / beta
     return torch.logaddexp(x * beta, torch.zeros((), dtype=x.dtype)) / beta
 
 
+def relu(x):  # gradient 0 at NaN
+    return torch.where(x.isnan(), x.detach(), x.relu())
+
+
 def gelu(x):  # PyTorch's in float64 cancels where x is far below 0
     return x * 0.5 * torch.special.erfc(-x * 0.5**0.5) if x.dtype == torch.float64 else F.gelu(x)
 
 
 for name in "neg exp log log1p sin cos sqrt square relu gelu silu sigmoid tanh".split():
     wanted = {"positive": True} if name in ("log", "log1p", "sqrt") else {}
-    function = {"gelu": gelu, "silu": F.silu}.get(name) or getattr(torch, name)
+    function = {"gelu": gelu, "relu": relu, "silu": F.silu}.get(name) or getattr(torch, name)
     operation(name, one(("float",), **wanted))(lambda args, x, f=function: f(x))
 operation("logsigmoid", one())(lambda args, x: F.logsigmoid(x))
 
 
 @operation("abs", one())
-def _(args, x):  # gradient NaN at NaN
+def _(args, x):
+    return absolute(x)
+
+
+def absolute(x):  # gradient NaN at NaN
     nan = x.isnan()
     return torch.where(nan, x * torch.where(nan, x.detach(), torch.ones_like(x)), x.abs())
 
@@ -100,7 +108,7 @@ def _(args, x):  # gradient 0 at the limits themselves
 
 @operation("prelu", lambda r, pool: (lambda x: ([x, pool.like_broadcast(x, smaller=True)], {}))(pool.pick("float")))
 def _(args, x, weight):
-    return torch.where(x > 0, x, weight * x)
+    return torch.where(x > 0, x, weight * torch.where(x > 0, 0, x))
 
 
 # ---- comparisons ----------------------------------------------------------------------------------------------------
@@ -207,6 +215,8 @@ def norm_of(r, pool):
 
 @operation("norm", norm_of)
 def _(args, x):
+    if args["p"] not in (2, "inf"):  # the gradient at 0 is 0, whatever the norm is
+        x = torch.where(x == 0, x.detach(), x)
     return torch.linalg.vector_norm(x, number(args["p"]), dim=dims_of(x, args), keepdim=args["keepdim"])
 
 

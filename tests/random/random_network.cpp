@@ -48,7 +48,7 @@ class Part : public nn::Module {
   }
 
   void add_activation() {
-    const int64_t kind = options_.smooth ? 1 + choices_.below(3) : choices_.below(4);
+    const int64_t kind = choices_.below(4);
     then("activation", [kind](const Tensor& x) { return activation(kind, x); });
   }
 
@@ -176,7 +176,7 @@ RandomNetwork::RandomNetwork(uint64_t seed, const NetworkOptions& options) {
     if (choices.chance(15)) body->add_group_norm();
     if (choices.chance(70)) body->add_activation();
   }
-  if (choices.chance(40)) body->add_counts();
+  if (options.counts && choices.chance(40)) body->add_counts();
   body->add_flatten();
 
   const auto head = std::make_shared<Part>(choices, options);

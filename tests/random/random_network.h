@@ -30,7 +30,7 @@ class Choices {
 struct NetworkOptions {
   DType dtype = DType::Float64;
   bool batch_norm = true;
-  bool smooth = false;  // no kink at which a rounding decides
+  bool counts = true;  // buffers that forward writes
 };
 
 // Layers in turn on images [N, 2, 4, 4], then on rows of features, to 3 classes; and what networks have besides: a
