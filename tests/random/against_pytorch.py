@@ -47,13 +47,13 @@ class SameValue(torch.autograd.Function):
     """PyTorch's node, with ringgrad's value."""
 
     @staticmethod
-    def forward(ctx, x, value):
-        ctx.dtype = x.dtype
+    def forward(ctx, x, value, changed):
+        ctx.dtype, ctx.changed = x.dtype, changed
         return value.clone()
 
     @staticmethod
     def backward(ctx, gradient):
-        return gradient.to(ctx.dtype), None
+        return ctx.changed(gradient).to(ctx.dtype), None, None
 
 
 class Replay:
@@ -70,11 +70,13 @@ class Replay:
         """As an input of this replay: of its dtype, and changed a little where that is asked for."""
         if not x.is_floating_point():
             return x.clone()
-        y = x.to(torch.float64) if self.reference else x.clone()
-        if self.change is not None:
-            part = torch.rand(x.shape, generator=self.change, dtype=torch.float64) * 2 - 1
-            y = y * (1 + torch.finfo(x.dtype).eps * part)
-        return y
+        return self.changed(x.to(torch.float64) if self.reference else x.clone(), x.dtype)
+
+    def changed(self, x, dtype):
+        if self.change is None:
+            return x
+        part = torch.rand(x.shape, generator=self.change, dtype=torch.float64) * 2 - 1
+        return x * (1 + torch.finfo(dtype).eps * part)
 
     def run(self):
         for step, result in zip(self.program["steps"], self.results["steps"]):
@@ -98,19 +100,19 @@ class Replay:
         found = {}
         for name, x, value in zip(step["out"], out, ours):
             found[name] = x.detach()
-            self.tensors[name] = self.continued(name, x, self.own(value))
+            self.tensors[name] = self.continued(name, x, value)
         return found
 
     def continued(self, name, x, value):
         """What later steps see: ringgrad's value, with PyTorch's history unless a gradient of ringgrad's takes over."""
         if not x.requires_grad or x.shape != value.shape:
-            return value
+            return self.own(value)
         if name in self.program["captures"]:
-            leaf = value.requires_grad_()
+            leaf = self.own(value).requires_grad_()
             self.cuts.append((name, x))
             self.leaves[name] = leaf
             return leaf
-        return SameValue.apply(x, value)
+        return SameValue.apply(x, self.own(value), lambda gradient: self.changed(gradient, value.dtype))
 
     def plain_step(self, step, result, inputs, out, ours):
         """Without gradients there is memory that several tensors share, here as there."""

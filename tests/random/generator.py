@@ -286,7 +286,8 @@ def make_program(seed, without=(), only=()):
         "tensors": pool.inputs,
         "leaves": pool.leaves if roots else [],
         "tracked": tracked,
-        "direct": pool.kind == "special" or r.random() < 0.3,  # Winograd's algorithms spread what is not finite
+        # Winograd's algorithms spread what is not finite, and the errors of the largest pixels.
+        "direct": pool.kind in ("special", "wide") or r.random() < 0.3,
         "steps": steps,
         "captures": captures,
         "way": way,

@@ -132,7 +132,12 @@ def batch_norm_of(r, pool):
 def _(args, x, weight, bias, mean, var, *residual):
     mean, var = mean.clone(), var.clone()
     wide = torch.promote_types(x.dtype, mean.dtype)
-    y = F.batch_norm(x.to(wide), mean, var, weight, bias, args["training"], args["momentum"], args["eps"])
+    if args["training"]:
+        y = F.batch_norm(x.to(wide), mean, var, weight, bias, True, args["momentum"], args["eps"])
+    else:  # PyTorch folds the four into two, which may be inf - inf
+        shape = [-1] + [1] * (x.dim() - 2)
+        scale = (weight / (var + args["eps"]).sqrt()).reshape(shape)
+        y = (x.to(wide) - mean.reshape(shape)) * scale + bias.reshape(shape)
     if residual:
         y = y + residual[0].to(wide)
     return (relu(y) if args["relu"] else y).to(x.dtype), mean, var
@@ -182,10 +187,12 @@ def class_loss_of(smooth):
         if len(shape) == 3 or (len(shape) == 4 and not smooth and r.random() < 0.5):
             return None
         classes = shape[1]
+        if classes == 1:  # whose gradient is nothing but rounding errors
+            return None
         ignored = r.choice([-100, 0, 255])
         target = pool.new("int64", shape[:1] + shape[2:], values=list(range(classes)) + [ignored])
         inputs = [x, target] + ([pool.new(pool.dtype(x), [classes], positive=True)] if r.random() < 0.3 else [])
-        smoothing = r.choice([0.0, 0.0, 0.1, 0.5]) if smooth and classes > 1 else 0.0
+        smoothing = r.choice([0.0, 0.0, 0.1, 0.5]) if smooth else 0.0
         return inputs, {"ignore_index": ignored, "label_smoothing": smoothing, "reduction": r.choice(REDUCTIONS)}
 
     return make

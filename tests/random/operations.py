@@ -59,7 +59,13 @@ operation("number_sub", with_number())(lambda args, x: args["c"] - x)
 operation("mul_number", with_number())(lambda args, x: x * args["c"])
 operation("div_number", with_number(("float",)))(lambda args, x: x / args["c"])
 operation("number_div", with_number(("float",)))(lambda args, x: args["c"] / x)
-operation("pow", with_number(("float",), [2, 3, 0.5, -1, -2, 1, 0, 1.5, 2.5, -0.5, 4]))(lambda args, x: x ** args["c"])
+
+
+@operation("pow", with_number(("float",), [2, 3, 0.5, -1, -2, 1, 0, 1.5, 2.5, -0.5, 4]))
+def _(args, x):  # as in C at -inf, where PyTorch takes a root for 0.5
+    return torch.pow(x, torch.tensor(args["c"], dtype=x.dtype))
+
+
 operation("leaky_relu", with_number(("float",), [0.01, 0.5, 0.0, 2.0]))(lambda args, x: F.leaky_relu(x, args["c"]))
 operation("elu", with_number(("float",), [1.0, 0.5, 2.0]))(lambda args, x: F.elu(x, args["c"]))
 
@@ -103,7 +109,7 @@ def limits(r, pool):
 @operation("clamp", limits)
 def _(args, x):  # gradient 0 at the limits themselves
     inside = (x > args["low"]) & (x < args["high"])
-    return torch.where(inside | x.isnan(), x, x.detach().clamp(args["low"], args["high"]))
+    return torch.where(inside, x, x.detach().clamp(args["low"], args["high"]))
 
 
 @operation("prelu", lambda r, pool: (lambda x: ([x, pool.like_broadcast(x, smaller=True)], {}))(pool.pick("float")))
@@ -217,6 +223,11 @@ def norm_of(r, pool):
 def _(args, x):
     if args["p"] not in (2, "inf"):  # the gradient at 0 is 0, whatever the norm is
         x = torch.where(x == 0, x.detach(), x)
+    if args["p"] == 1:
+        x = absolute(x)
+    if args["p"] == "inf":  # a norm that is NaN has gradients that are
+        broken = torch.linalg.vector_norm(x.detach(), math.inf, dim=dims_of(x, args), keepdim=True).isnan()
+        x = x * torch.where(broken, x.detach() * math.nan, torch.ones_like(x))
     return torch.linalg.vector_norm(x, number(args["p"]), dim=dims_of(x, args), keepdim=args["keepdim"])
 
 
