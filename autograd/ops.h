@@ -184,8 +184,8 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 // Cross-correlations, as in every framework, of images [N, C, H, W]. Weights and biases have the images'
 // dtype, or stay float32 where that has 16 bits. The result is in the layout in which its device convolves fastest.
 //
-// Winograd's algorithms carry a NaN or an infinity to all outputs of its tile, which are more than those that see the
-// pixel; where that matters, choose ConvAlgorithm::Direct (core/kernels/geometry.h).
+// Winograd's algorithms carry a NaN or an infinity to outputs that do not see the pixel, and overflow sooner. Where
+// that matters, set_conv_algorithm(ConvAlgorithm::Direct) chooses exact sums; core/README.md says who takes Winograd's.
 
 // x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q],
 // P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋ + 1.

@@ -98,3 +98,26 @@ TEST_CASE("weight gradients of a bfloat16 channel that is not finite", "[conv][q
         }
       }
 }
+
+// Direct sums carry it to the outputs that see its pixel, and nowhere else. Of three channels and three columns a row
+// of products has an odd length.
+TEST_CASE("a pixel that is not finite, in direct convolutions of few channels", "[conv][quick]") {
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
+    for (const int64_t channels : {1, 3, 5, 20})
+      for (const int64_t r : {1, 3, 5}) {
+        const int64_t height = 9, width = 11, row = 4, column = 5;
+        std::vector<double> x(channels * height * width, 0.5);
+        x[((channels - 1) * height + row) * width + column] = std::numeric_limits<double>::infinity();
+        set_conv_algorithm(ConvAlgorithm::Direct);
+        const Tensor y = conv2d(to(tensor(x, {1, channels, height, width}), dtype),
+                                full({16, channels, r, r}, 0.25, {.dtype = dtype}), {}, {.padding = r / 2});
+        set_conv_algorithm(ConvAlgorithm::Auto);
+        const std::vector<double> values = to_vector<double>(y);
+        for (int64_t i = 0; i < y.numel(); ++i) {
+          const int64_t down = std::abs(i / width % height - row), across = std::abs(i % width - column);
+          INFO(dtype << ", " << channels << " channels, filter " << r << ", " << down << " down, " << across
+                     << " across");
+          CHECK(std::isfinite(values[i]) == (down > r / 2 || across > r / 2));
+        }
+      }
+}

@@ -45,11 +45,11 @@ struct Pool2dOptions {
   bool count_padding = true;  // avg_pool2d: whether padding counts in the divisor
 };
 
-// Which algorithm the CPU's convolutions use where several could. A setting of the process, for measurements and for
-// whoever wants sums in the order of the definition.
+// Which algorithm the CPU's convolutions use where several could. A setting of the process. core/README.md lists which
+// convolutions Auto gives to Winograd's algorithms, and what these cost in digits and range.
 enum class ConvAlgorithm : uint8_t {
   Auto,      // the fastest for each geometry
-  Direct,    // everywhere
+  Direct,    // everywhere: exact sums, of the products that the definition names
   Winograd,  // wherever there is a scheme for the geometry, direct elsewhere
 };
 

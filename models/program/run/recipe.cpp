@@ -115,7 +115,7 @@ const std::vector<RecipeField>& recipe_fields() {
       F::word("dtype", &R::dtype, "fp32, bf16 or fp16, of images and activations", {"fp32", "bf16", "fp16"}),
       F::word("amp", &R::amp, "O0: float32; O1: float32 parameters; O2: 16-bit ones with float32 copies; O3: without",
               {"O0", "O1", "O2", "O3"}),
-      F::word("conv", &R::conv, "auto, direct or winograd: how the CPU convolves",
+      F::word("conv", &R::conv, "direct: exact sums; auto and winograd: how else the CPU convolves",
               {"auto", "direct", "winograd"}),  // in the order of ConvAlgorithm
       F::word("provider", &R::provider,
               "native (ours), vendor (oneDNN; cuBLAS, cuDNN), fastest (measured at first use, and remembered) or auto: "
