@@ -88,7 +88,7 @@ std::vector<OpSpec> arithmetic_specs() {
       keep_blocked(binary("add", {"add", "sum"}, add, add_of)),
       keep_blocked(binary("sub", {"sub", "sum"}, sub, sub_of)),
       keep_blocked(binary("mul", {"mul", "sum"}, mul, mul_of)),
-      binary("div", {"div"}, div, div_of),
+      binary("div", {"div", "div_backward"}, div, div_of),
       keep_blocked(binary("maximum", {"maximum", "maximum_backward"}, maximum, max_of)),
       on_integers(binary("add", {"add"}, add, add_of), add_of),
       on_integers(binary("sub", {"sub"}, sub, sub_of), sub_of),

@@ -32,6 +32,15 @@ Scalar negative(const Tensor& x, Scalar c) {
   return c.is_integer() && !is_least ? Scalar(-c.to<int64_t>()) : Scalar(-c.to<double>());
 }
 
+Tensor product_of(const Tensor& a, const Tensor& b) { return mul(a, b); }
+Tensor quotient_of(const Tensor& a, const Tensor& b) { return div(a, b); }
+Tensor divisor_gradient(const Tensor& dy, const Tensor& a, const Tensor& b) {
+  const Tensor g = like(dy, a);
+  Tensor db = empty(g.shape(), g.options());
+  kernels::div_backward(db, g, a, b);
+  return db;
+}
+
 // The two operands of a binary operation, seen with their common shape and in a common layout, and a fresh output.
 struct Broadcast {
   Tensor a, b, y;
@@ -76,12 +85,12 @@ Tensor mul(const Tensor& a, const Tensor& b) {
   OpScope scope("mul");
   Broadcast in("mul", a, b);
   kernels::mul(in.y, in.a, in.b);
-  return differentiable(
-      "mul", {a, b}, in.y,
-      [a = save_if(wants_grad(b), in.a), b = save_if(wants_grad(a), in.b), sa = in.a_shape,
-       sb = in.b_shape](const Tensor& dy) -> Gradients {
-        return {b ? sum_to(mul(dy, b.get()), sa) : Tensor(), a ? sum_to(mul(dy, a.get()), sb) : Tensor()};
-      });
+  return differentiable("mul", {a, b}, in.y,
+                        [a = save_if(wants_grad(b), in.a), b = save_if(wants_grad(a), in.b), sa = in.a_shape,
+                         sb = in.b_shape](const Tensor& dy) -> Gradients {
+                          return {b ? summed_to(sa, product_of, dy, b.get()) : Tensor(),
+                                  a ? summed_to(sb, product_of, dy, a.get()) : Tensor()};
+                        });
 }
 
 Tensor div(const Tensor& a, const Tensor& b) {
@@ -91,10 +100,10 @@ Tensor div(const Tensor& a, const Tensor& b) {
   Broadcast in("div", a, b, Takes::Strided);
   kernels::div(in.y, in.a, in.b);
   return differentiable("div", {a, b}, in.y,
-                        [y = save_if(wants_grad(b), in.y), b = save(in.b), sa = in.a_shape,
+                        [a = save_if(wants_grad(b), in.a), b = save(in.b), wants_a = wants_grad(a), sa = in.a_shape,
                          sb = in.b_shape](const Tensor& dy) -> Gradients {
-                          const Tensor da = div(dy, b.get());  // d(a/b)/da = 1/b,  d(a/b)/db = -y/b
-                          return {sum_to(da, sa), y ? neg(sum_to(mul(da, y.get()), sb)) : Tensor()};
+                          return {wants_a ? summed_to(sa, quotient_of, dy, b.get()) : Tensor(),
+                                  a ? summed_to(sb, divisor_gradient, dy, a.get(), b.get()) : Tensor()};
                         });
 }
 
@@ -110,10 +119,12 @@ static Tensor of_two(const char* name, const OfTwo& kernel, const OfTwoBackward&
   return differentiable(
       name, {a, b}, in.y,
       [&backward, a = save(in.a), b = save(in.b), sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
-        const Tensor g = like(dy, a.get());
+        const DType dtype = dy.dtype();
+        const DType wide = dy.shape() == sa && dy.shape() == sb ? dtype : accumulator_dtype(dtype);
+        const Tensor g = to(like(dy, a.get()), wide);
         Tensor da = empty(g.shape(), g.options()), db = empty(g.shape(), g.options());
-        backward(da, db, g, a.get(), b.get());
-        return {sum_to(da, sa), sum_to(db, sb)};
+        backward(da, db, g, to(a.get(), wide), to(b.get(), wide));
+        return {to(sum_to(da, sa), dtype), to(sum_to(db, sb), dtype)};
       });
 }
 Tensor maximum(const Tensor& a, const Tensor& b) {
@@ -125,7 +136,8 @@ Tensor minimum(const Tensor& a, const Tensor& b) {
 Tensor prelu(const Tensor& x, const Tensor& weight) {
   check_floating("prelu", x);
   check_parameter("prelu", x, weight);
-  return of_two("prelu", kernels::prelu, kernels::prelu_backward, x, to(weight, x.dtype()));
+  const Tensor y = of_two("prelu", kernels::prelu, kernels::prelu_backward, to(x, weight.dtype()), weight);
+  return to(y, x.dtype());
 }
 
 Tensor scalar_like(const Tensor& x, Scalar c) {
@@ -161,8 +173,12 @@ Tensor mul(const Tensor& x_, Scalar c) {
 Tensor div(const Tensor& x, Scalar c) {
   check_defined("div", x);
   if (!is_floating(x.dtype())) return div(to(x, DType::Float32), c);
-  const bool exact = x.device().is_cpu() && x.dtype() == accumulator_dtype(x.dtype()) && !x.is_channel_blocked();
-  return exact ? div(x, full({}, c, {x.dtype(), x.device()})) : mul(x, 1 / c.to<double>());
+  const bool divides =
+      x.device().is_cpu() && x.dtype() == accumulator_dtype(x.dtype()) && !x.is_channel_blocked();
+  const double reciprocal = 1 / c.to<double>();
+  const bool has_reciprocal = std::isnormal(static_cast<float>(reciprocal));
+  return divides || !has_reciprocal ? div(x, full({}, c, {x.dtype(), x.device()}))
+                                    : mul(x, reciprocal);
 }
 
 Tensor neg(const Tensor& x) { return mul(x, -1); }

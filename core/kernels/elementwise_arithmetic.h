@@ -84,6 +84,23 @@ struct ElementwiseArithmetic {
                    [&]<class T>() { Backend::template map<T>(stream, y, Quotient<Accumulator<T>>{}, a, b); });
   }
 
+  // The gradient of a / b with respect to b. Neither 1 / b nor a / b need be a float32 where this is one.
+  template <class A>
+  struct QuotientSlope {
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A a, A b) const {
+      if constexpr (std::is_same_v<A, float>) {
+        const double wide = b;
+        return static_cast<float>(-static_cast<double>(dy) * static_cast<double>(a) / (wide * wide));
+      } else {
+        return -dy * (a / b / b);
+      }
+    }
+  };
+  static void div_backward(Stream stream, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b) {
+    visit_floating("div_backward", dy.dtype(),
+                   [&]<class T>() { Backend::template map<T>(stream, db, QuotientSlope<Accumulator<T>>{}, dy, a, b); });
+  }
+
   // The part of dy that goes to `mine`, of which the larger (or smaller) counts.
   template <class A, bool kLarger>
   struct Share {
@@ -156,6 +173,7 @@ struct ElementwiseArithmetic {
   REGISTER(sub, Arithmetic)                   \
   REGISTER(mul, Arithmetic)                   \
   REGISTER(div, Arithmetic)                   \
+  REGISTER(div_backward, Arithmetic)          \
   REGISTER(maximum, Arithmetic)               \
   REGISTER(maximum_backward, Arithmetic)      \
   REGISTER(minimum, Arithmetic)               \

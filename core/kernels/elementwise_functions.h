@@ -42,9 +42,11 @@ struct StandardMath {
 template <class Backend>
 struct ElementwiseFunctions {
   using Math = typename Backend::Math;
+  // Of the negative exponential alone: the other overflows where the result is still a number.
   template <class A>
   static RINGGRAD_HOST_DEVICE A logistic(A x) {
-    return 1 / (1 + Math::exp(-x));
+    const A power = Math::exp(-std::abs(x));
+    return (x < 0 ? power : A(1)) / (1 + power);
   }
 
 // Defines NAME(y, x) and NAME(dx, dy, saved), the two shapes that nearly all of these kernels have, with their formula.
@@ -98,6 +100,8 @@ struct ElementwiseFunctions {
   // ---- with numbers beside the tensors ------------------------------------------------------------------------------
 
   // Squares, cubes and their gradients are so common (a variance, a squared error) that they do not go through pow().
+  // The gradients multiply dy by one factor after the other, and by the constant last: so a product on the way lies
+  // between dy and the result, and overflows only if the result does.
   template <class A>
   struct Square {
     RINGGRAD_HOST_DEVICE A operator()(A x) const { return x * x; }
@@ -129,16 +133,20 @@ struct ElementwiseFunctions {
   };
   template <class A>
   struct SquareBackward {
-    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return 2 * dy * x; }
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return dy * x * 2; }
   };
   template <class A>
   struct CubeBackward {
-    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return 3 * dy * x * x; }
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return dy * x * x * 3; }
+  };
+  template <class A>
+  struct ReciprocalBackward {
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return -(dy / x / x); }
   };
   template <class A>
   struct PowerBackward {
-    A exponent;
-    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return dy * exponent * std::pow(x, exponent - 1); }
+    A exponent, less_one;
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return dy * std::pow(x, less_one) * exponent; }
   };
   static void pow_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double exponent) {
     visit_floating("pow", x.dtype(), [&]<class T>() {
@@ -149,8 +157,11 @@ struct ElementwiseFunctions {
         Backend::template map<T>(stream, dx, SquareBackward<A>{}, dy, x);
       else if (exponent == 3)
         Backend::template map<T>(stream, dx, CubeBackward<A>{}, dy, x);
+      else if (exponent == -1)
+        Backend::template map<T>(stream, dx, ReciprocalBackward<A>{}, dy, x);
       else
-        Backend::template map<T>(stream, dx, PowerBackward<A>{static_cast<A>(exponent)}, dy, x);
+        Backend::template map<T>(stream, dx, PowerBackward<A>{static_cast<A>(exponent), static_cast<A>(exponent - 1)},
+                                 dy, x);
     });
   }
 
