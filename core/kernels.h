@@ -109,8 +109,12 @@ KERNEL(bce_with_logits_backward, (const Tensor& dx, const Tensor& dy, const Tens
 
 // ---- reductions ---------------------------------------------------------------------------------------------------
 // y = scale * sum of x over the dimensions in which y has size 1 and x has not. Same number of dimensions; x any
-// strides; y contiguous. Any dtype but bool; an empty sum is 0.
+// strides; y contiguous. Any dtype but bool; an empty sum is 0. y may be wider than a floating x: float32, or
+// float64, in which the terms are added then.
 KERNEL(sum, (const Tensor& y, const Tensor& x, double scale));
+// y = Σ (x - mean)² over these dimensions, in double. x floating, any strides; y and mean float64, of one shape and
+// contiguous; an undefined mean is 0.
+KERNEL(squared_deviations, (const Tensor& y, const Tensor& x, const Tensor& mean));
 // y[] = sum of x², x floating and contiguous; y float32 (float64 for float64 x).
 KERNEL(sum_squares, (const Tensor& y, const Tensor& x));
 // record[] = min(record, base + i) over the i for which x[i] is NaN or infinite. record int64, x floating, contiguous.

@@ -22,16 +22,24 @@ constexpr int64_t kTermsPerLane = 32;
 template <class T>
 using Total = std::conditional_t<std::is_integral_v<T>, int64_t, Compute<T>>;
 
+// The terms: functions of an element and of the place of its output.
 struct Itself {
   template <class A>
-  __device__ A operator()(A x) const {
+  __device__ A operator()(A x, int64_t) const {
     return x;
   }
 };
 struct Square {
   template <class A>
-  __device__ A operator()(A x) const {
+  __device__ A operator()(A x, int64_t) const {
     return x * x;
+  }
+};
+struct SquaredDeviation {
+  const double* mean;
+  __device__ double operator()(double x, int64_t output) const {
+    const double deviation = mean ? x - mean[output] : x;
+    return deviation * deviation;
   }
 };
 
@@ -57,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(SumShape shape, StridedIn
   P total = 0;
   if (output < shape.outputs)
     for (int64_t term = first + lane; term < last; term += kLanes)
-      total = Sum{}(total, f(static_cast<P>(widen(x[at.of[1] + terms.offsets(term).of[0]]))));
+      total = Sum{}(total, f(static_cast<P>(widen(x[at.of[1] + terms.offsets(term).of[0]])), at.of[0]));
   totals[threadIdx.x] = total;
   for (int half = kLanes / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -99,7 +107,7 @@ void append(LoopPlan& plan, int64_t size, std::initializer_list<int64_t> strides
   plan.numel *= size;
 }
 
-template <class Out, class In, class F>
+template <class Out, class In, class P = Total<Element<In>>, class F>
 void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scale) {
   LoopPlan outputs, terms;
   outputs.numel = terms.numel = 1;
@@ -116,7 +124,6 @@ void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scal
   if (outputs.dims == 0) append(outputs, 1, {1, 1});
   if (terms.dims == 0) append(terms, 1, {1});
 
-  using P = Total<Element<In>>;
   constexpr int kRow = 1, kShortRows = 8, kColumns = 32;
   const bool is_short = terms.numel <= kThreads / kShortRows * kTermsPerLane;  // one segment
   const int columns = !fastest_is_summed ? kColumns : is_short ? kShortRows : kRow;
@@ -138,9 +145,24 @@ void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scal
 }
 
 void sum_cuda(Stream stream, const Tensor& y, const Tensor& x, double scale) {
-  ASSERT(y.dim() == x.dim() && y.dtype() == x.dtype() && y.is_contiguous() && !x.is_channel_blocked());
+  ASSERT(y.dim() == x.dim() && y.is_contiguous() && !x.is_channel_blocked());
   if (x.numel() == 0) return kernels::fill(y, 0 * scale);  // the mean of nothing is NaN
+  if (y.dtype() != x.dtype())
+    return visit_floating("sum", x.dtype(), [&]<class T>() {
+      if (y.dtype() == DType::Float64)
+        sum_terms<double, T, double>(stream, y, x, Itself{}, scale);
+      else
+        sum_terms<float, T, float>(stream, y, x, Itself{}, scale);
+    });
   visit_number("sum", x.dtype(), [&]<class T>() { sum_terms<T, T>(stream, y, x, Itself{}, scale); });
+}
+
+void squared_deviations_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& mean) {
+  ASSERT(y.dim() == x.dim() && y.is_contiguous() && !x.is_channel_blocked());
+  if (x.numel() == 0) return kernels::fill(y, 0);
+  visit_floating("squared_deviations", x.dtype(), [&]<class T>() {
+    sum_terms<double, T, double>(stream, y, x, SquaredDeviation{optional_data<double>(mean)}, 1);
+  });
 }
 
 void sum_squares_cuda(Stream stream, const Tensor& y, const Tensor& x) {
@@ -153,6 +175,7 @@ void sum_squares_cuda(Stream stream, const Tensor& y, const Tensor& x) {
 }
 
 REGISTER_KERNEL(sum, DeviceType::CUDA, Provider::Native, sum_cuda);
+REGISTER_KERNEL(squared_deviations, DeviceType::CUDA, Provider::Native, squared_deviations_cuda);
 REGISTER_KERNEL(sum_squares, DeviceType::CUDA, Provider::Native, sum_squares_cuda);
 
 }  // namespace

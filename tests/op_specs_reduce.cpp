@@ -154,7 +154,7 @@ std::vector<OpSpec> sum_specs() {
           {error<DTypeError>("mean: unsupported dtype int64, expected a floating dtype",
                              [] { mean(zeros({2}, {.dtype = DType::Int64})); })}),
       reduction(
-          "var", {"sum"},
+          "var", {"sum", "squared_deviations"},
           [](const Tensor& x) {
             return var(x, {0, -1});
           },
@@ -165,7 +165,7 @@ std::vector<OpSpec> sum_specs() {
           {error<DTypeError>("var: unsupported dtype int64, expected a floating dtype",
                              [] { var(zeros({2}, {.dtype = DType::Int64})); })}),
       reduction(
-          "biased var", {"sum"}, [](const Tensor& x) { return var(x, {}, 0, true); },
+          "biased var", {"sum", "squared_deviations"}, [](const Tensor& x) { return var(x, {}, 0, true); },
           [](const Array& x) { return reduced(x, all_dims(x), true, biased_var_of); },
           {{uniform({3, 5}, 0, 1)}, {uniform({2, 3, 2, 2})}, not_smooth({uniform({0})})}),
   };

@@ -109,26 +109,92 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   return scaled_sum("mean", x, reduced, 1.0 / static_cast<double>(reduced.count), keepdim);  // 0 · ∞ = NaN when empty
 }
 
+namespace {
+
+// The largest over the reduced dimensions, which are kept with size 1. x without history.
+Tensor largest_of(const Tensor& x, const Reduced& reduced) {
+  Tensor largest = x;
+  for (int d = 0; d < x.dim(); ++d)
+    if (reduced.kept[d] != x.shape()[d]) largest = max(largest, d, true).values;
+  return largest;
+}
+
+// Squares of float64 numbers leave its range, so that x is multiplied by a power of two where its largest magnitude,
+// over the reduced dimensions, is far from 1. Undefined, which stands for 1, for the other dtypes: those are squared in
+// float64, where nothing of theirs overflows or vanishes.
+Tensor scale_for_squares(const Tensor& x, const Reduced& reduced) {
+  if (x.dtype() != DType::Float64 || x.numel() == 0) return {};
+  const Tensor most = largest_of(abs(x.detach()), reduced);
+  return where(most > 0x1p480, scalar_like(most, 0x1p-600), where(most < 0x1p-480, 0x1p600, full_like(most, 1)));
+}
+
+Tensor scaled(const Tensor& x, const Tensor& scale) {
+  const Tensor wide = to(x.detach(), DType::Float64);
+  return scale ? mul(wide, scale) : wide;
+}
+
+// x's mean and the sum of its squared deviations over the reduced dimensions, which are kept with size 1. In float64,
+// of x · scale.
+struct Deviations {
+  Tensor scale, mean, squares;
+
+  Deviations(const Tensor& x, const Reduced& reduced) : scale(scale_for_squares(x, reduced)) {
+    const Tensor of = scale ? scaled(x, scale) : x.detach();
+    mean = empty(reduced.kept, {DType::Float64, x.device()});
+    squares = empty_like(mean);
+    kernels::sum(mean, of, 1.0 / static_cast<double>(reduced.count));
+    kernels::squared_deviations(squares, of, mean);
+  }
+};
+
+// The result [kept] in float64, in the shape and dtype that the caller wants.
+Tensor finished(const Tensor& y, const Reduced& reduced, bool keepdim, DType dtype) {
+  const Shape& shape = keepdim ? reduced.kept : reduced.dropped;
+  const Tensor rounded = clone(to(y, dtype));
+  return rounded.as_strided(shape, contiguous_strides(shape), 0);
+}
+
+}  // namespace
+
 Tensor var(const Tensor& x_, const Dims& dims, int correction, bool keepdim) {
   OpScope scope("var");
   check_floating("var", x_);
-  // The mean of 16-bit numbers is rounded, and the sum of their squares overflows.
-  if (const DType wide = accumulator_dtype(x_.dtype()); wide != x_.dtype())
-    return to(var(to(x_, wide), dims, correction, keepdim), x_.dtype());
   const Tensor x = strided(x_);
   const Reduced reduced("var", x.shape(), dims);
   const auto freedom = static_cast<double>(reduced.count - correction);
-  // Two passes: no cancellation when the mean is large.
-  const Tensor centred = sub(x.detach(), mean(x.detach(), dims, true));
-  const Tensor y = mul(sum(mul(centred, centred), dims, keepdim), 1 / std::max(freedom, 0.0));
+  const Deviations of(x, reduced);
+  Tensor y = mul(of.squares, 1 / std::max(freedom, 0.0));
+  if (of.scale) y = div(div(y, of.scale), of.scale);
   // Where no freedom is left the value is infinite, or 0/0; the slope is PyTorch's, which differs over given
   // dimensions.
   const bool of_all_without = dims.empty() && freedom <= 0;
-  return differentiable("var", {x}, y,
-                        [=, kept = reduced.kept, centred = save(centred)](const Tensor& dy) -> Gradients {
-                          const Tensor g = reshape(dy, kept), &c = centred.get();
-                          if (of_all_without) return {mul(g, where(c == 0, NAN, full_like(c, INFINITY)))};
-                          return {mul(c, mul(g, 2 / freedom))};
+  return differentiable("var", {x}, finished(y, reduced, keepdim, x.dtype()),
+                        [=, kept = reduced.kept, x = save(x)](const Tensor& dy) -> Gradients {
+                          const DType dtype = x.get().dtype();
+                          const Tensor g = to(reshape(dy, kept), DType::Float64);
+                          Tensor c = sub(scaled(x.get(), of.scale), of.mean);
+                          if (of_all_without) return {to(mul(g, where(c == 0, NAN, full_like(c, INFINITY))), dtype)};
+                          c = mul(c, mul(g, 2 / freedom));
+                          return {to(of.scale ? div(c, of.scale) : c, dtype)};
+                        });
+}
+
+// The gradient where all deviations are 0 is 0, though the slope is infinite.
+Tensor std(const Tensor& x_, const Dims& dims, int correction, bool keepdim) {
+  OpScope scope("std");
+  check_floating("std", x_);
+  const Tensor x = strided(x_);
+  const Reduced reduced("std", x.shape(), dims);
+  const auto freedom = static_cast<double>(reduced.count - correction);
+  const Deviations of(x, reduced);
+  const Tensor scaled_y = sqrt(mul(of.squares, 1 / std::max(freedom, 0.0)));
+  const Tensor y = of.scale ? div(scaled_y, of.scale) : scaled_y;
+  return differentiable("std", {x}, finished(y, reduced, keepdim, x.dtype()),
+                        [=, kept = reduced.kept, x = save(x)](const Tensor& dy) -> Gradients {
+                          const Tensor g = mul(to(reshape(dy, kept), DType::Float64), 1 / freedom);
+                          Tensor c = sub(scaled(x.get(), of.scale), of.mean);
+                          c = mul(div(c, scaled_y), g);
+                          return {to(masked_fill(c, scaled_y == 0, 0), x.get().dtype())};
                         });
 }
 
@@ -148,27 +214,9 @@ Tensor argmin(const Tensor& x, int dim, bool keepdim) {
 Tensor argmax(const Tensor& x) { return argmax(flatten(x), 0); }
 Tensor argmin(const Tensor& x) { return argmin(flatten(x), 0); }
 
-// The square root whose gradient at 0 is 0, where the slope is infinite: of what is 0 because all its parts are.
-static Tensor root(const char* name, const Tensor& x) {
-  OpScope scope(name);
-  Tensor y = empty_like(x);
-  kernels::sqrt(y, x);
-  return differentiable(name, {x}, y, [y = save(y)](const Tensor& dy) -> Gradients {
-    return {masked_fill(div(dy, mul(y.get(), 2)), y.get() == 0, 0)};
-  });
-}
-
-Tensor std(const Tensor& x, const Dims& dims, int correction, bool keepdim) {
-  check_floating("std", x);
-  const Tensor wide = to(x, accumulator_dtype(x.dtype()));
-  return to(root("std", var(wide, dims, correction, keepdim)), x.dtype());
-}
-
 // Equals share the gradient, as in PyTorch (of max() along a dimension the first has all of it).
 static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool keepdim) {
-  Tensor largest = abs(x.detach());
-  for (int d = 0; d < x.dim(); ++d)
-    if (reduced.kept[d] != x.shape()[d]) largest = max(largest, d, true).values;
+  const Tensor largest = clone(largest_of(abs(x.detach()), reduced));
   const Shape& shape = keepdim ? reduced.kept : reduced.dropped;
   return differentiable("norm", {x}, reshape(largest, shape),
                         [x = save(x), y = save(largest)](const Tensor& dy) -> Gradients {
@@ -179,28 +227,59 @@ static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool ke
                         });
 }
 
+// In float64 throughout. Without p = 2, whose squares have room there, of |x| divided by the largest of them.
 Tensor norm(const Tensor& x_, double p, const Dims& dims, bool keepdim) {
+  OpScope scope("norm");
   check_floating("norm", x_);
   CHECK(p > 0, "norm: p is ", p, ", expected a number above 0, or infinity");
-  const Tensor x = to(x_, accumulator_dtype(x_.dtype()));  // the sum of many 16-bit powers overflows
-  if (p == 2) return to(root("norm", sum(square(x), dims, keepdim)), x_.dtype());
-  if (p == 1) return to(sum(abs(x), dims, keepdim), x_.dtype());
-  if (p < INFINITY) {
-    const Tensor total = sum(pow(abs(x), p), dims, keepdim), safe = masked_fill(total, total == 0, 1);
-    return to(where(total == 0, total, pow(safe, 1 / p)), x_.dtype());
+  const Tensor x = strided(x_);
+  const Reduced reduced("norm", x.shape(), dims);
+  if (p == INFINITY) return largest_magnitude(x, reduced, keepdim);
+  Tensor total = empty(reduced.kept, {DType::Float64, x.device()}), y;
+  if (p == 1) {
+    kernels::sum(total, abs(x.detach()), 1);
+    y = total;
+  } else if (p == 2) {
+    const Tensor scale = scale_for_squares(x, reduced);
+    kernels::squared_deviations(total, scale ? scaled(x, scale) : x.detach(), {});
+    y = scale ? div(sqrt(total), scale) : sqrt(total);
+  } else {
+    const Tensor magnitude = abs(to(x.detach(), DType::Float64));
+    Tensor most = x.numel() > 0 ? largest_of(magnitude, reduced) : zeros_like(total);
+    most = masked_fill(most, (most == 0) | (most == INFINITY), 1);
+    kernels::sum(total, pow(div(magnitude, most), p), 1);
+    y = mul(pow(total, 1 / p), most);
   }
-  return to(largest_magnitude(strided(x), Reduced("norm", x.shape(), dims), keepdim), x_.dtype());
+  return differentiable("norm", {x}, finished(y, reduced, keepdim, x.dtype()),
+                        [x = save(x), y, p](const Tensor& dy) -> Gradients {
+                          const Tensor g = to(reshape(dy, y.shape()), DType::Float64);
+                          const Tensor wide = to(x.get(), DType::Float64);
+                          // d|x| (|x| / y)^(p - 1), and 0 at 0.
+                          Tensor slope = div(wide, y);
+                          if (p != 2) slope = pow(abs(slope), p - 1);
+                          Tensor dx = mul(slope, g);
+                          if (p != 2) kernels::abs_backward(dx, dx, wide);
+                          return {to(masked_fill(dx, wide == 0, 0), x.get().dtype())};
+                        });
 }
 
-Tensor logsumexp(const Tensor& x, int dim, bool keepdim) {
-  check_floating("logsumexp", x);
-  if (x.dim() == 0) return reshape(logsumexp(reshape(x, {1}), dim), {});
-  dim = reduced_dim("logsumexp", dim, x.dim());
-  if (x.size(dim) == 0) return log(sum(x, {dim}, keepdim));  // -∞
-  Tensor largest = max(x.detach(), dim, true).values;
+// log Σ e^x = largest + log Σ e^(x - largest), and its gradient is the softmax of x.
+Tensor logsumexp(const Tensor& x_, int dim, bool keepdim) {
+  OpScope scope("logsumexp");
+  check_floating("logsumexp", x_);
+  if (x_.dim() == 0) return reshape(logsumexp(reshape(x_, {1}), dim), {});
+  dim = reduced_dim("logsumexp", dim, x_.dim());
+  if (x_.size(dim) == 0) return log(sum(x_, {dim}, keepdim));  // -∞
+  const Tensor x = strided(x_), wide = to(x.detach(), accumulator_dtype(x.dtype()));
+  Tensor largest = max(wide, dim, true).values;
   largest = masked_fill(largest, abs(largest) == INFINITY, 0);  // ∞ - ∞ is no number
-  const Tensor y = add(log(sum(exp(sub(x, largest)), dim, true)), largest);
-  return keepdim ? y : squeeze(y, dim);
+  const Tensor log_sum = log(sum(exp(sub(wide, largest)), {dim}, true));
+  const Tensor y = clone(to(add(log_sum, largest), x.dtype()));
+  const Tensor result = keepdim ? y : squeeze(y, dim);
+  return differentiable("logsumexp", {x}, result, [=, x = save(x)](const Tensor& dy) -> Gradients {
+    const Tensor wide = to(x.get(), largest.dtype()), g = to(reshape(dy, largest.shape()), largest.dtype());
+    return {to(mul(exp(sub(sub(wide, largest), log_sum)), g), x.get().dtype())};
+  });
 }
 
 }  // namespace ringgrad

@@ -89,41 +89,63 @@ SumPlan plan_sum(const Tensor& y, const Tensor& x) {
 
 template <class T>
 using Term = Wrapping<std::conditional_t<std::is_integral_v<T>, int64_t, Accumulator<T>>>;
-template <class T>
-using Total = WideSum<Term<T>>;
-template <class T>
-using Scaled = std::conditional_t<std::is_integral_v<T>, int64_t, double>;  // a total with its sign
+template <class A>
+using Total = WideSum<A>;
+template <class A>
+using Scaled = std::conditional_t<std::is_integral_v<A>, int64_t, double>;  // a total with its sign
+
+// What is added: x as A.
+template <class A>
+struct Itself {
+  Itself from(int64_t) const { return {}; }
+  Itself column(int64_t) const { return {}; }
+  auto operator()(auto x) const { return x; }
+};
+
+// (x - mean)² with the mean of its output; those of neighbouring columns are neighbours.
+struct SquaredDeviation {
+  const double* mean;
+  int64_t column_stride = 0;
+
+  SquaredDeviation from(int64_t output) const { return {mean + output, column_stride}; }
+  SquaredDeviation column(int64_t j) const { return {mean + j * column_stride, column_stride}; }
+  auto operator()(auto x) const {
+    const auto deviation = x - *mean;
+    return deviation * deviation;
+  }
+};
 
 // The innermost loop in tiles of this many columns, whose running sums stay in the first-level cache.
 constexpr int64_t kColumns = 512;
 
-// segment(x_begin, row_or_piece, width, out) writes the partial sums of one segment of one tile; they are added in the
-// order of the segments, which depends on the shape alone.
-template <class T, class Segment>
-void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t segments, int64_t segment_elements,
-                  const Tensor& y, double scale, Segment&& segment) {
+// segment(x_begin, y_begin, row_or_piece, width, out) writes the partial sums of one segment of one tile; they are
+// added in the order of the segments, which depends on the shape alone.
+template <class A, class Y, class Segment>
+void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t segments, int64_t segment_elements, Y* y,
+                  double scale, Segment&& segment) {
   const int64_t tiles = ceil_div(columns, kColumns), width = std::min(columns, kColumns);
   const int64_t outputs = plan.kept.size() * tiles;
-  T* const y_data = y.data<T>();
-  const auto write = [&](int64_t output, const Total<T>* partial) {
-    const int64_t first = output % tiles * kColumns;
-    T* const to = y_data + plan.kept.offset(output / tiles, &Loop::y_stride) + first * plan.inner.y_stride;
-    for (int64_t j = 0; j < std::min(width, columns - first); ++j) {
-      Total<T> total = 0;
+  const auto first_of = [&](int64_t output, int64_t Loop::*stride) {
+    return plan.kept.offset(output / tiles, stride) + output % tiles * kColumns * (plan.inner.*stride);
+  };
+  const auto write = [&](int64_t output, const Total<A>* partial) {
+    Y* const to = y + first_of(output, &Loop::y_stride);
+    for (int64_t j = 0; j < std::min(width, columns - output % tiles * kColumns); ++j) {
+      Total<A> total = 0;
       for (int64_t s = 0; s < segments; ++s) total += partial[s * width + j];
-      const auto sum = static_cast<Scaled<T>>(total);
-      to[j * plan.inner.y_stride] = static_cast<T>(scale == 1 ? sum : static_cast<Scaled<T>>(scale * sum));
+      const auto sum = static_cast<Scaled<A>>(total);
+      to[j * plan.inner.y_stride] = static_cast<Y>(scale == 1 ? sum : static_cast<Scaled<A>>(scale * sum));
     }
   };
-  std::optional<Workspace<Total<T>>> partials;
+  std::optional<Workspace<Total<A>>> partials;
   if (segments > 1) partials.emplace(stream, outputs * segments * width);
   parallel_for(stream, outputs * segments, grain(segment_elements), [&](int64_t begin, int64_t end) {
-    Total<T> local[kColumns];
+    Total<A> local[kColumns];
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t output = unit / segments, first = output % tiles * kColumns;
-      const int64_t x_offset = plan.kept.offset(output / tiles, &Loop::x_stride) + first * plan.inner.x_stride;
-      Total<T>* const out = partials ? partials->data() + unit * width : local;
-      segment(x_offset, unit % segments, std::min(width, columns - first), out);
+      const int64_t output = unit / segments;
+      Total<A>* const out = partials ? partials->data() + unit * width : local;
+      segment(first_of(output, &Loop::x_stride), first_of(output, &Loop::y_stride), unit % segments,
+              std::min(width, columns - output % tiles * kColumns), out);
       if (!partials) write(output, out);
     }
   });
@@ -135,24 +157,26 @@ void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t s
 }
 
 // A segment is several short rows, or a piece of a long one.
-template <class T>
-void sum_rows(Stream stream, const SumPlan& plan, const Tensor& y, const T* x, double scale) {
+template <class A, class T, class Y, class F>
+void sum_rows(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale, const F& f) {
   const int64_t rows = plan.reduced.size(), length = plan.inner.size, stride = plan.inner.x_stride;
   const int64_t pieces = std::max<int64_t>(1, ceil_div(length, kMaxTerms));
   const int64_t segment_rows = std::clamp<int64_t>(kMaxTerms / std::max<int64_t>(1, length), 1, rows + 1);
   const int64_t segments = ceil_div(rows, segment_rows) * pieces;
-  sum_segments<T>(stream, plan, 1, segments, std::min(segment_rows * length, kMaxTerms), y, scale,
-                  [&](int64_t x_offset, int64_t s, int64_t, Total<T>* out) {
+  sum_segments<A>(stream, plan, 1, segments, std::min(segment_rows * length, kMaxTerms), y, scale,
+                  [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t, Total<A>* out) {
                     const int64_t first_row = s / pieces * segment_rows, first = s % pieces * kMaxTerms;
                     const int64_t n = std::min(kMaxTerms, length - first);
-                    Term<T> total = 0;
+                    const F term = f.from(y_offset);
+                    A total = 0;
                     plan.reduced.walk(first_row, std::min(rows, first_row + segment_rows), [&](int64_t offset) {
                       const T* row = x + x_offset + offset + first * stride;
                       if (stride == 1)
-                        total += sum_lanes<Term<T>>(n, [row](auto i) { return at<Term<T>>(row, i); });
+                        total += sum_lanes<A>(n, [row, term](auto i) { return term(at<A>(row, i)); });
                       else
-                        total += sum_lanes<Term<T>>(
-                            n, [row, stride](int64_t i) { return static_cast<Term<T>>(row[i * stride]); });
+                        total += sum_lanes<A>(n, [row, stride, term](int64_t i) {
+                          return static_cast<A>(term(static_cast<A>(row[i * stride])));
+                        });
                     });
                     *out = total;
                   });
@@ -162,48 +186,70 @@ void sum_rows(Stream stream, const SumPlan& plan, const Tensor& y, const T* x, d
 // row's sum, whose 64 lanes of float have up to 64 terms.
 constexpr int64_t kRunningRows = 64;
 
-// out[j] = Σ x[r, j] over the rows [first, last). kFixed columns, known to the compiler, stay in a register (16 of
+// out[j] = Σ f(x[r, j]) over the rows [first, last). kFixed columns, known to the compiler, stay in a register (16 of
 // them: a pixel of channel-blocked memory); 0 means n.
-template <int kFixed, class T>
-void add_rows(const LoopNest& rows, const T* x, int64_t stride, int64_t first, int64_t last, int64_t n, Total<T>* out) {
+template <int kFixed, class A, class T, class F>
+void add_rows(const LoopNest& rows, const T* x, int64_t stride, int64_t first, int64_t last, int64_t n, const F& f,
+              Total<A>* out) {
   const int64_t columns = kFixed ? kFixed : n;
-  std::fill_n(out, columns, Total<T>{0});
+  std::fill_n(out, columns, Total<A>{0});
   for (int64_t begin = first; begin < last; begin += kRunningRows) {
-    Term<T> total[kFixed ? kFixed : kColumns] = {};
+    A total[kFixed ? kFixed : kColumns] = {};
     rows.walk(begin, std::min(last, begin + kRunningRows), [&](int64_t offset) {
       const T* row = x + offset;
       if (kFixed || stride == 1)
-        for (int64_t j = 0; j < columns; ++j) total[j] += static_cast<Term<T>>(row[j]);
+        for (int64_t j = 0; j < columns; ++j) total[j] += f.column(j)(static_cast<A>(row[j]));
       else
-        for (int64_t j = 0; j < columns; ++j) total[j] += static_cast<Term<T>>(row[j * stride]);
+        for (int64_t j = 0; j < columns; ++j) total[j] += f.column(j)(static_cast<A>(row[j * stride]));
     });
     for (int64_t j = 0; j < columns; ++j) out[j] += total[j];
   }
 }
 
 // A segment is a group of rows, added column by column.
-template <class T>
-void sum_columns(Stream stream, const SumPlan& plan, const Tensor& y, const T* x, double scale) {
+template <class A, class T, class Y, class F>
+void sum_columns(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale, const F& f) {
   const int64_t rows = plan.reduced.size(), columns = plan.inner.size, stride = plan.inner.x_stride;
   const int64_t width = std::min(columns, kColumns);
   const int64_t segment_rows = std::clamp<int64_t>(kUnitElements / std::max<int64_t>(1, width), 1, kMaxTerms);
-  const auto add = columns == kLanes && stride == 1 ? add_rows<kLanes, T> : add_rows<0, T>;
-  sum_segments<T>(stream, plan, columns, ceil_div(rows, segment_rows), std::min(rows, segment_rows) * width, y, scale,
-                  [&](int64_t x_offset, int64_t s, int64_t n, Total<T>* out) {
+  const auto add = columns == kLanes && stride == 1 ? add_rows<kLanes, A, T, F> : add_rows<0, A, T, F>;
+  sum_segments<A>(stream, plan, columns, ceil_div(rows, segment_rows), std::min(rows, segment_rows) * width, y, scale,
+                  [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t n, Total<A>* out) {
                     add(plan.reduced, x + x_offset, stride, s * segment_rows, std::min(rows, (s + 1) * segment_rows), n,
-                        out);
+                        f.from(y_offset), out);
                   });
 }
 
+template <class A, class T, class Y, class F>
+void sum_terms(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale, const F& f) {
+  if (plan.inner.reduced)
+    sum_rows<A>(stream, plan, y, x, scale, f);
+  else
+    sum_columns<A>(stream, plan, y, x, scale, f);
+}
+
 void sum_strided(Stream stream, const Tensor& y, const Tensor& x, double scale) {
-  ASSERT(y.dim() == x.dim() && y.dtype() == x.dtype() && y.is_contiguous());
+  ASSERT(y.dim() == x.dim() && y.is_contiguous());
   const SumPlan plan = plan_sum(y, x);
-  visit_dtype("sum", x.dtype(), [&]<class T>() {
-    if (plan.inner.reduced)
-      sum_rows<T>(stream, plan, y, x.data<T>(), scale);
-    else
-      sum_columns<T>(stream, plan, y, x.data<T>(), scale);
-  });
+  if (y.dtype() != x.dtype())
+    return visit_floating("sum", x.dtype(), [&]<class T>() {
+      if (y.dtype() == DType::Float64)
+        sum_terms<double>(stream, plan, y.data<double>(), x.data<T>(), scale, Itself<double>{});
+      else
+        sum_terms<float>(stream, plan, y.data<float>(), x.data<T>(), scale, Itself<float>{});
+    });
+  visit_dtype("sum", x.dtype(),
+              [&]<class T>() { sum_terms<Term<T>>(stream, plan, y.data<T>(), x.data<T>(), scale, Itself<Term<T>>{}); });
+}
+
+void squared_deviations_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& mean) {
+  ASSERT(y.dim() == x.dim() && y.is_contiguous() && !x.is_channel_blocked());
+  ASSERT(!mean || (mean.is_contiguous() && mean.shape() == y.shape()));
+  const Tensor zeros = mean ? mean : full(y.shape(), 0, y.options());
+  const SumPlan plan = plan_sum(y, x);
+  const SquaredDeviation term = {zeros.data<double>(), plan.inner.y_stride};
+  visit_floating("squared_deviations", x.dtype(),
+                 [&]<class T>() { sum_terms<double>(stream, plan, y.data<double>(), x.data<T>(), 1, term); });
 }
 
 void sum_cpu(Stream stream, const Tensor& y, const Tensor& x, double scale) {
@@ -242,6 +288,7 @@ void sum_squares_cpu(Stream stream, const Tensor& y, const Tensor& x) {
 }
 
 REGISTER_KERNEL(sum, DeviceType::CPU, Provider::Native, sum_cpu);
+REGISTER_KERNEL(squared_deviations, DeviceType::CPU, Provider::Native, squared_deviations_cpu);
 REGISTER_KERNEL(sum_squares, DeviceType::CPU, Provider::Native, sum_squares_cpu);
 
 }  // namespace
