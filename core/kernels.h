@@ -222,12 +222,15 @@ KERNEL(batch_norm_backward,
        kVendorToo);
 
 // ---- row-wise: x, y [N, C] contiguous, C >= 1 ---------------------------------------------------------------------
-// Layer normalisation (Ba, Kiros & Hinton 2016): y = weight (x - mean) rstd + bias; weight, bias [C] or undefined;
-// mean, rstd [N]. All four, and the gradients dweight and dbias, are in the accumulation type.
+// Layer normalisation (Ba et al. 2016): y = weight (x - mean) rstd + bias; mean, rstd [N]; weight, bias [M] or
+// undefined. Row n takes the (n mod groups)-th of `groups` parts of them, of whose numbers each serves as many
+// neighbouring columns: M = C, or all channels (Wu & He 2018). All four, dweight and dbias are in the accumulation
+// type.
 KERNEL(layer_norm, (const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
-                    const Tensor& bias, double eps));
-KERNEL(layer_norm_backward, (const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
-                             const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight));
+                    const Tensor& bias, int64_t groups, double eps));
+KERNEL(layer_norm_backward,
+       (const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy, const Tensor& x,
+        const Tensor& mean, const Tensor& rstd, const Tensor& weight, int64_t groups));
 // y = e^(x - m) / sum_c e^(x - m), m = max_c x;  log_softmax is its logarithm, computed as x - m - log(sum).
 KERNEL(softmax, (const Tensor& y, const Tensor& x));
 KERNEL(softmax_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // y (dy - Σ dy y)

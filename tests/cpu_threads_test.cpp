@@ -34,8 +34,8 @@ TEST_CASE("row-wise kernels do not depend on the number of threads", "[quick][th
     const Tensor y = empty(shape), p = empty(shape), dx = empty(shape), mean = empty({3000}), rstd = empty({3000});
     const Tensor dw = empty({70}), db = empty({70});
     kernels::softmax(p, x);
-    kernels::layer_norm(y, mean, rstd, x, w, {}, 1e-5);
-    kernels::layer_norm_backward(dx, dw, db, dy, x, mean, rstd, w);
+    kernels::layer_norm(y, mean, rstd, x, w, {}, 1, 1e-5);
+    kernels::layer_norm_backward(dx, dw, db, dy, x, mean, rstd, w, 1);
     return std::vector<Tensor>{y, p, dx, mean, rstd, dw, db};
   });
 }

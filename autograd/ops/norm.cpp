@@ -198,106 +198,75 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
   return with_fused(recorded, fused_into(options));
 }
 
-Tensor layer_norm(const Tensor& x_, const Shape& normalized_shape, const Tensor& weight_, const Tensor& bias_,
-                  double eps) {
-  OpScope scope("layer_norm");
-  check_floating("layer_norm", x_);
-  const int kept = x_.dim() - normalized_shape.dim();
-  bool fits = kept >= 0 && normalized_shape.dim() > 0;
-  for (int d = 0; fits && d < normalized_shape.dim(); ++d) fits = x_.shape()[kept + d] == normalized_shape[d];
-  CHECK_AS(ShapeError, fits, "layer_norm: the input has shape ", x_.shape(), ", expected its last dimensions to be ",
-           normalized_shape);
-  for (const Tensor* value : {&weight_, &bias_}) {
-    if (!*value) continue;
-    check_parameter("layer_norm", x_, *value);
-    CHECK_AS(ShapeError, value->shape() == normalized_shape, "layer_norm: the ", value == &weight_ ? "weight" : "bias",
-             " has shape ", value->shape(), ", expected ", normalized_shape);
-  }
+namespace {
 
-  if (x_.numel() == 0) return normalized_nothing("layer_norm", {x_, weight_, bias_});
-  const Shape columns = {normalized_shape.numel()}, matrix = {x_.numel() / columns[0], columns[0]};
-  const auto row = [columns](const Tensor& t) { return t ? t.as_strided(columns, {1}, t.storage_offset()) : t; };
+// The rows of x, `columns` elements each, normalised; weight and bias as kernels::layer_norm takes them.
+Tensor normalized_rows(const char* operation, const Tensor& x_, int64_t columns, const Tensor& weight_,
+                       const Tensor& bias_, int64_t groups, double eps) {
+  if (x_.numel() == 0) return normalized_nothing(operation, {x_, weight_, bias_});
+  const Shape matrix = {x_.numel() / columns, columns};
   const auto rows = [matrix](const Tensor& t) {
     return t.as_strided(matrix, contiguous_strides(matrix), t.storage_offset());
   };
-  const DType per_column = accumulator_dtype(x_.dtype());
+  const DType per_row = accumulator_dtype(x_.dtype());
   const Tensor x = strided_contiguous(x_);
-  const Tensor weight = weight_ ? strided_contiguous(to(weight_, per_column)) : weight_;
-  const Tensor bias = bias_ ? strided_contiguous(to(bias_, per_column)) : bias_;
-  Tensor y = empty_like(x), mean = empty({matrix[0]}, {per_column, x.device()});
+  const Tensor weight = weight_ ? strided_contiguous(to(weight_, per_row)) : weight_;
+  const Tensor bias = bias_ ? strided_contiguous(to(bias_, per_row)) : bias_;
+  Tensor y = empty_like(x), mean = empty({matrix[0]}, {per_row, x.device()});
   Tensor rstd = empty_like(mean);
-  kernels::layer_norm(rows(y), mean, rstd, rows(x), row(weight), row(bias), eps);
-  return differentiable(
-      "layer_norm", {x, weight, bias}, y,
-      [x = save(x), mean = save(mean), rstd = save(rstd), weight = save(weight), wants_weight = wants_grad(weight),
-       wants_bias = wants_grad(bias), normalized_shape, row, rows](const Tensor& dy) -> Gradients {
-        Tensor dx = empty_like(x.get());
-        Tensor dweight = wants_weight ? empty(normalized_shape, mean.get().options()) : Tensor();
-        Tensor dbias = wants_bias ? empty(normalized_shape, mean.get().options()) : Tensor();
-        kernels::layer_norm_backward(rows(dx), row(dweight), row(dbias), rows(strided_contiguous(dy)), rows(x.get()),
-                                     mean.get(), rstd.get(), row(weight.get()));
-        return {dx, dweight, dbias};
-      });
+  kernels::layer_norm(rows(y), mean, rstd, rows(x), weight, bias, groups, eps);
+  return differentiable(operation, {x, weight, bias}, y,
+                        [x = save(x), mean = save(mean), rstd = save(rstd), weight = save(weight),
+                         wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
+                         shape = weight ? weight.shape()
+                                 : bias ? bias.shape()
+                                        : Shape(),
+                         groups, rows](const Tensor& dy) -> Gradients {
+                          Tensor dx = empty_like(x.get());
+                          Tensor dweight = wants_weight ? empty(shape, mean.get().options()) : Tensor();
+                          Tensor dbias = wants_bias ? empty(shape, mean.get().options()) : Tensor();
+                          kernels::layer_norm_backward(rows(dx), dweight, dbias, rows(strided_contiguous(dy)),
+                                                       rows(x.get()), mean.get(), rstd.get(), weight.get(), groups);
+                          return {dx, dweight, dbias};
+                        });
 }
 
-// Batch norm's kernels on one image [1, C, …] whose channels are the groups of all images, for what a group shares, or
-// all their channels, for the weight and the bias.
-Tensor group_norm(const Tensor& x_, int64_t groups, const Tensor& weight_, const Tensor& bias_, double eps) {
-  OpScope scope("group_norm");
-  check_floating("group_norm", x_);
-  CHECK_AS(ShapeError, x_.dim() >= 2 && groups >= 1 && x_.size(1) % groups == 0 && x_.size(1) > 0,
-           "group_norm: the input has shape ", x_.shape(), ", expected [N, C, …] with C a multiple of the ", groups,
-           " groups");
-  for (const Tensor* value : {&weight_, &bias_}) {
+// The weight and the bias that x may be given, of this shape.
+void check_affine(const char* operation, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Shape& shape) {
+  for (const Tensor* value : {&weight, &bias}) {
     if (!*value) continue;
-    check_parameter("group_norm", x_, *value);
-    CHECK_AS(ShapeError, value->shape() == Shape{x_.size(1)}, "group_norm: the ", value == &weight_ ? "weight" : "bias",
-             " has shape ", value->shape(), ", expected [", x_.size(1), "]");
+    check_parameter(operation, x, *value);
+    CHECK_AS(ShapeError, value->shape() == shape, operation, ": the ", value == &weight ? "weight" : "bias",
+             " has shape ", value->shape(), ", expected ", shape);
   }
+}
 
-  if (x_.numel() == 0) return normalized_nothing("group_norm", {x_, weight_, bias_});
-  const DType per_channel = accumulator_dtype(x_.dtype());
-  const Tensor x = strided_contiguous(x_);
-  const Tensor weight = weight_ ? strided_contiguous(to(weight_, per_channel)) : weight_;
-  const Tensor bias = bias_ ? strided_contiguous(to(bias_, per_channel)) : bias_;
-  const int64_t images = x.size(0), channels = x.size(1), all_groups = images * groups, all = images * channels;
-  const auto view = [](const Tensor& t, const Shape& shape) {
-    return t.as_strided(shape, contiguous_strides(shape), t.storage_offset());
-  };
-  const auto image = [view](const Tensor& t, int64_t parts) { return view(t, {1, parts, t.numel() / parts}); };
-  const auto each = [view, all](const Tensor& t, const Shape& shape) {  // [groups, 1] or [channels], for all channels
-    return t ? view(as_contiguous(broadcast_view(t, shape)), {all}) : t;
-  };
-  const Shape by_group = {all_groups, channels / groups}, by_image = {images, channels};
+}  // namespace
 
-  Tensor y = empty_like(x), mean = empty({all_groups, 1}, {per_channel, x.device()}), var = empty_like(mean);
-  kernels::batch_norm_stats(view(mean, {all_groups}), view(var, {all_groups}), image(x, all_groups));
-  kernels::batch_norm_apply(image(y, all), {}, image(x, all), each(mean, by_group), each(var, by_group),
-                            each(weight, by_image), each(bias, by_image), {}, eps, false);
-  return differentiable(
-      "group_norm", {x, weight, bias}, y,
-      [=, x = save(x), mean = save(mean), var = save(var), weight = save(weight), wants_dx = wants_grad(x),
-       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias)](const Tensor& dy_) -> Gradients {
-        const Tensor dy = strided_contiguous(dy_), &w = weight.get();
-        Tensor sum_dy = empty({all}, mean.get().options()), sum_dy_xhat = empty_like(sum_dy), dx;
-        kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, image(dy, all), image(x.get(), all), {},
-                                            each(mean.get(), by_group), each(var.get(), by_group), eps);
-        if (wants_dx) {
-          const auto of_groups = [&](const Tensor& sums) {
-            const Tensor weighted = w ? mul(view(sums, by_image), w) : sums;
-            return view(sum_to(view(weighted, by_group), {all_groups, 1}), {all_groups});
-          };
-          const Tensor g =
-              w ? mul(view(dy, {images, channels, dy.numel() / all}), to(view(w, {channels, 1}), dy.dtype())) : dy;
-          dx = empty_like(x.get());
-          kernels::batch_norm_backward_apply(image(dx, all_groups), {}, image(g, all_groups),
-                                             image(x.get(), all_groups), {}, view(mean.get(), {all_groups}),
-                                             view(var.get(), {all_groups}), {}, of_groups(sum_dy),
-                                             of_groups(sum_dy_xhat), eps, static_cast<double>(dy.numel() / all_groups));
-        }
-        return {dx, wants_weight ? sum_to(view(sum_dy_xhat, by_image), {channels}) : Tensor(),
-                wants_bias ? sum_to(view(sum_dy, by_image), {channels}) : Tensor()};
-      });
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
+                  double eps) {
+  OpScope scope("layer_norm");
+  check_floating("layer_norm", x);
+  const int kept = x.dim() - normalized_shape.dim();
+  bool fits = kept >= 0 && normalized_shape.dim() > 0;
+  for (int d = 0; fits && d < normalized_shape.dim(); ++d) fits = x.shape()[kept + d] == normalized_shape[d];
+  CHECK_AS(ShapeError, fits, "layer_norm: the input has shape ", x.shape(), ", expected its last dimensions to be ",
+           normalized_shape);
+  check_affine("layer_norm", x, weight, bias, normalized_shape);
+  return normalized_rows("layer_norm", x, normalized_shape.numel(), weight, bias, 1, eps);
+}
+
+// A row is a group of channels, whose pixels share a weight and a bias.
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps) {
+  OpScope scope("group_norm");
+  check_floating("group_norm", x);
+  CHECK_AS(ShapeError, x.dim() >= 2 && groups >= 1 && x.size(1) % groups == 0 && x.size(1) > 0,
+           "group_norm: the input has shape ", x.shape(), ", expected [N, C, …] with C a multiple of the ", groups,
+           " groups");
+  check_affine("group_norm", x, weight, bias, {x.size(1)});
+  const int64_t columns = x.size(0) ? x.numel() / (x.size(0) * groups) : 0;
+  return normalized_rows("group_norm", x, columns, weight, bias, groups, eps);
 }
 
 }  // namespace ringgrad

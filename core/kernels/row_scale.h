@@ -1,0 +1,22 @@
+// A power of two by which a row is multiplied before its deviations from the mean are squared. It is 1 unless their
+// variance is so far from 1 that the squares would leave the range of A. Layer norm on all devices uses it: forward
+// knows the variance, and backward has 1 / sqrt(variance + eps).
+#pragma once
+
+#include "ringgrad/core/base/number.h"
+
+namespace ringgrad {
+
+template <class A>
+struct RowScale {
+  static constexpr A kHuge = sizeof(A) == 4 ? A(0x1p100) : A(0x1p900);  // a variance beyond this, or below its inverse
+  static constexpr A kShrink = sizeof(A) == 4 ? A(0x1p-80) : A(0x1p-600);
+  static constexpr A kGrow = sizeof(A) == 4 ? A(0x1p90) : A(0x1p650);
+
+  static RINGGRAD_HOST_DEVICE A for_variance(A variance) {  // that with eps; of a NaN it does not matter
+    return variance < 1 / kHuge ? kGrow : variance < kHuge ? A(1) : kShrink;
+  }
+  static RINGGRAD_HOST_DEVICE A for_rstd(A rstd) { return for_variance(1 / rstd / rstd); }
+};
+
+}  // namespace ringgrad
