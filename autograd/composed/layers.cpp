@@ -44,13 +44,16 @@ static Tensor at_places(const Tensor& x, int d, const std::vector<double>& place
   const Tensor above = index_select(x, d, tensor(upper, x.device()));
   Shape along = {static_cast<int64_t>(places.size())};
   while (along.dim() < x.dim() - d) along.push_back(1);
-  const Tensor weight = to(to(tensor(fraction, along), x.dtype()), x.device());
-  return add(below, mul(weight, sub(above, below)));
+  const auto weight = [&](const Tensor& of) { return to(to(of, x.dtype()), x.device()); };
+  const Tensor nearness = tensor(fraction, along);
+  // The difference of the two might overflow.
+  return add(mul(below, weight(sub(full_like(nearness, 1), nearness))), mul(above, weight(nearness)));
 }
 
-Tensor upsample(const Tensor& x, Pair output_size, const UpsampleOptions& options) {
-  check_floating("upsample", x);
-  check_dim("upsample", "the input", x, 4);
+Tensor upsample(const Tensor& input, Pair output_size, const UpsampleOptions& options) {
+  check_floating("upsample", input);
+  check_dim("upsample", "the input", input, 4);
+  const Tensor x = to(input, accumulator_dtype(input.dtype()));  // rounded once, forward and backward
   CHECK_AS(ShapeError, output_size.h >= 1 && output_size.w >= 1 && x.size(2) >= 1 && x.size(3) >= 1, "upsample: from ",
            x.shape(), " to ", output_size.h, " x ", output_size.w, ", expected at least one pixel");
   const auto places = [&](int64_t from, int64_t to) {
@@ -68,7 +71,8 @@ Tensor upsample(const Tensor& x, Pair output_size, const UpsampleOptions& option
   };
   // Columns are gathered as rows, which takes less time, the copies that turn them included, than to gather numbers.
   const Tensor wide = at_places(contiguous(permute(x, {3, 0, 1, 2})), 0, places(x.size(3), output_size.w));
-  return at_places(contiguous(permute(wide, {1, 2, 3, 0})), 2, places(x.size(2), output_size.h));
+  const Tensor y = at_places(contiguous(permute(wide, {1, 2, 3, 0})), 2, places(x.size(2), output_size.h));
+  return to(y, input.dtype());
 }
 
 }  // namespace ringgrad

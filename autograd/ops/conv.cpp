@@ -48,16 +48,16 @@ Tensor memory_of(const Tensor& images) {
 }
 
 // A number for each channel of such memory, that of channel k at place k.
-Tensor for_channels(const Tensor& memory, bool blocked) {
+Tensor for_channels(const Tensor& memory, bool blocked, DType dtype) {
   const Shape shape = blocked ? Shape{1, memory.size(1), 1, kChannelBlock} : Shape{1, memory.size(1), 1, 1};
-  return zeros(shape, {memory.dtype(), memory.device()});
+  return zeros(shape, {dtype, memory.device()});
 }
 
-// [N, K, P, Q] → [K] in another dtype.
+// [N, K, P, Q] → [K] in its dtype, or in a wider one.
 Tensor channel_sums(const Tensor& dy, DType dtype) {
-  const Tensor memory = memory_of(dy), sums = for_channels(memory, dy.is_channel_blocked());
+  const Tensor memory = memory_of(dy), sums = for_channels(memory, dy.is_channel_blocked(), dtype);
   kernels::sum(sums, memory, 1);
-  return to(sums.as_strided({dy.size(1)}, {1}, 0), dtype);
+  return sums.as_strided({dy.size(1)}, {1}, 0);
 }
 
 // Tensor cores are fed eight neighbouring channels at a time. Where a first layer's images have fewer, its sums are
@@ -69,11 +69,13 @@ bool is_first_on_tensor_cores(const Tensor& x, const Tensor& w, const Conv2dOpti
          (x.dtype() == DType::BFloat16 || x.dtype() == DType::Float16);
 }
 
-// y [N, K, P, Q] += b [K]. The lanes beyond K stay zero.
-void add_to_channels(const Tensor& y, const Tensor& b) {
-  const Tensor memory = memory_of(y), all = for_channels(memory, y.is_channel_blocked());
+// Images like y [N, K, P, Q] of b [K] everywhere. The lanes beyond K are zero.
+Tensor images_of(const Tensor& b, const Tensor& y) {
+  const Tensor images = empty_like(y), memory = memory_of(images);
+  const Tensor all = for_channels(memory, y.is_channel_blocked(), y.dtype());
   copy_(all.as_strided({y.size(1)}, {1}, 0), b);
-  kernels::add(memory, memory, all.expand(memory.shape()));
+  kernels::copy(memory, all.expand(memory.shape()));
+  return images;
 }
 
 // [N, C, H, W] → [N, C H W], differentiable.
@@ -176,16 +178,15 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   }
 
   if (conv.padding == Pair(0) && conv.groups == 1 && height == w_.size(2) && width == w_.size(3)) {  // one pixel
-    const Tensor y =
-        reshape(linear(rows_of(x_), transpose(rows_of(w_), 0, 1)), {x_.size(0), w_.size(1), height, width});
-    return b_ ? y + reshape(to(b_, y.dtype()), {1, w_.size(1), 1, 1}) : y;
+    const Shape image = {w_.size(1), height, width};
+    const Tensor b = b_ ? reshape(expand(reshape(b_, {image[0], 1, 1}), image), {image.numel()}) : b_;
+    return reshape(linear(rows_of(x_), transpose(rows_of(w_), 0, 1), b), {x_.size(0), image[0], height, width});
   }
 
   const Layout layout = kernels::conv2d_layout(x_, w_, conv);
   const Tensor x = in_layout(x_, layout), w = strided_contiguous(w_), b = b_ ? strided_contiguous(b_) : b_;
   Tensor y = empty({x.size(0), w.size(1) * options.groups, height, width}, {x.dtype(), x.device(), layout});
-  kernels::conv2d_backward_input(y, x, w, {}, conv);
-  if (b) add_to_channels(y, b.detach());
+  kernels::conv2d_backward_input(y, x, w, b ? images_of(b.detach(), y) : Tensor(), conv);
   if (y.is_channel_blocked() && y.size(1) < kChannelBlock) y = to_layout(y, Layout::Strided);  // mostly zeros
   return differentiable("conv_transpose2d", {x, w, b}, y,
                         [x = save_if(wants_grad(w), x), w = save_if(wants_grad(x), w), b = wants_grad(b),

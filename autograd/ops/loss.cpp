@@ -77,14 +77,6 @@ Tensor over_rows(const char* operation, const Tensor& x, const Tensor& target, c
   return options.reduction == Reduction::None ? reshape(loss, target.shape()) : loss;
 }
 
-Tensor reduce(const Tensor& losses, Reduction reduction) {
-  switch (reduction) {
-    case Reduction::Mean: return mean(losses);
-    case Reduction::Sum: return sum(losses);
-    default: return losses;
-  }
-}
-
 // scale Σ x², in one look at x. Its gradient is 2 scale x.
 Tensor sum_of_squares(const Tensor& x_, double scale) {
   const Tensor x = strided_contiguous(x_), total = empty({}, {accumulator_dtype(x.dtype()), x.device()});
@@ -95,15 +87,26 @@ Tensor sum_of_squares(const Tensor& x_, double scale) {
   });
 }
 
-// An input and its target, of one kind and shape.
+// An input and its target, of one kind and shape. Those of 16 bits are compared in float32, so that a loss and its
+// gradients are rounded once.
 struct Compared {
   Tensor x, target;
+  DType result;  // of the loss
+
   Compared(const char* operation, const Tensor& x_, const Tensor& target_)
       : x(autocast_loss(x_)), target(autocast_loss(target_)) {
     check_same_kind(operation, x, target);
     check_floating(operation, x);
     CHECK_AS(ShapeError, x.shape() == target.shape(), operation, ": the input has shape ", x.shape(), ", the target ",
              target.shape(), ", expected equal shapes");
+    result = x.dtype();
+    x = to(x, accumulator_dtype(result));
+    target = to(target, accumulator_dtype(result));
+  }
+
+  Tensor reduce(const Tensor& losses, Reduction reduction) const {
+    const Tensor y = reduction == Reduction::Mean ? mean(losses) : reduction == Reduction::Sum ? sum(losses) : losses;
+    return to(y, result);
   }
 };
 
@@ -169,9 +172,9 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   OpScope scope("mse_loss");
   const Compared of("mse_loss", x, target);
   const Tensor difference = sub(of.x, of.target);
-  if (reduction == Reduction::None) return square(difference);
+  if (reduction == Reduction::None) return of.reduce(square(difference), reduction);
   const double count = static_cast<double>(difference.numel());
-  return sum_of_squares(difference, reduction == Reduction::Mean ? 1 / count : 1);
+  return to(sum_of_squares(difference, reduction == Reduction::Mean ? 1 / count : 1), of.result);
 }
 
 namespace {
@@ -199,7 +202,7 @@ Tensor with_target(const char* name, const TargetLoss& forward, const TargetLoss
                             }
                             return {dx, wants_target ? mul(dy, slope(x.get())) : Tensor()};
                           });
-  return reduce(losses, reduction);
+  return of.reduce(losses, reduction);
 }
 
 }  // namespace
@@ -224,27 +227,33 @@ Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Reduction red
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   const Compared of("l1_loss", x, target);
-  return reduce(abs(sub(of.x, of.target)), reduction);
+  return of.reduce(abs(sub(of.x, of.target)), reduction);
+}
+
+static Tensor huber_of(const Compared& of, double delta) {
+  return elementwise("huber_loss", sub(of.x, of.target), Takes::AnyLayout, Saves::Input, kernels::huber,
+                     kernels::huber_backward, delta);
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Reduction reduction) {
   const Compared of("huber_loss", x, target);
   CHECK(delta > 0, "huber_loss: delta is ", delta, ", expected a number above 0");
-  return reduce(elementwise("huber_loss", sub(of.x, of.target), Takes::AnyLayout, Saves::Input, kernels::huber,
-                            kernels::huber_backward, delta),
-                reduction);
+  return of.reduce(huber_of(of, delta), reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, Reduction reduction) {
   CHECK(beta >= 0, "smooth_l1_loss: beta is ", beta, ", expected at least 0");
-  return beta == 0 ? l1_loss(x, target, reduction) : mul(huber_loss(x, target, beta, reduction), 1 / beta);
+  if (beta == 0) return l1_loss(x, target, reduction);
+  const Compared of("smooth_l1_loss", x, target);
+  return of.reduce(mul(huber_of(of, beta), 1 / beta), reduction);
 }
 
 Tensor kl_div(const Tensor& x_, const Tensor& target_, Reduction reduction, bool log_target) {
-  const auto [x, target] = Compared("kl_div", x_, target_);
-  if (log_target) return reduce(mul(exp(target), sub(target, x)), reduction);
+  const Compared of("kl_div", x_, target_);
+  const Tensor &x = of.x, &target = of.target;
+  if (log_target) return of.reduce(mul(exp(target), sub(target, x)), reduction);
   const Tensor positive = masked_fill(target, target <= 0, 1);  // 0 log 0 = 0
-  return reduce(mul(target, sub(log(positive), x)), reduction);
+  return of.reduce(mul(target, sub(log(positive), x)), reduction);
 }
 
 }  // namespace ringgrad
