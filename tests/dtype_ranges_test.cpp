@@ -1,0 +1,369 @@
+// Every operation at both ends of its dtype's range, and results of 16 bits that are rounded once.
+//
+// The reference is the same operation in float64, on the same numbers: those of the narrower types are in the middle of
+// its range, where op_test holds its results to plain loops and its gradients to finite differences. float64 itself is
+// held to the powers of two that go through an operation: f(2^k x) = 2^k f(x).
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/op_spec.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+struct Format {
+  double largest, epsilon;
+  int top, bottom;  // the exponents of the largest and of the smallest normal number
+
+  double smallest() const { return std::ldexp(1, bottom); }
+};
+
+Format format_of(DType dtype) {
+  switch (dtype) {
+    case DType::Float16: return {65504, 0x1p-10, 15, -14};
+    case DType::BFloat16: return {0x1.fep127, 0x1p-7, 127, -126};
+    default: return {0x1.fffffep127, 0x1p-23, 127, -126};
+  }
+}
+
+double rounded(double value, DType dtype) {
+  const float narrow = static_cast<float>(value);
+  if (dtype == DType::Float16) return static_cast<float>(float16(narrow));
+  if (dtype == DType::BFloat16) return static_cast<float>(bfloat16(narrow));
+  return narrow;
+}
+
+// ---- operations made of others, which have no row in op_specs()
+// ------------------------------------------------------
+
+OpSpec composed(const std::string& name, const std::function<Tensor(const Tensors&)>& run, std::vector<Sample> samples,
+                int64_t terms) {
+  OpSpec spec;
+  spec.name = name;
+  spec.run = [run](const Tensors& in) { return Tensors{run(in)}; };
+  spec.samples = std::move(samples);
+  spec.terms = terms;
+  return spec;
+}
+
+std::vector<OpSpec> composed_specs() {
+  std::vector<OpSpec> specs;
+  const std::vector<Sample> rows = {{uniform({3, 5})}, {uniform({2, 3, 4})}};
+  const auto of_x = [&](const std::string& name, Tensor (*run)(const Tensor&), int64_t terms) {
+    specs.push_back(composed(
+        name, [run](const Tensors& in) { return run(in[0]); }, rows, terms));
+  };
+  of_x(
+      "std", [](const Tensor& x) { return x.std(); }, 24);
+  of_x(
+      "std of columns", [](const Tensor& x) { return x.std({0}, 0); }, 3);
+  of_x(
+      "var of columns", [](const Tensor& x) { return var(x, {0}); }, 3);
+  of_x(
+      "norm 1", [](const Tensor& x) { return norm(x, 1); }, 24);
+  of_x(
+      "norm 2", [](const Tensor& x) { return norm(x); }, 24);
+  of_x(
+      "norm 2 of rows", [](const Tensor& x) { return norm(x, 2, {1}, true); }, 5);
+  of_x(
+      "norm 3", [](const Tensor& x) { return norm(x, 3, {1}); }, 5);
+  of_x(
+      "norm 0.5", [](const Tensor& x) { return norm(x, 0.5, {1}); }, 5);
+  of_x(
+      "norm inf", [](const Tensor& x) { return norm(x, INFINITY); }, 1);
+  of_x(
+      "logsumexp", [](const Tensor& x) { return logsumexp(x, -1); }, 5);
+  of_x(
+      "group_norm without weight", [](const Tensor& x) { return group_norm(x, 1); }, 24);
+  specs.push_back(composed(
+      "group_norm", [](const Tensors& in) { return group_norm(in[0], 2, in[1], in[2]); },
+      {{uniform({2, 4, 3, 2}), uniform({4}, 0.5, 2), uniform({4})},
+       {uniform({3, 8}), uniform({8}, 0.5, 2), uniform({8})}},
+      24));
+  const auto images = [&](const std::string& name, UpsampleOptions options) {
+    specs.push_back(composed(
+        name,
+        [options](const Tensors& in) {
+          return upsample(in[0], {5, 7}, options);
+        },
+        {{uniform({1, 2, 3, 4})}}, 16));
+  };
+  images("nearest", {});
+  images("bilinear", {.mode = UpsampleMode::Bilinear});
+  images("bilinear between corners", {.mode = UpsampleMode::Bilinear, .align_corners = true});
+  for (const Reduction reduction : {Reduction::Mean, Reduction::None}) {
+    const std::string end = reduction == Reduction::Mean ? ", mean" : ", none";
+    specs.push_back(composed(
+        "smooth_l1_loss" + end, [=](const Tensors& in) { return smooth_l1_loss(in[0], in[1], 0.75, reduction); },
+        {{uniform({3, 5}), uniform({3, 5})}}, 15));
+    for (const bool logarithms : {false, true})
+      specs.push_back(composed(
+          str("kl_div", logarithms ? " of logarithms" : "", end),
+          [=](const Tensors& in) { return kl_div(in[0], in[1], reduction, logarithms); },
+          {{uniform({3, 5}, -3, -0.5), logarithms ? uniform({3, 5}, -3, -0.5) : uniform({3, 5}, 0.1, 1)}}, 15));
+  }
+  specs.push_back(composed(
+      "conv_transpose2d with a bias",
+      [](const Tensors& in) { return conv_transpose2d(in[0], in[1], in[2], {.stride = 2, .padding = 1}); },
+      {{uniform({2, 3, 4, 4}), uniform({3, 2, 4, 4}), uniform({2}, -30, 30)}}, 48));
+  specs.push_back(composed(
+      "conv_transpose2d of a pixel", [](const Tensors& in) { return conv_transpose2d(in[0], in[1], in[2]); },
+      {{uniform({2, 3, 1, 1}), uniform({3, 2, 4, 4}), uniform({2}, -30, 30)}}, 48));
+  specs.push_back(composed(
+      "x / row", [](const Tensors& in) { return in[0] / in[1]; }, {{uniform({40, 3}), uniform({3}, 0.5, 2)}}, 40));
+  specs.push_back(composed(
+      "x · row", [](const Tensors& in) { return in[0] * in[1]; }, {{uniform({40, 3}), uniform({3}, 0.5, 2)}}, 40));
+  return specs;
+}
+
+std::vector<OpSpec> all_specs() {
+  std::vector<OpSpec> all = composed_specs();
+  for (const OpSpec& spec : op_specs())
+    if (!spec.bare_kernel && spec.dtypes == kFloatingDTypes) all.push_back(spec);
+  return all;
+}
+
+bool begins_with(const std::string& name, std::initializer_list<const char*> beginnings) {
+  for (const char* beginning : beginnings)
+    if (name.rfind(beginning, 0) == 0) return true;
+  return false;
+}
+
+// Sums of products of two inputs.
+bool multiplies(const OpSpec& spec) { return begins_with(spec.name, {"matmul", "linear", "conv"}); }
+
+// ---- running them ---------------------------------------------------------------------------------------------------
+
+struct Scenario {
+  std::string name;
+  std::function<double(double value, int64_t place)> number;
+  double dy = 1;
+};
+
+// Results, then gradients; empty where the operation refuses such numbers.
+using Numbers = std::vector<std::vector<double>>;
+
+Numbers evaluate(const OpSpec& spec, const Sample& sample, const Scenario& scenario, DType tested, DType dtype,
+                 Device device) {
+  Tensors inputs;
+  for (size_t i = 0; i < sample.inputs.size(); ++i) {
+    const Input& input = sample.inputs[i];
+    Array values = values_of(input, static_cast<int>(i), tested);
+    // A filter that is not finite meets the zeros around images, too.
+    const int64_t first = multiplies(spec) && i > 0 ? 1000 : static_cast<int64_t>(i);
+    for (int64_t k = 0; k < values.numel() && !input.dtype; ++k)
+      values.values[k] = rounded(scenario.number(values.values[k], first + k), tested);
+    inputs.push_back(arrange(values, input.dtype_for(dtype), device, Arrangement::Contiguous));
+    if (input.wants_grad && is_floating(inputs.back().dtype())) inputs.back().set_requires_grad();
+  }
+  Numbers numbers;
+  try {
+    const Tensors outputs = spec.run(inputs);
+    for (const Tensor& y : outputs) numbers.push_back(to_vector<double>(y));
+    for (const Tensor& y : outputs) {
+      if (!y.requires_grad()) continue;
+      Array dy = values_of(whole(y.shape(), 1, 25), 100, DType::Float64);
+      for (double& v : dy.values) v = rounded((v - 12.5) / 16 * scenario.dy, tested);
+      y.backward(arrange(dy, y.dtype(), device, Arrangement::Contiguous));
+    }
+  } catch (const Error&) {
+    return {};
+  }
+  for (const Tensor& x : inputs)
+    if (x.requires_grad() && x.grad()) numbers.push_back(to_vector<double>(x.grad()));
+  return numbers;
+}
+
+struct Bound {
+  Format format;
+  double relative, absolute;
+};
+
+// A number beyond the range, or a sum so large that parts of it may be, can be infinite, or NaN where infinities meet.
+bool agrees(double got, double want, bool sums, double scale, const Bound& bound) {
+  if (std::isnan(want)) return std::isnan(got);
+  if (std::isinf(want)) return got == want;
+  const double limit = sums ? bound.format.largest / 16 : bound.format.largest * (1 - bound.relative);
+  if (std::abs(want) > limit && !std::isfinite(got)) return true;
+  return std::abs(got - want) <= bound.relative * scale + bound.absolute;
+}
+
+std::string disagreement(const std::vector<double>& got, const std::vector<double>& want, bool sums,
+                         const Bound& bound) {
+  if (got.size() != want.size()) return str(got.size(), " numbers, expected ", want.size());
+  double largest = 0;
+  for (const double w : want)
+    if (std::abs(w) <= bound.format.largest) largest = std::max(largest, std::abs(w));
+  for (size_t i = 0; i < want.size(); ++i)
+    if (!agrees(got[i], want[i], sums, sums ? largest : std::abs(want[i]), bound))
+      return str("number ", i, " is ", got[i], ", expected ", want[i]);
+  return "";
+}
+
+struct DirectConvolutions {
+  DirectConvolutions() { set_conv_algorithm(ConvAlgorithm::Direct); }
+  ~DirectConvolutions() { set_conv_algorithm(ConvAlgorithm::Auto); }
+};
+
+std::vector<Scenario> scenarios(const Format& format, int64_t terms) {
+  const auto times = [format](int exponent) {
+    return [=](double v, int64_t) {
+      return std::isinf(v) ? v : std::clamp(std::ldexp(v, exponent), -format.largest, format.largest);
+    };
+  };
+  const auto one_is = [](double special) { return [=](double v, int64_t i) { return i == 1 ? special : v; }; };
+  const int top = format.top - 3 - std::ilogb(static_cast<double>(terms));
+  return {{"near the largest number", times(top)},
+          {"squares overflow", times(format.top / 2 + 4)},
+          {"squares vanish", times(format.bottom / 2 - 4)},
+          {"near the smallest normal number", times(format.bottom + 1)},
+          {"subnormal", times(format.bottom - 3)},
+          {"infinity beside finite", one_is(INFINITY)},
+          {"minus infinity beside finite", one_is(-INFINITY)},
+          {"NaN beside finite", one_is(NAN)},
+          {"large gradient", times(0), std::ldexp(1, format.top - 12)},
+          {"small gradient", times(0), std::ldexp(1, format.bottom + 4)}};
+}
+
+void check_ranges(const OpSpec& spec, Device device) {
+  // A variance is one of batch norm's results, and float32: what does not fit there is infinite, as in PyTorch.
+  if (begins_with(spec.name, {"batch_norm"})) return;
+  // Several operations in a row, whose results between are numbers of the dtype.
+  if (begins_with(spec.name, {"operators with numbers", "x · x + x"})) return;
+  const DirectConvolutions direct;
+  // Functions that approach a limit, and their slopes, are as precise as the limit; so is a sum of what cancels.
+  const bool approaches =
+      begins_with(spec.name, {"sigmoid", "tanh", "gelu", "silu", "elu", "softplus", "binary", "softmax", "log_softmax",
+                              "cross", "logsumexp", "log1p", "sin", "cos", "kl_div", "mse", "huber", "smooth", "l1"});
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16}) {
+    const Format format = format_of(dtype);
+    for (const Scenario& scenario : scenarios(format, spec.terms)) {
+      // Parts of the sum are infinite, which need not be.
+      if (multiplies(spec) && scenario.name == "squares overflow") continue;
+      // The sum of the class weights, or of their products with the losses, is infinite.
+      if (begins_with(spec.name, {"cross", "nll"}) &&
+          (scenario.name == "near the largest number" || scenario.name == "squares overflow"))
+        continue;
+      for (size_t i = 0; i < spec.samples.size(); ++i) {
+        const Sample& sample = spec.samples[i];
+        if (sample.is_empty() || sample.is_large()) continue;
+        INFO(spec.name << ", sample " << i << ", " << device << ' ' << dtype << ", " << scenario.name);
+        const Numbers want = evaluate(spec, sample, scenario, dtype, DType::Float64, {});
+        const Numbers got = evaluate(spec, sample, scenario, dtype, dtype, device);
+        REQUIRE(got.size() == want.size());
+        const double relative = format.epsilon * (4 + 2 * std::sqrt(static_cast<double>(spec.terms)));
+        const Bound bound = {
+            format, relative,
+            8 * format.smallest() * std::max(1.0, scenario.dy) + (approaches ? relative * scenario.dy : 0)};
+        for (size_t k = 0; k < want.size(); ++k) {
+          INFO("result or gradient " << k);
+          CHECK(disagreement(got[k], want[k], spec.terms > 1, bound) == "");
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("operations at the ends of their dtype's range", "[ops][quick]") {
+  for (const OpSpec& spec : all_specs()) {
+    DYNAMIC_SECTION(spec.name) { check_ranges(spec, {}); }
+  }
+}
+
+TEST_CASE("operations on cuda at the ends of their dtype's range", "[ops][cuda]") {
+  if (device_count(DeviceType::CUDA) == 0) return;
+  for (const OpSpec& spec : all_specs()) {
+    DYNAMIC_SECTION(spec.name) { check_ranges(spec, Device("cuda")); }
+  }
+}
+
+// Half a unit in the last place for the one rounding, and the error of a computation in float32.
+TEST_CASE("results and gradients of 16 bits are rounded once", "[ops][quick]") {
+  const DirectConvolutions direct;
+  for (const OpSpec& spec : all_specs()) {
+    // Several operations in a row.
+    if (begins_with(spec.name, {"operators with numbers", "x · x + x", "matmul of repeated"})) continue;
+    // Their derivatives are taken from results of 16 bits, which are what is kept, as in PyTorch.
+    if (begins_with(spec.name, {"sigmoid", "tanh", "softmax", "log_softmax", "exp", "sqrt", "pow 0.5"})) continue;
+    DYNAMIC_SECTION(spec.name) {
+      for (const DType dtype : {DType::BFloat16, DType::Float16})
+        for (size_t i = 0; i < spec.samples.size(); ++i) {
+          const Sample& sample = spec.samples[i];
+          if (sample.is_empty() || sample.is_large() || !sample.smooth) continue;
+          INFO(spec.name << ", sample " << i << ", " << dtype);
+          const Scenario plain = {"", [](double v, int64_t) { return v; }};
+          const Numbers want = evaluate(spec, sample, plain, dtype, DType::Float64, {});
+          const Numbers got = evaluate(spec, sample, plain, dtype, dtype, {});
+          REQUIRE(got.size() == want.size());
+          const double float32 = 0x1p-23 * (4 + 2 * std::sqrt(static_cast<double>(spec.terms)));
+          for (size_t k = 0; k < want.size(); ++k) {
+            INFO("result or gradient " << k);
+            double largest = 1;
+            for (const double w : want[k]) largest = std::max(largest, std::abs(w));
+            const Format format = format_of(dtype);
+            const Bound bound = {format, format.epsilon / 2 + float32,
+                                 float32 * largest + format.smallest() * format.epsilon};
+            CHECK(disagreement(got[k], want[k], false, bound) == "");
+          }
+        }
+    }
+  }
+}
+
+// Powers of two go through these operations exactly, wherever no number becomes subnormal.
+TEST_CASE("operations of float64 at the ends of its range", "[ops][quick]") {
+  struct Homogeneous {
+    const char* name;
+    Tensor (*run)(const Tensor&);
+    int degree;  // f(2^k x) = 2^(k degree) f(x)
+  };
+  const Homogeneous operations[] = {
+      {"std", [](const Tensor& x) { return x.std({1}); }, 1},
+      {"std of all", [](const Tensor& x) { return x.std(); }, 1},
+      {"norm 2", [](const Tensor& x) { return norm(x, 2, {0}); }, 1},
+      {"norm 3", [](const Tensor& x) { return norm(x, 3, {1}); }, 1},
+      {"norm 0.5", [](const Tensor& x) { return norm(x, 0.5, {1}); }, 1},
+      {"norm inf", [](const Tensor& x) { return norm(x, INFINITY, {1}); }, 1},
+      {"layer_norm", [](const Tensor& x) { return layer_norm(x, {6}, {}, {}, 0); }, 0},
+      {"group_norm", [](const Tensor& x) { return group_norm(x, 2, {}, {}, 0); }, 0},
+      {"bilinear",
+       [](const Tensor& x) {
+         return upsample(reshape(x, {1, 2, 4, 3}), {5, 5}, {.mode = UpsampleMode::Bilinear});
+       },
+       1}};
+  const Array values = values_of(uniform({4, 6}), 0, DType::Float64);
+  for (const Homogeneous& f : operations) {
+    const auto run = [&](int k) {
+      std::vector<double> scaled = values.values;
+      for (double& v : scaled) v = std::ldexp(v, k);
+      const Tensor x = tensor(scaled, values.shape);
+      x.set_requires_grad();
+      const Tensor y = f.run(x);
+      y.backward(full(y.shape(), 1, {y.dtype()}) * 0.75);
+      return Numbers{to_vector<double>(y), to_vector<double>(x.grad())};
+    };
+    const Numbers plain = run(0);
+    for (const int k : {-980, -700, 700, 1015}) {
+      INFO(f.name << " of 2^" << k);
+      const Numbers got = run(k);
+      for (size_t i = 0; i < plain[0].size(); ++i) {
+        const double want = std::ldexp(plain[0][i], k * f.degree);
+        CHECK(std::abs(got[0][i] - want) <= 0x1p-48 * std::abs(want));
+      }
+      for (size_t i = 0; i < plain[1].size(); ++i) {
+        const double want = std::ldexp(plain[1][i], k * (f.degree - 1));
+        CHECK(std::abs(got[1][i] - want) <= 0x1p-46 * std::abs(want) + 0x1p-46 * std::ldexp(1, k * (f.degree - 1)));
+      }
+    }
+  }
+}
