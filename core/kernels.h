@@ -45,7 +45,7 @@ KERNEL(sub, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(mul, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(div, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(div_backward, (const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b));  // -dy a / b²
-KERNEL(maximum, (const Tensor& y, const Tensor& a, const Tensor& b));  // NaN wins
+KERNEL(maximum, (const Tensor& y, const Tensor& a, const Tensor& b));                          // NaN wins
 // da = 0 where a < b, dy/2 where equal, else (a > b, or one of them is NaN) dy; db the other way round.
 KERNEL(maximum_backward, (const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b));
 KERNEL(minimum, (const Tensor& y, const Tensor& a, const Tensor& b));  // NaN wins, here too

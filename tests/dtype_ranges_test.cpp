@@ -157,8 +157,9 @@ Numbers evaluate(const OpSpec& spec, const Sample& sample, const Scenario& scena
   for (size_t i = 0; i < sample.inputs.size(); ++i) {
     const Input& input = sample.inputs[i];
     Array values = values_of(input, static_cast<int>(i), tested);
-    // A filter that is not finite meets the zeros around images, too.
-    const int64_t first = multiplies(spec) && i > 0 ? 1000 : static_cast<int64_t>(i);
+    // A filter that is not finite meets the zeros around images, too, and a weight the sums of both signs.
+    const bool is_weight = i > 0 && (multiplies(spec) || begins_with(spec.name, {"layer_norm", "group_norm"}));
+    const int64_t first = is_weight ? 1000 : static_cast<int64_t>(i);
     for (int64_t k = 0; k < values.numel() && !input.dtype; ++k)
       values.values[k] = rounded(scenario.number(values.values[k], first + k), tested);
     inputs.push_back(arrange(values, input.dtype_for(dtype), device, Arrangement::Contiguous));
@@ -258,6 +259,7 @@ void check_ranges(const OpSpec& spec, Device device) {
         INFO(spec.name << ", sample " << i << ", " << device << ' ' << dtype << ", " << scenario.name);
         const Numbers want = evaluate(spec, sample, scenario, dtype, DType::Float64, {});
         const Numbers got = evaluate(spec, sample, scenario, dtype, dtype, device);
+        if (want.empty() && device.is_cuda()) continue;  // refused by the CPU alone, which can look at the numbers
         REQUIRE(got.size() == want.size());
         const double relative = format.epsilon * (4 + 2 * std::sqrt(static_cast<double>(spec.terms)));
         const Bound bound = {

@@ -192,9 +192,9 @@ Tensor std(const Tensor& x_, const Dims& dims, int correction, bool keepdim) {
   return differentiable("std", {x}, finished(y, reduced, keepdim, x.dtype()),
                         [=, kept = reduced.kept, x = save(x)](const Tensor& dy) -> Gradients {
                           const Tensor g = mul(to(reshape(dy, kept), DType::Float64), 1 / freedom);
-                          Tensor c = sub(scaled(x.get(), of.scale), of.mean);
-                          c = mul(div(c, scaled_y), g);
-                          return {to(masked_fill(c, scaled_y == 0, 0), x.get().dtype())};
+                          const Tensor c = sub(scaled(x.get(), of.scale), of.mean);
+                          const Tensor slope = masked_fill(div(g, scaled_y), scaled_y == 0, 0);
+                          return {to(mul(c, slope), x.get().dtype())};
                         });
 }
 
@@ -255,11 +255,15 @@ Tensor norm(const Tensor& x_, double p, const Dims& dims, bool keepdim) {
                           const Tensor g = to(reshape(dy, y.shape()), DType::Float64);
                           const Tensor wide = to(x.get(), DType::Float64);
                           // d|x| (|x| / y)^(p - 1), and 0 at 0.
-                          Tensor slope = div(wide, y);
-                          if (p != 2) slope = pow(abs(slope), p - 1);
-                          Tensor dx = mul(slope, g);
-                          if (p != 2) kernels::abs_backward(dx, dx, wide);
-                          return {to(masked_fill(dx, wide == 0, 0), x.get().dtype())};
+                          Tensor dx;
+                          if (p == 2) {
+                            dx = mul(wide, masked_fill(div(g, y), y == 0, 0));
+                          } else {
+                            dx = mul(pow(abs(div(wide, y)), p - 1), g);
+                            kernels::abs_backward(dx, dx, wide);
+                            dx = masked_fill(dx, wide == 0, 0);
+                          }
+                          return {to(dx, x.get().dtype())};
                         });
 }
 
