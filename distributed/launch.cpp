@@ -97,6 +97,12 @@ void parse_url(const std::string& url, SupervisorOptions& job) {
 int run_job(const std::function<void()>& main_function, const LaunchOptions& options) {
   const RankEnvironment here = rank_environment();
   const bool alone = options.num_processes * options.num_machines == 1 && !options.elastic;
+  const bool is_only_rank = !here.source.empty() && here.size == 1 && !OwnSeat::exists();
+  CHECK_AS(EnvironmentError, alone || !is_only_rank, "launch: num_processes is ", options.num_processes,
+           ", num_machines ", options.num_machines, ", but ", here.source,
+           " is set, so this is the only rank of a job ",
+           "that was started already; start as many (srun --ntasks, torchrun --nproc-per-node), or unset ", here.source,
+           " to have launch() start them");
   if (!here.source.empty() || alone) {
     run_rank(main_function, here, options.group);
     return 0;

@@ -29,7 +29,8 @@ struct LaunchOptions {
 // is local to main() is not destroyed in a rank, so main_function flushes the files that it has written to.
 //
 // In a program that torchrun, mpirun, srun or `ringgrad launch` has started, launch() calls main_function, and returns.
-// One process on one machine starts nothing: it just calls main_function.
+// Their number of ranks counts; but where it is 1, and another was asked for here, that is an error. One process on one
+// machine starts nothing: it just calls main_function.
 //
 // What main_function throws is told to the other ranks. The starting process prints which rank failed first and why; a
 // rank that was started otherwise prints it itself. launch() throws nothing, and returns the exit code (ExitCode in

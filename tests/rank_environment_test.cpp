@@ -159,6 +159,15 @@ TEST_CASE("jobs of one starter get different ports", "[rank_environment][quick][
 
 TEST_CASE("environments that make no sense are refused by name", "[rank_environment][quick][threads]") {
   REQUIRE(contains(error_of({{"RANK", "0"}}), "RANK is set, but WORLD_SIZE is not"));
+  // The other way round every process would train alone.
+  REQUIRE(contains(error_of({{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 is set, but RANK is not"));
+  REQUIRE(contains(error_of({{"WORLD_SIZE", "2"}, {"RANK", ""}}), "WORLD_SIZE=2 is set, but RANK is not"));
+  REQUIRE(contains(error_of({{"LOCAL_RANK", "1"}}), "LOCAL_RANK=1 is set, but RANK is not"));
+  REQUIRE(contains(error_of({{"LOCAL_WORLD_SIZE", "4"}}), "LOCAL_WORLD_SIZE=4 is set, but RANK is not"));
+  REQUIRE(contains(error_of({{"OMPI_COMM_WORLD_SIZE", "3"}}), "OMPI_COMM_WORLD_RANK is not"));
+  REQUIRE(contains(error_of({{"PMI_SIZE", "3"}}), "PMI_RANK is not"));
+  REQUIRE(from({{"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}}).size == 1);
+  REQUIRE(from({{"WORLD_SIZE", "2"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "3"}}).size == 3);  // another starter's rank
   REQUIRE(contains(error_of({{"RANK", "two"}, {"WORLD_SIZE", "2"}}), "RANK='two'"));
   REQUIRE(contains(error_of({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), "RANK='-1'"));
   REQUIRE(contains(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "RANK=2 does not exist with WORLD_SIZE=2"));

@@ -78,6 +78,23 @@ std::string secret_from(const Environment& environment) {
   return checked_secret("RINGGRAD_SECRET_FILE", secret);
 }
 
+// A starter sets a rank with the rest. Where it is missing the environment has come apart (a line of a script that
+// exports WORLD_SIZE, say), and every process would train alone.
+void check_no_rank_missing(const Environment& environment) {
+  for (const Starter& starter : kStarters) {
+    if (starter.size == kStepTasks) continue;  // a batch script of Slurm has some of these without a step
+    const auto refuse_from = [&](const char* name, int least) {
+      const auto value = number(environment, name);
+      CHECK_AS(EnvironmentError, !value || *value < least, "rendezvous: ", name, "=", *value, " is set, but ",
+               starter.rank, " is not; start the ranks with torchrun, mpirun or `ringgrad launch`, which set both, or ",
+               "unset ", name);
+    };
+    refuse_from(starter.size, 2);
+    refuse_from(starter.local_size, 2);
+    refuse_from(starter.local_rank, 1);
+  }
+}
+
 Address address_from(const Environment& environment, const RankEnvironment& r, bool step) {
   Address address{text(environment, "MASTER_ADDR"), 0};
   if (address.host.empty() && r.size == r.local_size) address.host = "127.0.0.1";
@@ -127,6 +144,7 @@ RankEnvironment rank_environment_from(const Environment& environment) {
              " in all, does not exist; see ", starter.local_rank, " and ", starter.local_size);
     break;
   }
+  if (r.source.empty()) check_no_rank_missing(environment);
   if (r.size == 1) return r;
   r.reached_at = text(environment, "RINGGRAD_ADDRESS");
   r.secret = secret_from(environment);

@@ -5,7 +5,8 @@
 //   mpirun (Open MPI)           OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}
 //   mpirun (MPICH, Intel MPI)   PMI_{RANK,SIZE} MPI_LOCAL{RANKID,NRANKS}
 //   srun (Slurm)                SLURM_{PROCID,STEP_NUM_TASKS,LOCALID}
-// Nothing set: one rank, which meets nobody; as in a batch script of Slurm, which has a SLURM_PROCID but is no step.
+// Nothing set: one rank, which meets nobody; as in a batch script of Slurm, which has a SLURM_PROCID but is no step. A
+// number of ranks above 1 without a rank is an error.
 // MPI is never linked for this.
 #pragma once
 
