@@ -8,7 +8,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/generator_scope.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/distributed/ddp/buffer_numbers.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/shards/shard_meeting.h"
@@ -34,7 +34,8 @@ struct VirtualRanks::ShardState {
   int index;                    // of all shards
   std::vector<Tensor> buffers;  // those of the module or replica in its turn
   Generator random;
-  Tensor summary = {};
+  int64_t samples = 0;
+  double loss = 0;  // the sum of theirs
 };
 
 VirtualRanks::VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanksOptions options)
@@ -120,38 +121,56 @@ void VirtualRanks::on_replicas(const std::function<void(size_t replica, int shar
     if (error) std::rethrow_exception(error);
 }
 
+// Shard 0's float64 buffers, on all ranks; undefined ones for the others (ddp/buffer_numbers.h). It has a sample if any
+// shard has.
+std::vector<Tensor> VirtualRanks::bases_of(const std::vector<ShardState>& states) {
+  std::vector<Tensor> bases;
+  for (size_t i = 0; i < replicas_[0].buffers.size(); ++i) {
+    const Tensor& buffer = replicas_[0].buffers[i];
+    Tensor& base = bases.emplace_back();
+    if (buffer.dtype() != DType::Float64) continue;
+    base = empty({buffer.numel()}, {.dtype = DType::Float64});
+    if (states[0].index == 0) copy_(base, on_device(numbers_of(states[0].buffers[i]), base.device()));
+    group_.broadcast(base, 0, {.step = step_, .about = summary_}).wait();
+  }
+  return bases;
+}
+
 // What a shard adds to the step, as float64, in which counts are exact: samples · buffer for running statistics, of
-// which there is a mean; whole numbers are those of shard 0, which has a sample if any has.
-Tensor VirtualRanks::summary_of(const ShardState& state, int64_t samples, double loss) const {
+// which there is a mean; whole numbers are those of shard 0.
+Tensor VirtualRanks::summary_of(const ShardState& state, const std::vector<Tensor>& bases) const {
   int64_t numel = kNumbers;
-  for (const Tensor& buffer : state.buffers) numel += buffer.numel();
-  const Tensor row = zeros({numel}, {.dtype = DType::Float64});
+  for (const Tensor& buffer : state.buffers) numel += count_of_numbers(buffer);
+  const Tensor row = full({numel}, -0.0, {.dtype = DType::Float64});
   auto* numbers = row.data<double>();
-  numbers[0] = static_cast<double>(samples);
-  numbers[1] = loss;
+  numbers[0] = static_cast<double>(state.samples);
+  numbers[1] = state.loss;
   numbers[2] = flag_ ? 1 : 0;
   int64_t at = kNumbers;
-  for (const Tensor& buffer : state.buffers) {
+  for (size_t i = 0; i < state.buffers.size(); ++i) {
+    const Tensor& buffer = state.buffers[i];
     const double weight = is_floating(buffer.dtype()) ? numbers[0] : state.index == 0 ? 1 : 0;
-    const Tensor part = row.as_strided(buffer.shape(), contiguous_strides(buffer.shape()), at);
+    const Tensor part = row.as_strided({count_of_numbers(buffer)}, {1}, at);
     if (weight > 0) {
-      copy_(part, on_device(buffer, part.device()));
-      kernels::affine(part, part, weight, 0);
+      const Tensor x = on_device(numbers_of(buffer), part.device());
+      copy_(part, bases[i] ? apart_from(bases[i], x) : x);
+      multiply(part, weight);
     }
-    at += buffer.numel();
+    at += part.numel();
   }
   return row;
 }
 
-double VirtualRanks::take_in(const Tensor& total) {
+double VirtualRanks::take_in(const Tensor& total, const std::vector<Tensor>& bases) {
   const auto* numbers = total.data<double>();
   any_flag_ = numbers[2] > 0;
   int64_t at = kNumbers;
-  for (const Tensor& buffer : replicas_[0].buffers) {
-    const Tensor part = total.as_strided(buffer.shape(), contiguous_strides(buffer.shape()), at);
-    if (is_floating(buffer.dtype())) kernels::affine(part, part, 1 / numbers[0], 0);
-    copy_(buffer, part);
-    at += buffer.numel();
+  for (size_t i = 0; i < replicas_[0].buffers.size(); ++i) {
+    const Tensor& buffer = replicas_[0].buffers[i];
+    const Tensor part = total.as_strided({count_of_numbers(buffer)}, {1}, at);
+    if (is_floating(buffer.dtype())) multiply(part, 1 / numbers[0]);
+    take_numbers(buffer, bases[i] ? moved_from(bases[i], part) : part);
+    at += part.numel();
   }
   return numbers[1] / numbers[0];
 }
@@ -161,9 +180,11 @@ double VirtualRanks::step(int64_t batch, const ComputeLoss& compute_loss) {
   CHECK(batch > 0, kName, ": a batch of ", batch, " samples, expected at least one");
   CHECK(!options_.sync_batch_norm || batch >= options_.shards, kName, ": a batch of ", batch, " samples for ",
         options_.shards, " shards, and batch norm over all of them needs a sample in each; leave the batch out");
+  const std::vector<ShardState> states = compute_shards(batch, compute_loss);
+  const std::vector<Tensor> bases = bases_of(states);
   std::vector<PartialSum<Tensor>> sums;
-  for (ShardState& state : compute_shards(batch, compute_loss))
-    join(sums, {{state.index, state.index + 1}, std::move(state.summary)}, options_.shards, sum_of);
+  for (const ShardState& state : states)
+    join(sums, {{state.index, state.index + 1}, summary_of(state, bases)}, options_.shards, sum_of);
   std::vector<Tensor> rows;
   for (auto& sum : sums) rows.push_back(std::move(sum.value));
   auto summary = tree_.start(std::move(rows), {.step = step_, .about = summary_});
@@ -171,7 +192,7 @@ double VirtualRanks::step(int64_t batch, const ComputeLoss& compute_loss) {
   tree_.fold(summary);
   tree_.finish(summary);
   ++step_;
-  return take_in(summary.own.back());
+  return take_in(summary.own.back(), bases);
 }
 
 // Every shard of this rank; afterwards the module's buffers are what they were.
@@ -180,7 +201,7 @@ std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(int64_t batch
   std::vector<Tensor> before;
   for (const Tensor& buffer : replicas_[0].buffers) before.push_back(buffer.detach());
   std::vector<ShardState> states;
-  for (int shard = own.begin; shard < own.end; ++shard) states.push_back({shard, {}, Generator(), {}});
+  for (int shard = own.begin; shard < own.end; ++shard) states.push_back({shard, {}, Generator()});
   const auto prepare = [&](ShardState& state, Device device) {
     state.random = Generator(0, device);
     state.random.set_state(options_.seed + static_cast<uint64_t>(state.index), static_cast<uint64_t>(step_)
@@ -219,17 +240,16 @@ void VirtualRanks::compute_shard(ShardState& state, const Replica& replica, int6
                                  const ComputeLoss& compute_loss, ShardMeeting& meeting) {
   const RowRange rows = rows_of({state.index, state.index + 1}, options_.shards, batch);
   const int64_t first = own_rows(batch).begin;
-  double loss = 0;
   if (rows.size() > 0) {
     set_phase(Phase::Forward);
     const GeneratorScope random(state.random);
     std::optional<ShardMeeting::Scope> meets;
     if (options_.sync_batch_norm) meets.emplace(meeting);
     const Shard shard{state.index, rows.begin - first, rows.end - first, replica.module, replica.device};
-    loss = to_vector<double>(compute_loss(shard))[0];
+    state.loss = to_vector<double>(compute_loss(shard))[0];
   }
   gradients_->end_shard(state.index - own_shards().begin);
-  state.summary = summary_of(state, rows.size(), loss);
+  state.samples = rows.size();
 }
 
 uint64_t VirtualRanks::check_identical() const { return check_identical_values(group_, kName, module_.state_dict()); }

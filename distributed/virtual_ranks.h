@@ -105,8 +105,9 @@ class VirtualRanks {
   std::vector<ShardState> compute_shards(int64_t batch, const ComputeLoss& compute_loss);
   void compute_shard(ShardState& state, const Replica& replica, int64_t batch, const ComputeLoss& compute_loss,
                      ShardMeeting& meeting);
-  Tensor summary_of(const ShardState& state, int64_t samples, double loss) const;
-  double take_in(const Tensor& total);
+  std::vector<Tensor> bases_of(const std::vector<ShardState>& states);
+  Tensor summary_of(const ShardState& state, const std::vector<Tensor>& bases) const;
+  double take_in(const Tensor& total, const std::vector<Tensor>& bases);
 
   nn::Module& module_;
   ProcessGroup& group_;

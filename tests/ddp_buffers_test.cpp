@@ -1,6 +1,8 @@
 // A module's buffers under DistributedDataParallel: running statistics are averaged at the end of every step, never in
 // the middle of backward; integers are rank 0's.
 #include <cmath>
+#include <cstdint>
+#include <limits>
 
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
@@ -147,4 +149,91 @@ TEST_CASE("a name to ignore that the module lacks is refused", "[ddp][quick]") {
     DistributedDataParallel ddp(*net, group, {.ignore = {"first.wieght"}});
   });
   require_contains(errors[0], "'first.wieght' is to be ignored, but the module has no such parameter or buffer");
+}
+
+namespace {
+
+std::vector<unsigned char> bytes_of(const Tensor& tensor) {
+  const Tensor x = as_contiguous(tensor);
+  const auto* begin = static_cast<const unsigned char*>(x.raw_data());
+  return {begin, begin + static_cast<size_t>(x.numel()) * itemsize(x.dtype())};
+}
+
+// Values at the ends of the dtype, and such as a weight would round.
+Tensor extremes(DType dtype) {
+  switch (dtype) {
+    case DType::Int64: return tensor<int64_t>({INT64_MAX, INT64_MIN, 9007199254740993, -1, 0, -9007199254740993});
+    case DType::Int32: return tensor<int32_t>({INT32_MAX, INT32_MIN, 16777217, -1, 0, 1});
+    case DType::UInt8: return tensor<uint8_t>({255, 128, 127, 1, 0, 2});
+    case DType::Bool: return to(tensor<int64_t>({1, 0, 1, 1, 0, 0}), DType::Bool);
+    default: break;
+  }
+  const Tensor x = empty({6}, {.dtype = dtype});
+  const double largest = dtype == DType::Float64   ? std::numeric_limits<double>::max()
+                         : dtype == DType::Float16 ? 65504
+                                                   : 3e38;
+  copy_(x, tensor<double>({0.1, -0.0, INFINITY, -largest, 1.0 / 3, dtype == DType::Float64 ? 5e-324 : 1e-7}));
+  return x;
+}
+
+struct Held : nn::Module {  // a buffer that nobody writes to, and one like it that is not contiguous
+  nn::Linear fc{6, 3};
+  Tensor flat, turned;
+  explicit Held(const Tensor& x) : flat(x.clone()), turned(transpose(reshape(x.clone(), {2, 3}), 0, 1)) {
+    register_module("fc", fc);
+    register_buffer("flat", flat);
+    register_buffer("turned", turned);
+  }
+  Tensor forward(const Tensor& x) override { return fc(x); }
+};
+
+}  // namespace
+
+TEST_CASE("a buffer that is the same on all ranks keeps every bit", "[ddp][quick][threads]") {
+  const DType dtype = GENERATE(DType::Float64, DType::Float32, DType::Float16, DType::BFloat16, DType::Int64,
+                               DType::Int32, DType::UInt8, DType::Bool);
+  const bool one_without_samples = GENERATE(false, true);
+  const Tensor values = extremes(dtype);
+  run_ddp_ranks(3, [&](ProcessGroup& group) {
+    const auto net = std::make_unique<Held>(values);
+    DistributedDataParallel ddp(*net, group);
+    must(bytes_of(net->flat) == bytes_of(values), "after wrapping");
+    for (int step = 0; step < 3; ++step) {
+      const int64_t count = std::vector<int64_t>{3, 7, 11}[group.rank()];
+      const auto [x, target] = samples({6}, 3, DType::Float32, 0, count);
+      if (one_without_samples && group.rank() == 0)
+        ddp.shadow_step();
+      else
+        cross_entropy(ddp(x), target).backward();
+    }
+    must(bytes_of(net->flat) == bytes_of(values), "after three steps");
+    must(bytes_of(net->turned) == bytes_of(transpose(reshape(values, {2, 3}), 0, 1)), "not contiguous");
+    ddp.check_identical();
+  });
+}
+
+TEST_CASE("large integers become rank 0's, and float64 buffers their mean", "[ddp][quick][threads]") {
+  run_ddp_ranks(3, [](ProcessGroup& group) {
+    const auto net = std::make_unique<Held>(extremes(DType::Int64));
+    const auto means = std::make_unique<Held>(extremes(DType::Float64));
+    DistributedDataParallel ddp(*net, group), of_means(*means, group);
+    const int64_t rank = group.rank();
+    copy_(net->flat, tensor<int64_t>({INT64_MAX - rank, INT64_MIN + rank, rank, -rank, 0, (int64_t{1} << 60) + rank}));
+    copy_(means->flat, tensor<double>({0.1 * static_cast<double>(rank), 1e300 * static_cast<double>(rank),
+                                       rank == 0 ? -INFINITY : 2, 1 + 1e-15 * static_cast<double>(rank), 5, -0.0}));
+    const auto [x, target] = samples({6}, 3, DType::Float32, 0, rank == 1 ? 10 : 30);
+    cross_entropy(ddp(x), target).backward();
+    must(to_vector<int64_t>(net->flat) == std::vector<int64_t>{INT64_MAX, INT64_MIN, 0, 0, 0, int64_t{1} << 60},
+         "rank 0's integers");
+    if (rank == 0)
+      must(of_means.shadow_step(), "others have samples");  // so its infinity does not count
+    else
+      cross_entropy(of_means(x), target).backward();
+    const auto got = to_vector<double>(means->flat);
+    const std::vector<double> expected{
+        0.1 * (10 + 60) / 40, 1e300 * (10 + 60) / 40, 2, 1 + 1e-15 * (10 + 60) / 40, 5, -0.0};
+    for (size_t i = 0; i < got.size(); ++i)
+      must(std::abs(got[i] / (expected[i] == 0 ? 1 : expected[i]) - (expected[i] == 0 ? 0 : 1)) < 4e-16, "the mean");
+    of_means.check_identical();
+  });
 }

@@ -336,3 +336,34 @@ TEST_CASE("a gradient that is not finite names parameter and rank", "[virtual_ra
     CHECK(error.find("rank 1") != std::string::npos);
   }
 }
+
+// The same whatever the number of ranks and shards: the buffers' bits do not go through a weighted sum.
+TEST_CASE("buffers that no shard writes to keep every bit", "[virtual_ranks][quick][threads]") {
+  struct Held : nn::Module {
+    nn::Linear fc{6, 3};
+    Tensor whole = tensor<int64_t>({INT64_MAX, INT64_MIN, 9007199254740993, -1});
+    Tensor real = tensor<double>({0.1, 1.0 / 3, -1.7e308, -0.0, INFINITY});
+    Held() {
+      register_module("fc", fc);
+      register_buffer("whole", whole);
+      register_buffer("real", real);
+    }
+    Tensor forward(const Tensor& x) override { return fc(x); }
+  };
+  const int ranks = GENERATE(1, 3);
+  run_ddp_ranks(ranks, [](ProcessGroup& group) {
+    Held net;
+    const auto whole = to_vector<int64_t>(net.whole);
+    const auto real = to_vector<double>(net.real);
+    VirtualRanks shards(net, group, {.shards = 3});
+    for (int step = 0; step < 3; ++step)
+      shards.step(7, [&](const VirtualRanks::Shard& shard) {
+        const Tensor sum = ringgrad::sum(net(ones({shard.end - shard.begin, 6})));
+        sum.backward();
+        return sum;
+      });
+    must(to_vector<int64_t>(net.whole) == whole, "integers");
+    const auto now = to_vector<double>(net.real);
+    must(std::memcmp(now.data(), real.data(), sizeof(double) * real.size()) == 0, "float64");
+  });
+}

@@ -2,7 +2,7 @@
 // the buffers of the module. One all-reduce, and before it one of the buffers on CUDA, where there are some.
 //
 // At the end, when all buckets are done: to know the weights first would cost a round trip before the first bucket
-// (Note [Weights]). All travels as float64, in which counts are exact.
+// (Note [Weights]). All travels as float64, in which counts are exact, and buffers keep their bits (buffer_numbers.h).
 #pragma once
 
 #include <vector>
@@ -14,25 +14,32 @@ namespace ringgrad {
 
 class StepExchange {
  public:
-  // `buffers` (running statistics, counters) of the same shapes on all ranks; their handles are kept.
-  StepExchange(ProcessGroup& group, std::vector<Tensor> buffers);
+  // `buffers` (running statistics, counters) of the same shapes and dtypes on all ranks, on devices that the group
+  // reaches; their handles are kept.
+  StepExchange(ProcessGroup& group, const std::vector<Tensor>& buffers);
 
   // Collective. Returns the sum over the ranks. Each floating buffer becomes its mean over the ranks, weighted by their
-  // samples; integers and booleans, of which there is no mean, become rank 0's (exact up to 2^53), and so do all
-  // buffers where there are no samples at all. Moving averages are linear: the mean of the ranks' averages is the
-  // average that one rank would have kept of the mean statistics.
+  // samples; integers and booleans, of which there is no mean, become rank 0's, and so do all buffers where there are
+  // no samples at all. What is the same on all ranks stays the same, bit for bit. Moving averages are linear: the mean
+  // of the ranks' averages is the average that one rank would have kept of the mean statistics. Float64 buffers cost
+  // two more small messages, and a broadcast each.
   StepNumbers run(const StepNumbers& own, const CollectiveOptions& options);
 
  private:
-  double weight_of(const Tensor& buffer, double samples) const;
-  // f(buffer, its part of device_packed_) for each buffer on CUDA.
-  template <class F>
-  void visit_on_device(F&& f);
+  struct Part {
+    Tensor buffer;
+    Tensor packed;  // float64 [n]: its place in what travels
+    Tensor base;    // of a float64 buffer; else undefined
+  };
+  void learn_bases(double samples, const CollectiveOptions& options);
+  void pack(const Part& part, double samples) const;
+  void unpack(const Part& part, double samples) const;
 
   ProcessGroup& group_;
-  std::vector<Tensor> buffers_;
-  Tensor packed_;         // float64 [StepNumbers, and all elements of the buffers on the CPU]: samples · buffers
-  Tensor device_packed_;  // float64 [all elements of the buffers on CUDA], or undefined: samples · buffers
+  std::vector<Part> parts_;
+  bool has_bases_ = false;
+  Tensor packed_;         // [StepNumbers, and all buffers on the CPU]
+  Tensor device_packed_;  // [all buffers on CUDA], or undefined
 };
 
 }  // namespace ringgrad
