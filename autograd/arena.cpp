@@ -29,6 +29,15 @@ bool follows(const Tensor& previous, const Tensor& next) {
   return previous.dtype() == next.dtype() && adjacent(previous, next) && adjacent(previous.grad(), next.grad());
 }
 
+// These parameters are an arena already, in this order.
+bool lie_in_order(const std::vector<Tensor>& parameters) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].is_contiguous() || !parameters[i].grad()) return false;
+    if (i > 0 && !follows(parameters[i - 1], parameters[i])) return false;
+  }
+  return true;
+}
+
 // Of two parameters with elements in common, one would be left alone with a copy. Where one has gaps, nobody looks.
 void check_no_overlap(const std::vector<Tensor>& parameters) {
   struct Place {
@@ -101,14 +110,18 @@ void flatten_parameters(const std::vector<Tensor>& parameters, const AllocateGra
     int64_t numel = 0;
     for (const Tensor& p : members) numel += padded(p.numel());
     const TensorOptions options{members[0].dtype(), members[0].device()};
-    const Tensor values = zeros({numel}, options);
+    const bool stay = lie_in_order(members);  // so do a state_dict() and others who hold the values
+    const Tensor values = stay ? Tensor() : zeros({numel}, options);
     const Tensor grads = allocate ? allocate(numel, options) : zeros({numel}, options);
     int64_t begin = 0;
     for (const Tensor& p : members) {
-      const Tensor value = shaped_view(values, begin, p.shape()), grad = shaped_view(grads, begin, p.shape());
-      copy_(value, p);
+      const Tensor grad = shaped_view(grads, begin, p.shape());
       if (p.grad()) copy_(grad, p.grad());
-      p.set_data(value);
+      if (!stay) {
+        const Tensor value = shaped_view(values, begin, p.shape());
+        copy_(value, p);
+        p.set_data(value);
+      }
       p.set_grad(grad);
       begin += padded(p.numel());
     }

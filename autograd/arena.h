@@ -2,9 +2,9 @@
 // grad a view of them.
 //
 // It is what makes a training step cheap: zero_grad is one fill, an optimizer step one kernel, a bucket of the
-// distributed reducer a range (nothing is packed or copied), a checkpoint one write. Parameters lie in the order in
-// which backward finishes them, so buckets at the front are complete first: the reverse of their registration, until
-// DistributedDataParallel has seen the order in which they really do.
+// distributed reducer a range (nothing is packed or copied), a checkpoint one write. Parameters lie in the reverse of
+// their registration, which is about the order in which backward finishes them, so buckets at the front are complete
+// first.
 //
 // There is no registry: the layout is a property of the tensors themselves, and whoever needs it looks at them.
 #pragma once
@@ -28,9 +28,9 @@ inline constexpr int64_t kArenaAlignment = 16;
 
 // Lays the parameters into an arena in the reverse of the given order, one per dtype and device, moving values and
 // existing gradients; every handle of a parameter follows. Throws Error where two parameters overlap in memory: they
-// would be independent afterwards. `allocate` makes the zeroed flat array for the gradients
-// (shared memory, say). Without it that is zeros(), and where arena_ranges() already gives one range per dtype and
-// device nothing is done.
+// would be independent afterwards. `allocate` makes the zeroed flat array for the gradients (shared memory, say);
+// values that lie in such an arena already stay where they are. Without it that is zeros(), and where arena_ranges()
+// already gives one range per dtype and device nothing is done.
 using AllocateGrads = std::function<Tensor(int64_t numel, TensorOptions options)>;
 void flatten_parameters(const std::vector<Tensor>& parameters, const AllocateGrads& allocate = {});
 

@@ -17,10 +17,14 @@ struct GradBucket {
   bool is_last;
   CollectiveOptions options;  // step, bucket and names, for messages and for the ranks to compare
   Tensor& scratch;            // for the hook: kept with the bucket from step to step, and in comm_hook_state()
+  std::function<void(const Tensor& sent)> check = {};  // throws where it is not finite; average() calls it
 
   // x becomes its average over the ranks. A collective of the group with this bucket's options; a hook that makes more
-  // than one must make them in the same order on all ranks.
-  Work average(const Tensor& x) const { return group.all_reduce(x, ReduceOp::Average, options); }
+  // than one must make them in the same order on all ranks. Where gradients must be finite, Error unless x is.
+  Work average(const Tensor& x) const {
+    if (check && !x.is_same(flat)) check(x);
+    return group.all_reduce(x, ReduceOp::Average, options);
+  }
 
   // Collective where `scratch` is undefined: then it becomes zeros [items], in memory that the ranks share where they
   // can. Whether it was. Throws Error where it is another hook's.

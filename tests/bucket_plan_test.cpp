@@ -2,6 +2,7 @@
 #include "ringgrad/distributed/ddp/bucket_plan.h"
 
 #include <algorithm>
+#include <random>
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
@@ -88,4 +89,52 @@ TEST_CASE("a cap must be positive", "[bucket_plan][quick]") {
   require_error<Error>("buckets: the caps are 0 and 1 bytes", [] {
     (void)plan_buckets({arena_of({1})}, counting(1), {0, 1});
   });
+}
+
+// A new order of readiness moves no gradient: parameters that are ready one after the other, and lie apart, are several
+// buckets. Expected values by hand.
+TEST_CASE("buckets of an order that is not the one in memory", "[bucket_plan][quick]") {
+  const ArenaRange arena = arena_of({16, 10, 32, 16, 48});
+  const BucketCaps caps{.first_bytes = 128, .bytes = 256};
+  // Ready: 4 (48), which is cut at 32; its rest with 0 and 2 (64), which lie apart; then 1 and 3.
+  const auto buckets = plan_buckets({arena}, {4, 0, 2, 1, 3}, caps);
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  std::vector<std::vector<int>> parameters;
+  for (const BucketRange& bucket : buckets) {
+    ranges.emplace_back(bucket.begin, bucket.end);
+    parameters.push_back(bucket.parameters);
+  }
+  CHECK(ranges ==
+        std::vector<std::pair<int64_t, int64_t>>{{80, 112}, {112, 128}, {0, 16}, {32, 64}, {16, 32}, {64, 80}});
+  CHECK(parameters == std::vector<std::vector<int>>{{4}, {4}, {0}, {2}, {1}, {3}});
+}
+
+TEST_CASE("buckets of any order cover every element once, and wait for those that reach into them",
+          "[bucket_plan][quick]") {
+  const int64_t first = GENERATE(1, 200, 4096), cap = GENERATE(1, 200, 4096, 1 << 30);
+  const ArenaRange low = arena_of({1, 700, 16, 3, 5000, 64, 1}), high = arena_of({9, 0, 130, 16}, 7, DType::Float64);
+  std::mt19937 random(11);
+  for (int time = 0; time < 50; ++time) {
+    std::vector<int> order = counting(11);
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<std::vector<int>> covered{std::vector<int>(low.grads.numel()), std::vector<int>(high.grads.numel())};
+    ptrdiff_t last = -1;
+    for (const BucketRange& bucket : plan_buckets({low, high}, order, {first, cap})) {
+      const ArenaRange& arena = bucket.arena == 0 ? low : high;
+      for (int64_t at = bucket.begin; at < bucket.end; ++at) ++covered[bucket.arena][at];
+      std::vector<int> reaching;
+      ptrdiff_t ready = 0;
+      for (size_t k = 0; k < arena.parameters.size(); ++k) {
+        const int64_t begin = arena.offsets[k];
+        const int64_t end = k + 1 < arena.offsets.size() ? arena.offsets[k + 1] : arena.grads.numel();
+        if (begin >= bucket.end || end <= bucket.begin || begin == end) continue;
+        reaching.push_back(arena.parameters[k]);
+        ready = std::max(ready, std::find(order.begin(), order.end(), arena.parameters[k]) - order.begin());
+      }
+      REQUIRE(bucket.parameters == reaching);
+      REQUIRE(ready >= last);
+      last = ready;
+    }
+    for (const auto& arena : covered) REQUIRE(std::count(arena.begin(), arena.end(), 1) == std::ssize(arena));
+  }
 }

@@ -121,3 +121,61 @@ TEST_CASE("a run that goes on with the order that was observed does not notice t
       },
       "tcp");
 }
+
+// What a user holds before the first step names the same memory after it: nothing moves once the module is wrapped,
+// though the buckets are planned anew.
+TEST_CASE("handles taken before the first step stay good", "[ddp][quick][threads]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Crossed>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group, {.caps = {64, 128}});
+    optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.05, .momentum = 0.9});
+    const auto state = net->state_dict();
+    const auto momentum = optimizer.state_dict();
+    std::vector<Tensor> grads, detached;
+    for (const Tensor& parameter : net->parameters()) {
+      grads.push_back(parameter.grad());
+      detached.push_back(parameter.detach());
+    }
+    for (int64_t step = 0; step < 3; ++step) {
+      const auto [x, target] = samples({6}, 3, DType::Float32, 8 * step, 8 * step + 8, group.rank(), 2);
+      optimizer.zero_grad();
+      cross_entropy(ddp(x), target).backward();
+      optimizer.step();
+    }
+    must(ddp.totals().plans == 2, "planned anew");
+    const auto same = [](const Tensor& held, const Tensor& now, const std::string& what) {
+      must(held.shares_memory_with(now) && held.raw_data() == now.raw_data(), what);
+      must(to_vector<float>(held) == to_vector<float>(now), what);
+    };
+    for (size_t i = 0; i < state.size(); ++i) same(state[i].second, net->state_dict()[i].second, state[i].first);
+    const auto momentum_now = optimizer.state_dict();
+    for (size_t i = 0; i < momentum.size(); ++i)
+      must(momentum[i].second.raw_data() == momentum_now[i].second.raw_data(), momentum[i].first);
+    const auto parameters = net->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      same(detached[i], parameters[i].detach(), "detached");
+      same(grads[i], parameters[i].grad(), "gradient");
+    }
+  });
+}
+
+TEST_CASE("an optimizer made before wrapping keeps its memory, and who holds the values keeps them",
+          "[ddp][quick][threads]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Crossed>(3, DType::Float32);
+    optim::SGD optimizer(net->named_parameters(), {.lr = 0.05, .momentum = 0.9});
+    const auto state = net->state_dict(), momentum = optimizer.state_dict();
+    DistributedDataParallel ddp(*net, group, {.caps = {64, 128}});
+    const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8, group.rank(), 2);
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      cross_entropy(ddp(x), target).backward();
+      optimizer.step();
+    }
+    const auto state_now = net->state_dict(), momentum_now = optimizer.state_dict();
+    for (size_t i = 0; i < state.size(); ++i)
+      must(state[i].second.raw_data() == state_now[i].second.raw_data(), state[i].first);
+    for (size_t i = 0; i < momentum.size(); ++i)
+      must(momentum[i].second.raw_data() == momentum_now[i].second.raw_data(), momentum[i].first);
+  });
+}

@@ -1,11 +1,17 @@
 #include "ringgrad/distributed/ddp/bucket_plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 namespace {
+
+// An element behind the last one of the arena's k-th parameter and the gap after it.
+int64_t end_in(const ArenaRange& arena, size_t k) {
+  return k + 1 < arena.offsets.size() ? arena.offsets[k + 1] : arena.grads.numel();
+}
 
 // Cuts one arena, tensors at cache lines; see plan_buckets().
 void cut(const ArenaRange& arena, int index, const BucketCaps& caps, std::vector<BucketRange>& buckets) {
@@ -33,6 +39,41 @@ void cut(const ArenaRange& arena, int index, const BucketCaps& caps, std::vector
   close();
 }
 
+// The arena's parameters as if they lay in the order in which they become ready. Of `grads` only the size counts.
+ArenaRange in_ready_order(const ArenaRange& arena, const std::vector<size_t>& position) {
+  std::vector<size_t> order(arena.parameters.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return position[arena.parameters[a]] < position[arena.parameters[b]]; });
+  ArenaRange ready;
+  int64_t end = 0;
+  for (const size_t k : order) {
+    ready.parameters.push_back(arena.parameters[k]);
+    ready.offsets.push_back((end + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
+    end = ready.offsets.back() + end_in(arena, k) - arena.offsets[k];
+  }
+  ready.grads = arena.grads.as_strided({end}, {0}, 0);
+  return ready;
+}
+
+// A bucket of an arena in the order of readiness, as ranges of the arena in memory: one, where both orders agree.
+std::vector<BucketRange> in_memory(const BucketRange& bucket, const ArenaRange& ready, const ArenaRange& arena) {
+  std::vector<BucketRange> pieces;
+  for (size_t k = 0; k < arena.parameters.size(); ++k) {
+    const int parameter = arena.parameters[k];
+    if (std::find(bucket.parameters.begin(), bucket.parameters.end(), parameter) == bucket.parameters.end()) continue;
+    const auto found = std::find(ready.parameters.begin(), ready.parameters.end(), parameter);
+    const int64_t shift = arena.offsets[k] - ready.offsets[found - ready.parameters.begin()];
+    const int64_t begin = std::max(bucket.begin + shift, arena.offsets[k]);
+    const int64_t end = std::min(bucket.end + shift, end_in(arena, k));
+    if (begin >= end) continue;
+    if (pieces.empty() || pieces.back().end != begin) pieces.push_back({bucket.arena, begin, end, {}});
+    pieces.back().end = end;
+    pieces.back().parameters.push_back(parameter);
+  }
+  return pieces;
+}
+
 }  // namespace
 
 std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas, const std::vector<int>& ready_order,
@@ -42,11 +83,21 @@ std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas, con
   std::vector<size_t> position(ready_order.size());
   for (size_t i = 0; i < ready_order.size(); ++i) position[ready_order[i]] = i;
 
-  std::vector<BucketRange> buckets;
-  for (size_t a = 0; a < arenas.size(); ++a) cut(arenas[a], static_cast<int>(a), caps, buckets);
-  std::stable_sort(buckets.begin(), buckets.end(), [&](const BucketRange& a, const BucketRange& b) {
-    return position[a.parameters.back()] < position[b.parameters.back()];
-  });
+  std::vector<BucketRange> buckets, cuts;
+  for (size_t a = 0; a < arenas.size(); ++a) {
+    const ArenaRange ready = in_ready_order(arenas[a], position);
+    const size_t before = cuts.size();
+    cut(ready, static_cast<int>(a), caps, cuts);
+    for (size_t c = before; c < cuts.size(); ++c)
+      for (BucketRange& range : in_memory(cuts[c], ready, arenas[a])) buckets.push_back(std::move(range));
+  }
+  const auto ready_at = [&](const BucketRange& bucket) {
+    size_t last = 0;
+    for (const int parameter : bucket.parameters) last = std::max(last, position[parameter]);
+    return last;
+  };
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [&](const BucketRange& a, const BucketRange& b) { return ready_at(a) < ready_at(b); });
   return buckets;
 }
 

@@ -1,7 +1,7 @@
 // Which gradients travel together.
 //
-// Gradients lie in flat arenas, in the order in which backward finishes them. A bucket is a range of an arena: nothing
-// is packed or copied, and a bucket is ready when the last parameter that reaches into it is.
+// Gradients lie in flat arenas, about in the order in which backward finishes them, and never move. A bucket is a range
+// of an arena: nothing is packed or copied, and a bucket is ready when the last parameter that reaches into it is.
 #pragma once
 
 #include <functional>
@@ -34,8 +34,9 @@ struct ReadyGradient {
 using BucketPlanner = std::function<BucketCaps(const std::vector<ReadyGradient>& gradients)>;
 
 // Cuts the arenas' gradients into buckets, in the order in which they are expected to become ready: `ready_order` lists
-// all parameters so. The order is the same on all ranks that pass the same arguments, and all launch their buckets in
-// it. REQUIRES: each arena lists its parameters in ready_order's order. Throws Error unless the caps are positive.
+// all parameters so. Parameters that are ready one after the other share a bucket as far as the cap goes; where they
+// are no neighbours in memory that bucket falls into several. The order is the same on all ranks that pass the same
+// arguments, and all launch their buckets in it. Throws Error unless the caps are positive.
 std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas, const std::vector<int>& ready_order,
                                       const BucketCaps& caps);
 

@@ -41,7 +41,7 @@ double Contribution::weight() const {
   return weighting_ == Weighting::Ranks ? 1 : samples_;
 }
 
-double Contribution::unit() const { return weight() > 0 ? weight() : 1; }
+double Contribution::unit() const { return weight() > 0 ? weight() : usual_; }
 
 double Contribution::pass_unit() const {
   return weighting_ == Weighting::Samples && pass_samples_ > 0 ? static_cast<double>(pass_samples_) : unit();

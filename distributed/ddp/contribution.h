@@ -6,8 +6,14 @@
 // by w_r / c, where c is the usual weight, and afterwards all multiply by c / mean(w), which the end of the step tells
 // them. As long as all weigh what is usual both factors are 1, and nothing is multiplied at all. The gradient of a loss
 // that weighs 0 is replaced by zeros where it enters the module, not multiplied: where every row is ignored it is 0/0.
-// Through batch norm over all ranks other ranks' losses depend on this rank's samples even so: their gradients come in
-// there, in a unit that is the weight of the rank, or 1 where that is 0.
+//
+// The usual weight is that of the first step, and float32 has room for any factor that is likely. 16 bits do not: there
+// 2000 · 64 is infinite. So where gradients travel as 16-bit floats, or through a hook, which may make such of them, c
+// is the largest weight of the step under way. The round trip is then made, and no factor before the sum exceeds 1; the
+// mean itself is as large as the largest gradient at most.
+//
+// With SyncBatchNorm even a rank of weight 0 receives gradients, because other ranks' losses depend on its samples.
+// They come in a unit that is the weight of the rank, or the usual one if that is 0.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +56,8 @@ class Contribution {
   void reach(int64_t forward);
   // The pass begins, for a batch of so many samples. Throws Error where nobody has said what it weighs.
   void begin_pass(int64_t samples);
+  // The unit of a rank without weight in this step. REQUIRES: before the step's first gradients come.
+  void set_usual(double usual) { usual_ = usual; }
 
   // Throws Error unless weights are given here, and this one is finite and not negative.
   void set_weight(double weight);
@@ -77,6 +85,7 @@ class Contribution {
   double samples_ = 0;  // mean batch size of the passes
   int64_t pass_samples_ = 0;
   int passes_ = 0;
+  double usual_ = 1;
   std::optional<double> given_;
   bool skip_ = false, received_ = false;
 

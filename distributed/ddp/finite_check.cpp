@@ -23,6 +23,21 @@ std::optional<std::string> FiniteCheck::look(int parameter, const Tensor& gradie
   return describe(parameter, group_.rank(), step);
 }
 
+std::optional<std::string> FiniteCheck::look_at_sent(const BucketRange& range, const Tensor& sent, int64_t step) {
+  if (!sent.device().is_cpu() || !is_floating(sent.dtype())) return {};
+  kernels::find_not_finite(found_, as_contiguous(sent), 0);
+  const auto position = found_.item<int64_t>();
+  if (position == kAllFinite) return {};
+  // A hook that sends something else than one number for each gradient has mixed them.
+  const bool one_each = sent.numel() == range.end - range.begin;
+  const std::string who = one_each ? parameters_[parameter_at(range.arena, range.begin + position)].first
+                                   : str("a bucket with ", parameters_[range.parameters.front()].first);
+  return str("the gradient of ", who, " is finite on rank ", group_.rank(), " in step ", step,
+             ", but not as it travels, ", "in ", sent.dtype(),
+             "; smaller gradients help (a smaller loss or loss scale), or a type of more range ",
+             "(bf16_compress_hook()), or DistributedDataParallelOptions::usual_weight nearer to what a rank weighs");
+}
+
 void FiniteCheck::look_later(const BucketRange& range, const Tensor& flat, int64_t step) {
   if (flat.device().is_cpu()) return;
   if (!record_) record_ = full({1}, static_cast<double>(kAllFinite), {.dtype = DType::Int64, .device = flat.device()});
@@ -51,14 +66,20 @@ std::optional<std::string> FiniteCheck::compare(const CollectiveOptions& options
   int64_t position = *first & ((int64_t{1} << kPositionBits) - 1);
   size_t a = 0;
   while (position >= arenas_[a].grads.numel()) position -= arenas_[a++].grads.numel();
-  const auto next = std::upper_bound(arenas_[a].offsets.begin(), arenas_[a].offsets.end(), position);
-  return describe(arenas_[a].parameters[static_cast<size_t>(next - arenas_[a].offsets.begin()) - 1],
-                  static_cast<int>(first - records.begin()), step_of(*first));
+  return describe(parameter_at(static_cast<int>(a), position), static_cast<int>(first - records.begin()),
+                  step_of(*first));
+}
+
+int FiniteCheck::parameter_at(int arena, int64_t position) const {
+  const auto& [parameters, offsets, values, grads] = arenas_[arena];
+  const auto next = std::upper_bound(offsets.begin(), offsets.end(), position);
+  return parameters[static_cast<size_t>(next - offsets.begin()) - 1];
 }
 
 std::string FiniteCheck::describe(int parameter, int rank, int64_t step) const {
   return str("the gradient of ", parameters_[parameter].first, " is not finite on rank ", rank, " in step ", step,
-             "; the loss diverged (a smaller learning rate or gradient clipping helps), or a batch has a NaN");
+             "; the loss diverged (a smaller learning rate or gradient clipping helps), a batch has a NaN, or a loss ",
+             "scale was too large: a GradScaler skips such steps, and wants check_finite = false");
 }
 
 }  // namespace ringgrad

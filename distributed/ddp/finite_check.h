@@ -4,8 +4,8 @@
 // Note [Not finite]
 // On the CPU each gradient is looked at when it is ready. On a GPU looking would mean waiting for the device in every
 // hook; there a kernel goes over each bucket before it is launched, and a record in the device's memory keeps the first
-// step and position at which it found one. Every 50 steps, and before a new plan moves the positions, the ranks read
-// and compare their records: that waits for the device, and costs one small message. So the error comes late, but names
+// step and position at which it found one. After the first step, and every 50 steps, the ranks read and compare
+// their records: that waits for the device, and costs one small message. So the error comes late, but names
 // the first rank, parameter and step.
 //
 // A graph that has recorded the kernel looks with the same number of the step at each replay. So steps are counted from
@@ -26,13 +26,17 @@ class FiniteCheck {
  public:
   static constexpr int64_t kStepsBetweenComparisons = 50;
 
-  // All three must outlive this. Positions are counted in `arenas`: compare() before they change.
+  // All three must outlive this. Positions are counted in `arenas`, which stay as they are once something was looked
+  // at.
   FiniteCheck(ProcessGroup& group, const NamedTensors& parameters, const std::vector<ArenaRange>& arenas);
 
   // For gradients on the CPU; others are passed over.
   std::optional<std::string> look(int parameter, const Tensor& gradient, int64_t step);
 
-  // For buckets on a GPU; others are passed over. Waits for nothing.
+  // For what is about to travel in place of a bucket's gradients, on the CPU; on a GPU it is passed over.
+  std::optional<std::string> look_at_sent(const BucketRange& range, const Tensor& sent, int64_t step);
+
+  // For buckets on a GPU, as they travel; others are passed over. Waits for nothing.
   void look_later(const BucketRange& range, const Tensor& flat, int64_t step);
   // The steps that a graph recorded as `number_of(step)` are called `step` from now on.
   int64_t number_of(int64_t step) const { return step - origin_; }
@@ -41,6 +45,7 @@ class FiniteCheck {
   std::optional<std::string> compare(const CollectiveOptions& options);
 
  private:
+  int parameter_at(int arena, int64_t position) const;
   std::string describe(int parameter, int rank, int64_t step) const;
 
   ProcessGroup& group_;

@@ -46,24 +46,28 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
 
   std::vector<int> order;  // backward finishes the last layers first
   for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) order.push_back(i);
-  initialize_buckets(order);
+  arenas_ = lay_out_gradients(group_, parameters_, order);
+  views_.resize(parameters_.size());
+  for (const ArenaRange& arena : arenas_)
+    for (size_t k = 0; k < arena.parameters.size(); ++k) {
+      const Shape& shape = parameters_[arena.parameters[k]].second.shape();
+      views_[arena.parameters[k]] = arena.grads.as_strided(shape, contiguous_strides(shape), arena.offsets[k]);
+    }
+  plan(order, options_.caps);
   if (program_observer) program_observer->averaged(parameters_);
   for (size_t i = 0; i < parameters_.size(); ++i)
     hooks_.emplace_back(register_post_accumulate_grad_hook(
         parameters_[i].second, [this, i](const Tensor&) { mark_variable_ready(static_cast<int>(i)); }));
 }
 
-void Reducer::initialize_buckets(const std::vector<int>& order) {
-  arenas_ = lay_out_gradients(group_, parameters_, order);
+// A new order is a new plan over the same arenas: nothing moves that somebody may hold.
+void Reducer::plan(const std::vector<int>& order, BucketCaps caps) {
+  if (order == order_ && caps == options_.caps) return;
+  order_ = order;
+  options_.caps = caps;
   buckets_.clear();
-  views_.assign(parameters_.size(), {});
   buckets_of_.assign(parameters_.size(), {});
-  for (const ArenaRange& arena : arenas_)
-    for (size_t k = 0; k < arena.parameters.size(); ++k) {
-      const Shape& shape = parameters_[arena.parameters[k]].second.shape();
-      views_[arena.parameters[k]] = arena.grads.as_strided(shape, contiguous_strides(shape), arena.offsets[k]);
-    }
-  for (BucketRange& range : plan_buckets(arenas_, order, options_.caps)) {
+  for (BucketRange& range : plan_buckets(arenas_, order, caps)) {
     for (const int i : range.parameters) buckets_of_[i].push_back(static_cast<int>(buckets_.size()));
     Bucket bucket;
     bucket.flat = arenas_[range.arena].grads.as_strided({range.end - range.begin}, {1}, range.begin);
@@ -71,7 +75,6 @@ void Reducer::initialize_buckets(const std::vector<int>& order) {
     bucket.range = std::move(range);
     buckets_.push_back(std::move(bucket));
   }
-  order_ = order;
   totals_.plans += 1;
   update_layout();
 }
@@ -143,6 +146,7 @@ void Reducer::begin_step() {
   next_ = 0;
   ready_order_.clear();
   ready_times_.clear();
+  scale_ = options_.weighting != Weighting::Ranks && travels_in_few_bits() ? 0 : usual_weight_;
   log_.step = step_;
   pending_.clear();
   log_.buckets.resize(buckets_.size());
@@ -171,9 +175,10 @@ Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<c
     if (synchronizing_) {
       set_phase(Phase::Backward);
       ringgrad::set_step(step_);  // should this rank die before its first bucket is under way
-      if (pass->leads) learn_usual_weight();
+      if (pass->leads) agree_on_scale();
       all_reduce_ready_buckets(*pass);  // the hooks of some parameters may have come before
     }
+    if (contribution_.passes() == 1 && usual_weight_ > 0) contribution_.set_usual(usual_weight_);
   }
   Gradients gradients(dy.begin(), dy.end());
   if (contribution_.weight() == 0)
@@ -235,13 +240,22 @@ void Reducer::scale(const Tensor& x, double factor) const {
   if (factor != 1) kernels::affine(x, x, factor, 0);
 }
 
-// May run in the middle of backward, so it must not write to anything that the graph has saved, such as buffers.
-void Reducer::learn_usual_weight() {
-  if (usual_weight_ > 0) return;
-  const Tensor sum = full({}, contribution_.weight(), {.dtype = DType::Float64});
-  group_.all_reduce(sum, ReduceOp::Sum, options_for(-1, weights_)).wait();
-  const double mean = sum.item<double>() / group_.size();
-  usual_weight_ = mean > 0 ? mean : 1;
+bool Reducer::travels_in_few_bits() const {
+  return options_.comm_hook || std::any_of(arenas_.begin(), arenas_.end(),
+                                           [](const ArenaRange& arena) { return itemsize(arena.grads.dtype()) == 2; });
+}
+
+// Before the first bucket. May run in the middle of backward, so it must not write to anything that the graph has
+// saved, such as buffers.
+void Reducer::agree_on_scale() {
+  if (scale_ > 0) return;
+  const Tensor largest = full({}, contribution_.weight(), {.dtype = DType::Float64});
+  group_.all_reduce(largest, ReduceOp::Max, options_for(-1, weights_)).wait();
+  scale_ = largest.item<double>();
+  if (scale_ > 0)
+    usual_weight_ = scale_;
+  else
+    scale_ = 1;  // nobody weighs anything; the next step may tell more
 }
 
 // All but the last, which finalize_backward() executes on this thread: handing it to another one would cost more than a
@@ -257,17 +271,34 @@ void Reducer::all_reduce_bucket(bool async) {
   BucketLog& log = log_.buckets[next_];
   ++next_;
   if (contribution_.is_nothing()) kernels::fill(bucket.flat, 0);
-  if (options_.check_finite) finite_check_.look_later(bucket.range, bucket.flat, step_);
-  scale(bucket.flat, factor_before(contribution_.unit(), usual_weight_));
+  const double factor = factor_before(contribution_.unit(), scale_);
+  scale(bucket.flat, factor);
+  if (options_.check_finite) {
+    finite_check_.look_later(bucket.range, bucket.flat, step_);
+    if (factor > 1) must_be_finite(bucket.range, bucket.flat);  // the gradients themselves have been looked at
+  }
   CollectiveOptions options = options_for(index, bucket.names);
   options.async = async;
   log.launched = seconds_since(begun_);
   if (options_.comm_hook)
     bucket.work = options_.comm_hook({group_, bucket.flat, bucket.range.parameters, index, next_ == buckets_.size(),
-                                      std::move(options), bucket.scratch});
+                                      std::move(options), bucket.scratch, check_of(bucket.range)});
   else
     bucket.work = group_.all_reduce(bucket.flat, ReduceOp::Average, options);
   totals_.bytes += log.bytes;
+}
+
+// Of what is about to travel. REQUIRES: on the thread of backward.
+void Reducer::must_be_finite(const BucketRange& range, const Tensor& sent) {
+  if (const auto reason = finite_check_.look_at_sent(range, sent, step_)) fail_all_ranks(*reason);
+}
+
+// Of what a hook sends; none where nobody looks.
+std::function<void(const Tensor&)> Reducer::check_of(const BucketRange& range) {
+  if (!options_.check_finite || contribution_.is_nothing()) return {};
+  return [self = weak_from_this(), range](const Tensor& sent) {
+    if (const auto reducer = self.lock()) reducer->must_be_finite(range, sent);
+  };
 }
 
 // Seconds since backward began.
@@ -288,7 +319,7 @@ void Reducer::finalize_backward(bool reached) {
     fail_all_ranks(str("backward reached ", parameters_[ready_order_.front()].first, " in step ", step_, " on rank ",
                        group_.rank(), ", but no output of the wrapper is part of the loss, so gradients would not be ",
                        "averaged. Call the wrapper, not the module in it; or backward under no_sync()"));
-  learn_usual_weight();
+  agree_on_scale();
   std::vector<bool> ready(parameters_.size());
   for (const int parameter : ready_order_) ready[parameter] = true;
   for (size_t i = 0; i < ready.size(); ++i)  // what other ranks or earlier passes have used
@@ -307,7 +338,7 @@ void Reducer::finalize_backward(bool reached) {
     if (skipped_)
       kernels::fill(arena.grads, 0);
     else if (any_data_)
-      scale(arena.grads, factor_after(usual_weight_, sum.weight, group_.size()));
+      scale(arena.grads, factor_after(scale_, sum.weight, group_.size()));
   log_.finished = now();
   if (recorded_) {  // nothing has been averaged yet
     CHECK(!skipped_, "distributed_data_parallel: step ", step_,
@@ -320,7 +351,7 @@ void Reducer::finalize_backward(bool reached) {
   totals_.steps += 1;
   if (!replanned_ || totals_.steps % FiniteCheck::kStepsBetweenComparisons == 0)
     if (const auto reason = finite_check_.compare(options_for(-1, weights_))) fail_all_ranks(*reason);
-  if (!std::exchange(replanned_, true)) rebuild_buckets();
+  if (!std::exchange(replanned_, true)) plan_as_observed();
 }
 
 // A rank that has left out a backward is one step behind from then on, and would average its gradients with those of
@@ -347,14 +378,8 @@ void Reducer::abandon(const Pass& pass) {
   contribution_ = pass.before;
 }
 
-void Reducer::set_plan(const std::vector<int>& order, BucketCaps caps) {
-  if (order == order_ && caps == options_.caps) return;
-  options_.caps = caps;
-  initialize_buckets(order);
-}
-
 // After the first step it is known in which order gradients really become ready, and when; rank 0's counts.
-void Reducer::rebuild_buckets() {
+void Reducer::plan_as_observed() {
   std::vector<int64_t> order(ready_order_.begin(), ready_order_.end());
   for (const int i : order_)  // those that took no part
     if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
@@ -364,7 +389,7 @@ void Reducer::rebuild_buckets() {
   const Tensor agreed = tensor(order);
   group_.broadcast(agreed, 0, options_for(-1, weights_)).wait();
   order = to_vector<int64_t>(agreed);
-  set_plan({order.begin(), order.end() - 2}, {order.end()[-2], order.end()[-1]});
+  plan({order.begin(), order.end() - 2}, {order.end()[-2], order.end()[-1]});
 }
 
 bool Reducer::shadow() {

@@ -40,7 +40,8 @@ namespace ringgrad {
 class Reducer : public std::enable_shared_from_this<Reducer> {
  public:
   // Collective. `parameters` are leaves that require grad, the same on all ranks; `buffers` are brought together after
-  // every step (step_exchange.h). Moves values and gradients into arenas. The group must outlive this.
+  // every step (step_exchange.h). Moves values and gradients into arenas, where they stay. The group must outlive
+  // this.
   Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ReducerOptions options);
 
   // The outputs of the module for a batch of so many samples: the same tensors, with a node that tells the reducer when
@@ -95,10 +96,9 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     bool finished = false;
   };
 
-  void initialize_buckets(const std::vector<int>& ready_order);
+  void plan(const std::vector<int>& ready_order, BucketCaps caps);
   void update_layout();
-  void rebuild_buckets();
-  void set_plan(const std::vector<int>& order, BucketCaps caps);
+  void plan_as_observed();
 
   std::shared_ptr<Pass> current_pass();
   void begin_step();
@@ -106,13 +106,16 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void mark_variable_ready(int parameter);
   void all_reduce_ready_buckets(const Pass& pass);
   void all_reduce_bucket(bool async);
+  void must_be_finite(const BucketRange& range, const Tensor& sent);
+  std::function<void(const Tensor&)> check_of(const BucketRange& range);
   void finalize_backward(bool reached);
   void check_no_backward_left_out(const StepNumbers& sum);
   void abandon(const Pass& pass);
   [[noreturn]] void fail_all_ranks(const std::string& reason);
 
   void take_gradient(int parameter);
-  void learn_usual_weight();
+  bool travels_in_few_bits() const;
+  void agree_on_scale();
   void join_replays();
   void replay(Replay& replay, const std::function<void()>& launch, int64_t number);
   double now() const;
@@ -127,11 +130,12 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::vector<ScopedHook> hooks_;
   const std::shared_ptr<const std::string> weights_ = std::make_shared<const std::string>("what the ranks weigh");
 
+  std::vector<ArenaRange> arenas_;
+  std::vector<Tensor> views_;  // by parameter: its gradient's place in the arena
+
   // The plan: who travels with whom.
   std::vector<int> order_;
-  std::vector<ArenaRange> arenas_;
   std::vector<Bucket> buckets_;               // in the order in which they are launched
-  std::vector<Tensor> views_;                 // by parameter: its gradient's place in the arena
   std::vector<std::vector<int>> buckets_of_;  // by parameter
   uint64_t identity_ = 0;                     // random: tells this reducer from others of the group
   uint64_t layout_ = 0;                       // hash of the plan, compared between ranks
@@ -151,7 +155,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   int64_t step_ = -1;                      // that is under way, or the last one
   std::shared_ptr<StepNumbers> recorded_;  // what this rank brings to each replay, while the step is recorded
   Contribution contribution_;
-  double usual_weight_;                      // c in Note [Weights]; 0: before the first step
+  double usual_weight_;                      // as far as it is known; 0: not yet
+  double scale_ = 0;                         // c in Note [Weights], of the step under way; 0: not agreed on yet
   bool any_data_ = false, skipped_ = false;  // in the last step
   bool flag_ = false, any_flag_ = false;
 

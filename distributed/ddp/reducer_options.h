@@ -18,12 +18,12 @@ struct ReducerOptions {
   // Undefined: `caps` stay. Else rank 0's chooses others after the first step, for all ranks.
   BucketPlanner planner = {};
   CommHook comm_hook = {};  // undefined: plain average. The same on all ranks, which compare its type
-  // Throw when a gradient is NaN or infinite, naming rank and parameter: on the CPU at once, on a GPU see
-  // finite_check.h. Off where a loss scale makes that normal.
+  // Throw when a gradient is NaN or infinite, or becomes so in what travels, naming rank and parameter: on the CPU at
+  // once, on a GPU see finite_check.h. Off where a loss scale (GradScaler) makes that normal.
   bool check_finite = true;
   Weighting weighting = Weighting::Samples;  // the same on all ranks
-  // c in Note [Weights] (contribution.h): what a rank usually weighs; 0: the mean of the first step. The same on all
-  // ranks.
+  // c in Note [Weights] (contribution.h): what a rank usually weighs; 0: the largest weight of the first step that has
+  // any. The same on all ranks. Where gradients travel in 16 bits or through a hook it is each step's largest instead.
   double usual_weight = 0;
   // Names of parameters and buffers that are this rank's own: not broadcast, averaged or compared, and of any shape.
   std::vector<std::string> ignore = {};

@@ -24,7 +24,7 @@ void Reducer::set_ready_order(const std::vector<std::string>& names, std::option
     if (const auto found = index.extract(name)) order.push_back(found.mapped());
   if (order.size() != parameters_.size() || names.size() != order.size()) return;
   replanned_ = true;
-  set_plan(order, caps.value_or(options_.caps));
+  plan(order, caps.value_or(options_.caps));
 }
 
 // "plan": the positions of the parameters in the order in which they were ready, and the two caps. "0", "1", …: what is
@@ -44,8 +44,8 @@ void Reducer::load_comm_hook_state(const NamedTensors& state) {
   std::map<std::string, Tensor> kept(state.begin(), state.end());
   if (!kept.empty()) {
     const auto found = kept.extract("plan");
-    const auto plan = found ? to_vector<int64_t>(found.mapped()) : std::vector<int64_t>();
-    std::vector<int> order(plan.begin(), plan.end() - std::min<ptrdiff_t>(2, std::ssize(plan))),
+    const auto kept_plan = found ? to_vector<int64_t>(found.mapped()) : std::vector<int64_t>();
+    std::vector<int> order(kept_plan.begin(), kept_plan.end() - std::min<ptrdiff_t>(2, std::ssize(kept_plan))),
         all(parameters_.size());
     std::iota(all.begin(), all.end(), 0);
     CHECK(std::is_permutation(all.begin(), all.end(), order.begin(), order.end()), "load_comm_hook_state: an order of ",
@@ -53,7 +53,7 @@ void Reducer::load_comm_hook_state(const NamedTensors& state) {
           "; load what a wrapper of the same module has saved");
     CHECK(options_.comm_hook, "load_comm_hook_state: gradients are averaged plainly; register the hook before");
     replanned_ = true;
-    set_plan(order, {plan.end()[-2], plan.end()[-1]});
+    plan(order, {kept_plan.end()[-2], kept_plan.end()[-1]});
   }
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Tensor& scratch = buckets_[b].scratch;

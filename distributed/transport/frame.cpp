@@ -121,12 +121,13 @@ void check_in_step(const Frame& mine, int my_rank, const Frame& theirs, int thei
   CHECK_AS(OutOfStepError, mine.job == theirs.job, "rank ", their_rank, " belongs to another job or group than rank ",
            my_rank);
   std::string my_words = describe(mine), their_words = describe(theirs), hint;
-  if (my_words == their_words) {
-    if (mine.layout != theirs.layout)
-      hint =
-          "; these are of other parameters or another layer, or they weight or compress gradients in another way "
-          "(layout hashes differ)";
-    else if (mine.sequence != theirs.sequence)
+  const bool layouts_differ = mine.layout != theirs.layout;
+  if (layouts_differ && (my_words == their_words || (mine.layout != 0 && theirs.layout != 0))) {
+    hint =
+        "; these are of other parameters or another layer, or they weight or compress gradients in another way "
+        "(layout hashes differ)";
+  } else if (my_words == their_words) {
+    if (mine.sequence != theirs.sequence)
       hint = "; one of them has skipped a collective";
     else if (mine.dims != theirs.dims)
       hint = str("; the tensor has ", +mine.dims, " dimensions here and ", +theirs.dims, " there");
