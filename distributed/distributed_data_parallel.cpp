@@ -34,11 +34,14 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
   for (const auto& [name, buffer] : module.named_buffers())
     if (!options.broadcast_buffers)
       own_.insert(name);
-    else if (is_common(name))
+    else if (is_common(name)) {
+      CHECK(!has_internal_overlap(buffer), kName, ": elements of the buffer ", name, " of shape ", buffer.shape(),
+            " share memory, so the ranks could not bring it together; register a copy of its own, contiguous(x)");
       buffers.push_back(buffer);
+    }
   const NamedTensors state = common_state();
   for (auto& named : module.named_parameters())
-    if (is_common(named.first)) (named.second.requires_grad() ? trained : frozen_).push_back(std::move(named));
+    if (is_common(named.first) && named.second.requires_grad()) trained.push_back(std::move(named));
   CHECK(!trained.empty(), kName, ": the module has no parameter that requires a gradient, so there is nothing to do");
   const auto& [first_name, first] = trained.front();
   for (const auto& [name, tensor] : trained)
@@ -52,7 +55,7 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
   // wait for each other in a collective that the others never enter.
   check_same_signature(group, kName, state);
   check_same_signature(group, "distributed_data_parallel (parameters that require a gradient)", trained);
-  reducer_ = std::make_shared<Reducer>(group, trained, std::move(buffers), std::move(options));
+  reducer_ = std::make_shared<Reducer>(group, trained, std::move(buffers), module_state(), std::move(options));
   for (const auto& [name, tensor] : common_state()) group.broadcast(tensor, 0).wait();
 }
 
@@ -64,6 +67,15 @@ NamedTensors DistributedDataParallel::common_state() const {
   return state;
 }
 
+ModuleState DistributedDataParallel::module_state() const {
+  ModuleState state;
+  for (auto list : {module_.named_parameters(), module_.named_buffers()})
+    for (auto& named : list)
+      if (is_common(named.first)) state.tensors.push_back(std::move(named));
+  for (const auto& [name, module] : module_.named_modules()) state.training.emplace_back(name, module->is_training());
+  return state;
+}
+
 Tensor DistributedDataParallel::forward(const Tensor& x) {
   return apply([](nn::Module& module, const Tensor& batch) { return module(batch); }, x);
 }
@@ -72,10 +84,7 @@ void DistributedDataParallel::begin_forward(const Tensor& batch) {
   if (!grad_enabled()) return;
   CHECK_AS(ShapeError, batch.defined(), kName, ": expected a batch [N, …]");
   if (program_observer) program_observer->batch(batch.size(0));
-  for (const auto& [name, tensor] : frozen_)
-    CHECK(!tensor.requires_grad(), kName, ": ", name,
-          " was frozen when the module was wrapped, and requires a gradient now, which nobody would average; wrap the "
-          "module anew");
+  reducer_->look_at(module_state());
   set_phase(Phase::Forward);
 }
 

@@ -37,6 +37,7 @@
 #include <set>
 
 #include "ringgrad/core/for_each_tensor.h"
+#include "ringgrad/distributed/ddp/module_watch.h"
 #include "ringgrad/distributed/ddp/reducer_options.h"
 #include "ringgrad/nn/module.h"
 
@@ -51,12 +52,14 @@ class DistributedDataParallel : public nn::Module {
   // gradients move to memory that ranks share where they can. Construct the optimizer before or after. Module and group
   // must outlive the wrapper, which lists the module's parameters under their own names: a state_dict has no "module."
   // prefix. Throws OutOfStepError, naming rank and parameter, where the modules differ; DeviceError unless all
-  // parameters that require grad are on one device; Error where none is, and on a name to ignore that the module lacks.
+  // parameters that require grad are on one device; Error where none is, where another wrapper that lives has one of
+  // them, on a name to ignore that the module lacks, and for a buffer whose elements share memory.
   DistributedDataParallel(nn::Module& module, ProcessGroup& group, DistributedDataParallelOptions options = {});
 
   // x [N, …]: this rank's part of the batch, N samples. An error on one rank reaches all of them: a NaN in a gradient,
-  // a backward of the module itself instead of the wrapper, a step that a rank has left out, a parameter that was
-  // frozen when it was wrapped and is no more.
+  // a backward of the module itself instead of the wrapper, a step that a rank has left out, an optimizer's step in a
+  // hook, a layer that is frozen or in evaluation mode on some ranks only, a module that is not as it was wrapped: a
+  // tensor was added, removed, replaced or converted, or a frozen one requires a gradient now.
   Tensor forward(const Tensor& x) override;
 
   // The same for modules of several inputs and outputs, or that compute the loss themselves: function(module, input,
@@ -146,6 +149,7 @@ class DistributedDataParallel : public nn::Module {
  private:
   bool is_common(const std::string& name) const;
   nn::NamedTensors common_state() const;
+  ModuleState module_state() const;
   void begin_forward(const Tensor& batch);
   std::vector<Tensor> end_forward(const Tensor& batch, std::vector<Tensor> outputs);
 
@@ -153,7 +157,6 @@ class DistributedDataParallel : public nn::Module {
   ProcessGroup& group_;
   std::shared_ptr<Reducer> reducer_;
   std::set<std::string> own_;  // parameters and buffers that each rank has for itself
-  NamedTensors frozen_;        // parameters that required no gradient
 };
 
 // DistributedDataParallel with the module's own forward: DDP ddp(net, group); auto [logits, loss] = ddp(x, target);

@@ -9,6 +9,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/generator_scope.h"
 #include "ringgrad/distributed/ddp/buffer_numbers.h"
+#include "ringgrad/distributed/ddp/contribution.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/shards/shard_meeting.h"
@@ -18,8 +19,9 @@ namespace ringgrad {
 namespace {
 
 constexpr const char* kName = "virtual_ranks";
-constexpr int64_t kNumbers = 3;  // before the buffers in what a shard tells: samples, loss, flag
-constexpr int kDrawBits = 32;    // a shard may draw 4 · 2^32 random numbers in a step
+// Before the buffers in what a shard tells: samples, loss, flag, and which parameters are frozen (Alike).
+constexpr int64_t kNumbers = 5;
+constexpr int kDrawBits = 32;  // a shard may draw 4 · 2^32 random numbers in a step
 
 int checked(int shards, const ProcessGroup& group) {
   CHECK(shards >= group.size(), kName, ": --shards ", shards, " for ", group.size(),
@@ -41,7 +43,7 @@ struct VirtualRanks::ShardState {
 VirtualRanks::VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanksOptions options)
     : module_(module), group_(group), options_(options), tree_(group, checked(options.shards, group)) {
   NoGradGuard no_grad;
-  NamedTensors trained;
+  NamedTensors& trained = trained_;
   for (const auto& named : module.named_parameters())
     if (named.second.requires_grad()) trained.push_back(named);
   CHECK(!trained.empty(), kName, ": the module has no parameter that requires a gradient, so there is nothing to do");
@@ -62,6 +64,30 @@ VirtualRanks::VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanks
   if (group.size() > 1)
     for (const auto& [name, tensor] : module.state_dict()) group.broadcast(tensor, 0).wait();
   for (size_t i = 1; i < options_.devices.size(); ++i) add_replica(options_.devices[i]);
+  watch_ = std::make_unique<ModuleWatch>(module_state());
+}
+
+ModuleState VirtualRanks::module_state() const {
+  ModuleState state;
+  for (auto list : {module_.named_parameters(), module_.named_buffers()})
+    for (auto& named : list) state.tensors.push_back(std::move(named));
+  return state;
+}
+
+void VirtualRanks::check_module() {
+  const auto reason = watch_->look(module_state());
+  if (!reason) return;
+  const std::string text = str(kName, ": on rank ", group_.rank(), ", before step ", step_, ": ", *reason);
+  group_.abort(text, FailureKind::Failed);
+  throw Error(text);
+}
+
+// Ranks that freeze other parameters than others would part.
+void VirtualRanks::check_alike(const Tensor& total) {
+  const auto* numbers = total.data<double>();
+  if (Alike{numbers[3], numbers[4]}.on(options_.shards)) return;
+  check_same_lines(group_, str(kName, ", step ", step_), "set of frozen parameters", frozen_lines(trained_),
+                   "; freeze and unfreeze on all ranks before the same step");
 }
 
 void VirtualRanks::add_replica(Device device) {
@@ -146,6 +172,9 @@ Tensor VirtualRanks::summary_of(const ShardState& state, const std::vector<Tenso
   numbers[0] = static_cast<double>(state.samples);
   numbers[1] = state.loss;
   numbers[2] = flag_ ? 1 : 0;
+  const Alike frozen = Alike::of(frozen_number(trained_));
+  numbers[3] = frozen.sum;
+  numbers[4] = frozen.squares;
   int64_t at = kNumbers;
   for (size_t i = 0; i < state.buffers.size(); ++i) {
     const Tensor& buffer = state.buffers[i];
@@ -180,6 +209,7 @@ double VirtualRanks::step(int64_t batch, const ComputeLoss& compute_loss) {
   CHECK(batch > 0, kName, ": a batch of ", batch, " samples, expected at least one");
   CHECK(!options_.sync_batch_norm || batch >= options_.shards, kName, ": a batch of ", batch, " samples for ",
         options_.shards, " shards, and batch norm over all of them needs a sample in each; leave the batch out");
+  check_module();
   const std::vector<ShardState> states = compute_shards(batch, compute_loss);
   const std::vector<Tensor> bases = bases_of(states);
   std::vector<PartialSum<Tensor>> sums;
@@ -191,6 +221,7 @@ double VirtualRanks::step(int64_t batch, const ComputeLoss& compute_loss) {
   gradients_->finish(1 / static_cast<double>(batch));
   tree_.fold(summary);
   tree_.finish(summary);
+  check_alike(summary.own.back());
   ++step_;
   return take_in(summary.own.back(), bases);
 }

@@ -33,6 +33,7 @@
 #include <memory>
 
 #include "ringgrad/distributed/data_parallel.h"
+#include "ringgrad/distributed/ddp/module_watch.h"
 #include "ringgrad/distributed/shards/shard_gradients.h"
 #include "ringgrad/nn/module.h"
 
@@ -105,6 +106,9 @@ class VirtualRanks {
   std::vector<ShardState> compute_shards(int64_t batch, const ComputeLoss& compute_loss);
   void compute_shard(ShardState& state, const Replica& replica, int64_t batch, const ComputeLoss& compute_loss,
                      ShardMeeting& meeting);
+  ModuleState module_state() const;
+  void check_module();
+  void check_alike(const Tensor& total);
   std::vector<Tensor> bases_of(const std::vector<ShardState>& states);
   Tensor summary_of(const ShardState& state, const std::vector<Tensor>& bases) const;
   double take_in(const Tensor& total, const std::vector<Tensor>& bases);
@@ -114,6 +118,8 @@ class VirtualRanks {
   const VirtualRanksOptions options_;
   const TreeAllReduce tree_;
   Device device_;
+  NamedTensors trained_;
+  std::unique_ptr<ModuleWatch> watch_;
   std::vector<Replica> replicas_;
   std::unique_ptr<ShardGradients> gradients_;
   int64_t step_ = 0;

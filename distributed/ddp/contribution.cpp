@@ -60,14 +60,15 @@ void Contribution::replay(const StepNumbers& recorded) {
 
 StepNumbers Contribution::end_step(bool flag) {
   unused_ += static_cast<int64_t>(std::erase_if(open_, [&](int64_t forward) { return forward < newest_; }));
-  const auto unused = static_cast<double>(unused_);
   const StepNumbers numbers = {.weight = weight(),
                                .samples = weight() > 0 ? samples_ : 0,
                                .present = passes_ > 0 || skip_ ? 1.0 : 0.0,
                                .flags = flag ? 1.0 : 0.0,
                                .skips = skip_ ? 1.0 : 0.0,
-                               .unused = unused,
-                               .unused_squared = unused * unused};
+                               .computed = passes_ > 0 ? 1.0 : 0.0,
+                               .unused = Alike::of(static_cast<double>(unused_)),
+                               .frozen = {},
+                               .modes = {}};
   samples_ = 0;
   passes_ = 0;
   given_.reset();

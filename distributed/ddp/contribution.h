@@ -29,16 +29,28 @@ enum class Weighting : uint8_t {
   Given,    // what DistributedDataParallel::set_weight() says
 };
 
+// A number x of each rank, which should be alike on all, and its square, as they are added up over the ranks: where all
+// have the same, ranks · Σ x² = (Σ x)², and else it is more.
+struct Alike {
+  double sum;
+  double squares;
+  static Alike of(double x) { return {x, x * x}; }
+  bool on(double ranks) const { return ranks * squares == sum * sum; }
+};
+
 // What ranks add up at the end of a step, as numbers that travel.
 struct StepNumbers {
   double weight;
-  double samples;  // that the buffers have seen
-  double present;  // ranks that had data
-  double flags;    // ranks that have set the flag
-  double skips;    // ranks that ask to skip the step
+  double samples;   // that the buffers have seen
+  double present;   // ranks that had data
+  double flags;     // ranks that have set the flag
+  double skips;     // ranks that ask to skip the step
+  double computed;  // ranks that had a backward pass
   // Forwards older than one that a backward has used, which themselves were used by none, since the beginning. Equally
-  // many on all ranks, unless one has left out a backward; the squares tell: then ranks · Σ x² > (Σ x)².
-  double unused, unused_squared;
+  // many on all ranks, unless one has left out a backward.
+  Alike unused;
+  Alike frozen;  // which parameters are; see module_watch.h
+  Alike modes;   // of the module's parts, on ranks that have computed
 };
 
 // The two factors of Note [Weights]: of a rank's gradients before they are averaged over the ranks, and of the average

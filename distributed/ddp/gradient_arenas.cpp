@@ -1,10 +1,37 @@
 #include "ringgrad/distributed/ddp/gradient_arenas.h"
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 
+#include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 
 namespace ringgrad {
+namespace {
+
+std::mutex averaged_mutex;
+// Never destroyed: wrappers may be global.
+std::set<const AutogradMeta*>& averaged = *new std::set<const AutogradMeta*>();
+
+}  // namespace
+
+SoleAverager::SoleAverager(const char* who, const NamedTensors& parameters) {
+  const std::lock_guard lock(averaged_mutex);
+  for (const auto& [name, parameter] : parameters)
+    CHECK(!averaged.contains(parameter.autograd_meta().get()), who, ": another wrapper averages the gradient of ", name,
+          " already, so it would be averaged twice; wrap a module once, or let the other wrapper go first, and wrap ",
+          "modules that share a parameter together");
+  for (const auto& [name, parameter] : parameters) {
+    averaged.insert(parameter.autograd_meta().get());
+    parameters_.push_back(parameter.autograd_meta());
+  }
+}
+
+SoleAverager::~SoleAverager() {
+  const std::lock_guard lock(averaged_mutex);
+  for (const auto& parameter : parameters_) averaged.erase(parameter.get());
+}
 
 std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensors& parameters,
                                           const std::vector<int>& order) {

@@ -6,6 +6,18 @@
 
 namespace ringgrad {
 
+// While it lives nobody else may average the gradients of these parameters. Throws Error, naming the parameter, where
+// somebody does already: a module was wrapped twice, or two wrapped modules share a parameter. Thread-safe.
+class SoleAverager {
+ public:
+  SoleAverager(const char* who, const NamedTensors& parameters);
+  ~SoleAverager();
+  SoleAverager(const SoleAverager&) = delete;
+
+ private:
+  std::vector<std::shared_ptr<AutogradMeta>> parameters_;
+};
+
 // Collective. Moves values and gradients into arenas, one for each dtype, parameters beside each other in the order of
 // `order`; all gradients become zeros. Returns the arenas in the order of dtypes, without `values`.
 std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensors& parameters,

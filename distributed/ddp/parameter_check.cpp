@@ -8,7 +8,7 @@
 namespace ringgrad {
 namespace {
 
-CollectiveOptions about(const char* what) { return {.about = std::make_shared<const std::string>(what)}; }
+CollectiveOptions about(const std::string& what) { return {.about = std::make_shared<const std::string>(what)}; }
 
 }  // namespace
 
@@ -17,7 +17,8 @@ void disagree(ProcessGroup& group, const std::string& text) {
   throw OutOfStepError(text);
 }
 
-void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines) {
+void check_same_lines(ProcessGroup& group, const std::string& what, const char* noun,
+                      const std::vector<std::string>& lines, const char* remedy) {
   std::string all;
   for (const std::string& line : lines) all += line + "\n";
   const auto hashes =
@@ -39,7 +40,7 @@ void check_same_lines(ProcessGroup& group, const char* what, const char* noun, c
   while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) ++i;
   const auto at = [i](const std::vector<std::string>& lines) { return i < lines.size() ? lines[i] : "nothing"; };
   disagree(group, str(what, ": rank ", other, " has another ", noun, " than rank 0: ", at(theirs), " there, ", at(ours),
-                      " on rank 0 (number ", i, " of ", theirs.size(), " and ", ours.size(), ")"));
+                      " on rank 0 (number ", i, " of ", theirs.size(), " and ", ours.size(), ")", remedy));
 }
 
 void check_same_signature(ProcessGroup& group, const char* what, const NamedTensors& tensors) {

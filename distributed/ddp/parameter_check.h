@@ -18,8 +18,9 @@ namespace ringgrad {
 
 // Collective. Throws OutOfStepError on every rank, naming the first rank whose lines differ from rank 0's and the first
 // line that does, unless all have the same. `what` begins the message; `noun` is what the lines describe. REQUIRES: no
-// line holds a newline.
-void check_same_lines(ProcessGroup& group, const char* what, const char* noun, const std::vector<std::string>& lines);
+// line holds a newline. `remedy` ends the message.
+void check_same_lines(ProcessGroup& group, const std::string& what, const char* noun,
+                      const std::vector<std::string>& lines, const char* remedy = "");
 
 // The same for tensors: their number, names, shapes and dtypes.
 void check_same_signature(ProcessGroup& group, const char* what, const NamedTensors& tensors);

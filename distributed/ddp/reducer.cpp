@@ -9,7 +9,6 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/program_observer.h"
-#include "ringgrad/distributed/ddp/gradient_arenas.h"
 #include "ringgrad/distributed/ddp/launch_order.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
@@ -32,9 +31,11 @@ std::string names_of(const NamedTensors& parameters, const std::vector<int>& lis
 
 }  // namespace
 
-Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ReducerOptions options)
+Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ModuleState module,
+                 ReducerOptions options)
     : group_(group),
       parameters_(std::move(parameters)),
+      module_(std::move(module)),
       options_(std::move(options)),
       exchange_(group, std::move(buffers)),
       contribution_(options_.weighting),
@@ -99,6 +100,11 @@ void Reducer::register_comm_hook(CommHook hook) {
   update_layout();
 }
 
+void Reducer::look_at(ModuleState module) {
+  if (const auto reason = module_.look(std::move(module)))
+    fail_all_ranks(str("on rank ", group_.rank(), ", before step ", step_ + 1, ": ", *reason));
+}
+
 // -- what the engine tells ------------------------------------------------------------------------------------------
 
 std::vector<Tensor> Reducer::prepare_for_backward(std::vector<Tensor> outputs, int64_t samples, bool training) {
@@ -145,6 +151,9 @@ void Reducer::begin_step() {
   begun_ = Clock::now();
   next_ = 0;
   ready_order_.clear();
+  ready_.assign(parameters_.size(), false);
+  versions_.clear();
+  for (const auto& [name, parameter] : parameters_) versions_.push_back(parameter.storage()->version());
   ready_times_.clear();
   scale_ = options_.weighting != Weighting::Ranks && travels_in_few_bits() ? 0 : usual_weight_;
   log_.step = step_;
@@ -190,7 +199,14 @@ Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<c
 void Reducer::mark_variable_ready(int parameter) {
   if (!synchronizing_) return;
   const auto pass = current_pass();
+  const std::string& name = parameters_[parameter].first;
+  if (ready_[parameter])
+    fail_all_ranks(str("the gradient of ", name, " came twice in the backward of step ", step_, " on rank ",
+                       group_.rank(), ", and may have been averaged before the second part was there; convert or move ",
+                       "a module before the first of the forwards that are parts of one loss"));
+  check_not_written(parameter, name);
   take_gradient(parameter);
+  ready_[parameter] = true;
   ready_order_.push_back(parameter);
   if (options_.planner && !replanned_) {
     const Tensor& grad = views_[parameter];
@@ -203,6 +219,15 @@ void Reducer::mark_variable_ready(int parameter) {
   const std::vector<int> complete = buckets_completed(pending_, buckets_of_[parameter]);
   for (const int b : complete) log_.buckets[b].ready = now();
   if (!complete.empty()) all_reduce_ready_buckets(*pass);
+}
+
+// Who steps in a hook steps with this rank's own gradient, and the ranks' parameters part.
+void Reducer::check_not_written(int parameter, const std::string& until) {
+  if (parameters_[parameter].second.storage()->version() == versions_[parameter]) return;
+  const std::string after = ready_order_.empty() ? "" : parameters_[ready_order_.back()].first + " and of ";
+  fail_all_ranks(str("on rank ", group_.rank(), " parameters were written to during the backward of step ", step_,
+                     ", about when the gradients of ", after, until, " were complete, and before they were averaged; ",
+                     "call optimizer.step() after backward(), not in a hook"));
 }
 
 // Sees to it that the gradient lies in the arena, and is one. A user may have dropped or replaced it, and backward then
@@ -320,17 +345,20 @@ void Reducer::finalize_backward(bool reached) {
                        group_.rank(), ", but no output of the wrapper is part of the loss, so gradients would not be ",
                        "averaged. Call the wrapper, not the module in it; or backward under no_sync()"));
   agree_on_scale();
-  std::vector<bool> ready(parameters_.size());
-  for (const int parameter : ready_order_) ready[parameter] = true;
-  for (size_t i = 0; i < ready.size(); ++i)  // what other ranks or earlier passes have used
-    if (!ready[i]) take_gradient(static_cast<int>(i));
+  for (int i = 0; i < static_cast<int>(ready_.size()); ++i) {
+    check_not_written(i, "the last one");
+    if (!ready_[i]) take_gradient(i);  // what other ranks or earlier passes have used
+  }
   while (next_ < buckets_.size()) all_reduce_bucket(/*async=*/false);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].work.wait();
     if (log_.buckets[b].completed == 0) log_.buckets[b].completed = end_of(buckets_[b].work);
   }
-  const StepNumbers own = contribution_.end_step(flag_), sum = exchange_.run(own, options_for(-1, weights_));
-  check_no_backward_left_out(sum);
+  StepNumbers own = contribution_.end_step(flag_);
+  own.frozen = Alike::of(frozen_number(parameters_));
+  own.modes = Alike::of(own.computed > 0 ? module_.modes() : 0);
+  const StepNumbers sum = exchange_.run(own, options_for(-1, weights_));
+  check_alike(sum);
   any_flag_ = sum.flags > 0;
   any_data_ = sum.present > 0;
   skipped_ = any_data_ && (sum.skips > 0 || sum.weight == 0);
@@ -354,10 +382,21 @@ void Reducer::finalize_backward(bool reached) {
   if (!std::exchange(replanned_, true)) plan_as_observed();
 }
 
+// What differs between ranks makes their parameters part, or their losses means of other things.
+void Reducer::check_alike(const StepNumbers& sum) {
+  check_no_backward_left_out(sum);
+  const std::string what = str("distributed_data_parallel, step ", step_);
+  if (!sum.frozen.on(group_.size()))
+    check_same_lines(group_, what, "set of frozen parameters", frozen_lines(parameters_),
+                     "; freeze and unfreeze on all ranks before the same step");
+  if (!sum.modes.on(sum.computed))
+    check_same_lines(group_, what, "mode", module_.mode_lines(), "; call train() and eval() on all ranks alike");
+}
+
 // A rank that has left out a backward is one step behind from then on, and would average its gradients with those of
 // others' next batches: the number of its step says nothing, but the forward that nobody has used does.
 void Reducer::check_no_backward_left_out(const StepNumbers& sum) {
-  if (group_.size() * sum.unused_squared == sum.unused * sum.unused) return;
+  if (sum.unused.on(group_.size())) return;
   const auto unused = all_gather_values<int64_t>(group_, {contribution_.unused_forwards()});
   const auto [least, most] = std::minmax_element(unused.begin(), unused.end());
   disagree(group_, str("distributed_data_parallel: rank ", most - unused.begin(),

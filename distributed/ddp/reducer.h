@@ -32,6 +32,8 @@
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/distributed/ddp/finite_check.h"
+#include "ringgrad/distributed/ddp/gradient_arenas.h"
+#include "ringgrad/distributed/ddp/module_watch.h"
 #include "ringgrad/distributed/ddp/reducer_options.h"
 #include "ringgrad/distributed/ddp/step_exchange.h"
 
@@ -42,7 +44,12 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // Collective. `parameters` are leaves that require grad, the same on all ranks; `buffers` are brought together after
   // every step (step_exchange.h). Moves values and gradients into arenas, where they stay. The group must outlive
   // this.
-  Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ReducerOptions options);
+  // Throws Error where another wrapper has one of the parameters.
+  Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ModuleState module,
+          ReducerOptions options);
+
+  // Before a forward: the module as it is now. Throws Error, on all ranks, unless it is as it was wrapped.
+  void look_at(ModuleState module);
 
   // The outputs of the module for a batch of so many samples: the same tensors, with a node that tells the reducer when
   // a backward pass begins that has one in its graph. Without that the hooks would run, and nothing be averaged.
@@ -109,6 +116,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void must_be_finite(const BucketRange& range, const Tensor& sent);
   std::function<void(const Tensor&)> check_of(const BucketRange& range);
   void finalize_backward(bool reached);
+  void check_not_written(int parameter, const std::string& until);
+  void check_alike(const StepNumbers& sum);
   void check_no_backward_left_out(const StepNumbers& sum);
   void abandon(const Pass& pass);
   [[noreturn]] void fail_all_ranks(const std::string& reason);
@@ -125,6 +134,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   ProcessGroup& group_;
   const NamedTensors parameters_;
+  const SoleAverager sole_averager_{"distributed_data_parallel", parameters_};
+  ModuleWatch module_;
   ReducerOptions options_;
   StepExchange exchange_;
   std::vector<ScopedHook> hooks_;
@@ -149,6 +160,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::vector<int> pending_;  // by bucket: parameters that are not ready yet
   size_t next_ = 0;           // the bucket to launch next
   std::vector<int> ready_order_;
+  std::vector<bool> ready_;                 // by parameter
+  std::vector<uint32_t> versions_;          // by parameter: of its values, when the pass began
   std::vector<ReadyGradient> ready_times_;  // in that order, where a planner wants to know, until it has planned
 
   bool synchronizing_ = true;

@@ -7,7 +7,6 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/program_observer.h"
-#include "ringgrad/distributed/ddp/gradient_arenas.h"
 #include "ringgrad/distributed/job/job_status.h"
 
 namespace ringgrad {

@@ -12,6 +12,7 @@
 
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/distributed/ddp/finite_check.h"
+#include "ringgrad/distributed/ddp/gradient_arenas.h"
 #include "ringgrad/distributed/shards/tree_all_reduce.h"
 
 namespace ringgrad {
@@ -65,6 +66,7 @@ class ShardGradients {
   ProcessGroup& group_;
   const TreeAllReduce& tree_;
   const NamedTensors named_;
+  const SoleAverager sole_averager_{"virtual_ranks", named_};
   const bool check_finite_, in_lockstep_;
   std::vector<ArenaRange> arenas_;
   std::vector<Parameter> parameters_;
