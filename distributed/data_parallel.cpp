@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 #include <thread>
+#include <typeinfo>
 
 #include "ringgrad/autograd/differentiable.h"
 #include "ringgrad/autograd/ops.h"
@@ -46,6 +47,20 @@ void become(const Tensor& target, const Tensor& source) {
   target.set_autograd_meta(source.autograd_meta());
 }
 
+using NamedModules = std::vector<std::pair<std::string, nn::Module*>>;
+
+// After `prefix`, the first layer that only one of the two has, or of which they have different types; else nothing.
+std::string difference(const char* prefix, const NamedModules& module, const NamedModules& replica) {
+  const auto named = [](const auto& entry) { return str("'", entry.first, "' (", entry.second->type_name(), ")"); };
+  for (size_t i = 0; i < std::max(module.size(), replica.size()); ++i) {
+    if (i >= replica.size()) return str(prefix, "the module has a layer ", named(module[i]), " that replicas lack");
+    if (i >= module.size()) return str(prefix, "the module lacks a layer ", named(replica[i]), " of the replicas");
+    if (module[i].first != replica[i].first || typeid(*module[i].second) != typeid(*replica[i].second))
+      return str(prefix, "the module has a layer ", named(module[i]), " where replicas have ", named(replica[i]));
+  }
+  return {};
+}
+
 }  // namespace
 
 void check_replica(const char* what, nn::Module& module, nn::Module& replica) {
@@ -61,24 +76,33 @@ void check_replica(const char* what, nn::Module& module, nn::Module& replica) {
   };
   check_tensors("parameters", replica.named_parameters(), module.named_parameters());
   check_tensors("buffers", replica.named_buffers(), module.named_buffers());
-  check_count("modules", replica.named_modules().size(), module.named_modules().size());
+  const std::string differs = difference(": ", module.named_modules(), replica.named_modules());
+  CHECK_AS(ShapeError, differs.empty(), what, differs, "; make_replica must make the same network");
 }
 
 DataParallel::DataParallel(nn::Module& module, const MakeReplica& make_replica, std::vector<Device> devices)
-    : module_(module), devices_(std::move(devices)) {
+    : module_(module), make_replica_(make_replica), devices_(std::move(devices)) {
   CHECK(!devices_.empty(), "data_parallel: no devices given, expected at least one");
   for (const Device device : devices_) check_device("data_parallel", device);
-  for (const auto& tensors : {module.named_parameters(), module.named_buffers()})
+  check_place();
+  make_replicas();
+  for (const auto& replica : replicas_) check_replica("data_parallel", module, *replica);
+  adopt(module);
+}
+
+void DataParallel::check_place() const {
+  for (const auto& tensors : {module_.named_parameters(), module_.named_buffers()})
     for (const auto& [name, tensor] : tensors)
       CHECK_AS(DeviceError, tensor.device() == devices_[0], "data_parallel: ", name, " is on ", tensor.device(),
                ", expected the first device, ", devices_[0], "; move the module with to(device)");
-  for (const Device device : devices_) {
-    auto replica = make_replica();
-    check_replica("data_parallel", module, *replica);
-    for (const Tensor& buffer : replica->buffers()) buffer.set_data(copy_of(buffer, {buffer.dtype(), device}));
-    replicas_.push_back(std::move(replica));
+}
+
+void DataParallel::make_replicas() {
+  replicas_.clear();
+  for (size_t r = 0; r < devices_.size(); ++r) {
+    replicas_.push_back(make_replica_());
+    CHECK(replicas_[r] != nullptr, "data_parallel: make_replica gave a null pointer, expected a module");
   }
-  adopt(module);
 }
 
 // Each input as pieces of ⌈N / devices⌉ samples, one for each device as far as they go.
@@ -105,26 +129,40 @@ std::vector<std::vector<Tensor>> DataParallel::scatter(const std::vector<Tensor>
   return pieces;
 }
 
-// Points the replicas' parameters at fresh copies of the module's, and gives them its buffers' values and its modes.
+// Points the replicas' parameters at fresh copies of the module's, and its buffers, too: another forward's graph may
+// have saved those that a replica had. The first replica shares the module's own.
 void DataParallel::replicate(size_t replicas) {
-  const auto parameters = module_.parameters(), buffers = module_.buffers();
-  std::vector<Tensor> trained;
-  for (const Tensor& parameter : parameters)
-    if (parameter.requires_grad()) trained.push_back(parameter);
-  const auto copies = broadcast(trained, std::span(devices_).first(replicas));
+  check_place();
   const auto modules = module_.named_modules();
-  const auto copy_on = [&](size_t r, const Tensor& x) {  // the first replica shares the module's own
-    return r == 0 ? x.detach() : copy_of(x, {x.dtype(), devices_[r]});
-  };
-  auto copy = copies.begin();
+  if (!difference("", modules, replicas_[0]->named_modules()).empty()) make_replicas();
+  std::vector<Tensor> trained, others;
+  for (const auto& tensors : {module_.parameters(), module_.buffers()})
+    for (const Tensor& x : tensors) (x.requires_grad() ? trained : others).push_back(x);
+  const auto copies = broadcast(trained, std::span(devices_).first(replicas));
   for (size_t r = 0; r < replicas; ++r) {
-    const auto own = replicas_[r]->parameters(), own_buffers = replicas_[r]->buffers();
-    for (size_t i = 0; i < own.size(); ++i)
-      become(own[i], parameters[i].requires_grad() ? *copy++ : copy_on(r, parameters[i]));
-    // Anew each time: another forward's graph may have saved those that the replica had.
-    for (size_t i = 0; i < buffers.size(); ++i) own_buffers[i].set_data(copy_on(r, buffers[i]));
+    std::vector<std::pair<Tensor, Tensor>> copy;  // of each of the module's tensors, on this replica's device
+    for (size_t i = 0; i < trained.size(); ++i) copy.emplace_back(trained[i], copies[r * trained.size() + i]);
+    for (const Tensor& x : others)
+      copy.emplace_back(x, r == 0 ? x.detach() : copy_of(x, {x.dtype(), devices_[r]}));
+
+    std::vector<Tensor> pointed;  // the replica's own, which other members of it may name, too
+    const auto point = [&](Tensor& own, const Tensor& of_module) {
+      const auto among = [](const Tensor& x) { return [&x](const Tensor& other) { return other.is_same(x); }; };
+      const auto found = std::find_if(copy.begin(), copy.end(),
+                                      [&](const auto& pair) { return pair.first.is_same(of_module); });
+      const bool is_own = own && found != copy.end() && own.shape() == of_module.shape() &&
+                          std::none_of(pointed.begin(), pointed.end(), among(own));
+      if (is_own) {
+        become(own, found->second);
+        pointed.push_back(own);
+      } else {
+        own = found != copy.end() ? found->second : Tensor();
+      }
+    };
     const auto own_modules = replicas_[r]->named_modules();
-    for (size_t i = 0; i < modules.size(); ++i) own_modules[i].second->set_training(modules[i].second->is_training());
+    const std::string differs = difference("data_parallel: ", modules, own_modules);
+    CHECK(differs.empty(), differs, "; make_replica must make the network as it is now, or wrap it when it is complete");
+    for (size_t i = 0; i < modules.size(); ++i) own_modules[i].second->follow(*modules[i].second, point);
   }
 }
 
@@ -176,7 +214,7 @@ std::vector<Tensor> DataParallel::gather(const std::vector<std::vector<Tensor>>&
 }
 
 Tensor DataParallel::forward(const Tensor& x) {
-  return apply([](nn::Module& replica, const Tensor& piece) { return replica.forward(piece); }, x);
+  return apply([](nn::Module& replica, const Tensor& piece) { return replica(piece); }, x);
 }
 
 }  // namespace ringgrad

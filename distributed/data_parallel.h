@@ -29,6 +29,12 @@ class DataParallel : public nn::Module {
   // values do not matter. The wrapper registers the module under its own names: a state_dict has no "module." prefix.
   // Throws DeviceError where a device does not exist or the module lives elsewhere, ShapeError where a replica's
   // parameters differ. The module must outlive the wrapper.
+  //
+  // Replicas follow what the module knows of itself, in every forward: the values of parameters and buffers, and that
+  // one was added, dropped, replaced or tied; modes, forward hooks, which run in each replica, and what a type's
+  // Module::follow_members() takes over. Other plain members are the replica's own, as make_replica() has set them, for
+  // a batch of any size. Where the module has other layers than when it was wrapped, make_replica() is asked anew, and
+  // Error thrown where what it makes now does not have them.
   DataParallel(nn::Module& module, const MakeReplica& make_replica, std::vector<Device> devices);
 
   // x [N, …] on any device → the outputs [N, …] on devices[0]. The batch is cut into pieces of ⌈N / devices⌉ (PyTorch's
@@ -55,9 +61,10 @@ class DataParallel : public nn::Module {
       for_each_tensor(own, [&](Tensor& x) { x = *piece++; });
       return std::apply([&](const auto&... x) { return function(replica, x...); }, own);
     };
-    if (pieces.size() == 1) return on_replica(0, module_);
+    if (devices_.size() == 1) return on_replica(0, module_);
     std::vector<std::optional<Output>> outputs(pieces.size());
     parallel_apply(pieces.size(), [&](size_t r, nn::Module& replica) { outputs[r] = on_replica(r, replica); });
+    if (outputs.size() == 1) return std::move(*outputs[0]);
 
     std::vector<std::vector<Tensor>> parts(outputs.size());
     for (size_t r = 0; r < outputs.size(); ++r)
@@ -74,7 +81,11 @@ class DataParallel : public nn::Module {
   void parallel_apply(size_t replicas, const std::function<void(size_t r, nn::Module& replica)>& function);
   std::vector<Tensor> gather(const std::vector<std::vector<Tensor>>& outputs) const;  // [replica][output] → [output]
 
+  void make_replicas();
+  void check_place() const;
+
   nn::Module& module_;
+  MakeReplica make_replica_;
   std::vector<Device> devices_;
   std::vector<std::shared_ptr<nn::Module>> replicas_;  // one per device
 };

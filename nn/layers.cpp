@@ -94,6 +94,10 @@ void BatchNorm1d::check_shape(const Tensor& x) const {
            ", expected [N, C] or [N, C, L]");
 }
 
+void BatchNorm::follow_members(const Module& source) {
+  normalization_ = static_cast<const BatchNorm&>(source).normalization_;
+}
+
 Tensor BatchNorm::forward(const Tensor& x, const BatchNormFusion& fusion) {
   check_shape(x);
   if (program_observer) program_observer->mode("batch_norm", is_training());

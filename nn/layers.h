@@ -129,6 +129,7 @@ class BatchNorm : public Module {
  protected:
   BatchNorm(const char* name, int64_t features, BatchNorm2dOptions options);
   virtual void check_shape(const Tensor& x) const = 0;
+  void follow_members(const Module& source) override;
   DType storage_dtype(DType dtype) const override { return itemsize(dtype) == 2 ? DType::Float32 : dtype; }
 
  private:

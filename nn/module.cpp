@@ -1,6 +1,7 @@
 #include "ringgrad/nn/module.h"
 
 #include <algorithm>
+#include <typeinfo>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
@@ -119,6 +120,24 @@ Tensor Module::forward_with_hooks(const Tensor& x) {
   for (const auto& [id, hook] : hooks)
     if (const Tensor other = hook(*this, x, y)) y = other;
   return y;
+}
+
+void Module::follow(const Module& source, const std::function<void(Tensor&, const Tensor&)>& point) {
+  CHECK(typeid(*this) == typeid(source), "module: a ", type_name(), " cannot follow a ", source.type_name());
+  const auto follow_tensors = [&](const Registrations& own, const Registrations& others) {
+    const auto alike = [](const auto& a, const auto& b) { return a->name == b->name; };
+    const auto [here, there] = std::mismatch(own.begin(), own.end(), others.begin(), others.end(), alike);
+    CHECK(here == own.end() && there == others.end(), "module: a ", type_name(), " has registered ",
+          here == own.end() ? "nothing" : "'" + (*here)->name + "'", " where the one that it is to follow has ",
+          there == others.end() ? "nothing" : "'" + (*there)->name + "'");
+    for (size_t i = 0; i < own.size(); ++i) point(own[i]->tensor(), others[i]->tensor());
+  };
+  follow_tensors(parameters_, source.parameters_);
+  follow_tensors(buffers_, source.buffers_);
+  training_ = source.training_;
+  hooks_ = source.hooks_;
+  next_hook_ = source.next_hook_;
+  follow_members(source);
 }
 
 int64_t Module::num_parameters() const {

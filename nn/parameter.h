@@ -19,9 +19,9 @@ namespace ringgrad::nn {
 struct Registration {
   std::string name;
   bool trained;  // a parameter; else a buffer
-  const Tensor* member;
+  Tensor* member;
   Tensor kept;
-  const Tensor& tensor() const { return member != nullptr ? *member : kept; }
+  Tensor& tensor() { return member != nullptr ? *member : kept; }
 };
 
 class Parameter : public Tensor {

@@ -343,3 +343,111 @@ TEST_CASE("shards on several devices: what cannot be is an error", "[data_parall
     });
   });
 }
+
+TEST_CASE("replicas follow parameters that were dropped, added, tied or replaced", "[data_parallel][quick][threads]") {
+  struct Net : nn::Module {
+    nn::Linear in{6, 6}, middle{6, 6}, head{6, 3};
+    Net() {
+      register_module("in", in);
+      register_module("middle", middle);
+      register_module("head", head);
+    }
+    Tensor forward(const Tensor& x) override { return head(tanh(middle(tanh(in(x))))); }
+  };
+  const auto make = [] { return make_net<Net>(9, DType::Float64); };
+  const auto net = make_net<Net>(3, DType::Float64), alone = make_net<Net>(3, DType::Float64);
+  DataParallel model(*net, make, devices(3));
+  const Tensor x = samples({6}, 3, DType::Float64, 0, 7).x;
+  const auto agree = [&](const char* change) {
+    CAPTURE(change);
+    for (const int64_t batch : {1, 7}) {
+      const Tensor part = slice(x, 0, 0, batch), y = model(part), expected = alone->forward(part);
+      REQUIRE(y.shape() == expected.shape());
+      CHECK(relative_difference(to_vector<double>(y), to_vector<double>(expected)) < 1e-12);
+      for (nn::Module* module : {static_cast<nn::Module*>(net.get()), static_cast<nn::Module*>(alone.get())})
+        for (const Tensor& p : module->parameters()) p.set_grad({});
+      y.square().sum().backward();
+      expected.square().sum().backward();
+      const auto own = net->named_parameters(), others = alone->named_parameters();
+      REQUIRE(own.size() == others.size());
+      for (size_t i = 0; i < own.size(); ++i) {
+        CAPTURE(own[i].first);
+        REQUIRE(own[i].second.grad().defined());
+        CHECK(relative_difference(to_vector<double>(own[i].second.grad()),
+                                  to_vector<double>(others[i].second.grad())) < 1e-12);
+      }
+    }
+  };
+  const auto both = [&](const std::function<void(Net& net)>& change) {
+    manual_seed(5);
+    change(*net);
+    manual_seed(5);
+    change(*alone);
+  };
+  agree("nothing");
+  both([](Net& net) { net.in.bias = Tensor(); });
+  agree("a bias less");
+  both([](Net& net) { net.middle.weight = net.in.weight; });
+  agree("tied");
+  both([](Net& net) { net.head.weight = randn({5, 6}, {DType::Float64}), net.head.bias = ones({5}, {DType::Float64}); });
+  agree("a new head");
+  both([](Net& net) { net.in.bias = full({6}, 0.5, {DType::Float64}); });
+  agree("a bias more");
+  both([](Net& net) { net.middle.weight = randn({6, 6}, {DType::Float64}); });
+  agree("untied");
+}
+
+TEST_CASE("a layer that replicas lack is named, unless make_replica makes it by now", "[data_parallel][quick][threads]") {
+  const auto net = std::make_shared<nn::Sequential>(nn::Linear(4, 4), nn::Tanh());
+  bool knows = false;
+  DataParallel model(
+      *net,
+      [&] {
+        const auto made = std::make_shared<nn::Sequential>(nn::Linear(4, 4), nn::Tanh());
+        if (knows) made->push_back(nn::Linear(4, 2));
+        return made;
+      },
+      devices(2));
+  net->push_back(nn::Linear(4, 2));
+  for (const int64_t batch : {1, 6})
+    require_error<Error>("the module has a layer '2' (Linear) that replicas lack", [&] { model(ones({batch, 4})); });
+  knows = true;
+  for (const int64_t batch : {1, 6})
+    CHECK(relative_difference(to_vector<double>(model(ones({batch, 4}))), to_vector<double>((*net)(ones({batch, 4})))) <
+          1e-6);
+}
+
+TEST_CASE("hooks, plain members and normalizations act alike for a batch of 1 and of 6",
+          "[data_parallel][quick][threads]") {
+  struct Net : nn::Module {
+    nn::BatchNorm2d bn{1};
+    double scale = 1;
+    Net() { register_module("bn", bn); }
+    Tensor forward(const Tensor& x) override { return bn(x) * scale; }
+    void follow_members(const Module& source) override { scale = static_cast<const Net&>(source).scale; }
+  };
+  Net net;
+  DataParallel model(
+      net, [] { return std::make_shared<Net>(); }, devices(3));
+  const Tensor six = reshape(arange(0.0, 24.0), {6, 1, 2, 2});
+  const auto check = [&](double expected) {  // of the first element, 3
+    for (const int64_t batch : {1, 6})
+      CHECK(std::abs(select(flatten(model(slice(six, 0, 0, batch))), 0, 3).item<double>() - expected) < 1e-3);
+  };
+  net.eval();
+  check(3);
+  net.scale = 2;
+  check(6);
+  net.bn.set_normalization([](const Tensor& x, auto&&...) { return x * 10; });
+  check(60);
+  std::atomic<int> calls = 0;
+  HookHandle of_child = net.bn.register_forward_hook([&](nn::Module&, const Tensor&, const Tensor& y) {
+    ++calls;
+    return y + 1;
+  });
+  const HookHandle of_all = net.register_forward_hook([](nn::Module&, const Tensor&, const Tensor& y) { return y + 7; });
+  check(69);
+  CHECK(calls == 1 + 3);  // in each replica
+  of_child.remove();
+  check(67);
+}
