@@ -13,6 +13,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "ringgrad/autograd/graph.h"
@@ -81,6 +82,9 @@ class BackwardPass {
   };
 
   Node::Progress& progress_of(Node& node);
+  void find_way(const std::shared_ptr<Node>& root);
+  bool is_on_way(const Node* node) const { return accumulates() ? node != nullptr : on_way_.contains(node); }
+  bool runs(const Node& node) const;
   void count_dependencies(const std::shared_ptr<Node>& root);
   Queue& queue_of(Device device);
   void work(Queue& queue);
@@ -97,6 +101,7 @@ class BackwardPass {
   std::vector<std::function<void()>> final_callbacks_;
   uint64_t id_ = 0;
   std::unordered_map<const Node*, Node::Progress> leaves_;
+  std::unordered_set<const Node*> on_way_;  // where gradients are captured: what lies between them and the root
 };
 
 constinit thread_local BackwardPass* current_pass = nullptr;
@@ -117,6 +122,35 @@ Node::Progress& BackwardPass::progress_of(Node& node) {
   return node.sequence == kLeafSequence ? leaves_[&node] : node.progress;
 }
 
+// Notes the nodes whose gradient is captured, and those from which one of them can be reached: no other takes part.
+void BackwardPass::find_way(const std::shared_ptr<Node>& root) {
+  std::unordered_set<const Node*> captured, seen{root.get()};
+  for (const Edge& edge : request_.capture) captured.insert(edge.node.get());
+  struct Step {
+    const Node* node;
+    size_t next = 0;  // the edge that is looked at next
+  };
+  std::vector<Step> path{{root.get()}};
+  while (!path.empty()) {
+    auto& [node, next] = path.back();
+    if (next < node->next.size()) {
+      const Node* below = node->next[next++].node.get();
+      if (below && seen.insert(below).second) path.push_back({below});
+      continue;
+    }
+    const bool leads_there = std::any_of(node->next.begin(), node->next.end(),
+                                         [&](const Edge& edge) { return on_way_.contains(edge.node.get()); });
+    if (leads_there || captured.contains(node)) on_way_.insert(node);
+    path.pop_back();
+  }
+}
+
+// Whether the node's closure runs: not where its gradient is only to be captured.
+bool BackwardPass::runs(const Node& node) const {
+  return accumulates() ||
+         std::any_of(node.next.begin(), node.next.end(), [&](const Edge& edge) { return is_on_way(edge.node.get()); });
+}
+
 void BackwardPass::count_dependencies(const std::shared_ptr<Node>& root) {
   static std::atomic<uint64_t> passes{0};
   id_ = ++passes;
@@ -128,7 +162,7 @@ void BackwardPass::count_dependencies(const std::shared_ptr<Node>& root) {
     ++unfinished_;
     queue_of(device_of(*node));
     for (const Edge& edge : node->next) {
-      if (!edge.node) continue;
+      if (!is_on_way(edge.node.get())) continue;
       auto& progress = progress_of(*edge.node);
       if (progress.pass != id_) {
         progress = {id_, 0, {}};
@@ -140,6 +174,10 @@ void BackwardPass::count_dependencies(const std::shared_ptr<Node>& root) {
 }
 
 void BackwardPass::run(const Edge& root, Tensor grad) {
+  if (!accumulates()) {
+    find_way(root.node);
+    if (on_way_.empty()) return;
+  }
   count_dependencies(root.node);
   progress_of(*root.node).dependencies = 1;
   deliver(root, std::move(grad));
@@ -175,7 +213,8 @@ void BackwardPass::work(Queue& queue) {
     try {
       Gradients grads = run_node(*node);
       for (size_t i = 0; i < node->next.size(); ++i)
-        if (node->next[i].node) deliver(node->next[i], grads.empty() ? Tensor() : std::move(grads[i]));
+        if (is_on_way(node->next[i].node.get()))
+          deliver(node->next[i], grads.empty() ? Tensor() : std::move(grads[i]));
       lock.lock();
       --unfinished_;
     } catch (...) {
@@ -198,7 +237,7 @@ Gradients BackwardPass::run_node(Node& node) {
   for (size_t i = 0; i < request_.capture.size(); ++i)
     if (request_.capture[i].node.get() == &node && !grad_outputs.empty())
       request_.captured[i] = grad_outputs[request_.capture[i].output];
-  if (!request_.capture.empty() && node.sequence == kLeafSequence) return {};
+  if (!runs(node)) return {};
   if (std::none_of(grad_outputs.begin(), grad_outputs.end(), [](const Tensor& g) { return g.defined(); })) return {};
   OpScope scope(node.name);
   CHECK(node.backward != nullptr, "backward: the graph of ", node.name,
@@ -250,7 +289,7 @@ void BackwardPass::deliver(const Edge& edge, Tensor grad) {
 }
 
 Tensor BackwardPass::take_waiting(const Edge& edge, const Tensor& like) {
-  if (!edge.node || queues_.size() > 1) return {};
+  if (!is_on_way(edge.node.get()) || queues_.size() > 1) return {};
   std::lock_guard lock(mutex_);
   std::vector<Tensor>& received = progress_of(*edge.node).grad_outputs;
   if (received.empty() || !received[edge.output]) return {};

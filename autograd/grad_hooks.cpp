@@ -27,6 +27,9 @@ void GradHookHandle::remove() {
   if (const auto hooks = hooks_.lock()) hooks->hooks.erase(id_);
 }
 
+// The last hook of all, whenever the others come: it sees what goes on, and twice is once.
+static constexpr int kRetains = INT_MAX;
+
 static const std::shared_ptr<GradHooks>& hooks_of(const char* operation, const Tensor& tensor) {
   CHECK(tensor.requires_grad(), operation, ": the tensor of shape ", tensor.shape(), " gets no gradient; mark it, or ",
         "what it is computed from, with requires_grad_()");
@@ -45,12 +48,17 @@ GradHookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) 
   return {hooks, id};
 }
 
+bool stop_retaining_grad(const Tensor& tensor) {
+  const auto& meta = tensor.autograd_meta();
+  return meta && meta->grad_hooks && meta->grad_hooks->hooks.erase(kRetains) > 0;
+}
+
 const Tensor& Tensor::retain_grad() const {
   const std::shared_ptr<GradHooks>& hooks = hooks_of("retain_grad", *this);
   if (is_leaf()) return *this;
-  // The last of all, whenever the others come: it sees what goes on, and twice is once. A weak reference: the node
+  // A weak reference: the node
   // keeps the hook, and the tensor the node.
-  hooks->hooks.emplace(INT_MAX, [meta = std::weak_ptr(autograd_meta())](const Tensor& grad) {
+  hooks->hooks.emplace(kRetains, [meta = std::weak_ptr(autograd_meta())](const Tensor& grad) {
     if (const auto kept = meta.lock()) {
       const Tensor own = copy_of(grad, {grad.dtype(), grad.device()});
       if (kept->grad) kernels::add(own, own, kept->grad);

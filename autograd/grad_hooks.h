@@ -32,4 +32,7 @@ class GradHookHandle {
   int id_ = 0;
 };
 
+// Undoes retain_grad(), and says whether there was anything to undo.
+bool stop_retaining_grad(const Tensor& tensor);
+
 }  // namespace ringgrad

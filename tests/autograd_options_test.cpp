@@ -1,9 +1,11 @@
 // What backward() can be asked for beside gradients in leaves: another pass, gradients of inputs, hooks on the way.
+#include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/grad_hooks.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
+#include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
@@ -104,4 +106,85 @@ TEST_CASE("under autocast products are taken in 16 bits, and parameters and loss
   CHECK(w.grad().dtype() == DType::Float32);
   CHECK(std::abs(w.grad()[0][0].item<double>() - 0.5) < 0.01);
   require_error<DTypeError>("AutocastGuard: dtype float64", [] { AutocastGuard wide(DType::Float64); });
+}
+
+TEST_CASE("a tracked write in place keeps the gradient that a tensor retains, of its new value", "[quick]") {
+  const Tensor x = leaf(), h = x * 2;
+  h.retain_grad();
+  Values of_old_value;
+  h.register_hook([&](const Tensor& grad) {
+    of_old_value = values(grad);
+    return Tensor();
+  });
+  h.sum().backward({}, true);
+  h *= x;
+  CHECK(values(h.grad()) == Values{1, 1, 1});  // as in PyTorch, what is there stays
+  (h * 5).sum().backward();
+  CHECK(values(h.grad()) == Values{6, 6, 6});
+  CHECK(of_old_value == Values{5, 10, 15});
+  CHECK(values(x.grad()) == Values{22, 42, 62});  // 2 from the first pass, 5 · 2 · 2 x from the second
+}
+
+TEST_CASE("no write in place goes to a leaf that requires a gradient, but under a NoGradGuard", "[quick]") {
+  const Tensor x = leaf(), y = tensor<double>({4, 5, 6});
+  const std::vector<std::function<void()>> writes = {
+      [&] { x.fill_(1); },      [&] { x.zero_(); },   [&] { x.copy_(y); },
+      [&] { x += y; },          [&] { x -= 1; },      [&] { x.mul_(2); },
+      [&] { x.clamp_(0, 1); },  [&] { x.add_(y); },   [&] { x.masked_fill_(y > 4, 0); },
+      [&] { x /= y; },          [&] { x[0] = 1.0; },  [&] { x.index_put_({0}, 3); },
+      [&] { x[0].zero_(); },    [&] { x[0] = y[0]; },
+  };
+  for (const auto& write : writes) {
+    CHECK_THROWS_AS(write(), Error);
+    CHECK(values(x) == Values{1, 2, 3});
+  }
+  require_error<Error>("is a leaf that requires a gradient, which would be lost; write to it under a NoGradGuard",
+                       [&] { x.zero_(); });
+  {
+    const NoGradGuard no_grad;
+    for (const auto& write : writes) write();
+  }
+  CHECK(values(x) != Values{1, 2, 3});
+  CHECK(x.requires_grad());
+}
+
+TEST_CASE("autograd::grad runs what lies between outputs and inputs, and nothing else", "[quick]") {
+  const Tensor a = leaf(), b = leaf(), h = a * 2, k = exp(b);
+  int hooks = 0;
+  for (const Tensor& x : {b, k})
+    x.register_hook([&](const Tensor&) {
+      ++hooks;
+      return Tensor();
+    });
+  const HookHandle handle = register_post_accumulate_grad_hook(b, [&](const Tensor&) { ++hooks; });
+  const Tensor loss = (h * k).sum();
+  // An input may be an output, stand on the way to another one, come twice, or not be reached.
+  const auto gradients = autograd::grad({loss}, {h, a, a, loss}, {.retain_graph = true});
+  const Values e = values(k), twice = values(k * 2);
+  CHECK(values(gradients[0]) == e);
+  CHECK(values(gradients[1]) == twice);
+  CHECK(values(gradients[2]) == twice);
+  CHECK(values(gradients[3]) == Values{1});
+  CHECK_FALSE(autograd::grad({loss}, {leaf()}, {.retain_graph = true, .allow_unused = true})[0].defined());
+  CHECK(hooks == 0);
+  CHECK_FALSE(b.grad().defined());
+  (void)autograd::grad({loss}, {a});
+  k.sum().backward();  // exp was not run, so its graph is still there
+  CHECK(values(b.grad()) == e);
+  CHECK(hooks == 3);
+}
+
+TEST_CASE("after a hook that throws, the same graph gives whole gradients", "[quick]") {
+  const Tensor x = leaf(), h = x * 2;
+  bool fails = true;
+  h.register_hook([&](const Tensor&) -> Tensor {
+    if (fails) throw Error("no");
+    return {};
+  });
+  const Tensor loss = (h * h + x).sum();
+  CHECK_THROWS_AS(loss.backward({}, true), Error);
+  fails = false;
+  x.set_grad({});
+  loss.backward();
+  CHECK(values(x.grad()) == Values{9, 17, 25});
 }

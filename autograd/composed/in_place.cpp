@@ -9,6 +9,21 @@
 namespace ringgrad {
 namespace {
 
+void check_leaf(const char* name, const Tensor& x) {
+  CHECK(!grad_enabled() || !x.is_leaf() || !x.requires_grad(), name, ": the tensor of shape ", x.shape(),
+        " is a leaf that requires a gradient, which would be lost; write to it under a NoGradGuard");
+}
+
+// x has y's history from now on. What is a tensor's own and not its history's stays: the gradient that it holds, and
+// that it keeps those to come, of what it is now. Hooks stay with the value that they were registered for.
+void take_place_of(const Tensor& x, const Tensor& y) {
+  const Tensor grad = x.grad();
+  const bool retains = stop_retaining_grad(x);
+  x.set_autograd_meta(y.autograd_meta());
+  if (grad) x.set_grad(grad);
+  if (retains) x.retain_grad();
+}
+
 template <class Compute>
 const Tensor& assign(const char* name, const Tensor& x, const Compute& compute) {
   OpScope scope(name);
@@ -18,17 +33,16 @@ const Tensor& assign(const char* name, const Tensor& x, const Compute& compute) 
   CHECK_AS(ShapeError, y.shape() == x.shape(), name, ": the tensor has shape ", x.shape(), ", the result ", y.shape(),
            ", expected equal shapes");
   check_same_kind(name, x, y);
+  check_leaf(name, x);
   if (!y.requires_grad()) {
-    copy_(x, y);
+    ringgrad::copy_(x, y);
     return x;
   }
-  CHECK(!x.is_leaf() || !x.requires_grad(), name, ": the tensor of shape ", x.shape(),
-        " is a leaf that requires a gradient, which would be lost; write to it under a NoGradGuard");
   CHECK(!seen_by_others, name, ": the elements of the tensor of shape ", x.shape(),
         " are seen by others, too (it is a view, has one, or was saved for backward), whose gradients would be wrong; "
         "make a new tensor: x = x + y, or stack() or cat() of the parts");
   x.set_data(y);
-  x.set_autograd_meta(y.autograd_meta());
+  take_place_of(x, y);
   return x;
 }
 
@@ -81,6 +95,8 @@ const Tensor& Tensor::copy_(const Tensor& values) const {
   });
 }
 const Tensor& Tensor::fill_(Scalar value) const {
+  check_defined("fill_", *this);
+  check_leaf("fill_", *this);
   ringgrad::fill_(*this, value);
   return *this;
 }

@@ -137,8 +137,7 @@ Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& va
   const Tensor named = index(numbers, at);
   Tensor places = reshape(named, {named.numel()}), from = reshape(expand(values, named.shape()), {named.numel()});
   const Tensor flat = reshape(x, {x.numel()});
-  if (accumulate) return reshape(index_add(flat, 0, places, from), x.shape());
-  if (named.numel() == 0) return clone(x);
+  if (accumulate || named.numel() == 0) return reshape(index_add(flat, 0, places, from), x.shape());
 
   // In the order of places, of which equals keep theirs, the last one of each run stays.
   const Tensor order = argsort(places), sorted = index_select(places, 0, order);

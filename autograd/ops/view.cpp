@@ -206,36 +206,39 @@ Tensor cat(const std::vector<Tensor>& all, int dim) {
   OpScope scope("cat");
   CHECK(!all.empty(), "cat: the list of tensors is empty, expected at least one");
   for (const Tensor& x : all) check_defined("cat", x);
-  // A list may begin with nothing, of shape [0], whatever is joined to it.
-  std::vector<Tensor> tensors;
-  for (const Tensor& x : all)
-    if (x.shape() != Shape{0}) tensors.push_back(x);
-  if (tensors.empty()) tensors = all;
-  const Tensor& first = tensors[0];
+  // Nothing, of shape [0], may stand in the list, whatever is joined to it.
+  const auto is_nothing = [](const Tensor& x) { return x.shape() == Shape{0}; };
+  const auto found = std::find_if_not(all.begin(), all.end(), is_nothing);
+  const Tensor& first = found == all.end() ? all[0] : *found;
   dim = normalize_dim("cat", dim, first.dim());
   Shape shape = first.shape();
   shape[dim] = 0;
-  std::vector<int64_t> lengths;
-  for (const Tensor& x : tensors) {
+  for (const Tensor& x : all) {
+    if (is_nothing(x)) continue;
     check_same_kind("cat", first, x);
     bool fits = x.dim() == first.dim();
     for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || x.shape()[d] == shape[d];
     CHECK_AS(ShapeError, fits, "cat: shapes ", first.shape(), " and ", x.shape(), " differ outside dimension ", dim,
              ", along which they are joined");
-    lengths.push_back(x.shape()[dim]);
-    shape[dim] += lengths.back();
+    shape[dim] += x.shape()[dim];
   }
   Tensor y = empty(shape, {first.dtype(), first.device()});
+  Gradients of_nothing;  // by input: the gradient of one that is nothing
+  std::vector<int64_t> lengths;
   int64_t begin = 0;
-  for (size_t i = 0; i < tensors.size(); begin += lengths[i++])
-    kernels::copy(part(y, dim, begin, lengths[i]), tensors[i]);
-  return differentiable("cat", tensors, y, [lengths, dim](const Tensor& dy) -> Gradients {
+  for (const Tensor& x : all) {
+    of_nothing.push_back(is_nothing(x) ? empty_like(x) : Tensor());
+    lengths.push_back(is_nothing(x) ? 0 : x.shape()[dim]);
+    if (lengths.back() > 0) kernels::copy(part(y, dim, begin, lengths.back()), x);
+    begin += lengths.back();
+  }
+  return differentiable("cat", all, y, [of_nothing, lengths, dim](const Tensor& dy) {
     const Tensor g = strided(dy);
-    Gradients parts;
+    Gradients parts = of_nothing;
     int64_t begin = 0;
-    for (int64_t length : lengths) {
-      parts.push_back(part(g, dim, begin, length));
-      begin += length;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (!parts[i]) parts[i] = part(g, dim, begin, lengths[i]);
+      begin += lengths[i];
     }
     return parts;
   });
