@@ -117,7 +117,12 @@ void die_with_child() {
     }
     raise(SIGKILL);
   }
-  group.all_reduce(x).wait();
+  try {
+    group.all_reduce(x).wait();
+  } catch (const DistributedError& error) {
+    say(error.what());
+    throw;
+  }
 }
 
 int launch_in_a_loop(const char* program) {

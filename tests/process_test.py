@@ -46,6 +46,7 @@ class Process(unittest.TestCase):
             begin = time.monotonic()
             said = self.run_program("die", transport, code=5)
             self.assertIn("[rank 1] was killed by signal 9", said)
+            self.assertIn("rank 1 died: its connection to rank 0 was closed without a goodbye", said)
             self.assertLess(time.monotonic() - begin, 15)  # the child sleeps for 20 s
 
     def test_each_launch_does_its_own_work(self):
