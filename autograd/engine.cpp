@@ -213,8 +213,7 @@ void BackwardPass::work(Queue& queue) {
     try {
       Gradients grads = run_node(*node);
       for (size_t i = 0; i < node->next.size(); ++i)
-        if (is_on_way(node->next[i].node.get()))
-          deliver(node->next[i], grads.empty() ? Tensor() : std::move(grads[i]));
+        if (is_on_way(node->next[i].node.get())) deliver(node->next[i], grads.empty() ? Tensor() : std::move(grads[i]));
       lock.lock();
       --unfinished_;
     } catch (...) {

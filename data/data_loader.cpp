@@ -89,8 +89,8 @@ DataLoader::Iterator::Iterator(DataLoader& loader) : loader_(&loader) {
     batch.padding = pass->padding(k);
     return batch;
   };
-  prefetcher_ = of_this_process(
-      std::make_shared<Prefetcher>(pass_->batches(), options.num_workers, options.prefetch, make));
+  prefetcher_ =
+      of_this_process(std::make_shared<Prefetcher>(pass_->batches(), options.num_workers, options.prefetch, make));
   advance();
   loader.waited_seconds_ += seconds_since(begun);
 }

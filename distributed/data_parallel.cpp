@@ -142,14 +142,13 @@ void DataParallel::replicate(size_t replicas) {
   for (size_t r = 0; r < replicas; ++r) {
     std::vector<std::pair<Tensor, Tensor>> copy;  // of each of the module's tensors, on this replica's device
     for (size_t i = 0; i < trained.size(); ++i) copy.emplace_back(trained[i], copies[r * trained.size() + i]);
-    for (const Tensor& x : others)
-      copy.emplace_back(x, r == 0 ? x.detach() : copy_of(x, {x.dtype(), devices_[r]}));
+    for (const Tensor& x : others) copy.emplace_back(x, r == 0 ? x.detach() : copy_of(x, {x.dtype(), devices_[r]}));
 
     std::vector<Tensor> pointed;  // the replica's own, which other members of it may name, too
     const auto point = [&](Tensor& own, const Tensor& of_module) {
       const auto among = [](const Tensor& x) { return [&x](const Tensor& other) { return other.is_same(x); }; };
-      const auto found = std::find_if(copy.begin(), copy.end(),
-                                      [&](const auto& pair) { return pair.first.is_same(of_module); });
+      const auto found =
+          std::find_if(copy.begin(), copy.end(), [&](const auto& pair) { return pair.first.is_same(of_module); });
       const bool is_own = own && found != copy.end() && own.shape() == of_module.shape() &&
                           std::none_of(pointed.begin(), pointed.end(), among(own));
       if (is_own) {
@@ -161,7 +160,8 @@ void DataParallel::replicate(size_t replicas) {
     };
     const auto own_modules = replicas_[r]->named_modules();
     const std::string differs = difference("data_parallel: ", modules, own_modules);
-    CHECK(differs.empty(), differs, "; make_replica must make the network as it is now, or wrap it when it is complete");
+    CHECK(differs.empty(), differs,
+          "; make_replica must make the network as it is now, or wrap it when it is complete");
     for (size_t i = 0; i < modules.size(); ++i) own_modules[i].second->follow(*modules[i].second, point);
   }
 }

@@ -4,8 +4,8 @@
 
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/fork.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/fork.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/os/child_process.h"
 #include "ringgrad/distributed/process_groups/backend.h"

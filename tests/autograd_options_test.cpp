@@ -128,11 +128,11 @@ TEST_CASE("a tracked write in place keeps the gradient that a tensor retains, of
 TEST_CASE("no write in place goes to a leaf that requires a gradient, but under a NoGradGuard", "[quick]") {
   const Tensor x = leaf(), y = tensor<double>({4, 5, 6});
   const std::vector<std::function<void()>> writes = {
-      [&] { x.fill_(1); },      [&] { x.zero_(); },   [&] { x.copy_(y); },
-      [&] { x += y; },          [&] { x -= 1; },      [&] { x.mul_(2); },
-      [&] { x.clamp_(0, 1); },  [&] { x.add_(y); },   [&] { x.masked_fill_(y > 4, 0); },
-      [&] { x /= y; },          [&] { x[0] = 1.0; },  [&] { x.index_put_({0}, 3); },
-      [&] { x[0].zero_(); },    [&] { x[0] = y[0]; },
+      [&] { x.fill_(1); },     [&] { x.zero_(); },   [&] { x.copy_(y); },
+      [&] { x += y; },         [&] { x -= 1; },      [&] { x.mul_(2); },
+      [&] { x.clamp_(0, 1); }, [&] { x.add_(y); },   [&] { x.masked_fill_(y > 4, 0); },
+      [&] { x /= y; },         [&] { x[0] = 1.0; },  [&] { x.index_put_({0}, 3); },
+      [&] { x[0].zero_(); },   [&] { x[0] = y[0]; },
   };
   for (const auto& write : writes) {
     CHECK_THROWS_AS(write(), Error);

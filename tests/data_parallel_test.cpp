@@ -373,12 +373,12 @@ TEST_CASE("replicas follow parameters that were dropped, added, tied or replaced
       for (size_t i = 0; i < own.size(); ++i) {
         CAPTURE(own[i].first);
         REQUIRE(own[i].second.grad().defined());
-        CHECK(relative_difference(to_vector<double>(own[i].second.grad()),
-                                  to_vector<double>(others[i].second.grad())) < 1e-12);
+        CHECK(relative_difference(to_vector<double>(own[i].second.grad()), to_vector<double>(others[i].second.grad())) <
+              1e-12);
       }
     }
   };
-  const auto both = [&](const std::function<void(Net& net)>& change) {
+  const auto both = [&](const std::function<void(Net & net)>& change) {
     manual_seed(5);
     change(*net);
     manual_seed(5);
@@ -389,7 +389,9 @@ TEST_CASE("replicas follow parameters that were dropped, added, tied or replaced
   agree("a bias less");
   both([](Net& net) { net.middle.weight = net.in.weight; });
   agree("tied");
-  both([](Net& net) { net.head.weight = randn({5, 6}, {DType::Float64}), net.head.bias = ones({5}, {DType::Float64}); });
+  both([](Net& net) {
+    net.head.weight = randn({5, 6}, {DType::Float64}), net.head.bias = ones({5}, {DType::Float64});
+  });
   agree("a new head");
   both([](Net& net) { net.in.bias = full({6}, 0.5, {DType::Float64}); });
   agree("a bias more");
@@ -397,7 +399,8 @@ TEST_CASE("replicas follow parameters that were dropped, added, tied or replaced
   agree("untied");
 }
 
-TEST_CASE("a layer that replicas lack is named, unless make_replica makes it by now", "[data_parallel][quick][threads]") {
+TEST_CASE("a layer that replicas lack is named, unless make_replica makes it by now",
+          "[data_parallel][quick][threads]") {
   const auto net = std::make_shared<nn::Sequential>(nn::Linear(4, 4), nn::Tanh());
   bool knows = false;
   DataParallel model(
@@ -445,7 +448,8 @@ TEST_CASE("hooks, plain members and normalizations act alike for a batch of 1 an
     ++calls;
     return y + 1;
   });
-  const HookHandle of_all = net.register_forward_hook([](nn::Module&, const Tensor&, const Tensor& y) { return y + 7; });
+  const HookHandle of_all =
+      net.register_forward_hook([](nn::Module&, const Tensor&, const Tensor& y) { return y + 7; });
   check(69);
   CHECK(calls == 1 + 3);  // in each replica
   of_child.remove();

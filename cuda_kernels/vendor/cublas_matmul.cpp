@@ -90,8 +90,8 @@ bool matmul_cublas(Stream stream, const Tensor& c, const Tensor& a, const Tensor
   return true;
 }
 
-BEFORE_MAIN(cublas, add_vendor_library(DeviceType::CUDA, str("cuBLAS ", CUBLAS_VER_MAJOR, ".", CUBLAS_VER_MINOR, ".",
-                                                              CUBLAS_VER_PATCH)));
+BEFORE_MAIN(cublas, add_vendor_library(DeviceType::CUDA,
+                                       str("cuBLAS ", CUBLAS_VER_MAJOR, ".", CUBLAS_VER_MINOR, ".", CUBLAS_VER_PATCH)));
 REGISTER_KERNEL(matmul, DeviceType::CUDA, Provider::Vendor, matmul_cublas);
 
 }  // namespace

@@ -10,8 +10,8 @@
 namespace ringgrad::cuda {
 namespace {
 
-BEFORE_MAIN(cudnn, add_vendor_library(DeviceType::CUDA,
-                                       str("cuDNN ", CUDNN_MAJOR, ".", CUDNN_MINOR, ".", CUDNN_PATCHLEVEL)));
+BEFORE_MAIN(cudnn,
+            add_vendor_library(DeviceType::CUDA, str("cuDNN ", CUDNN_MAJOR, ".", CUDNN_MINOR, ".", CUDNN_PATCHLEVEL)));
 
 }  // namespace
 

@@ -184,10 +184,11 @@ std::chrono::milliseconds default_rendezvous_timeout() {
 RankEnvironment rank_environment() {
   RankEnvironment r = rank_environment_from([](const char* name) { return std::getenv(name); });
   const std::string taken_by = variable(kRankProcess);
-  CHECK_AS(EnvironmentError, r.source.empty() || taken_by.empty() || taken_by == std::to_string(getpid()), "rendezvous: ",
-           r.source, "=", variable(r.source.c_str()), " is the environment of process ", taken_by, ", rank ", r.rank,
-           " of ", r.size, " in its own job, which has started this process; for a job of its own: env",
-           words_that_unset(), " PROGRAM");
+  CHECK_AS(EnvironmentError, r.source.empty() || taken_by.empty() || taken_by == std::to_string(getpid()),
+           "rendezvous: ", r.source, "=", variable(r.source.c_str()), " is the environment of process ", taken_by,
+           ", rank ", r.rank, " of ", r.size,
+           " in its own job, which has started this process; for a job of its own: env", words_that_unset(),
+           " PROGRAM");
   if (r.local_size != r.size && !r.address.host.empty()) check_reachable(r.address.host);
   return r;
 }

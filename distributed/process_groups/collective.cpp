@@ -30,8 +30,8 @@ void check_apart(const Collective& c) {
   const std::vector<Tensor>& parts = c.destinations;
   for (size_t i = 0; i < parts.size(); ++i)
     for (size_t j = 0; j < i; ++j)
-      CHECK(!have_memory_in_common(parts[i], parts[j]), name(c.operation), ": the tensors for what rank ", j, " and rank ", i,
-            " send, of shapes ", parts[j].shape(), " and ", parts[i].shape(),
+      CHECK(!have_memory_in_common(parts[i], parts[j]), name(c.operation), ": the tensors for what rank ", j,
+            " and rank ", i, " send, of shapes ", parts[j].shape(), " and ", parts[i].shape(),
             ", have memory in common, expected a place for each");
 }
 
@@ -61,7 +61,8 @@ std::string describe(const Collective& c) {
 }
 
 void ProcessGroup::check_process(const char* call) const {
-  CHECK(forks_ == forks, call, ": this process was forked from rank ", rank_, " of ", size_, ", whose connections it has ",
+  CHECK(forks_ == forks, call, ": this process was forked from rank ", rank_, " of ", size_,
+        ", whose connections it has ",
         "no part in; only the parent can call it, or the child becomes a rank of a job of its own: exec a program");
 }
 

@@ -30,8 +30,8 @@ class Threads {
 #endif
 };
 
-BEFORE_MAIN(vendor, add_vendor_library(DeviceType::CPU, str("oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR,
-                                                            ".", DNNL_VERSION_PATCH)));
+BEFORE_MAIN(vendor, add_vendor_library(DeviceType::CPU, str("oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, ".",
+                                                            DNNL_VERSION_PATCH)));
 
 memory::dims dims(const Shape& sizes) { return {sizes.begin(), sizes.end()}; }
 
