@@ -340,7 +340,7 @@ Tensor first_gradient(const char* name, const Tensor& output, const Tensor& give
 
 }  // namespace
 
-void Tensor::backward(const Tensor& grad_output, bool retain_graph) const {
+void Tensor::backward(const Tensor& grad_output, Flag retain_graph) const {
   CHECK(current_pass == nullptr, "backward: called inside a backward pass; hooks cannot start another one");
   Tensor grad = first_gradient("backward", *this, grad_output);
   if (program_observer) program_observer->backward();

@@ -81,7 +81,7 @@ bool Tensor::requires_grad() const {
 
 bool Tensor::is_leaf() const { return !autograd_meta() || !autograd_meta()->grad_fn; }
 
-const Tensor& Tensor::set_requires_grad(bool value) const {
+const Tensor& Tensor::set_requires_grad(Flag value) const {
   CHECK(is_leaf(), "set_requires_grad: the tensor was computed by ", autograd_meta()->grad_fn->name,
         ", only leaves can be marked; detach() gives a leaf");
   CHECK_AS(DTypeError, !value || is_floating(dtype()), "set_requires_grad: dtype ", dtype(),

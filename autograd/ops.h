@@ -101,8 +101,8 @@ inline Mask isnan(const Tensor& x) { return ne(x, x); }
 bool equal(const Tensor& a, const Tensor& b);  // the same shape and elements; waits for the device
 
 // Whether any, or all, of the elements are not 0: over `dims`, or over everything.
-Mask any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Mask all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Mask any(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
+Mask all(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
 
 // mask ? a : b, with broadcasting; the mask is bool, and the gradient goes where the value came from.
 Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b);
@@ -115,11 +115,11 @@ Tensor nonzero(const Tensor& mask);  // int64 [n, mask.dim()]: where it is true,
 // ---- nonlinearities -----------------------------------------------------------------------------------------------
 // Elementwise. Any shape; floating dtypes; layouts and strides are kept where zero maps to zero.
 
-Tensor relu(const Tensor& x);                             // max(x, 0); gradient 0 at 0, and at NaN (PyTorch: 1)
-Tensor leaky_relu(const Tensor& x, double slope = 0.01);  // x > 0 ? x : slope x; gradient slope at 0
-Tensor prelu(const Tensor& x, const Tensor& weight);      // x > 0 ? x : weight x; weight broadcast as it is
-Tensor elu(const Tensor& x, double alpha = 1);            // x > 0 ? x : alpha (e^x - 1)
-Tensor softplus(const Tensor& x, double beta = 1);        // log(1 + e^(beta x)) / beta; PyTorch's is x beyond 20 / beta
+Tensor relu(const Tensor& x);                           // max(x, 0); gradient 0 at 0, and at NaN (PyTorch: 1)
+Tensor leaky_relu(const Tensor& x, Real slope = 0.01);  // x > 0 ? x : slope x; gradient slope at 0
+Tensor prelu(const Tensor& x, const Tensor& weight);    // x > 0 ? x : weight x; weight broadcast as it is
+Tensor elu(const Tensor& x, Real alpha = 1);            // x > 0 ? x : alpha (e^x - 1)
+Tensor softplus(const Tensor& x, Real beta = 1);        // log(1 + e^(beta x)) / beta; PyTorch's is x beyond 20 / beta
 inline Tensor logsigmoid(const Tensor& x) { return neg(softplus(neg(x))); }
 Tensor sigmoid(const Tensor& x);
 Tensor tanh(const Tensor& x);
@@ -128,22 +128,31 @@ Tensor silu(const Tensor& x);  // x sigmoid(x)
 
 // e^x / sum e^x along a dimension (0 of a scalar), safe from overflow; log_softmax is its logarithm.
 // IndexError for a dimension that is not there, DTypeError for integers.
-Tensor softmax(const Tensor& x, int dim = -1);
-Tensor log_softmax(const Tensor& x, int dim = -1);
+Tensor softmax(const Tensor& x, Int dim = -1);
+Tensor log_softmax(const Tensor& x, Int dim = -1);
 
 // ---- reductions ---------------------------------------------------------------------------------------------------
 // `dims`: one, or several; empty means all of them. With keepdim the reduced dimensions stay with size 1.
 // An empty mean is NaN, an empty maximum an IndexError, as is a dimension that is not there. A sum of integers or bools
 // is int64. A scalar has dimension 0.
 
-Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-// The variance with divisor n - correction (1: Bessel's, as PyTorch's default).
-Tensor var(const Tensor& x, const Dims& dims = {}, int correction = 1, bool keepdim = false);
-Tensor std(const Tensor& x, const Dims& dims = {}, int correction = 1, bool keepdim = false);
+Tensor sum(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
+Tensor mean(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
+// The variance with divisor n - correction (1: Bessel's, as PyTorch's default; `unbiased` stands for it), and its root.
+// (Beside `using namespace ringgrad` a bare std is two things: write x.std(), or ringgrad::std(x).)
+Tensor var(const Tensor& x, const Dims& dims = {}, Int correction = 1, Flag keepdim = false);
+inline Tensor var(const Tensor& x, const Dims& dims, Flag unbiased, Flag keepdim = false) {
+  return var(x, dims, unbiased ? 1 : 0, keepdim);
+}
+inline Tensor var(const Tensor& x, Flag unbiased) { return var(x, {}, unbiased); }
+Tensor std(const Tensor& x, const Dims& dims = {}, Int correction = 1, Flag keepdim = false);
+inline Tensor std(const Tensor& x, const Dims& dims, Flag unbiased, Flag keepdim = false) {
+  return std(x, dims, unbiased ? 1 : 0, keepdim);
+}
+inline Tensor std(const Tensor& x, Flag unbiased) { return std(x, {}, unbiased); }
 // (Σ |x|^p)^(1/p), p > 0; the largest |x| for p = ∞. The gradient at 0 is 0, as in PyTorch.
-Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
-Tensor logsumexp(const Tensor& x, int dim, bool keepdim = false);  // log Σ e^x without overflow
+Tensor norm(const Tensor& x, Real p = 2, const Dims& dims = {}, Flag keepdim = false);
+Tensor logsumexp(const Tensor& x, Int dim, Flag keepdim = false);  // log Σ e^x without overflow
 
 // The extreme value over everything (shape []), or along one dimension. The gradient goes to the first of equals.
 Tensor max(const Tensor& x);
@@ -151,19 +160,19 @@ Tensor min(const Tensor& x);
 struct ValuesAndIndices {
   Tensor values, indices;  // indices int64, without gradient
 };
-ValuesAndIndices max(const Tensor& x, int dim, bool keepdim = false);
-ValuesAndIndices min(const Tensor& x, int dim, bool keepdim = false);
-Tensor argmax(const Tensor& x, int dim, bool keepdim = false);
-Tensor argmin(const Tensor& x, int dim, bool keepdim = false);
+ValuesAndIndices max(const Tensor& x, Int dim, Flag keepdim = false);
+ValuesAndIndices min(const Tensor& x, Int dim, Flag keepdim = false);
+Tensor argmax(const Tensor& x, Int dim, Flag keepdim = false);
+Tensor argmin(const Tensor& x, Int dim, Flag keepdim = false);
 Tensor argmax(const Tensor& x);  // in row-major order, shape []
 Tensor argmin(const Tensor& x);
 
 // ---- along one dimension ------------------------------------------------------------------------------------------
-Tensor cumsum(const Tensor& x, int dim);  // y[n] = x[0] + … + x[n]
+Tensor cumsum(const Tensor& x, Int dim);  // y[n] = x[0] + … + x[n]
 // Equals keep their order; a NaN is the largest. On CUDA a topk is as much work as a sort.
-Tensor argsort(const Tensor& x, int dim = -1, bool descending = false);
-ValuesAndIndices sort(const Tensor& x, int dim = -1, bool descending = false);
-ValuesAndIndices topk(const Tensor& x, int64_t k, int dim = -1, bool largest = true);
+Tensor argsort(const Tensor& x, Int dim = -1, Flag descending = false);
+ValuesAndIndices sort(const Tensor& x, Int dim = -1, Flag descending = false);
+ValuesAndIndices topk(const Tensor& x, Int64 k, Int dim = -1, Flag largest = true);
 
 // ---- matrix products ----------------------------------------------------------------------------------------------
 // [M, K] · [K, N] → [M, N];  [B, M, K] · [B, K, N] → [B, M, N]; a 2-D operand of a 3-D one is used for every batch.
@@ -191,7 +200,7 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 // P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋ + 1.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b = {}, const Conv2dOptions& options = {});
 inline Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b, Pair stride, Pair padding = 0,
-                     Pair dilation = 1, int64_t groups = 1) {
+                     Pair dilation = 1, Int64 groups = 1) {
   return conv2d(x, w, b, {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups});
 }
 
@@ -264,19 +273,18 @@ const char* fused_into(const BatchNormOptions& options);  // as Node::fused has 
 // Over the last dimensions, which have `normalized_shape` (Ba et al. 2016); weight, bias of that shape, in the dtype of
 // x or in float32 beside 16 bits, or undefined.
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
-                  double eps = 1e-5);
+                  Real eps = 1e-5);
 
 // Over the channels of each of `groups` groups and all that follows them (Wu & He 2018): x [N, C, …], C a multiple of
 // groups; weight, bias [C] or undefined.
-Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight = {}, const Tensor& bias = {},
-                  double eps = 1e-5);
+Tensor group_norm(const Tensor& x, Int64 groups, const Tensor& weight = {}, const Tensor& bias = {}, Real eps = 1e-5);
 
 // ---- dropout ------------------------------------------------------------------------------------------------------
 // Zeroes each element with probability p and scales the others by 1 / (1 - p) (Srivastava et al. 2014); x itself when
 // not training. Error unless 0 <= p <= 1. Draws from the device's default generator; no mask is kept: backward draws
 // the same numbers again.
-Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
-Tensor dropout2d(const Tensor& x, double p = 0.5, bool training = true);  // whole channels: Tompson et al. 2015
+Tensor dropout(const Tensor& x, Real p = 0.5, Flag training = true);
+Tensor dropout2d(const Tensor& x, Real p = 0.5, Flag training = true);  // whole channels: Tompson et al. 2015
 
 // ---- losses -------------------------------------------------------------------------------------------------------
 // Reduction::Mean: divided by the number of elements (by the sum of the targets' class weights for the two that have
@@ -311,11 +319,11 @@ Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Reduction red
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
 // With d = |x - target|: d²/2 up to delta, then delta (d - delta/2) (Huber 1964); smooth_l1 is that divided by beta.
-Tensor huber_loss(const Tensor& x, const Tensor& target, double delta = 1, Reduction reduction = Reduction::Mean);
-Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta = 1, Reduction reduction = Reduction::Mean);
+Tensor huber_loss(const Tensor& x, const Tensor& target, Real delta = 1, Reduction reduction = Reduction::Mean);
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Real beta = 1, Reduction reduction = Reduction::Mean);
 // target (log target - x), x log-probabilities; with log_target the target is a logarithm, too. The mean is over all
 // elements: PyTorch's "batchmean" is the sum divided by x.size(0).
-Tensor kl_div(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean, bool log_target = false);
+Tensor kl_div(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean, Flag log_target = false);
 
 // ---- other shapes of the same elements ----------------------------------------------------------------------------
 // reshape, flatten, transpose, permute, slice, expand, squeeze and unsqueeze return
@@ -326,42 +334,42 @@ Tensor kl_div(const Tensor& x, const Tensor& target, Reduction reduction = Reduc
 
 Tensor reshape(const Tensor& x, const Shape& shape);                   // one size may be -1: what is left
 Tensor view(const Tensor& x, const Shape& shape);                      // never copies: Error where reshape() would
-Tensor flatten(const Tensor& x, int start_dim = 0, int end_dim = -1);  // dimensions start … end become one
-Tensor transpose(const Tensor& x, int dim0, int dim1);
-Tensor permute(const Tensor& x, const std::vector<int>& order);  // y.size(i) = x.size(order[i])
+Tensor flatten(const Tensor& x, Int start_dim = 0, Int end_dim = -1);  // dimensions start … end become one
+Tensor transpose(const Tensor& x, Int dim0, Int dim1);
+Tensor permute(const Tensor& x, const Dims& order);  // y.size(i) = x.size(order[i])
 // Elements begin, begin + step, … below end along dim; negative bounds count from the end and are clamped (Python).
-Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end = INT64_MAX, int64_t step = 1);
-Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t length);  // elements begin … begin + length - 1
-Tensor select(const Tensor& x, int dim, int64_t place);                  // the slice at `place`, without dim
-std::vector<Tensor> split(const Tensor& x, int64_t size, int dim = 0);   // slices of this size; the last may be shorter
-std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int dim = 0);
-std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int dim = 0);  // at most so many, of ⌈n / chunks⌉
-Tensor expand(const Tensor& x, const Shape& shape);  // repeats dimensions of size 1; -1 keeps a size
+Tensor slice(const Tensor& x, Int dim, Int64 begin, Int64 end = INT64_MAX, Int64 step = 1);
+Tensor narrow(const Tensor& x, Int dim, Int64 begin, Int64 length);   // elements begin … begin + length - 1
+Tensor select(const Tensor& x, Int dim, Int64 place);                 // the slice at `place`, without dim
+std::vector<Tensor> split(const Tensor& x, Int64 size, Int dim = 0);  // slices of this size; the last may be shorter
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, Int dim = 0);
+std::vector<Tensor> chunk(const Tensor& x, Int64 chunks, Int dim = 0);  // at most so many, of ⌈n / chunks⌉
+Tensor expand(const Tensor& x, const Shape& shape);                     // repeats dimensions of size 1; -1 keeps a size
 Tensor repeat(const Tensor& x, const Shape& times);  // copies side by side, `times` along each dimension (or new ones)
-Tensor squeeze(const Tensor& x, int dim);            // removes a dimension of size 1
+Tensor squeeze(const Tensor& x, Int dim);            // removes a dimension of size 1
 Tensor squeeze(const Tensor& x);                     // all of them
-Tensor unsqueeze(const Tensor& x, int dim);          // inserts one
-Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
-Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
+Tensor unsqueeze(const Tensor& x, Int dim);          // inserts one
+Tensor cat(const std::vector<Tensor>& tensors, Int dim = 0);
+Tensor stack(const std::vector<Tensor>& tensors, Int dim = 0);
 // before/after pairs, last dimension first, as PyTorch: pad(x, {1, 1, 2, 2}) widens W by 1 and H by 2 on each side.
 Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value = 0);
 // 0 above (tril), or below (triu) a diagonal of the last two dimensions; the one `diagonal` above the main one.
-Tensor tril(const Tensor& x, int64_t diagonal = 0);
-Tensor triu(const Tensor& x, int64_t diagonal = 0);
+Tensor tril(const Tensor& x, Int64 diagonal = 0);
+Tensor triu(const Tensor& x, Int64 diagonal = 0);
 
 // ---- picking elements by index ------------------------------------------------------------------------------------
 // Indices are int64; a value outside its range throws IndexError (for tensors on the CPU).
 
-Tensor index_select(const Tensor& x, int dim, const Tensor& index);  // index [M]: slices index[0], index[1], … of x
-Tensor gather(const Tensor& x, int dim, const Tensor& index);        // y[i][j] = x[index[i][j]][j] for dim 0
+Tensor index_select(const Tensor& x, Int dim, const Tensor& index);  // index [M]: slices index[0], index[1], … of x
+Tensor gather(const Tensor& x, Int dim, const Tensor& index);        // y[i][j] = x[index[i][j]][j] for dim 0
 // x with values added at, or put in: y[index[i][j]][j] += values[i][j] for dim 0, where index and values have one
 // shape, x's but for dim. Where scatter puts several values in one place, it is their sum that stands there.
-Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& values);
-Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& values);
-Tensor index_add(const Tensor& x, int dim, const Tensor& index, const Tensor& values);  // y[index[i]] += values[i]
+Tensor scatter_add(const Tensor& x, Int dim, const Tensor& index, const Tensor& values);
+Tensor scatter(const Tensor& x, Int dim, const Tensor& index, const Tensor& values);
+Tensor index_add(const Tensor& x, Int dim, const Tensor& index, const Tensor& values);  // y[index[i]] += values[i]
 // weight [n, …] at index [..., ]: [..., …]; the row padding_idx gets no gradient.
 Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx = {});
-Tensor one_hot(const Tensor& index, int64_t num_classes, DType dtype = DType::Float32);  // [..., num_classes]
+Tensor one_hot(const Tensor& index, Int64 num_classes, DType dtype = DType::Float32);  // [..., num_classes]
 
 // x.index({0, Slice(1, 3), None, Ellipsis, places}): for one dimension after the other a place (which removes it), a
 // slice, a new dimension of size 1, as many dimensions as are left, or a tensor: int64, whose negative elements count
@@ -373,14 +381,15 @@ inline constexpr struct EllipsisIndex {
 } Ellipsis;
 struct Slice {
   int64_t begin, end, step;
-  Slice(std::optional<int64_t> begin = None, std::optional<int64_t> end = None, int64_t step = 1)
+  Slice(std::optional<Int64> begin = None, std::optional<Int64> end = None, Int64 step = 1)
       : begin(begin.value_or(0)), end(end.value_or(INT64_MAX)), step(step) {}
 };
 struct Index {
   enum class Kind : uint8_t { Place, Range, NewDimension, Rest, Rows } kind;
   Slice range;
   Tensor rows;
-  Index(int64_t place) : kind(Kind::Place), range(place) {}
+  template <class A>
+  requires kIsOfKind<A, int64_t> Index(A place) : kind(Kind::Place), range(place) {}
   Index(Slice range) : kind(Kind::Range), range(range) {}
   Index(std::nullopt_t) : kind(Kind::NewDimension) {}
   Index(EllipsisIndex) : kind(Kind::Rest) {}
@@ -389,13 +398,13 @@ struct Index {
 Tensor index(const Tensor& x, const std::vector<Index>& at);
 // x with values, of x's dtype and broadcast, put at these places, where the last one of several stays; or with
 // `accumulate` added there, all of them.
-Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& values, bool accumulate = false);
+Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& values, Flag accumulate = false);
 
 // ---- random numbers, from the default generator of the device -----------------------------------------------------
-Tensor randperm(int64_t n, TensorOptions options = {.dtype = DType::Int64});
+Tensor randperm(Int64 n, TensorOptions options = {.dtype = DType::Int64});
 // Places in the rows of weights [N, C] or [C], each drawn with the probability of its weight: int64 [N, count] or
 // [count]. Without replacement none comes twice. On the CPU Error where a weight is negative, or too few are above 0.
-Tensor multinomial(const Tensor& weights, int64_t count, bool replacement = false);
+Tensor multinomial(const Tensor& weights, Int64 count, Flag replacement = false);
 
 // ---- the same values in another dtype, on another device, or in another order in memory ---------------------------
 // x itself where nothing changes. The gradient is converted back. To an integer dtype: truncated, without gradient.

@@ -100,7 +100,7 @@ Tensor full_like(const Tensor& x, Scalar value) {
 Tensor zeros_like(const Tensor& x) { return full_like("zeros_like", x, 0); }
 Tensor ones_like(const Tensor& x) { return full_like("ones_like", x, 1); }
 
-Tensor arange(int64_t n, TensorOptions options) {
+Tensor arange(Int64 n, TensorOptions options) {
   CHECK_AS(ShapeError, n >= 0, "arange: ", n, " numbers, expected at least 0");
   return arange(0, n, 1, options);
 }
@@ -147,7 +147,7 @@ Tensor arange(Scalar begin, Scalar end, Scalar step) {
   return arange(begin, end, step, {.dtype = whole ? DType::Int64 : DType::Float32});
 }
 
-Tensor linspace(Scalar begin, Scalar end, int64_t steps, TensorOptions options) {
+Tensor linspace(Scalar begin, Scalar end, Int64 steps, TensorOptions options) {
   CHECK_AS(ShapeError, steps >= 0, "linspace: ", steps, " numbers, expected at least 0");
   const int64_t gaps = std::max<int64_t>(steps - 1, 1);
   if (begin.is_integer() && end.is_integer() && !is_floating(options.dtype)) {
@@ -163,7 +163,7 @@ Tensor linspace(Scalar begin, Scalar end, int64_t steps, TensorOptions options) 
       });
 }
 
-Tensor eye(int64_t rows, int64_t columns, TensorOptions options) {
+Tensor eye(Int64 rows, Int64 columns, TensorOptions options) {
   Tensor x = zeros({rows, columns}, options);
   const int64_t n = std::min(rows, columns);
   if (n > 0) fill(x.as_strided({n}, {columns + 1}, 0), 1);

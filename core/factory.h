@@ -18,17 +18,17 @@ Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
-Tensor scalar(Scalar value, TensorOptions options = {});                    // shape []
-Tensor arange(int64_t n, TensorOptions options = {.dtype = DType::Int64});  // 0 … n-1
+Tensor scalar(Scalar value, TensorOptions options = {});                  // shape []
+Tensor arange(Int64 n, TensorOptions options = {.dtype = DType::Int64});  // 0 … n-1
 
 Tensor full_like(const Tensor& x, Scalar value);
 // begin, begin + step, … before end: int64 where all three are integers, else float32, as in PyTorch.
 Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options);
 Tensor arange(Scalar begin, Scalar end, Scalar step = 1);
 // Both ends included. Integers from integers are exact, without their fractions.
-Tensor linspace(Scalar begin, Scalar end, int64_t steps, TensorOptions options = {});
-Tensor eye(int64_t rows, int64_t columns, TensorOptions options = {});  // ones on the diagonal
-inline Tensor eye(int64_t n, TensorOptions options = {}) { return eye(n, n, options); }
+Tensor linspace(Scalar begin, Scalar end, Int64 steps, TensorOptions options = {});
+Tensor eye(Int64 rows, Int64 columns, TensorOptions options = {});  // ones on the diagonal
+inline Tensor eye(Int64 n, TensorOptions options = {}) { return eye(n, n, options); }
 // A view of memory that stays the caller's, contiguous, on the CPU; `release` runs when the last handle is gone.
 Tensor from_blob(
     void* data, const Shape& shape, DType dtype = DType::Float32, std::function<void()> release = [] {});

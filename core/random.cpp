@@ -78,13 +78,13 @@ void manual_seed(uint64_t seed) {
       if (generator) generator->set_state(seed, 0);
 }
 
-void uniform_(const Tensor& x, double low, double high) {
+void uniform_(const Tensor& x, Real low, Real high) {
   CHECK(std::isfinite(low) && std::isfinite(high) && low <= high, "uniform_: the bounds are ", low, " and ", high,
         ", expected finite numbers, the lower one first");
   draw_into("uniform_", x, [=](const Tensor& y, const Tensor& state) { kernels::uniform(y, state, low, high); });
 }
 
-void normal_(const Tensor& x, double mean, double std) {
+void normal_(const Tensor& x, Real mean, Real std) {
   CHECK(std::isfinite(mean) && std::isfinite(std) && std >= 0, "normal_: the mean is ", mean, " and the deviation ",
         std, ", expected finite numbers and a deviation of at least 0");
   // Box and Muller (1958) turn two uniform numbers into two normal ones: as many offsets as for uniform.
@@ -106,7 +106,7 @@ Tensor randn(const Shape& shape, TensorOptions options) {
 Tensor rand_like(const Tensor& x) { return rand(x.shape(), x.options()); }
 Tensor randn_like(const Tensor& x) { return randn(x.shape(), x.options()); }
 
-Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options) {
+Tensor randint(Int64 low, Int64 high, const Shape& shape, TensorOptions options) {
   CHECK(low < high, "randint: the bounds are ", low, " and ", high, ", expected the second above the first, which it ",
         "excludes");
   CHECK_AS(DTypeError, holds_all(options.dtype, low, high - 1), "randint: dtype ", options.dtype,

@@ -116,9 +116,9 @@ Tensor rand_like(const Tensor& x);
 Tensor randn_like(const Tensor& x);
 // Integers in [low, high), each exactly as probable as any other. DTypeError where the dtype does not hold all of them
 // exactly: float32 has those up to 2^24.
-Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = {.dtype = DType::Int64});
-void uniform_(const Tensor& x, double low, double high);  // in place, floating dtypes, any strides
-void normal_(const Tensor& x, double mean, double std);
+Tensor randint(Int64 low, Int64 high, const Shape& shape, TensorOptions options = {.dtype = DType::Int64});
+void uniform_(const Tensor& x, Real low, Real high);  // in place, floating dtypes, any strides
+void normal_(const Tensor& x, Real mean, Real std);
 
 // Sequences for different purposes are unrelated, though they share a seed.
 enum class Purpose : uint64_t {

@@ -2,7 +2,14 @@
 
 #include <ostream>
 
+#include "ringgrad/core/error.h"
+
 namespace ringgrad {
+
+void throw_out_of_range(const std::string& number, size_t bytes) {
+  throw IndexError(
+      str(current_op(), ": the argument ", number, " does not fit into the ", 8 * bytes, " bits of its parameter"));
+}
 
 bool operator<(Scalar a, Scalar b) {
   if (a.is_integer() && b.is_integer()) return a.to<int64_t>() < b.to<int64_t>();

@@ -8,23 +8,16 @@
 #include <iosfwd>
 
 #include "ringgrad/core/base/number.h"
+#include "ringgrad/core/base/only.h"
 #include "ringgrad/core/dtype.h"
 
 namespace ringgrad {
-
-// True for the types of numbers: not for char, which is a letter.
-template <class T>
-inline constexpr bool kIsNumber = (std::is_arithmetic_v<T> && !std::is_same_v<T, char> && !std::is_same_v<T, wchar_t> &&
-                                   !std::is_same_v<T, char8_t> && !std::is_same_v<T, char16_t> &&
-                                   !std::is_same_v<T, char32_t>) ||
-                                  kIs16Bit<T>;
 
 class Scalar {
  public:
   // A bool is 0 or 1. An unsigned integer above INT64_MAX, which no dtype holds, is the nearest double.
   template <class T>
-  requires kIsNumber<T>
-  constexpr Scalar(T value) {
+  requires(kIsNumber<T> || kIs16Bit<T> || std::is_same_v<T, bool>) constexpr Scalar(T value) {
     if constexpr (std::is_integral_v<T>)
       is_integer_ = std::is_signed_v<T> || static_cast<uint64_t>(value) <= static_cast<uint64_t>(INT64_MAX);
     if (is_integer_)
@@ -32,6 +25,9 @@ class Scalar {
     else
       real_ = static_cast<double>(value);
   }
+
+  template <class T>
+  constexpr Scalar(Only<T> value) : Scalar(static_cast<T>(value)) {}
 
   constexpr bool is_integer() const { return is_integer_; }
   bool is_whole() const { return is_integer_ || real_ == std::trunc(real_); }
@@ -41,6 +37,9 @@ class Scalar {
   T to() const {
     return is_integer_ ? number<T>(integer_) : number<T>(real_);
   }
+
+  friend bool operator<(Scalar a, Scalar b);  // exact, whatever the kinds; false beside NaN
+  friend std::ostream& operator<<(std::ostream& out, Scalar number);
 
  private:
   bool is_integer_ = false;
@@ -55,8 +54,5 @@ class Scalar {
 bool holds(DType dtype, Scalar number);
 // True when it becomes an element without wrapping: for comparisons, in which a number that has wrapped is another one.
 bool holds_exactly(DType dtype, Scalar number);
-
-bool operator<(Scalar a, Scalar b);  // exact, whatever the kinds; false beside NaN
-std::ostream& operator<<(std::ostream& out, Scalar number);
 
 }  // namespace ringgrad

@@ -7,6 +7,10 @@
 
 namespace ringgrad {
 
+Shape::Shape(std::initializer_list<Int64> sizes) {
+  for (const int64_t size : sizes) push_back(size);
+}
+
 Shape::Shape(std::span<const int64_t> sizes) {
   CHECK_AS(ShapeError, sizes.size() <= kMaxDims, "shape: ", sizes.size(), " dimensions, at most ", kMaxDims,
            " are supported");

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "ringgrad/core/base/only.h"
+
 namespace ringgrad {
 
 inline constexpr int kMaxDims = 8;
@@ -16,7 +18,7 @@ inline constexpr int kMaxDims = 8;
 class Shape {
  public:
   Shape() = default;  // zero dimensions: one element
-  Shape(std::initializer_list<int64_t> sizes) : Shape(std::span(sizes.begin(), sizes.size())) {}
+  Shape(std::initializer_list<Int64> sizes);
   Shape(const std::vector<int64_t>& sizes) : Shape(std::span<const int64_t>(sizes)) {}
   explicit Shape(std::span<const int64_t> sizes);  // throws ShapeError above kMaxDims dimensions
 
@@ -47,8 +49,10 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape);
 // Dimensions by their numbers: one, sum(x, 1), or several, sum(x, {0, 2}); negative ones count from the end.
 struct Dims : std::vector<int> {
   Dims() = default;
-  Dims(int d) : vector{d} {}
-  Dims(std::initializer_list<int> dims) : vector(dims) {}
+  template <class A>
+  requires kIsOfKind<A, int> Dims(A d) : Dims({Int(d)}) {}
+  Dims(Int d) : vector{d} {}
+  Dims(std::initializer_list<Int> dims) : vector(dims.begin(), dims.end()) {}
   Dims(const std::vector<int>& dims) : vector(dims) {}
 };
 

@@ -28,13 +28,13 @@ const char* name(Layout layout) {
   return kNames[static_cast<int>(layout)];
 }
 
-Tensor::Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, int64_t offset,
-               DType dtype, bool channel_blocked)
+Tensor::Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, Int64 offset, DType dtype,
+               Flag channel_blocked)
     : impl_(std::make_shared<Impl>(Impl{std::move(storage), nullptr, offset, shape, strides, dtype, channel_blocked})) {
 }
 
-int64_t Tensor::size(int d) const { return impl("size").shape[normalize_dim("size", d, dim())]; }
-int64_t Tensor::stride(int d) const { return impl("stride").strides[normalize_dim("stride", d, dim())]; }
+int64_t Tensor::size(Int d) const { return impl("size").shape[normalize_dim("size", d, dim())]; }
+int64_t Tensor::stride(Int d) const { return impl("stride").strides[normalize_dim("stride", d, dim())]; }
 
 Layout Tensor::layout() const {
   if (is_channel_blocked()) return Layout::ChannelBlocked;
@@ -81,7 +81,7 @@ Tensor Tensor::detach() const {
   return Tensor(storage(), shape(), strides(), storage_offset(), dtype(), is_channel_blocked());
 }
 
-Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, int64_t offset) const {
+Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, Int64 offset) const {
   CHECK(!is_channel_blocked(), "as_strided: the tensor of shape ", this->shape(),
         " is channel-blocked, where strides do not lead from one element to the next; contiguous(x) has them");
   int64_t first = offset, last = offset;

@@ -80,8 +80,8 @@ class Tensor {
  public:
   Tensor() = default;  // undefined: names no array
   // A view of `storage`. REQUIRES: every element lies inside the storage.
-  Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, int64_t offset, DType dtype,
-         bool channel_blocked = false);
+  Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, Int64 offset, DType dtype,
+         Flag channel_blocked = false);
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) = default;
   Tensor& operator=(const Tensor&) & = default;  // the handle names another array from now on
@@ -95,11 +95,11 @@ class Tensor {
 
   const Shape& shape() const { return impl("shape").shape; }  // the logical shape, NCHW for images in every layout
   const Shape& sizes() const { return shape(); }              // libtorch's name
-  int64_t size(int d) const;                                  // d may be negative
+  int64_t size(Int d) const;                                  // d may be negative
   int dim() const { return impl("dim").shape.dim(); }
   int64_t numel() const { return impl("numel").shape.numel(); }
   const Strides& strides() const { return impl("strides").strides; }  // meaningless when channel-blocked
-  int64_t stride(int d) const;
+  int64_t stride(Int d) const;
   DType dtype() const { return impl("dtype").dtype; }
   Device device() const { return impl("device").storage->device(); }
   // ChannelsLast is what the strides say; images that are contiguous, too (one channel, or one pixel), are Strided.
@@ -140,7 +140,7 @@ class Tensor {
   // Same array, no history: what backward closures save, and what libtorch calls detach().
   Tensor detach() const;
   // Same storage seen through other sizes; no history. REQUIRES: as the constructor.
-  Tensor as_strided(const Shape& shape, const Strides& strides, int64_t offset) const;
+  Tensor as_strided(const Shape& shape, const Strides& strides, Int64 offset) const;
   // Makes every handle of this tensor name `other`'s array from now on; the shape must agree, dtype and device may
   // change, except that a gradient stays valid: the tensor keeps its own, which must have that dtype and device (clear
   // it before, give it back after), and one that requires a gradient stays floating. Its history stays, too. Used to
@@ -149,16 +149,16 @@ class Tensor {
 
   // -- autograd; defined in autograd/graph.cpp and engine.cpp ---------------------------------------------
   bool requires_grad() const;  // true for leaves marked so, and for everything computed from them
-  const Tensor& set_requires_grad(bool value = true) const;  // throws unless a floating leaf
+  const Tensor& set_requires_grad(Flag value = true) const;  // throws unless a floating leaf
   bool is_leaf() const;
   Tensor grad() const;                      // undefined until backward has reached this leaf
   void set_grad(const Tensor& grad) const;  // shape, dtype and device must be the tensor's; undefined clears it
   // Accumulates d(this)/d(leaf) into the grad of every leaf. Without argument this must have one element. The graph is
   // freed on the way, unless it is to be retained for another pass.
-  void backward(const Tensor& grad_output = {}, bool retain_graph = false) const;
+  void backward(const Tensor& grad_output = {}, Flag retain_graph = false) const;
   const std::shared_ptr<AutogradMeta>& autograd_meta() const { return impl("autograd").autograd; }
   void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const { impl("autograd").autograd = std::move(meta); }
-  const Tensor& requires_grad_(bool value = true) const { return set_requires_grad(value); }
+  const Tensor& requires_grad_(Flag value = true) const { return set_requires_grad(value); }
   std::shared_ptr<Node> grad_fn() const;  // the node that made this; null for a leaf
   // Backward leaves the gradient of this tensor, which is no leaf, in its grad(), too, as its hooks have made it.
   const Tensor& retain_grad() const;
@@ -185,31 +185,35 @@ class Tensor {
   Tensor relu() const;
   Tensor sigmoid() const;
   Tensor tanh() const;
-  Tensor softmax(int dim = -1) const;
-  Tensor log_softmax(int dim = -1) const;
+  Tensor softmax(Int dim = -1) const;
+  Tensor log_softmax(Int dim = -1) const;
 
   Mask eq(const Tensor& other) const;
   Mask eq(Scalar c) const;
-  Mask any(const Dims& dims = {}, bool keepdim = false) const;
-  Mask all(const Dims& dims = {}, bool keepdim = false) const;
+  Mask any(const Dims& dims = {}, Flag keepdim = false) const;
+  Mask all(const Dims& dims = {}, Flag keepdim = false) const;
   Tensor masked_fill(const Tensor& mask, Scalar value) const;
 
-  Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor var(const Dims& dims = {}, int correction = 1, bool keepdim = false) const;
-  Tensor std(const Dims& dims = {}, int correction = 1, bool keepdim = false) const;
-  Tensor norm(double p = 2, const Dims& dims = {}, bool keepdim = false) const;
+  Tensor sum(const Dims& dims = {}, Flag keepdim = false) const;
+  Tensor mean(const Dims& dims = {}, Flag keepdim = false) const;
+  Tensor var(const Dims& dims = {}, Int correction = 1, Flag keepdim = false) const;
+  Tensor var(const Dims& dims, Flag unbiased, Flag keepdim = false) const;
+  Tensor var(Flag unbiased) const;
+  Tensor std(const Dims& dims = {}, Int correction = 1, Flag keepdim = false) const;
+  Tensor std(const Dims& dims, Flag unbiased, Flag keepdim = false) const;
+  Tensor std(Flag unbiased) const;
+  Tensor norm(Real p = 2, const Dims& dims = {}, Flag keepdim = false) const;
   Tensor max() const;
   Tensor min() const;
-  ValuesAndIndices max(int dim, bool keepdim = false) const;
-  ValuesAndIndices min(int dim, bool keepdim = false) const;
+  ValuesAndIndices max(Int dim, Flag keepdim = false) const;
+  ValuesAndIndices min(Int dim, Flag keepdim = false) const;
   Tensor argmax() const;
   Tensor argmin() const;
-  Tensor argmax(int dim, bool keepdim = false) const;
-  Tensor argmin(int dim, bool keepdim = false) const;
-  Tensor cumsum(int dim) const;
-  ValuesAndIndices sort(int dim = -1, bool descending = false) const;
-  ValuesAndIndices topk(int64_t k, int dim = -1, bool largest = true) const;
+  Tensor argmax(Int dim, Flag keepdim = false) const;
+  Tensor argmin(Int dim, Flag keepdim = false) const;
+  Tensor cumsum(Int dim) const;
+  ValuesAndIndices sort(Int dim = -1, Flag descending = false) const;
+  ValuesAndIndices topk(Int64 k, Int dim = -1, Flag largest = true) const;
 
   Tensor matmul(const Tensor& other) const;
   Tensor mm(const Tensor& other) const;
@@ -217,23 +221,23 @@ class Tensor {
 
   Tensor view(const Shape& shape) const;
   Tensor reshape(const Shape& shape) const;
-  Tensor flatten(int start_dim = 0, int end_dim = -1) const;
+  Tensor flatten(Int start_dim = 0, Int end_dim = -1) const;
   Tensor squeeze() const;
-  Tensor squeeze(int dim) const;
-  Tensor unsqueeze(int dim) const;
-  Tensor transpose(int dim0, int dim1) const;
+  Tensor squeeze(Int dim) const;
+  Tensor unsqueeze(Int dim) const;
+  Tensor transpose(Int dim0, Int dim1) const;
   Tensor permute(const Dims& order) const;
   Tensor expand(const Shape& shape) const;
   Tensor repeat(const Shape& times) const;
-  Tensor slice(int dim, int64_t begin, int64_t end = INT64_MAX, int64_t step = 1) const;
-  Tensor narrow(int dim, int64_t begin, int64_t length) const;
-  Tensor select(int dim, int64_t place) const;
-  Tensor operator[](int64_t place) const;
+  Tensor slice(Int dim, Int64 begin, Int64 end = INT64_MAX, Int64 step = 1) const;
+  Tensor narrow(Int dim, Int64 begin, Int64 length) const;
+  Tensor select(Int dim, Int64 place) const;
+  Tensor operator[](Int64 place) const;
   Tensor index(const std::vector<Index>& at) const;
-  Tensor index_select(int dim, const Tensor& index) const;
-  Tensor gather(int dim, const Tensor& index) const;
-  std::vector<Tensor> chunk(int64_t chunks, int dim = 0) const;
-  std::vector<Tensor> split(int64_t size, int dim = 0) const;
+  Tensor index_select(Int dim, const Tensor& index) const;
+  Tensor gather(Int dim, const Tensor& index) const;
+  std::vector<Tensor> chunk(Int64 chunks, Int dim = 0) const;
+  std::vector<Tensor> split(Int64 size, Int dim = 0) const;
 
   Tensor to(DType dtype) const;
   Tensor to(ringgrad::Device device) const;
@@ -259,7 +263,7 @@ class Tensor {
   const Tensor& mul_(Scalar c) const;
   const Tensor& clamp_(Scalar low, Scalar high) const;
   const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;
-  const Tensor& index_put_(const std::vector<Index>& at, const Tensor& values, bool accumulate = false) const;
+  const Tensor& index_put_(const std::vector<Index>& at, const Tensor& values, Flag accumulate = false) const;
   const Tensor& index_put_(const std::vector<Index>& at, Scalar value) const;
   const Tensor& copy_(const Tensor& values) const;  // may be broadcast
   const Tensor& fill_(Scalar value) const;

@@ -23,7 +23,7 @@ size_t ResidentBatches::bytes(const ImageDataset& dataset) {
   return dataset.images.storage()->nbytes() + dataset.labels.storage()->nbytes();
 }
 
-ResidentBatches::ResidentBatches(const ImageDataset& dataset, std::shared_ptr<Sampler> sampler, int64_t batch_size,
+ResidentBatches::ResidentBatches(const ImageDataset& dataset, std::shared_ptr<Sampler> sampler, Int64 batch_size,
                                  const ImageTransform& transform, TensorOptions images)
     : sampler_(std::move(sampler)), batch_size_(batch_size), options_(images), augment_(transform.augment) {
   OpScope scope(kName);

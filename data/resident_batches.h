@@ -22,7 +22,7 @@ class ResidentBatches final : public BatchSource {
 
   // `images`: the dtype and device of a batch's images. Throws what check_dataset_invariants and check_transform
   // throw, and OutOfMemoryError.
-  ResidentBatches(const ImageDataset& dataset, std::shared_ptr<Sampler> sampler, int64_t batch_size,
+  ResidentBatches(const ImageDataset& dataset, std::shared_ptr<Sampler> sampler, Int64 batch_size,
                   const ImageTransform& transform, TensorOptions images);
 
   // Throws IndexError where the sampler names a sample that the data set does not have.

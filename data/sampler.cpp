@@ -9,7 +9,7 @@
 
 namespace ringgrad {
 
-void Sampler::set_epoch(int64_t epoch) {
+void Sampler::set_epoch(Int64 epoch) {
   if (epoch != next_.epoch) next_ = {next_.seed, epoch, 0};
 }
 
@@ -31,7 +31,7 @@ std::vector<int64_t> epoch_order(int64_t dataset_size, bool shuffle, uint64_t se
   return order;
 }
 
-DistributedSampler::DistributedSampler(int64_t dataset_size, int64_t num_replicas, int64_t rank,
+DistributedSampler::DistributedSampler(Int64 dataset_size, Int64 num_replicas, Int64 rank,
                                        DistributedSamplerOptions options)
     : Sampler(options.seed), dataset_size_(dataset_size), num_replicas_(num_replicas), rank_(rank), options_(options) {
   CHECK(dataset_size >= 0, "sampler: dataset_size is ", dataset_size, ", expected at least 0");

@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "ringgrad/core/base/only.h"
+
 namespace ringgrad {
 
 struct SamplerState {
@@ -37,7 +39,7 @@ class Sampler {
 
   // Which epoch the next pass is. Unless this is called, each pass is the epoch after the one before, so forgetting it
   // does not repeat the first epoch's order for ever. In the middle of that very epoch the position stays.
-  void set_epoch(int64_t epoch);
+  void set_epoch(Int64 epoch);
 
   // Where the next pass starts; the one after it is then the next epoch from its beginning. Called by the loader.
   SamplerState start_pass();
@@ -71,7 +73,7 @@ std::vector<int64_t> share_of_rank(const std::vector<int64_t>& order, int64_t po
 class DistributedSampler : public Sampler {
  public:
   // Throws Error unless dataset_size >= 0, num_replicas >= 1 and 0 <= rank < num_replicas.
-  DistributedSampler(int64_t dataset_size, int64_t num_replicas, int64_t rank, DistributedSamplerOptions options = {});
+  DistributedSampler(Int64 dataset_size, Int64 num_replicas, Int64 rank, DistributedSamplerOptions options = {});
 
   // Throws IndexError when the position lies outside the epoch.
   std::vector<int64_t> indices(const SamplerState& at) const override;
@@ -88,12 +90,12 @@ class DistributedSampler : public Sampler {
 
 class SequentialSampler : public DistributedSampler {
  public:
-  explicit SequentialSampler(int64_t dataset_size) : DistributedSampler(dataset_size, 1, 0, {.shuffle = false}) {}
+  explicit SequentialSampler(Int64 dataset_size) : DistributedSampler(dataset_size, 1, 0, {.shuffle = false}) {}
 };
 
 class RandomSampler : public DistributedSampler {
  public:
-  explicit RandomSampler(int64_t dataset_size, uint64_t seed = 0)
+  explicit RandomSampler(Int64 dataset_size, uint64_t seed = 0)
       : DistributedSampler(dataset_size, 1, 0, {.seed = seed}) {}
 };
 

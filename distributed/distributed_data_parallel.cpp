@@ -98,7 +98,7 @@ uint64_t DistributedDataParallel::check_identical() const {
 }
 
 bool DistributedDataParallel::shadow_step() { return reducer_->shadow(); }
-void DistributedDataParallel::set_weight(double weight) { reducer_->set_weight(weight); }
+void DistributedDataParallel::set_weight(Real weight) { reducer_->set_weight(weight); }
 void DistributedDataParallel::skip_step() { reducer_->skip(); }
 bool DistributedDataParallel::skipped() const { return reducer_->skipped(); }
 void DistributedDataParallel::register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
@@ -106,8 +106,8 @@ nn::NamedTensors DistributedDataParallel::comm_hook_state() const { return reduc
 void DistributedDataParallel::load_comm_hook_state(const nn::NamedTensors& state) {
   reducer_->load_comm_hook_state(state);
 }
-void DistributedDataParallel::set_step(int64_t step) { reducer_->set_step(step - 1); }
-void DistributedDataParallel::set_flag(bool flag) { reducer_->set_flag(flag); }
+void DistributedDataParallel::set_step(Int64 step) { reducer_->set_step(step - 1); }
+void DistributedDataParallel::set_flag(Flag flag) { reducer_->set_flag(flag); }
 bool DistributedDataParallel::flag() const { return reducer_->flag(); }
 std::vector<std::string> DistributedDataParallel::ready_order() const { return reducer_->ready_order(); }
 void DistributedDataParallel::set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps) {

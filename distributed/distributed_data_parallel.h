@@ -102,7 +102,7 @@ class DistributedDataParallel : public nn::Module {
   // Weighting::Given: what this rank's gradients of the next step weigh, passes under no_sync() included: the number by
   // which its loss was divided. Must be said before the first backward of every step; 0: the loss is nothing, and may
   // be NaN. Throws Error with another weighting, and on what is negative or not finite.
-  void set_weight(double weight);
+  void set_weight(Real weight);
 
   // For a bad batch on this rank. All ranks skip the step under way: after its backward, or shadow_step() in its place,
   // gradients are zeros, and skipped() is true everywhere. It also is where all ranks weigh 0.
@@ -128,10 +128,10 @@ class DistributedDataParallel : public nn::Module {
   // What this rank calls the next step in messages; every rank must use the same number. By default backwards that
   // average count up, from 0 on. A rank that leaves one out is named: by this number at once, else when its next one
   // ends, because there is a forward in training mode that no backward has used.
-  void set_step(int64_t step);
+  void set_step(Int64 step);
   // A flag that travels with the next backward: afterwards flag() is true on all ranks where it was set on any. So all
   // ranks can stop after the same step. Replays of a recorded step take it along every 50 steps.
-  void set_flag(bool flag);
+  void set_flag(Flag flag);
   bool flag() const;
 
   // The parameters in the order in which the first step's gradients became ready on rank 0, by which buckets are

@@ -64,7 +64,7 @@ void finish(const GradBucket& bucket, const LowRank& x) {
 
 }  // namespace
 
-CommHook powersgd_hook(int64_t columns) {
+CommHook powersgd_hook(Int64 columns) {
   CHECK(columns > 0, "powersgd_hook: ", columns, " columns, expected at least one");
   return [columns](const GradBucket& bucket) {
     const NoGradGuard no_grad;

@@ -14,6 +14,6 @@ namespace ringgrad {
 // M and Q are each rank's own: to go on from a checkpoint with the same bits, save and load every rank's
 // DistributedDataParallel::comm_hook_state(). Gradients that are not finite stay so, and leave nothing behind. Throws
 // Error for no columns.
-CommHook powersgd_hook(int64_t columns = 4);
+CommHook powersgd_hook(Int64 columns = 4);
 
 }  // namespace ringgrad

@@ -30,26 +30,26 @@ Work ProcessGroup::all_reduce(const Tensor& x, ReduceOp op, const CollectiveOpti
   return submit({Operation::AllReduce, x, x, op, -1, options});
 }
 
-Work ProcessGroup::broadcast(const Tensor& x, int root, const CollectiveOptions& options) {
+Work ProcessGroup::broadcast(const Tensor& x, Int root, const CollectiveOptions& options) {
   check_tensor(Operation::Broadcast, "x", x);
   check_peer(Operation::Broadcast, root);
   return submit({Operation::Broadcast, x, x, ReduceOp::Sum, root, options});
 }
 
-Work ProcessGroup::reduce(const Tensor& x, int root, ReduceOp op, const CollectiveOptions& options) {
+Work ProcessGroup::reduce(const Tensor& x, Int root, ReduceOp op, const CollectiveOptions& options) {
   check_tensor(Operation::Reduce, "x", x);
   check_peer(Operation::Reduce, root);
   return submit({Operation::Reduce, x, root == rank_ ? x : Tensor(), op, root, options});
 }
 
-Work ProcessGroup::gather(const Tensor& y, const Tensor& x, int root, const CollectiveOptions& options) {
+Work ProcessGroup::gather(const Tensor& y, const Tensor& x, Int root, const CollectiveOptions& options) {
   check_tensor(Operation::Gather, "x", x);
   check_peer(Operation::Gather, root);
   if (root == rank_) check_parts(Operation::Gather, y, x, size_);
   return submit({Operation::Gather, x, root == rank_ ? y : Tensor(), ReduceOp::Sum, root, options});
 }
 
-Work ProcessGroup::scatter(const Tensor& y, const Tensor& x, int root, const CollectiveOptions& options) {
+Work ProcessGroup::scatter(const Tensor& y, const Tensor& x, Int root, const CollectiveOptions& options) {
   check_tensor(Operation::Scatter, "y", y);
   check_peer(Operation::Scatter, root);
   if (root == rank_) check_parts(Operation::Scatter, x, y, size_);
@@ -73,7 +73,7 @@ Work ProcessGroup::reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op,
   return submit({Operation::ReduceScatter, x, y, op, -1, options});
 }
 
-Work ProcessGroup::send(const Tensor& x, int peer, const CollectiveOptions& options) {
+Work ProcessGroup::send(const Tensor& x, Int peer, const CollectiveOptions& options) {
   check_tensor(Operation::SendRecv, "x", x);
   check_peer(Operation::SendRecv, peer);
   CHECK(options.tag >= 0, "send: tag ", options.tag, " is negative");
@@ -81,7 +81,7 @@ Work ProcessGroup::send(const Tensor& x, int peer, const CollectiveOptions& opti
   return submit({Operation::SendRecv, x, {}, ReduceOp::Sum, peer, options});
 }
 
-Work ProcessGroup::recv(const Tensor& x, int peer, const CollectiveOptions& options) {
+Work ProcessGroup::recv(const Tensor& x, Int peer, const CollectiveOptions& options) {
   check_tensor(Operation::SendRecv, "x", x);
   if (peer != kAnyRank) check_peer(Operation::SendRecv, peer);
   CHECK(options.tag >= 0, "recv: tag ", options.tag, " is negative");

@@ -121,13 +121,13 @@ class ProcessGroup {
   // x becomes the reduction of all ranks' x, bit for bit the same on all ranks.
   Work all_reduce(const Tensor& x, ReduceOp op = ReduceOp::Sum, const CollectiveOptions& options = {});
   // The root's x replaces all others'.
-  Work broadcast(const Tensor& x, int root, const CollectiveOptions& options = {});
+  Work broadcast(const Tensor& x, Int root, const CollectiveOptions& options = {});
   // The root's x becomes the reduction of all ranks' x; on the other ranks it stays as it is.
-  Work reduce(const Tensor& x, int root, ReduceOp op = ReduceOp::Sum, const CollectiveOptions& options = {});
+  Work reduce(const Tensor& x, Int root, ReduceOp op = ReduceOp::Sum, const CollectiveOptions& options = {});
   // The root's y [size · numel(x)] becomes all ranks' x in the order of ranks; on other ranks y is ignored.
-  Work gather(const Tensor& y, const Tensor& x, int root, const CollectiveOptions& options = {});
+  Work gather(const Tensor& y, const Tensor& x, Int root, const CollectiveOptions& options = {});
   // y becomes this rank's part of the root's x [size · numel(y)]; on other ranks x is ignored.
-  Work scatter(const Tensor& y, const Tensor& x, int root, const CollectiveOptions& options = {});
+  Work scatter(const Tensor& y, const Tensor& x, Int root, const CollectiveOptions& options = {});
   // y [size · numel(x)] becomes all ranks' x in the order of ranks.
   Work all_gather(const Tensor& y, const Tensor& x, const CollectiveOptions& options = {});
   // The same with parts of any shapes: parts[r] becomes rank r's x. All ranks know all the shapes.
@@ -146,8 +146,8 @@ class ProcessGroup {
   // asked for yet is kept in memory by its receiver, while that one waits for some letter. Both sides must mean the
   // same shape, dtype and step. A send is done when its tensor may change, which says nothing of its receiver. On a GPU
   // (nccl) there are neither tags nor kAnyRank, and one is done after the other, so one of two ranks must send first.
-  Work send(const Tensor& x, int peer, const CollectiveOptions& options = {});
-  Work recv(const Tensor& x, int peer, const CollectiveOptions& options = {});
+  Work send(const Tensor& x, Int peer, const CollectiveOptions& options = {});
+  Work recv(const Tensor& x, Int peer, const CollectiveOptions& options = {});
   // Done when all ranks have called it.
   Work barrier(const CollectiveOptions& options = {});
 
@@ -204,9 +204,9 @@ std::vector<T> all_gather_values(ProcessGroup& group, const std::vector<T>& own,
 // The same for one text (or any bytes) of each rank, of any length.
 std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string& own);
 // The root has all ranks' texts then, the others nothing.
-std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& own, int root);
+std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& own, Int root);
 // Every rank has the root's text then.
-std::string broadcast_text(ProcessGroup& group, const std::string& text, int root);
+std::string broadcast_text(ProcessGroup& group, const std::string& text, Int root);
 
 // Collective: the group of the ranks on this one's machine, in their order; its rank() is what launchers call the local
 // rank.

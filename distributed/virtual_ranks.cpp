@@ -204,7 +204,7 @@ double VirtualRanks::take_in(const Tensor& total, const std::vector<Tensor>& bas
   return numbers[1] / numbers[0];
 }
 
-double VirtualRanks::step(int64_t batch, const ComputeLoss& compute_loss) {
+double VirtualRanks::step(Int64 batch, const ComputeLoss& compute_loss) {
   CHECK(grad_enabled(), kName, ": step inside a NoGradGuard, where there are no gradients");
   CHECK(batch > 0, kName, ": a batch of ", batch, " samples, expected at least one");
   CHECK(!options_.sync_batch_norm || batch >= options_.shards, kName, ": a batch of ", batch, " samples for ",

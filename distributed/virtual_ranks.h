@@ -75,16 +75,16 @@ class VirtualRanks {
   // inside a NoGradGuard; where a gradient is not finite; with sync_batch_norm where a shard has no sample. What
   // compute_loss throws ends the step; buffers are then what they were. With several devices compute_loss is called on
   // several threads at once, and must use shard.module.
-  double step(int64_t batch, const ComputeLoss& compute_loss);
+  double step(Int64 batch, const ComputeLoss& compute_loss);
 
   ShardRange own_shards() const { return tree_.own_shards(); }
   // Those of a global batch's rows that this rank needs.
-  RowRange own_rows(int64_t batch) const { return rows_of(own_shards(), options_.shards, batch); }
+  RowRange own_rows(Int64 batch) const { return rows_of(own_shards(), options_.shards, batch); }
 
   // The number of the next step, the same on all ranks: it names the shards' random numbers. They count up from 0 on.
-  void set_step(int64_t step) { step_ = step; }
+  void set_step(Int64 step) { step_ = step; }
   // A flag that travels with the next step: afterwards flag() is true on all ranks where it was set on any.
-  void set_flag(bool flag) { flag_ = flag; }
+  void set_flag(Flag flag) { flag_ = flag; }
   bool flag() const { return any_flag_; }
 
   // Collective; see DistributedDataParallel.

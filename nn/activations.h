@@ -20,10 +20,10 @@ class SiLU : public Nonlinearity<silu> {};
 class Sigmoid : public Nonlinearity<sigmoid> {};
 class Tanh : public Nonlinearity<tanh> {};
 
-template <Tensor (*f)(const Tensor& x, int dim)>
+template <Tensor (*f)(const Tensor& x, Int dim)>
 class AlongDimension : public Module {
  public:
-  explicit AlongDimension(int dim = -1) : dim_(dim) {}
+  explicit AlongDimension(Int dim = -1) : dim_(dim) {}
   Tensor forward(const Tensor& x) override { return f(x, dim_); }
   std::string extra_repr() const override { return "dim=" + std::to_string(dim_); }
 
@@ -39,7 +39,7 @@ class LogSoftmax : public AlongDimension<log_softmax> {
 
 class LeakyReLU : public Module {
  public:
-  explicit LeakyReLU(double slope = 0.01) : slope_(slope) {}
+  explicit LeakyReLU(Real slope = 0.01) : slope_(slope) {}
   Tensor forward(const Tensor& x) override { return leaky_relu(x, slope_); }
   std::string extra_repr() const override;
 
@@ -49,7 +49,7 @@ class LeakyReLU : public Module {
 
 class ELU : public Module {
  public:
-  explicit ELU(double alpha = 1) : alpha_(alpha) {}
+  explicit ELU(Real alpha = 1) : alpha_(alpha) {}
   Tensor forward(const Tensor& x) override { return elu(x, alpha_); }
   std::string extra_repr() const override;
 
@@ -60,7 +60,7 @@ class ELU : public Module {
 // x > 0 ? x : weight x, with one weight, or one for each channel of x [N, C, …] (He et al. 2015).
 class PReLU : public Module {
  public:
-  explicit PReLU(int64_t num_parameters = 1, double init = 0.25);
+  explicit PReLU(Int64 num_parameters = 1, Real init = 0.25);
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 

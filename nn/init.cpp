@@ -42,17 +42,17 @@ void kaiming_uniform_(const Tensor& weight, KaimingOptions options) {
   symmetric_uniform_(weight, std::sqrt(3.0) * kaiming_std(weight, options));
 }
 
-void xavier_normal_(const Tensor& weight, double gain) { ringgrad::normal_(weight, 0, xavier_std(weight, gain)); }
-void xavier_uniform_(const Tensor& weight, double gain) {
+void xavier_normal_(const Tensor& weight, Real gain) { ringgrad::normal_(weight, 0, xavier_std(weight, gain)); }
+void xavier_uniform_(const Tensor& weight, Real gain) {
   symmetric_uniform_(weight, std::sqrt(3.0) * xavier_std(weight, gain));
 }
 
-void normal_(const Tensor& x, double mean, double std) { ringgrad::normal_(x, mean, std); }
-void uniform_(const Tensor& x, double low, double high) { ringgrad::uniform_(x, low, high); }
-void constant_(const Tensor& x, double value) { fill_(x, value); }
+void normal_(const Tensor& x, Real mean, Real std) { ringgrad::normal_(x, mean, std); }
+void uniform_(const Tensor& x, Real low, Real high) { ringgrad::uniform_(x, low, high); }
+void constant_(const Tensor& x, Real value) { fill_(x, value); }
 
 // Gram and Schmidt's process, twice for each row (Giraud & Langou 2003: that is enough), on the host.
-void orthogonal_(const Tensor& weight, double gain) {
+void orthogonal_(const Tensor& weight, Real gain) {
   fans(weight);  // at least two dimensions
   const int64_t rows = weight.size(0), columns = rows > 0 ? weight.numel() / rows : 0;
   const int64_t count = std::min(rows, columns), length = std::max(rows, columns);

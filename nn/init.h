@@ -25,19 +25,19 @@ void kaiming_normal_(const Tensor& weight, KaimingOptions options = {});
 void kaiming_uniform_(const Tensor& weight, KaimingOptions options = {});
 
 // Glorot & Bengio 2010, equation 16: std = gain sqrt(2 / (fan_in + fan_out)).
-void xavier_normal_(const Tensor& weight, double gain = 1);
-void xavier_uniform_(const Tensor& weight, double gain = 1);
+void xavier_normal_(const Tensor& weight, Real gain = 1);
+void xavier_uniform_(const Tensor& weight, Real gain = 1);
 
 // PyTorch's names for what core/random.h and core/factory.h have.
-void normal_(const Tensor& x, double mean = 0, double std = 1);
-void uniform_(const Tensor& x, double low = 0, double high = 1);
-void constant_(const Tensor& x, double value);
+void normal_(const Tensor& x, Real mean = 0, Real std = 1);
+void uniform_(const Tensor& x, Real low = 0, Real high = 1);
+void constant_(const Tensor& x, Real value);
 inline void zeros_(const Tensor& x) { constant_(x, 0); }
 inline void ones_(const Tensor& x) { constant_(x, 1); }
 
 // Rows (or columns, of which there are fewer) that are orthogonal and have length `gain`, uniformly distributed among
 // all such (Saxe et al. 2014). A weight of more than two dimensions counts as [size(0), the rest].
-void orthogonal_(const Tensor& weight, double gain = 1);
+void orthogonal_(const Tensor& weight, Real gain = 1);
 
 // Output channel i begins as a copy of input channel i: 1 in the middle of its filter, 0 elsewhere, as in PyTorch. For
 // weights [out, in, R, S…]; throws ShapeError below three dimensions.
@@ -47,7 +47,7 @@ void dirac_(const Tensor& weight);
 // covariance (about 0), each divided by sqrt(its eigenvalue + eps), smallest eigenvalue first, and then all of them
 // negated (Coates & Ng 2012; K. Jordan 2024, "94% on CIFAR-10 in 3.29 seconds", 3.2). Weight [2 C R S, C, R, S], images
 // [N, C, H, W] in any floating dtype. Throws ShapeError on other shapes.
-void whitening_(const Tensor& weight, const Tensor& images, double eps = 5e-4);
+void whitening_(const Tensor& weight, const Tensor& images, Real eps = 5e-4);
 
 // PyTorch's default for linear and convolutional layers: weight and bias uniform in ± 1/sqrt(fan_in), which is
 // kaiming_uniform_ with slope sqrt(5). The bias may be undefined.

@@ -69,7 +69,7 @@ Symmetric eigenvectors(Symmetric& a) {
 
 }  // namespace
 
-void whitening_(const Tensor& weight, const Tensor& images, double eps) {
+void whitening_(const Tensor& weight, const Tensor& images, Real eps) {
   CHECK_AS(ShapeError,
            images.defined() && images.dim() == 4 && weight.defined() && weight.dim() == 4 &&
                images.size(1) == weight.size(1) && images.size(0) > 0 && images.size(2) >= weight.size(2) &&

@@ -21,7 +21,7 @@ void check_sizes(const char* layer, int64_t in_channels, int64_t out_channels, P
 
 }  // namespace
 
-Linear::Linear(int64_t in_features, int64_t out_features, LinearOptions options) {
+Linear::Linear(Int64 in_features, Int64 out_features, LinearOptions options) {
   CHECK(in_features > 0 && out_features > 0, "Linear: ", in_features, " input and ", out_features,
         " output features, expected at least 1");
   weight = register_parameter("weight", empty({out_features, in_features}));
@@ -31,7 +31,7 @@ Linear::Linear(int64_t in_features, int64_t out_features, LinearOptions options)
 
 Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
 
-Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Conv2dOptions options)
+Conv2d::Conv2d(Int64 in_channels, Int64 out_channels, Pair kernel, Conv2dOptions options)
     : options_{.stride = options.stride,
                .padding = options.padding,
                .dilation = options.dilation,
@@ -44,7 +44,7 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Conv2dOpt
 
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }
 
-Conv1d::Conv1d(int64_t in_channels, int64_t out_channels, int64_t kernel, Conv1dOptions options)
+Conv1d::Conv1d(Int64 in_channels, Int64 out_channels, Int64 kernel, Conv1dOptions options)
     : options_{.stride = options.stride,
                .padding = options.padding,
                .dilation = options.dilation,
@@ -57,7 +57,7 @@ Conv1d::Conv1d(int64_t in_channels, int64_t out_channels, int64_t kernel, Conv1d
 
 Tensor Conv1d::forward(const Tensor& x) { return conv1d(x, weight, bias, options_); }
 
-ConvTranspose2d::ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair kernel, ConvTranspose2dOptions options)
+ConvTranspose2d::ConvTranspose2d(Int64 in_channels, Int64 out_channels, Pair kernel, ConvTranspose2dOptions options)
     : options_{.stride = options.stride,
                .padding = options.padding,
                .output_padding = options.output_padding,
@@ -119,7 +119,7 @@ LayerNorm::LayerNorm(const Shape& normalized_shape, LayerNormOptions options)
 
 Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, normalized_shape_, weight, bias, eps_); }
 
-GroupNorm::GroupNorm(int64_t groups, int64_t channels, GroupNormOptions options)
+GroupNorm::GroupNorm(Int64 groups, Int64 channels, GroupNormOptions options)
     : groups_(groups), channels_(channels), eps_(options.eps) {
   CHECK(groups > 0 && channels > 0 && channels % groups == 0, "GroupNorm: ", channels, " channels in ", groups,
         " groups, expected a multiple of the number of groups");
@@ -134,7 +134,7 @@ Tensor GroupNorm::forward(const Tensor& x) {
   return group_norm(x, groups_, weight, bias, eps_);
 }
 
-PReLU::PReLU(int64_t num_parameters, double init) {
+PReLU::PReLU(Int64 num_parameters, Real init) {
   CHECK(num_parameters > 0, "PReLU: ", num_parameters, " parameters, expected at least 1");
   weight = register_parameter("weight", full({num_parameters}, init));
 }
@@ -167,7 +167,7 @@ Tensor Upsample::forward(const Tensor& x) {
   return upsample(x, size, {.mode = options_.mode, .align_corners = options_.align_corners});
 }
 
-Embedding::Embedding(int64_t num_embeddings, int64_t embedding_dim, EmbeddingOptions options)
+Embedding::Embedding(Int64 num_embeddings, Int64 embedding_dim, EmbeddingOptions options)
     : padding_idx_(options.padding_idx) {
   CHECK(num_embeddings > 0 && embedding_dim > 0, "Embedding: ", num_embeddings, " rows of ", embedding_dim,
         " numbers, expected at least 1");

@@ -17,7 +17,7 @@ struct LinearOptions {
 // y = x weightᵀ + bias:  x [..., in_features], y [..., out_features].
 class Linear : public Module {
  public:
-  Linear(int64_t in_features, int64_t out_features, LinearOptions options = {});
+  Linear(Int64 in_features, Int64 out_features, LinearOptions options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
@@ -38,7 +38,7 @@ struct Conv2dOptions {
 // x [N, in_channels, H, W] → [N, out_channels, P, Q]. Both numbers of channels are multiples of groups.
 class Conv2d : public Module {
  public:
-  Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Conv2dOptions options = {});
+  Conv2d(Int64 in_channels, Int64 out_channels, Pair kernel, Conv2dOptions options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
@@ -56,7 +56,7 @@ struct Conv1dOptions {
 // The same along one dimension: x [N, in_channels, L] → [N, out_channels, P].
 class Conv1d : public Module {
  public:
-  Conv1d(int64_t in_channels, int64_t out_channels, int64_t kernel, Conv1dOptions options = {});
+  Conv1d(Int64 in_channels, Int64 out_channels, Int64 kernel, Conv1dOptions options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
@@ -80,7 +80,7 @@ struct ConvTranspose2dOptions {
 // x [N, in_channels, P, Q] → [N, out_channels, H, W].
 class ConvTranspose2d : public Module {
  public:
-  ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair kernel, ConvTranspose2dOptions options = {});
+  ConvTranspose2d(Int64 in_channels, Int64 out_channels, Pair kernel, ConvTranspose2dOptions options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
@@ -140,8 +140,7 @@ class BatchNorm : public Module {
 
 class BatchNorm2d : public BatchNorm {  // x [N, features, H, W]
  public:
-  explicit BatchNorm2d(int64_t features, BatchNorm2dOptions options = {})
-      : BatchNorm("BatchNorm2d", features, options) {}
+  explicit BatchNorm2d(Int64 features, BatchNorm2dOptions options = {}) : BatchNorm("BatchNorm2d", features, options) {}
 
  private:
   void check_shape(const Tensor& x) const override;
@@ -150,8 +149,7 @@ class BatchNorm2d : public BatchNorm {  // x [N, features, H, W]
 using BatchNorm1dOptions = BatchNorm2dOptions;
 class BatchNorm1d : public BatchNorm {  // x [N, features] or [N, features, L]
  public:
-  explicit BatchNorm1d(int64_t features, BatchNorm1dOptions options = {})
-      : BatchNorm("BatchNorm1d", features, options) {}
+  explicit BatchNorm1d(Int64 features, BatchNorm1dOptions options = {}) : BatchNorm("BatchNorm1d", features, options) {}
 
  private:
   void check_shape(const Tensor& x) const override;
@@ -182,7 +180,7 @@ using GroupNormOptions = LayerNormOptions;
 // Normalises the channels of each of `groups` groups, and all that follows them (Wu & He 2018): x [N, channels, …].
 class GroupNorm : public Module {
  public:
-  GroupNorm(int64_t groups, int64_t channels, GroupNormOptions options = {});
+  GroupNorm(Int64 groups, Int64 channels, GroupNormOptions options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
@@ -254,7 +252,7 @@ struct EmbeddingOptions {
 // A row of weight for each index: x int64 [...], y [..., embedding_dim]. Throws IndexError as embedding().
 class Embedding : public Module {
  public:
-  Embedding(int64_t num_embeddings, int64_t embedding_dim, EmbeddingOptions options = {});  // values as normal(0, 1)
+  Embedding(Int64 num_embeddings, Int64 embedding_dim, EmbeddingOptions options = {});  // values as normal(0, 1)
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
@@ -268,7 +266,7 @@ class Embedding : public Module {
 // Zeroes elements with probability p in training, and is the identity in evaluation (Srivastava et al. 2014).
 class Dropout : public Module {
  public:
-  explicit Dropout(double p = 0.5) : p_(p) {}
+  explicit Dropout(Real p = 0.5) : p_(p) {}
   Tensor forward(const Tensor& x) override { return dropout(x, p_, is_training()); }
   std::string extra_repr() const override;
 
@@ -286,7 +284,7 @@ class Dropout2d : public Dropout {
 // Dimensions start_dim … end_dim become one: by default all but the batch.
 class Flatten : public Module {
  public:
-  explicit Flatten(int start_dim = 1, int end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {}
+  explicit Flatten(Int start_dim = 1, Int end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {}
   Tensor forward(const Tensor& x) override { return flatten(x, start_dim_, end_dim_); }
   std::string extra_repr() const override;
 

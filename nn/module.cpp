@@ -57,7 +57,7 @@ Tensor Module::forward(const Tensor&) {
       "module: forward(x) is not implemented by this type; override it, or call the module's own forward");
 }
 
-void Module::train(bool on) {
+void Module::train(Flag on) {
   training_ = on;
   for (const Child& child : children_) module_of(child).train(on);
 }
@@ -173,7 +173,7 @@ NamedTensors Module::state_dict() const {
   return state;
 }
 
-LoadReport Module::load_state_dict(const NamedTensors& state, bool strict) {
+LoadReport Module::load_state_dict(const NamedTensors& state, Flag strict) {
   return copy_by_name("load_state_dict", state_dict(), state, strict);
 }
 

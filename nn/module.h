@@ -42,9 +42,9 @@ class Module {
   HookHandle register_forward_hook(ForwardHook hook);
 
   // Batch norm and dropout behave differently in training. Sets all descendants too.
-  void train(bool on = true);
+  void train(Flag on = true);
   void eval() { train(false); }
-  void set_training(bool on) { training_ = on; }  // of this module alone
+  void set_training(Flag on) { training_ = on; }  // of this module alone
   bool is_training() const { return training_; }
 
   // In order of registration, own ones before the children's; names are joined by dots: "layer1.0.conv1.weight". A
@@ -74,7 +74,7 @@ class Module {
   // Shared weights have all of their names here, as in PyTorch.
   NamedTensors state_dict() const;
   // Copies values into the module by name; see copy_by_name() for what is accepted, refused and reported.
-  LoadReport load_state_dict(const NamedTensors& state, bool strict = true);
+  LoadReport load_state_dict(const NamedTensors& state, Flag strict = true);
 
   // How PyTorch prints a module: type_name(extra_repr()), or type_name( and a line for each child. By default the name
   // of its class, and nothing.

@@ -186,7 +186,7 @@ Array softmax_of(const Array& x, int dim, bool logarithm) {
   return reshaped(y, x.shape);
 }
 
-OpSpec softmax_spec(const std::string& name, Tensor (*run)(const Tensor&, int), int dim) {
+OpSpec softmax_spec(const std::string& name, Tensor (*run)(const Tensor&, Int), int dim) {
   const bool logarithm = name == "log_softmax";
   OpSpec spec = reduction(
       name + " along " + std::to_string(dim), {name, name + "_backward"}, [=](const Tensor& x) { return run(x, dim); },

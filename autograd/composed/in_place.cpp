@@ -83,7 +83,7 @@ const Tensor& Tensor::clamp_(Scalar low, Scalar high) const {
 const Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) const {
   return assign("masked_fill_", *this, [&] { return masked_fill(mask, value); });
 }
-const Tensor& Tensor::index_put_(const std::vector<Index>& at, const Tensor& values, bool accumulate) const {
+const Tensor& Tensor::index_put_(const std::vector<Index>& at, const Tensor& values, Flag accumulate) const {
   return assign("index_put_", *this, [&] { return index_put(*this, at, values, accumulate); });
 }
 const Tensor& Tensor::index_put_(const std::vector<Index>& at, Scalar value) const {

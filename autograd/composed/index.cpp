@@ -130,7 +130,7 @@ Tensor index(const Tensor& x, const std::vector<Index>& at) {
   return tensors.empty() ? y : tensors.size() == 1 ? picked(y, tensors[0]) : picked(y, tensors);
 }
 
-Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& values, bool accumulate) {
+Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& values, Flag accumulate) {
   check_same_kind("index_put", x, values);
   // Whatever names the elements names their numbers, too.
   const Tensor numbers = on_device(reshape(arange(x.numel()), x.shape()), x.device());

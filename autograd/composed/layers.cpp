@@ -9,7 +9,7 @@
 namespace ringgrad {
 
 // dropout() of one number for each channel, 0 or 1 / (1 - p), and their product.
-Tensor dropout2d(const Tensor& x, double p, bool training) {
+Tensor dropout2d(const Tensor& x, Real p, Flag training) {
   check_floating("dropout2d", x);
   CHECK_AS(ShapeError, x.dim() >= 2, "dropout2d: the input has shape ", x.shape(), ", expected [N, C, …]");
   Shape channels = x.shape();

@@ -10,7 +10,7 @@
 namespace ringgrad {
 
 // By keys of 64 bits: two equal ones, whose order would not be random, are not to be expected.
-Tensor randperm(int64_t n, TensorOptions options) {
+Tensor randperm(Int64 n, TensorOptions options) {
   CHECK_AS(ShapeError, n >= 0, "randperm: ", n, " numbers, expected at least 0");
   return to(argsort(randint(INT64_MIN, INT64_MAX, {n}, {DType::Int64, options.device})), options.dtype);
 }
@@ -27,7 +27,7 @@ static Tensor places_of(const Tensor& drawn, const Tensor& sums) {
   return place;
 }
 
-Tensor multinomial(const Tensor& weights_, int64_t count, bool replacement) {
+Tensor multinomial(const Tensor& weights_, Int64 count, Flag replacement) {
   NoGradGuard no_grad;
   check_floating("multinomial", weights_);
   CHECK_AS(ShapeError, weights_.dim() == 1 || weights_.dim() == 2, "multinomial: the weights have shape ",
@@ -42,7 +42,7 @@ Tensor multinomial(const Tensor& weights_, int64_t count, bool replacement) {
     CHECK(all((weights >= 0) & (weights < INFINITY)).item<bool>() && all(positive > 0).item<bool>() &&
               (replacement || all(positive >= count).item<bool>()),
           "multinomial: a row has a weight that is negative, infinite or NaN, or fewer above 0 than the draws take, ",
-          replacement ? 1 : count);
+          replacement ? 1 : int64_t{count});
   }
   const Tensor shares = weights / max(weights, 1, true).values;  // so that no sum overflows
   if (!replacement) {  // the first after waits that are exponentially distributed with these rates (Efraimidis 2006)

@@ -7,25 +7,25 @@
 
 namespace ringgrad {
 
-Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t length) {
+Tensor narrow(const Tensor& x, Int dim, Int64 begin, Int64 length) {
   check_defined("narrow", x);
   dim = normalize_dim("narrow", dim, x.dim());
-  const int64_t n = x.size(dim), first = begin < 0 ? begin + n : begin;
+  const int64_t n = x.size(dim), first = begin < 0 ? begin + n : int64_t{begin};
   CHECK_AS(IndexError, length >= 0 && first >= 0 && first <= n - length, "narrow: ", length, " elements from ", begin,
            " on along dimension ", dim, " of shape ", x.shape(), ", expected them inside");
   return slice(x, dim, first, first + length);
 }
 
-Tensor select(const Tensor& x, int dim, int64_t place) {
+Tensor select(const Tensor& x, Int dim, Int64 place) {
   check_defined("select", x);
   dim = normalize_dim("select", dim, x.dim());
-  const int64_t n = x.size(dim), at = place < 0 ? place + n : place;
+  const int64_t n = x.size(dim), at = place < 0 ? place + n : int64_t{place};
   CHECK_AS(IndexError, at >= 0 && at < n, "select: place ", place, " of dimension ", dim, " of shape ", x.shape(),
            ", expected ", -n, " to ", n - 1);
   return squeeze(slice(x, dim, at, at + 1), dim);
 }
 
-std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int dim) {
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, Int dim) {
   std::vector<Tensor> parts;
   int64_t begin = 0;
   for (int64_t size : sizes) {
@@ -37,16 +37,16 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
   return parts;
 }
 
-std::vector<Tensor> split(const Tensor& x, int64_t size, int dim) {
+std::vector<Tensor> split(const Tensor& x, Int64 size, Int dim) {
   check_defined("split", x);
   CHECK(size >= 1, "split: the size of a part is ", size, ", expected at least 1");
   std::vector<Tensor> parts;
   for (int64_t begin = 0, n = x.size(dim); begin < n || begin == 0; begin += size)
-    parts.push_back(narrow(x, dim, begin, std::min(size, n - begin)));
+    parts.push_back(narrow(x, dim, begin, std::min<int64_t>(size, n - begin)));
   return parts;
 }
 
-std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int dim) {
+std::vector<Tensor> chunk(const Tensor& x, Int64 chunks, Int dim) {
   check_defined("chunk", x);
   CHECK(chunks >= 1, "chunk: ", chunks, " parts, expected at least 1");
   return split(x, std::max<int64_t>(1, (x.size(dim) + chunks - 1) / chunks), dim);
@@ -83,7 +83,7 @@ static Tensor triangle(const char* name, const Tensor& x, bool lower, int64_t di
   const Tensor ends = on_device(reshape(arange(x.size(-2)), {x.size(-2), 1}), x.device()) + beyond;
   return where(lower ? columns <= ends : ends <= columns, x, scalar_like(x, 0));
 }
-Tensor tril(const Tensor& x, int64_t diagonal) { return triangle("tril", x, true, diagonal); }
-Tensor triu(const Tensor& x, int64_t diagonal) { return triangle("triu", x, false, diagonal); }
+Tensor tril(const Tensor& x, Int64 diagonal) { return triangle("tril", x, true, diagonal); }
+Tensor triu(const Tensor& x, Int64 diagonal) { return triangle("triu", x, false, diagonal); }
 
 }  // namespace ringgrad

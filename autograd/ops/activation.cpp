@@ -14,14 +14,14 @@ Tensor relu(const Tensor& x) {
 static Takes takes(double factor) {
   return std::isfinite(static_cast<float>(factor)) ? Takes::AnyLayout : Takes::Strided;
 }
-Tensor leaky_relu(const Tensor& x, double slope) {
+Tensor leaky_relu(const Tensor& x, Real slope) {
   return elementwise("leaky_relu", x, takes(slope), Saves::Input, kernels::leaky_relu, kernels::leaky_relu_backward,
                      slope);
 }
-Tensor elu(const Tensor& x, double alpha) {
+Tensor elu(const Tensor& x, Real alpha) {
   return elementwise("elu", x, takes(alpha), Saves::Input, kernels::elu, kernels::elu_backward, alpha);
 }
-Tensor softplus(const Tensor& x, double beta) {  // log 2 at 0
+Tensor softplus(const Tensor& x, Real beta) {  // log 2 at 0
   CHECK(beta > 0, "softplus: beta is ", beta, ", expected a number above 0");
   return elementwise("softplus", x, Takes::Strided, Saves::Input, kernels::softplus, kernels::softplus_backward, beta);
 }
@@ -68,14 +68,14 @@ Tensor over_rows(const char* name, const Tensor& x_, int dim, const Forward& for
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int dim) {
+Tensor softmax(const Tensor& x, Int dim) {
   return over_rows("softmax", x, dim, kernels::softmax, kernels::softmax_backward);
 }
-Tensor log_softmax(const Tensor& x, int dim) {
+Tensor log_softmax(const Tensor& x, Int dim) {
   return over_rows("log_softmax", x, dim, kernels::log_softmax, kernels::log_softmax_backward);
 }
 
-Tensor dropout(const Tensor& x_, double p, bool training) {
+Tensor dropout(const Tensor& x_, Real p, Flag training) {
   if (program_observer) program_observer->mode("dropout", training);
   OpScope scope("dropout");
   check_floating("dropout", x_);

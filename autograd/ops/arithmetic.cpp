@@ -173,12 +173,10 @@ Tensor mul(const Tensor& x_, Scalar c) {
 Tensor div(const Tensor& x, Scalar c) {
   check_defined("div", x);
   if (!is_floating(x.dtype())) return div(to(x, DType::Float32), c);
-  const bool divides =
-      x.device().is_cpu() && x.dtype() == accumulator_dtype(x.dtype()) && !x.is_channel_blocked();
+  const bool divides = x.device().is_cpu() && x.dtype() == accumulator_dtype(x.dtype()) && !x.is_channel_blocked();
   const double reciprocal = 1 / c.to<double>();
   const bool has_reciprocal = std::isnormal(static_cast<float>(reciprocal));
-  return divides || !has_reciprocal ? div(x, full({}, c, {x.dtype(), x.device()}))
-                                    : mul(x, reciprocal);
+  return divides || !has_reciprocal ? div(x, full({}, c, {x.dtype(), x.device()})) : mul(x, reciprocal);
 }
 
 Tensor neg(const Tensor& x) { return mul(x, -1); }

@@ -62,8 +62,8 @@ bool equal(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && all(eq(a, b)).item<bool>();
 }
 
-Mask any(const Tensor& x, const Dims& dims, bool keepdim) { return sum(ne(x, scalar_like(x, 0)), dims, keepdim) > 0; }
-Mask all(const Tensor& x, const Dims& dims, bool keepdim) { return sum(logical_not(x), dims, keepdim) == 0; }
+Mask any(const Tensor& x, const Dims& dims, Flag keepdim) { return sum(ne(x, scalar_like(x, 0)), dims, keepdim) > 0; }
+Mask all(const Tensor& x, const Dims& dims, Flag keepdim) { return sum(logical_not(x), dims, keepdim) == 0; }
 
 Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
   OpScope scope("where");

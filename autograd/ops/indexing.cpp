@@ -58,7 +58,7 @@ void check_values(const char* operation, const Tensor& x, const Tensor& values, 
 
 }  // namespace
 
-Tensor index_select(const Tensor& x_, int dim, const Tensor& index_) {
+Tensor index_select(const Tensor& x_, Int dim, const Tensor& index_) {
   OpScope scope("index_select");
   check_devices("index_select", x_, index_);
   dim = normalize_dim("index_select", dim, x_.dim());
@@ -77,7 +77,7 @@ Tensor index_select(const Tensor& x_, int dim, const Tensor& index_) {
                         });
 }
 
-Tensor gather(const Tensor& x_, int dim, const Tensor& index_) {
+Tensor gather(const Tensor& x_, Int dim, const Tensor& index_) {
   OpScope scope("gather");
   dim = check_elements("gather", x_, dim, index_);
   const Tensor x = strided_contiguous(x_), index = strided_contiguous(index_);
@@ -90,7 +90,7 @@ Tensor gather(const Tensor& x_, int dim, const Tensor& index_) {
   });
 }
 
-Tensor scatter_add(const Tensor& x, int dim, const Tensor& index_, const Tensor& values) {
+Tensor scatter_add(const Tensor& x, Int dim, const Tensor& index_, const Tensor& values) {
   OpScope scope("scatter_add");
   dim = check_elements("scatter_add", x, dim, index_);
   check_values("scatter_add", x, values, index_.shape());
@@ -102,13 +102,13 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index_, const Tensor&
                         });
 }
 
-Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& values) {
+Tensor scatter(const Tensor& x, Int dim, const Tensor& index, const Tensor& values) {
   const Tensor none = zeros(x.shape(), {x.dtype(), x.device()}), one = ones(index.shape(), {DType::Int64, x.device()});
   const Tensor put = scatter_add(none, dim, index, values);
   return where(scatter_add(to(none, DType::Int64), dim, index, one) > 0, put, x);
 }
 
-Tensor index_add(const Tensor& x, int dim, const Tensor& index_, const Tensor& values) {
+Tensor index_add(const Tensor& x, Int dim, const Tensor& index_, const Tensor& values) {
   OpScope scope("index_add");
   check_devices("index_add", x, index_);
   dim = normalize_dim("index_add", dim, x.dim());
@@ -144,7 +144,7 @@ Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_
   return reshape(rows, shape);
 }
 
-Tensor one_hot(const Tensor& index_, int64_t num_classes, DType dtype) {
+Tensor one_hot(const Tensor& index_, Int64 num_classes, DType dtype) {
   OpScope scope("one_hot");
   CHECK(num_classes >= 1, "one_hot: the number of classes is ", num_classes, ", expected at least 1");
   check_index("one_hot", index_, num_classes);

@@ -235,20 +235,20 @@ static Tensor huber_of(const Compared& of, double delta) {
                      kernels::huber_backward, delta);
 }
 
-Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Reduction reduction) {
+Tensor huber_loss(const Tensor& x, const Tensor& target, Real delta, Reduction reduction) {
   const Compared of("huber_loss", x, target);
   CHECK(delta > 0, "huber_loss: delta is ", delta, ", expected a number above 0");
   return of.reduce(huber_of(of, delta), reduction);
 }
 
-Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, Reduction reduction) {
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Real beta, Reduction reduction) {
   CHECK(beta >= 0, "smooth_l1_loss: beta is ", beta, ", expected at least 0");
   if (beta == 0) return l1_loss(x, target, reduction);
   const Compared of("smooth_l1_loss", x, target);
   return of.reduce(mul(huber_of(of, beta), 1 / beta), reduction);
 }
 
-Tensor kl_div(const Tensor& x_, const Tensor& target_, Reduction reduction, bool log_target) {
+Tensor kl_div(const Tensor& x_, const Tensor& target_, Reduction reduction, Flag log_target) {
   const Compared of("kl_div", x_, target_);
   const Tensor &x = of.x, &target = of.target;
   if (log_target) return of.reduce(mul(exp(target), sub(target, x)), reduction);

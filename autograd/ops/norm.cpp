@@ -244,8 +244,7 @@ void check_affine(const char* operation, const Tensor& x, const Tensor& weight, 
 
 }  // namespace
 
-Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
-                  double eps) {
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias, Real eps) {
   OpScope scope("layer_norm");
   check_floating("layer_norm", x);
   const int kept = x.dim() - normalized_shape.dim();
@@ -258,7 +257,7 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
 }
 
 // A row is a group of channels, whose pixels share a weight and a bias.
-Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps) {
+Tensor group_norm(const Tensor& x, Int64 groups, const Tensor& weight, const Tensor& bias, Real eps) {
   OpScope scope("group_norm");
   check_floating("group_norm", x);
   CHECK_AS(ShapeError, x.dim() >= 2 && groups >= 1 && x.size(1) % groups == 0 && x.size(1) > 0,

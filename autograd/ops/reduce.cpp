@@ -95,14 +95,14 @@ Tensor extreme_of_all(const char* name, const Extreme& kernel, const Tensor& x) 
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
+Tensor sum(const Tensor& x, const Dims& dims, Flag keepdim) {
   OpScope scope("sum");
   check_defined("sum", x);
   if (!is_floating(x.dtype()) && x.dtype() != DType::Int64) return sum(to(x, DType::Int64), dims, keepdim);
   return scaled_sum("sum", x, Reduced("sum", x.shape(), dims), 1, keepdim);
 }
 
-Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
+Tensor mean(const Tensor& x, const Dims& dims, Flag keepdim) {
   OpScope scope("mean");
   check_floating("mean", x);
   const Reduced reduced("mean", x.shape(), dims);
@@ -156,7 +156,7 @@ Tensor finished(const Tensor& y, const Reduced& reduced, bool keepdim, DType dty
 
 }  // namespace
 
-Tensor var(const Tensor& x_, const Dims& dims, int correction, bool keepdim) {
+Tensor var(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
   OpScope scope("var");
   check_floating("var", x_);
   const Tensor x = strided(x_);
@@ -180,7 +180,7 @@ Tensor var(const Tensor& x_, const Dims& dims, int correction, bool keepdim) {
 }
 
 // The gradient where all deviations are 0 is 0, though the slope is infinite.
-Tensor std(const Tensor& x_, const Dims& dims, int correction, bool keepdim) {
+Tensor std(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
   OpScope scope("std");
   check_floating("std", x_);
   const Tensor x = strided(x_);
@@ -200,14 +200,14 @@ Tensor std(const Tensor& x_, const Dims& dims, int correction, bool keepdim) {
 
 Tensor max(const Tensor& x) { return extreme_of_all("max", kernels::max, x); }
 Tensor min(const Tensor& x) { return extreme_of_all("min", kernels::min, x); }
-ValuesAndIndices max(const Tensor& x, int dim, bool keepdim) { return extreme("max", kernels::max, x, dim, keepdim); }
-ValuesAndIndices min(const Tensor& x, int dim, bool keepdim) { return extreme("min", kernels::min, x, dim, keepdim); }
+ValuesAndIndices max(const Tensor& x, Int dim, Flag keepdim) { return extreme("max", kernels::max, x, dim, keepdim); }
+ValuesAndIndices min(const Tensor& x, Int dim, Flag keepdim) { return extreme("min", kernels::min, x, dim, keepdim); }
 
-Tensor argmax(const Tensor& x, int dim, bool keepdim) {
+Tensor argmax(const Tensor& x, Int dim, Flag keepdim) {
   NoGradGuard no_grad;
   return extreme("argmax", kernels::max, x, dim, keepdim).indices;
 }
-Tensor argmin(const Tensor& x, int dim, bool keepdim) {
+Tensor argmin(const Tensor& x, Int dim, Flag keepdim) {
   NoGradGuard no_grad;
   return extreme("argmin", kernels::min, x, dim, keepdim).indices;
 }
@@ -228,7 +228,7 @@ static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool ke
 }
 
 // In float64 throughout. Without p = 2, whose squares have room there, of |x| divided by the largest of them.
-Tensor norm(const Tensor& x_, double p, const Dims& dims, bool keepdim) {
+Tensor norm(const Tensor& x_, Real p, const Dims& dims, Flag keepdim) {
   OpScope scope("norm");
   check_floating("norm", x_);
   CHECK(p > 0, "norm: p is ", p, ", expected a number above 0, or infinity");
@@ -268,7 +268,7 @@ Tensor norm(const Tensor& x_, double p, const Dims& dims, bool keepdim) {
 }
 
 // log Σ e^x = largest + log Σ e^(x - largest), and its gradient is the softmax of x.
-Tensor logsumexp(const Tensor& x_, int dim, bool keepdim) {
+Tensor logsumexp(const Tensor& x_, Int dim, Flag keepdim) {
   OpScope scope("logsumexp");
   check_floating("logsumexp", x_);
   if (x_.dim() == 0) return reshape(logsumexp(reshape(x_, {1}), dim), {});

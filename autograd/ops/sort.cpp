@@ -16,7 +16,7 @@ Tensor running_sum(const Tensor& x_, int dim, bool reverse) {
 
 }  // namespace
 
-Tensor cumsum(const Tensor& x, int dim) {
+Tensor cumsum(const Tensor& x, Int dim) {
   OpScope scope("cumsum");
   check_defined("cumsum", x);
   if (!is_floating(x.dtype()) && x.dtype() != DType::Int64) return cumsum(to(x, DType::Int64), dim);
@@ -34,7 +34,7 @@ static Tensor first_in_order(const Tensor& x_, int64_t k, int dim, bool descendi
   return contiguous(slice(index, dim, 0, k));
 }
 
-Tensor argsort(const Tensor& x, int dim, bool descending) {
+Tensor argsort(const Tensor& x, Int dim, Flag descending) {
   OpScope scope("argsort");
   check_defined("argsort", x);
   if (x.dim() == 0) return reshape(argsort(reshape(x, {1}), dim), {});
@@ -42,12 +42,12 @@ Tensor argsort(const Tensor& x, int dim, bool descending) {
   return first_in_order(x, x.size(dim), dim, descending);
 }
 
-ValuesAndIndices sort(const Tensor& x, int dim, bool descending) {
+ValuesAndIndices sort(const Tensor& x, Int dim, Flag descending) {
   const Tensor order = argsort(x, dim, descending);
   return {x.dim() == 0 ? clone(x) : gather(x, dim, order), order};
 }
 
-ValuesAndIndices topk(const Tensor& x, int64_t k, int dim, bool largest) {
+ValuesAndIndices topk(const Tensor& x, Int64 k, Int dim, Flag largest) {
   OpScope scope("topk");
   check_defined("topk", x);
   dim = normalize_dim("topk", dim, x.dim());

@@ -101,7 +101,7 @@ Tensor view(const Tensor& x_, const Shape& shape) {
   return reshape(x, shape);
 }
 
-Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
+Tensor flatten(const Tensor& x, Int start_dim, Int end_dim) {
   check_defined("flatten", x);
   if (x.dim() == 0) return reshape(x, {1});
   const int start = normalize_dim("flatten", start_dim, x.dim()), end = normalize_dim("flatten", end_dim, x.dim());
@@ -117,7 +117,7 @@ Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
   return reshape(x, shape);
 }
 
-Tensor permute(const Tensor& x_, const std::vector<int>& order) {
+Tensor permute(const Tensor& x_, const Dims& order) {
   OpScope scope("permute");
   check_defined("permute", x_);
   const int dims = x_.dim();
@@ -138,7 +138,7 @@ Tensor permute(const Tensor& x_, const std::vector<int>& order) {
                         [inverse](const Tensor& dy) -> Gradients { return {permute(dy, inverse)}; });
 }
 
-Tensor transpose(const Tensor& x, int dim0, int dim1) {
+Tensor transpose(const Tensor& x, Int dim0, Int dim1) {
   check_defined("transpose", x);
   std::vector<int> order(x.dim());
   for (int d = 0; d < x.dim(); ++d) order[d] = d;
@@ -146,15 +146,15 @@ Tensor transpose(const Tensor& x, int dim0, int dim1) {
   return permute(x, order);
 }
 
-Tensor slice(const Tensor& x_, int dim, int64_t begin, int64_t end, int64_t step) {
+Tensor slice(const Tensor& x_, Int dim, Int64 begin, Int64 end, Int64 step) {
   OpScope scope("slice");
   check_defined("slice", x_);
   dim = normalize_dim("slice", dim, x_.dim());
   CHECK(step >= 1, "slice: the step is ", step, ", expected at least 1");
   const Tensor x = viewable(x_);
   const int64_t n = x.shape()[dim];
-  begin = std::clamp<int64_t>(begin < 0 ? begin + n : begin, 0, n);
-  end = std::clamp<int64_t>(end < 0 ? end + n : end, begin, n);
+  begin = std::clamp<int64_t>(begin + (begin < 0 ? n : 0), 0, n);
+  end = std::clamp<int64_t>(end + (end < 0 ? n : 0), begin, n);
   const int64_t length = end == begin ? 0 : (end - begin - 1) / step + 1;
   return differentiable("slice", {x}, part(x, dim, begin, length, step),
                         [from = x.shape(), dim, begin, length, step](const Tensor& dy) -> Gradients {
@@ -185,7 +185,7 @@ Tensor expand(const Tensor& x_, const Shape& wanted) {
                         [from = x.shape()](const Tensor& dy) -> Gradients { return {sum_to(dy, from)}; });
 }
 
-Tensor squeeze(const Tensor& x, int dim) {
+Tensor squeeze(const Tensor& x, Int dim) {
   check_defined("squeeze", x);
   dim = normalize_dim("squeeze", dim, x.dim());
   Shape shape = x.shape();
@@ -195,14 +195,14 @@ Tensor squeeze(const Tensor& x, int dim) {
   return reshape(x, shape);
 }
 
-Tensor unsqueeze(const Tensor& x, int dim) {
+Tensor unsqueeze(const Tensor& x, Int dim) {
   check_defined("unsqueeze", x);
   Shape shape = x.shape();
   shape.insert(normalize_dim("unsqueeze", dim, x.dim() + 1), 1);
   return reshape(x, shape);
 }
 
-Tensor cat(const std::vector<Tensor>& all, int dim) {
+Tensor cat(const std::vector<Tensor>& all, Int dim) {
   OpScope scope("cat");
   CHECK(!all.empty(), "cat: the list of tensors is empty, expected at least one");
   for (const Tensor& x : all) check_defined("cat", x);
@@ -244,7 +244,7 @@ Tensor cat(const std::vector<Tensor>& all, int dim) {
   });
 }
 
-Tensor stack(const std::vector<Tensor>& tensors, int dim) {
+Tensor stack(const std::vector<Tensor>& tensors, Int dim) {
   CHECK(!tensors.empty(), "stack: the list of tensors is empty, expected at least one");
   std::vector<Tensor> unsqueezed;
   for (const Tensor& x : tensors) {

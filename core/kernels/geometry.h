@@ -5,13 +5,17 @@
 #include <cstdint>
 #include <string>
 
+#include "ringgrad/core/base/only.h"
+
 namespace ringgrad {
 
 // A height and a width; one number stands for both.
 struct Pair {
   int64_t h, w;
-  constexpr Pair(int64_t both) : h(both), w(both) {}
-  constexpr Pair(int64_t h, int64_t w) : h(h), w(w) {}
+  template <class A>
+  requires kIsOfKind<A, int64_t>
+  constexpr Pair(A both) : Pair(both, both) {}
+  constexpr Pair(Int64 h, Int64 w) : h(h), w(w) {}
   bool operator==(const Pair&) const = default;
 };
 

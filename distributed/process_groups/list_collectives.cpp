@@ -116,7 +116,7 @@ std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string
   return texts_of(all);
 }
 
-std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& own, int root) {
+std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& own, Int root) {
   const auto sizes = all_gather_values<int64_t>(group, {static_cast<int64_t>(own.size())});
   std::vector<Tensor> from, to;
   for (int r = 0; r < group.size(); ++r) {
@@ -127,7 +127,7 @@ std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& ow
   return group.rank() == root ? texts_of(from) : std::vector<std::string>();
 }
 
-std::string broadcast_text(ProcessGroup& group, const std::string& text, int root) {
+std::string broadcast_text(ProcessGroup& group, const std::string& text, Int root) {
   const Tensor size = tensor(std::vector<int64_t>{static_cast<int64_t>(text.size())});
   group.broadcast(size, root).wait();
   const Tensor bytes = group.rank() == root ? bytes_of(text) : empty({size.item<int64_t>()}, {.dtype = DType::UInt8});

@@ -64,7 +64,7 @@ LRScheduler::LRScheduler(Optimizer& optimizer, Schedule schedule)
   set_last_step(0);
 }
 
-void LRScheduler::set_last_step(int64_t step) {
+void LRScheduler::set_last_step(Int64 step) {
   CHECK(step >= 0, "LRScheduler: step ", step, ", expected at least 0");
   for (int group = 0; group < optimizer_.num_groups(); ++group)
     optimizer_.set_lr(group, schedule_(base_lrs_[group], step));
@@ -77,7 +77,7 @@ ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOpti
         ", expected a number between 0 and 1");
 }
 
-void ReduceLROnPlateau::step(double measure) {
+void ReduceLROnPlateau::step(Real measure) {
   const double sign = options_.maximize ? -1 : 1, best = sign * best_;  // of which less is better
   const double margin = options_.relative ? options_.threshold * std::abs(best_) : options_.threshold;
   if (std::isinf(best) ? sign * measure < best : sign * measure < best - margin) {

@@ -78,7 +78,7 @@ class LRScheduler {
   LRScheduler(Optimizer& optimizer, Schedule schedule);
   void step() { set_last_step(last_step_ + 1); }
   int64_t last_step() const { return last_step_; }
-  void set_last_step(int64_t step);
+  void set_last_step(Int64 step);
 
  private:
   Optimizer& optimizer_;
@@ -101,7 +101,7 @@ struct ReduceLROnPlateauOptions {
 class ReduceLROnPlateau {
  public:
   explicit ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
-  void step(double measure);
+  void step(Real measure);
   // best, and how many steps have not been better or are left of the cooldown: float64 [3], to resume.
   Tensor state() const;
   void set_state(const Tensor& state);

@@ -140,11 +140,11 @@ int Optimizer::checked(int group) const {
   return group;
 }
 
-void Optimizer::set_lr(double lr) {
+void Optimizer::set_lr(Real lr) {
   for (int group = 0; group < num_groups(); ++group) set_lr(group, lr);
 }
 
-void Optimizer::set_lr(int group, double lr) {
+void Optimizer::set_lr(Int group, Real lr) {
   check_lr(name_, lr);
   groups_[checked(group)].lr = lr;
   fill_(groups_[group].lr_tensor, lr);
@@ -246,7 +246,7 @@ static std::vector<ArenaRange> gradient_ranges(const char* name, const std::vect
   return arena_ranges(reached);
 }
 
-Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
+Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, Real max_norm) {
   CHECK(max_norm >= 0, "clip_grad_norm_: max_norm is ", max_norm, ", expected at least 0");
   NoGradGuard no_grad;
   const std::vector<ArenaRange> ranges = gradient_ranges("clip_grad_norm_", parameters);
@@ -273,7 +273,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   return norm;
 }
 
-void clip_grad_value_(const std::vector<Tensor>& parameters, double value) {
+void clip_grad_value_(const std::vector<Tensor>& parameters, Real value) {
   CHECK(value >= 0, "clip_grad_value_: the value is ", value, ", expected at least 0");
   for (const ArenaRange& range : gradient_ranges("clip_grad_value_", parameters)) {
     begin_write("clip_grad_value_", range.grads);

@@ -57,9 +57,9 @@ class Optimizer {
 
   int num_groups() const { return static_cast<int>(groups_.size()); }
   // Throw IndexError where there is no such group.
-  double lr(int group = 0) const { return groups_[checked(group)].lr; }
-  void set_lr(double lr);  // of every group
-  void set_lr(int group, double lr);
+  double lr(Int group = 0) const { return groups_[checked(group)].lr; }
+  void set_lr(Real lr);  // of every group
+  void set_lr(Int group, Real lr);
 
   // "step" (int64), "lr.GROUP" (float64), and what is kept for each parameter: "momentum.layer1.0.conv1.weight".
   // Shares memory with the optimizer until the parameters move.
@@ -125,9 +125,9 @@ class Optimizer {
 // where that is below 1. A gradient that is NaN or infinite leaves NaN in its place and 0 elsewhere (in PyTorch a NaN
 // spreads to every gradient; here it must not reach the gaps of an arena, see autograd/arena.h). Parameters on one
 // device; those without a gradient stay without.
-Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm);
+Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, Real max_norm);
 
 // Each element of each gradient into [-value, value]. NaN stays. Parameters as above.
-void clip_grad_value_(const std::vector<Tensor>& parameters, double value);
+void clip_grad_value_(const std::vector<Tensor>& parameters, Real value);
 
 }  // namespace ringgrad::optim

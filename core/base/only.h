@@ -1,0 +1,48 @@
+// Parameters that take arguments of their own kind. C++ would convert a bool to a dimension, a number to a flag, a
+// letter to a number and a fraction to a count without a word: x.sum(false), sort(x, 0, -1), x.topk(2.5). With these
+// they do not compile, and an integer that is too large for its parameter is an error when it is passed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace ringgrad {
+
+// The types of letters, which are no numbers though C++ counts with them.
+template <class A>
+inline constexpr bool kIsLetter = std::is_same_v<A, char> || std::is_same_v<A, wchar_t> || std::is_same_v<A, char8_t> ||
+                                  std::is_same_v<A, char16_t> || std::is_same_v<A, char32_t>;
+template <class A>
+inline constexpr bool kIsNumber = std::is_arithmetic_v<A> && !kIsLetter<A> && !std::is_same_v<A, bool>;
+
+// True when an A may be an argument where T is meant: bool for bool, integers for integers, any number for a fraction.
+template <class A, class T>
+inline constexpr bool kIsOfKind = std::is_same_v<T, bool>
+                                      ? std::is_same_v<A, bool>
+                                      : kIsNumber<A> && (std::is_integral_v<A> || std::is_floating_point_v<T>);
+
+[[noreturn]] void throw_out_of_range(const std::string& number, size_t bytes);  // IndexError
+
+template <class T>
+class Only {
+ public:
+  template <class A>
+  requires kIsOfKind<A, T>
+  constexpr Only(A value) : value_(static_cast<T>(value)) {
+    if constexpr (std::is_integral_v<T> && kIsNumber<T>)
+      if (!std::in_range<T>(value)) throw_out_of_range(std::to_string(value), sizeof(T));
+  }
+  constexpr operator T() const { return value_; }
+
+ private:
+  T value_;
+};
+
+using Flag = Only<bool>;
+using Int = Only<int>;
+using Int64 = Only<int64_t>;
+using Real = Only<double>;
+
+}  // namespace ringgrad
