@@ -264,6 +264,31 @@ def macros(tree):
     return sum(s.is_header for s in tree.cpp), breaches
 
 
+# What follows the locale that a program has chosen, in C++ or in C.
+LOCALE_DEPENDENT = re.compile(
+    r"(?<!Classic<)\bstd::[io]?(stringstream|fstream)\b(?!>)(?=\s*[\w({])"
+    r"|\bsto([dfi]|ld|ll?|ull?)\(|\bstrto(d|f|ld|ll?|ull?)\(|\bato(f|i|ll?)\("
+    r"|\bis(alpha|alnum|digit|space|upper|lower|print|punct|xdigit)\(|\bto(upper|lower)\("
+    r"|\bstrftime\(|\bput_time\(|%[-+ #0-9.*]*[aAeEfFgG]\b[^\n]*\""
+)
+WRITES_TEXT = re.compile(r"^core/base/text\.h$")
+
+
+def locales(tree):
+    """The library writes and reads text in the same way in every locale; the program sets its own."""
+    libraries = [
+        s
+        for s in tree.cpp
+        if s.folder in MAY_INCLUDE and not s.path.startswith("models/program/") and not WRITES_TEXT.match(s.path)
+    ]
+    breaches = [
+        Breach(s.path, line, f"{found.strip()} depends on the locale", "use what core/base/text.h has")
+        for s in libraries
+        for line, found in each_line(s, LOCALE_DEPENDENT)
+    ]
+    return len(libraries), breaches
+
+
 def top_level(tree):
     """The top level holds what the design lists, and dot files."""
     names = tree.top_level()
@@ -343,7 +368,7 @@ def kernels(tree):
     return 2 * len(declared), breaches
 
 
-RULES = [layers, rooms, roots, vendors, device_code, lines, budget, book, readmes, macros, top_level, objects, kernels, names]
+RULES = [layers, rooms, roots, vendors, device_code, lines, budget, book, readmes, macros, locales, top_level, objects, kernels, names]
 
 
 def check(tree):

@@ -12,6 +12,7 @@
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/misunderstanding.h"
+#include "ringgrad/models/program/option_values.h"
 #include "ringgrad/models/program/train/evaluation.h"
 
 namespace ringgrad::program {
@@ -53,13 +54,10 @@ void add_train(CLI::App& app, Run& run) {
     add_recipe_option(field.name == "model" || field.name == "data" ? train_app : recipe, field, o);
   add_data_dir_option(train_app, o.data_dir);
   add_device_option(train_app, o.division.device);
-  train_app
-      ->add_option_function<uint64_t>(
-          "--seed", [&o](uint64_t seed) { o.seed = seed; }, "of initialisation, order and augmentation (default: 1)")
-      ->check([](const std::string& seed) { return seed.starts_with('-') ? "expected 0 or more" : ""; });
+  train_app->add_option_function<uint64_t>(
+      "--seed", [&o](uint64_t seed) { o.seed = seed; }, "of initialisation, order and augmentation (default: 1)");
   train_app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-model)");
-  train_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit")
-      ->check([](const std::string& run) { return run.empty() ? "expected a run directory" : ""; });
+  train_app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit");
   train_app->add_option("--init", o.init, "begin with the weights of this run or .safetensors file");
   train_app->add_option("--workers", o.workers, "threads that prepare batches")
       ->capture_default_str()
@@ -164,7 +162,7 @@ void add_graph(CLI::App& app, Run& run) {
   graph_app->add_option("model", o.model, "as for train")->capture_default_str();
   graph_app->add_option("--data", o.data, "its first images go in, normalised (default: noise)");
   graph_app->add_option("--data-dir", o.data_dir, "where data sets lie");
-  graph_app->add_option("--batch", o.batch, "images (default: as train)")->check(CLI::PositiveNumber);
+  graph_app->add_option("--batch", o.batch, "images (default: as train)")->check(kPositive);
   graph_app->add_flag("--values", o.values,
                       "also forward's values and the gradients: up to four numbers, or mean ± deviation");
   graph_app->add_flag("--dot", o.dot, fmt::format("for Graphviz: {} | dot -Tsvg", program_command("graph --dot")));
@@ -255,6 +253,7 @@ int run_command_line(int argc, char** argv) {
     add(app, run);
   app.add_subcommand("doctor", "What machine and build have, what is off and why")->callback([&] { run = doctor; });
 
+  check_values(app);
   app.footer(examples());  // last: commands inherit it when they are added
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   const auto first = std::find_if(words.begin(), words.end(), [](const auto& word) { return !word.starts_with("-"); });

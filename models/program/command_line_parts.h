@@ -6,6 +6,9 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <string>
+
+#include "ringgrad/core/base/text.h"
 
 namespace ringgrad::program {
 
@@ -34,5 +37,9 @@ void add_other_training(CLI::App& app, Run& run);  // gan, reinforce, lint
 
 inline const CLI::Range kPositive(1, std::numeric_limits<int>::max(), "POSITIVE");
 inline const CLI::Range kNotNegative(0, std::numeric_limits<int>::max(), "NONNEGATIVE");
+// Of numbers that may be as small as one likes.
+inline std::string check_above_zero(const std::string& value) {
+  return parse_number<double>(value).value_or(0) > 0 ? "" : "is " + value + ", expected a positive number";
+}
 
 }  // namespace ringgrad::program

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <locale>
 #include <new>
 
 #include "ringgrad/core/base/environment.h"
@@ -44,6 +45,9 @@ void check_stack() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::locale::global(std::locale::classic());  // what it writes and reads has the same numbers everywhere
+  std::cout.imbue(std::locale::classic());
+  std::cerr.imbue(std::locale::classic());
   ringgrad::open_standard_streams();
   // Hints name the program as it was called, also those of the ranks that it starts; ./go has said its own name.
   if (argc > 0 && ringgrad::variable("RINGGRAD_CALLED_AS").empty()) setenv("RINGGRAD_CALLED_AS", argv[0], 1);

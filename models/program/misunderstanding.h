@@ -94,14 +94,16 @@ inline std::string misunderstanding(const CLI::App& app, const CLI::ParseError& 
     } else if (!word.starts_with("-")) {
       const CLI::App* found = nullptr;
       for (const CLI::App* child : children_of(*command))
-        if (child->get_name() == word) found = child;
+        if (!word.empty() && child->get_name() == word) found = child;
       if (!found && !commands_below(*command).empty()) return no_command(*command, word);
       if (found) command = found;
     }
   }
   const std::string below = commands_below(*command);
   if (!below.empty()) return below;
-  return error.what();
+  // A number it is (option_values.h), so that it does not fit.
+  const std::string what = error.what(), unconverted = "Could not convert: ";
+  return what.starts_with(unconverted) ? what.substr(unconverted.size()) + ": the number is too large" : what;
 }
 
 }  // namespace ringgrad::program

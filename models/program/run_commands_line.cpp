@@ -49,7 +49,7 @@ void add_gan(CLI::App& app, Run& run) {
   add_data_dir_option(gan_app, o.data_dir);
   gan_app->add_option("--batch", o.batch, "images a step, over all ranks")->capture_default_str()->check(kPositive);
   gan_app->add_option("--epochs", o.epochs, "passes over the data")->capture_default_str()->check(kPositive);
-  gan_app->add_option("--lr", o.lr, "of Adam, for both networks")->capture_default_str()->check(CLI::PositiveNumber);
+  gan_app->add_option("--lr", o.lr, "of Adam, for both networks")->capture_default_str()->check(check_above_zero);
   gan_app->add_option("--seed", o.seed, "of weights, noise and order")->capture_default_str();
   gan_app->add_option("--ranks", o.ranks, "processes that share each batch")
       ->capture_default_str()
@@ -64,7 +64,7 @@ void add_reinforce(CLI::App& app, Run& run) {
   auto* cart_app = app.add_subcommand("reinforce", "Learn to balance a pole on a cart");
   auto& o = options_of(cart_app, reinforce, run);
   cart_app->add_option("--episodes", o.episodes, "at most, over all ranks")->capture_default_str()->check(kPositive);
-  cart_app->add_option("--lr", o.lr, "of Adam")->capture_default_str()->check(CLI::PositiveNumber);
+  cart_app->add_option("--lr", o.lr, "of Adam")->capture_default_str()->check(check_above_zero);
   cart_app->add_option("--seed", o.seed, "of weights, carts and chance")->capture_default_str();
   cart_app->add_option("--ranks", o.ranks, "processes, each with a cart or more")
       ->capture_default_str()

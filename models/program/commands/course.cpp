@@ -30,10 +30,10 @@ std::string digest_of(const ImageDataset& set) {
 
 std::pair<int64_t, int64_t> steps_to_trace(const std::string& asked, const Training& training) {
   if (asked.empty()) return {0, 0};
-  int64_t first = 0, last = 0;
-  char rest = 0;
-  if (std::sscanf(asked.c_str(), "%ld:%ld%c", &first, &last, &rest) != 2 || first < 1 || last < first)
-    throw UsageError("--trace-steps is '{}', expected FIRST:LAST, such as 20:22", asked);
+  const size_t colon = std::min(asked.find(':'), asked.size() - 1);
+  const int64_t first = parse_number<int64_t>(asked.substr(0, colon)).value_or(0);
+  const int64_t last = parse_number<int64_t>(asked.substr(colon + 1)).value_or(0);
+  if (first < 1 || last < first) throw UsageError("--trace-steps is '{}', expected FIRST:LAST, such as 20:22", asked);
   if (last - first >= kMostTraced)
     throw UsageError("--trace-steps {}: {} steps, expected at most {}", asked, last - first + 1, kMostTraced);
   if (last > training.planned_steps() || first <= training.step())

@@ -14,7 +14,7 @@ namespace ringgrad::program {
 namespace {
 
 // Four digits are enough for a curve, and a line stays short.
-double rounded(double x) { return std::strtod(fmt::format("{:.4g}", x).c_str(), nullptr); }
+double rounded(double x) { return parse_number<double>(fmt::format("{:.4g}", x)).value_or(x); }
 
 // "loss" → "loss", gradient_norms.conv1 → "gradient_norms/conv1"; what is no number, or a list, is left out.
 void add_scalars(const nlohmann::json& line, const std::string& before,

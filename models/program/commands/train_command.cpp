@@ -47,7 +47,7 @@ RunConfig fresh_config(const TrainOptions& options) {
   if (recipe.freeze != "none" && options.init.empty())
     throw UsageError("--freeze {} leaves weights as --init has them, and there is no --init", recipe.freeze);
   if (!is_own_data(recipe.data)) config.facts = facts_of_dataset(recipe.data);
-  if (!options.init.empty()) config.init = std::filesystem::absolute(options.init).lexically_normal();
+  config.init = options.init;
   return config;
 }
 
@@ -212,11 +212,16 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
   }));
 }
 
-// What `--resume` names, now and for the ranks: runs/latest may be another run at the next look.
-TrainOptions with_run_resolved(TrainOptions options, bool is_rank) {
-  if (options.resume.empty()) return options;
+// What `--resume` and `--init` name, now and for the ranks: runs/latest is another run at the next look, that of a
+// training which begins.
+TrainOptions with_runs_resolved(TrainOptions options, bool is_rank) {
   const std::string held_by_launcher = is_rank ? variable(kRunVariable) : "";
-  options.resume = held_by_launcher.empty() ? RunDirectory::open(options.resume).path().string() : held_by_launcher;
+  if (!options.resume.empty())
+    options.resume = held_by_launcher.empty() ? RunDirectory::open(options.resume).path().string() : held_by_launcher;
+  if (!options.init.empty() && !held_by_launcher.empty())
+    options.init = read_config(RunDirectory::open(held_by_launcher)).init;
+  else if (!options.init.empty())
+    options.init = std::filesystem::weakly_canonical(find_run(options.init)).string();
   return options;
 }
 
@@ -249,7 +254,7 @@ int train(const TrainOptions& asked) {
   share_cores(here.local_size);
   check_resume(asked);
   const bool is_rank = !here.source.empty();
-  const TrainOptions options = with_run_resolved(asked, is_rank);
+  const TrainOptions options = with_runs_resolved(asked, is_rank);
   RunConfig config = configure(options);
   if (!options.resume.empty() && RunDirectory::open(options.resume).has_all(config.recipe.epochs))
     return say_finished(RunDirectory::open(options.resume));

@@ -20,7 +20,7 @@ double planted_seconds(Part part) {
   if (planted.empty()) return 0;
   const std::string name = kParts[static_cast<size_t>(part)];
   for (const std::string& before : {name + ":", variable("RANK", "0") + ":" + name + ":"})
-    if (planted.starts_with(before)) return std::atof(planted.c_str() + before.size()) / 1e3;
+    if (planted.starts_with(before)) return parse_number<double>(planted.substr(before.size())).value_or(0) / 1e3;
   return 0;
 }
 
