@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "ringgrad/core/base/text.h"
 #include "ringgrad/cuda_kernels/emulator/language.h"
 
 namespace ringgrad::emulator {
