@@ -182,7 +182,7 @@ class BenchDdp(ProgramCase):
         self.assertFalse((self.dir / "runs/0002-bench-ddp-lenet").exists())
         self.run_program(*common, "--no-report", "--out", "mine")
         self.assertEqual(sorted(p.name for p in (self.dir / "mine").iterdir()), ["measurements.json", "results.json"])
-        self.assertIn("no runs in runs", self.run_program("runs").stdout)
+        self.assertIn("bench ddp  model lenet", self.run_program("runs").stdout)
         self.run_program("bench", "ddp", "--bucket-mb", "many", code=2)
         self.assertFalse((self.dir / "runs/0002-bench-ddp-resnet20").exists())
 

@@ -246,7 +246,7 @@ class Errors(ProgramCase):
         self.assertEqual((self.dir / "b/checkpoint.safetensors").read_bytes(), other)
         for link in ("latest", "latest/"):
             done = self.run_program("train", "--resume", link, "--max-steps", "1")
-            self.assertIn(str((self.dir / "b").resolve()), done.stderr)
+            self.assertIn(str((self.dir / "b").resolve()), done.stdout)
 
     def test_an_epoch_that_was_not_evaluated_is_reported_by_the_next_process(self):
         self.tiny_run("--epochs", "2", "--max-steps", "6", "--out", "run")

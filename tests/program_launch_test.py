@@ -137,7 +137,7 @@ class Launch(ProgramCase):
         write_tiny(self.dir / "data/digits")
         one = {"RANK": "0", "WORLD_SIZE": "1", "RINGGRAD_DATA_DIR": "data"}
         words = ["train", "--batch", "8", "--max-steps", "1", "--out"]
-        self.assertIn("this is one of 1 ranks", self.run_program(*words, "four", "--ranks", "4", env=one, code=2).stderr)
+        self.assertIn("this is one of 1 rank", self.run_program(*words, "four", "--ranks", "4", env=one, code=2).stderr)
         self.assertIn("DataParallel, 2 replicas", self.run_program(*words, "dp", "--parallel", "dp", env=one).stderr)
         self.assertNotIn(" ranks", self.run_program(*words, "none", "--parallel", "none", env=one).stderr)
 

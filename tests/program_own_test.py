@@ -326,7 +326,7 @@ class OwnPictures(ProgramCase):
         write_safetensors(self.dir / "torchvision.safetensors", torchvision_resnet18(1000))
         words = ["train", "--data", "pets", "--init", "torchvision.safetensors", "--batch", "4", "--epochs", "1"]
         done = self.run_program(*words, "--freeze", "backbone", "--ranks", "2", "--max-steps", "2", "--out", "run")
-        self.assertIn("tells 1000 classes apart: for these 2 its last layer, fc, begins anew", done.stderr)
+        self.assertIn("has 1000 classes; its last layer (fc) is replaced by a new one for these 2", done.stderr)
         self.assertIn("11,177,538 parameters, 1,026 of them trained", done.stderr)
         given, _ = read_safetensors(self.dir / "torchvision.safetensors")
         found, about = read_safetensors(self.dir / "run/model.safetensors")
@@ -346,7 +346,7 @@ class OwnPictures(ProgramCase):
             for kind, shade in (("ant", 1), ("bee", 2), ("cow", 3)):
                 write_ppm(self.dir / f"farm/{kind}/{i}.ppm", (9 * i, 90 * shade % 255, 7))
         done = self.run_program("train", "--data", "farm", *QUICK, "--init", "first", "--out", "second", "--max-steps", "1")
-        self.assertIn("for these 3 its last layer", done.stderr)
+        self.assertIn("is replaced by a new one for these 3", done.stderr)
         first, second = (json.loads((self.dir / run / "config.json").read_text())["images"] for run in ("first", "second"))
         self.assertEqual(first["mean"], second["mean"])
         self.assertIn("of which this network knows nothing", self.run_program("eval", "first", "--data", "farm", code=4).stderr)

@@ -36,11 +36,12 @@ void read_config_of(RunRecord& run) {
     run.recipe = recipe_from_json(run.config.at("recipe"), other);
     other.lacking.clear();  // nobody trains by it here
     for (const std::string& sentence : sentences(other, "config.json")) run.notes.push_back(sentence);
-    run.version = run.config.value("version", "");
-    run.data_dir = run.config.value("data_dir", "");
+    OtherVersion ignored;  // only who trains on needs all of it
+    run.version = read_setting<std::string>(run.config, "version", "", ignored);
+    run.data_dir = read_setting<std::string>(run.config, "data_dir", "", ignored);
     if (!run.config.contains("division")) return;
     const auto& division = run.config["division"];
-    OtherVersion ignored;  // only who trains on needs all of it
+    if (!division.is_object()) throw UsageError("division is {}, expected a group of settings", division.dump());
     run.ranks = read_setting(division, "ranks", 1, ignored);
     run.parallel = read_setting<std::string>(division, "parallel", run.ranks > 1 ? "ddp" : "none", ignored);
     run.transport = read_setting<std::string>(division, "transport", "", ignored);

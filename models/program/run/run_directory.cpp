@@ -222,10 +222,10 @@ namespace {
 
 // A setting that is a whole number within bounds.
 int whole(const nlohmann::json& group, const std::string& key, int low, int high, int otherwise, OtherVersion& other) {
-  const auto value = read_setting<int64_t>(group, key, otherwise, other);
-  if (value < low || value > high)
-    throw UsageError("{} is {}, expected a whole number from {} to {}", key, value, low, high);
-  return static_cast<int>(value);
+  if (const auto found = group.find(key); found != group.end())
+    if (!found->is_number_integer() || *found < low || *found > high)
+      throw UsageError("{} is {}, expected a whole number from {} to {}", key, found->dump(), low, high);
+  return read_setting(group, key, otherwise, other);
 }
 
 nlohmann::json bucket_json(double mb) {

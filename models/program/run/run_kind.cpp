@@ -82,6 +82,9 @@ void check_kind(const fs::path& directory, RunKind wanted) {
   if (takes(wanted, directory)) return;
   const RunKind found = kind_of(directory);
   const std::string path = directory.string();
+  std::error_code error;
+  const bool is_there = fs::exists(directory / "config.json", error);
+  CHECK_AS(IoError, is_there || !error, "run: ", path, " cannot be read: ", error.message());
   CHECK_AS(DataError, found != RunKind::None, "run: ", path, " is not a run directory: it has no config.json");
   std::string there = "`" + program_command("watch " + shell_word(path)) + "` shows its lines";
   if (found == RunKind::Gan) there += ", and its drawings are samples-*.png there";

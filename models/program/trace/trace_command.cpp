@@ -57,7 +57,8 @@ std::string parameters_of(const BucketLog& bucket, size_t columns) {
   const std::string both = first_and_last(*bucket.parameters);
   if (both.size() <= columns) return both;
   const std::string& names = *bucket.parameters;
-  const auto more = std::count(names.begin(), names.begin() + static_cast<ptrdiff_t>(names.find(" (")), ' ');
+  const size_t end = std::min(names.find(" ("), names.size());
+  const auto more = std::count(names.begin(), names.begin() + static_cast<ptrdiff_t>(end), ' ');
   const std::string rest = more > 0 ? fmt::format(" and {} more", more) : "";
   return within(ends_of(bucket).first, columns - std::min(columns, rest.size())) + rest;
 }
