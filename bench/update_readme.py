@@ -4,22 +4,29 @@
     <!-- results:NAME --> … <!-- end -->   the table of bench/results/NAME.json
     <!-- file:PATH --> … <!-- end -->      a source file, from behind its includes on
     <!-- headline --> … <!-- end -->       the one table of README.md, from results of one kind of machine
+    <!-- go --> … <!-- end -->             what ./go has said at its end: bench/results/go.txt
 
 A place without a result says which script writes it; those named gpu_… are bench/on_gpu.sh's, and kernel_… kernels.py's.
 
     update_readme.py            write them
     update_readme.py --check    write nothing; exit 1 where a page says something else
+    update_readme.py --go       run ./go first, and keep what it says; on a machine that does nothing else
 """
 
 import json
+import os
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md", ROOT / "cuda_kernels" / "README.md"]
 PLACE = re.compile(r"<!-- results:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
 FILE = re.compile(r"<!-- file:(\S+) -->\n.*?<!-- end -->", re.DOTALL)
+GO = re.compile(r"<!-- go -->\n.*?<!-- end -->", re.DOTALL)
+GO_TEXT = ROOT / "bench" / "results" / "go.txt"
 HEADLINE = re.compile(r"<!-- headline -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -71,6 +78,19 @@ def headline():
     return "\n".join(["<!-- headline -->", *table(columns, rows), "", source(speed, parallel), "<!-- end -->"])
 
 
+def keep_go():
+    """What ./go says, without a line for each epoch; the program is called as a newcomer calls it."""
+    with tempfile.TemporaryDirectory() as place:
+        environment = {**os.environ, "RINGGRAD_CALLED_AS": "./go"}
+        program = ROOT / "build" / "release" / "ringgrad"
+        done = subprocess.run([program, "train"], cwd=place, env=environment, text=True, check=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    lines = [line for line in done.stdout.splitlines() if not re.match(r"epoch=| *\d+ +\d+/\d+ |note ", line)]
+    if "verdict busy-processor" in lines:
+        sys.exit("update_readme: other programs run on this machine, and would be in the sample")
+    GO_TEXT.write_text("\n".join(lines) + "\n")
+
+
 def quoted(path):
     text = (ROOT / path).read_text()
     text = text[text.rindex("using namespace ringgrad;\n"):].split("\n", 2)[2]
@@ -80,10 +100,13 @@ def quoted(path):
 def updated(text):
     text = PLACE.sub(lambda place: rendered(place[1]), text)
     text = FILE.sub(lambda place: quoted(place[1]), text)
+    text = GO.sub(lambda place: f"<!-- go -->\n```\n{GO_TEXT.read_text()}```\n<!-- end -->", text)
     return HEADLINE.sub(lambda place: headline(), text)
 
 
 def main():
+    if "--go" in sys.argv[1:]:
+        keep_go()
     pages = {page: page.read_text() for page in PAGES}
     shown = {name for text in pages.values() for name in PLACE.findall(text)}
     for file in sorted((ROOT / "bench" / "results").glob("*.json")):
