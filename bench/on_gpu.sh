@@ -217,9 +217,9 @@ bench resnet18-bf16-1024 --model resnet18 --batch 1024 --dtype bf16
 # ---- what stands in the kernels' way, and what checkers see -------------------------------------------------------------
 if command -v ncu >/dev/null 2>&1; then
   for kernel in tensor_core_gemm reduce_channels apply_kernel backward_apply simt_gemm sgd; do
-    part "counters-$kernel" 90 ncu --clock-control none --set full --kernel-name "regex:$kernel" --launch-count 4 \
-      env RINGGRAD_CUDA_GRAPHS=0 "$build/ringgrad" bench train --device cuda --model resnet18 --batch 512 --dtype bf16 \
-      --provider native --steps 1 --warm-up 0
+    part "counters-$kernel" 90 ncu --nvtx --clock-control none --set full --kernel-name "regex:$kernel" \
+      --launch-count 4 env RINGGRAD_CUDA_GRAPHS=0 "$build/ringgrad" bench train --device cuda --model resnet18 --batch 512 \
+      --dtype bf16 --provider native --steps 1 --warm-up 0
   done
 else
   echo "ncu is not installed: the kernels' counters are left out"
