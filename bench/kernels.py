@@ -5,12 +5,13 @@ time that an H200 would take, and what a GPU has taken. Writes bench/results/ker
     kernels.py BUILD [--tools DIR] [--gpu OUT]
 
 BUILD: a build folder that has ringgrad_counted. --tools: as for sass.py. OUT: where on_gpu.sh has left its logs; without
-it nothing has been run on a GPU.
+it the times of the last run on a GPU stay, with the commit that they are of.
 """
 
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -80,7 +81,17 @@ def ratio(count, of):
     return f"{count / of:.2f}" if of else "–"
 
 
-def row_of(kernel, row, large, products, measured):
+def times_of(result):
+    """By step, what a table says that a GPU has taken."""
+    return {row[0].split(" ", 1)[1]: row[-1] for row in result["rows"]}
+
+
+def times_from(result):
+    earlier = re.search(r"Took: commit \S+\.", result["note"])
+    return earlier.group() if earlier else f"Took: commit {result['commit']}."
+
+
+def row_of(kernel, row, large, products, measured, kept):
     counts = row["counts"]
     loads, stores, shared = counts["global_load"], counts["global_store"], counts["shared_load"]
     itemsize = 4 if row["dtype"] == "float32" else 2
@@ -88,7 +99,7 @@ def row_of(kernel, row, large, products, measured):
     floor = 1e6 * max(bytes_moved / BANDWIDTH, operations / (RATE_32 if itemsize == 4 else RATE_16))
     passes, least_passes = (shared[key] + counts["shared_store"][key] for key in ("passes", "least_passes"))
     took = next((f"{found['microseconds']:,.0f}, {100 * found['of_floor']:.0f} % of the floor"
-                 for found in measured if found["name"] == row["name"]), "not yet run on a GPU")
+                 for found in measured if found["name"] == row["name"]), kept.get(row["name"], "not yet run on a GPU"))
     return [f"{row['step']} {row['name']}", gpu_tables.DTYPES[row["dtype"]], f"{loads['requests'] + stores['requests']:,}",
             ratio(loads["sectors"], loads["requests"]), ratio(stores["sectors"], stores["requests"]), f"{row['moved']:.2f}",
             ratio(passes, least_passes), f"{counts['instructions'].get('mma.sync', 0):,}",
@@ -113,15 +124,19 @@ def main():
         for row in document["rows"]:  # this script's formulas are the ladders'
             itemsize = 4 if row["dtype"] == "float32" else 2
             assert least(kernel, document["size"], itemsize) == (row["bytes"], row["operations"]), (kernel, row)
-        rows = [row_of(kernel, row, large, products, on_gpu["rows"] if on_gpu else []) for row in document["rows"]]
+        file = results.FOLDER / f"kernel_{kernel}.json"
+        before = json.loads(file.read_text()) if file.exists() and not on_gpu else None
+        kept = times_of(before) if before else {}
+        rows = [row_of(kernel, row, large, products, on_gpu["rows"] if on_gpu else [], kept) for row in document["rows"]]
         names = ", ".join(ladder["sizes"])
         shown = [i for i in range(len(COLUMNS)) if any(row[i] not in ("–", "0") for row in rows)]
         results.save(
             f"kernel_{kernel}", f"{kernel}: {ladder['computes']}", [COLUMNS[i] for i in shown],
             [[row[i] for i in shown] for row in rows],
-            machine=f"{on_gpu['device']}, and an emulator's counts" if on_gpu else "no GPU: an emulator's counts",
+            machine=(f"{on_gpu['device']}, and an emulator's counts" if on_gpu
+                     else before["machine"] if before else "no GPU: an emulator's counts"),
             note=f"Counts of {names} = {', '.join(map(str, document['size']))}; the floor of "
-                 f"{', '.join(map(str, large))} on an H200.")
+                 f"{', '.join(map(str, large))} on an H200." + (f" {times_from(before)}" if before else ""))
 
 
 if __name__ == "__main__":

@@ -91,4 +91,21 @@ __global__ void strides_kernel(const float* x, float* y, int stride, int pitch) 
   y[threadIdx.x] = values[threadIdx.x * static_cast<unsigned>(pitch)];
 }
 
+template <int kWords>
+struct alignas(4 * kWords) Words {
+  float word[kWords];
+};
+
+// Lanes read kWords words each, so many lanes a row, of rows that begin `pitch` words apart.
+template <int kWords>
+__global__ void rows_kernel(float* y, unsigned lanes_of_row, unsigned pitch) {
+  DYNAMIC_SHARED(float, values);
+  const unsigned lane = threadIdx.x;
+  const unsigned place = lane / lanes_of_row * pitch + lane % lanes_of_row * kWords;
+  for (unsigned i = lane; i < 32 * 32; i += 32) values[i] = static_cast<float>(i);
+  __syncwarp();
+  const Words<kWords> read = *reinterpret_cast<const Words<kWords>*>(&values[place]);
+  y[lane] = read.word[0];
+}
+
 }  // namespace

@@ -145,6 +145,32 @@ TEST_CASE("emulator check: sectors and bank conflicts are counted", "[quick][cud
   }
 }
 
+// A request goes out by 128 bytes of lanes: 8 of 16 bytes, 16 of 8. Of rows of 80 bytes that four
+// lanes read, the first's 16 words meet the second's in 4 banks; over the whole warp, whose 128 words
+// lie evenly in the banks, that would not show.
+TEST_CASE("emulator check: bank conflicts are those of 128 bytes of lanes", "[quick][cuda]") {
+  if (!count_accesses) return;
+  struct Case {
+    int words, lanes_of_row, pitch;
+    int64_t passes, least;
+  };
+  for (const Case& c : {Case{4, 4, 16, 4, 4}, Case{4, 4, 20, 8, 4}, Case{4, 1, 20, 4, 4}, Case{4, 1, 8, 8, 4},
+                        Case{4, 1, 32, 32, 4}, Case{2, 8, 16, 2, 2}, Case{2, 8, 20, 4, 2}, Case{2, 1, 4, 4, 2},
+                        Case{2, 1, 32, 32, 2}, Case{1, 32, 32, 1, 1}, Case{1, 16, 20, 2, 1}}) {
+    INFO(c.words << " words of a lane, " << c.lanes_of_row << " lanes of a row, rows " << c.pitch << " words apart");
+    DeviceArray<float> y(32);
+    const auto kernel = c.words == 4 ? rows_kernel<4> : c.words == 2 ? rows_kernel<2> : rows_kernel<1>;
+    const KernelCounts counts = count_accesses([&] {
+      run(kernel, 1, 32, 32 * 32 * sizeof(float), y.get(), c.lanes_of_row, c.pitch);
+      CUDA_CHECK(cudaDeviceSynchronize());
+    });
+    const AccessCount load = counts.total(true, false);
+    CHECK(load.requests == 1);
+    CHECK(load.passes == c.passes);
+    CHECK(load.least_passes == c.least);
+  }
+}
+
 TEST_CASE("emulator check: a count ends with its body, also where that throws", "[quick][cuda]") {
   if (!count_accesses) return;
   DeviceArray<float> x(64), y(64);

@@ -1,6 +1,7 @@
 #include "ringgrad/cuda_kernels/emulator/check/profile.h"
 
 #include <algorithm>
+#include <bit>
 #include <iomanip>
 #include <set>
 #include <tuple>
@@ -13,26 +14,46 @@ namespace {
 
 constexpr uintptr_t kSector = 32, kBanks = 32, kBankBytes = 4;
 
-void count_request(AccessCount& count, const std::vector<std::pair<uintptr_t, size_t>>& accesses) {
-  std::set<uintptr_t> sectors, words;
-  std::vector<int64_t> words_of_bank(kBanks);  // each word counts once: lanes that want the same one share it
-  for (const auto& [address, bytes] : accesses) {
+// A shared memory's request goes out in parts of so many bytes: a whole warp's words, half a warp's
+// pairs of them, a quarter's 16 bytes. ldmatrix reads a matrix, 8 lanes' rows, at a time.
+constexpr size_t kPartBytes = kBanks * kBankBytes;
+
+struct Passes {
+  int64_t needed, least;
+};
+// Of words that are asked for together. Each counts once: lanes that want the same one share it.
+Passes passes_for(const std::set<uintptr_t>& words) {
+  std::vector<int64_t> words_of_bank(kBanks);
+  for (const uintptr_t word : words) ++words_of_bank[word % kBanks];
+  return {*std::max_element(words_of_bank.begin(), words_of_bank.end()),
+          static_cast<int64_t>((words.size() + kBanks - 1) / kBanks)};
+}
+
+}  // namespace
+
+void Profile::count_request(AccessCount& count, const Request& request) {
+  std::set<uintptr_t> sectors;
+  std::map<size_t, std::set<uintptr_t>> words_of_part;
+  for (const auto& [lane, address, bytes] : request) {
     count.bytes += static_cast<int64_t>(bytes);
+    const size_t lanes_of_part = std::bit_floor(std::max<size_t>(1, kPartBytes / bytes));
+    std::set<uintptr_t>& words = words_of_part[static_cast<size_t>(lane) / lanes_of_part];
     for (uintptr_t word = address / kBankBytes; word * kBankBytes < address + bytes; ++word) {
       sectors.insert(word * kBankBytes / kSector);
-      if (words.insert(word).second) ++words_of_bank[word % kBanks];
+      words.insert(word);
     }
   }
   ++count.requests;
   if (count.shared) {
-    count.passes += *std::max_element(words_of_bank.begin(), words_of_bank.end());
-    count.least_passes += static_cast<int64_t>((words.size() + kBanks - 1) / kBanks);
+    for (const auto& [part, words] : words_of_part) {
+      const Passes passes = passes_for(words);
+      count.passes += passes.needed;
+      count.least_passes += passes.least;
+    }
   } else {
     count.sectors += static_cast<int64_t>(sectors.size());
   }
 }
-
-}  // namespace
 
 void Profile::begin_launch(const Grid& grid) {
   const int64_t blocks = int64_t{grid.grid.x} * grid.grid.y * grid.grid.z;
@@ -49,8 +70,8 @@ void Profile::access(const Access& access, Memory memory) {
   site.atomic = access.atomic;
   site.async = access.async == AsyncCopy::Started;
   const int thread = running_block->thread();
-  site.in_progress[{thread / kWarpSize, site.executions[thread]++}].accesses.emplace_back(
-      reinterpret_cast<uintptr_t>(access.address), access.bytes);
+  site.in_progress[{thread / kWarpSize, site.executions[thread]++}].push_back(
+      {thread % kWarpSize, reinterpret_cast<uintptr_t>(access.address), access.bytes});
 }
 
 void Profile::instruction(const char* name) {
@@ -59,7 +80,7 @@ void Profile::instruction(const char* name) {
 
 void Profile::end_block() {
   for (auto& [place, site] : sites_) {
-    for (const auto& [which, request] : site.in_progress) count_request(site.count, request.accesses);
+    for (const auto& [which, request] : site.in_progress) count_request(site.count, request);
     site.in_progress.clear();
     site.executions.clear();
   }

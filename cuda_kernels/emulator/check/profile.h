@@ -29,15 +29,20 @@ class Profile {
 
  private:
   // The accesses that the lanes of a warp make with one instruction: each lane's k-th execution of it belongs together.
-  struct Request {
-    std::vector<std::pair<uintptr_t, size_t>> accesses;
+  struct LaneAccess {
+    int lane;
+    uintptr_t address;
+    size_t bytes;
   };
+  using Request = std::vector<LaneAccess>;
   struct Site {
     AccessCount count;
     bool atomic = false, async = false;
     std::map<int, int> executions;                       // by thread, in this block
     std::map<std::pair<int, int>, Request> in_progress;  // by warp and execution
   };
+
+  static void count_request(AccessCount& count, const Request& request);
 
   const int64_t blocks_;
   bool active_ = false;
