@@ -14,6 +14,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/autotune.h"
+#include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda_util.h"
 
@@ -246,6 +247,42 @@ TEST_CASE("cuda: the faster kernel is the one that the device runs faster", "[cu
   const Tensor y = zeros({1, 1}, {.device = Device("cuda")});  // native: 2 ms for the host; vendor: a long kernel
   kernels::probe(y, {.padding = 3});
   CHECK(to_vector<float>(y) == std::vector<float>{1});
+}
+
+TEST_CASE("cuda: what was timed in float32 does not hold for TF32, and 16 bits know no difference",
+          "[cuda][autotune]") {
+  if (!test::enough_devices(1)) return;
+  cache();
+  const auto timed = [](DType dtype) {
+    native_runs = 0;
+    kernels::probe(empty({5}, {.dtype = dtype, .device = Device("cuda")}), {.padding = 9});
+    return native_runs > 1;
+  };
+  CHECK(timed(DType::Float32));
+  CHECK_FALSE(timed(DType::Float32));
+  CHECK(timed(DType::BFloat16));
+  set_float32_matmul_precision("high");
+  CHECK(timed(DType::Float32));
+  CHECK_FALSE(timed(DType::BFloat16));
+  set_float32_matmul_precision("highest");
+  CHECK_FALSE(timed(DType::Float32));
+}
+
+TEST_CASE("the precision of float32 products has torch's names", "[quick][autotune]") {
+  CHECK(get_float32_matmul_precision() == "highest");
+  CHECK_FALSE(allows_tf32());
+  for (const char* name : {"high", "medium", "highest"}) {
+    set_float32_matmul_precision(name);
+    CHECK(get_float32_matmul_precision() == name);
+    CHECK(allows_tf32() == (name != std::string_view("highest")));
+  }
+  try {
+    set_float32_matmul_precision("tf32");
+    FAIL("it has another name");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("'tf32', expected highest, high or medium") != std::string::npos);
+  }
+  CHECK(get_float32_matmul_precision() == "highest");
 }
 
 TEST_CASE("cuda: nothing is measured while a step is captured", "[cuda][autotune]") {

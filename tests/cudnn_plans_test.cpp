@@ -8,6 +8,7 @@
 #include <set>
 
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/core/kernels/kernel.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_conv_graph.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_norm_graph.h"
@@ -101,6 +102,28 @@ TEST_CASE("cuDNN has plans for every convolution of our networks", "[cudnn]") {
         }
       }
   std::cout << count << " plans for an H200 checked, not run\n";
+}
+
+// TF32 is what tensor cores take of float32.
+TEST_CASE("cuDNN's engines for float32 use tensor cores where TF32 is allowed, and only there", "[cudnn]") {
+  const ConvShapes g{DType::Float32, CUDNN_TENSOR_NHWC, {64, 64, 16, 16},
+                     {64, 64, 3, 3}, {64, 64, 16, 16},  {.padding = 1}};
+  const auto on_tensor_cores = [&](ConvPass pass) {
+    const GraphPart h200 = described_device(test::kH200);
+    const std::vector<GraphPart> engines = conv2d_graph(pass, g)->engines({.described = &h200}, g.dtype);
+    CHECK(!engines.empty());
+    return std::count_if(engines.begin(), engines.end(), [](const GraphPart& engine) {
+      CHECK(!has_note(engine, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC));
+      CHECK(!has_note(engine, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
+      return has_note(engine, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    });
+  };
+  for (const ConvPass pass : kPasses) {
+    CHECK(on_tensor_cores(pass) == 0);
+    set_float32_matmul_precision("high");
+    CHECK(on_tensor_cores(pass) > 0);
+    set_float32_matmul_precision("highest");
+  }
 }
 
 TEST_CASE("cuDNN has plans for every kind of convolution of the contract", "[cudnn]") {

@@ -14,6 +14,7 @@
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/core/kernels/kernel.h"
 
 namespace ringgrad {
@@ -169,7 +170,10 @@ Table& table_of(Device device) {
 
 // What a call's speed depends on besides its arguments.
 std::string with_settings(Stream stream, const std::string& call) {
-  if (!stream.device.is_cpu()) return call;
+  if (!stream.device.is_cpu()) {
+    const bool tf32 = allows_tf32() && call.find("float32") != std::string::npos;
+    return tf32 ? call + " tf32" : call;
+  }
   static constexpr const char* kAlgorithms[] = {"", " direct", " winograd"};
   return call + " threads " + std::to_string(thread_count(stream)) + kAlgorithms[static_cast<int>(conv_algorithm())];
 }

@@ -8,6 +8,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/by_columns.h"
 #include "ringgrad/cuda_kernels/vendor/thread_handles.h"
@@ -45,7 +46,7 @@ struct Types {
 Types types_of(DType dtype) {
   switch (dtype) {
     case DType::Float64: return {CUDA_R_64F, CUBLAS_COMPUTE_64F};
-    case DType::Float32: return {CUDA_R_32F, CUBLAS_COMPUTE_32F};  // without TF32: float32 means float32
+    case DType::Float32: return {CUDA_R_32F, allows_tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
     case DType::BFloat16: return {CUDA_R_16BF, CUBLAS_COMPUTE_32F};
     case DType::Float16: return {CUDA_R_16F, CUBLAS_COMPUTE_32F};
     default: throw_unsupported_dtype("matmul", dtype, "a floating dtype");

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
 
 namespace ringgrad::cuda {
@@ -122,7 +123,7 @@ bool keeps_promises(const GraphPart& engine, DType dtype) {
       case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
       case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
       case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION: return true;
-      case CUDNN_NUMERICAL_NOTE_TENSOR_CORE: return dtype == DType::Float32;  // of which they take 19 bits
+      case CUDNN_NUMERICAL_NOTE_TENSOR_CORE: return dtype == DType::Float32 && !allows_tf32();
       case CUDNN_NUMERICAL_NOTE_WINOGRAD:
       case CUDNN_NUMERICAL_NOTE_FFT: return !wide;  // transformed images have 16 bits as well
       default: return false;

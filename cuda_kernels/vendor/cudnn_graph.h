@@ -50,8 +50,8 @@ class OperationGraph {
   int64_t tensors() const { return tensors_; }  // with numbers: how many addresses there are
 
   // The engines, each with its settings, that keep our promises for `dtype`: the same sums every time; float32 by
-  // float32; 16 bits summed in float32. Where cuDNN's heuristics name none, its engines of last resort. At most
-  // kMostEngines, at most kMostOfOne settings of one of them. Where cuDNN does not support the
+  // float32, or by TF32 where allows_tf32(); 16 bits summed in float32. Where cuDNN's heuristics name none, its engines
+  // of last resort. At most kMostEngines, at most kMostOfOne settings of one of them. Where cuDNN does not support the
   // graph it is empty, or throws NotImplementedError.
   static constexpr size_t kMostEngines = 10, kMostOfOne = 4;
   std::vector<GraphPart> engines(const GraphTarget& target, DType dtype);

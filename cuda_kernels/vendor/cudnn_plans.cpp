@@ -9,6 +9,7 @@
 
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels/autotune.h"
+#include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
 
 namespace ringgrad::cuda {
@@ -95,12 +96,13 @@ bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(addres
 
 }  // namespace
 
-bool run_fastest(Stream stream, const char* operation, const std::string& call, DType dtype,
+bool run_fastest(Stream stream, const char* operation, const std::string& signature, DType dtype,
                  const std::function<std::shared_ptr<OperationGraph>()>& build, std::span<void* const> addresses) {
   static auto* const known = new KnownPlans;  // never destroyed, as handles are not
   if (!std::all_of(addresses.begin(), addresses.end(), is_aligned)) return false;
   const cudnnHandle_t handle = cudnn_handle(operation, stream);
   if (!handle) return false;
+  const std::string call = dtype == DType::Float32 && allows_tf32() ? signature + " tf32" : signature;
   const std::optional<GraphPlan>* plan = known->find(handle, call);
   if (!plan) {
     if (device_backend(stream.device.type).capturing()) return false;

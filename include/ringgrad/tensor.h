@@ -12,4 +12,5 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/core/random.h"
