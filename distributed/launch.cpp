@@ -12,6 +12,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/text.h"
 #include "ringgrad/distributed/elastic/own_seat.h"
 #include "ringgrad/distributed/failure.h"
 #include "ringgrad/distributed/job/job_status.h"
@@ -65,8 +66,7 @@ std::optional<std::vector<int>> earlier_launches() {
   const std::string text = variable(kEarlierLaunches);
   if (text.empty()) return {};
   std::vector<int> codes;
-  std::istringstream words(text.substr(1));
-  words.imbue(std::locale::classic());
+  TextInput words(text.substr(1));
   for (int code; words >> code;) codes.push_back(code);
   return codes;
 }
