@@ -43,6 +43,8 @@ void add_bench_train(CLI::App& bench, Run& run) {
   app->add_option("--dtype", o.dtype, "fp32, bf16 or fp16, of the images; parameters stay float32");
   app->add_option("--conv", o.conv, "auto, direct or winograd");
   app->add_option("--provider", o.provider, recipe_field("provider").help);
+  app->add_option("--float32-matmul-precision", o.float32_matmul_precision,
+                  recipe_field("float32_matmul_precision").help);
   app->add_option("--threads", o.threads, "of the processor")->default_str("one per core")->check(kPositive);
   app->add_option("--steps", o.steps, "timed steps")->check(kPositive);
   app->add_option("--warm-up", o.warm_up, "steps before them")->check(kNotNegative);

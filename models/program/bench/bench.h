@@ -41,6 +41,7 @@ int bench_kernel(const BenchKernelOptions& options);
 
 struct BenchTrainOptions {
   std::string model = "cnn", dtype = "fp32", conv = "auto", provider = "auto", device = "cpu";
+  std::string float32_matmul_precision = "highest";
   int64_t batch = 100;
   int threads = 0;  // 0: one per core
   int steps = 20, warm_up = 3;

@@ -19,6 +19,7 @@
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/device/captured_step.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/core/kernels/isa.h"
 #include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/bench/kernel_table.h"
@@ -145,6 +146,8 @@ int bench_train(const BenchTrainOptions& options) {
     throw DeviceError(fmt::format("bench train: {} is {}, and its times mean nothing", str(device), processor));
   set_conv_algorithm(conv_algorithm_named(options.conv));
   set_provider(provider_named(options.provider));
+  recipe_field("float32_matmul_precision").check_choice(options.float32_matmul_precision);
+  set_float32_matmul_precision(options.float32_matmul_precision);
   // Read when the first kernel runs, which has not happened yet.
   if (options.threads > 0) setenv("RINGGRAD_THREADS", std::to_string(options.threads).c_str(), 1);
 
@@ -173,6 +176,7 @@ int bench_train(const BenchTrainOptions& options) {
                            {"dtype", options.dtype},
                            {"conv", options.conv},
                            {"provider", options.provider},
+                           {"float32_matmul_precision", options.float32_matmul_precision},
                            {"device", str(device)},
                            {"processor", processor},
                            {"isa", isa()},

@@ -13,6 +13,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/models/program/commands/end_of_run.h"
 #include "ringgrad/models/program/console/console.h"
@@ -355,6 +356,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   silence_console(group && !group->is_main_process());
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
   set_provider(provider_named(config.recipe.provider));
+  set_float32_matmul_precision(config.recipe.float32_matmul_precision);
   Training training(config, data.train_set, group, options.workers, options.init);
   const bool has_state = elastic && elastic->kept.step > 0;
   if (!options.resume.empty() && !has_state) training.load(RunDirectory::open(options.resume).checkpoint());

@@ -117,6 +117,9 @@ const std::vector<RecipeField>& recipe_fields() {
               {"O0", "O1", "O2", "O3"}),
       F::word("conv", &R::conv, "direct: exact sums; auto and winograd: how else the CPU convolves",
               {"auto", "direct", "winograd"}),  // in the order of ConvAlgorithm
+      F::word("float32_matmul_precision", &R::float32_matmul_precision,
+              "highest: float32 by float32; high, medium: by TF32 where cuBLAS and cuDNN compute; ignored elsewhere",
+              {"highest", "high", "medium"}),
       F::word("provider", &R::provider,
               "native (ours), vendor (oneDNN; cuBLAS, cuDNN), fastest (measured at first use, and remembered) or auto: "
               "native on the CPU, fastest on CUDA",
@@ -260,6 +263,7 @@ std::string summary(const Recipe& r) {
   if (r.freeze != "none") text += fmt::format(" {} frozen", r.freeze);
   if (r.dtype != "fp32") text += fmt::format(" {} ({})", r.dtype, r.amp);
   if (r.conv != "auto") text += fmt::format(" conv {}", r.conv);
+  if (r.float32_matmul_precision != "highest") text += fmt::format(" float32 {}", r.float32_matmul_precision);
   if (r.provider != "auto") text += fmt::format(" provider {}", r.provider);
   return text;
 }

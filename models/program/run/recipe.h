@@ -38,6 +38,8 @@ struct Recipe {
   std::string conv = "auto";      // see core/kernels/geometry.h
   std::string provider = "auto";  // or native, vendor, fastest; see core/kernels/kernel.h
 
+  std::string float32_matmul_precision = "highest";  // see core/kernels/float32_precision.h
+
   int64_t step_batch() const { return batch * accumulate; }  // images whose mean loss a step goes down
 };
 
