@@ -89,6 +89,10 @@ std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters) {
     range.parameters.push_back(i);
     range.offsets.push_back(begin);
   }
+  // Where allocations lie is each process's own affair, and sums over all ranges must not depend on it: ranks would
+  // have other bits. An arena begins with the last parameter, so this is the order of one that has gaps, too.
+  std::sort(ranges.begin(), ranges.end(),
+            [](const ArenaRange& a, const ArenaRange& b) { return a.parameters.front() > b.parameters.front(); });
   for (ArenaRange& range : ranges) {
     const Tensor& first = parameters[range.parameters.front()];
     const int64_t numel = range.offsets.back() + parameters[range.parameters.back()].numel();

@@ -341,6 +341,22 @@ TEST_CASE("clip_grad_norm_ scales all gradients together, and only where it must
   REQUIRE(std::abs(to_vector<float>(b.grad())[0] - 3) < 1e-5f);
 }
 
+// Ranks have their parameters at other addresses. Rounding shows in which order the parts were added.
+TEST_CASE("clip_grad_norm_ has the same bits wherever its parameters lie", "[quick]") {
+  constexpr int kParts = 9;
+  const auto norm_of = [](bool upwards) {
+    std::vector<float> memory(16 * kParts);
+    std::vector<Tensor> parameters;
+    for (int i = 0; i < kParts; ++i) {  // each an allocation of its own, as wrappers and dtypes have them
+      const int place = upwards ? i : kParts - 1 - i;
+      parameters.push_back(from_blob(memory.data() + 16 * place, {1}).set_requires_grad());
+      parameters.back().set_grad(tensor<float>({i == 0 ? 1.0f : 0x1p-12f}));
+    }
+    return optim::clip_grad_norm_(parameters, 1e9).item<float>();
+  };
+  CHECK(norm_of(true) == norm_of(false));
+}
+
 TEST_CASE("clip_grad_norm_ leaves parameters without a gradient alone", "[quick]") {
   const Tensor a = zeros({1}).set_requires_grad(), b = zeros({2}).set_requires_grad();
   REQUIRE(optim::clip_grad_norm_({a, b}, 1).item<float>() == 0);
