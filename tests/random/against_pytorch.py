@@ -35,7 +35,8 @@ from generator import compute, from_json, make_program
 # Note [Bounds]
 # With the dtype's epsilon e, a result may differ from that of float64 by
 #     4 · PyTorch's own difference + 2 · its largest of the tensor + 4 e |result| + 8 · spread + 4 · the smallest number,
-# 32 e |result| + 64 · spread for float64, of which nothing says how large PyTorch's own differences are.
+# and for float64, of which nothing says how large PyTorch's own differences are, 32 e |result| + 64 · spread + 4 e times
+# the largest result.
 # spread is how far the result of float64 moves when every input changes by a random part of e, at most: the largest of
 # 6 tries, or of 64 before anything is called wrong. What amplifies errors (sums that cancel, 1/x near 0) amplifies
 # these, too, and a longer sum does by the root of its length, as rounding errors grow. Where Winograd's algorithms may
@@ -160,8 +161,10 @@ def difference(ours, reference, native, spread):
         info = torch.finfo(ours.dtype)
         o, ref, own = ours.double(), reference.double(), native.double()
         theirs = (own - ref).abs().nan_to_num(0, 0, 0)
-        few = 32 if ours.dtype == torch.float64 else 4  # where nothing says what PyTorch's error is
-        tolerance = 4 * theirs + 2 * largest(theirs) + few * info.eps * ref.abs() + 2 * few * spread.nan_to_num(float("inf")) + 4 * info.smallest_normal * info.eps
+        few, rest = 4, 0
+        if ours.dtype == torch.float64:  # nothing says what PyTorch's error is
+            few, rest = 32, 4 * info.eps * largest(ref.abs().nan_to_num(0, 0, 0))
+        tolerance = rest + 4 * theirs + 2 * largest(theirs) + few * info.eps * ref.abs() + 2 * few * spread.nan_to_num(float("inf")) + 4 * info.smallest_normal * info.eps
         good = ((o - ref).abs() <= tolerance) | (o == ref) | (o.isnan() & ref.isnan())
         good |= (o == own) | ~(o.isfinite() | own.isfinite())
         good |= o.isinf() & (o.sign() == ref.sign()) & (ref.abs() + tolerance >= info.max)

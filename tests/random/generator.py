@@ -1,5 +1,6 @@
 """Makes random programs: a Pool of tensors, steps that PyTorch can run on them, roots, and whose gradients are wanted."""
 
+import math
 import random
 
 import torch
@@ -176,7 +177,8 @@ class Pool:
         if self.kind == "whole":
             x = (2 * x).round()
         if self.kind == "wide":
-            x *= 10.0 ** (torch.randn(numel, generator=generator, dtype=torch.float64) * 0.05 * abs(torch.tensor(info.max).log10()))
+            exponents = torch.randn(numel, generator=generator, dtype=torch.float64)
+            x *= 10.0 ** (exponents * 0.05 * math.log10(info.max))
         if self.kind == "special":
             special = [0.0, -0.0, float("inf"), -float("inf"), float("nan"), info.max, -info.max, info.tiny, info.tiny / 4]
             for i in range(numel):
@@ -197,7 +199,7 @@ class Pool:
             if finite and self.kind == "special":  # a weight meets zeros of the padding, and 0 · NaN is no zero
                 x = x.nan_to_num(1, 1, 1).clamp(-9, 9)
             if unit or positive:
-                x = (torch.sigmoid(x) if unit else x.abs() + 0.1).nan_to_num(0.5)
+                x = (torch.sigmoid(x) if unit else x.abs().clamp(max=9) + 0.1).nan_to_num(0.5)
             x = x.to(dtype)
         else:
             low, high = (0, 255) if dtype == torch.uint8 else r.choice([(-9, 9), (-9, 9), (-(2**31), 2**31 - 1)])

@@ -50,7 +50,14 @@ def with_number(kinds=("float", "whole"), choices=None):
 
 for name, function in {"add": torch.add, "sub": torch.sub, "mul": torch.mul}.items():
     operation(name, pair())(lambda args, a, b, f=function: f(a, b))
-operation("div", pair())(lambda args, a, b: a / b)
+
+
+def quotient(r, pool):
+    inputs, args = pair()(r, pool)
+    return (inputs, args) if inputs[0] != inputs[1] else None  # x / x has a gradient of roundings
+
+
+operation("div", quotient)(lambda args, a, b: a / b)
 operation("maximum", pair())(lambda args, a, b: torch.maximum(a, b))
 operation("minimum", pair())(lambda args, a, b: torch.minimum(a, b))
 operation("add_number", with_number())(lambda args, x: x + args["c"])
