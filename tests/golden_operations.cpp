@@ -101,7 +101,7 @@ const Operations kOperations = {
     {"layer_norm",
      [](const json& args, const Named& in) -> Named {
        const Shape normalized(args["normalized_shape"].get<std::vector<int64_t>>());
-       return {{"y", layer_norm(in.at("x"), normalized, in.at("weight"), in.at("bias"), args["eps"])}};
+       return {{"y", layer_norm(in.at("x"), normalized, in.at("weight"), in.at("bias"), args["eps"].get<double>())}};
      }},
     {"conv2d",
      [](const json& args, const Named& in) -> Named {
@@ -193,7 +193,7 @@ const Operations kOperations = {
          parameters.push_back(zeros_like(in.at(name)).set_requires_grad());
          parameters.back().set_grad(in.at(name));
        }
-       optim::clip_grad_value_(parameters, args["value"]);
+       optim::clip_grad_value_(parameters, args["value"].get<double>());
        return {{"g0", parameters[0].grad()}, {"g1", parameters[1].grad()}};
      }},
     {"clip_grad_norm",
@@ -203,7 +203,7 @@ const Operations kOperations = {
          parameters.push_back(zeros_like(in.at(name)).set_requires_grad());
          parameters.back().set_grad(in.at(name));
        }
-       const Tensor norm = optim::clip_grad_norm_(parameters, args["max_norm"]);
+       const Tensor norm = optim::clip_grad_norm_(parameters, args["max_norm"].get<double>());
        return {{"norm", norm}, {"g0", parameters[0].grad()}, {"g1", parameters[1].grad()}};
      }},
 };

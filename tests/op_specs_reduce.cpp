@@ -76,7 +76,7 @@ OpSpec reduction(const std::string& name, std::vector<std::string> kernels, std:
   return spec;
 }
 
-OpSpec extreme(const std::string& name, ValuesAndIndices (*run)(const Tensor&, int, bool), int dim, bool keepdim) {
+OpSpec extreme(const std::string& name, ValuesAndIndices (*run)(const Tensor&, Int, Flag), int dim, bool keepdim) {
   const bool largest = name == "max";
   OpSpec spec;
   spec.name = name + " along " + std::to_string(dim);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -23,11 +24,25 @@ inline constexpr bool kIsOfKind = std::is_same_v<T, bool>
                                       ? std::is_same_v<A, bool>
                                       : kIsNumber<A> && (std::is_integral_v<A> || std::is_floating_point_v<T>);
 
+template <class T>
+class Only;
+template <class A>
+inline constexpr bool kIsOnly = false;
+template <class T>
+inline constexpr bool kIsOnly<Only<T>> = true;
+
+// True for a class whose author says that it stands for a T, such as a JSON value or an atomic number.
+template <class A, class T>
+inline constexpr bool kStandsFor = std::is_class_v<A> && !kIsOnly<A> && std::is_convertible_v<const A&, T>;
+
 [[noreturn]] void throw_out_of_range(const std::string& number, size_t bytes);  // IndexError
 
 template <class T>
 class Only {
  public:
+  template <class A>
+  requires kStandsFor<A, T>
+  constexpr Only(const A& value) : value_(value) {}
   template <class A>
   requires kIsOfKind<A, T>
   constexpr Only(A value) : value_(static_cast<T>(value)) {
@@ -35,6 +50,7 @@ class Only {
       if (!std::in_range<T>(value)) throw_out_of_range(std::to_string(value), sizeof(T));
   }
   constexpr operator T() const { return value_; }
+  friend std::ostream& operator<<(std::ostream& out, Only only) { return out << only.value_; }
 
  private:
   T value_;
