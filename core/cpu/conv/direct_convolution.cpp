@@ -2,6 +2,7 @@
 // into the second-level cache, then for each panel of 32 output channels one matrix product per output row, straight
 // from the window: its rows are pixels, its reduction runs over channels and taps.
 #include <algorithm>
+#include <type_traits>
 
 #include "ringgrad/core/cpu/conv/direct_window.h"
 #include "ringgrad/core/cpu/conv/gemm.h"
@@ -15,12 +16,8 @@ constexpr int64_t kUnitPixels = 128;
 // channels, 3 x 3) is 2.4 times as large when one register adds them all.
 constexpr int64_t kSumTerms = 192;
 
-// Few channels of a contiguous image are float32 numbers. They are not multiplied in pairs: of an odd number of them
-// the last would be paired with what lies beside the filter, and a NaN there times zero is NaN.
-template <class X, class Y>
+template <class X, class Y, class Product = ProductOf<Y>>
 class DirectConvolution {
-  using Product = ProductOf<X>;
-
  public:
   DirectConvolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, const Y* addend, Y* y)
       : p_(problem),
@@ -30,8 +27,13 @@ class DirectConvolution {
         out_(p_.out()),
         // Pixels of bfloat16 are half a cache line: phases would write halves of lines, each of which travels alone.
         streams_(should_stream(y, out_.numel()) && (sizeof(Y) == sizeof(float) || p_.phases() == 1)),
-        window_(p_, Product::kTerms == 1 ? Pairs::None : Pairs::Channels, kUnitPixels),
-        segments_(p_.stream, p_.groups() * p_.filters.taps),
+        neighbours_(Product::kTerms > 1 && p_.layout == InputLayout::Contiguous),
+        window_(p_,
+                Product::kTerms == 1 ? Pairs::None
+                : neighbours_        ? Pairs::Neighbours
+                                     : Pairs::Channels,
+                kUnitPixels),
+        segments_(p_.stream, p_.groups() * p_.filters.taps * segments_of_tap()),
         words_(filter_words<Product>(p_)),
         filters_(p_.stream, words_ * out_.channels()),
         bias_(p_.stream, bias, p_.filters.k) {
@@ -53,15 +55,25 @@ class DirectConvolution {
   }
 
  private:
-  int64_t* segments(const Phase& phase) const { return segments_.data() + p_.groups() * phase.taps_before; }
+  int64_t segments_of_tap() const { return neighbours_ ? p_.group() : 1; }  // at most
+  int64_t* segments(const Phase& phase) const {
+    return segments_.data() + p_.groups() * phase.taps_before * segments_of_tap();
+  }
 
-  // The inputs of a tap row are neighbours in the window: one segment for each group of channels and tap row.
+  // The inputs of a tap row are neighbours in the window: one segment for each group of channels and tap row. Words of
+  // neighbours overlap, and each is a segment: where their numbers are odd, the last word begins at the last but one,
+  // which is multiplied by zero there. What lies behind the row is not: it may be infinite, and times zero a NaN.
   void fill_segments() {
     for_each_phase(p_, [&](const Phase& phase) {
       int64_t* next = segments(phase);
+      const int64_t numbers = phase.columns.taps * p_.group();
       for (int64_t group = 0; group < p_.groups(); ++group)
-        for (int64_t i = 0; i < phase.rows.taps; ++i)
-          *next++ = group * window_.plane() + i * window_.pitch() + window_.offset(phase.rows, phase.columns);
+        for (int64_t i = 0; i < phase.rows.taps; ++i) {
+          const int64_t begin =
+              group * window_.plane() + i * window_.pitch() + window_.offset(phase.rows, phase.columns);
+          if (!neighbours_) *next++ = begin;
+          for (int64_t k = 0; neighbours_ && k < numbers; k += 2) *next++ = begin + std::min(k, numbers - 2);
+        }
     });
   }
 
@@ -69,16 +81,18 @@ class DirectConvolution {
   void multiply_in_parts(const float* from, const Phase& phase, const RightMatrix& right, int64_t outputs,
                          int64_t width, float* products) const {
     const int64_t tap_rows = phase.columns.taps ? p_.groups() * phase.rows.taps : 0;
-    const int64_t steps = tap_row_words<Product>(p_, phase.columns.taps);
+    const int64_t words = tap_row_words<Product>(p_, phase.columns.taps);
+    const int64_t steps = neighbours_ ? 1 : words;
+    const int64_t all = neighbours_ ? tap_rows * words : tap_rows;
     const int64_t most = std::max<int64_t>(1, kSumTerms / std::max<int64_t>(1, steps * Product::kTerms));
     int64_t done = 0;
     do {
-      const int64_t count = std::min(most, tap_rows - done);
+      const int64_t count = std::min(most, all - done);
       const LeftMatrix left{from, window_.in_step() * window_.pixel(), 1, steps, segments(phase) + done, count};
       const RightMatrix part{right.data + done * steps * right.stride, right.stride, right.block_stride};
       multiply<Product>(left, outputs, part, width, products, width, done > 0);
       done += most;
-    } while (done < tap_rows);
+    } while (done < all);
   }
 
   // 32 (or 16) output channels of a unit, in all phases.
@@ -128,6 +142,7 @@ class DirectConvolution {
   Y* y_;
   BlockedShape out_;
   bool streams_;
+  bool neighbours_;  // few channels: words hold two numbers of a row that follow each other, and overlap
   DirectWindow window_;
   Workspace<int64_t> segments_;
   int64_t words_;  // of a column of filters
@@ -139,6 +154,11 @@ class DirectConvolution {
 
 template <class X, class Y>
 void direct_convolution(const DirectProblem& p, const X* x, const float* w, const float* bias, const Y* addend, Y* y) {
+  if constexpr (!std::is_same_v<X, Y>) {  // a row of one number has no neighbour that is multiplied, too
+    bool single = false;
+    for_each_phase(p, [&](const Phase& phase) { single |= phase.columns.taps * p.group() == 1; });
+    if (single) return DirectConvolution<X, Y, Float32Product>(p, x, w, bias, addend, y).run();
+  }
   DirectConvolution<X, Y>(p, x, w, bias, addend, y).run();
 }
 

@@ -77,14 +77,19 @@ void prepare_direct_filters(const DirectProblem& p, const float* w, float* prepa
       int64_t before = 0;  // words of the phases before this one
       for_each_phase(p, [&](const Phase& phase) {
         const int64_t row_words = tap_row_words<Product>(p, phase.columns.taps);
+        const int64_t numbers = phase.columns.taps * p.group();  // an odd one's last: see DirectConvolution's segments
+        const int64_t last =
+            Product::kTerms > 1 && p.layout == InputLayout::Contiguous && numbers % 2 ? numbers - 1 : -1;
         for (int64_t i = 0; i < phase.rows.taps; ++i)
           for (int64_t j = 0; j < phase.columns.taps; ++j) {
             const int64_t tap = (phase.rows.first + i * phase.rows.tap_step) * p.columns.filter + phase.columns.first +
                                 j * phase.columns.tap_step;
-            const int64_t index =
-                (before + (group * phase.rows.taps + i) * row_words) * Product::kTerms + j * p.group() + first;
-            for (int64_t c = 0; c < channels; ++c)
-              copy_row<Product>(block + (c * taps + tap) * kChannelBlock, index + c, to, packed.stride);
+            const int64_t row = (before + (group * phase.rows.taps + i) * row_words) * Product::kTerms;
+            for (int64_t c = 0; c < channels; ++c) {
+              const int64_t number = j * p.group() + first + c;
+              const int64_t index = row + number + (number == last);
+              copy_row<Product>(block + (c * taps + tap) * kChannelBlock, index, to, packed.stride);
+            }
           }
         before += p.groups() * phase.rows.taps * row_words;
       });

@@ -23,7 +23,7 @@ DirectWindow::DirectWindow(const DirectProblem& problem, Pairs pairs, int64_t pi
   last_inside_ = std::clamp(cpu::ceil_div(column.input - column.begin(), source_step_), first_inside_, columns_);
   const int64_t lines = cpu::ceil_div(height_ * pitch(), kChannelBlock);
   plane_ = (lines + (lines + 1) % 2) * kChannelBlock;  // an odd number of cache lines
-  apart_ = in_step_ * pixel_;
+  apart_ = pairs == Pairs::Outputs ? in_step_ * pixel_ : 1;
 }
 
 template <class X>
@@ -50,7 +50,7 @@ void DirectWindow::load(const X* x, int64_t n, int64_t unit, float* window) cons
         load_blocked_row<Float32Product>(image + (row * w + left) * kChannelBlock, to);
       else if constexpr (std::is_same_v<X, float>)
         load_contiguous_row(image + row * w + left, h * w, to);
-      if (pairs_ == Pairs::Outputs) pair_numbers(to);
+      if (pairs_ != Pairs::None) pair_numbers(to);
     }
   }
 }

@@ -11,8 +11,9 @@ namespace ringgrad::conv {
 // gradient is NaN, though the number lies beside what the tap sees.
 enum class Pairs {
   None,
-  Channels,  // two channels of a pixel
-  Outputs,   // each number, and the same channel where the next output sees it
+  Channels,    // two channels of a pixel
+  Neighbours,  // each number, and the next one of its row
+  Outputs,     // each number, and the same channel where the next output sees it
 };
 
 // A unit computes output rows [first, first + rows) of every phase of an image. The window is
@@ -55,7 +56,7 @@ class DirectWindow {
   int64_t height_, columns_;            // of the window
   int64_t first_inside_, last_inside_;  // the columns of the window, from first to before last, that lie in the image
   int64_t plane_;
-  int64_t apart_;  // of Outputs: a number's distance from the one that shares its word
+  int64_t apart_;  // of Neighbours and Outputs: a number's distance from the one that shares its word
 };
 
 }  // namespace ringgrad::conv
