@@ -153,7 +153,7 @@ class Program(DigitsCase):
         nothing = {"RINGGRAD_DATA_DIR": "", "XDG_DATA_HOME": str(self.dir)}  # no MNIST there
         for env, called in (({}, str(PROGRAM)), ({"RINGGRAD_CALLED_AS": "./go"}, "./go")):
             done = self.run_program("train", "--batch", "512", "--max-steps", "1", "--out", pathlib.Path(called).name, env=env)
-            self.assertIn(f"next    {called} train --resume {pathlib.Path(called).name} goes on", done.stderr)
+            self.assertIn(f"resume: {called} train --resume {pathlib.Path(called).name}", done.stdout)
             for words, said in ((["train", "--data", "mnist"], "data get mnist"), (["data", "make", "mnist"], "data get mnist"),
                                 ([], "--help shows them")):
                 done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, cwd=self.dir,

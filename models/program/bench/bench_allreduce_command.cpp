@@ -293,7 +293,8 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
         "bench allreduce: no size from -b {} to -e {}; expected the first to be smaller, and without -b at least 1K",
         options.min_bytes, options.max_bytes);
   const RankEnvironment here = rank_environment();
-  check_ranks("bench allreduce", here.source.empty() ? options.ranks : here.size, options.device, options.backend);
+  const int ranks = here.source.empty() ? options.ranks : here.size;
+  check_ranks("bench allreduce", ranks, options.device, options.backend);
   InitOptions group = group_options_for(options.device, options.backend);
   if (group.backend != "ring" && (options.transport != "auto" || options.algorithm != "auto"))
     throw UsageError(
@@ -303,7 +304,7 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
     throw UsageError("bench allreduce: --bound times the CPU's threads; leave it out with --device " + options.device);
   group.transport = options.transport;
   group.algorithm = algorithm->second;
-  return report_end(launch_or_throw([&] { measure(options); }, {.num_processes = options.ranks, .group = group}));
+  return report_end(launch_or_throw([&] { measure(options); }, {.num_processes = ranks, .group = group}));
 }
 
 }  // namespace ringgrad::program

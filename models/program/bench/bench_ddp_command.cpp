@@ -92,7 +92,7 @@ json measure_in_processes(const BenchDdpOptions& options, const RowPlan& row, co
   pass("--row", row.method);
   pass("--model", options.model);
   pass("--device", options.device);
-  pass("--backend", options.backend);
+  if (!options.backend.empty()) pass("--backend", options.backend);
   pass("--batch", options.batch);
   pass("--ranks", options.ranks);
   pass("--seconds", options.seconds);
