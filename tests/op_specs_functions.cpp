@@ -17,9 +17,11 @@ OpSpec function(const std::string& name, std::vector<std::string> kernels, Tenso
   spec.samples = {{input({2, 3})},        {input({})},   {input({2, 3, 4, 5})},
                   {input({1, 17, 2, 3})}, {input({33})}, {input({2, 0})}};
   const std::string op = name.substr(0, name.find(' '));
-  spec.errors = {error<DTypeError>(op + ": unsupported dtype int64, expected a floating dtype",
-                                   [run] { run(zeros({2}, {.dtype = DType::Int64})); }),
-                 error<Error>(op + ": an argument is an undefined tensor", [run] { run(Tensor()); })};
+  spec.errors = {error<Error>(op + ": an argument is an undefined tensor", [run] { run(Tensor()); })};
+  const bool takes_integers = op == "pow" || op == "clamp";  // scalar_test has those
+  if (!takes_integers)
+    spec.errors.push_back(error<DTypeError>(op + ": unsupported dtype int64, expected a floating dtype",
+                                            [run] { run(zeros({2}, {.dtype = DType::Int64})); }));
   return spec;
 }
 

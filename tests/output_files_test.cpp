@@ -48,10 +48,12 @@ TEST_CASE("output: a pipe gets all of it, and stays a pipe", "[quick]") {
   require_error<IoError>("pipe is read by nobody", [&] { write(pipe); });
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
   ::fcntl(reader, F_SETFL, 0);
+  const int writer = ::open(pipe.c_str(), O_WRONLY);  // else a read before the first write is at the end
   Bytes received;
   const Bytes large(300'000, 7);  // more than a pipe holds
-  std::thread reads([&] { received = read_pipe(reader); });
+  std::jthread reads([&] { received = read_pipe(reader); });
   write(pipe, large);
+  ::close(writer);
   reads.join();
   CHECK(received == large);
   CHECK(type_of(pipe) == fs::file_type::fifo);

@@ -189,8 +189,10 @@ Tensor std(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
   const Deviations of(x, reduced);
   const Tensor scaled_y = sqrt(mul(of.squares, 1 / std::max(freedom, 0.0)));
   const Tensor y = of.scale ? div(scaled_y, of.scale) : scaled_y;
+  const bool of_all_without = dims.empty() && freedom <= 0;  // as var()
   return differentiable("std", {x}, finished(y, reduced, keepdim, x.dtype()),
                         [=, kept = reduced.kept, x = save(x)](const Tensor& dy) -> Gradients {
+                          if (of_all_without) return {full_like(x.get(), NAN)};
                           const Tensor g = mul(to(reshape(dy, kept), DType::Float64), 1 / freedom);
                           const Tensor c = sub(scaled(x.get(), of.scale), of.mean);
                           const Tensor slope = masked_fill(div(g, scaled_y), scaled_y == 0, 0);

@@ -33,6 +33,11 @@ SoleAverager::~SoleAverager() {
   for (const auto& parameter : parameters_) averaged.erase(parameter.get());
 }
 
+bool is_averaged(const Tensor& parameter) {
+  const std::lock_guard lock(averaged_mutex);
+  return averaged.contains(parameter.autograd_meta().get());
+}
+
 std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensors& parameters,
                                           const std::vector<int>& order) {
   std::vector<Tensor> backwards;  // flatten_parameters() reverses

@@ -17,6 +17,8 @@ class SoleAverager {
  private:
   std::vector<std::shared_ptr<AutogradMeta>> parameters_;
 };
+// Returns true while some SoleAverager has this parameter. Thread-safe.
+bool is_averaged(const Tensor& parameter);
 
 // Collective. Moves values and gradients into arenas, one for each dtype, parameters beside each other in the order of
 // `order`; all gradients become zeros. Returns the arenas in the order of dtypes, without `values`.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/ddp/gradient_arenas.h"
 #include "ringgrad/distributed/transport/frame.h"
 
 namespace ringgrad {
@@ -41,7 +42,7 @@ std::optional<std::string> ModuleWatch::look(ModuleState now) {
     if (tensor.dtype() != was.dtype || tensor.device() != was.device)
       return str(name, " is now ", tensor.dtype(), " on ", tensor.device(), ", but was ", was.dtype, " on ", was.device,
                  " when the module was wrapped", kRemedy);
-    if (was.frozen && tensor.requires_grad())
+    if (was.frozen && tensor.requires_grad() && !is_averaged(tensor))
       return str(name, " was frozen when the module was wrapped, and requires a gradient now, which nobody would ",
                  "average; wrap the module anew");
   }

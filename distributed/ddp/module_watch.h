@@ -22,7 +22,8 @@ class ModuleWatch {
   explicit ModuleWatch(ModuleState wrapped);
 
   // What is not as it was, and how to mend it: a tensor that was added, removed, replaced or converted, a frozen
-  // parameter that requires a gradient now. (One that is frozen now is none of these: ranks may freeze it together.)
+  // parameter that requires a gradient now, and that no other wrapper averages. (One that is frozen now is none of
+  // these: ranks may freeze it together.)
   std::optional<std::string> look(ModuleState now);
 
   // A number for the modes at the last look, and a line for each.

@@ -256,12 +256,12 @@ int train(const TrainOptions& asked) {
   const bool is_rank = !here.source.empty();
   const TrainOptions options = with_runs_resolved(asked, is_rank);
   RunConfig config = configure(options);
-  if (!options.resume.empty() && RunDirectory::open(options.resume).has_all(config.recipe.epochs))
-    return say_finished(RunDirectory::open(options.resume));
   if (is_rank) check_launched(options.division, here);
 
   const std::optional<Division> before = config.division;
   const Division division = complete(options.division, before, is_rank);
+  if (!options.resume.empty() && RunDirectory::open(options.resume).has_all(config.recipe.epochs))
+    return say_finished(RunDirectory::open(options.resume));
   check_division(division);
   if (division.parallel == "dp" && division.device == "cpu" && variable("RINGGRAD_CPU_DEVICES").empty())
     setenv("RINGGRAD_CPU_DEVICES", fmt::format("{}", division.ranks).c_str(), 1);
