@@ -72,11 +72,9 @@ std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters) {
     if (!p.grad()) p.set_grad(zeros(p.shape(), {p.dtype(), p.device()}));
     if (!p.grad().is_contiguous()) p.set_grad(as_contiguous(p.grad()));
   }
-  std::sort(order.begin(), order.end(), [&](int a, int b) {
-    const auto place = [](const Tensor& x) {  // an empty tensor lies in front of what begins where it does
-      return std::tuple(x.storage()->data(), x.storage_offset(), x.numel());
-    };
-    return place(parameters[a]) < place(parameters[b]);
+  std::ranges::sort(order, {}, [&](int i) {  // an empty tensor lies in front of what begins where it does
+    const Tensor& p = parameters[i];
+    return std::tuple(p.storage()->data(), p.storage_offset(), p.numel());
   });
 
   std::vector<ArenaRange> ranges;
@@ -89,10 +87,8 @@ std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters) {
     range.parameters.push_back(i);
     range.offsets.push_back(begin);
   }
-  // Where allocations lie is each process's own affair, and sums over all ranges must not depend on it: ranks would
-  // have other bits. An arena begins with the last parameter, so this is the order of one that has gaps, too.
-  std::sort(ranges.begin(), ranges.end(),
-            [](const ArenaRange& a, const ArenaRange& b) { return a.parameters.front() > b.parameters.front(); });
+  // Not by address, which differs from rank to rank: sums over ranges must not. An arena's last parameter lies first.
+  std::ranges::sort(ranges, std::ranges::greater(), [](const ArenaRange& range) { return range.parameters.front(); });
   for (ArenaRange& range : ranges) {
     const Tensor& first = parameters[range.parameters.front()];
     const int64_t numel = range.offsets.back() + parameters[range.parameters.back()].numel();

@@ -267,7 +267,7 @@ def failures(program, runner, digits=None):
     if "died" in results:
         return [(("process", ""), f"the process ended with {results['died']}")], results
     wrong = wrong_values(program, results, digits)
-    if "error" in results:
+    if "error" in results and not any("refused" in result for result in results["steps"]):  # else of another value
         wrong.append(((len(results["steps"]), ""), "an error: " + results["error"]))
     for name, value in results.get("final", {}).items():
         last = [v for s, r in zip(program["steps"], results["steps"]) for n, v in zip(s["out"], r["out"]) if n == name]

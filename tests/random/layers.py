@@ -245,9 +245,12 @@ operation("huber_loss", loss_of("any", c=[1.0, 0.3, 2.0]))(
 operation("smooth_l1_loss", loss_of("any", c=[1.0, 0.3, 2.0]))(
     lambda args, x, t: F.smooth_l1_loss(x, t, reduction=args["reduction"], beta=args["c"])
 )
-operation("bce_with_logits", loss_of("unit"))(
-    lambda args, x, t: F.binary_cross_entropy_with_logits(x, t, reduction=args["reduction"])
-)
+@operation("bce_with_logits", loss_of("unit"))
+def _(args, x, t):  # at t = 1 and x = ∞ it is 0, not 0 · ∞
+    y = torch.where(t == 1, 0, (1 - t) * torch.where(t == 1, 0, x)) - F.logsigmoid(x)
+    return {"none": y, "sum": y.sum(), "mean": y.mean()}[args["reduction"]]
+
+
 @operation("bce", loss_of("units"))
 def _(args, x, t):  # what was changed a little to see what moves may be above 1
     x, t = (y + (y.clamp(0, 1) - y).detach() for y in (x, t))
