@@ -6,7 +6,7 @@
 // their registration, which is about the order in which backward finishes them, so buckets at the front are complete
 // first.
 //
-// There is no registry: the layout is a property of the tensors themselves, and whoever needs it looks at them.
+// There is no registry: the layout is a property of the tensors themselves, and is read from them.
 #pragma once
 
 #include <functional>

@@ -122,7 +122,8 @@ Node::Progress& BackwardPass::progress_of(Node& node) {
   return node.sequence == kLeafSequence ? leaves_[&node] : node.progress;
 }
 
-// Notes the nodes whose gradient is captured, and those from which one of them can be reached: no other takes part.
+// Finds the nodes whose gradient is captured, and the nodes from which one of them can be reached.
+// No other node takes part.
 void BackwardPass::find_way(const std::shared_ptr<Node>& root) {
   std::unordered_set<const Node*> captured, seen{root.get()};
   for (const Edge& edge : request_.capture) captured.insert(edge.node.get());
@@ -145,7 +146,8 @@ void BackwardPass::find_way(const std::shared_ptr<Node>& root) {
   }
 }
 
-// Whether the node's closure runs: not where its gradient is only to be captured.
+// Returns true if the node's closure runs. It does not run if the node's gradient is only to be
+// captured.
 bool BackwardPass::runs(const Node& node) const {
   return accumulates() ||
          std::any_of(node.next.begin(), node.next.end(), [&](const Edge& edge) { return is_on_way(edge.node.get()); });

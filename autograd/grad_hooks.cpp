@@ -27,7 +27,8 @@ void GradHookHandle::remove() {
   if (const auto hooks = hooks_.lock()) hooks->hooks.erase(id_);
 }
 
-// The last hook of all, whenever the others come: it sees what goes on, and twice is once.
+// The retaining hook runs last, whenever the others are registered, because it must see their
+// result. A fixed key makes it a single hook, however often it is asked for.
 static constexpr int kRetains = INT_MAX;
 
 static const std::shared_ptr<GradHooks>& hooks_of(const char* operation, const Tensor& tensor) {

@@ -32,7 +32,7 @@ class GradHookHandle {
   int id_ = 0;
 };
 
-// Undoes retain_grad(), and says whether there was anything to undo.
+// Undoes retain_grad(). Returns false if there was nothing to undo.
 bool stop_retaining_grad(const Tensor& tensor);
 
 }  // namespace ringgrad

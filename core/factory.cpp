@@ -38,7 +38,8 @@ void check_value(const char* operation, DType dtype, Scalar value) {
            value);
 }
 
-// Whether they have elements in common, and not each the same place as its counterpart.
+// Returns true if `a` and `b` share memory, unless each element lies exactly where its counterpart
+// lies.
 bool overlap_partly(const Tensor& a, const Tensor& b) {
   const bool same_places = a.raw_data() == b.raw_data() && a.strides() == b.strides() && a.dtype() == b.dtype() &&
                            a.is_channel_blocked() == b.is_channel_blocked();
@@ -105,7 +106,7 @@ Tensor arange(Int64 n, TensorOptions options) {
   return arange(0, n, 1, options);
 }
 
-// x [n] = value(i), where `first` and `last` are its ends.
+// Makes x [n] with x[i] = value(i). `first` and `last` are its first and last values.
 template <class T, class Value>
 static Tensor sequence(const char* operation, int64_t n, std::pair<Scalar, Scalar> ends, TensorOptions options,
                        const Value& value) {
@@ -188,7 +189,7 @@ Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device) {
   return on_device(host, device);
 }
 
-// Throws where an element of x, on the host, is no T when it has lost its fraction.
+// Throws if T cannot hold an element of x, which is on the host, after its fraction is dropped.
 template <class T>
 static void check_range(const Tensor& x) {
   visit_dtype("to_vector", x.dtype(), [&]<class X>() {

@@ -21,7 +21,7 @@ Extent extent(const Tensor& x) {
   return e;
 }
 
-// place(p) for the place of each element, until it returns false.
+// Calls place(p) for the place of each element until it returns false.
 template <class Place>
 bool for_each_place(const Tensor& x, const Place& place) {
   if (x.is_channel_blocked()) {
@@ -43,7 +43,7 @@ bool for_each_place(const Tensor& x, const Place& place) {
   return true;
 }
 
-// Each dimension steps over all that the ones inside it reach.
+// Returns true if each dimension's stride exceeds everything that the dimensions inside it reach.
 bool is_nested(const Tensor& x) {
   const DimOrder order = memory_order(x.shape(), x.strides());
   int64_t reached = 0;
@@ -85,7 +85,8 @@ bool have_memory_in_common(const Tensor& a, const Tensor& b) {
   if (begin_a >= end_b || begin_b >= end_a) return false;
   if (a.flat_numel() > 0 && b.flat_numel() > 0) return true;
 
-  // Both in units of which each element of either is a whole number, from the first address on.
+  // Both are counted from the first address on, in units of which the size of each element is a
+  // multiple.
   const int64_t begin = std::min(begin_a, begin_b), unit = std::gcd(std::gcd(size_a, size_b), at_a - at_b);
   std::vector<bool> taken(static_cast<size_t>((std::max(end_a, end_b) - begin) / unit));
   for_each_place(a, [&](int64_t p) {

@@ -1,13 +1,14 @@
-// Which elements lie in one place in memory. Exact for all strides; where a look at the addresses does not decide it,
-// each element is looked at.
+// Finds elements that share memory, exactly for all strides. The addresses decide most cases;
+// otherwise each element is compared.
 #pragma once
 
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 
-// Whether an element of `a` and one of `b` have a byte in common; has_internal_overlap() (core/tensor.h) says so of two
-// elements of one tensor. False where a tensor is undefined, or without elements.
+// Returns true if an element of `a` and one of `b` share a byte. Returns false if a tensor is
+// undefined or has no elements. has_internal_overlap() (core/tensor.h) answers the same for two
+// elements of one tensor.
 bool have_memory_in_common(const Tensor& a, const Tensor& b);
 
 }  // namespace ringgrad

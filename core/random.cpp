@@ -27,7 +27,7 @@ int64_t words_of(DType dtype) {
   return visit_dtype("random", dtype, []<class T>() -> int64_t { return kWordsOf<T>; });
 }
 
-// True when the dtype has every integer from `low` to `last`.
+// Returns true if the dtype holds every integer from `low` to `last` exactly.
 bool holds_all(DType dtype, int64_t low, int64_t last) {
   if (!is_floating(dtype)) return holds_exactly(dtype, low) && holds_exactly(dtype, last);
   const int digits = dtype == DType::Float64 ? 53 : dtype == DType::Float32 ? 24 : dtype == DType::Float16 ? 11 : 8;

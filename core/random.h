@@ -39,7 +39,7 @@ RINGGRAD_HOST_DEVICE inline PhiloxBlock philox(uint64_t key, uint64_t counter, u
   return {{c0, c1, c2, c3}};
 }
 
-// The 64 bits of words (2 i, 2 i + 1).
+// Joins the words 2 i and 2 i + 1 to 64 bits.
 RINGGRAD_HOST_DEVICE inline uint64_t wide_word(const uint32_t* words, int64_t i) {
   return words[2 * i] | static_cast<uint64_t>(words[2 * i + 1]) << 32;
 }
@@ -52,10 +52,11 @@ template <class T>
 inline constexpr int kUniformBits = std::is_same_v<T, bfloat16>  ? 8
                                     : std::is_same_v<T, float16> ? 11
                                                                  : 24;
-// So many words go into a number that is made for type T: of float64 all 53 bits are random.
+// The number of words that make one number of type T. A float64 takes two, so that all its 53 bits
+// are random.
 template <class T>
 inline constexpr int kWordsOf = std::is_same_v<T, double> || std::is_same_v<T, int64_t> ? 2 : 1;
-// Number i of those that are made of these words, for type T, in [0, 1).
+// Returns number i, in [0, 1), of those that these words make for type T.
 template <class T>
 RINGGRAD_HOST_DEVICE auto uniform_number(const uint32_t* words, int64_t i) {
   if constexpr (std::is_same_v<T, double>)
@@ -64,8 +65,8 @@ RINGGRAD_HOST_DEVICE auto uniform_number(const uint32_t* words, int64_t i) {
     return uniform_from(words[i], kUniformBits<T>);
 }
 
-// Uniform in [0, n), exactly, from next(), which gives 64 random bits at each call: Lemire 2019, "Fast random integer
-// generation in an interval". REQUIRES: n >= 1.
+// Draws a uniform integer in [0, n), without bias. next() gives 64 random bits at each call (Lemire
+// 2019, "Fast random integer generation in an interval"). REQUIRES: n >= 1.
 template <class Next>
 RINGGRAD_HOST_DEVICE uint64_t uniform_below(uint64_t n, Next&& next) {
   __extension__ using Wide = unsigned __int128;
@@ -77,8 +78,8 @@ RINGGRAD_HOST_DEVICE uint64_t uniform_below(uint64_t n, Next&& next) {
   return static_cast<uint64_t>(product >> 64);
 }
 
-// Element i of a draw of integers in [0, n), of which `word` are the 64 bits. If they are rejected the block's next
-// lanes are asked, which no other draw uses.
+// Returns element i of a draw of integers in [0, n). `word` has its 64 bits. If they are rejected,
+// the next lanes of the block give new bits; no other draw uses those lanes.
 RINGGRAD_HOST_DEVICE inline uint64_t integer_below(uint64_t n, uint64_t word, uint64_t seed, uint64_t offset,
                                                    int64_t i) {
   uint64_t lane = 0;
@@ -90,7 +91,8 @@ RINGGRAD_HOST_DEVICE inline uint64_t integer_below(uint64_t n, uint64_t word, ui
   });
 }
 
-// An element is dropped with probability p where its 32 random bits are below this: p without rounding to 24 bits.
+// Returns the threshold for dropout: an element is dropped, with probability p, if its 32 random
+// bits are below it. So p is not rounded to 24 bits.
 inline uint64_t dropout_threshold(double p) { return static_cast<uint64_t>(p * 0x1p32 + 0.5); }
 
 // The state of a device's random numbers; each operation that draws advances it and keeps a snapshot.
@@ -114,8 +116,8 @@ Tensor rand(const Shape& shape, TensorOptions options = {});   // uniform in [0,
 Tensor randn(const Shape& shape, TensorOptions options = {});  // standard normal
 Tensor rand_like(const Tensor& x);
 Tensor randn_like(const Tensor& x);
-// Integers in [low, high), each exactly as probable as any other. DTypeError where the dtype does not hold all of them
-// exactly: float32 has those up to 2^24.
+// Draws integers in [low, high), all with the same probability. Throws DTypeError if the dtype does
+// not hold all of them exactly: float32 holds those up to 2^24.
 Tensor randint(Int64 low, Int64 high, const Shape& shape, TensorOptions options = {.dtype = DType::Int64});
 void uniform_(const Tensor& x, Real low, Real high);  // in place, floating dtypes, any strides
 void normal_(const Tensor& x, Real mean, Real std);
@@ -148,7 +150,7 @@ class RandomSequence {
     return wide_word(block.word, 0);
   }
 
-  // Uniform in [0, n), exactly. REQUIRES: n >= 1.
+  // Returns a uniform integer in [0, n), without bias. REQUIRES: n >= 1.
   RINGGRAD_HOST_DEVICE uint64_t below(uint64_t n) {
     return uniform_below(n, [this] { return next(); });
   }

@@ -1,5 +1,6 @@
-// A number beside a tensor, as in ids == 3 or x * 0.5. It stays the integer or the double that it is until an operation
-// knows the dtype that it becomes, because a double holds no integers beyond 2^53.
+// A number beside a tensor, as in ids == 3 or x * 0.5. It stays an integer or a double until an
+// operation knows the dtype to which it is converted, because a double does not hold all integers
+// beyond 2^53.
 #pragma once
 
 #include <cmath>
@@ -32,7 +33,8 @@ class Scalar {
   constexpr bool is_integer() const { return is_integer_; }
   bool is_whole() const { return is_integer_ || real_ == std::trunc(real_); }
 
-  // As a number of type T: rounded, or without its fraction; beyond T's range as number() has it.
+  // Converts the number to T: it is rounded, or loses its fraction. number() says what happens
+  // beyond T's range.
   template <class T>
   T to() const {
     return is_integer_ ? number<T>(integer_) : number<T>(real_);
@@ -49,10 +51,12 @@ class Scalar {
   };
 };
 
-// True when the number, without its fraction, can become an element: floating dtypes take any, as does bool; integers
-// take those of their range, and uint8 those from -255 on, of which a negative one wraps.
+// Returns true if the number, without its fraction, can become an element. Floating dtypes and bool
+// take any number. Integers take those of their range, and uint8 those from -255 on, of which a
+// negative one wraps.
 bool holds(DType dtype, Scalar number);
-// True when it becomes an element without wrapping: for comparisons, in which a number that has wrapped is another one.
+// Returns true if the number becomes an element without wrapping. Comparisons need this, because a
+// wrapped number is another number.
 bool holds_exactly(DType dtype, Scalar number);
 
 }  // namespace ringgrad

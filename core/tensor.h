@@ -125,8 +125,9 @@ class Tensor {
     return static_cast<char*>(x.storage->data()) + x.offset * static_cast<int64_t>(itemsize(x.dtype));
   }
 
-  // The value of a tensor with one element, converted to T; waits for the device. Throws ShapeError otherwise, and
-  // DTypeError where T is an integer type whose range it exceeds.
+  // Returns the value of a tensor with one element, converted to T. Waits for the device. Throws
+  // ShapeError if there is not exactly one element, and DTypeError if T is an integer type whose
+  // range the value exceeds.
   template <class T>
   T item() const;
 

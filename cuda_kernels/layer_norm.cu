@@ -13,12 +13,13 @@
 namespace ringgrad::cuda {
 namespace {
 
-// Which number of weight and bias serves column c of row n: see the contract. Of one that serves a single column, and
-// is the only group, the place is c.
+// Finds the number of weight and bias that serves column c of row n (see the contract). If each
+// number serves a single column and there is only one group, its place is c.
 struct Parts {
   int64_t groups, count, width;
 
-  // `parameters`: those that there are, of one size. Without any, one number would serve a whole row.
+  // `parameters` are weights and biases of one size, or undefined. If all are undefined, one number
+  // serves a whole row.
   Parts(int64_t columns, int64_t groups, std::initializer_list<Tensor> parameters) : groups(groups), count(1) {
     for (const Tensor& parameter : parameters)
       if (parameter.defined()) count = parameter.numel() / groups;
@@ -52,7 +53,7 @@ __device__ RowStatistics<A> statistics(const Team& team, const T* row, int64_t C
   return {mean / scale, scale / std::sqrt(variance)};
 }
 
-// xhat = (x - mean) rstd, of numbers whose difference may leave the range of A.
+// Computes xhat = (x - mean) rstd of numbers whose difference may leave the range of A.
 template <class A>
 struct Normalized {
   A scale, mean, rstd;
@@ -133,7 +134,8 @@ __global__ void __launch_bounds__(kThreads)
   if (dbias) dbias[c] = sum_dy;
 }
 
-// The same where neighbouring columns, and rows a number of groups apart, share a number: a block for each of them.
+// Does the same where several neighbouring columns share a number, and so do rows that are a number
+// of groups apart. Each number has a block.
 template <class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
     layer_norm_parts_kernel(int64_t N, int64_t C, A* dweight, A* dbias, const T* dy, const T* x, const A* mean,

@@ -21,9 +21,9 @@ __global__ void advance_kernel(int64_t* snapshot, int64_t* state, int64_t count)
   state[1] += count;
 }
 
-// write(i, words, n) for each group of elements from i on, whose random words are those of a block: n <= 4 of one word
-// each, or n <= 2 of two. The state is read here, on the device, so that a captured graph draws new numbers at each
-// replay.
+// Calls write(i, words, n) for each group of elements from i on with the random words of one block:
+// n <= 4 elements of one word each, or n <= 2 elements of two words. The state is read here, on the
+// device, so that a captured graph draws new numbers at each replay.
 template <int kWordsEach = 1, class Write>
 __device__ __forceinline__ void for_each_block(const int64_t* state, int64_t count, const Write& write) {
   constexpr int64_t kElements = kWords / kWordsEach;
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// An element stays where its 32 random bits, as an integer, reach the threshold.
+// Keeps an element if its 32 random bits, as an integer, reach the threshold.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(int64_t count, T* y, const T* x, const int64_t* state, uint32_t threshold, Compute<T> scale) {

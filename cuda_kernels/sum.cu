@@ -22,7 +22,7 @@ constexpr int64_t kTermsPerLane = 32;
 template <class T>
 using Total = std::conditional_t<std::is_integral_v<T>, int64_t, Compute<T>>;
 
-// The terms: functions of an element and of the place of its output.
+// A term is a function of an element and of the place of its output.
 struct Itself {
   template <class A>
   __device__ A operator()(A x, int64_t) const {

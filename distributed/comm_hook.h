@@ -19,8 +19,9 @@ struct GradBucket {
   Tensor& scratch;            // for the hook: kept with the bucket from step to step, and in comm_hook_state()
   std::function<void(const Tensor& sent)> check = {};  // throws where it is not finite; average() calls it
 
-  // x becomes its average over the ranks. A collective of the group with this bucket's options; a hook that makes more
-  // than one must make them in the same order on all ranks. Where gradients must be finite, Error unless x is.
+  // Replaces x by its average over the ranks. This is a collective of the group with this bucket's
+  // options; a hook that makes several must make them in the same order on all ranks. Throws Error
+  // if gradients must be finite and x is not.
   Work average(const Tensor& x) const {
     if (check && !x.is_same(flat)) check(x);
     return group.all_reduce(x, ReduceOp::Average, options);

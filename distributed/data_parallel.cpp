@@ -49,7 +49,8 @@ void become(const Tensor& target, const Tensor& source) {
 
 using NamedModules = std::vector<std::pair<std::string, nn::Module*>>;
 
-// After `prefix`, the first layer that only one of the two has, or of which they have different types; else nothing.
+// Returns `prefix` and the first layer that only one of the two has or whose types differ. Returns
+// "" if there is none.
 std::string difference(const char* prefix, const NamedModules& module, const NamedModules& replica) {
   const auto named = [](const auto& entry) { return str("'", entry.first, "' (", entry.second->type_name(), ")"); };
   for (size_t i = 0; i < std::max(module.size(), replica.size()); ++i) {
@@ -129,8 +130,8 @@ std::vector<std::vector<Tensor>> DataParallel::scatter(const std::vector<Tensor>
   return pieces;
 }
 
-// Points the replicas' parameters at fresh copies of the module's, and its buffers, too: another forward's graph may
-// have saved those that a replica had. The first replica shares the module's own.
+// Points the replicas' parameters and buffers at fresh copies of the module's, because the graph of
+// another forward may have saved the old ones. The first replica shares the module's own tensors.
 void DataParallel::replicate(size_t replicas) {
   check_place();
   const auto modules = module_.named_modules();

@@ -30,11 +30,12 @@ class DataParallel : public nn::Module {
   // Throws DeviceError where a device does not exist or the module lives elsewhere, ShapeError where a replica's
   // parameters differ. The module must outlive the wrapper.
   //
-  // Replicas follow what the module knows of itself, in every forward: the values of parameters and buffers, and that
-  // one was added, dropped, replaced or tied; modes, forward hooks, which run in each replica, and what a type's
-  // Module::follow_members() takes over. Other plain members are the replica's own, as make_replica() has set them, for
-  // a batch of any size. Where the module has other layers than when it was wrapped, make_replica() is asked anew, and
-  // Error thrown where what it makes now does not have them.
+  // In every forward the replicas follow the module: the values of parameters and buffers, whether
+  // one was added, dropped, replaced or tied, modes, forward hooks (which run in each replica), and
+  // the members that a type's Module::follow_members() copies. Other plain members stay as
+  // make_replica() has set them, for a batch of any size. If the module's layers have changed since
+  // it was wrapped, make_replica() is called again; Error is thrown if the new replica does not
+  // have the same layers.
   DataParallel(nn::Module& module, const MakeReplica& make_replica, std::vector<Device> devices);
 
   // x [N, …] on any device → the outputs [N, …] on devices[0]. The batch is cut into pieces of ⌈N / devices⌉ (PyTorch's

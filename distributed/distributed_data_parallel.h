@@ -56,10 +56,11 @@ class DistributedDataParallel : public nn::Module {
   // them, on a name to ignore that the module lacks, and for a buffer whose elements share memory.
   DistributedDataParallel(nn::Module& module, ProcessGroup& group, DistributedDataParallelOptions options = {});
 
-  // x [N, …]: this rank's part of the batch, N samples. An error on one rank reaches all of them: a NaN in a gradient,
-  // a backward of the module itself instead of the wrapper, a step that a rank has left out, an optimizer's step in a
-  // hook, a layer that is frozen or in evaluation mode on some ranks only, a module that is not as it was wrapped: a
-  // tensor was added, removed, replaced or converted, or a frozen one requires a gradient now.
+  // x [N, …] is this rank's part of the batch, N samples. An error on one rank reaches all of them:
+  // a NaN in a gradient; a backward of the module itself instead of the wrapper; a step that a rank
+  // has left out; an optimizer's step in a hook; a layer that is frozen or in evaluation mode on
+  // some ranks only; a module that has changed since it was wrapped, because a tensor was added,
+  // removed, replaced or converted, or because a frozen one now requires a gradient.
   Tensor forward(const Tensor& x) override;
 
   // The same for modules of several inputs and outputs, or that compute the loss themselves: function(module, input,

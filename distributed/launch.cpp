@@ -46,8 +46,8 @@ std::vector<std::string> own_command() {
   return command;
 }
 
-// The program's file: by its own path, whose last part is the name that `ps` and `top` show, unless another file lies
-// there by now.
+// Returns the program's file: its own path, so that `ps` and `top` show its name, unless another
+// file has that path by now.
 std::string own_program() {
   const std::string own = "/proc/self/exe";
   std::error_code error;
@@ -56,12 +56,14 @@ std::string own_program() {
 }
 
 // Note [Which launch() a rank belongs to]
-// A rank that launch() starts is this program again, from main() on, so it comes by the calls of launch() that its
-// starter has behind it. They are not its work: they return what they returned there. Then comes the one that it was
-// started for, and with its function the rank ends: what follows is the starter's.
+// A rank that launch() starts is this program again, from main() on. So it first reaches the calls
+// of launch() that its starter has already made. It does not run them again: they return what they
+// returned in the starter. Then comes the call that the rank was started for. The rank ends when
+// the function of that call has returned; what follows belongs to the starter.
 std::vector<int> exit_codes;  // of this process's calls, in their order
 
-// Of the starter's calls before the one that this rank is for; nothing where launch() has not started this process.
+// Returns the exit codes of the calls that the starter made before it started this rank. Returns
+// nothing if launch() has not started this process.
 std::optional<std::vector<int>> earlier_launches() {
   const std::string text = variable(kEarlierLaunches);
   if (text.empty()) return {};
@@ -71,7 +73,7 @@ std::optional<std::vector<int>> earlier_launches() {
   return codes;
 }
 
-// ": 0 5", which is not empty where there were none.
+// Returns ": 0 5". The colon keeps the text from being empty if there were no calls.
 std::string as_earlier_launches(const std::vector<int>& codes) {
   std::string text = ":";
   for (const int code : codes) text += ' ' + std::to_string(code);

@@ -23,23 +23,25 @@ struct LaunchOptions {
 //
 //   int main() { return launch(train, {.num_processes = 4}); }
 //
-// The ranks are new processes of the same program with the same arguments, so what stands before launch() is done by
-// each of them, too; other calls of launch() before it are not, and return there what they returned here. A rank ends
-// when main_function has returned, as by exit(): what stands behind launch() is the starting process's alone, and what
-// is local to main() is not destroyed in a rank, so main_function flushes the files that it has written to.
+// The ranks are new processes of the same program with the same arguments, so each of them also
+// runs the code before launch(). Earlier calls of launch() are not run again; in a rank they return
+// what they returned here. A rank ends as by exit() when main_function has returned: only the
+// starting process runs the code after launch(). Local variables of main() are not destroyed in a
+// rank, so main_function must flush the files that it has written to.
 //
-// In a program that torchrun, mpirun, srun or `ringgrad launch` has started, launch() calls main_function, and returns.
-// Their number of ranks counts; but where it is 1, and another was asked for here, that is an error. One process on one
-// machine starts nothing: it just calls main_function.
+// In a program that torchrun, mpirun, srun or `ringgrad launch` has started, launch() calls
+// main_function, and returns. Their number of ranks counts, but if it is 1 and `options` ask for
+// another number, that is an error. With one process on one machine launch() starts nothing: it
+// just calls main_function.
 //
-// What main_function throws is told to the other ranks. The starting process prints which rank failed first and why; a
-// rank that was started otherwise prints it itself. launch() throws nothing, and returns the exit code (ExitCode in
-// failure.h).
+// An exception of main_function is reported to the other ranks. The starting process prints which
+// rank failed first and why; a rank that was started otherwise prints it itself. launch() throws
+// nothing, and returns the exit code (ExitCode in failure.h).
 [[nodiscard]] int launch(const std::function<void()>& main_function, const LaunchOptions& options = {});
 
-// The same for who says errors in his own way: throws on what main_function throws, in that rank. He need not print it
-// where launcher_knows_failure() (job_status.h). In a rank it returns after main_function, and the rank ends with the
-// next call.
+// Does the same for a program that prints its errors itself: it throws what main_function throws in
+// that rank. The program need not print it if launcher_knows_failure() (job_status.h). In a rank
+// the function returns after main_function, and the rank ends with the next call.
 int launch_or_throw(const std::function<void()>& main_function, const LaunchOptions& options = {});
 
 }  // namespace ringgrad

@@ -1,18 +1,19 @@
 // ProcessGroup: the collectives of a group of ranks, on tensors.
 //
-// Every rank of the group must call the same collectives in the same order, with the same shapes, dtypes and options;
-// ranks that do not are told so by an OutOfStepError that names both sides. How a tensor lies in memory is each rank's
-// own affair: what travels are its elements, row-major, and a tensor that is not contiguous (transposed, sliced,
-// channel-blocked) costs a copy before, and one after where it is written. So does an input that shares memory with
-// the output: it is copied first. Tensors of a list that are written must have no memory in common.
+// Every rank of the group must call the same collectives in the same order, with the same shapes,
+// dtypes and options; ranks that do not get an OutOfStepError that names both sides. The ranks'
+// tensors may have different memory layouts: the elements travel in row-major order, and a tensor
+// that is not contiguous (transposed, sliced, channel-blocked) costs a copy before, and one after
+// where it is written. So does an input that shares memory with the output: it is copied first.
+// Tensors of a list that are written must have no memory in common.
 //
 // A group belongs to the process that made it: in a forked child every call throws Error, and nothing is sent.
 //
-// Failure: a collective throws DistributedError when a rank died or gave up, TimeoutError when one is missing for
-// longer than the group's timeout, OutOfStepError when ranks disagree. The group is dead then; its tensors hold
-// anything, and every later call throws the first cause again. Mistakes that a rank sees alone (an undefined tensor, a
-// wrong shape, dtype or device, a rank that does not exist) are refused before anything is sent, and the group lives
-// on.
+// Failure: a collective throws DistributedError when a rank died or gave up, TimeoutError when one
+// is missing for longer than the group's timeout, OutOfStepError when ranks disagree. The group is
+// dead then: the contents of its tensors are undefined, and every later call throws the first cause
+// again. Mistakes that a rank sees alone (an undefined tensor, a wrong shape, dtype or device, a
+// rank that does not exist) are refused before anything is sent, and the group lives on.
 //
 // Thread-safety: calls from several threads are executed one after another, in some order, so threads help only where
 // the order does not matter to other ranks.

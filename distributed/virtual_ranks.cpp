@@ -19,7 +19,8 @@ namespace ringgrad {
 namespace {
 
 constexpr const char* kName = "virtual_ranks";
-// Before the buffers in what a shard tells: samples, loss, flag, and which parameters are frozen (Alike).
+// The numbers of a shard that precede the buffers: samples, loss, flag, and the two of Alike for
+// the frozen parameters.
 constexpr int64_t kNumbers = 5;
 constexpr int kDrawBits = 32;  // a shard may draw 4 · 2^32 random numbers in a step
 
@@ -82,7 +83,8 @@ void VirtualRanks::check_module() {
   throw Error(text);
 }
 
-// Ranks that freeze other parameters than others would part.
+// Throws unless all ranks freeze the same parameters. Otherwise their parameters would become
+// different.
 void VirtualRanks::check_alike(const Tensor& total) {
   const auto* numbers = total.data<double>();
   if (Alike{numbers[3], numbers[4]}.on(options_.shards)) return;
@@ -147,8 +149,8 @@ void VirtualRanks::on_replicas(const std::function<void(size_t replica, int shar
     if (error) std::rethrow_exception(error);
 }
 
-// Shard 0's float64 buffers, on all ranks; undefined ones for the others (ddp/buffer_numbers.h). It has a sample if any
-// shard has.
+// Returns shard 0's float64 buffers on all ranks, and undefined tensors for the other buffers
+// (ddp/buffer_numbers.h). Shard 0 has a sample if any shard has.
 std::vector<Tensor> VirtualRanks::bases_of(const std::vector<ShardState>& states) {
   std::vector<Tensor> bases;
   for (size_t i = 0; i < replicas_[0].buffers.size(); ++i) {
@@ -162,8 +164,9 @@ std::vector<Tensor> VirtualRanks::bases_of(const std::vector<ShardState>& states
   return bases;
 }
 
-// What a shard adds to the step, as float64, in which counts are exact: samples · buffer for running statistics, of
-// which there is a mean; whole numbers are those of shard 0.
+// Returns what a shard adds to the step, as float64, in which counts are exact. Floating buffers
+// (float64 ones as differences from their base) are multiplied by the samples, so that their mean
+// can be taken. Integers and booleans are those of shard 0.
 Tensor VirtualRanks::summary_of(const ShardState& state, const std::vector<Tensor>& bases) const {
   int64_t numel = kNumbers;
   for (const Tensor& buffer : state.buffers) numel += count_of_numbers(buffer);

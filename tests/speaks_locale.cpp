@@ -1,5 +1,6 @@
 // A program that has chosen a locale, as those with a window do: loaded before it (LD_PRELOAD), where SPEAKS_LOCALE
 // names one that is installed.
+#include <clocale>
 #include <cstdlib>
 #include <locale>
 #include <stdexcept>
@@ -11,6 +12,7 @@ namespace {
   if (name == nullptr) return;
   try {
     std::locale::global(std::locale(name));
+    std::setlocale(LC_MESSAGES, "C");  // tests compare the system's messages, whose language is the user's
   } catch (const std::runtime_error&) {
     _Exit(77);  // it is not installed
   }

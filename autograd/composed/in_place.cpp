@@ -14,8 +14,9 @@ void check_leaf(const char* name, const Tensor& x) {
         " is a leaf that requires a gradient, which would be lost; write to it under a NoGradGuard");
 }
 
-// x has y's history from now on. What is a tensor's own and not its history's stays: the gradient that it holds, and
-// that it keeps those to come, of what it is now. Hooks stay with the value that they were registered for.
+// Gives x the history of y. What belongs to the tensor itself stays: the gradient that it holds,
+// and whether it retains later gradients, which are those of its new value. Hooks stay with the
+// value that they were registered for.
 void take_place_of(const Tensor& x, const Tensor& y) {
   const Tensor grad = x.grad();
   const bool retains = stop_retaining_grad(x);

@@ -46,7 +46,7 @@ static Tensor at_places(const Tensor& x, int d, const std::vector<double>& place
   while (along.dim() < x.dim() - d) along.push_back(1);
   const auto weight = [&](const Tensor& of) { return to(to(of, x.dtype()), x.device()); };
   const Tensor nearness = tensor(fraction, along);
-  // The difference of the two might overflow.
+  // This form does not subtract one value from the other, because the difference may overflow.
   return add(mul(below, weight(sub(full_like(nearness, 1), nearness))), mul(above, weight(nearness)));
 }
 

@@ -1,4 +1,4 @@
-// Orders and places drawn at random.
+// Random permutations and draws by weight.
 #include <bit>
 #include <cmath>
 
@@ -9,14 +9,15 @@
 
 namespace ringgrad {
 
-// By keys of 64 bits: two equal ones, whose order would not be random, are not to be expected.
+// Sorts random keys of 64 bits. Two equal keys, whose order would not be random, are too rare to
+// matter.
 Tensor randperm(Int64 n, TensorOptions options) {
   CHECK_AS(ShapeError, n >= 0, "randperm: ", n, " numbers, expected at least 0");
   return to(argsort(randint(INT64_MIN, INT64_MAX, {n}, {DType::Int64, options.device})), options.dtype);
 }
 
-// For each of drawn [N, count] how many of the rising numbers in its row of `sums` [N, C] are not above it; at most C
-// - 1. A binary search, which halves the places that are left with each step.
+// Returns, for each element of drawn [N, count], how many sums in its row of `sums` [N, C] are not
+// above it, at most C - 1. The sums of a row rise, so that a binary search finds the place.
 static Tensor places_of(const Tensor& drawn, const Tensor& sums) {
   const int64_t last = sums.size(1) - 1;
   Tensor place = zeros(drawn.shape(), {DType::Int64, drawn.device()});

@@ -17,7 +17,8 @@ void check_scalar(const char* operation, const Tensor& x, Scalar c) {
            c);
 }
 
-// c as a tensor [] that stands for the number itself: one that has wrapped would be larger, or smaller.
+// Returns c as a tensor [] and refuses a number that the dtype cannot hold: a wrapped one would be
+// larger or smaller.
 Tensor exact_scalar(const char* operation, const Tensor& x, Scalar c) {
   check_scalar(operation, x, c);
   CHECK_AS(DTypeError, holds_exactly(x.dtype(), c), operation, ": the tensor is ", x.dtype(),
@@ -25,7 +26,8 @@ Tensor exact_scalar(const char* operation, const Tensor& x, Scalar c) {
   return scalar(c, {x.dtype(), x.device()});
 }
 
-// -c among the numbers that x holds: among integers that of INT64_MIN is itself, as all that do not fit wrap.
+// Returns -c as x's dtype has it: among integers, INT64_MIN is its own negative, because integers
+// wrap.
 Scalar negative(const Tensor& x, Scalar c) {
   const bool is_least = c.is_integer() && c.to<int64_t>() == INT64_MIN;
   if (is_least && !is_floating(x.dtype())) return c;
@@ -181,7 +183,7 @@ Tensor div(const Tensor& x, Scalar c) {
 
 Tensor neg(const Tensor& x) { return mul(x, -1); }
 
-// A product of x's that are squared over and over; it wraps as x · x · … does.
+// Multiplies repeated squares of x. The result wraps as x · x · … does.
 static Tensor integer_power(const Tensor& x, Scalar c) {
   check_scalar("pow", x, c);
   if (x.dtype() == DType::Bool) throw_unsupported_dtype("pow", x.dtype(), "a number; convert with to(x, DType::Int64)");

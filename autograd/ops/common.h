@@ -24,8 +24,8 @@ void check_parameter(const char* operation, const Tensor& x, const Tensor& param
 Tensor broadcast_view(const Tensor& x, const Shape& shape);
 // The sum of g over the dimensions along which `shape` was broadcast to g's: the gradient of broadcast_view.
 Tensor sum_to(const Tensor& g, const Shape& shape);
-// f of gradients and operands, summed to `shape`. Where that is a sum, 16-bit numbers are added as float32, and rounded
-// once.
+// Applies f to gradients and operands and sums the result to `shape`. If there is anything to sum,
+// 16-bit numbers are added as float32 and rounded once.
 template <class F, class... Tensors>
 Tensor summed_to(const Shape& shape, const F& f, const Tensor& g, const Tensors&... operands) {
   const DType wide = accumulator_dtype(g.dtype());

@@ -53,7 +53,7 @@ Tensor for_channels(const Tensor& memory, bool blocked, DType dtype) {
   return zeros(shape, {dtype, memory.device()});
 }
 
-// [N, K, P, Q] → [K] in its dtype, or in a wider one.
+// Sums dy [N, K, P, Q] over all but the channels. The result [K] has dy's dtype, or a wider one.
 Tensor channel_sums(const Tensor& dy, DType dtype) {
   const Tensor memory = memory_of(dy), sums = for_channels(memory, dy.is_channel_blocked(), dtype);
   kernels::sum(sums, memory, 1);
@@ -69,7 +69,7 @@ bool is_first_on_tensor_cores(const Tensor& x, const Tensor& w, const Conv2dOpti
          (x.dtype() == DType::BFloat16 || x.dtype() == DType::Float16);
 }
 
-// Images like y [N, K, P, Q] of b [K] everywhere. The lanes beyond K are zero.
+// Returns images like y [N, K, P, Q] that hold b [K] everywhere. The lanes beyond K are zero.
 Tensor images_of(const Tensor& b, const Tensor& y) {
   const Tensor images = empty_like(y), memory = memory_of(images);
   const Tensor all = for_channels(memory, y.is_channel_blocked(), y.dtype());

@@ -87,8 +87,8 @@ Tensor sum_of_squares(const Tensor& x_, double scale) {
   });
 }
 
-// An input and its target, of one kind and shape. Those of 16 bits are compared in float32, so that a loss and its
-// gradients are rounded once.
+// An input and its target, both of the same dtype and shape. 16-bit tensors are converted to
+// float32, so that a loss and its gradients are rounded once.
 struct Compared {
   Tensor x, target;
   DType result;  // of the loss

@@ -200,7 +200,8 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
 
 namespace {
 
-// The rows of x, `columns` elements each, normalised; weight and bias as kernels::layer_norm takes them.
+// Normalises the rows of x, of `columns` elements each. kernels::layer_norm describes weight and
+// bias.
 Tensor normalized_rows(const char* operation, const Tensor& x_, int64_t columns, const Tensor& weight_,
                        const Tensor& bias_, int64_t groups, double eps) {
   if (x_.numel() == 0) return normalized_nothing(operation, {x_, weight_, bias_});
@@ -231,7 +232,7 @@ Tensor normalized_rows(const char* operation, const Tensor& x_, int64_t columns,
                         });
 }
 
-// The weight and the bias that x may be given, of this shape.
+// Checks the optional weight and bias, which must have this shape.
 void check_affine(const char* operation, const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const Shape& shape) {
   for (const Tensor* value : {&weight, &bias}) {
@@ -256,7 +257,8 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
   return normalized_rows("layer_norm", x, normalized_shape.numel(), weight, bias, 1, eps);
 }
 
-// A row is a group of channels, whose pixels share a weight and a bias.
+// One row of the kernel is one group of channels. The pixels of a channel share a weight and a
+// bias.
 Tensor group_norm(const Tensor& x, Int64 groups, const Tensor& weight, const Tensor& bias, Real eps) {
   OpScope scope("group_norm");
   check_floating("group_norm", x);

@@ -111,7 +111,8 @@ Tensor mean(const Tensor& x, const Dims& dims, Flag keepdim) {
 
 namespace {
 
-// The largest over the reduced dimensions, which are kept with size 1. x without history.
+// Returns the largest element over the reduced dimensions, which are kept with size 1. REQUIRES: x
+// has no history.
 Tensor largest_of(const Tensor& x, const Reduced& reduced) {
   Tensor largest = x;
   for (int d = 0; d < x.dim(); ++d)
@@ -119,9 +120,10 @@ Tensor largest_of(const Tensor& x, const Reduced& reduced) {
   return largest;
 }
 
-// Squares of float64 numbers leave its range, so that x is multiplied by a power of two where its largest magnitude,
-// over the reduced dimensions, is far from 1. Undefined, which stands for 1, for the other dtypes: those are squared in
-// float64, where nothing of theirs overflows or vanishes.
+// Returns the power of two by which x is multiplied before it is squared. Squares of float64
+// numbers can leave the range, so the factor differs from 1 where the largest magnitude over the
+// reduced dimensions is far from 1. The other dtypes are squared in float64, where they neither
+// overflow nor vanish: for them the result is undefined, which stands for 1.
 Tensor scale_for_squares(const Tensor& x, const Reduced& reduced) {
   if (x.dtype() != DType::Float64 || x.numel() == 0) return {};
   const Tensor most = largest_of(abs(x.detach()), reduced);
@@ -133,8 +135,8 @@ Tensor scaled(const Tensor& x, const Tensor& scale) {
   return scale ? mul(wide, scale) : wide;
 }
 
-// x's mean and the sum of its squared deviations over the reduced dimensions, which are kept with size 1. In float64,
-// of x · scale.
+// The mean of x and the sum of its squared deviations over the reduced dimensions, which are kept
+// with size 1. Both are float64 and belong to x · scale.
 struct Deviations {
   Tensor scale, mean, squares;
 
@@ -147,7 +149,7 @@ struct Deviations {
   }
 };
 
-// The result [kept] in float64, in the shape and dtype that the caller wants.
+// Converts the float64 result, whose reduced dimensions are kept, to the caller's shape and dtype.
 Tensor finished(const Tensor& y, const Reduced& reduced, bool keepdim, DType dtype) {
   const Shape& shape = keepdim ? reduced.kept : reduced.dropped;
   const Tensor rounded = clone(to(y, dtype));
@@ -179,7 +181,7 @@ Tensor var(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
                         });
 }
 
-// The gradient where all deviations are 0 is 0, though the slope is infinite.
+// The gradient is 0 where all deviations are 0, although the slope is infinite there.
 Tensor std(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
   OpScope scope("std");
   check_floating("std", x_);
@@ -229,7 +231,8 @@ static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool ke
                         });
 }
 
-// In float64 throughout. Without p = 2, whose squares have room there, of |x| divided by the largest of them.
+// Computes in float64 throughout. For p = 2, scale_for_squares() keeps the squares in range. For p
+// other than 1 and 2, |x| is divided by its largest element first.
 Tensor norm(const Tensor& x_, Real p, const Dims& dims, Flag keepdim) {
   OpScope scope("norm");
   check_floating("norm", x_);
@@ -256,7 +259,7 @@ Tensor norm(const Tensor& x_, Real p, const Dims& dims, Flag keepdim) {
                         [x = save(x), y, p](const Tensor& dy) -> Gradients {
                           const Tensor g = to(reshape(dy, y.shape()), DType::Float64);
                           const Tensor wide = to(x.get(), DType::Float64);
-                          // d|x| (|x| / y)^(p - 1), and 0 at 0.
+                          // The gradient is d|x| (|x| / y)^(p - 1), and 0 at 0.
                           Tensor dx;
                           if (p == 2) {
                             dx = mul(wide, masked_fill(div(g, y), y == 0, 0));

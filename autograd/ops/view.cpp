@@ -206,7 +206,7 @@ Tensor cat(const std::vector<Tensor>& all, Int dim) {
   OpScope scope("cat");
   CHECK(!all.empty(), "cat: the list of tensors is empty, expected at least one");
   for (const Tensor& x : all) check_defined("cat", x);
-  // Nothing, of shape [0], may stand in the list, whatever is joined to it.
+  // An empty tensor of shape [0] may stand in the list, whatever is joined to it.
   const auto is_nothing = [](const Tensor& x) { return x.shape() == Shape{0}; };
   const auto found = std::find_if_not(all.begin(), all.end(), is_nothing);
   const Tensor& first = found == all.end() ? all[0] : *found;

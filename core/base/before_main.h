@@ -1,9 +1,10 @@
-// What a file of the library tells the rest of it before main: "I have this kernel", "I am this backend".
+// Lets a source file register itself before main: "I have this kernel", "I am this backend".
 //
-// A program's global tensors and modules compute before main, too, and C++ does not say whose initialisers come first.
-// Registrations therefore run as constructors of a priority before all ordinary initialisers.
-// REQUIRES of the statements: they use only what needs no initialiser itself: constinit variables and statics of
-// functions.
+// A program's global tensors and modules compute before main, too, and C++ does not define which
+// file's initialisers run first. Registrations therefore run as constructors of a priority before
+// all ordinary initialisers.
+// REQUIRES of the statements: they use only objects without initialisers of their own, which are
+// constinit variables and static variables of functions.
 #pragma once
 
 #define BEFORE_MAIN(name, ...)                                                \

@@ -85,8 +85,8 @@ bool is_in_proc(const fs::path& file) {
   return ::statfs(directory_of(file).c_str(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
 }
 
-// A path without links at its end, which may lead to a file that is not there yet. Links of /proc, to files that are
-// open, have no path to follow.
+// Returns the path without links at its end. The path may lead to a file that does not exist yet.
+// Links in /proc to open files have no path to follow.
 fs::path followed(const fs::path& file) {
   constexpr int kMostLinks = 40;  // as the kernel's
   fs::path path = file;
@@ -99,14 +99,14 @@ fs::path followed(const fs::path& file) {
   return path;
 }
 
-// N for /proc/self/fd/N, and other paths to it.
+// Returns N for /proc/self/fd/N and for other paths to it.
 std::optional<int> own_descriptor(const fs::path& file) {
   std::error_code none;
   if (!is_in_proc(file) || !fs::equivalent(directory_of(file), "/proc/self/fd", none)) return {};
   return parse_number<int>(file.filename().string());
 }
 
-// Whether it could be written; otherwise errno says why not.
+// Writes all bytes. Returns false if that fails; errno then has the reason.
 bool write_all(int descriptor, std::span<const uint8_t> bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
@@ -169,7 +169,7 @@ void AtomicFile::open_target() {
     if (::faccessat(AT_FDCWD, place_.c_str(), W_OK, AT_EACCESS) != 0) fail("cannot be replaced");
     return;
   }
-  // Without O_NONBLOCK, opening a pipe would wait for somebody to read it.
+  // Without O_NONBLOCK, opening a pipe would wait until another process reads from it.
   target_ = ::open(place_.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   check_limit(target_, file_);
   if (target_ < 0) fail(errno == ENXIO ? "is read by nobody" : "cannot be written");
@@ -227,7 +227,7 @@ void AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
   end_ = std::max(end_, offset);
 }
 
-// A reader that has gone is an error of the write, and not the end of this process.
+// Keeps SIGPIPE from ending this process: a reader that has gone is an error of the write.
 void AtomicFile::write_to_target() {
   sigset_t pipe, before;
   ::sigemptyset(&pipe);

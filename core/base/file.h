@@ -15,7 +15,8 @@ class InputFile {
   // Throws IoError where there is none, it cannot be read, or it is not a regular file (reading a pipe could hang);
   // LimitError where this process may have no more files open.
   explicit InputFile(const std::filesystem::path& path);
-  // What has been written so far, before commit(): as whoever opens the file will find it. Throws LimitError.
+  // Opens what has been written to `written` so far, before its commit(). The bytes are those that
+  // a reader will find after commit(). Throws LimitError.
   explicit InputFile(const AtomicFile& written);
   ~InputFile();
   InputFile(const InputFile&) = delete;
@@ -32,25 +33,28 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
-// A file that appears under its name whole, or not at all.
+// Writes a file that appears under its name whole, or not at all.
 //
-// Links are followed, and the file that they lead to is replaced; it keeps its permissions and, where this process may
-// say so, its owner. What is no regular file, such as a pipe or /dev/stdout, is never replaced: commit() writes all of
-// it there, from memory until then. A name of a descriptor of this process, such as /dev/fd/5, is that descriptor.
+// Links are followed, and the file that they lead to is replaced. It keeps its permissions and, if
+// this process may set it, its owner. A pipe, /dev/stdout or anything else that is not a regular
+// file is never replaced: the bytes stay in memory until commit() writes all of them there. A name
+// of a descriptor of this process, such as /dev/fd/5, is that descriptor.
 //
-// It is written without a name, which the kernel clears away however the process ends; commit() flushes it to the disk,
-// names it NAME.HOST.PID.N.part beside its final place, renames it and flushes the directory (Pillai et al. 2014, "All
-// File Systems Are Not Created Equal", on why each of these is needed). So at every instant, also when the machine
-// stops, NAME is the old file or the new one. A file system without nameless files has the part from the beginning.
+// The new file has no name while it is written, so the kernel removes it however the process ends.
+// commit() flushes it to the disk, names it NAME.HOST.PID.N.part beside its final place, renames it
+// and flushes the directory (Pillai et al. 2014, "All File Systems Are Not Created Equal", on why
+// each of these is needed). So at every instant, also when the machine stops, NAME is the old file
+// or the new one. On a file system without nameless files the part has its name from the beginning.
 //
 // Not thread-safe; but several threads, processes and machines may write the same NAME at once, each to a part of its
 // own: the last commit() wins. All members throw IoError naming the file, the byte and the system's reason; what was
 // there before is intact. A process that may hit RLIMIT_FSIZE must ignore SIGXFSZ.
 class AtomicFile {
  public:
-  // Throws LimitError where this process may have no more files open, and IoError where the file is a directory, is
-  // protected against writing, or is a pipe that nobody reads. Also removes the parts of this file that processes of
-  // this machine left behind when they were killed.
+  // Opens the file for writing. Also removes the parts of this file that processes of this machine
+  // left behind when they were killed. Throws LimitError if this process may open no more files,
+  // and IoError if the file is a directory, is protected against writing, or is a pipe that no
+  // process reads.
   explicit AtomicFile(const std::filesystem::path& file);
   ~AtomicFile();  // without commit(): removes what was written
   AtomicFile(const AtomicFile&) = delete;

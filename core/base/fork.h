@@ -1,5 +1,6 @@
-// After fork() the child has the forking thread alone, and copies of everything else as it was: of threads that are no
-// more, of locks that they held, and of connections that are its parent's.
+// State that a forked child must not use. After fork() the child has only the forking thread and
+// copies of everything else: the other threads are gone, their locks may be held, and connections
+// belong to the parent.
 #pragma once
 
 #include <memory>
@@ -8,16 +9,18 @@
 
 namespace ringgrad {
 
-// How many forks lie between the process in which the program began and this one. Who notes it in what he makes can see
-// later that a copy belongs to the parent.
+// The number of forks between the process in which the program began and this process. An object
+// that keeps this number from its construction can tell later that it is a copy and belongs to the
+// parent.
 inline constinit int forks = 0;
 
-// From now on fork() waits for whoever holds the mutex, so that the child finds it free; of several, in the order of
-// these calls. REQUIRES: it is never destroyed; who holds it takes none that was named before.
+// From now on fork() holds the mutex while it runs, so that the child finds it free. Several
+// mutexes are locked in the order of these calls. REQUIRES: the mutex is never destroyed; a thread
+// that holds it does not lock a mutex of an earlier call.
 void hold_over_fork(std::mutex& mutex);
 
-// A handle like the one that is given. What it names is not destroyed in a forked child, where the threads that its
-// destructor would wait for do not exist, and the rest is the parent's.
+// Returns a handle to the same object. A forked child never destroys the object: the threads that
+// its destructor would wait for do not exist there, and the rest belongs to the parent.
 template <class T>
 std::shared_ptr<T> of_this_process(std::shared_ptr<T> owner) {
   T* const object = owner.get();

@@ -1,6 +1,7 @@
-// Parameters that take arguments of their own kind. C++ would convert a bool to a dimension, a number to a flag, a
-// letter to a number and a fraction to a count without a word: x.sum(false), sort(x, 0, -1), x.topk(2.5). With these
-// they do not compile, and an integer that is too large for its parameter is an error when it is passed.
+// Parameters that accept only arguments of their own kind. C++ would silently convert a bool to a
+// dimension, a number to a flag, a letter to a number and a fraction to a count: x.sum(false),
+// sort(x, 0, -1), x.topk(2.5). With these types such calls do not compile. An integer that is too
+// large for its parameter is an error when it is passed.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,15 @@
 
 namespace ringgrad {
 
-// The types of letters, which are no numbers though C++ counts with them.
+// Character types are no numbers, although C++ computes with them.
 template <class A>
 inline constexpr bool kIsLetter = std::is_same_v<A, char> || std::is_same_v<A, wchar_t> || std::is_same_v<A, char8_t> ||
                                   std::is_same_v<A, char16_t> || std::is_same_v<A, char32_t>;
 template <class A>
 inline constexpr bool kIsNumber = std::is_arithmetic_v<A> && !kIsLetter<A> && !std::is_same_v<A, bool>;
 
-// True when an A may be an argument where T is meant: bool for bool, integers for integers, any number for a fraction.
+// True if an argument of type A may be passed for a T: bool for bool, integers for integers, any
+// number for a floating type.
 template <class A, class T>
 inline constexpr bool kIsOfKind = std::is_same_v<T, bool>
                                       ? std::is_same_v<A, bool>
@@ -31,7 +33,8 @@ inline constexpr bool kIsOnly = false;
 template <class T>
 inline constexpr bool kIsOnly<Only<T>> = true;
 
-// True for a class whose author says that it stands for a T, such as a JSON value or an atomic number.
+// True for a class that converts to T by its author's choice, such as a JSON value or an atomic
+// number.
 template <class A, class T>
 inline constexpr bool kStandsFor = std::is_class_v<A> && !kIsOnly<A> && std::is_convertible_v<const A&, T>;
 

@@ -1,7 +1,7 @@
 // Text that is the same in every locale. The process's locale belongs to the program: after
-// std::locale::global("de_DE") a stream writes 1.000 for a thousand, and after setlocale() strtod() stops at a decimal
-// point. The library therefore writes and reads numbers with what is here, with std::to_string() of integers, or with
-// std::to_chars().
+// std::locale::global("de_DE") a stream writes 1.000 for a thousand, and after setlocale() strtod()
+// stops at a decimal point. The library therefore writes and reads numbers only with these
+// functions, with std::to_string() of integers, or with std::to_chars().
 #pragma once
 
 #include <charconv>
@@ -27,7 +27,8 @@ class Classic : public Stream {
 using TextOutput = Classic<std::ostringstream>;
 using TextInput = Classic<std::istringstream>;
 
-// The number that the whole text is. Nothing where it is no number, something follows it, or T cannot hold it.
+// Returns the number that the whole text represents. Returns nothing if the text is no number, if
+// something follows the number, or if T cannot hold it.
 template <class T>
 std::optional<T> parse_number(std::string_view text, auto... base) {
   T number{};
@@ -36,13 +37,13 @@ std::optional<T> parse_number(std::string_view text, auto... base) {
   return whole ? std::optional<T>(number) : std::nullopt;
 }
 
-// As printf does it with %.DIGITSf and %.DIGITSg.
+// Formats as printf does with %.DIGITSf and %.DIGITSg.
 inline std::string formatted(double value, std::chars_format format, int digits) {
   char text[400];  // the longest double has 309 digits before its point
   return {text, std::to_chars(text, text + sizeof text, value, format, digits).ptr};
 }
 
-// The letters and digits of ASCII alone.
+// These accept the letters and digits of ASCII alone.
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 inline bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }

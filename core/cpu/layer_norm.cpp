@@ -18,11 +18,12 @@
 namespace ringgrad::cpu {
 namespace {
 
-// Which numbers of weight and bias a row takes, and for how many neighbouring columns each of them.
+// Maps a row to its numbers of weight and bias. Each number serves some neighbouring columns.
 struct Parts {
   int64_t groups, count, width;
 
-  // `parameters`: those that there are, of one size. Without any, one number serves a whole row.
+  // `parameters` are weights and biases of one size, or undefined. If all are undefined, one number
+  // serves a whole row.
   Parts(int64_t columns, int64_t groups, std::initializer_list<Tensor> parameters) : groups(groups), count(1) {
     for (const Tensor& parameter : parameters)
       if (parameter.defined()) count = parameter.numel() / groups;
@@ -45,7 +46,8 @@ struct RowStatistics {
   A mean, rstd;
 };
 
-// The mean is taken in double: an error of it counts 1 / sqrt(eps) times where all numbers of a row are alike.
+// The mean is computed in double: if all numbers of a row are alike, an error in it is multiplied
+// by 1 / sqrt(eps).
 template <class A>
 RowStatistics<A> statistics(const A* row, int64_t columns, A eps, A scale) {
   const double total = sum_lanes<double>(columns, [row, scale](auto c) { return at<double>(row, c) * scale; });
@@ -62,7 +64,8 @@ RowStatistics<A> statistics(const A* row, int64_t columns, A eps, A scale) {
   return {mean / scale, scale / std::sqrt(variance)};
 }
 
-// xhat = (x - mean) rstd, one by one or several, of numbers whose difference may leave the range of A.
+// Computes xhat = (x - mean) rstd of one number or of several, whose difference may leave the range
+// of A.
 template <class A>
 struct Normalized {
   A scale, mean, rstd;
@@ -111,7 +114,8 @@ void add_partials(const Tensor& to, const A* partial, int64_t count, int64_t col
   }
 }
 
-// What the gradient of a row is made of, and where it goes: to dx, and added to the sums of dweight and dbias.
+// The inputs and outputs of one row's gradient. It is written to dx and added to the sums of
+// dweight and dbias.
 template <class A>
 struct GradientRow {
   Normalized<A> xhat;
@@ -124,7 +128,7 @@ struct GradientRow {
   A* db;
 };
 
-// Where each column has a weight of its own.
+// Computes the gradient of a row in which each column has its own weight.
 template <class A>
 void row_gradient(int64_t columns, const GradientRow<A>& row) {
   const auto [xhat, rstd, a, grad, x, dx, dw, db] = row;
@@ -138,7 +142,8 @@ void row_gradient(int64_t columns, const GradientRow<A>& row) {
   for (int64_t c = 0; c < columns; ++c) dx[c] = rstd * (g(c) - mean_g - xhat(x[c]) * mean_g_xhat);
 }
 
-// Where neighbouring columns share one: the sums of each part serve the row, and dweight and dbias.
+// Computes the gradient of a row in which neighbouring columns share a weight. The sums of each
+// part serve dx, dweight and dbias.
 template <class A>
 void row_gradient_in_parts(const Parts& parts, const GradientRow<A>& row) {
   const auto [xhat, rstd, a, grad, x, dx, dw, db] = row;
@@ -159,8 +164,9 @@ void row_gradient_in_parts(const Parts& parts, const GradientRow<A>& row) {
       dx[c] = rstd * (grad[c] * a[j] - mean_g - xhat(x[c]) * mean_g_xhat);
 }
 
-// dweight and dbias are sums over the rows. Each unit of rows has sums of its own, which are added at the end in the
-// order of the units; a unit's size depends on the shape alone, so no sum depends on the number of threads.
+// dweight and dbias are sums over the rows. Each unit of rows has its own sums, which are added at
+// the end in the order of the units. The size of a unit depends on the shape alone, so no sum
+// depends on the number of threads.
 void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
                              const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd,
                              const Tensor& weight, int64_t groups) {

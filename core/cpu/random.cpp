@@ -22,8 +22,8 @@ struct RandomState {
 constexpr int64_t kBatchBlocks = 32;  // independent Philox blocks: more than 16, so that g++ makes vectors of them
 constexpr int64_t kBatch = 4 * kBatchBlocks;
 
-// body(first, n, words) for the elements [first, first + n) of a draw of `count`, for type T: element first + i has
-// words[i], or with two words for each 2 i and 2 i + 1.
+// Calls body(first, n, words) for the elements [first, first + n) of a draw of `count` numbers of
+// type T. Element first + i has words[i], or words 2 i and 2 i + 1 if an element takes two.
 template <class T, class Body>
 void for_each_batch(Stream stream, const RandomState& state, int64_t count, int64_t unit_elements, Body&& body) {
   constexpr int64_t kElements = kBatch / kWordsOf<T>;
@@ -73,8 +73,8 @@ void randint_cpu(Stream stream, const Tensor& x, const Tensor& state, int64_t lo
                           });
 }
 
-// log x of a number x > 0, in double: x = 2^n m, m in [√½, √2), and log m = 2 artanh s for s = (m - 1) / (m + 1), |s| <
-// 0.172.
+// Computes log x for x > 0 in double: x = 2^n m with m in [√½, √2), and log m = 2 artanh s for s =
+// (m - 1) / (m + 1), |s| < 0.172.
 template <class F>
 double wide_log(F x) {
   using Bits = std::conditional_t<std::is_same_v<F, float>, int32_t, int64_t>;

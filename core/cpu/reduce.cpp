@@ -94,7 +94,7 @@ using Total = WideSum<A>;
 template <class A>
 using Scaled = std::conditional_t<std::is_integral_v<A>, int64_t, double>;  // a total with its sign
 
-// What is added: x as A.
+// The term of a plain sum is x itself.
 template <class A>
 struct Itself {
   Itself from(int64_t) const { return {}; }
@@ -102,7 +102,8 @@ struct Itself {
   auto operator()(auto x) const { return x; }
 };
 
-// (x - mean)² with the mean of its output; those of neighbouring columns are neighbours.
+// The term is (x - mean)². Each output has its own mean, and the means of neighbouring columns are
+// neighbours in memory.
 struct SquaredDeviation {
   const double* mean;
   int64_t column_stride = 0;
@@ -118,8 +119,9 @@ struct SquaredDeviation {
 // The innermost loop in tiles of this many columns, whose running sums stay in the first-level cache.
 constexpr int64_t kColumns = 512;
 
-// segment(x_begin, y_begin, row_or_piece, width, out) writes the partial sums of one segment of one tile; they are
-// added in the order of the segments, which depends on the shape alone.
+// Calls segment(x_begin, y_begin, row_or_piece, width, out), which writes the partial sums of one
+// segment of one tile. They are added in the order of the segments, which depends on the shape
+// alone.
 template <class A, class Y, class Segment>
 void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t segments, int64_t segment_elements, Y* y,
                   double scale, Segment&& segment) {
@@ -186,8 +188,9 @@ void sum_rows(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale
 // row's sum, whose 64 lanes of float have up to 64 terms.
 constexpr int64_t kRunningRows = 64;
 
-// out[j] = Σ f(x[r, j]) over the rows [first, last). kFixed columns, known to the compiler, stay in a register (16 of
-// them: a pixel of channel-blocked memory); 0 means n.
+// Computes out[j] = Σ f(x[r, j]) over the rows [first, last). If kFixed is not 0, the number of
+// columns is known to the compiler and the sums stay in a register (16 of them: a pixel of
+// channel-blocked memory). If it is 0, there are n columns.
 template <int kFixed, class A, class T, class F>
 void add_rows(const LoopNest& rows, const T* x, int64_t stride, int64_t first, int64_t last, int64_t n, const F& f,
               Total<A>* out) {

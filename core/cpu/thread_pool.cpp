@@ -34,8 +34,8 @@ ThreadPool::~ThreadPool() {
   stop();
 }
 
-// In a forked child, which has copies of workers that do not run, and of a mutex that may have been held. The copies
-// are left as they are: nobody can join such a thread.
+// Starts anew in a forked child, which has copies of workers that do not run and of a mutex that
+// may be locked. The copies are left as they are, because nothing can join such a thread.
 void ThreadPool::begin_anew() {
   static std::mutex one_at_a_time;
   std::lock_guard lock(one_at_a_time);

@@ -120,7 +120,8 @@ class DeviceAccount {
     return data;
   }
 
-  // All but the blocks of which a graph has the addresses, or what is being recorded.
+  // Frees all blocks except those whose addresses are held by a graph or by a recording in
+  // progress.
   void release_cached() {
     for (auto& [handle, lists] : lists_) {
       if (!backend_.settle({device_, handle})) continue;  // the blocks' last users may still be running

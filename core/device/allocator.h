@@ -25,8 +25,8 @@ void deallocate(Stream stream, void* data, size_t bytes);  // the same stream an
 
 MemoryStats memory_stats(Device device);
 void reset_peak_memory(Device device);
-// Gives cached blocks back to the system, but for those that a recorded step uses again when it is replayed; none
-// while some thread records one on that device.
+// Gives cached blocks back to the system, except those that a recorded step uses again when it is
+// replayed. Gives back none while a thread records a step on that device.
 void empty_cache(Device device);
 
 }  // namespace ringgrad

@@ -48,14 +48,14 @@ class DeviceBackend {
   virtual std::string describe(int index) const = 0;                 // for people: the model of the card, say
   // Bytes aligned to at least 64. Returns nullptr when the device has no memory left. Thread-safe.
   virtual void* allocate(int index, size_t bytes) = 0;
-  // False, and nothing has happened, where that is not possible at the moment. Thread-safe.
+  // Returns false, without any effect, if the memory cannot be freed at the moment. Thread-safe.
   virtual bool deallocate(int index, void* data, size_t bytes) = 0;
   virtual size_t free_memory(int index) const = 0;  // bytes that allocate could still give, more or less
   virtual Stream default_stream(int index) = 0;
   virtual void synchronize(Stream stream) = 0;
-  // Waits for what is queued on `stream`, so that its memory may be given back. False where it may
-  // not: the stream is being captured, by whatever thread, which a wait would spoil, or a graph has
-  // addresses of its memory.
+  // Waits for the work that is queued on `stream`, so that its memory may be freed. Returns false
+  // if the memory may not be freed: because a thread is capturing the stream, and a wait would
+  // spoil the capture, or because a graph holds addresses of its memory.
   virtual bool settle(Stream stream) {
     synchronize(stream);
     return true;
@@ -70,7 +70,8 @@ class DeviceBackend {
   // For who records something that takes the host's part in each replay, too. Hooks are called in the order in which
   // they came, and live until the graph has been destroyed. REQUIRES: capturing().
   virtual void on_replay(ReplayHook) {}
-  // What is recorded has addresses of blocks that were taken for `stream`. REQUIRES: capturing().
+  // Keeps the blocks that were taken for `stream`, because the step that is being recorded holds
+  // their addresses. REQUIRES: capturing().
   virtual void keep_memory(Stream) {}
 };
 

@@ -21,7 +21,8 @@ struct AdaptiveSteps {
     RINGGRAD_HOST_DEVICE A operator()(A g, A& v, A& m, A& buffer) const {
       v = alpha * v + fresh * g * g;
       if (centered) m = alpha * m + fresh * g;
-      // The variance of equal gradients is 0, and rounding v or m may leave less, which has no root. NaN stays.
+      // The variance of equal gradients is 0. Rounding of v or m may make the difference negative,
+      // which has no root. NaN stays.
       const A variance = centered ? v - m * m : v;
       const A direction = g / (std::sqrt(variance < 0 ? A{0} : variance) + eps);
       if (momentum == 0) return direction;

@@ -178,11 +178,12 @@ std::string with_settings(Stream stream, const std::string& call) {
   return call + " threads " + std::to_string(thread_count(stream)) + kAlgorithms[static_cast<int>(conv_algorithm())];
 }
 
-// How much slower than the fastest the first way may be and still be taken. Times differ by a percent or two from one
-// measurement to the next, and the ways in their bits: which one runs should depend on neither.
+// The first way is taken if it takes at most this many times the fastest one's time. Measured times
+// vary by a percent or two, and the ways differ in the last bits of their results: noise should not
+// choose between them.
 constexpr double kNotWorthIt = 1.03;
 
-// nullopt where no way runs; of those as good as equal the first.
+// Returns the first of the ways that are as good as the fastest, or nullopt if no way runs.
 std::optional<size_t> fastest(Stream stream, const std::string& key, const Ways& ways) {
   std::lock_guard lock(mutex);  // measured under the lock: two measurements at once would disturb each other
   Table& table = table_of(stream.device);

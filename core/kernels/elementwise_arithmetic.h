@@ -84,7 +84,8 @@ struct ElementwiseArithmetic {
                    [&]<class T>() { Backend::template map<T>(stream, y, Quotient<Accumulator<T>>{}, a, b); });
   }
 
-  // The gradient of a / b with respect to b. Neither 1 / b nor a / b need be a float32 where this is one.
+  // Computes the gradient of a / b with respect to b. 1 / b or a / b may leave float32's range
+  // although the gradient is within it.
   template <class A>
   struct QuotientSlope {
     RINGGRAD_HOST_DEVICE A operator()(A dy, A a, A b) const {

@@ -42,7 +42,8 @@ struct StandardMath {
 template <class Backend>
 struct ElementwiseFunctions {
   using Math = typename Backend::Math;
-  // Of the negative exponential alone: the other overflows where the result is still a number.
+  // Takes the exponential of -|x| only: that of a large positive number overflows although the
+  // result is finite.
   template <class A>
   static RINGGRAD_HOST_DEVICE A logistic(A x) {
     const A power = Math::exp(-std::abs(x));
@@ -99,9 +100,10 @@ struct ElementwiseFunctions {
 
   // ---- with numbers beside the tensors ------------------------------------------------------------------------------
 
-  // Squares, cubes and their gradients are so common (a variance, a squared error) that they do not go through pow().
-  // The gradients multiply dy by one factor after the other, and by the constant last: so a product on the way lies
-  // between dy and the result, and overflows only if the result does.
+  // Squares, cubes and their gradients are so common (a variance, a squared error) that they do not
+  // go through pow(). The gradients multiply dy by one factor after the other, and by the constant
+  // last. So every intermediate product lies between dy and the result, and overflows only if the
+  // result does.
   template <class A>
   struct Square {
     RINGGRAD_HOST_DEVICE A operator()(A x) const { return x * x; }

@@ -49,8 +49,9 @@ struct Pool2dOptions {
   bool count_padding = true;  // avg_pool2d: whether padding counts in the divisor
 };
 
-// Which algorithm the CPU's convolutions use where several could. A setting of the process. core/README.md lists which
-// convolutions Auto gives to Winograd's algorithms, and what these cost in digits and range.
+// Chooses an algorithm for the CPU's convolutions where several could compute them. It is a setting
+// of the process. core/README.md lists which convolutions Auto gives to Winograd's algorithms, and
+// what these cost in precision and range.
 enum class ConvAlgorithm : uint8_t {
   Auto,      // the fastest for each geometry
   Direct,    // everywhere: exact sums, of the products that the definition names

@@ -10,10 +10,12 @@
 // stream, which the implementation receives as its first argument. The tables are constinit, and registration comes
 // before a program's own initialisers, so that its global tensors find every kernel.
 //
-// A vendor's implementation stands beside a native one and returns whether its library has a kernel for the call; where
-// it says false, the native one runs over whatever it has written. Because both may be run to see which is faster, only
-// kernels that overwrite their outputs, read nothing of them and allow no output among the inputs may have one; their
-// contracts say kVendorToo. An argument for which that does not hold has a member when_timed(), which takes its place.
+// A vendor's implementation stands beside a native one and returns whether its library has a kernel
+// for the call; if it returns false, the native one runs and overwrites its outputs. Because both
+// may be run to see which is faster, only kernels that overwrite their outputs, read nothing of
+// them and allow no output among the inputs may have one; their contracts say kVendorToo. An
+// argument that both runs may not share has a member when_timed(), whose result replaces it while
+// the kernels are timed.
 #pragma once
 
 #include <array>

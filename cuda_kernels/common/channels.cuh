@@ -38,12 +38,12 @@ struct Channels {
 inline constexpr int kBlocksOfWave = 2;
 #define RINGGRAD_ONE_WAVE __launch_bounds__(::ringgrad::cuda::kThreads, ::ringgrad::cuda::kBlocksOfWave)
 
-// How many states a thread takes from memory before it needs the first, and puts together at once.
+// A thread loads up to this many states before it needs the first, and merges them at once.
 inline constexpr int kMergedAtOnce = 8;
 
-// The states of each column's lanes become the first lane's. State (k, lane, column) lies at
-// k · kThreads + lane · columns + column. A thread joins up to kMergedAtOnce of them at a time, so
-// that 32 lanes take two turns.
+// Merges the states of each column's lanes into the first lane's state. State (k, lane, column)
+// lies at k · kThreads + lane · columns + column. A thread merges up to kMergedAtOnce of them at a
+// time, so that 32 lanes take two turns.
 template <int kSize, class Reducer, class State>
 __device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* states, int columns, int lanes) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -72,16 +72,16 @@ __device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* state
 //   merge(State&, const State (&)[])        takes other lanes' terms in, several at once
 //   finish(c, const State&)                 writes the result
 //
-// Mapping, as in sum.cu: a block takes some columns and a segment of their terms; thread (column, lane) takes every
-// lanes-th term. With channels last a column is kSize neighbouring channels, 16 bytes where they allow it, and there
-// are as many columns as C needs, up to 128 bytes of a row: a warp then reads whole lines. Else a
-// column is one channel, and a block has one. There are as many segments as fill the device once;
-// the last block to come to an end merges those of its channels, in an order that depends on
-// nothing but their number.
+// Mapping, as in sum.cu: a block takes some columns and a segment of their terms; thread (column,
+// lane) takes every lanes-th term. With channels last a column is kSize neighbouring channels, 16
+// bytes where they allow it, and there are as many columns as C needs, up to 128 bytes of a row: a
+// warp then reads whole lines. Otherwise a column is one channel, and a block has one column. There
+// are as many segments as fill the device once; the last block to finish merges the segments of its
+// channels, in an order that depends on nothing but their number.
 //
-// Blocks are narrow because nothing hides the last one's way: its threads share out the segments of
-// each channel, and the fewer channels a block has, the more threads there are for each of them. A
-// merge waits once for memory. Of ResNet-18's images (batch 512, bfloat16, an H200's 132
+// Blocks are narrow because nothing else runs while the last block merges: its threads share out
+// the segments of each channel, and the fewer channels a block has, the more threads serve each of
+// them. A merge waits once for memory. Of ResNet-18's images (batch 512, bfloat16, an H200's 132
 // multiprocessors), the merges that follow each other, which tests/emulator_merges_test.cpp counts,
 // and the microseconds of a forward batch norm, statistics and apply:
 //
@@ -131,7 +131,8 @@ __global__ void RINGGRAD_ONE_WAVE reduce_channels_kernel(Channels channels, int 
   __syncthreads();
   if (is_first) total = states[channel % kSize * kThreads + channel / kSize];
   if (segments > 1) {
-    // The parts of a group of channels: [segment, channel], so that neighbouring threads read neighbours.
+    // The states of a group of channels are stored as [segment, channel], so that neighbouring
+    // threads read neighbouring states.
     State* const parts = partials + group * segments * width;
     if (is_first) parts[segment * width + channel] = total;
     if (!is_last_of(counters + group, static_cast<unsigned>(segments))) return;

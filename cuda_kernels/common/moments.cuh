@@ -49,8 +49,9 @@ struct StatsReducer {
       s[k].squares += apart * (value - s[k].mean);
     }
   }
-  // Chan's formulas for many at once: one division, where joining them one by one has two for each. Means are taken
-  // from another mean, against which they are small.
+  // Applies Chan's formulas to many states at once. This takes one division; merging them one by
+  // one takes two for each. The means are measured from one of them, so that the differences are
+  // small.
   template <int kMany>
   __device__ __forceinline__ void merge(State& s, const State (&others)[kMany]) const {
     const A near = others[0].count > 0 ? others[0].mean : s.mean;

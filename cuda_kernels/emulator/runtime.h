@@ -139,7 +139,7 @@ int current_device();
 bool has_context(int device);
 // Remembers the error for cudaGetLastError and the detail for cudaGetErrorString; returns the error.
 cudaError_t fail(cudaError_t error, const std::string& detail = "");
-// The error of each call where config().device_lost; else cudaSuccess.
+// Returns the error that each call gives if config().device_lost, otherwise cudaSuccess.
 cudaError_t refuse_if_lost();
 // Reports and forgets the failure of a device's operation, if any.
 cudaError_t take_failure(int device);

@@ -58,7 +58,7 @@ class CudaBackend : public DeviceBackend {
     return memory;
   }
 
-  // cudaFree waits for the whole device, which would spoil a capture there.
+  // cudaFree waits for the whole device, which would spoil a capture on it.
   bool deallocate(int index, void* memory, size_t) override {
     const Device device(DeviceType::CUDA, index);
     const std::lock_guard no_capture_begins(capture_begins());

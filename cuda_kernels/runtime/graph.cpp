@@ -15,7 +15,7 @@ class Recording;
 constinit thread_local Recording* recording = nullptr;
 constinit std::array<std::atomic<int>, kMaxDevices> captures{};  // in progress
 
-// By a stream's handle, how many KeptStreams name it.
+// Counts, for each stream handle, the KeptStreams that name it.
 struct Kept {
   std::mutex mutex;
   std::map<void*, int> times;

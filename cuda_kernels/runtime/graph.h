@@ -13,8 +13,9 @@
 
 namespace ringgrad::cuda {
 
-// Streams of whose blocks in the caching allocator somebody has the addresses: for as long as this
-// lives, they do not go back to the system. Movable; thread-safe.
+// Streams whose cached blocks stay allocated. While an object of this class lives, the caching
+// allocator does not free the blocks of its streams, because their addresses are in use. Movable;
+// thread-safe.
 class KeptStreams {
  public:
   KeptStreams() = default;
@@ -70,8 +71,8 @@ void keep_memory(Stream stream);
 
 // Held while a capture begins: whoever holds it knows that a stream which is not being captured stays so.
 std::mutex& capture_begins();
-// Whether some thread captures on that device. REQUIRES: capture_begins() is held, for the answer to
-// be true a moment later.
+// Returns true if some thread captures on that device. REQUIRES: capture_begins() is held, because
+// otherwise the answer may change at once.
 bool capture_on(Device device);
 
 }  // namespace ringgrad::cuda

@@ -49,10 +49,11 @@ class OperationGraph {
 
   int64_t tensors() const { return tensors_; }  // with numbers: how many addresses there are
 
-  // The engines, each with its settings, that keep our promises for `dtype`: the same sums every time; float32 by
-  // float32, or by TF32 where allows_tf32(); 16 bits summed in float32. Where cuDNN's heuristics name none, its engines
-  // of last resort. At most kMostEngines, at most kMostOfOne settings of one of them. Where cuDNN does not support the
-  // graph it is empty, or throws NotImplementedError.
+  // Returns the engines, with their settings, that keep our promises for `dtype`: the same sums
+  // every time, float32 computed in float32 (in TF32 if allows_tf32()), 16-bit numbers summed in
+  // float32. If cuDNN's heuristics name none, its engines of last resort are tried. There are at
+  // most kMostEngines, with at most kMostOfOne settings of one engine. If cuDNN does not support
+  // the graph, the result is empty, or NotImplementedError is thrown.
   static constexpr size_t kMostEngines = 10, kMostOfOne = 4;
   std::vector<GraphPart> engines(const GraphTarget& target, DType dtype);
 

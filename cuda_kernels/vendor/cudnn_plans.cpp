@@ -73,7 +73,7 @@ class KnownPlans {
     const auto at = plans_.find({handle, call});
     return at == plans_.end() ? nullptr : &at->second;
   }
-  // It has been chosen, but does not run: from now on there is none.
+  // Drops the chosen plan because it does not run any more. The call has no plan from now on.
   void give_up(cudnnHandle_t handle, const std::string& call) {
     std::lock_guard lock(mutex_);
     plans_[{handle, call}].reset();

@@ -1,7 +1,8 @@
-// Each kernel call of the program's first thread as a range of NVTX, by which Nsight tells apart the
-// layers that share a kernel: "conv2d bfloat16[512,64,32,32]nhwc …". In builds with RINGGRAD_BENCH;
-// a range costs nothing where no tool listens but for its name. A recorded step has ranges while it
-// is recorded, its replays have none: RINGGRAD_CUDA_GRAPHS=0.
+// Marks each kernel call of the program's first thread as an NVTX range, so that Nsight can tell
+// apart the layers that share a kernel: "conv2d bfloat16[512,64,32,32]nhwc …". Only builds with
+// RINGGRAD_BENCH have the ranges. If no tool listens, a range costs no more than the text of its
+// name. A recorded step has ranges while it is recorded, but not when it is replayed;
+// RINGGRAD_CUDA_GRAPHS=0 shows them in every step.
 #include <nvtx3/nvToolsExt.h>
 
 #include "ringgrad/core/kernels/call_signature.h"

@@ -36,7 +36,8 @@ fs::path present(const DatasetInfo& info, const fs::path& file) {
                   what, command_for(info, directory), static_cast<double>(bytes) / 1e6, info.stand_in));
 }
 
-// A folder that is not there is made or told of; into one that is closed nobody can look.
+// Throws if the folder is closed to this process. A folder that does not exist is created, or
+// reported, elsewhere.
 void check_may_look(const fs::path& directory) {
   std::error_code error;
   (void)fs::status(directory / ".", error);

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kRead[] = {".png", ".jpg", ".jpeg", ".ppm", ".pgm"};
-// Pictures for people, but not for this program.
+// Formats that this program cannot read, although people use them for pictures.
 constexpr std::string_view kUnread[] = {".gif",  ".webp", ".bmp", ".tif", ".tiff", ".heic", ".heif",
                                         ".avif", ".jxl",  ".jp2", ".pbm", ".svg",  ".ico"};
 
@@ -47,7 +47,7 @@ void leave_out(LeftOut& all, const std::string& kind, const fs::path& path, int6
   known->first = std::min(known->first, path);
 }
 
-// The pictures of a class; what else is there goes to `left_out`.
+// Returns the pictures of a class. Everything else in its folder is added to `left_out`.
 std::vector<fs::path> pictures_below(const fs::path& folder, LeftOut& left_out) {
   std::vector<fs::path> pictures;
   std::error_code none;  // a link that leads nowhere is neither

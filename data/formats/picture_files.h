@@ -23,20 +23,23 @@ struct LabelledPictures {
   std::vector<LeftOut> left_out;  // what lies there and is no picture, by kind
 };
 
-// The folders in a folder, in the order of their names, that can be classes: without those whose names begin with a
-// dot, and links to FOLDER or above it, which have everything again. Throws DataError where there is no folder.
+// Returns the folders in `folder` that can be classes, in the order of their names. Excluded are
+// folders whose names begin with a dot, and links to `folder` or above it, which would contain
+// everything again. Throws DataError if there is no folder.
 std::vector<std::filesystem::path> class_folders(const std::filesystem::path& folder);
 
-// FOLDER/cat/1.jpg, FOLDER/cat/more/2.png, FOLDER/dog/1.ppm: classes and pictures in the order of their names. Left out
-// is what is not called .png, .jpg, .jpeg, .ppm or .pgm, what is hidden (a name that begins with a dot), links to
-// folders inside a class, and pictures that lie in no class's folder. Throws DataError where there is no folder, no
-// class in it, or no picture of a class.
+// Finds FOLDER/cat/1.jpg, FOLDER/cat/more/2.png, FOLDER/dog/1.ppm: classes and pictures in the
+// order of their names. It leaves out files that are not called .png, .jpg, .jpeg, .ppm or .pgm,
+// hidden files and folders (their names begin with a dot), links to folders inside a class, and
+// pictures that lie in no class's folder. Throws DataError if there is no folder, no class in it,
+// or no picture of a class.
 LabelledPictures pictures_in_folders(const std::filesystem::path& folder);
-// The same for these folders alone, of class_folders(folder).
+// Does the same for these folders alone, which are some of class_folders(folder).
 LabelledPictures pictures_in_folders(const std::filesystem::path& folder,
                                      const std::vector<std::filesystem::path>& classes);
 
-// "left out: 3 × .gif (the first is pets/cat/x.gif); 1 × hidden (pets/cat/.y.png)"; "" where nothing is.
+// Returns "left out: 3 × .gif (the first is pets/cat/x.gif); 1 × hidden (pets/cat/.y.png)", or ""
+// if nothing was left out.
 std::string in_words(const std::vector<LabelledPictures::LeftOut>& left_out);
 
 // Lines of PATH,LABEL in their order: the label is what follows the last comma, a path begins where the file lies, and

@@ -22,8 +22,8 @@ class Prefetcher {
   // May be destroyed at any time: batches being made are finished and thrown away, the others are never begun.
   ~Prefetcher();
 
-  // Batch 0, then 1, … What make(k) threw is rethrown here, at batch k. Throws Error in a forked child, which lacks the
-  // threads. REQUIRES: fewer than `count` calls so far.
+  // Returns batch 0, then batch 1, … If make(k) threw, the exception is rethrown at batch k. Throws
+  // Error in a forked child, which lacks the threads. REQUIRES: fewer than `count` calls so far.
   Batch next();
 
  private:

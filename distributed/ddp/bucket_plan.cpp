@@ -8,7 +8,7 @@
 namespace ringgrad {
 namespace {
 
-// An element behind the last one of the arena's k-th parameter and the gap after it.
+// Returns the end of the arena's k-th parameter, with the gap after it.
 int64_t end_in(const ArenaRange& arena, size_t k) {
   return k + 1 < arena.offsets.size() ? arena.offsets[k + 1] : arena.grads.numel();
 }
@@ -39,7 +39,8 @@ void cut(const ArenaRange& arena, int index, const BucketCaps& caps, std::vector
   close();
 }
 
-// The arena's parameters as if they lay in the order in which they become ready. Of `grads` only the size counts.
+// Returns the arena with its parameters in the order in which they become ready. Only the size of
+// `grads` has a meaning.
 ArenaRange in_ready_order(const ArenaRange& arena, const std::vector<size_t>& position) {
   std::vector<size_t> order(arena.parameters.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -56,7 +57,8 @@ ArenaRange in_ready_order(const ArenaRange& arena, const std::vector<size_t>& po
   return ready;
 }
 
-// A bucket of an arena in the order of readiness, as ranges of the arena in memory: one, where both orders agree.
+// Converts a bucket of the arena in ready order to ranges of the arena in memory. It is one range
+// if both orders agree.
 std::vector<BucketRange> in_memory(const BucketRange& bucket, const ArenaRange& ready, const ArenaRange& arena) {
   std::vector<BucketRange> pieces;
   for (size_t k = 0; k < arena.parameters.size(); ++k) {

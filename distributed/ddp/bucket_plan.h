@@ -33,10 +33,11 @@ struct ReadyGradient {
 // Chooses caps by a step's gradients, in the order in which they were ready; see distributed/planner/.
 using BucketPlanner = std::function<BucketCaps(const std::vector<ReadyGradient>& gradients)>;
 
-// Cuts the arenas' gradients into buckets, in the order in which they are expected to become ready: `ready_order` lists
-// all parameters so. Parameters that are ready one after the other share a bucket as far as the cap goes; where they
-// are no neighbours in memory that bucket falls into several. The order is the same on all ranks that pass the same
-// arguments, and all launch their buckets in it. Throws Error unless the caps are positive.
+// Cuts the arenas' gradients into buckets, in the order in which they are expected to become ready.
+// `ready_order` lists all parameters in that order. Parameters that become ready one after the
+// other share a bucket up to the cap; if they are not neighbours in memory, the bucket is split
+// into several. Ranks that pass the same arguments get the same order, and all launch their buckets
+// in it. Throws Error unless the caps are positive.
 std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas, const std::vector<int>& ready_order,
                                       const BucketCaps& caps);
 

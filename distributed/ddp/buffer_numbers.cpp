@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kWordBytes = 4;
 
-// A contiguous tensor as the words that make up its elements.
+// Views a contiguous tensor as the words that make up its elements.
 Tensor words_of(const Tensor& x) {
   const size_t word = std::min(itemsize(x.dtype()), kWordBytes);
   const auto words = static_cast<int64_t>(itemsize(x.dtype()) / word);

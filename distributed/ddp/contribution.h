@@ -1,19 +1,23 @@
-// Contribution: what one rank brings to the step under way, and what that weighs among the ranks.
+// A Contribution is what one rank adds to the current step, with its weight among the ranks.
 //
 // Note [Weights]
-// A rank's loss is a mean, so the gradient of the mean over all ranks is Σ w_r g_r / Σ w_r, where w_r is what rank r's
-// loss was divided by. Knowing the sum first would cost a round trip before the first bucket. Instead rank r multiplies
-// by w_r / c, where c is the usual weight, and afterwards all multiply by c / mean(w), which the end of the step tells
-// them. As long as all weigh what is usual both factors are 1, and nothing is multiplied at all. The gradient of a loss
-// that weighs 0 is replaced by zeros where it enters the module, not multiplied: where every row is ignored it is 0/0.
+// A rank's loss is a mean, so the gradient of the mean over all ranks is Σ w_r g_r / Σ w_r, where
+// w_r is what rank r's loss was divided by. Knowing the sum first would cost a round trip before
+// the first bucket. Instead rank r multiplies by w_r / c, where c is the usual weight, and
+// afterwards all multiply by c / mean(w), which the end of the step tells them. If all ranks have
+// the usual weight, both factors are 1 and nothing is multiplied. The gradient of a loss of weight
+// 0 is replaced by zeros where it enters the module. It is not multiplied by 0, because it is 0/0
+// if every row is ignored.
 //
-// The usual weight is that of the first step, and float32 has room for any factor that is likely. 16 bits do not: there
-// 2000 · 64 is infinite. So where gradients travel as 16-bit floats, or through a hook, which may make such of them, c
-// is the largest weight of the step under way. The round trip is then made, and no factor before the sum exceeds 1; the
-// mean itself is as large as the largest gradient at most.
+// The usual weight is that of the first step, and float32 has room for any factor that is likely.
+// 16 bits do not: there 2000 · 64 is infinite. So if gradients travel as 16-bit floats, or through
+// a hook that may convert them, c is the largest weight of the current step. The round trip is then
+// made, and no factor before the sum exceeds 1; the mean itself is as large as the largest gradient
+// at most.
 //
-// With SyncBatchNorm even a rank of weight 0 receives gradients, because other ranks' losses depend on its samples.
-// They come in a unit that is the weight of the rank, or the usual one if that is 0.
+// With SyncBatchNorm even a rank of weight 0 receives gradients, because other ranks' losses depend
+// on its samples. These gradients are expressed in units of the rank's own weight, or of the usual
+// weight if that is 0.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +33,8 @@ enum class Weighting : uint8_t {
   Given,    // what DistributedDataParallel::set_weight() says
 };
 
-// A number x of each rank, which should be alike on all, and its square, as they are added up over the ranks: where all
-// have the same, ranks · Σ x² = (Σ x)², and else it is more.
+// Sums that show whether a number x is the same on all ranks: ranks · Σ x² = (Σ x)² if it is, and
+// otherwise ranks · Σ x² is larger.
 struct Alike {
   double sum;
   double squares;
@@ -46,8 +50,8 @@ struct StepNumbers {
   double flags;     // ranks that have set the flag
   double skips;     // ranks that ask to skip the step
   double computed;  // ranks that had a backward pass
-  // Forwards older than one that a backward has used, which themselves were used by none, since the beginning. Equally
-  // many on all ranks, unless one has left out a backward.
+  // Counts, since the beginning, the forwards that no backward has used although one has used a
+  // later forward. The count is the same on all ranks, unless a rank has left out a backward.
   Alike unused;
   Alike frozen;  // which parameters are; see module_watch.h
   Alike modes;   // of the module's parts, on ranks that have computed
@@ -68,7 +72,8 @@ class Contribution {
   void reach(int64_t forward);
   // The pass begins, for a batch of so many samples. Throws Error where nobody has said what it weighs.
   void begin_pass(int64_t samples);
-  // The unit of a rank without weight in this step. REQUIRES: before the step's first gradients come.
+  // Sets the unit of a rank without weight in this step. REQUIRES: the step's first gradients have
+  // not come yet.
   void set_usual(double usual) { usual_ = usual; }
 
   // Throws Error unless weights are given here, and this one is finite and not negative.

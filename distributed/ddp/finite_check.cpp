@@ -28,7 +28,7 @@ std::optional<std::string> FiniteCheck::look_at_sent(const BucketRange& range, c
   kernels::find_not_finite(found_, as_contiguous(sent), 0);
   const auto position = found_.item<int64_t>();
   if (position == kAllFinite) return {};
-  // A hook that sends something else than one number for each gradient has mixed them.
+  // A hook that does not send exactly one number for each gradient has mixed them.
   const bool one_each = sent.numel() == range.end - range.begin;
   const std::string who = one_each ? parameters_[parameter_at(range.arena, range.begin + position)].first
                                    : str("a bucket with ", parameters_[range.parameters.front()].first);

@@ -1,15 +1,16 @@
-// FiniteCheck: finds gradients that are not finite before they are averaged. Afterwards every rank has them, and none
-// knows whose they were.
+// FiniteCheck finds gradients that are not finite before they are averaged. After that every rank
+// has them, and no rank can tell where they came from.
 //
 // Note [Not finite]
-// On the CPU each gradient is looked at when it is ready. On a GPU looking would mean waiting for the device in every
-// hook; there a kernel goes over each bucket before it is launched, and a record in the device's memory keeps the first
-// step and position at which it found one. After the first step, and every 50 steps, the ranks read and compare
-// their records: that waits for the device, and costs one small message. So the error comes late, but names
-// the first rank, parameter and step.
+// On the CPU each gradient is checked when it is ready. On a GPU that would mean waiting for the
+// device in every hook. There a kernel checks each bucket before it is launched, and a record in
+// the device's memory keeps the first step and position at which it found one. After the first
+// step, and every 50 steps, the ranks read and compare their records: that waits for the device,
+// and costs one small message. So the error comes late, but names the first rank, parameter and
+// step.
 //
-// A graph that has recorded the kernel looks with the same number of the step at each replay. So steps are counted from
-// an origin, which moves before the replay, and with it the record.
+// A graph that has recorded the kernel uses the same step number at each replay. So steps are
+// counted from an origin, which is moved before each replay together with the record.
 #pragma once
 
 #include <optional>
@@ -26,17 +27,19 @@ class FiniteCheck {
  public:
   static constexpr int64_t kStepsBetweenComparisons = 50;
 
-  // All three must outlive this. Positions are counted in `arenas`, which stay as they are once something was looked
-  // at.
+  // All three must outlive this object. Positions are counted in `arenas`, which must not change
+  // after the first check.
   FiniteCheck(ProcessGroup& group, const NamedTensors& parameters, const std::vector<ArenaRange>& arenas);
 
   // For gradients on the CPU; others are passed over.
   std::optional<std::string> look(int parameter, const Tensor& gradient, int64_t step);
 
-  // For what is about to travel in place of a bucket's gradients, on the CPU; on a GPU it is passed over.
+  // Checks what is about to travel in place of a bucket's gradients, on the CPU. Tensors on a GPU
+  // are not checked.
   std::optional<std::string> look_at_sent(const BucketRange& range, const Tensor& sent, int64_t step);
 
-  // For buckets on a GPU, as they travel; others are passed over. Waits for nothing.
+  // Starts the check of a bucket on a GPU, as it travels, and does not wait. Buckets on the CPU are
+  // not checked.
   void look_later(const BucketRange& range, const Tensor& flat, int64_t step);
   // The steps that a graph recorded as `number_of(step)` are called `step` from now on.
   int64_t number_of(int64_t step) const { return step - origin_; }

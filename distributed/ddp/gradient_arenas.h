@@ -6,8 +6,9 @@
 
 namespace ringgrad {
 
-// While it lives nobody else may average the gradients of these parameters. Throws Error, naming the parameter, where
-// somebody does already: a module was wrapped twice, or two wrapped modules share a parameter. Thread-safe.
+// Reserves the averaging of these parameters' gradients for one wrapper while it lives. Throws
+// Error, naming the parameter, if it is reserved already: a module was wrapped twice, or two
+// wrapped modules share a parameter. Thread-safe.
 class SoleAverager {
  public:
   SoleAverager(const char* who, const NamedTensors& parameters);

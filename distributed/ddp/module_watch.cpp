@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kRemedy = "; change a module before it is wrapped, or wrap it and make its optimizer anew";
 
-// 20 bits, whose squares can be added up over thousands of ranks exactly.
+// Returns a hash of 20 bits, whose squares can be summed exactly over thousands of ranks.
 double number_of(const std::vector<bool>& flags) {
   std::string text;
   for (const bool flag : flags) text += flag ? '1' : '0';

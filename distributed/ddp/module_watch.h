@@ -1,5 +1,6 @@
-// ModuleWatch: a wrapper trains the tensors that its module had when it was wrapped. One that is added, replaced or
-// converted later would go its own way on every rank, without a word.
+// ModuleWatch finds changes of a wrapped module. A wrapper trains the tensors that the module had
+// when it was wrapped; one that is added, replaced or converted later would silently go its own way
+// on every rank.
 #pragma once
 
 #include <optional>
@@ -11,7 +12,8 @@
 
 namespace ringgrad {
 
-// What a module consists of, shared tensors once, and which of its parts are in training mode.
+// The tensors of a module, with shared ones listed once, and the training mode of each of its
+// parts.
 struct ModuleState {
   NamedTensors tensors;  // parameters and buffers
   std::vector<std::pair<std::string, bool>> training;
@@ -21,12 +23,13 @@ class ModuleWatch {
  public:
   explicit ModuleWatch(ModuleState wrapped);
 
-  // What is not as it was, and how to mend it: a tensor that was added, removed, replaced or converted, a frozen
-  // parameter that requires a gradient now, and that no other wrapper averages. (One that is frozen now is none of
-  // these: ranks may freeze it together.)
+  // Returns what has changed since the module was wrapped, and how to mend it: a tensor was added,
+  // removed, replaced or converted, or a frozen parameter now requires a gradient, which no other
+  // wrapper averages. A parameter that is now frozen is not reported, because ranks may freeze it
+  // together.
   std::optional<std::string> look(ModuleState now);
 
-  // A number for the modes at the last look, and a line for each.
+  // Returns a number for the modes at the last look(), and a line for each mode.
   double modes() const;
   std::vector<std::string> mode_lines() const;
 
@@ -42,7 +45,7 @@ class ModuleWatch {
   std::vector<std::pair<std::string, bool>> training_;
 };
 
-// The same for which of these parameters are frozen.
+// Returns the same for which of these parameters are frozen.
 double frozen_number(const NamedTensors& parameters);
 std::vector<std::string> frozen_lines(const NamedTensors& parameters);
 

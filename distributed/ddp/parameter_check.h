@@ -16,9 +16,10 @@ namespace ringgrad {
 // last collective when another has left it learns the reason from that one.
 [[noreturn]] void disagree(ProcessGroup& group, const std::string& text);
 
-// Collective. Throws OutOfStepError on every rank, naming the first rank whose lines differ from rank 0's and the first
-// line that does, unless all have the same. `what` begins the message; `noun` is what the lines describe. REQUIRES: no
-// line holds a newline. `remedy` ends the message.
+// Collective. Compares lines of text. Unless all ranks have the same, throws OutOfStepError on
+// every rank, naming the first rank whose lines differ from rank 0's and the first line that
+// differs. `what` begins the message, `noun` says what the lines describe, and `remedy` ends the
+// message. REQUIRES: no line contains a newline.
 void check_same_lines(ProcessGroup& group, const std::string& what, const char* noun,
                       const std::vector<std::string>& lines, const char* remedy = "");
 

@@ -61,7 +61,7 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
         parameters_[i].second, [this, i](const Tensor&) { mark_variable_ready(static_cast<int>(i)); }));
 }
 
-// A new order is a new plan over the same arenas: nothing moves that somebody may hold.
+// Plans new buckets over the same arenas. No tensor moves, because the user may hold it.
 void Reducer::plan(const std::vector<int>& order, BucketCaps caps) {
   if (order == order_ && caps == options_.caps) return;
   order_ = order;
@@ -221,7 +221,8 @@ void Reducer::mark_variable_ready(int parameter) {
   if (!complete.empty()) all_reduce_ready_buckets(*pass);
 }
 
-// Who steps in a hook steps with this rank's own gradient, and the ranks' parameters part.
+// Fails if the parameter was written to during backward. An optimizer that steps in a hook uses
+// this rank's gradient alone, and the ranks' parameters become different.
 void Reducer::check_not_written(int parameter, const std::string& until) {
   if (parameters_[parameter].second.storage()->version() == versions_[parameter]) return;
   const std::string after = ready_order_.empty() ? "" : parameters_[ready_order_.back()].first + " and of ";
@@ -270,8 +271,8 @@ bool Reducer::travels_in_few_bits() const {
                                            [](const ArenaRange& arena) { return itemsize(arena.grads.dtype()) == 2; });
 }
 
-// Before the first bucket. May run in the middle of backward, so it must not write to anything that the graph has
-// saved, such as buffers.
+// Agrees on the scale before the first bucket. It may run in the middle of backward, so it must not
+// write to anything that the graph has saved, such as buffers.
 void Reducer::agree_on_scale() {
   if (scale_ > 0) return;
   const Tensor largest = full({}, contribution_.weight(), {.dtype = DType::Float64});
@@ -313,12 +314,14 @@ void Reducer::all_reduce_bucket(bool async) {
   totals_.bytes += log.bytes;
 }
 
-// Of what is about to travel. REQUIRES: on the thread of backward.
+// Fails on all ranks if `sent`, which is about to travel, is not finite. REQUIRES: on the thread of
+// backward.
 void Reducer::must_be_finite(const BucketRange& range, const Tensor& sent) {
   if (const auto reason = finite_check_.look_at_sent(range, sent, step_)) fail_all_ranks(*reason);
 }
 
-// Of what a hook sends; none where nobody looks.
+// Returns the check for what a hook sends. It is empty if check_finite is off or if this rank
+// contributes nothing.
 std::function<void(const Tensor&)> Reducer::check_of(const BucketRange& range) {
   if (!options_.check_finite || contribution_.is_nothing()) return {};
   return [self = weak_from_this(), range](const Tensor& sent) {
@@ -382,7 +385,8 @@ void Reducer::finalize_backward(bool reached) {
   if (!std::exchange(replanned_, true)) plan_as_observed();
 }
 
-// What differs between ranks makes their parameters part, or their losses means of other things.
+// Throws if the ranks differ in frozen parameters or modes. Their parameters would become
+// different, or their losses would be means of different things.
 void Reducer::check_alike(const StepNumbers& sum) {
   check_no_backward_left_out(sum);
   const std::string what = str("distributed_data_parallel, step ", step_);

@@ -48,7 +48,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ModuleState module,
           ReducerOptions options);
 
-  // Before a forward: the module as it is now. Throws Error, on all ranks, unless it is as it was wrapped.
+  // Compares the module before a forward with the module that was wrapped. Throws Error on all
+  // ranks if it has changed.
   void look_at(ModuleState module);
 
   // The outputs of the module for a batch of so many samples: the same tensors, with a node that tells the reducer when

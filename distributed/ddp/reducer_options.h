@@ -18,12 +18,14 @@ struct ReducerOptions {
   // Undefined: `caps` stay. Else rank 0's chooses others after the first step, for all ranks.
   BucketPlanner planner = {};
   CommHook comm_hook = {};  // undefined: plain average. The same on all ranks, which compare its type
-  // Throw when a gradient is NaN or infinite, or becomes so in what travels, naming rank and parameter: on the CPU at
-  // once, on a GPU see finite_check.h. Off where a loss scale (GradScaler) makes that normal.
+  // Throw, naming rank and parameter, if a gradient is NaN or infinite, or becomes so in the form
+  // in which it travels. On the CPU this happens at once; finite_check.h says when on a GPU. Turn
+  // it off where a loss scale (GradScaler) makes such gradients normal.
   bool check_finite = true;
   Weighting weighting = Weighting::Samples;  // the same on all ranks
-  // c in Note [Weights] (contribution.h): what a rank usually weighs; 0: the largest weight of the first step that has
-  // any. The same on all ranks. Where gradients travel in 16 bits or through a hook it is each step's largest instead.
+  // The usual weight of a rank, c in Note [Weights] (contribution.h). 0 stands for the largest
+  // weight of the first step that has any. It is the same on all ranks. If gradients travel in 16
+  // bits or through a hook, each step's largest weight is used instead.
   double usual_weight = 0;
   // Names of parameters and buffers that are this rank's own: not broadcast, averaged or compared, and of any shape.
   std::vector<std::string> ignore = {};

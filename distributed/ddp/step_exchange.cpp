@@ -40,7 +40,8 @@ StepExchange::StepExchange(ProcessGroup& group, const std::vector<Tensor>& buffe
   }
 }
 
-// The base is that of the first rank with samples: what stands in the buffers of one without means nothing.
+// Takes the base from the first rank with samples, because the buffers of a rank without samples
+// mean nothing.
 void StepExchange::learn_bases(double samples, const CollectiveOptions& options) {
   const auto of_ranks = all_gather_values<double>(group_, {samples}, options);
   const auto first = std::find_if(of_ranks.begin(), of_ranks.end(), [](double count) { return count > 0; });
@@ -52,7 +53,8 @@ void StepExchange::learn_bases(double samples, const CollectiveOptions& options)
   }
 }
 
-// A rank's part of the sum: nothing where it has seen no samples, whatever stands there (0 · infinity is no zero).
+// Writes a rank's part of the sum. A rank without samples adds nothing to a floating buffer,
+// whatever its buffer holds (0 · infinity is not zero).
 void StepExchange::pack(const Part& part, double samples) const {
   const double weight = is_floating(part.buffer.dtype()) ? samples : group_.rank() == 0 ? 1 : 0;
   const Tensor x = numbers_of(part.buffer);

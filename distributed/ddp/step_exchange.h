@@ -1,8 +1,10 @@
-// The small things that ranks tell each other at the end of every step: what each brought to it (contribution.h), and
-// the buffers of the module. One all-reduce, and before it one of the buffers on CUDA, where there are some.
+// Exchanges small numbers between the ranks at the end of every step: what each rank added to the
+// step (contribution.h), and the module's buffers. This takes one all-reduce, and before it another
+// one for the buffers on CUDA, if there are any.
 //
-// At the end, when all buckets are done: to know the weights first would cost a round trip before the first bucket
-// (Note [Weights]). All travels as float64, in which counts are exact, and buffers keep their bits (buffer_numbers.h).
+// The exchange comes when all buckets are done, because learning the weights first would cost a
+// round trip before the first bucket (Note [Weights]). Everything travels as float64, in which
+// counts are exact and buffers keep their bits (buffer_numbers.h).
 #pragma once
 
 #include <vector>
@@ -14,15 +16,16 @@ namespace ringgrad {
 
 class StepExchange {
  public:
-  // `buffers` (running statistics, counters) of the same shapes and dtypes on all ranks, on devices that the group
-  // reaches; their handles are kept.
+  // `buffers` (running statistics, counters) have the same shapes and dtypes on all ranks and lie
+  // on devices that the group reaches. Their handles are kept.
   StepExchange(ProcessGroup& group, const std::vector<Tensor>& buffers);
 
-  // Collective. Returns the sum over the ranks. Each floating buffer becomes its mean over the ranks, weighted by their
-  // samples; integers and booleans, of which there is no mean, become rank 0's, and so do all buffers where there are
-  // no samples at all. What is the same on all ranks stays the same, bit for bit. Moving averages are linear: the mean
-  // of the ranks' averages is the average that one rank would have kept of the mean statistics. Float64 buffers cost
-  // two more small messages, and a broadcast each.
+  // Collective. Returns the sum over the ranks. Each floating buffer becomes its mean over the
+  // ranks, weighted by their samples. Integers and booleans, which have no mean, become rank 0's,
+  // and so do all buffers if no rank has samples. A buffer that is the same on all ranks keeps
+  // every bit. Moving averages are linear: the mean of the ranks' averages is the average that one
+  // rank would have kept of the mean statistics. Float64 buffers cost two more small messages, and
+  // a broadcast each.
   StepNumbers run(const StepNumbers& own, const CollectiveOptions& options);
 
  private:

@@ -78,8 +78,9 @@ std::string secret_from(const Environment& environment) {
   return checked_secret("RINGGRAD_SECRET_FILE", secret);
 }
 
-// A starter sets a rank with the rest. Where it is missing the environment has come apart (a line of a script that
-// exports WORLD_SIZE, say), and every process would train alone.
+// A starter sets the rank together with the other variables. If the rank is missing, the
+// environment is incomplete (a line of a script that exports WORLD_SIZE, say), and every process
+// would train alone.
 void check_no_rank_missing(const Environment& environment) {
   for (const Starter& starter : kStarters) {
     if (starter.size == kStepTasks) continue;  // a batch script of Slurm has some of these without a step
@@ -154,7 +155,7 @@ RankEnvironment rank_environment_from(const Environment& environment) {
 
 namespace {
 
-// " -u RANK -u WORLD_SIZE": of the variables that name a rank, those that are set.
+// Returns, as " -u RANK -u WORLD_SIZE", those variables that name a rank and are set.
 std::string words_that_unset() {
   std::string words;
   for (const Starter& starter : kStarters)

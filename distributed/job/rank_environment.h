@@ -1,13 +1,14 @@
-// Which rank of which job is this process? Whoever started it has said so in the environment.
+// Reads from the environment which rank of which job this process is. The program that started it
+// has set the variables.
 //
-// In this order, the first whose rank is set counts:
+// The first of these whose rank is set counts:
 //   torchrun, ringgrad launch   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
 //   mpirun (Open MPI)           OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}
 //   mpirun (MPICH, Intel MPI)   PMI_{RANK,SIZE} MPI_LOCAL{RANKID,NRANKS}
 //   srun (Slurm)                SLURM_{PROCID,STEP_NUM_TASKS,LOCALID}
-// Nothing set: one rank, which meets nobody; as in a batch script of Slurm, which has a SLURM_PROCID but is no step. A
-// number of ranks above 1 without a rank is an error.
-// MPI is never linked for this.
+// If nothing is set, there is one rank, which connects to no other. That is also the case in a
+// batch script of Slurm, which has a SLURM_PROCID but is no step. A number of ranks above 1 without
+// a rank is an error. MPI is never linked for this.
 #pragma once
 
 #include <chrono>
@@ -42,11 +43,13 @@ using Environment = std::function<const char*(const char* name)>;  // getenv
 // a number derived from the starter's job id. Under torchrun, whose own store may occupy MASTER_PORT, it is the port
 // after it.
 RankEnvironment rank_environment_from(const Environment& environment);
-// This process's own. Throws EnvironmentError, too, where another process is that rank already, which has passed its
-// environment on to this one, a child of it: two processes would say that they are the same rank.
+// Reads this process's own environment. Throws EnvironmentError also if this process is a child
+// that inherited the environment of a process which is already that rank: both would claim to be
+// the same rank.
 RankEnvironment rank_environment();
 
-// From now on this process is the rank that its environment names, and what it starts is not.
+// Claims the rank that the environment names for this process, so that the processes it starts do
+// not take it.
 void take_rank(const RankEnvironment& rank);
 inline constexpr const char* kRankProcess = "RINGGRAD_RANK_PROCESS";  // the variable that says so: who has taken it
 

@@ -14,7 +14,8 @@ namespace {
 constexpr int kBits = 64, kMost = 1 << 20;  // numbers; processes have fewer
 constinit std::atomic<uint64_t> kept_from_forks[kMost / kBits];
 
-// A number stays taken, so that a copied FileDescriptor that closes it there closes nothing else.
+// Keeps the descriptor's number in use, so that a copied FileDescriptor does not close another file
+// when it closes its number.
 void in_child() {
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int word = 0; word < kMost / kBits; ++word)

@@ -33,7 +33,8 @@ class FileDescriptor {
   void reset() {
     if (fd_ >= 0) ::close(release());
   }
-  // In a forked child it is /dev/null from now on: a connection that a child has, too, does not end with the parent.
+  // Replaces the descriptor by /dev/null in forked children. Otherwise the child would keep the
+  // connection open when the parent ends.
   FileDescriptor& keep_from_forks();
 
  private:

@@ -11,8 +11,9 @@ bool is_in_place(Operation operation) {
   return operation == Operation::AllReduce || operation == Operation::Broadcast || operation == Operation::Reduce;
 }
 
-// So that every backend sees bytes in the order of the elements, and an input that stays as it is while the output is
-// written: ranks read each other's memory, and parts of the output arrive before all of the input has left.
+// Makes the tensors contiguous, so that every backend sees the bytes in the order of the elements.
+// It also copies an input that shares memory with the output: ranks read each other's memory, and
+// parts of the output arrive before all of the input has been sent.
 void make_contiguous(Collective& c) {
   const bool in_place = is_in_place(c.operation) && c.output.defined();
   if (c.output.defined() && !c.output.is_contiguous()) {

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kUnitPixels = 128;
 
-// Terms that a register adds before its sum is added to the others of an output: the error of a sum of 1152 (128
-// channels, 3 x 3) is 2.4 times as large when one register adds them all.
+// The number of terms that a register adds before its sum is added to the output. The error of a
+// sum of 1152 terms (128 channels, 3 x 3) is 2.4 times as large if one register adds them all.
 constexpr int64_t kSumTerms = 192;
 
 template <class X, class Y, class Product = ProductOf<Y>>
@@ -77,7 +77,8 @@ class DirectConvolution {
     });
   }
 
-  // The products of some outputs that are neighbours, whose inputs begin at `from`: kSumTerms after kSumTerms.
+  // Computes the products of some neighbouring outputs, whose inputs begin at `from`, in parts of
+  // kSumTerms terms.
   void multiply_in_parts(const float* from, const Phase& phase, const RightMatrix& right, int64_t outputs,
                          int64_t width, float* products) const {
     const int64_t tap_rows = phase.columns.taps ? p_.groups() * phase.rows.taps : 0;

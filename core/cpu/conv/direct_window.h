@@ -6,9 +6,10 @@
 
 namespace ringgrad::conv {
 
-// What a word of a window holds (see product.h): one number, or two of bfloat16 as they meet in the reduction. Where a
-// row has an odd number of outputs, the last word's second number is multiplied by zero: if it is infinite, the weight
-// gradient is NaN, though the number lies beside what the tap sees.
+// A word of a window (see product.h) holds one number, or the two bfloat16 numbers that the
+// reduction takes together. If a row has an odd number of outputs, the second number of the last
+// word is multiplied by zero. If that number is infinite, the weight gradient is NaN, although the
+// tap does not see it.
 enum class Pairs {
   None,
   Channels,    // two channels of a pixel

@@ -14,14 +14,16 @@ namespace {
 
 constexpr uintptr_t kSector = 32, kBanks = 32, kBankBytes = 4;
 
-// A shared memory's request goes out in parts of so many bytes: a whole warp's words, half a warp's
-// pairs of them, a quarter's 16 bytes. ldmatrix reads a matrix, 8 lanes' rows, at a time.
+// A request to shared memory is split into parts of this many bytes: the 4-byte words of a whole
+// warp, the 8-byte words of half a warp, or the 16-byte words of a quarter. ldmatrix reads one
+// matrix, the rows of 8 lanes, at a time.
 constexpr size_t kPartBytes = kBanks * kBankBytes;
 
 struct Passes {
   int64_t needed, least;
 };
-// Of words that are asked for together. Each counts once: lanes that want the same one share it.
+// Counts the passes for words that are requested together. Each word counts once, because lanes
+// that want the same word share it.
 Passes passes_for(const std::set<uintptr_t>& words) {
   std::vector<int64_t> words_of_bank(kBanks);
   for (const uintptr_t word : words) ++words_of_bank[word % kBanks];
