@@ -110,7 +110,7 @@ void flatten_parameters(const std::vector<Tensor>& parameters, const AllocateGra
     int64_t numel = 0;
     for (const Tensor& p : members) numel += padded(p.numel());
     const TensorOptions options{members[0].dtype(), members[0].device()};
-    const bool stay = lie_in_order(members);  // so do a state_dict() and others who hold the values
+    const bool stay = lie_in_order(members);  // so do a state_dict() and other holders of the values
     const Tensor values = stay ? Tensor() : zeros({numel}, options);
     const Tensor grads = allocate ? allocate(numel, options) : zeros({numel}, options);
     int64_t begin = 0;

@@ -80,10 +80,10 @@ class Module {
   // of its class, and nothing.
   virtual std::string type_name() const;
   virtual std::string extra_repr() const { return ""; }
-  // Makes this module, a replica of `source`, compute as that does now: takes over its mode, its forward hooks, and by
-  // follow_members() the rest; its parameters and buffers go pairwise through `point`, undefined ones, too, which makes
-  // `own` name what it is to compute with. Modules below are left alone. Throws Error where the two are of different
-  // types, or have registered other names.
+  // Makes this module, a replica of `source`, compute as `source` does now. It copies the mode and
+  // the forward hooks, and follow_members() copies the rest. Parameters and buffers, undefined ones
+  // too, are passed in pairs to `point`, which makes `own` name the tensor to compute with.
+  // Submodules are not changed. Throws Error if the two have different types or registered names.
   void follow(const Module& source, const std::function<void(Tensor& own, const Tensor& of_source)>& point);
   // Whether children that print alike share a line, "(0-2): 3 x ReLU()", as those of a ModuleList do.
   virtual bool prints_alike_together() const { return false; }
@@ -104,8 +104,9 @@ class Module {
   // Registers a module under this one's own name, and takes over its mode: the parameters keep the names that they have
   // in it. For wrappers.
   void adopt(Module& module);
-  // Takes over plain members that can change after construction, as BatchNorm does with its normalization: a replica
-  // is made once, and would keep its own. REQUIRES: `source` has this module's type.
+  // Copies plain members that can change after construction, as BatchNorm does with its
+  // normalization. A replica is made once, and would otherwise keep its own. REQUIRES: `source` has
+  // this module's type.
   virtual void follow_members(const Module&) {}
   // The dtype that this module's own tensors take when it is converted to `dtype`.
   virtual DType storage_dtype(DType dtype) const { return dtype; }

@@ -69,7 +69,7 @@ std::vector<std::pair<SafetensorsEntry, Tensor>> laid_out(const NamedTensors& te
   return entries;
 }
 
-// What is written is read back before it takes the place of a file that may be the only good one.
+// Reads back what was written, before it replaces a file that may be the only good one.
 void check_written(const AtomicFile& file, uint64_t offset, std::span<const uint8_t> bytes) {
   const InputFile written(file);
   std::vector<uint8_t> found(std::min<size_t>(bytes.size(), 1 << 20));
@@ -82,7 +82,7 @@ void check_written(const AtomicFile& file, uint64_t offset, std::span<const uint
   }
 }
 
-// By the eyes of a reader, who knows only the bytes.
+// Checks the header by reading it from the file, which is all that a later reader has.
 void check_written_header(const AtomicFile& file, const SafetensorsHeader& header) {
   const InputFile written(file);
   SafetensorsHeader found;

@@ -21,9 +21,9 @@ struct SafetensorsFile {
 // not aligned are copied.
 SafetensorsFile load_safetensors(const std::string& path);
 
-// Atomically (core/base/file.h): throws IoError, and then an older file of that name stays as it was. All of it is read
-// back before it takes an older one's place. Any
-// dtypes, devices and layouts. Names are unique; keys of the metadata do not begin with "sha256".
+// Writes the file atomically (core/base/file.h). Everything is read back before it replaces an
+// older file of that name. If it throws IoError, the older file is unchanged. Takes any dtypes,
+// devices and layouts. Names are unique; keys of the metadata do not begin with "sha256".
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 

@@ -264,7 +264,7 @@ def macros(tree):
     return sum(s.is_header for s in tree.cpp), breaches
 
 
-# What follows the locale that a program has chosen, in C++ or in C.
+# These functions follow the locale that a program has chosen, in C++ or in C.
 LOCALE_DEPENDENT = re.compile(
     r"(?<!Classic<)\bstd::[io]?(stringstream|fstream)\b(?!>)(?=\s*[\w({])"
     r"|\bsto([dfi]|ld|ll?|ull?)\(|\bstrto(d|f|ld|ll?|ull?)\(|\bato(f|i|ll?)\("

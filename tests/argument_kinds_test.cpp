@@ -1,5 +1,6 @@
-// An argument of another kind than its parameter does not compile: C++ would convert a bool to a dimension, a number to
-// a flag, a letter to a number and a fraction to a count without a word. The rest has libtorch's meaning.
+// An argument of another kind than its parameter does not compile: C++ would silently convert a
+// bool to a dimension, a number to a flag, a letter to a number and a fraction to a count.
+// Everything else means the same as in libtorch.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/data/sampler.h"
@@ -38,7 +39,7 @@ using Tensors = std::vector<Tensor>;
 #define NUMBER(...)                                                                                                \
   static_assert(TAKES(int, __VA_ARGS__) && TAKES(float, __VA_ARGS__) && TAKES(double, __VA_ARGS__), #__VA_ARGS__); \
   static_assert(!TAKES(bool, __VA_ARGS__) && !TAKES(char, __VA_ARGS__) && !TAKES(int*, __VA_ARGS__), #__VA_ARGS__)
-// A number beside a tensor: a bool is 0 or 1, as in libtorch.
+// Tests a number beside a tensor. A bool is 0 or 1, as in libtorch.
 #define SCALAR(...)                                                                                         \
   static_assert(TAKES(int, __VA_ARGS__) && TAKES(double, __VA_ARGS__) && TAKES(bool, __VA_ARGS__) &&        \
                     TAKES(bfloat16, __VA_ARGS__),                                                           \
@@ -46,7 +47,7 @@ using Tensors = std::vector<Tensor>;
   static_assert(!TAKES(char, __VA_ARGS__) && !TAKES(int*, __VA_ARGS__) && !TAKES(const char*, __VA_ARGS__), \
                 #__VA_ARGS__)
 
-// An integer, or libtorch's `unbiased`.
+// Tests a parameter that takes an integer, or libtorch's `unbiased`.
 #define INTEGER_OR_FLAG(...)                                                        \
   static_assert(TAKES(int, __VA_ARGS__) && TAKES(bool, __VA_ARGS__), #__VA_ARGS__); \
   static_assert(!TAKES(char, __VA_ARGS__) && !TAKES(double, __VA_ARGS__) && !TAKES(int*, __VA_ARGS__), #__VA_ARGS__)

@@ -158,7 +158,7 @@ TEST_CASE("autograd::grad runs what lies between outputs and inputs, and nothing
     });
   const HookHandle handle = register_post_accumulate_grad_hook(b, [&](const Tensor&) { ++hooks; });
   const Tensor loss = (h * k).sum();
-  // An input may be an output, stand on the way to another one, come twice, or not be reached.
+  // An input may be an output, lie on the way to another input, occur twice, or not be reached.
   const auto gradients = autograd::grad({loss}, {h, a, a, loss}, {.retain_graph = true});
   const Values e = values(k), twice = values(k * 2);
   CHECK(values(gradients[0]) == e);

@@ -49,7 +49,7 @@ bool probe_vendor(Stream, const Tensor& y, const Conv2dOptions&) {
 REGISTER_KERNEL(probe, DeviceType::CPU, Provider::Native, probe_native);
 REGISTER_KERNEL(probe, DeviceType::CPU, Provider::Vendor, probe_vendor);
 
-// A call as the file has it.
+// Returns a call as it stands in the file.
 std::string near(const std::string& call) { return str(call, " threads ", thread_count(current_stream({}))); }
 
 // A cache directory of its own. The table is read once per process, so there is one for all tests, with a line from an
@@ -88,7 +88,7 @@ float probe(int64_t rows, Provider provider, const Conv2dOptions& options = {}) 
 
 }  // namespace
 
-// Within what a measurement repeats, not the stopwatch chooses whose bits a result has.
+// Differences as small as the noise of a measurement must not decide which bits a result has.
 TEST_CASE("a vendor that is hardly faster is not chosen, nor is a later plan", "[quick][autotune]") {
   cache();
   const auto never = [](Stream) -> bool { throw Error("it was timed before"); };

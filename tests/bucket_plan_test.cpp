@@ -91,8 +91,8 @@ TEST_CASE("a cap must be positive", "[bucket_plan][quick]") {
   });
 }
 
-// A new order of readiness moves no gradient: parameters that are ready one after the other, and lie apart, are several
-// buckets. Expected values by hand.
+// A new order of readiness moves no gradient. Parameters that become ready one after the other but
+// are not neighbours in memory are in several buckets. The expected values were found by hand.
 TEST_CASE("buckets of an order that is not the one in memory", "[bucket_plan][quick]") {
   const ArenaRange arena = arena_of({16, 10, 32, 16, 48});
   const BucketCaps caps{.first_bytes = 128, .bytes = 256};

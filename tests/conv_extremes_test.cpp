@@ -99,8 +99,8 @@ TEST_CASE("weight gradients of a bfloat16 channel that is not finite", "[conv][q
       }
 }
 
-// Direct sums carry it to the outputs that see its pixel, and nowhere else. Of three channels and three columns a row
-// of products has an odd length.
+// Direct sums carry such a pixel to the outputs that see it, and to no other. With three channels
+// and three columns, a row of products has an odd length.
 TEST_CASE("a pixel that is not finite, in direct convolutions of few channels", "[conv][quick]") {
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
     for (const int64_t channels : {1, 3, 5, 20})

@@ -218,7 +218,7 @@ int64_t cached_bytes() {
   const MemoryStats stats = memory_stats(kGpu);
   return stats.reserved_bytes - stats.live_bytes;
 }
-// Takes memory for the current stream and lets it go.
+// Allocates memory on the current stream and frees it.
 void use(int64_t bytes) { const Tensor temporary = zeros({bytes}, {DType::UInt8, kGpu}); }
 
 }  // namespace
@@ -252,7 +252,7 @@ TEST_CASE("while a captured step lives, only its own memory stays reserved", "[q
   CHECK(cached_bytes() == 0);
 }
 
-// As a process group's is, which has the buckets of a recorded step in it.
+// A process group's stream is such a stream: it holds the buckets of a recorded step.
 TEST_CASE("memory that a captured step takes for another stream stays reserved, too", "[quick][cuda]") {
   empty_cache(kGpu);
   const Tensor x = zeros({kMiB}, {.device = kGpu});

@@ -101,7 +101,7 @@ TEST_CASE("the fastest of cuDNN's plans that work runs, found once", "[cudnn]") 
   on_a_thread();
   CHECK((runs == 1 && built == 0 && handles == 2));
 
-  // One that does not run any more is said once, and not tried again.
+  // A plan that does not run any more is reported once, and not tried again.
   std::ostringstream said;
   std::streambuf* const before = std::cerr.rdbuf(said.rdbuf());
   refused = true;

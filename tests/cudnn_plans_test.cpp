@@ -104,7 +104,7 @@ TEST_CASE("cuDNN has plans for every convolution of our networks", "[cudnn]") {
   std::cout << count << " plans for an H200 checked, not run\n";
 }
 
-// TF32 is what tensor cores take of float32.
+// Tensor cores compute float32 products in TF32 only.
 TEST_CASE("cuDNN's engines for float32 use tensor cores where TF32 is allowed, and only there", "[cudnn]") {
   const ConvShapes g{DType::Float32, CUDNN_TENSOR_NHWC, {64, 64, 16, 16},
                      {64, 64, 3, 3}, {64, 64, 16, 16},  {.padding = 1}};

@@ -159,7 +159,7 @@ std::vector<unsigned char> bytes_of(const Tensor& tensor) {
   return {begin, begin + static_cast<size_t>(x.numel()) * itemsize(x.dtype())};
 }
 
-// Values at the ends of the dtype, and such as a weight would round.
+// Returns values at the ends of the dtype's range, and values that a weight would round.
 Tensor extremes(DType dtype) {
   switch (dtype) {
     case DType::Int64: return tensor<int64_t>({INT64_MAX, INT64_MIN, 9007199254740993, -1, 0, -9007199254740993});
@@ -176,7 +176,7 @@ Tensor extremes(DType dtype) {
   return x;
 }
 
-struct Held : nn::Module {  // a buffer that nobody writes to, and one like it that is not contiguous
+struct Held : nn::Module {  // a buffer that is never written, and a copy that is not contiguous
   nn::Linear fc{6, 3};
   Tensor flat, turned;
   explicit Held(const Tensor& x) : flat(x.clone()), turned(transpose(reshape(x.clone(), {2, 3}), 0, 1)) {

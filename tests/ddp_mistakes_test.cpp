@@ -1,5 +1,5 @@
-// Mistakes that would let ranks part without a word: each is an error in its own step, on all ranks, and names the
-// rank, the tensor and what helps.
+// Mistakes that would silently make the ranks' parameters different. Each is an error in its own
+// step, on all ranks, and names the rank, the tensor and the remedy.
 #include <optional>
 
 #include "ringgrad/autograd/accumulate_grad.h"
@@ -172,7 +172,7 @@ TEST_CASE("an optimizer's step in a hook is named", "[ddp][quick][threads]") {
   }
 }
 
-// A module that is converted between two forwards has two sinks for each parameter in one graph.
+// If a module is converted between two forwards, each parameter has two accumulators in one graph.
 TEST_CASE("a gradient that comes twice in a pass is named", "[ddp][quick][threads]") {
   const auto errors = errors_of(2, [&](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);

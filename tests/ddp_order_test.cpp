@@ -122,8 +122,8 @@ TEST_CASE("a run that goes on with the order that was observed does not notice t
       "tcp");
 }
 
-// What a user holds before the first step names the same memory after it: nothing moves once the module is wrapped,
-// though the buckets are planned anew.
+// A tensor that a user takes before the first step names the same memory after it. Nothing moves
+// once the module is wrapped, although the buckets are planned anew.
 TEST_CASE("handles taken before the first step stay good", "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Crossed>(3, DType::Float32);

@@ -1,4 +1,5 @@
-// How large gradients are on their way: weights must not make finite ones infinite, nor tiny ones nothing.
+// Tests the range of gradients while they travel between ranks: weights must not turn finite
+// gradients into infinite ones, nor tiny ones into zeros.
 #include <limits>
 
 #include "ringgrad/tests/catch.h"
@@ -10,7 +11,7 @@ using namespace ringgrad::test;
 
 namespace {
 
-// Its gradient is x's only row.
+// The gradient of its parameter is the only row of x.
 struct Scaled : nn::Module {
   nn::Parameter w;
   explicit Scaled(DType dtype) : w(register_parameter("w", ones({3}, {.dtype = dtype}))) {}
@@ -41,7 +42,8 @@ void backward(DistributedDataParallel& ddp, const std::vector<double>& gradient,
 
 }  // namespace
 
-// The mean in double precision; three roundings in the type in which gradients travel, and one in their own.
+// The reference is the mean in double precision. The bound allows three roundings in the type in
+// which gradients travel, and one in their own type.
 TEST_CASE("the weighted mean of gradients near the ends of their type", "[ddp][quick][threads]") {
   const Way way = ways(GENERATE(range(0, 6)));
   const bool first_is_skipped = GENERATE(false, true);

@@ -1,8 +1,10 @@
-// Every operation at both ends of its dtype's range, and results of 16 bits that are rounded once.
+// Tests every operation at both ends of its dtype's range, and that 16-bit results are rounded
+// once.
 //
-// The reference is the same operation in float64, on the same numbers: those of the narrower types are in the middle of
-// its range, where op_test holds its results to plain loops and its gradients to finite differences. float64 itself is
-// held to the powers of two that go through an operation: f(2^k x) = 2^k f(x).
+// The reference is the same operation in float64, on the same numbers. Numbers of the narrower
+// types lie in the middle of float64's range, where op_test compares results with plain loops and
+// gradients with finite differences. float64 itself is tested with powers of two, which pass
+// through an operation: f(2^k x) = 2^k f(x).
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -137,7 +139,7 @@ bool begins_with(const std::string& name, std::initializer_list<const char*> beg
   return false;
 }
 
-// Sums of products of two inputs.
+// Returns true if the results are sums of products of two inputs.
 bool multiplies(const OpSpec& spec) { return begins_with(spec.name, {"matmul", "linear", "conv"}); }
 
 // ---- running them ---------------------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ struct Scenario {
   double dy = 1;
 };
 
-// Results, then gradients; empty where the operation refuses such numbers.
+// Results, followed by gradients. Empty if the operation refuses such numbers.
 using Numbers = std::vector<std::vector<double>>;
 
 Numbers evaluate(const OpSpec& spec, const Sample& sample, const Scenario& scenario, DType tested, DType dtype,
@@ -157,7 +159,8 @@ Numbers evaluate(const OpSpec& spec, const Sample& sample, const Scenario& scena
   for (size_t i = 0; i < sample.inputs.size(); ++i) {
     const Input& input = sample.inputs[i];
     Array values = values_of(input, static_cast<int>(i), tested);
-    // A filter that is not finite meets the zeros around images, too, and a weight the sums of both signs.
+    // Weights get other numbers: a filter that is not finite also meets the zeros around images,
+    // and a weight of a norm meets sums of both signs.
     const bool is_weight = i > 0 && (multiplies(spec) || begins_with(spec.name, {"layer_norm", "group_norm"}));
     const int64_t first = is_weight ? 1000 : static_cast<int64_t>(i);
     for (int64_t k = 0; k < values.numel() && !input.dtype; ++k)
@@ -188,7 +191,8 @@ struct Bound {
   double relative, absolute;
 };
 
-// A number beyond the range, or a sum so large that parts of it may be, can be infinite, or NaN where infinities meet.
+// A number beyond the range may be infinite, or NaN if infinities meet. So may a sum that is so
+// large that its parts may be beyond the range.
 bool agrees(double got, double want, bool sums, double scale, const Bound& bound) {
   if (std::isnan(want)) return std::isnan(got);
   if (std::isinf(want)) return got == want;
@@ -235,21 +239,23 @@ std::vector<Scenario> scenarios(const Format& format, int64_t terms) {
 }
 
 void check_ranges(const OpSpec& spec, Device device) {
-  // A variance is one of batch norm's results, and float32: what does not fit there is infinite, as in PyTorch.
+  // One of batch norm's results is a variance in float32: it is infinite if it does not fit, as in
+  // PyTorch.
   if (begins_with(spec.name, {"batch_norm"})) return;
-  // Several operations in a row, whose results between are numbers of the dtype.
+  // These are several operations in a row, with intermediate results in the dtype.
   if (begins_with(spec.name, {"operators with numbers", "x · x + x"})) return;
   const DirectConvolutions direct;
-  // Functions that approach a limit, and their slopes, are as precise as the limit; so is a sum of what cancels.
+  // Functions that approach a limit, and their slopes, are as precise as the limit. So is a sum
+  // whose terms cancel.
   const bool approaches =
       begins_with(spec.name, {"sigmoid", "tanh", "gelu", "silu", "elu", "softplus", "binary", "softmax", "log_softmax",
                               "cross", "logsumexp", "log1p", "sin", "cos", "kl_div", "mse", "huber", "smooth", "l1"});
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16}) {
     const Format format = format_of(dtype);
     for (const Scenario& scenario : scenarios(format, spec.terms)) {
-      // Parts of the sum are infinite, which need not be.
+      // Parts of the sum may be infinite although the sum is not.
       if (multiplies(spec) && scenario.name == "squares overflow") continue;
-      // The sum of the class weights, or of their products with the losses, is infinite.
+      // Here the sum of the class weights, or of their products with the losses, is infinite.
       if (begins_with(spec.name, {"cross", "nll"}) &&
           (scenario.name == "near the largest number" || scenario.name == "squares overflow"))
         continue;
@@ -289,13 +295,14 @@ TEST_CASE("operations on cuda at the ends of their dtype's range", "[ops][cuda]"
   }
 }
 
-// Half a unit in the last place for the one rounding, and the error of a computation in float32.
+// The bound is half a unit in the last place for the one rounding, plus the error of a computation
+// in float32.
 TEST_CASE("results and gradients of 16 bits are rounded once", "[ops][quick]") {
   const DirectConvolutions direct;
   for (const OpSpec& spec : all_specs()) {
-    // Several operations in a row.
+    // These are several operations in a row.
     if (begins_with(spec.name, {"operators with numbers", "x · x + x", "matmul of repeated"})) continue;
-    // Their derivatives are taken from results of 16 bits, which are what is kept, as in PyTorch.
+    // These derivatives are computed from the saved 16-bit results, as in PyTorch.
     if (begins_with(spec.name, {"sigmoid", "tanh", "softmax", "log_softmax", "exp", "sqrt", "pow 0.5"})) continue;
     DYNAMIC_SECTION(spec.name) {
       for (const DType dtype : {DType::BFloat16, DType::Float16})

@@ -1,5 +1,5 @@
-// Tensors without elements, in every operation that takes one: a value of the right shape, and a gradient, of the
-// operand's own shape, which is not missing.
+// Tests every operation that takes a tensor with tensors without elements: the value has the right
+// shape, and the gradient exists and has the operand's shape.
 #include <functional>
 
 #include "ringgrad/autograd/ops.h"

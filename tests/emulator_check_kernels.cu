@@ -96,7 +96,8 @@ struct alignas(4 * kWords) Words {
   float word[kWords];
 };
 
-// Lanes read kWords words each, so many lanes a row, of rows that begin `pitch` words apart.
+// Each lane reads kWords words. `lanes_of_row` lanes read from one row, and rows begin `pitch`
+// words apart.
 template <int kWords>
 __global__ void rows_kernel(float* y, unsigned lanes_of_row, unsigned pitch) {
   DYNAMIC_SHARED(float, values);

@@ -145,9 +145,9 @@ TEST_CASE("emulator check: sectors and bank conflicts are counted", "[quick][cud
   }
 }
 
-// A request goes out by 128 bytes of lanes: 8 of 16 bytes, 16 of 8. Of rows of 80 bytes that four
-// lanes read, the first's 16 words meet the second's in 4 banks; over the whole warp, whose 128 words
-// lie evenly in the banks, that would not show.
+// A request is split into 128 bytes: 8 lanes of 16 bytes, or 16 of 8. In rows of 80 bytes that four
+// lanes read, the first row's 16 words share 4 banks with the second row's. Over the whole warp
+// this would not show, because its 128 words lie evenly in the banks.
 TEST_CASE("emulator check: bank conflicts are those of 128 bytes of lanes", "[quick][cuda]") {
   if (!count_accesses) return;
   struct Case {

@@ -1,4 +1,5 @@
-// A reduction per channel that counts itself, for emulator_merges_test.cpp, which includes this file.
+// A reduction per channel that counts its own terms and merges. emulator_merges_test.cpp includes
+// this file.
 #include <algorithm>
 
 #include "ringgrad/cuda_kernels/common/channels.cuh"
@@ -8,7 +9,7 @@ namespace {
 using namespace ringgrad;
 using namespace ringgrad::cuda;
 
-// How many terms have come in, and through how many merges the one with the longest way has gone.
+// The number of terms so far, and the number of merges on the longest path.
 struct Depth {
   int terms, merges;
 };

@@ -1,5 +1,5 @@
-// Reductions per channel as a device with many multiprocessors has them: each term once, few merges one behind the
-// other, and the same bits in whatever order the blocks come to an end.
+// Tests reductions per channel on a device with many multiprocessors: each term counts once, few
+// merges follow each other, and the bits do not depend on the order in which the blocks finish.
 #include <bit>
 
 #include "ringgrad/core/kernels.h"
@@ -28,7 +28,8 @@ struct Counted {
   int terms, merges;
 };
 
-// Of each channel, which are all alike. By vectors of 8 channels, as bfloat16 has them.
+// Counts terms and merges. All channels must have the same number of terms. Threads read vectors of
+// 8 channels, as for bfloat16.
 Counted count(const Shape& nchw, Layout layout) {
   const Device device("cuda:0");
   const Channels channels(empty(nchw, {DType::BFloat16, device, layout}));
@@ -41,8 +42,8 @@ Counted count(const Shape& nchw, Layout layout) {
 
 }  // namespace
 
-// The numbers stand in channels.cuh. As many segments as with the batch of 512 that it names: a block then has fewer
-// terms, and no fewer merges.
+// channels.cuh has these numbers. There are as many segments as with its batch of 512: a block then
+// has fewer terms, but not fewer merges.
 TEST_CASE("cuda: a batch norm's sums are merged in few steps on a large device", "[quick][cuda]") {
   const Multiprocessors many(kMultiprocessors);
   struct Case {

@@ -346,8 +346,8 @@ TEST_CASE("emulator: a small device gives memory back while a captured step live
   emulator::config().memory_bytes = memory;
 }
 
-// An error of a kernel is the end of a device's context: whoever has something on the device must get as far as saying
-// so.
+// An error of a kernel ends a device's context. Destructors of what lies on the device must not
+// throw, so that the program can still report the error.
 TEST_CASE("emulator: what lies on a lost device can be let go", "[quick][cuda]") {
   const Device device("cuda:2");
   std::optional<Tensor> x(zeros({64}, {.device = device}));

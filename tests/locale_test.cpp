@@ -1,5 +1,6 @@
-// What is written and read is the same in every locale that a program may have chosen. Those of C++ are made here, with
-// the separators of four languages, so that they need not be installed; those of C are taken where they are.
+// The library reads and writes the same text in every locale that a program may have chosen. The
+// C++ locales are made here, with the separators of four languages, so that they need not be
+// installed. The C locales are tested if they are installed.
 #include <barrier>
 #include <clocale>
 #include <functional>
@@ -54,7 +55,8 @@ class Punctuation : public std::numpunct<char> {
 
 std::locale locale_of(const Language& language) { return {std::locale::classic(), new Punctuation(language)}; }
 
-// While it lives, the process speaks this language, in C++ and, where its locale is installed, in C.
+// While an object lives, the process uses this language in C++ and, if its locale is installed, in
+// C.
 class Speaks {
  public:
   explicit Speaks(const Language& language) : before_(std::locale::global(locale_of(language))) {
@@ -71,7 +73,7 @@ class Speaks {
   std::locale before_;
 };
 
-// What `make` returns in the classic locale, and in each of the others.
+// Checks that `make` returns the same in the classic locale and in each of the others.
 void same_everywhere(const std::function<std::string()>& make) {
   const std::string classic = make();
   for (const Language& language : kLanguages) {

@@ -28,7 +28,7 @@ std::array<uint32_t, 4> philox_of(uint64_t key, uint64_t counter) {
 
 uint32_t word_of(uint64_t seed, uint64_t offset, int64_t i) { return philox_of(seed, offset + i / 4)[i % 4]; }
 
-// Number i of a draw, in [0, 1): of 24 bits, or in float64 of 53.
+// Returns number i of a draw, in [0, 1). It has 24 random bits, or 53 in float64.
 double unit(int64_t i) { return (word_of(kSeed, kOffset, i) >> 8) * 0x1p-24; }
 double wide_unit(int64_t i) {
   const uint64_t low = word_of(kSeed, kOffset, 2 * i);
@@ -36,7 +36,7 @@ double wide_unit(int64_t i) {
   return static_cast<double>((high << 32 | low) >> 11) * 0x1p-53;
 }
 
-// Box & Muller (1958): each pair of numbers is a radius and an angle.
+// Box & Muller (1958) make each pair of numbers from a radius and an angle.
 double normal(double (*unit)(int64_t i), int64_t i) {
   const double u = unit(i - i % 2);
   const double v = unit(i - i % 2 + 1);
@@ -107,8 +107,8 @@ std::vector<OpSpec> random_specs() {
   const auto normals = [](const Tensor& x) { kernels::normal(x, state_of(x), 0.5, 2); };
   specs.push_back(draw("normal", narrow, normals, [](int64_t i) { return 0.5 + 2 * normal(unit, i); }));
   specs.push_back(draw("normal", {DType::Float64}, normals, [](int64_t i) { return 0.5 + 2 * normal(wide_unit, i); }));
-  // The upper bits of the product; a rejection is far too rare to be seen here: tests/random_integers_test.cpp has
-  // some.
+  // Takes the upper bits of the product. A rejection is too rare to occur here;
+  // tests/random_integers_test.cpp has some.
   specs.push_back(draw(
       "randint", {DType::Int64}, [](const Tensor& x) { kernels::randint(x, state_of(x), -3, 10); },
       [](int64_t i) { return -3 + std::floor(10 * wide_unit(i)); }));

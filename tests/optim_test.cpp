@@ -341,7 +341,8 @@ TEST_CASE("clip_grad_norm_ scales all gradients together, and only where it must
   REQUIRE(std::abs(to_vector<float>(b.grad())[0] - 3) < 1e-5f);
 }
 
-// Ranks have their parameters at other addresses. Rounding shows in which order the parts were added.
+// Each rank has its parameters at other addresses. Rounding would show the order in which the parts
+// were added.
 TEST_CASE("clip_grad_norm_ has the same bits wherever its parameters lie", "[quick]") {
   constexpr int kParts = 9;
   const auto norm_of = [](bool upwards) {

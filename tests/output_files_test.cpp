@@ -1,4 +1,5 @@
-// Where what is written goes: through links, into pipes and devices, and never in the place of what is no regular file.
+// Tests where files are written: through links and into pipes and devices. A path that is not a
+// regular file is never replaced.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -27,7 +28,7 @@ void write(const fs::path& file, const Bytes& bytes = kText) {
   out.commit();
 }
 
-// All that comes out of a pipe until its last writer has gone.
+// Reads everything from a pipe until its last writer closes it.
 Bytes read_pipe(int descriptor) {
   Bytes all;
   Bytes some(4096);
@@ -119,7 +120,8 @@ TEST_CASE("output: a name of a descriptor is the descriptor", "[quick]") {
   ::close(ends[1]);
   CHECK(read_pipe(ends[0]) == Bytes{'n', 'e', 'w', 'n', 'e', 'w'});
 
-  // As standard output that a shell has turned to a file: what was printed before stays, and what follows comes after.
+  // A shell redirects standard output to a file in this way. What was printed before stays, and
+  // what follows comes after it.
   const int file = ::open((folder / "file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   REQUIRE(::write(file, "a", 1) == 1);
   write("/proc/self/fd/" + std::to_string(file));

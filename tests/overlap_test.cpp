@@ -1,4 +1,5 @@
-// Memory that two tensors, or two elements of one, have in common: found exactly, and never a reason for wrong values.
+// Memory that two tensors, or two elements of one tensor, share is found exactly, and never causes
+// wrong values.
 #include "ringgrad/core/overlap.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ using namespace ringgrad::test;
 
 namespace {
 
-// Each byte of each element, one by one, by nothing but strides.
+// Lists each byte of each element from the strides alone.
 std::vector<int64_t> bytes_of_elements(const Tensor& x) {
   std::vector<int64_t> places{x.storage_offset()};
   for (int d = 0; d < x.dim(); ++d) {

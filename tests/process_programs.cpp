@@ -1,5 +1,5 @@
-// Programs that use the library at the edges of a process: before main, after fork(), in a loop of launches, within a
-// rank. process_test.py runs them: process_programs SCENARIO
+// Programs that use the library in unusual states of a process: before main, after fork(), in a
+// loop of launches, within a rank. process_test.py runs them: process_programs SCENARIO
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,7 +16,8 @@ using namespace ringgrad;
 
 namespace {
 
-// Before main, and before the library's own initialisers: the linker puts a program's files first.
+// This runs before main, and before the library's own initialisers, because the linker puts a
+// program's files first.
 const Tensor kMean = tensor<float>({0.485f, 0.456f, 0.406f}, {3, 1, 1}).mean();
 nn::Sequential network(nn::Conv2d(3, 2, 3), nn::BatchNorm2d(2), nn::Linear(4, 2));
 const Tensor kOutput = network(randn({2, 3, 6, 6}));
@@ -44,7 +45,7 @@ void compute() {
   (void)randn({1000});
 }
 
-// Says how a child has ended; one that hangs is killed.
+// Reports how a child has ended. Kills a child that hangs.
 void await(pid_t child) {
   int status = 0;
   for (int i = 0; i < 400; ++i) {

@@ -60,7 +60,8 @@ class Process(unittest.TestCase):
         by_process = {}
         for process, code in codes:
             by_process.setdefault(process, []).append(code)
-        # The starter's three; of the ranks, those of the second job come by one call, those of the third by two.
+        # The starter makes three calls. Ranks of the second job first reach one earlier call, those
+        # of the third job two.
         self.assertEqual(sorted(by_process.values()),
                          sorted([["0", "1", "0"], ["0"], ["0"], ["0", "1"], ["0", "1"]]))
 

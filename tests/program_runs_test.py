@@ -10,7 +10,7 @@ from program_case import PROGRAM, ProgramCase, write_tiny
 
 RUNS = ("finished", "unfinished", "first", "division", "speedrun", "gan", "cart", "bench")
 TRAINING = RUNS[:5]
-# What is asked for with each run in the place of {}.
+# These commands read a run, which replaces {}.
 READING = ("watch {}", "report {}", "compare {} 0001-finished", "compare 0001-finished {}", "eval {}", "predict {} 3", "inspect {}",
            "export --python {}", "bench ddp --from {}")
 TRAINING_ON = ("train --parallel none --init {} --max-steps 1 --batch 64 --out new", "train --resume {} --max-steps 1",

@@ -1,4 +1,4 @@
-// Random integers, and draws by weights: each number as probable as it should be, whatever the range.
+// Random integers and draws by weight: each number has the right probability, whatever the range.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 
@@ -9,7 +9,8 @@ namespace {
 
 constexpr int64_t kSeed = 0x123456789abcdef;
 
-// Lemire's method as its paper states it, with words from the library's Philox, of which other tests know the vectors.
+// Computes Lemire's method as in his paper, with words from the library's Philox, which other tests
+// compare with known vectors.
 int64_t expected(int64_t low, uint64_t range, int64_t i) {
   __extension__ using Wide = unsigned __int128;
   for (uint64_t lane = 0;; ++lane) {
@@ -42,7 +43,8 @@ void check_stream(Device device) {
   }
 }
 
-// The sum over the classes of (drawn - expected)² / expected, in standard deviations from its mean (Wilson & Hilferty).
+// Returns the sum over the classes of (drawn - expected)² / expected, in standard deviations from
+// its mean (Wilson & Hilferty).
 double chi_square(const std::vector<double>& drawn, const std::vector<double>& wanted) {
   double sum = 0;
   double freedom = -1;
@@ -59,7 +61,7 @@ TEST_CASE("random integers are the ones of the definition", "[quick]") { check_s
 TEST_CASE("random integers are the ones of the definition on CUDA", "[cuda]") { check_stream({DeviceType::CUDA}); }
 
 TEST_CASE("random integers are uniform in a range beyond 24 bits", "[quick]") {
-  // With 24 bits every number of this range would be even.
+  // With only 24 random bits, every number of this range would be even.
   manual_seed(1);
   constexpr int64_t kRange = 3 << 23;
   constexpr int64_t kDraws = 200'000;
@@ -96,7 +98,8 @@ TEST_CASE("float64 draws have more than 24 random bits", "[quick]") {
 }
 
 TEST_CASE("a dropout of fewer than one in 2^24 is not rounded up", "[quick]") {
-  // With 24 bits one element in 2^24 was dropped, whatever the probability was: here two.
+  // With only 24 random bits, one element in 2^24 would be dropped, whatever the probability. Here
+  // that would be two.
   manual_seed(3);
   constexpr int64_t kElements = 1 << 22;
   for (int i = 0; i < 8; ++i) CHECK(sum(dropout(ones({kElements}), 1e-12) == 0).item<int64_t>() == 0);

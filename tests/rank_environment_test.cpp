@@ -159,7 +159,7 @@ TEST_CASE("jobs of one starter get different ports", "[rank_environment][quick][
 
 TEST_CASE("environments that make no sense are refused by name", "[rank_environment][quick][threads]") {
   REQUIRE(contains(error_of({{"RANK", "0"}}), "RANK is set, but WORLD_SIZE is not"));
-  // The other way round every process would train alone.
+  // If this were accepted, every process would train alone.
   REQUIRE(contains(error_of({{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 is set, but RANK is not"));
   REQUIRE(contains(error_of({{"WORLD_SIZE", "2"}, {"RANK", ""}}), "WORLD_SIZE=2 is set, but RANK is not"));
   REQUIRE(contains(error_of({{"LOCAL_RANK", "1"}}), "LOCAL_RANK=1 is set, but RANK is not"));

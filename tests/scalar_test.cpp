@@ -1,4 +1,5 @@
-// Numbers beside integer tensors: exact to both ends of int64, on every device, where a double would have rounded them.
+// Numbers beside integer tensors are exact to both ends of int64, on every device, where a double
+// would round them.
 #include "ringgrad/core/scalar.h"
 
 #include <limits>
@@ -21,7 +22,7 @@ using Bools = std::vector<bool>;
 Integers integers_of(const Tensor& x) { return to_vector<int64_t>(x); }
 Bools bools_of(const Tensor& x) { return to_vector<bool>(x); }
 
-// a op b as int64 has it, which wraps.
+// Computes a op b as int64 does, which wraps.
 int64_t sum_of(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
@@ -29,7 +30,7 @@ int64_t product_of(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
 }
 
-// Every operation that takes a number, with numbers that are no doubles.
+// Checks every operation that takes a number, with numbers that no double holds exactly.
 void check_all(Device device) {
   const Integers numbers = {kLeast, kLeast + 1, -kOdd, -1, 0, 1, 3, kOdd - 1, kOdd, kOdd + 1, kMost - 1, kMost};
   const Tensor x = tensor<int64_t>(numbers, device);

@@ -1,5 +1,5 @@
-// A program that has chosen a locale, as those with a window do: loaded before it (LD_PRELOAD), where SPEAKS_LOCALE
-// names one that is installed.
+// Sets a locale as programs with windows do. It is loaded before another program (LD_PRELOAD), and
+// SPEAKS_LOCALE names an installed locale.
 #include <clocale>
 #include <cstdlib>
 #include <locale>

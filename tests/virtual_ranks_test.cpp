@@ -337,7 +337,8 @@ TEST_CASE("a gradient that is not finite names parameter and rank", "[virtual_ra
   }
 }
 
-// The same whatever the number of ranks and shards: the buffers' bits do not go through a weighted sum.
+// The bits do not depend on the number of ranks and shards, because the buffers do not pass through
+// a weighted sum.
 TEST_CASE("buffers that no shard writes to keep every bit", "[virtual_ranks][quick][threads]") {
   struct Held : nn::Module {
     nn::Linear fc{6, 3};

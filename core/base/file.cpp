@@ -110,7 +110,7 @@ std::optional<int> own_descriptor(const fs::path& file) {
 bool write_all(int descriptor, std::span<const uint8_t> bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
-    if (count < 0 && errno == EAGAIN) {  // whoever opened it does not want to wait
+    if (count < 0 && errno == EAGAIN) {  // the descriptor is non-blocking
       pollfd writable{descriptor, POLLOUT, 0};
       ::poll(&writable, 1, -1);
       continue;

@@ -281,7 +281,7 @@ void Reducer::agree_on_scale() {
   if (scale_ > 0)
     usual_weight_ = scale_;
   else
-    scale_ = 1;  // nobody weighs anything; the next step may tell more
+    scale_ = 1;  // no rank has a weight yet; the next step may have one
 }
 
 // All but the last, which finalize_backward() executes on this thread: handing it to another one would cost more than a

@@ -51,7 +51,7 @@ RankEnvironment rank_environment();
 // Claims the rank that the environment names for this process, so that the processes it starts do
 // not take it.
 void take_rank(const RankEnvironment& rank);
-inline constexpr const char* kRankProcess = "RINGGRAD_RANK_PROCESS";  // the variable that says so: who has taken it
+inline constexpr const char* kRankProcess = "RINGGRAD_RANK_PROCESS";  // the variable with the process that has taken it
 
 // Throws EnvironmentError when `host`, where ranks of several machines are to meet, is a name that leads back to this
 // machine alone: Debian gives a machine's own name the address 127.0.1.1. "localhost" and numbers are taken as meant.

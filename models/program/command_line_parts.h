@@ -37,7 +37,7 @@ void add_other_training(CLI::App& app, Run& run);  // gan, reinforce, lint
 
 inline const CLI::Range kPositive(1, std::numeric_limits<int>::max(), "POSITIVE");
 inline const CLI::Range kNotNegative(0, std::numeric_limits<int>::max(), "NONNEGATIVE");
-// Of numbers that may be as small as one likes.
+// Returns "" for a positive number, however small, and otherwise what is wrong with it.
 inline std::string check_above_zero(const std::string& value) {
   return parse_number<double>(value).value_or(0) > 0 ? "" : "is " + value + ", expected a positive number";
 }

@@ -101,7 +101,7 @@ inline std::string misunderstanding(const CLI::App& app, const CLI::ParseError& 
   }
   const std::string below = commands_below(*command);
   if (!below.empty()) return below;
-  // A number it is (option_values.h), so that it does not fit.
+  // The value is a number (option_values.h), so it must be too large.
   const std::string what = error.what(), unconverted = "Could not convert: ";
   return what.starts_with(unconverted) ? what.substr(unconverted.size()) + ": the number is too large" : what;
 }

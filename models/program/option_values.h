@@ -1,5 +1,6 @@
-// Values that no option takes: none at all, as a shell variable that is not set leaves it, and numbers that would
-// become others without a word. For command_line.cpp alone, as it needs CLI11.
+// Refuses values that no option takes: empty ones, as an unset shell variable leaves them, and
+// numbers that would silently become others. Only command_line.cpp includes this header, because it
+// needs CLI11.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,8 +15,9 @@
 
 namespace ringgrad::program {
 
-// What is wrong with a value of this type, in CLI11's names; "" : nothing. CLI11 itself takes 010 for 8, -1 and what is
-// too large for the largest number, and NaN for a number within every range. So digits are rewritten as it reads them.
+// Returns what is wrong with a value of this type (in CLI11's names), or "" if nothing is. CLI11
+// itself reads 010 as 8, turns -1 and numbers that are too large into the largest number, and
+// accepts NaN in every range. So whole numbers are rewritten in a form that it reads correctly.
 inline std::string value_misunderstood(const std::string& type, std::string& value) {
   if (value.empty()) return "is empty; give it a value, or leave it out";
   if (type.find("SIZE [") != std::string::npos) return "";  // 64K
@@ -33,8 +35,8 @@ inline std::string value_misunderstood(const std::string& type, std::string& val
   return "";
 }
 
-// Lets the options of this command, and of those below it, look at their values before anything else does. The words
-// of another program's command line are its own.
+// Lets the options of this command and of its subcommands check their values before anything else
+// does. The words of another program's command line are not checked.
 inline void check_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options([](const CLI::Option*) { return true; })) {
     const bool is_flag = option->get_items_expected_max() == 0;

@@ -34,13 +34,15 @@ from generator import compute, from_json, make_program
 
 # Note [Bounds]
 # With the dtype's epsilon e, a result may differ from that of float64 by
-#     4 · PyTorch's own difference + 2 · its largest of the tensor + 4 e |result| + 8 · spread + 4 · the smallest number,
-# and for float64, of which nothing says how large PyTorch's own differences are, 32 e |result| + 64 · spread + 4 e times
-# the largest result.
-# spread is how far the result of float64 moves when every input changes by a random part of e, at most: the largest of
-# 6 tries, or of 64 before anything is called wrong. What amplifies errors (sums that cancel, 1/x near 0) amplifies
-# these, too, and a longer sum does by the root of its length, as rounding errors grow. Where Winograd's algorithms may
-# be at work, the spread is the largest of the tensor: their errors are as large as those of the largest pixels nearby.
+#     4 · PyTorch's own difference + 2 · its largest of the tensor + 4 e |result| + 8 · spread
+#     + 4 · the smallest number.
+# Nothing says how large PyTorch's own differences are for float64. There the bound is
+#     32 e |result| + 64 · spread + 4 e · the largest result.
+# The spread is the distance by which the float64 result moves when every input changes by a random
+# part of e. It is the largest of 6 tries, or of 64 before a result is called wrong. Sums that
+# cancel, 1/x near 0 and the like amplify these changes as they amplify rounding errors, and both
+# grow with the root of a sum's length. Where Winograd's algorithms may be used, the spread is the
+# largest of the tensor: their errors are as large as those of the largest pixels nearby.
 TRIES = (6, 64)
 
 

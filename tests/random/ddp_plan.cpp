@@ -38,7 +38,7 @@ Plan::Plan(uint64_t seed) : seed(seed) {
 int64_t Plan::samples(int step, int pass, int rank) const {
   if (sync_batch_norm) pass = 0;  // passes are weighed exactly where ranks divide all of them alike
   Choices choices(seed, 1000 + static_cast<uint64_t>((step * 8 + pass) * 8 + rank));
-  if (rank == step % ranks || sync_batch_norm) return choices.between(1, 5);  // somebody has some
+  if (rank == step % ranks || sync_batch_norm) return choices.between(1, 5);  // at least one rank has some
   return choices.chance(20) ? 0 : choices.between(1, 5);
 }
 
@@ -48,7 +48,8 @@ double Plan::labels(int step, int rank) const {
   return sum;
 }
 
-// By the contract: the mean batch of the passes that the rank made, what it says, or 1.
+// Returns the rank's weight by the contract: 0 if none of its passes has samples, and otherwise the
+// mean batch of those passes, the labelled rows (the given weight), or 1.
 double Plan::weight(int step, int rank) const {
   double samples_seen = 0;
   int made = 0;

@@ -1,4 +1,4 @@
-// What all ranks of a random data-parallel program agree on, by its seed.
+// The plan of a random data-parallel program. All ranks derive the same plan from its seed.
 #pragma once
 
 #include "ringgrad/tests/ddp_ranks.h"
@@ -34,7 +34,7 @@ struct Plan {
     std::lock_guard lock(generator_mutex);
     return std::make_unique<RandomNetwork>(seed, network);
   }
-  // How many rows of a rank's batches have a label.
+  // Returns the number of labelled rows in a rank's batches.
   double labels(int step, int rank) const;
   double weight(int step, int rank) const;
   Tensor loss(const Tensor& y, const Batch3& batch, int step, int rank) const;

@@ -11,7 +11,7 @@ DTYPES = {name: getattr(torch, name) for name in NAMES}
 NAME_OF = {dtype: name for name, dtype in DTYPES.items()}
 SIZES = [1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17, 33]
 MAX_NUMEL = 4000
-# Layouts have no counterpart in PyTorch, so nothing is said about who shares memory.
+# Layouts have no counterpart in PyTorch, so it cannot say which tensors share memory.
 NOT_IN_PLACE = {"to_layout"}
 
 
@@ -288,7 +288,8 @@ def make_program(seed, without=(), only=()):
         "tensors": pool.inputs,
         "leaves": pool.leaves if roots else [],
         "tracked": tracked,
-        # Winograd's algorithms spread what is not finite, and the errors of the largest pixels.
+        # Winograd's algorithms spread numbers that are not finite, and the errors of the largest
+        # pixels.
         "direct": pool.kind in ("special", "wide") or r.random() < 0.3,
         "steps": steps,
         "captures": captures,

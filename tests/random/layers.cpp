@@ -15,7 +15,7 @@ Reduction reduction(const json& args) {
   return name == "none" ? Reduction::None : name == "sum" ? Reduction::Sum : Reduction::Mean;
 }
 
-// Optional tensors are the last ones of a step.
+// Optional tensors are the last inputs of a step.
 Tensor at(const Tensors& in, size_t place) { return place < in.size() ? in[place] : Tensor(); }
 
 Pool2dOptions pooling(const json& args) {
@@ -61,7 +61,7 @@ void add_images(ProgramOperations& all) {
 }
 
 void add_norms(ProgramOperations& all) {
-  // Gives the running statistics, too, which it has written to.
+  // Also returns the running statistics, because the operation has written to them.
   all["batch_norm"] = [](const json& args, const Tensors& in) -> Tensors {
     const Tensor mean = clone(in[3]);
     const Tensor var = clone(in[4]);

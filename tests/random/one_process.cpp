@@ -11,9 +11,10 @@ Values gradients_of(const nn::Module& module) {
 
 namespace {
 
-// One process has the weights of before the step in `net`. Each rank's part of the loss is differentiated alone, of a
-// graph over the whole batch where samples see each other (batch norm over all ranks) or do not (none), and of a graph
-// of its own where a rank's samples see those of that rank.
+// Computes a step in one process. `net` has the weights from before the step. Each rank's part of
+// the loss is differentiated alone. The graph covers the whole batch if all samples see each other
+// (batch norm over all ranks) or none do. If a rank's samples see only those of that rank, the rank
+// has its own graph.
 class OneProcess {
  public:
   OneProcess(const Plan& plan, RandomNetwork& net) : plan_(plan), net_(net) {
@@ -61,7 +62,8 @@ class OneProcess {
     return all;
   }
 
-  // The gradients of each rank's loss; what all have together passes through the network at once.
+  // Returns the gradients of each rank's loss. The samples of all ranks pass through the network at
+  // once.
   std::vector<Values> whole_batch(int step, std::vector<std::vector<Tensor>>& buffers) {
     std::vector<Values> sums;
     const auto before = copies(net_.buffers());
@@ -83,7 +85,7 @@ class OneProcess {
         add(sums, r, gradients_of(net_));
       }
     }
-    // Buffers that a rank's samples alone decide are those of its own passes.
+    // Buffers that depend on a rank's samples alone come from its own passes.
     const auto together = copies(net_.buffers());
     for (int r = 0; r < plan_.ranks; ++r) {
       restore(before);
@@ -104,8 +106,9 @@ class OneProcess {
       for (size_t i = 0; i < gradients[p].size(); ++i) sums[rank][p][i] += gradients[p][i];
   }
 
-  // Σ w_r g_r / Σ w_r. An element may differ by some roundings of its largest part, in the dtype in which gradients
-  // travel; where one process adds in another order, of the largest part of its tensor.
+  // Computes Σ w_r g_r / Σ w_r. An element may differ by a few roundings of its largest part, in
+  // the dtype in which gradients travel. If one process adds in another order, it may also differ
+  // by roundings of the largest part of its tensor.
   void combine(int step, const std::vector<Values>& of_rank, Expected& expected) {
     const double eps =
         std::max(epsilon_of(plan_.network.dtype), plan_.hook == Hook::None       ? 0
@@ -131,7 +134,8 @@ class OneProcess {
     }
   }
 
-  // Floating ones are the mean by samples, whole ones those of rank 0; where nothing counts, rank 0's.
+  // Returns the mean of floating buffers, weighted by samples, and rank 0's other buffers. If no
+  // rank counts, all buffers are rank 0's.
   std::vector<Tensor> mean_buffers(int step, const std::vector<std::vector<Tensor>>& of_rank,
                                    const std::vector<Tensor>& before) {
     std::vector<Tensor> result;

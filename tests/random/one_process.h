@@ -1,4 +1,4 @@
-// The step of a random data-parallel program as one process computes it.
+// Computes the step of a random data-parallel program in one process.
 #pragma once
 
 #include "ringgrad/tests/random/ddp_plan.h"
@@ -7,17 +7,18 @@ namespace ringgrad::test {
 
 using Values = std::vector<std::vector<double>>;  // of each parameter, or buffer
 
-// Zeros where there is no gradient.
+// Returns zeros for a parameter without a gradient.
 Values gradients_of(const nn::Module& module);
 
-// What one process computes: the gradient of every parameter, what it may differ by, and the buffers afterwards.
+// The results of one process: the gradient of every parameter, the bound of its difference, and the
+// buffers after the step.
 struct Expected {
   Values gradients, bounds;
   std::vector<Tensor> buffers;
   double weight = 0;
 };
 
-// `net` has the weights and buffers of before the step, and has those buffers again afterwards.
+// `net` has the weights and buffers from before the step. Its buffers are restored afterwards.
 Expected expected_of(const Plan& plan, RandomNetwork& net, int step);
 
 }  // namespace ringgrad::test

@@ -1,4 +1,4 @@
-// Arithmetic, comparisons, functions, reductions, products, and what writes in place.
+// Arithmetic, comparisons, functions, reductions, products, and operations in place.
 #include "ringgrad/tests/random/operations.h"
 
 #include <cmath>
@@ -12,7 +12,8 @@ using nlohmann::json;
 
 namespace {
 
-// Calls f with the number as it stands in the program: a whole one, or not ("inf" and its like are words there).
+// Calls f with the program's number as an integer or a double. "inf" and the like are strings in
+// the program.
 template <class F>
 auto with_number(const json& number, F&& f) {
   if (number.is_number_integer()) return f(number.get<int64_t>());
@@ -41,7 +42,7 @@ ProgramOperation of_pair(F f) {
   return [f](const json&, const Tensors& in) -> Tensors { return {f(in[0], in[1])}; };
 }
 
-// x and a number, which is a whole one where the program has one.
+// Calls f with x and the number, which is an integer if the program has one.
 template <class F>
 ProgramOperation of_number(F f) {
   return [f](const json& args, const Tensors& in) -> Tensors {
@@ -151,7 +152,7 @@ void add_reductions(ProgramOperations& all) {
   };
 }
 
-// The tensor itself, after f has written to it.
+// Returns the tensor itself, after f has written to it.
 template <class F>
 ProgramOperation in_place(F f) {
   return [f](const json& args, const Tensors& in) -> Tensors {

@@ -1,5 +1,5 @@
-// The operations of random programs by name, for random_programs.cpp. The same names stand in operations.py, which says
-// what PyTorch computes instead.
+// Lists the operations of random programs by name, for random_programs.cpp. operations.py has the
+// same names, and says what PyTorch computes for them.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ using ProgramOperations = std::map<std::string, ProgramOperation>;
 
 DType dtype_named(const std::string& name);
 
-// A name that ends with "_" writes to its first input, which is also what it gives.
+// An operation whose name ends with "_" writes to its first input and returns it.
 const ProgramOperations& program_operations();
 
 void add_layers(ProgramOperations& all);  // convolutions, pools, norms, losses

@@ -244,7 +244,7 @@ operation("softmax", along())(lambda args, x: torch.softmax(x, args["dim"]))
 operation("log_softmax", along())(lambda args, x: torch.log_softmax(x, args["dim"]))
 operation("argmax_all", one(("float", "whole"), filled=True))(lambda args, x: torch.argmax(x))
 operation("argmin_all", one(("float", "whole"), filled=True))(lambda args, x: torch.argmin(x))
-# The gradient goes to the first of equals.
+# The gradient goes to the first of equal elements.
 operation("max_all", one(("float",), filled=True))(lambda args, x: x.reshape(-1)[torch.argmax(x)].clone())
 operation("min_all", one(("float",), filled=True))(lambda args, x: x.reshape(-1)[torch.argmin(x)].clone())
 for name in ("max", "min"):

@@ -1,4 +1,4 @@
-// Random data-parallel programs against one process.
+// Compares random data-parallel programs with one process.
 //
 //   random_ddp [SECONDS [FIRST_SEED]]     as many as fit; by default 10 seconds from another seed each time
 //   random_ddp --seed N                   one program: what failed prints this command
@@ -23,7 +23,7 @@ using namespace ringgrad::test;
 
 namespace {
 
-// Elements as they are, so that whole numbers beyond float64's are not rounded.
+// Returns the elements' bytes, so that integers beyond float64's exact range are not rounded.
 std::vector<std::string> bits_of(const std::vector<Tensor>& tensors) {
   std::vector<std::string> all;
   for (const Tensor& x : tensors) {
@@ -47,7 +47,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(int kind, const nn::NamedTensor
   }
 }
 
-// What ranks show each other, between barriers.
+// Values that ranks show each other between barriers.
 struct Shown {
   std::vector<Values> gradients;
   std::vector<std::vector<std::string>> state;
@@ -123,7 +123,7 @@ void compare_values(const std::vector<Tensor>& got, const std::vector<Tensor>& w
   }
 }
 
-// The update, by an optimizer of one process with the same gradients.
+// Computes the update with an optimizer of one process and the same gradients.
 struct Shadow {
   Shadow(const Plan& plan)
       : net(plan.make_network()), optimizer(make_optimizer(plan.optimizer, net->named_parameters())) {}
@@ -187,7 +187,7 @@ void train(const Plan& plan, ProcessGroup& group, Shown& shown) {
   for (const auto& wrapper : model.wrappers) wrapper->check_identical();
 }
 
-// The first cause: a value that is wrong, rather than what other ranks say of a rank that has gone.
+// Returns the first cause: a wrong value takes precedence over errors about a rank that has ended.
 std::string run_ddp(uint64_t seed) {
   const Plan plan(seed);
   Shown shown{std::vector<Values>(plan.ranks), std::vector<std::vector<std::string>>(plan.ranks)};
@@ -210,7 +210,7 @@ std::string run_program(uint64_t seed) {
   }
 }
 
-volatile unsigned long long seed_under_way;  // for who finds a program that does not end
+volatile unsigned long long seed_under_way;  // names a program that does not end
 void tell_seed(int) {
   char text[96];
   const int n =

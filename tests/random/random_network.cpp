@@ -17,7 +17,7 @@ Tensor activation(int64_t kind, const Tensor& x) {
   return kind == 0 ? relu(x) : kind == 1 ? gelu(x) : kind == 2 ? tanh(x) : silu(x);
 }
 
-// Layers in turn, each a function of modules that this one owns.
+// Applies layers in turn. Each is a function of modules that this module owns.
 class Part : public nn::Module {
  public:
   Part(Choices& choices, const NetworkOptions& options) : choices_(choices), options_(options) {}
@@ -35,7 +35,7 @@ class Part : public nn::Module {
     return layer;
   }
 
-  // Some of them take no part in training.
+  // Freezes some of the layers.
   void maybe_freeze(nn::Module& layer) {
     if (!choices_.chance(15)) return;
     for (const Tensor& parameter : layer.parameters()) parameter.set_requires_grad(false);
@@ -122,7 +122,8 @@ class Part : public nn::Module {
     then("branch", [this, layer](const Tensor& x) { return branch ? x + (*layer)(x) : x; });
   }
 
-  // Written in each forward in training: a count beyond what float64 holds, and a running mean in float64.
+  // Adds buffers that each forward in training writes: a count beyond float64's exact range, and a
+  // running mean in float64.
   void add_counts() {
     const Tensor count = full({}, 0, {.dtype = DType::Int64});
     *count.data<int64_t>() = kLarge;
@@ -139,7 +140,7 @@ class Part : public nn::Module {
     });
   }
 
-  // Nobody writes these.
+  // Adds buffers that are never written.
   void add_constants() {
     const Tensor large = full({2}, 0, {.dtype = DType::Int64});
     large.data<int64_t>()[0] = INT64_MAX;

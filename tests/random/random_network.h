@@ -11,7 +11,7 @@
 
 namespace ringgrad::test {
 
-// Choices by a seed.
+// Makes choices from a seed.
 class Choices {
  public:
   explicit Choices(uint64_t seed, uint64_t stream = 0) : sequence_(seed, Purpose::Shapes, stream) {}
@@ -33,14 +33,14 @@ struct NetworkOptions {
   bool counts = true;  // buffers that forward writes
 };
 
-// Layers in turn on images [N, 2, 4, 4], then on rows of features, to 3 classes; and what networks have besides: a
-// layer that is used twice, two that share their weight, one that no loss depends on, one that only some steps use,
-// frozen ones, and buffers of whole numbers, of truth values and of each floating dtype that forward writes or leaves
-// alone.
+// A chain of layers on images [N, 2, 4, 4], then on rows of features, to 3 classes. It may also
+// have a layer that is used twice, two that share their weight, one that no loss depends on, one
+// that only some steps use, frozen ones, and buffers of integers, of booleans and of each floating
+// dtype, which forward writes or leaves alone.
 class RandomNetwork : public nn::Module {
  public:
   RandomNetwork(uint64_t seed, const NetworkOptions& options);
-  // The first part, and the rest: for one wrapper each, or one after the other.
+  // body() and head() may be in one wrapper each, or both in one.
   Tensor forward(const Tensor& x) override { return head()(body()(x)); }
   nn::Module& body() { return *body_; }
   nn::Module& head() { return *head_; }
@@ -54,7 +54,8 @@ class RandomNetwork : public nn::Module {
   std::string text_;
 };
 
-// So many samples, the same whoever asks: values of order 1, and labels below 3, or -100 for some where wanted.
+// A batch of so many samples, the same on every rank. The values are of order 1. The labels are
+// below 3, and some are -100 if that is wanted.
 struct Batch3 {
   Tensor x, target;
 };

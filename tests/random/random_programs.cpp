@@ -75,19 +75,20 @@ struct Program {
     if (step.value("no_grad", false)) guard.emplace();
     json result = {{"out", json::array()}};
     Tensors out = {in[0]};
-    // A step that gave its input itself gave it another name, which would have the new value, too.
+    // Two names of the tensor exist if a step returned its input itself. Both would get the new
+    // value, so the write is skipped.
     const bool writes_two = op.back() == '_' && text["tracked"] && names_of(in[0]) > 1;
     if (writes_two) result["same"] = true;
     try {
       if (!writes_two) out = program_operations().at(op)(step["args"], in);
-    } catch (const Error& error) {  // a tracked write to what others see, too, is refused: the value stays
+    } catch (const Error& error) {  // a tracked write to shared memory is refused: the value stays
       if (op.back() != '_' || std::string_view(error.what()).find("seen by others") == std::string_view::npos) throw;
       result["refused"] = error.what();
       result["same"] = true;
       out = {in[0]};
     }
     if (op.back() == '_') {
-      // Where gradients are tracked, the value after has another name.
+      // If gradients are tracked, the value after the write has another name.
       if (text["tracked"]) tensors.erase(step["in"][0].get<std::string>());
       for (const auto& [name, x] : tensors)
         if (!text["tracked"] && x.shares_memory_with(in[0])) result["written"][name] = json_of(x);
@@ -144,7 +145,8 @@ struct Program {
     }
   }
 
-  // Each pass has gradients of its own: of a sum of passes nobody could say which roundings it may have.
+  // Takes the gradient of each pass alone, because nothing says which roundings a sum of passes may
+  // have.
   static json taken_grad(const Tensor& x) {
     const json gradient = json_of(x.grad());
     x.set_grad({});

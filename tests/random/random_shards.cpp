@@ -53,7 +53,8 @@ struct ShardPlan {
   }
 };
 
-// Weights, buffers and losses after all steps. `first`: the gradient of the first step.
+// Returns weights, buffers and losses after all steps. `first` receives the gradient of the first
+// step.
 std::vector<std::string> train_shards(const ShardPlan& plan, ProcessGroup& group, std::vector<double>& first) {
   const auto net = make_network(plan.seed, plan.network);
   VirtualRanks ranks(*net, group,
@@ -125,7 +126,8 @@ std::string run_shards(uint64_t seed) {
 
 namespace {
 
-// One process computes the pieces, each from the buffers of before; those of the first piece stay.
+// Computes the pieces in one process, each from the buffers from before the step. The buffers of
+// the first piece stay.
 void in_pieces(RandomNetwork& net, const Batch3& batch, int64_t piece) {
   const auto buffers = net.buffers();
   std::vector<Tensor> before;

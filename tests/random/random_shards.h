@@ -1,4 +1,5 @@
-// Random programs of VirtualRanks and DataParallel, for random_ddp.cpp: each gives the words of what is wrong, or none.
+// Random programs of VirtualRanks and DataParallel, for random_ddp.cpp. Each returns what is wrong,
+// or "".
 #pragma once
 
 #include <cstdint>
@@ -6,10 +7,12 @@
 
 namespace ringgrad::test {
 
-// A batch cut into shards: the same bits on 1 to 3 ranks, and the gradient of the whole batch.
+// Cuts a batch into shards. The bits must be the same on 1 to 3 ranks, and the gradient must be
+// that of the whole batch.
 std::string run_shards(uint64_t seed);
 
-// Replicas on 2 or 3 devices: the gradient, and buffers, of one process that computes their pieces one after the other.
+// Runs replicas on 2 or 3 devices. Gradient and buffers must be those of one process that computes
+// the pieces one after the other.
 std::string run_data_parallel(uint64_t seed);
 
 }  // namespace ringgrad::test

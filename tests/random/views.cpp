@@ -1,4 +1,4 @@
-// Other shapes of the same elements, elements picked by index, and other dtypes and layouts, in random programs.
+// Reshaping, indexing, and conversions of dtype and layout, for random programs.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/tests/random/operations.h"
 
@@ -15,7 +15,8 @@ ProgramOperation of_x(F f) {
 
 std::vector<int64_t> numbers(const json& args, const char* name) { return args[name].get<std::vector<int64_t>>(); }
 
-// What stands between the brackets: a number, [begin, end, step], null, "...", or "tensor": the next of `in`.
+// Reads what stands between the brackets: a number, [begin, end, step], null, "..." or "tensor",
+// which takes the next tensor of `in`.
 std::vector<Index> places(const json& args, const Tensors& in, size_t next) {
   std::vector<Index> all;
   for (const json& place : args["at"]) {

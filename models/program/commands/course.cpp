@@ -199,7 +199,8 @@ void Course::end_epoch(nlohmann::json line, const Evaluation& test) {
   save_summary(test);
 }
 
-// A run that goes on has been measured before: the curve goes on, and a few steps do not replace many.
+// A resumed run has been measured before. Its earlier loss curve is continued, and a few new steps
+// do not replace many old ones.
 void Course::keep_earlier(RunSummary& summary) const {
   constexpr int64_t kFewSteps = 10;
   if (!earlier_) return;

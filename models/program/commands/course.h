@@ -17,7 +17,8 @@
 
 namespace ringgrad::program {
 
-// A resumed run counts its steps anew, and keeps what was measured before as keep_earlier() says. Not thread-safe.
+// A resumed run counts its steps from 0 again. keep_earlier() keeps what was measured before. Not
+// thread-safe.
 class Course {
  public:
   // All of these must outlive it. `run` is nullptr on ranks that write nothing, `group` where there is one process.

@@ -156,7 +156,8 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
   return kOk;
 }
 
-// Of a run what it has come to, or else its last checkpoint.
+// Returns a run's trained weights, or its last checkpoint if it has none. Any other path is
+// returned as it is.
 fs::path file_to_inspect(const std::string& called) {
   const std::string path = find_run(called, RunKind::None);
   if (!fs::is_directory(path)) return path;

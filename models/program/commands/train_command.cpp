@@ -61,7 +61,7 @@ RunConfig config_to_go_on_with(const std::string& resume) {
   return config;
 }
 
-// For a run that has been trained to its end: it stays as it is.
+// Says that the run has been trained to its end. The run is not changed.
 int say_finished(const RunDirectory& run) {
   const RunRecord record = read_run(run.path().string());
   const std::string epochs = counted(record.recipe.epochs, "epoch"), init = "--init " + shell_word(record.path);
@@ -212,8 +212,8 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
   }));
 }
 
-// What `--resume` and `--init` name, now and for the ranks: runs/latest is another run at the next look, that of a
-// training which begins.
+// Resolves the runs that `--resume` and `--init` name, once for this process and its ranks.
+// runs/latest would name another run later: the one that this training begins.
 TrainOptions with_runs_resolved(TrainOptions options, bool is_rank) {
   const std::string held_by_launcher = is_rank ? variable(kRunVariable) : "";
   if (!options.resume.empty())

@@ -1,6 +1,6 @@
-// What a person sees. Results go to stdout, progress and messages to stderr; a bar is drawn only on a terminal, plain
-// lines everywhere else; NO_COLOR and TERM=dumb are respected. With --json everything but one document goes to stderr
-// (document.h).
+// Output for people. Results go to stdout, progress and messages to stderr; a bar is drawn only on
+// a terminal, plain lines everywhere else; NO_COLOR and TERM=dumb are respected. With --json
+// everything but one document goes to stderr (document.h).
 #pragma once
 
 #include <chrono>

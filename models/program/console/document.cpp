@@ -27,7 +27,8 @@ FileDescriptor out;          // what stdout was
 FileDescriptor handed_over;  // a file in memory
 std::string kept;
 
-// Of a rank that this program has started: where its document goes; else "".
+// Returns the file to which a rank hands its document, if this program started the rank; otherwise
+// "".
 std::string launchers_file() {
   const std::string file = variable(kVariable);
   return file.starts_with(fmt::format("/proc/{}/", getppid())) ? file : "";
@@ -50,7 +51,7 @@ void write_all(int file, std::string_view text) {
   }
 }
 
-// Bytes that are no UTF-8 (a file name, say) are replaced rather than refused.
+// Replaces bytes that are not UTF-8 (in a file name, say) instead of refusing them.
 std::string as_text(const nlohmann::json& document) {
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -67,7 +68,7 @@ std::string end_as_json(int code, const std::string& error) {
   return as_text(code == kOk ? nlohmann::json{{"exit_code", code}} : failure_document(code, error));
 }
 
-// A document counts more than what went wrong on another rank.
+// A document takes precedence over an error of another rank.
 void hand_over(const std::string& file, int code, const std::string& error) {
   if (kept.empty() && error.empty()) return;
   const FileDescriptor launchers(open(file.c_str(), O_RDWR | O_CLOEXEC));

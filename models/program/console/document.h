@@ -1,8 +1,9 @@
-// The one document that --json promises on stdout, however the program ends.
+// Writes the one document that --json promises on stdout, however the program ends.
 //
-// From open_document() on, descriptor 1 is stderr, here and in all that this process starts, so that no other program's
-// words can mix with the document. What stdout was is kept for close_document(). The ranks that this process starts
-// hand their document, or what went wrong, over to it.
+// From open_document() on, descriptor 1 is stderr, here and in every process that this one starts,
+// so that no other program's output can mix with the document. The original stdout is kept for
+// close_document(). The ranks that this process starts hand their document, or their error, over to
+// it.
 #pragma once
 
 #include <string>
@@ -16,17 +17,18 @@ bool asks_for_document(int argc, char** argv);  // --json stands there, and not 
 void open_document();  // once
 bool document_is_open();
 
-// To be printed in the end; the last one counts.
+// Keeps a document to print at the end. The last one counts.
 void keep_document(const nlohmann::json& document);
-// What stands for a failure: {"error": {"message": …, "exit_code": …}}.
+// Returns the document of a failure: {"error": {"message": …, "exit_code": …}}.
 nlohmann::json failure_document(int code, const std::string& message);
 
-// Prints what was kept, else what a rank has handed over, else only how the program has ended. With `error`, the words
-// of what went wrong, that is the document. Ranks but the first print nothing. Throws IoError where it cannot be
-// written.
+// Prints the document that was kept, or else the one that a rank has handed over, or else only the
+// exit code. With an `error` message it prints the document of that failure instead. Ranks other
+// than the first print nothing. Throws IoError if the document cannot be written.
 void close_document(int exit_code, const std::string& error = "");
 
-// What is started from here on is another program, whose documents are its own.
+// Keeps processes that are started from here on from handing over a document: they are other
+// programs, with documents of their own.
 void keep_document_from_children();
 
 }  // namespace ringgrad::program

@@ -56,7 +56,8 @@ int64_t busiest(const std::vector<nlohmann::json>& ranks) {
   return most;
 }
 
-// The ranks in a circle, each with an arrow to its right neighbour, and beside it what travels there.
+// Draws the ranks in a circle. Each has an arrow to its right neighbour, labelled with what travels
+// there.
 std::string circle(int n, int64_t bytes) {
   const double kTurn = 6.283185307179586, kMiddleX = 380, kMiddleY = 160, kRadius = 120;
   std::string svg = fmt::format(

@@ -13,7 +13,7 @@ bool names(const std::string& options, const std::string& option) {
   return (options + ' ').find(option + ' ') != std::string::npos;
 }
 
-// The options beside the recipe that the run would not be the same without.
+// Returns the options beside the recipe that the same run needs.
 std::string further_options(const RunRecord& run, const std::string& others) {
   std::string words;
   const auto add = [&](const std::string& option, const std::string& value) {

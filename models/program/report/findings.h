@@ -20,10 +20,11 @@ using Findings = std::vector<Finding>;
 // What is wrong with the learning.
 void judge_learning(const RunRecord& run, Findings& found);
 
-// The command that trains as the run was trained, with these options in the place of its own: with its recipe, seed,
-// data, initial weights and division. Every word is quoted where a shell would take it apart.
+// Returns the command that trains as the run was trained, with its recipe, seed, data, initial
+// weights and division, except for `options`, which replace its own. Every word is quoted if a
+// shell would split it.
 std::string train_with(const RunRecord& run, const std::string& options);
-// The commands that go on with a run, and that look at what it has learnt.
+// Return the command that resumes a run, and the one that evaluates what it has learnt.
 std::string resume_of(const RunRecord& run);
 std::string eval_of(const RunRecord& run);
 

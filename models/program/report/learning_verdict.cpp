@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kLearningSteps = 50;  // after which something should have been learnt
 
-// Of a data set of the catalogue the labels are right: so it is the learning rate, if that is not the usual one.
+// Returns the next command to try. The labels of one's own data may be wrong. Those of the
+// catalogue are right, so another learning rate is tried.
 std::string other_rate_or_data(const RunRecord& run) {
   if (is_own_data(run.recipe.data)) return program_command("data check " + shell_word(run.recipe.data));
   Recipe asked;
@@ -58,7 +59,7 @@ void judge_learning(const RunRecord& run, Findings& found) {
                       "{:.3f}: wrong labels, or a learning rate far off",
                       100 * last.test_accuracy, last.step, classes, last.loss),
           other_rate_or_data(run)}});
-  // Averages such as batch norm's are not there yet.
+  // Moving averages, such as those of batch norm, need more steps.
   if (last.step < kLearningSteps) return;
   const auto sweetest =
       std::min_element(run.epochs.begin(), run.epochs.end(),

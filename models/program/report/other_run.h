@@ -1,4 +1,5 @@
-// Runs that `train` has not made: `runs` lists them, and `watch` shows their lines.
+// Reads the runs that other commands than `train` have made: `runs` lists them, and `watch` shows
+// their lines.
 #pragma once
 
 #include <string>
@@ -20,10 +21,10 @@ struct OtherRun {
   std::string summary() const;  // "epoch 5, generator_loss 1.234"
 };
 
-// Throws DataError where there is no such run.
+// Throws DataError if there is no such run.
 OtherRun read_other_run(const std::string& path, RunKind kind);
 
-// "epoch=5 discriminator_loss=0.4012": the numbers and words of a line.
+// Returns the numbers and words of a line: "epoch=5 discriminator_loss=0.4012".
 std::string as_pairs(const nlohmann::json& line);
 
 }  // namespace ringgrad::program

@@ -14,7 +14,7 @@ namespace ringgrad::program {
 // One HTML file with everything about these runs, side by side. `test_set`: for a run's pictures; nullptr: without
 // them. Atomic. Throws IoError.
 using TestSetOf = std::function<const ImageDataset*(const RunRecord&)>;
-// Returns its bytes.
+// Writes a report and returns its size in bytes.
 int64_t write_report(const std::vector<RunRecord>& runs, const std::filesystem::path& file, const TestSetOf& test_set);
 
 struct ReportOptions {

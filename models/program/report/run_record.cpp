@@ -34,9 +34,9 @@ void read_config_of(RunRecord& run) {
     run.config = parsed(file);
     OtherVersion other;
     run.recipe = recipe_from_json(run.config.at("recipe"), other);
-    other.lacking.clear();  // nobody trains by it here
+    other.lacking.clear();  // no training uses it here
     for (const std::string& sentence : sentences(other, "config.json")) run.notes.push_back(sentence);
-    OtherVersion ignored;  // only who trains on needs all of it
+    OtherVersion ignored;  // only further training needs all of it
     run.version = read_setting<std::string>(run.config, "version", "", ignored);
     run.data_dir = read_setting<std::string>(run.config, "data_dir", "", ignored);
     if (!run.config.contains("division")) return;
@@ -127,7 +127,8 @@ void read_summary_of(RunRecord& run) {
   }
 }
 
-// Lines are written later than checkpoints, and some runs have none.
+// Reads the step from the checkpoint, because lines are written later than checkpoints, and some
+// runs have no lines.
 void read_saved_step_of(RunRecord& run) {
   try {
     const InputFile file(fs::path(run.path) / "checkpoint.safetensors");

@@ -54,7 +54,8 @@ std::vector<std::string> wrapped(const std::string& text, size_t columns) {
   return lines;
 }
 
-// " of 188"; "" before the first epoch has ended, as nobody has written down how long it is.
+// Returns " of 188", or "" before the first epoch has ended: until then no file says how many steps
+// it has.
 std::string of_all_steps(const RunRecord& run) {
   if (run.epochs.empty()) return "";
   return fmt::format(" of {}", run.epochs.back().step / run.epochs_done() * run.recipe.epochs);
@@ -146,7 +147,7 @@ RunRecord follow(const std::string& path) {
   }
 }
 
-// Lines of a GAN or of REINFORCE, which have no verdict.
+// Shows the lines of a run of a GAN or of REINFORCE, which has no verdict.
 int watch_other(const std::string& path, RunKind kind) {
   OtherRun run = read_other_run(path, kind);
   for (size_t shown = 0;;) {

@@ -5,7 +5,7 @@
 namespace ringgrad::program {
 namespace {
 
-// The first of many, and how many more there are.
+// Lists the first few names, and says how many more there are.
 std::string some_of(const std::vector<std::string>& names) {
   constexpr size_t kMost = 4;
   const size_t shown = std::min(names.size(), kMost);

@@ -1,5 +1,6 @@
-// Settings in a file that another version of this program may have written: what is lacking there has its default, and
-// both that and what nobody here knows is noted, for those who read the file to say.
+// Reads settings from a file that another version of this program may have written. A missing
+// setting gets its default. Missing and unknown settings are noted, so that the reader of the file
+// can report them.
 #pragma once
 
 #include <string>
@@ -17,18 +18,20 @@ struct OtherVersion {
   std::vector<std::string> unknown;  // "recipe.magic"
 };
 
-// What there is to say of it, in a sentence each; nothing where the file is as this version writes it.
+// Returns what to report, one sentence for each point. Returns nothing if the file is as this
+// version writes it.
 std::vector<std::string> sentences(const OtherVersion& other, const std::string& file);
 
-// What nlohmann's exceptions say, without their numbers: "key 'lr' not found".
+// Returns the message of a nlohmann exception without its number: "key 'lr' not found".
 std::string without_number(const nlohmann::json::exception& error);
 
-// Notes the keys of a group of settings that `known` has not. `within` stands before them: "recipe.".
+// Notes the keys of a group of settings that `known` does not have. `within` precedes them in the
+// note: "recipe.".
 void note_unknown(const nlohmann::json& group, const nlohmann::json& known, const std::string& within,
                   OtherVersion& other);
 
-// A setting's value, or `otherwise` where it is not there, which is noted. Throws UsageError where it is of another
-// type: a fraction would become a whole number, and `true` a 1.
+// Returns a setting's value. If the setting is missing, returns `otherwise` and notes it. Throws
+// UsageError if the value has another type: a fraction would become a whole number, and `true` a 1.
 template <class T>
 T read_setting(const nlohmann::json& group, const std::string& key, const T& otherwise, OtherVersion& other) {
   const auto found = group.find(key);

@@ -53,7 +53,8 @@ OwnPictures joined(const LabelledPictures& train, const LabelledPictures& test, 
   return own;
 }
 
-// Whether all that one can see in a folder is of this kind.
+// Returns true if every entry of a folder, except hidden ones, is of this kind. Returns false if
+// the folder cannot be read.
 bool has_only(const fs::path& folder, const auto& kind) {
   std::error_code none;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
@@ -70,7 +71,7 @@ bool holds_a_run(const fs::path& folder) {
   return config.is_object() && (config.contains("recipe") || config.contains("gan") || config.contains("reinforce"));
 }
 
-// A run, the folder of all runs, and that of the pictures that have been read already.
+// Returns true for a run, for the folder of all runs, and for the folder of cached pictures.
 bool is_ours(const fs::path& folder) {
   const auto is_run = [](const fs::path& path, const std::string& name) {
     return name == "latest" || name.substr(0, name.find('-')).find_first_not_of("0123456789") == std::string::npos ||
@@ -81,7 +82,8 @@ bool is_ours(const fs::path& folder) {
          (folder.filename() == "cache" && has_only(folder, is_cached));
 }
 
-// The folder that has one of these names, in any case of the letters; the first name counts.
+// Returns the folder that has one of these names, in upper or lower case. An earlier name takes
+// precedence.
 std::optional<fs::path> folder_named(const std::vector<fs::path>& folders, std::span<const std::string_view> names) {
   for (const std::string_view name : names)
     for (const fs::path& folder : folders)

@@ -16,13 +16,16 @@ struct OwnPictures {
   std::vector<LabelledPictures::LeftOut> left_out;
 };
 
-// A folder with a folder for each class; or with one for training (train, training, in any case of the letters) and one
-// for the test (val, valid, validation, test or testing: the first of them that is there), each with folders for the
-// classes, of which those for training count; or a .csv of paths and labels. Folders that this program has written, of
-// runs, a run or cached pictures, are no classes. What is not divided is
-// divided here: of each class a fifth of the pictures are for the test, chosen by a hash of their paths within the
-// folder, so the same ones whatever the seed, and wherever the folder lies. Throws DataError where a class has too few
-// pictures to be divided, where two folders are for training, and where picture_files.h says so.
+// Finds pictures in one of three forms. (1) A folder with a folder for each class. (2) A folder
+// with one folder for training (train or training, in upper or lower case) and one for the test
+// (the first that exists of val, valid, validation, test and testing). Each has folders for the
+// classes; the training folder defines the classes. (3) A .csv file of paths and labels.
+//
+// Folders that this program has written (runs, a run, cached pictures) are no classes. Pictures
+// that are not divided are divided here: a fifth of each class is for the test. A hash of the path
+// within the folder chooses them, so they are the same for every seed, wherever the folder lies.
+// Throws DataError if a class has too few pictures to be divided, if two folders are for training,
+// and in the cases of picture_files.h.
 OwnPictures find_own_pictures(const std::filesystem::path& path);
 
 }  // namespace ringgrad::program

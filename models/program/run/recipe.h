@@ -97,8 +97,8 @@ ConvAlgorithm conv_algorithm_named(const std::string& name);
 std::optional<Provider> provider_named(const std::string& name);  // "auto": nullopt
 
 nlohmann::json to_json(const Recipe& recipe);
-// Throws UsageError where a value is of another type, or model or data lack; what else lacks is as it was before there
-// was such a setting.
+// Throws UsageError if a value has another type, or if model or data is missing. Any other missing
+// setting is taken as it was before the setting existed.
 Recipe recipe_from_json(const nlohmann::json& json, OtherVersion& other);
 std::string summary(const Recipe& recipe);  // one line
 

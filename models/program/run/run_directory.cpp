@@ -220,7 +220,7 @@ void RunDirectory::append_metrics(const nlohmann::json& line) const {
 
 namespace {
 
-// A setting that is a whole number within bounds.
+// Reads a setting that is a whole number within bounds.
 int whole(const nlohmann::json& group, const std::string& key, int low, int high, int otherwise, OtherVersion& other) {
   if (const auto found = group.find(key); found != group.end())
     if (!found->is_number_integer() || *found < low || *found > high)
@@ -238,7 +238,8 @@ double bucket_mb_of(const nlohmann::json& division) {
   return bucket_mb_from(found->is_string() ? found->get<std::string>() : found->dump());
 }
 
-// What came later than `division` itself is not noted where it lacks.
+// Settings that came later than `division` itself are read into `younger`, so that a missing one is
+// not reported.
 Division division_from(const nlohmann::json& d, OtherVersion& other) {
   OtherVersion younger;
   const int ranks = whole(d, "ranks", 1, kMaxRanks, 1, other);

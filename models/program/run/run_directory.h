@@ -34,8 +34,8 @@ class RunDirectory {
   // train there until the last copy of this object is gone. What a run left that stopped before its first checkpoint
   // may stay there. Throws UsageError where a run, its process or a file of one of its names is there, IoError.
   static RunDirectory create(const std::string& path, const std::string& name);
-  // An existing run of a kind, to read, by its name, and then by a path without links; throws DataError where there is
-  // none.
+  // Opens an existing run of a kind for reading, by its name or path; the run keeps its path
+  // without links. Throws DataError if there is none.
   static RunDirectory open(const std::string& path, RunKind kind = RunKind::Training);
   // An existing run, to go on with: held as by create(). Throws DataError, and UsageError where a process trains there.
   static RunDirectory resume(const std::string& path, RunKind kind = RunKind::Training);
@@ -82,7 +82,8 @@ struct RunConfig {
 };
 
 nlohmann::json to_json(const RunConfig& config);
-// Throws DataError, naming the file, where something cannot be, or lacks and has no default.
+// Throws DataError, naming the file, if a setting has an impossible value, or is missing and has no
+// default.
 RunConfig read_config(const RunDirectory& run);
 
 }  // namespace ringgrad::program

@@ -22,7 +22,8 @@ bool takes(RunKind wanted, const fs::path& directory) {
   return found != RunKind::None && (wanted == RunKind::None || found == wanted);
 }
 
-// The run of that number, or with the highest one where it is negative; "" where there is none.
+// Returns the run with that number, or with the highest one if `wanted` is negative. Returns "" if
+// there is none.
 fs::path numbered_run(int wanted, RunKind kind) {
   std::pair<int, fs::path> newest{-1, ""};
   std::error_code ignored;

@@ -1,4 +1,4 @@
-// Which command made a run, and how people call runs.
+// Tells which command made a run, and finds runs by the names that people use.
 #pragma once
 
 #include <filesystem>
@@ -6,18 +6,19 @@
 
 namespace ringgrad::program {
 
-// By what its files say. None: it holds no run.
+// The kind is read from a run's files. None: the directory holds no run.
 enum class RunKind { None, Training, Gan, Reinforce, BenchDdp };
 
 RunKind kind_of(const std::filesystem::path& directory);
 const char* command_of(RunKind kind);  // "train"
 
-// The directory of a run as people call it: "latest", "7" and "0007-digits-cnn" are runs/…, unless something here has
-// that name. Latest is the newest run of this kind, which is said where it is not the newest of all; with None it is of
-// any kind.
+// Returns the directory of a run: "latest", "7" and "0007-digits-cnn" name runs/…, unless a file or
+// folder here has that name. "latest" is the newest run of this kind, or of any kind with None. A
+// note says so if it is not the newest of all.
 std::string find_run(const std::string& name, RunKind kind = RunKind::Training);
 
-// Throws DataError, saying what is there instead, unless the directory holds a run of this kind; with None, of any.
+// Throws DataError, saying what the directory holds instead, unless it holds a run of this kind;
+// with None, of any kind.
 void check_kind(const std::filesystem::path& directory, RunKind kind);
 
 }  // namespace ringgrad::program

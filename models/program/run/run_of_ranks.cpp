@@ -106,7 +106,7 @@ void check_version(const OtherVersion& other, const std::string& run) {
         fmt::format("run: {} has what this version does not know: {}; the run would not go on as it began: "
                     "continue it with the version that began it",
                     file, fmt::join(other.unknown, ", ")));
-  if (!rank_environment().source.empty()) return;  // whoever started the ranks has said it
+  if (!rank_environment().source.empty()) return;  // the starter of the ranks has said it
   for (const std::string& sentence : sentences(other, file)) message("note    {}", sentence);
 }
 

@@ -1,4 +1,4 @@
-// A run of ranks: how a command that trains gets its settings, its directory, and its ranks, who all do the same.
+// Gives a command that trains its settings, its directory, and its ranks, which all do the same.
 //
 //   int gan(const GanOptions& asked) {
 //     GanOptions options = asked;
@@ -7,7 +7,7 @@
 //                           [&](const RunDirectory* run, ProcessGroup* group) { … });
 //   }
 //
-// What a command's settings are it says once, beside its options, to whoever visits them:
+// A command lists its settings once, beside its options, for every function that visits them:
 //
 //   void each_setting(GanOptions& o, const auto& visit) { visit("batch", o.batch); visit("lr", o.lr); … }
 #pragma once
@@ -40,15 +40,15 @@ using TrainRank = std::function<int(const RunDirectory* run, ProcessGroup* group
 // settings, and what `train` and RunDirectory throw.
 int train_on_ranks(const RunOfRanks& job, const TrainRank& train);
 
-// A run's settings in config.json. Throws DataError where there are none.
+// Returns a run's settings in config.json. Throws DataError if there are none.
 nlohmann::json settings_of_run(RunKind kind, const std::string& run);
-// The path of the run that `resume` names, now and for the ranks: runs/latest may be another one at the next look.
-// Throws DataError unless it is of this kind.
+// Returns the path of the run that `resume` names, for this process and its ranks: runs/latest may
+// name another run later. Throws DataError unless the run is of this kind.
 std::string run_that_goes_on(RunKind kind, const std::string& resume);
-// For a run that has all that it was to have: says so, and what else there is to do.
+// Says that the run is complete, and what to do instead of resuming it.
 void nothing_to_go_on_with(RunKind kind, const std::string& run, const std::string& all);
-// Says what is lacking in the run's settings. Throws DataError on one that nobody here knows: the run would not go on
-// as it began.
+// Reports the settings that the run lacks. Throws DataError if a setting is unknown, because the
+// run would not continue as it began.
 void check_version(const OtherVersion& other, const std::string& run);
 
 template <class Options>
@@ -58,7 +58,8 @@ nlohmann::json settings_of(Options options) {
   return all;
 }
 
-// For a new run, nothing. Throws DataError as the functions above, and on a setting of another type.
+// Restores the settings of a resumed run. Does nothing for a new run. Throws DataError as the
+// functions above do, and if a setting has another type.
 template <class Options>
 void restore_settings(RunKind kind, Options& options) {
   if (options.resume.empty()) return;

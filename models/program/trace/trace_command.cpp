@@ -52,7 +52,8 @@ std::pair<std::string, std::string> ends_of(const BucketLog& bucket) {
                                     : std::pair(names.substr(0, space), names.substr(names.rfind(' ') + 1));
 }
 
-// The first and the last, or where there is no room for both the first, and how many more there are.
+// Returns the first and the last parameter. If both do not fit, returns the first and how many more
+// there are.
 std::string parameters_of(const BucketLog& bucket, size_t columns) {
   const std::string both = first_and_last(*bucket.parameters);
   if (both.size() <= columns) return both;
