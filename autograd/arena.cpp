@@ -29,7 +29,7 @@ bool follows(const Tensor& previous, const Tensor& next) {
   return previous.dtype() == next.dtype() && adjacent(previous, next) && adjacent(previous.grad(), next.grad());
 }
 
-// These parameters are an arena already, in this order.
+// Returns true if these parameters are already an arena, in this order.
 bool lie_in_order(const std::vector<Tensor>& parameters) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (!parameters[i].is_contiguous() || !parameters[i].grad()) return false;

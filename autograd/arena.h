@@ -26,11 +26,12 @@ struct ArenaRange {
 // Elements between one parameter's beginning and the next's are a multiple of this: a cache line of float32.
 inline constexpr int64_t kArenaAlignment = 16;
 
-// Lays the parameters into an arena in the reverse of the given order, one per dtype and device, moving values and
-// existing gradients; every handle of a parameter follows. Throws Error where two parameters overlap in memory: they
-// would be independent afterwards. `allocate` makes the zeroed flat array for the gradients (shared memory, say);
-// values that lie in such an arena already stay where they are. Without it that is zeros(), and where arena_ranges()
-// already gives one range per dtype and device nothing is done.
+// Lays the parameters into arenas, one for each dtype and device, in the reverse of the given
+// order. Values and existing gradients move, and every handle of a parameter follows. `allocate`
+// makes the zeroed flat array for the gradients (shared memory, say), by default with zeros().
+// Values that lie in such an arena already stay where they are. Without `allocate`, nothing is done
+// if arena_ranges() already gives one range for each dtype and device. Throws Error if two
+// parameters overlap in memory, because they would be independent afterwards.
 using AllocateGrads = std::function<Tensor(int64_t numel, TensorOptions options)>;
 void flatten_parameters(const std::vector<Tensor>& parameters, const AllocateGrads& allocate = {});
 

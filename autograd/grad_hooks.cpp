@@ -57,8 +57,7 @@ bool stop_retaining_grad(const Tensor& tensor) {
 const Tensor& Tensor::retain_grad() const {
   const std::shared_ptr<GradHooks>& hooks = hooks_of("retain_grad", *this);
   if (is_leaf()) return *this;
-  // A weak reference: the node
-  // keeps the hook, and the tensor the node.
+  // The reference is weak: the node keeps the hook, and the tensor keeps the node.
   hooks->hooks.emplace(kRetains, [meta = std::weak_ptr(autograd_meta())](const Tensor& grad) {
     if (const auto kept = meta.lock()) {
       const Tensor own = copy_of(grad, {grad.dtype(), grad.device()});

@@ -16,8 +16,9 @@
 namespace ringgrad {
 
 // ---- elementwise arithmetic ---------------------------------------------------------------------------------------
-// With NumPy's broadcasting, of one dtype and device: nothing is promoted. Integers have add, sub, mul, neg, maximum,
-// minimum, clamp and pow, exact and without gradients; what does not fit wraps. Their quotient is float32. All as in
+// Operands broadcast as in NumPy. They have one dtype and device; nothing is promoted. Integers
+// have add, sub, mul, neg, maximum, minimum, clamp and pow, which are exact and have no gradients;
+// a result that does not fit wraps. The quotient of integers is float32. All of this is as in
 // PyTorch. Errors: ShapeError, DTypeError, DeviceError.
 
 Tensor add(const Tensor& a, const Tensor& b);
@@ -58,9 +59,10 @@ inline Tensor operator/(const Tensor& x, Scalar c) { return div(x, c); }
 Tensor operator/(Scalar c, const Tensor& x);
 
 // ---- comparisons --------------------------------------------------------------------------------------------------
-// Bool, without gradient, with broadcasting; of any dtype, both of one. NaN equals nothing. A number is converted to
-// the tensor's dtype, DTypeError where that cannot hold it: for bool all but 0 and 1, for uint8 negative ones, too. The
-// result is no condition: see Mask in core/tensor.h.
+// The result is bool, without gradient. Operands broadcast and have the same dtype, which may be
+// any. NaN equals nothing. A number is converted to the tensor's dtype. Throws DTypeError if the
+// dtype cannot hold it: bool holds only 0 and 1, and uint8 no negative numbers. The result is no
+// condition: see Mask in core/tensor.h.
 
 Mask eq(const Tensor& a, const Tensor& b);
 Mask ne(const Tensor& a, const Tensor& b);
@@ -138,8 +140,9 @@ Tensor log_softmax(const Tensor& x, Int dim = -1);
 
 Tensor sum(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
-// The variance with divisor n - correction (1: Bessel's, as PyTorch's default; `unbiased` stands for it), and its root.
-// (Beside `using namespace ringgrad` a bare std is two things: write x.std(), or ringgrad::std(x).)
+// The variance with divisor n - correction, and its root. Correction 1 is Bessel's, PyTorch's
+// default; `unbiased` stands for it. (After `using namespace ringgrad` a bare std is ambiguous:
+// write x.std(), or ringgrad::std(x).)
 Tensor var(const Tensor& x, const Dims& dims = {}, Int correction = 1, Flag keepdim = false);
 inline Tensor var(const Tensor& x, const Dims& dims, Flag unbiased, Flag keepdim = false) {
   return var(x, dims, unbiased ? 1 : 0, keepdim);
@@ -190,11 +193,13 @@ Tensor einsum(const char* equation, const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 
 // ---- convolutions of images ---------------------------------------------------------------------------------------
-// Cross-correlations, as in every framework, of images [N, C, H, W]. Weights and biases have the images'
-// dtype, or stay float32 where that has 16 bits. The result is in the layout in which its device convolves fastest.
+// Cross-correlations, as in every framework, of images [N, C, H, W]. Weights and biases have the
+// images' dtype, or stay float32 beside 16-bit images. The result is in the layout in which its
+// device convolves fastest.
 //
-// Winograd's algorithms carry a NaN or an infinity to outputs that do not see the pixel, and overflow sooner. Where
-// that matters, set_conv_algorithm(ConvAlgorithm::Direct) chooses exact sums; core/README.md says who takes Winograd's.
+// Winograd's algorithms carry a NaN or an infinity to outputs that do not see the pixel, and
+// overflow sooner. Where that matters, set_conv_algorithm(ConvAlgorithm::Direct) chooses exact
+// sums. core/README.md says which convolutions take Winograd's algorithms.
 
 // x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q],
 // P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋ + 1.

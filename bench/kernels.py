@@ -82,7 +82,7 @@ def ratio(count, of):
 
 
 def times_of(result):
-    """By step, what a table says that a GPU has taken."""
+    """Returns, by step, the GPU times of a table."""
     return {row[0].split(" ", 1)[1]: row[-1] for row in result["rows"]}
 
 

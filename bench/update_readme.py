@@ -79,7 +79,7 @@ def headline():
 
 
 def keep_go():
-    """What ./go says, without a line for each epoch; the program is called as a newcomer calls it."""
+    """Saves the output of ./go without the lines of the epochs."""
     with tempfile.TemporaryDirectory() as place:
         environment = {**os.environ, "RINGGRAD_CALLED_AS": "./go"}
         program = ROOT / "build" / "release" / "ringgrad"

@@ -12,7 +12,8 @@
 
 namespace ringgrad {
 
-// Any number of printable parts, joined: str("size ", 3, " > ", 2) == "size 3 > 2", in every locale.
+// Joins any number of printable parts, in the same way in every locale: str("size ", 3, " > ", 2)
+// == "size 3 > 2".
 template <class... Parts>
 std::string str(const Parts&... parts) {
   TextOutput out;

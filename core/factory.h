@@ -22,10 +22,11 @@ Tensor scalar(Scalar value, TensorOptions options = {});                  // sha
 Tensor arange(Int64 n, TensorOptions options = {.dtype = DType::Int64});  // 0 … n-1
 
 Tensor full_like(const Tensor& x, Scalar value);
-// begin, begin + step, … before end: int64 where all three are integers, else float32, as in PyTorch.
+// Returns begin, begin + step, … before end. It is int64 if all three are integers, and otherwise
+// float32, as in PyTorch.
 Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options);
 Tensor arange(Scalar begin, Scalar end, Scalar step = 1);
-// Both ends included. Integers from integers are exact, without their fractions.
+// Includes both ends. Integers from integer ends are exact; their fractions are dropped.
 Tensor linspace(Scalar begin, Scalar end, Int64 steps, TensorOptions options = {});
 Tensor eye(Int64 rows, Int64 columns, TensorOptions options = {});  // ones on the diagonal
 inline Tensor eye(Int64 n, TensorOptions options = {}) { return eye(n, n, options); }
@@ -41,8 +42,9 @@ Tensor tensor(const std::vector<T>& values, Device device = {}) {  // 1-D
   return tensor(values, Shape{static_cast<int64_t>(values.size())}, device);
 }
 
-// The elements on the host, row-major, converted to T; waits for the device. DTypeError where T is an integer type and
-// an element, without its fraction, exceeds its range.
+// Returns the elements on the host, in row-major order, converted to T. Waits for the device.
+// Throws DTypeError if T is an integer type and an element, without its fraction, exceeds its
+// range.
 template <class T>
 std::vector<T> to_vector(const Tensor& x);
 

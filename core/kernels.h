@@ -222,10 +222,11 @@ KERNEL(batch_norm_backward,
        kVendorToo);
 
 // ---- row-wise: x, y [N, C] contiguous, C >= 1 ---------------------------------------------------------------------
-// Layer normalisation (Ba et al. 2016): y = weight (x - mean) rstd + bias; mean, rstd [N]; weight, bias [M] or
-// undefined. Row n takes the (n mod groups)-th of `groups` parts of them, of whose numbers each serves as many
-// neighbouring columns: M = C, or all channels (Wu & He 2018). All four, dweight and dbias are in the accumulation
-// type.
+// Layer normalisation (Ba et al. 2016): y = weight (x - mean) rstd + bias; mean, rstd [N]; weight,
+// bias [M] or undefined. weight and bias have `groups` parts of equal size, and row n uses part n
+// mod groups. Each number of a part serves the same number of neighbouring columns: with M = C one
+// column each, or all pixels of a channel (Wu & He 2018). All four, dweight and dbias are in the
+// accumulation type.
 KERNEL(layer_norm, (const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, int64_t groups, double eps));
 KERNEL(layer_norm_backward,

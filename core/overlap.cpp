@@ -7,7 +7,7 @@
 namespace ringgrad {
 namespace {
 
-// Places of elements, counted from the first one in memory.
+// Bounds the places of elements, counted from the first element in memory.
 struct Extent {
   int64_t first = 0, last = 0;
 };

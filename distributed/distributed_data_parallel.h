@@ -48,12 +48,14 @@ using DistributedDataParallelOptions = ReducerOptions;
 
 class DistributedDataParallel : public nn::Module {
  public:
-  // Collective. Rank 0's parameters and buffers replace all others', except those that are to be ignored; the module's
-  // gradients move to memory that ranks share where they can. Construct the optimizer before or after. Module and group
-  // must outlive the wrapper, which lists the module's parameters under their own names: a state_dict has no "module."
-  // prefix. Throws OutOfStepError, naming rank and parameter, where the modules differ; DeviceError unless all
-  // parameters that require grad are on one device; Error where none is, where another wrapper that lives has one of
-  // them, on a name to ignore that the module lacks, and for a buffer whose elements share memory.
+  // Collective. Rank 0's parameters and buffers replace those of all other ranks, except the
+  // ignored ones. The module's gradients move to memory that ranks share if they can. The optimizer
+  // may be constructed before or after. Module and group must outlive the wrapper, which lists the
+  // module's parameters under their own names: a state_dict has no "module." prefix. Throws
+  // OutOfStepError, naming rank and parameter, if the modules differ. Throws DeviceError unless all
+  // parameters that require grad are on one device. Throws Error if no parameter requires grad, if
+  // another living wrapper has one of them, if the module lacks an ignored name, or if the elements
+  // of a buffer share memory.
   DistributedDataParallel(nn::Module& module, ProcessGroup& group, DistributedDataParallelOptions options = {});
 
   // x [N, …] is this rank's part of the batch, N samples. An error on one rank reaches all of them:

@@ -227,7 +227,7 @@ def vendors(tree):
 
 
 def device_code(tree):
-    """Device code in .cu and .cuh only; a .cuh is private to cuda_kernels and to the tests' own kernels."""
+    """Device code is in .cu and .cuh files only. A .cuh is private to cuda_kernels and to the tests' kernels."""
     breaches = []
     for source in tree.cpp:
         for line, path, _ in source.includes:

@@ -17,7 +17,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// True where the expression compiles for a tensor x and an argument `a` of this type.
+// True if the expression compiles for a tensor x and an argument `a` of this type.
 #define TAKES(TYPE, ...)                                                                                 \
   ([]<class X, class A>() {                                                                              \
     return requires(const X& x, A a, nn::Linear& net, DistributedDataParallel& ddp, ProcessGroup& group, \

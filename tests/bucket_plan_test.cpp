@@ -96,7 +96,8 @@ TEST_CASE("a cap must be positive", "[bucket_plan][quick]") {
 TEST_CASE("buckets of an order that is not the one in memory", "[bucket_plan][quick]") {
   const ArenaRange arena = arena_of({16, 10, 32, 16, 48});
   const BucketCaps caps{.first_bytes = 128, .bytes = 256};
-  // Ready: 4 (48), which is cut at 32; its rest with 0 and 2 (64), which lie apart; then 1 and 3.
+  // Parameter 4 (48) is ready first and is cut at 32. Its rest shares a bucket with 0 and 2 (64),
+  // which lie apart. Then come 1 and 3.
   const auto buckets = plan_buckets({arena}, {4, 0, 2, 1, 3}, caps);
   std::vector<std::pair<int64_t, int64_t>> ranges;
   std::vector<std::vector<int>> parameters;

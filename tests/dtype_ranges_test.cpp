@@ -43,8 +43,7 @@ double rounded(double value, DType dtype) {
   return narrow;
 }
 
-// ---- operations made of others, which have no row in op_specs()
-// ------------------------------------------------------
+// ---- operations made of others, which have no row in op_specs() ---------------------------------
 
 OpSpec composed(const std::string& name, const std::function<Tensor(const Tensors&)>& run, std::vector<Sample> samples,
                 int64_t terms) {
@@ -329,7 +328,7 @@ TEST_CASE("results and gradients of 16 bits are rounded once", "[ops][quick]") {
   }
 }
 
-// Powers of two go through these operations exactly, wherever no number becomes subnormal.
+// Powers of two pass exactly through these operations, unless a number becomes subnormal.
 TEST_CASE("operations of float64 at the ends of its range", "[ops][quick]") {
   struct Homogeneous {
     const char* name;

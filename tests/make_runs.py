@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs of every kind, as small as they come: make_runs.py PATH_TO_RINGGRAD writes what people can read of them to tests/runs/.
+"""Makes a small run of every kind: make_runs.py PATH_TO_RINGGRAD writes their text files to tests/runs/.
 
 They stay there while the program goes on: program_runs_test.py opens them with every command. Their weights are made anew
 by each test, as they are large. Two are as older versions wrote them: `first` as commit 882cf6d (no division, and a recipe
@@ -26,7 +26,7 @@ OLDER = {"first": YOUNGEST_OF_FIRST, "division": YOUNGER}
 
 
 def make(folder, data):
-    """One run of each command, of today's version, and the older ones: an unfinished run without what they had not."""
+    """Makes one run of each command. Older runs are an unfinished run without newer settings."""
     for name, words in COMMANDS.items():
         done = subprocess.run([PROGRAM, *words, "--out", folder / name], capture_output=True, text=True,
                               env={**os.environ, "RINGGRAD_DATA_DIR": str(data)})
@@ -53,7 +53,7 @@ def make_older(run, older, name):
 
 
 def give_older_checkpoint(run, older, name):
-    """The weights of `run`, and what the version of `older` said of where it stood."""
+    """Saves the weights of `run` with the progress as the version of `older` wrote it."""
     for file in ("model.safetensors", "checkpoint.safetensors"):
         shutil.copy(run / file, older)
     before = progress_of(older / "checkpoint.safetensors")

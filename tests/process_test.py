@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The library at the edges of a process: before main, after fork(), in a loop of launches, within a rank.
+"""Tests the library in unusual states of a process: before main, after fork(), in a loop of launches, within a rank.
 
     process_test.py PROCESS_PROGRAMS
 """

@@ -26,7 +26,7 @@ def write_tiny(folder, train=48, test=12, side=28):
 
 
 def rewrite_safetensors(path, rename=lambda name: name, progress_to=None, **progress):
-    """Other names of tensors, other values in a checkpoint's progress, or all of it; without the hashes, which would tell."""
+    """Changes names or progress in a checkpoint and drops the hashes, which would differ."""
     data = path.read_bytes()
     length = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + length])

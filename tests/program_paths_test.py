@@ -15,7 +15,7 @@ OPTION = re.compile(r"^ +(?:-\w,)?(--?[a-z-]+)(?:,--?[a-z-]+)* (TEXT|INT|UINT|FL
 
 
 def commands():
-    """Every command's words."""
+    """Returns the words of every command."""
     def below(words):
         shown = subprocess.run([PROGRAM, *words, "--help"], capture_output=True, text=True).stdout
         names = re.findall(r"^  ([a-z]+) ", shown.split("Subcommands:")[1].split("\n\n")[0], re.M) if "Subcommands:" in shown else []

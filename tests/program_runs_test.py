@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the commands of `ringgrad` make of runs of every kind and age: program_runs_test.py PATH_TO_RINGGRAD [test names].
+"""Runs the commands of `ringgrad` on runs of every kind and age: program_runs_test.py PATH_TO_RINGGRAD [test names].
 
 tests/runs/ has them as they were written once (make_runs.py); weights are made anew, as they are large."""
 
@@ -31,7 +31,7 @@ class Runs(ProgramCase):
         shutil.rmtree(cls.shared), shutil.rmtree(cls.made)
 
     def setUp(self):
-        """runs/0001-finished, …: today's weights, and the texts that were kept."""
+        """Makes runs/0001-finished and so on from today's weights and the stored text files."""
         super().setUp()
         for number, name in enumerate(RUNS, 1):
             run = self.dir / f"runs/{number:04}-{name}"
@@ -54,7 +54,7 @@ class Runs(ProgramCase):
         return {path.name: path.read_bytes() for path in (self.dir / "runs" / run).iterdir()}
 
     def outcome(self, line, **options):
-        """(exit code, the document, stderr) of a command with --json."""
+        """Returns (exit code, document, stderr) of a command with --json."""
         environment = {**os.environ, "RINGGRAD_DATA_DIR": self.shared}
         done = subprocess.run([PROGRAM, *line.split(), "--json"], capture_output=True, text=True, cwd=self.dir, env=environment,
                               timeout=120, **options)

@@ -151,7 +151,8 @@ AtomicFile::AtomicFile(const fs::path& file) : file_(file), place_(followed(file
   }
 }
 
-// REQUIRES: nothing is open.
+// Opens the target if it is not a regular file; otherwise checks that it may be replaced. REQUIRES:
+// nothing is open.
 void AtomicFile::open_target() {
   if (const std::optional<int> own = own_descriptor(place_)) {
     target_ = ::fcntl(*own, F_DUPFD_CLOEXEC, 0);

@@ -70,7 +70,8 @@ class CpuBackend : public DeviceBackend {
   std::vector<std::unique_ptr<ThreadPool>> pools_;
 };
 
-// Never destroyed: tensors with static storage duration may be freed after everything else.
+// The backend is never destroyed: tensors with static storage duration may be freed after
+// everything else.
 BEFORE_MAIN(cpu, register_backend(DeviceType::CPU, new CpuBackend));
 
 }  // namespace

@@ -106,8 +106,9 @@ Direction direction(F turn) {
   return {axis & 1 ? -across : along, axis & 1 ? along : across};
 }
 
-// Box & Muller (1958): elements 2 i and 2 i + 1 are a radius and an angle, in double, so that machines whose last bits
-// differ still agree in float32. The 16-bit types have float32's numbers, rounded.
+// Box & Muller (1958) make elements 2 i and 2 i + 1 from a radius and an angle. These are double,
+// so that machines whose last bits differ still agree in float32. The 16-bit types have float32's
+// numbers, rounded.
 void normal_cpu(Stream stream, const Tensor& x, const Tensor& state, double mean, double std) {
   ASSERT(x.is_contiguous());
   visit_floating("normal", x.dtype(), [&]<class T>() {

@@ -1,6 +1,6 @@
-// A power of two by which a row is multiplied before its deviations from the mean are squared. It is 1 unless their
-// variance is so far from 1 that the squares would leave the range of A. Layer norm on all devices uses it: forward
-// knows the variance, and backward has 1 / sqrt(variance + eps).
+// The power of two by which a row is multiplied before its deviations from the mean are squared. It
+// is 1 unless the variance is so far from 1 that the squares would leave the range of A. Layer norm
+// uses it on all devices: forward knows the variance, and backward has 1 / sqrt(variance + eps).
 #pragma once
 
 #include "ringgrad/core/base/number.h"

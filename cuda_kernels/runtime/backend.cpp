@@ -132,7 +132,7 @@ class CudaBackend : public DeviceBackend {
   std::unique_ptr<DeviceRecord[]> records_;
 };
 
-// Never destroyed: tensors with static storage duration are freed late.
+// The backend is never destroyed: tensors with static storage duration are freed late.
 BEFORE_MAIN(cuda, register_backend(DeviceType::CUDA, new CudaBackend));
 
 }  // namespace

@@ -126,7 +126,8 @@ Graph::~Graph() {
   try {
     const DeviceGuard guard(device());
     const RelaxedCapture relaxed;
-    // A replay may still be running. Waiting for the whole device instead would spoil what other threads capture there.
+    // A replay may still be running. Waiting for the whole device instead would spoil captures of
+    // other threads.
     launched_.synchronize();
     cudaGraphExecDestroy(executable_);
   } catch (const std::exception&) {  // the device is lost, and runs nothing; its memory is lost, too

@@ -1,4 +1,4 @@
-// Which gradients travel together.
+// Plans the buckets: gradients that travel together.
 //
 // Gradients lie in flat arenas, about in the order in which backward finishes them, and never move. A bucket is a range
 // of an arena: nothing is packed or copied, and a bucket is ready when the last parameter that reaches into it is.

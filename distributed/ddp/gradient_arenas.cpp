@@ -11,7 +11,7 @@ namespace ringgrad {
 namespace {
 
 std::mutex averaged_mutex;
-// Never destroyed: wrappers may be global.
+// The set is never destroyed, because wrappers may be global.
 std::set<const AutogradMeta*>& averaged = *new std::set<const AutogradMeta*>();
 
 }  // namespace

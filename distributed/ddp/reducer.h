@@ -41,10 +41,10 @@ namespace ringgrad {
 
 class Reducer : public std::enable_shared_from_this<Reducer> {
  public:
-  // Collective. `parameters` are leaves that require grad, the same on all ranks; `buffers` are brought together after
-  // every step (step_exchange.h). Moves values and gradients into arenas, where they stay. The group must outlive
-  // this.
-  // Throws Error where another wrapper has one of the parameters.
+  // Collective. `parameters` are leaves that require grad, the same on all ranks. `buffers` are
+  // synchronised after every step (step_exchange.h). Moves values and gradients into arenas, where
+  // they stay. The group must outlive this object. Throws Error if another wrapper has one of the
+  // parameters.
   Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ModuleState module,
           ReducerOptions options);
 

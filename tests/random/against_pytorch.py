@@ -60,7 +60,7 @@ class SameValue(torch.autograd.Function):
 
 
 class Replay:
-    """The program as PyTorch computes it from ringgrad's values: in `dtype`, or in their own."""
+    """Computes the program with PyTorch from ringgrad's values, in `dtype` or in their own dtypes."""
 
     def __init__(self, program, results, reference, change=None):
         self.program, self.results, self.reference, self.change = program, results, reference, change
@@ -70,7 +70,7 @@ class Replay:
         self.leaves = {name: self.tensors[name] for name in program["leaves"]}
 
     def own(self, x):
-        """As an input of this replay: of its dtype, and changed a little where that is asked for."""
+        """Converts a value to an input of this replay: to its dtype, and slightly changed if that is asked for."""
         if not x.is_floating_point():
             return x.clone()
         return self.changed(x.to(torch.float64) if self.reference else x.clone(), x.dtype)
@@ -87,7 +87,7 @@ class Replay:
         return self
 
     def step(self, step, result):
-        """What PyTorch gives for its results, by name."""
+        """Returns PyTorch's results by name."""
         inputs = [self.tensors[name] for name in step["in"]]
         ours = [from_json(value) for value in result["out"]]
         if "same" in result:  # no step at all, or one that was refused
@@ -107,7 +107,7 @@ class Replay:
         return found
 
     def continued(self, name, x, value):
-        """What later steps see: ringgrad's value, with PyTorch's history unless a gradient of ringgrad's takes over."""
+        """Gives later steps ringgrad's value. Its history is PyTorch's, or ends at a capture."""
         if not x.requires_grad or x.shape != value.shape:
             return self.own(value)
         if name in self.program["captures"]:
@@ -118,7 +118,7 @@ class Replay:
         return SameValue.apply(x, self.own(value), lambda gradient: self.changed(gradient, value.dtype))
 
     def plain_step(self, step, result, inputs, out, ours):
-        """Without gradients there is memory that several tensors share, here as there."""
+        """Without gradients, several tensors may share memory in both libraries."""
         if step["op"].endswith("_"):
             if inputs[0].shape != out[0].shape:
                 return {}
@@ -136,7 +136,7 @@ class Replay:
         return found
 
     def gradients(self, names, ours):
-        """Those of one pass from these roots, in which ringgrad had `ours`."""
+        """Returns the gradients of one pass from these roots, for which ringgrad had `ours`."""
         roots = [(self.tensors[name], self.own(from_json(self.program["cotangents"][name]))) for name in names]
         roots += [(x, self.own(from_json(ours[name]))) for name, x in self.cuts if ours.get(name)]
         roots = [(x, gradient.to(x.dtype)) for x, gradient in roots if x.requires_grad and x.shape == gradient.shape]
@@ -152,7 +152,7 @@ def largest(x):
 
 
 def difference(ours, reference, native, spread):
-    """The first element that is wrong, in words; empty where none is."""
+    """Describes the first wrong element; returns "" if there is none."""
     if ours.shape != reference.shape:
         return f"shape {list(ours.shape)}, PyTorch {list(reference.shape)}"
     if native.dtype != ours.dtype:
@@ -180,7 +180,7 @@ def difference(ours, reference, native, spread):
 
 
 def values_of(program, results, reference, change=None):
-    """All that PyTorch gives: {what: tensor}."""
+    """Returns all results of PyTorch: {what: tensor}."""
     replay = Replay(program, results, reference, change).run()
     found = {(i, name): x for i, step in enumerate(replay.steps) for name, x in step.items()}
     for i, ours in enumerate(results.get("gradients") or []):
@@ -201,7 +201,7 @@ def ours_of(program, results):
 
 
 def wrong_values(program, results, digits=None):
-    """What is wrong, in words: (what, text)."""
+    """Returns what is wrong: (what, text)."""
     reference, native = values_of(program, results, True), values_of(program, results, False)
     ours = ours_of(program, results)
     spread = {}
@@ -233,7 +233,7 @@ def wrong_values(program, results, digits=None):
 
 
 def note_digits(program, ours, reference, native, digits):
-    """For each operation the ratio of ringgrad's error to PyTorch's, over all elements of a result."""
+    """Collects, for each operation, the ratio of ringgrad's error to PyTorch's over all elements of a result."""
     for (i, name), x in ours.items():
         ref, own = reference.get((i, name)), native.get((i, name))
         if isinstance(i, str) or x is None or not x.is_floating_point() or x.shape != ref.shape or x.numel() < 16:
@@ -244,7 +244,7 @@ def note_digits(program, ours, reference, native, digits):
 
 
 class Runner:
-    """ringgrad: the program of random_programs.cpp, started anew where it has ended."""
+    """Runs the program of random_programs.cpp, and starts it again if it has ended."""
 
     def __init__(self, path):
         self.path, self.process = path, None
@@ -264,7 +264,7 @@ class Runner:
 
 
 def failures(program, runner, digits=None):
-    """What is wrong with ringgrad's results, in words; the results."""
+    """Returns what is wrong with ringgrad's results, and the results."""
     results = runner.run(program)
     if "died" in results:
         return [(("process", ""), f"the process ended with {results['died']}")], results
@@ -279,7 +279,7 @@ def failures(program, runner, digits=None):
 
 
 def without_step(program, results, i):
-    """The same program, in which this step's results are given instead of computed; None where it is written to."""
+    """Returns the program with this step's results given instead of computed, or None if one of them is written to."""
     step, result = program["steps"][i], results["steps"][i]
     written = {later["in"][0] for later in program["steps"] if later["op"].endswith("_")}
     if step["op"].endswith("_") or written & set(step["out"]):
@@ -297,7 +297,7 @@ def without_step(program, results, i):
 
 
 def shrink(program, runner):
-    """Gives one step's results instead of computing them, as long as something stays wrong."""
+    """Replaces steps by their results, one after the other, where an error remains without them."""
     i = len(program["steps"]) - 1
     while i >= 0:
         results = runner.run(program)
@@ -314,7 +314,7 @@ def shrink(program, runner):
 
 
 def show(program):
-    """The program, to be read."""
+    """Returns the program as readable text."""
     lines = []
     for name, value in program["tensors"].items():
         x = from_json(value)

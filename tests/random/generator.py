@@ -1,4 +1,4 @@
-"""Makes random programs: a Pool of tensors, steps that PyTorch can run on them, roots, and whose gradients are wanted."""
+"""Makes random programs: tensors, steps that PyTorch can run on them, roots and captures."""
 
 import math
 import random
@@ -31,7 +31,7 @@ def from_json(value):
 
 
 class Pool:
-    """The tensors that there are: inputs of the program, with their bits, and what PyTorch's steps have given."""
+    """Holds the existing tensors: the program's inputs with their bits, and the results of PyTorch's steps."""
 
     def __init__(self, r, tracked):
         self.r, self.tracked = r, tracked
@@ -75,7 +75,7 @@ class Pool:
         return shape
 
     def pick(self, kind, min_dim=0, max_dim=9, filled=False, positive=False, unit=False):
-        """A tensor that there is, a recent one rather, or a new one."""
+        """Returns an existing tensor, preferably a recent one, or a new one."""
         suitable = [
             name
             for name, x in self.tensors.items()
@@ -100,7 +100,7 @@ class Pool:
         return self.pick("float", min_dim=4, max_dim=4, filled=True)
 
     def like_broadcast(self, name, smaller=False):
-        """What can stand beside it: of its dtype, and of a shape that is broadcast with its own."""
+        """Returns a second operand: of the same dtype, and of a shape that broadcasts with the first."""
         shape = self.shape(name)
         shape = [1 if self.r.random() < 0.25 else size for size in shape][self.r.choice([0, 0, 0, 1]) :]
         if not smaller and self.r.random() < 0.1 and len(shape) < 4:
@@ -108,7 +108,7 @@ class Pool:
         return self.pick_shape(self.dtype(name), shape)
 
     def target(self, kind):
-        """What may be written to: a result, and where nothing is tracked anything without an element that is two."""
+        """Returns a tensor that may be written to: a result, or any without overlap if none is tracked."""
         suitable = [
             name
             for name, x in self.tensors.items()
@@ -142,7 +142,7 @@ class Pool:
         return r.choice([0.5, 2.0, -1.0, 0.1, 3.0, -0.7, 1e-3, 1.0, 100.0])
 
     def places(self, name, unique=False):
-        """What stands in the brackets of an index of this tensor."""
+        """Returns the entries of a random index of this tensor."""
         r, inputs, at, shape = self.r, [], [], self.shape(name)
         count = r.choice([None, 1, 2, 3])
         for d, size in enumerate(shape):
@@ -187,7 +187,7 @@ class Pool:
         return x.reshape(shape)
 
     def new(self, dtype_name, shape, parameter=False, positive=False, unit=False, values=None, finite=False):
-        """A new input; a `parameter` may require a gradient."""
+        """Adds a new input. A `parameter` may require a gradient."""
         r, dtype, numel = self.r, DTYPES[dtype_name], torch.Size(shape).numel()
         if values is not None:
             values = list(values)
@@ -218,7 +218,7 @@ class Pool:
 
 
 def compute(op, args, inputs, tracked):
-    """PyTorch's results, as a list; where nothing is tracked without history."""
+    """Returns PyTorch's results as a list, without history if nothing is tracked."""
     with torch.set_grad_enabled(tracked):
         out = REFERENCE[op](args, *inputs)
     out = list(out) if isinstance(out, tuple) else [out]
@@ -226,7 +226,7 @@ def compute(op, args, inputs, tracked):
 
 
 def make_step(r, pool, operations):
-    """A step of a random operation, of which the pool has the results then; None where it suits nothing."""
+    """Adds a step of a random operation and puts its results into the pool. Returns None if no tensors suit it."""
     op = r.choice(operations)
     made = MAKE[op](r, pool)
     if not made:
@@ -256,7 +256,7 @@ def make_step(r, pool, operations):
 
 
 def make_program(seed, without=(), only=()):
-    """The program of this seed. `without` and `only` name operations."""
+    """Returns the program of this seed. `without` and `only` name operations."""
     r = random.Random(seed)
     tracked = r.random() < 0.7
     pool = Pool(r, tracked)

@@ -1,4 +1,4 @@
-"""The operations of random programs: what PyTorch computes for each name, and how a random step of it is made.
+"""Lists the operations of random programs: what PyTorch computes for each, and how a random step is made.
 
 The same names stand in operations.cpp. REFERENCE[name](args, *inputs) is a function of tensors of any floating dtype;
 where ringgrad's contract differs from PyTorch's (autograd/ops.h), it is written after the contract. MAKE[name](random,
@@ -305,7 +305,7 @@ def linear_of(r, pool):
 
 
 def same(x, *weights):
-    """Weights that stay float32 beside 16 bits are rounded to x's dtype by PyTorch's functions, which want one."""
+    """PyTorch's functions take one dtype, so float32 weights beside 16-bit inputs are rounded to x's dtype."""
     return [w.to(x.dtype) for w in weights]
 
 

@@ -53,7 +53,7 @@ struct Shown {
   std::vector<std::vector<std::string>> state;
 };
 
-// A rank's network in one wrapper, or in two.
+// Holds a rank's network in one wrapper or in two.
 struct Wrapped {
   Wrapped(const Plan& plan, RandomNetwork& net, ProcessGroup& group) : net(net) {
     const auto wrap = [&](nn::Module& module) {

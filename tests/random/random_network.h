@@ -1,4 +1,5 @@
-// Random networks and batches for random_ddp.cpp, named by a seed: the same on every rank and in one process.
+// Random networks and batches for random_ddp.cpp. A seed names them, and they are the same on every
+// rank and in one process.
 #pragma once
 
 #include <memory>

@@ -9,9 +9,10 @@
 //    "way": "backward",                                       or "grad": autograd::grad() of leaves and captures
 //    "roots": ["b"], "cotangents": {"b": {…}}}
 //
-// gives {"steps": [{"out": [{…}], "written": {"a": {…}}, "same": true}], "gradients": [{"a": {…}}], "final": {…},
-// "error": "…"}: `written` has what a step in place has left in all tensors that share memory with it, gradients those
-// of each pass, one for each root, and an error ends the steps. `same` stands where a step gave its first input itself.
+// gives {"steps": [{"out": [{…}], "written": {"a": {…}}, "same": true}], "gradients": [{"a": {…}}],
+// "final": {…}, "error": "…"}: `written` has the new values of all tensors that share memory with
+// the target of a step in place. `gradients` has those of each pass, one pass for each root. An
+// error ends the steps. `same` is set if a step returned its first input itself.
 #include <algorithm>
 #include <iostream>
 

@@ -1,4 +1,4 @@
-"""Other shapes of the same elements, elements picked by index, and other dtypes and layouts, in random programs."""
+"""Reshaping, indexing, and conversions of dtype and layout, for random programs."""
 
 import torch
 import torch.nn.functional as F
