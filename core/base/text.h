@@ -5,6 +5,7 @@
 #pragma once
 
 #include <charconv>
+#include <fstream>
 #include <locale>
 #include <optional>
 #include <sstream>
@@ -24,6 +25,12 @@ class Classic : public Stream {
     this->imbue(std::locale::classic());
   }
 };
+// Instantiated once: compilers differ in the tables that they make of such a class in each file, and
+// those of two cannot be linked together.
+extern template class Classic<std::ostringstream>;
+extern template class Classic<std::istringstream>;
+extern template class Classic<std::ifstream>;
+extern template class Classic<std::ofstream>;
 using TextOutput = Classic<std::ostringstream>;
 using TextInput = Classic<std::istringstream>;
 

@@ -1,0 +1,10 @@
+#include "ringgrad/core/base/text.h"
+
+namespace ringgrad {
+
+template class Classic<std::ostringstream>;
+template class Classic<std::istringstream>;
+template class Classic<std::ifstream>;
+template class Classic<std::ofstream>;
+
+}  // namespace ringgrad
