@@ -34,14 +34,21 @@ std::vector<std::string> bits_of(const std::vector<Tensor>& tensors) {
   return all;
 }
 
+// Squares of small float16 gradients are 0, and a step of 1e-8 for a divisor diverges, as in PyTorch.
+constexpr double kEps = 1e-3;
+
 std::unique_ptr<optim::Optimizer> make_optimizer(int kind, const nn::NamedTensors& parameters) {
   switch (kind) {
     case 0: return std::make_unique<optim::SGD>(parameters, optim::SGDOptions{.lr = 0.1});
     case 1:
       return std::make_unique<optim::SGD>(parameters, optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .nesterov = true});
-    case 2: return std::make_unique<optim::Adam>(parameters, optim::AdamOptions{.lr = 0.01, .weight_decay = 0.01});
-    case 3: return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions{.lr = 0.01});
-    case 4: return std::make_unique<optim::RMSprop>(parameters, optim::RMSpropOptions{.lr = 0.01, .centered = true});
+    case 2:
+      return std::make_unique<optim::Adam>(parameters,
+                                           optim::AdamOptions{.lr = 0.01, .eps = kEps, .weight_decay = 0.01});
+    case 3: return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions{.lr = 0.01, .eps = kEps});
+    case 4:
+      return std::make_unique<optim::RMSprop>(parameters,
+                                              optim::RMSpropOptions{.lr = 0.01, .eps = kEps, .centered = true});
     case 5: return std::make_unique<optim::Adagrad>(parameters, optim::AdagradOptions{.lr = 0.05});
     default: return std::make_unique<optim::Adadelta>(parameters, optim::AdadeltaOptions{.lr = 0.5});
   }
