@@ -105,7 +105,7 @@ ProcessGroup& process_group() {
   std::lock_guard lock(mutex);
   CHECK(job_group != nullptr, "process_group: there is none; call init_process_group() first");
   CHECK(born_after == forks, "process_group: this process was forked from rank ", job_group->rank(), " of ",
-        job_group->size(), ", whose group it has no part in");
+        job_group->size(), ", and a forked child is no member of the group");
   return *job_group;
 }
 

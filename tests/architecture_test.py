@@ -227,7 +227,7 @@ def vendors(tree):
 
 
 def device_code(tree):
-    """Device code is in .cu and .cuh files only. A .cuh is private to cuda_kernels and to the tests' kernels."""
+    """Device code is in .cu and .cuh files only. Only cuda_kernels and its tests include a .cuh."""
     breaches = []
     for source in tree.cpp:
         for line, path, _ in source.includes:

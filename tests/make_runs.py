@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a small run of every kind: make_runs.py PATH_TO_RINGGRAD writes their text files to tests/runs/.
+"""Makes small runs of every kind: make_runs.py PATH_TO_RINGGRAD writes text files to tests/runs/.
 
 They stay there while the program goes on: program_runs_test.py opens them with every command. Their weights are made anew
 by each test, as they are large. Two are as older versions wrote them: `first` as commit 882cf6d (no division, and a recipe

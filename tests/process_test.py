@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests the library in unusual states of a process: before main, after fork(), in a loop of launches, within a rank.
+"""Tests the library before main, after fork(), in a loop of launches and within a rank.
 
     process_test.py PROCESS_PROGRAMS
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests that --json gives one document and -q is silent: program_json_test.py PATH_TO_RINGGRAD [test names].
+"""Tests --json and -q: program_json_test.py PATH_TO_RINGGRAD [test names].
 
 Whatever is asked for and however it ends, stdout holds one JSON document, and where it failed the exit code is in it."""
 

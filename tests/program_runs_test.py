@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the commands of `ringgrad` on runs of every kind and age: program_runs_test.py PATH_TO_RINGGRAD [test names].
+"""Runs commands on runs of every kind and age: program_runs_test.py PATH_TO_RINGGRAD [test names].
 
 tests/runs/ has them as they were written once (make_runs.py); weights are made anew, as they are large."""
 

@@ -1,6 +1,6 @@
-// State that a forked child must not use. After fork() the child has only the forking thread and
-// copies of everything else: the other threads are gone, their locks may be held, and connections
-// belong to the parent.
+// Makes the library safe after fork(). The child has only the forking thread and copies of
+// everything else: the other threads are gone, their locks may be held, and connections belong to
+// the parent.
 #pragma once
 
 #include <memory>

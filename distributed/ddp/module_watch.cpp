@@ -38,13 +38,13 @@ std::optional<std::string> ModuleWatch::look(ModuleState now) {
                  " the module after that was wrapped", kRemedy);
     }
     if (!tensor.is_same(was.tensor))
-      return str(name, " is another tensor than when the module was wrapped, which nobody averages", kRemedy);
+      return str(name, " is another tensor than when the module was wrapped, and is not averaged", kRemedy);
     if (tensor.dtype() != was.dtype || tensor.device() != was.device)
       return str(name, " is now ", tensor.dtype(), " on ", tensor.device(), ", but was ", was.dtype, " on ", was.device,
                  " when the module was wrapped", kRemedy);
     if (was.frozen && tensor.requires_grad() && !is_averaged(tensor))
-      return str(name, " was frozen when the module was wrapped, and requires a gradient now, which nobody would ",
-                 "average; wrap the module anew");
+      return str(name, " was frozen when the module was wrapped, and requires a gradient now, but would not be ",
+                 "averaged; wrap the module anew");
   }
   if (now.tensors.size() > common)
     return str(now.tensors[common].first, " was added to the module after that was wrapped", kRemedy);

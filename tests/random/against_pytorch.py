@@ -60,7 +60,7 @@ class SameValue(torch.autograd.Function):
 
 
 class Replay:
-    """Computes the program with PyTorch from ringgrad's values, in `dtype` or in their own dtypes."""
+    """Computes the program with PyTorch from ringgrad's values, in float64 or in their dtypes."""
 
     def __init__(self, program, results, reference, change=None):
         self.program, self.results, self.reference, self.change = program, results, reference, change
@@ -70,7 +70,7 @@ class Replay:
         self.leaves = {name: self.tensors[name] for name in program["leaves"]}
 
     def own(self, x):
-        """Converts a value to an input of this replay: to its dtype, and slightly changed if that is asked for."""
+        """Converts a value to this replay's dtype, and changes it slightly if asked."""
         if not x.is_floating_point():
             return x.clone()
         return self.changed(x.to(torch.float64) if self.reference else x.clone(), x.dtype)
@@ -233,7 +233,7 @@ def wrong_values(program, results, digits=None):
 
 
 def note_digits(program, ours, reference, native, digits):
-    """Collects, for each operation, the ratio of ringgrad's error to PyTorch's over all elements of a result."""
+    """Collects, for each operation, the ratio of ringgrad's error to PyTorch's."""
     for (i, name), x in ours.items():
         ref, own = reference.get((i, name)), native.get((i, name))
         if isinstance(i, str) or x is None or not x.is_floating_point() or x.shape != ref.shape or x.numel() < 16:
@@ -279,7 +279,7 @@ def failures(program, runner, digits=None):
 
 
 def without_step(program, results, i):
-    """Returns the program with this step's results given instead of computed, or None if one of them is written to."""
+    """Returns the program with this step's results as inputs, or None if they are written to."""
     step, result = program["steps"][i], results["steps"][i]
     written = {later["in"][0] for later in program["steps"] if later["op"].endswith("_")}
     if step["op"].endswith("_") or written & set(step["out"]):

@@ -31,7 +31,7 @@ def from_json(value):
 
 
 class Pool:
-    """Holds the existing tensors: the program's inputs with their bits, and the results of PyTorch's steps."""
+    """Holds the tensors: the program's inputs with their bits, and PyTorch's results."""
 
     def __init__(self, r, tracked):
         self.r, self.tracked = r, tracked
@@ -100,7 +100,7 @@ class Pool:
         return self.pick("float", min_dim=4, max_dim=4, filled=True)
 
     def like_broadcast(self, name, smaller=False):
-        """Returns a second operand: of the same dtype, and of a shape that broadcasts with the first."""
+        """Returns a second operand: of the same dtype, and of a shape that broadcasts."""
         shape = self.shape(name)
         shape = [1 if self.r.random() < 0.25 else size for size in shape][self.r.choice([0, 0, 0, 1]) :]
         if not smaller and self.r.random() < 0.1 and len(shape) < 4:
@@ -108,7 +108,7 @@ class Pool:
         return self.pick_shape(self.dtype(name), shape)
 
     def target(self, kind):
-        """Returns a tensor that may be written to: a result, or any without overlap if none is tracked."""
+        """Returns a tensor that a step may write to, or None."""
         suitable = [
             name
             for name, x in self.tensors.items()
@@ -226,7 +226,7 @@ def compute(op, args, inputs, tracked):
 
 
 def make_step(r, pool, operations):
-    """Adds a step of a random operation and puts its results into the pool. Returns None if no tensors suit it."""
+    """Makes a random step and adds its results to the pool. Returns None if that fails."""
     op = r.choice(operations)
     made = MAKE[op](r, pool)
     if not made:

@@ -1,4 +1,4 @@
-"""Lists the operations of random programs: what PyTorch computes for each, and how a random step is made.
+"""The operations of random programs: PyTorch's counterpart of each, and how to make a step.
 
 The same names stand in operations.cpp. REFERENCE[name](args, *inputs) is a function of tensors of any floating dtype;
 where ringgrad's contract differs from PyTorch's (autograd/ops.h), it is written after the contract. MAKE[name](random,
@@ -305,7 +305,7 @@ def linear_of(r, pool):
 
 
 def same(x, *weights):
-    """PyTorch's functions take one dtype, so float32 weights beside 16-bit inputs are rounded to x's dtype."""
+    """Rounds float32 weights to x's dtype, because PyTorch's functions take one dtype."""
     return [w.to(x.dtype) for w in weights]
 
 

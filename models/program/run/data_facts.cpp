@@ -96,7 +96,7 @@ DataFacts facts_from_json(const nlohmann::json& json) {
     json.at("classes").get_to(facts.classes);
     facts.digest = json.value("digest", "");
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("what is said of the images cannot be read: {}", without_number(error)));
+    throw DataError(fmt::format("the description of the images cannot be read: {}", without_number(error)));
   }
   check_facts(facts);
   return facts;

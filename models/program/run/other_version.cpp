@@ -22,7 +22,7 @@ std::vector<std::string> sentences(const OtherVersion& other, const std::string&
     all.push_back(fmt::format("{} lacks {}, as older versions wrote it", file, some_of(other.lacking)));
   if (!other.unknown.empty())
     all.push_back(
-        fmt::format("{} has what this version does not know, and leaves aside: {}", file, some_of(other.unknown)));
+        fmt::format("{} has settings that this version does not know and ignores: {}", file, some_of(other.unknown)));
   return all;
 }
 

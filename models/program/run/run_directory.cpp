@@ -266,7 +266,7 @@ uint64_t seed_of(const nlohmann::json& json, OtherVersion& other) {
 
 const nlohmann::json& group_of(const nlohmann::json& json, const char* key) {
   if (!json.is_object() || !json.contains(key) || !json[key].is_object())
-    throw UsageError("it lacks what a run needs: a group '{}'", key);
+    throw UsageError("it lacks the group '{}', which every run needs", key);
   return json[key];
 }
 
