@@ -89,7 +89,7 @@ class BenchKernel(unittest.TestCase):
         self.assertIn("step 2: 32 × 32 elements", done.stdout)
         self.assertRegex(done.stdout, r"(?m)^copy_ladder\.cu:\d+ +shared load +32  32\.00 passes, 1\.00 at least$")
         self.assertRegex(done.stdout, r"(?m)^copy_ladder\.cu:\d+ +global store +32  4\.00 sectors, 128 B$")
-        self.assertIn("1 launches, 1 blocks, 256 threads; __syncthreads 1", done.stdout)
+        self.assertIn("1 launch, 1 block, 256 threads; __syncthreads 1", done.stdout)
         self.assertIn("no times", done.stderr)
         self.assertIn("fp32 [32, 32] → [32, 32]: 8.2 kB at least: 0.001707 µs on an H200, by its bytes", done.stdout)
 
