@@ -129,9 +129,9 @@ Graph::~Graph() {
     // A replay may still be running. Waiting for the whole device instead would spoil captures of
     // other threads.
     launched_.synchronize();
-    cudaGraphExecDestroy(executable_);
-  } catch (const std::exception&) {  // the device is lost, and runs nothing; its memory is lost, too
+  } catch (const std::exception&) {  // the device is lost, and runs nothing
   }
+  cudaGraphExecDestroy(executable_);
 }
 
 void Graph::launch(Stream stream) const {
