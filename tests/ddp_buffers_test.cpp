@@ -195,7 +195,7 @@ TEST_CASE("a buffer that is the same on all ranks keeps every bit", "[ddp][quick
   const bool one_without_samples = GENERATE(false, true);
   const Tensor values = extremes(dtype);
   run_ddp_ranks(3, [&](ProcessGroup& group) {
-    const auto net = std::make_unique<Held>(values);
+    const auto net = make_seeded<Held>(3, values);
     DistributedDataParallel ddp(*net, group);
     must(bytes_of(net->flat) == bytes_of(values), "after wrapping");
     for (int step = 0; step < 3; ++step) {
@@ -214,8 +214,8 @@ TEST_CASE("a buffer that is the same on all ranks keeps every bit", "[ddp][quick
 
 TEST_CASE("large integers become rank 0's, and float64 buffers their mean", "[ddp][quick][threads]") {
   run_ddp_ranks(3, [](ProcessGroup& group) {
-    const auto net = std::make_unique<Held>(extremes(DType::Int64));
-    const auto means = std::make_unique<Held>(extremes(DType::Float64));
+    const auto net = make_seeded<Held>(3, extremes(DType::Int64));
+    const auto means = make_seeded<Held>(3, extremes(DType::Float64));
     DistributedDataParallel ddp(*net, group), of_means(*means, group);
     const int64_t rank = group.rank();
     copy_(net->flat, tensor<int64_t>({INT64_MAX - rank, INT64_MIN + rank, rank, -rank, 0, (int64_t{1} << 60) + rank}));

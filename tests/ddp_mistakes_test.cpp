@@ -111,9 +111,10 @@ TEST_CASE("a module is wrapped once at a time", "[ddp][quick][threads]") {
           register_module("own", own);
           register_module("shared", shared);
         }
-      } both(*net);
+      };
+      const auto both = make_seeded<Both>(4, *net);
       must_be_refused(group, "the gradient of shared.first.weight already",
-                      [&] { DistributedDataParallel tied(both, group); });
+                      [&] { DistributedDataParallel tied(*both, group); });
       backward(ddp, group);  // the first one goes on
     }
     VirtualRanks shards(*net, group, {.shards = 2});
@@ -200,9 +201,9 @@ TEST_CASE("a buffer whose elements share memory is refused by name", "[ddp][quic
     Tensor forward(const Tensor& x) override { return fc(x); }
   };
   run_ddp_ranks(2, [](ProcessGroup& group) {
-    Expanded net;
+    const auto net = make_seeded<Expanded>(3);
     must_be_refused(group, "elements of the buffer positions of shape [3, 4] share memory",
-                    [&] { DistributedDataParallel ddp(net, group); });
+                    [&] { DistributedDataParallel ddp(*net, group); });
   });
 }
 

@@ -42,13 +42,20 @@ void run_ddp_ranks(int size, Body body, const char* channel = "shm") {
     if (!errors[r].empty()) throw Error("on rank " + std::to_string(r) + ": " + errors[r]);
 }
 
-// Made under one lock for all kinds of networks: initialisation draws from one generator per process.
+// Makes a network in a rank's thread. Initialisation draws from the process's one generator, so one
+// lock guards networks of all kinds.
 inline std::mutex generator_mutex;
 template <class Net, class... Args>
-std::unique_ptr<Net> make_net(uint64_t seed, DType dtype, Args... args) {
-  std::lock_guard lock(generator_mutex);
+std::unique_ptr<Net> make_seeded(uint64_t seed, Args&&... args) {
+  const std::lock_guard lock(generator_mutex);
   manual_seed(seed);
-  auto net = std::make_unique<Net>(args...);
+  return std::make_unique<Net>(std::forward<Args>(args)...);
+}
+
+// The same, with all parameters and floating buffers in one dtype.
+template <class Net, class... Args>
+std::unique_ptr<Net> make_net(uint64_t seed, DType dtype, Args&&... args) {
+  auto net = make_seeded<Net>(seed, std::forward<Args>(args)...);
   net->to(dtype);
   return net;
 }
