@@ -6,7 +6,7 @@
 // Milliseconds, median (and least) of alternating repetitions: whatever disturbs the machine hits all contestants
 // alike. Wall time; with one thread the thread's processor time, which hardly notices other programs. GFLOP/s count the
 // multiplications of the definition, so Winograd's may exceed the machine's peak. The sums take, for each layer, the
-// algorithm that fastest_algorithm names.
+// algorithm that the plan chooses.
 #include <time.h>
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include <fmt/core.h>
 
 #include "ringgrad/core/cpu/conv/convolve.h"
+#include "ringgrad/core/cpu/conv/plan.h"
 #include "ringgrad/core/cpu/thread_pool.h"
 #include "ringgrad/core/cpu/workspace.h"
 
@@ -109,6 +110,22 @@ class Images {
   cpu::Workspace<T> memory_;
 };
 
+ConvProblem problem_of(const Conv2dGeometry& g, ConvAlgorithm wanted) {
+  return {.x = {g.n, g.c, g.h, g.w},
+          .w = {g.k, g.c, g.r, g.s},
+          .options = {.stride = g.stride, .padding = g.padding},
+          .x_layout = Layout::ChannelBlocked,
+          .layout = Layout::ChannelBlocked,
+          .wanted = wanted};
+}
+template <class T>
+ConvMethod method_of(const Conv2dGeometry& g, ConvPass pass, ConvAlgorithm wanted) {
+  ConvProblem problem = problem_of(g, wanted);
+  problem.pass = pass;
+  problem.dtype = dtype_of<T>;
+  return plan(problem).method;
+}
+
 // What a step asks of a layer with one method: forward pass, data and weight gradient.
 template <class T>
 class LayerStep {
@@ -128,16 +145,18 @@ class LayerStep {
 
   void forward() {
     if (first_) return convolve_nchw(stream_, g_, nchw_.data(), w_.data(), nullptr, y_.data());
-    convolve<T>(stream_, g_, algorithm_, Direction::Forward, x_.data(), w_.data(), nullptr, nullptr, y_.data());
+    convolve<T>(stream_, g_, method_of<T>(g_, ConvPass::Forward, algorithm_), Direction::Forward, x_.data(), w_.data(),
+                nullptr, nullptr, y_.data());
   }
   void backward_input() {
     if (!first_)
-      convolve<T>(stream_, g_, algorithm_, Direction::BackwardInput, dy_.data(), w_.data(), nullptr, nullptr,
-                  dx_.data());
+      convolve<T>(stream_, g_, method_of<T>(g_, ConvPass::BackwardInput, algorithm_), Direction::BackwardInput,
+                  dy_.data(), w_.data(), nullptr, nullptr, dx_.data());
   }
   void backward_weight() {
     if (first_) return weight_gradient_nchw(stream_, g_, nchw_.data(), dy_.data(), dw_.data());
-    weight_gradient(stream_, g_, algorithm_, x_.data(), dy_.data(), dw_.data());
+    weight_gradient(stream_, g_, method_of<T>(g_, ConvPass::BackwardWeight, algorithm_), x_.data(), dy_.data(),
+                    dw_.data());
   }
 
  private:
@@ -161,7 +180,7 @@ void bench(Stream stream, const Layer& layer, int repetitions, bool processor_ti
   std::vector<Row> rows;
   std::vector<Contestant> contestants;
   const auto add = [&]<class T>(ConvAlgorithm algorithm, int images) {
-    if (algorithm == ConvAlgorithm::Winograd && (layer.first || !has_winograd(layer.g))) return;
+    if (algorithm == ConvAlgorithm::Winograd && (layer.first || !has_winograd(problem_of(layer.g, algorithm)))) return;
     const auto step = std::make_shared<LayerStep<T>>(stream, layer, algorithm);
     rows.push_back({algorithm, images});
     contestants.push_back({[step] { step->forward(); }});
@@ -178,7 +197,8 @@ void bench(Stream stream, const Layer& layer, int repetitions, bool processor_ti
   const double operations = 2e-6 * static_cast<double>(g.n * g.k * g.oh * g.ow * g.c * g.r * g.s);
   for (size_t i = 0; i < rows.size(); ++i) {
     const Contestant* const c = &contestants[3 * i];
-    const bool chosen = layer.first || fastest_algorithm(g) == rows[i].algorithm;
+    const ConvMethod fastest = plan(problem_of(g, ConvAlgorithm::Auto), false).method;
+    const bool chosen = layer.first || (fastest == ConvMethod::Direct) == (rows[i].algorithm == ConvAlgorithm::Direct);
     fmt::print("{:18} x{} {:8} {:8} {}", layer.name, layer.count,
                rows[i].algorithm == ConvAlgorithm::Direct ? "direct" : "winograd", kImages[rows[i].images],
                chosen ? '*' : ' ');

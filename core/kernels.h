@@ -136,9 +136,9 @@ KERNEL(matmul, (const Tensor& c, const Tensor& a, const Tensor& b, const Tensor&
 
 // ---- convolution (cross-correlation, as in every framework) -------------------------------------------------------
 // y[n,k,p,q] = b[k] + sum_{c,r,s} x[n, c, p·stride + r·dilation - padding, …] · w[k,c,r,s]
-//   x [N, C, H, W], y [N, K, P, Q] of the same floating dtype, both contiguous or both in the layout that
-//   conv2d_layout() gives for either; x may be contiguous there, too, where C is less than a block. w [K, C/groups, R,
-//   S], b [K] or undefined: contiguous, in the same dtype, or float32 where that has 16 bits; w may lie as
+//   x [N, C, H, W], y [N, K, P, Q] of the same floating dtype, both contiguous or both in the layout that the device's
+//   plan gives (LayoutPolicy); x may be contiguous there, too, where C is less than a block. w [K, C/groups, R, S], b
+//   [K] or undefined: contiguous, in the same dtype, or float32 where that has 16 bits; w may lie as the policy's
 //   conv2d_filters() gives it. C and K are multiples of groups.
 KERNEL(conv2d, (const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options),
        kVendorToo);
@@ -149,15 +149,10 @@ KERNEL(conv2d_backward_input,
        kVendorToo);
 KERNEL(conv2d_backward_weight, (const Tensor& dw, const Tensor& dy, const Tensor& x, const Conv2dOptions& options),
        kVendorToo);
-// The layout in which a device's convolutions are fastest: what the operation chooses, and what those after it keep.
-Layout conv2d_layout(const Tensor& x, const Tensor& w, const Conv2dOptions& options);
-// w as the kernels of x's device read it: a copy that serves y and dx, or w itself.
-Tensor conv2d_filters(const Tensor& x, const Tensor& w);
 
-// ---- pooling: x [N, C, H, W], y [N, C, P, Q], index: contiguous, or all in pool2d_layout() --------------------------
-Layout pool2d_layout(const Tensor& x);  // x's own where the device has kernels for it, else strided
-// The stride is never 0: the operation has put the kernel's size in its place.
-// index (int32, shape of y): h·W + w of the maximum inside its plane; the first of equals in row order.
+// ---- pooling: x [N, C, H, W], y [N, C, P, Q], index: contiguous, or all as LayoutPolicy::pool2d says
+// -------------------------- The stride is never 0: the operation has put the kernel's size in its place. index (int32,
+// shape of y): h·W + w of the maximum inside its plane; the first of equals in row order.
 KERNEL(max_pool2d, (const Tensor& y, const Tensor& index, const Tensor& x, const Pool2dOptions& options));
 KERNEL(max_pool2d_backward, (const Tensor& dx, const Tensor& dy, const Tensor& index, const Pool2dOptions& options));
 KERNEL(avg_pool2d, (const Tensor& y, const Tensor& x, const Pool2dOptions& options), kVendorToo);
@@ -167,18 +162,15 @@ KERNEL(adaptive_avg_pool2d, (const Tensor& y, const Tensor& x));
 KERNEL(adaptive_avg_pool2d_backward, (const Tensor& dx, const Tensor& dy));
 
 // ---- batch normalisation (Ioffe & Szegedy 2015), in four steps so that ranks can sum between them -----------------
-// x [N, C, H, W] (or any [N, C, …]), y, residual and their gradients: contiguous, or all in batch_norm_layout();
-// everything per channel is [C], float32 (float64 for float64 x).
-// xhat = (x - mean) / sqrt(var + eps);  y = act(weight xhat + bias + residual), act = relu (NaN stays NaN) or identity.
-Layout batch_norm_layout(const Tensor& x);  // x's own where the device has kernels for it, else strided
+// x [N, C, H, W] (or any [N, C, …]), y, residual and their gradients: contiguous, or all as LayoutPolicy::batch_norm
+// says; everything per channel is [C], float32 (float64 for float64 x). xhat = (x - mean) / sqrt(var + eps);  y =
+// act(weight xhat + bias + residual), act = relu (NaN stays NaN) or identity.
 KERNEL(batch_norm_stats, (const Tensor& mean, const Tensor& var, const Tensor& x));  // biased var
-// positive: made by batch_norm_positive(), or undefined. With relu, whether each y > 0 (before it is rounded): what
-// backward takes in y's place, and a 16th or a 32nd of its bytes.
+// positive: made by LayoutPolicy::batch_norm_positive(), or undefined. With relu, whether each y > 0 (before it is
+// rounded): what backward takes in y's place, and a 16th or a 32nd of its bytes.
 KERNEL(batch_norm_apply,
        (const Tensor& y, const Tensor& positive, const Tensor& x, const Tensor& mean, const Tensor& var,
         const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps, bool relu));
-// Room for a bit for each number of x; undefined where the kernels that this thread would use have no such bits.
-Tensor batch_norm_positive(const Tensor& x);
 // With g = dy where y > 0 (without relu, where y is undefined: all of dy):  sum_dy = sum g,  sum_dy_xhat = sum g xhat.
 KERNEL(batch_norm_backward_reduce, (const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dy, const Tensor& x,
                                     const Tensor& y, const Tensor& mean, const Tensor& var, double eps));
@@ -189,8 +181,9 @@ KERNEL(batch_norm_backward_apply, (const Tensor& dx, const Tensor& dresidual, co
                                    const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& weight,
                                    const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps, double count));
 // y [N, C, H / window, W / window] = the largest of batch_norm_apply's in each square of `window` pixels side by side,
-// in one pass over images in pool2d_layout(). index: where that is, the first of equals, before they are rectified and
-// rounded, as max_pool2d's;  winners: x there. Backward's sums are batch_norm_backward_reduce of dy, winners and y.
+// in one pass over images as LayoutPolicy::pool2d says. index: where that is, the first of equals, before they are
+// rectified and rounded, as max_pool2d's;  winners: x there. Backward's sums are batch_norm_backward_reduce of dy,
+// winners and y.
 KERNEL(batch_norm_max_pool,
        (const Tensor& y, const Tensor& winners, const Tensor& index, const Tensor& x, const Tensor& mean,
         const Tensor& var, const Tensor& weight, const Tensor& bias, double eps, bool relu, int64_t window));

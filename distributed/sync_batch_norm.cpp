@@ -2,6 +2,7 @@
 
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels/conv_plan.h"
 #include "ringgrad/distributed/ddp/batch_statistics.h"
 #include "ringgrad/distributed/ddp/contribution.h"
 #include "ringgrad/distributed/shards/shard_meeting.h"
@@ -59,7 +60,7 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, c
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
   const DType per_channel = accumulator_dtype(x_.dtype());
-  const Tensor x = in_layout(x_, kernels::batch_norm_layout(x_));
+  const Tensor x = in_layout(x_, layout_policy(x_.device()).batch_norm(x_));
   const Tensor weight = weight_ ? contiguous(to(weight_, per_channel)) : weight_;
   const Tensor bias = bias_ ? contiguous(to(bias_, per_channel)) : bias_;
   const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
@@ -69,7 +70,8 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, c
            " value per channel, expected at least 2: the variance of one is undefined");
   const Tensor inputs[] = {x, weight, bias, residual};
   const Tensor y = empty_like(x);
-  const Tensor positive = relu && detail::needs_grad(inputs) ? kernels::batch_norm_positive(x) : Tensor();
+  const Tensor positive =
+      relu && detail::needs_grad(inputs) ? layout_policy(x.device()).batch_norm_positive(x) : Tensor();
   kernels::batch_norm_apply(y, positive, x, mean, var, weight, bias, residual, eps, relu);
   update_running(running_statistics("sync_batch_norm", running_mean, running_var, options), mean, var, count);
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ringgrad/core/cpu/vector_math.h"
+#include "ringgrad/core/kernels/conv_plan.h"
 #include "ringgrad/tests/cpu_kernels.h"
 
 using namespace ringgrad;
@@ -142,7 +143,7 @@ TEST_CASE("batch norm's backward takes a bit for each output in its place", "[qu
   const Tensor x = image(1), dy = image(2), residual = with_residual ? image(3) : Tensor(), y = empty_like(x);
   const Tensor mean = empty({23}), var = ones({23}), weight = random_tensor({23}, DType::Float32, 4, -1, 1);
   kernels::fill(mean, 0.1);
-  const Tensor positive = kernels::batch_norm_positive(x);
+  const Tensor positive = layout_policy(x.device()).batch_norm_positive(x);
   kernels::batch_norm_apply(y, positive, x, mean, var, weight, {}, residual, 1e-5, true);
   const auto backward = [&](const Tensor& gate) {
     std::vector<Tensor> made{empty({23}), empty({23}), empty_like(x), with_residual ? empty_like(x) : Tensor()};
@@ -155,7 +156,7 @@ TEST_CASE("batch norm's backward takes a bit for each output in its place", "[qu
     if (by_bits[i]) REQUIRE(values(by_bits[i]) == values(by_output[i]));
 
   const ProviderGuard vendor(Provider::Vendor);  // which has no such bits, and leaves them to whom they come from
-  REQUIRE(!kernels::batch_norm_positive(x));
+  REQUIRE(!layout_policy(x.device()).batch_norm_positive(x));
   const Tensor sum_dy = empty({23}), sum_dy_xhat = empty({23}), dx = empty_like(x);
   const Tensor dresidual = with_residual ? empty_like(x) : Tensor();
   kernels::batch_norm_backward(sum_dy, sum_dy_xhat, dx, dresidual, dy, x, positive, mean, var, weight, 1e-5);

@@ -7,6 +7,7 @@
 
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels/conv_plan.h"
 
 namespace ringgrad {
 namespace {
@@ -60,15 +61,6 @@ Tensor channel_sums(const Tensor& dy, DType dtype) {
   return sums.as_strided({dy.size(1)}, {1}, 0);
 }
 
-// Tensor cores are fed eight neighbouring channels at a time. Where a first layer's images have fewer, its sums are
-// made longer by zeros: on CUDA cores alone it would take longer than the layers behind it.
-constexpr int64_t kTensorCoreChannels = 8;
-bool is_first_on_tensor_cores(const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
-  return x && w && x.dim() == 4 && w.dim() == 4 && x.device().is_cuda() && x.size(1) < kTensorCoreChannels &&
-         x.size(1) == w.size(1) && x.size(1) > 0 && options.groups == 1 &&
-         (x.dtype() == DType::BFloat16 || x.dtype() == DType::Float16);
-}
-
 // Returns images like y [N, K, P, Q] that hold b [K] everywhere. The lanes beyond K are zero.
 Tensor images_of(const Tensor& b, const Tensor& y) {
   const Tensor images = empty_like(y), memory = memory_of(images);
@@ -81,22 +73,11 @@ Tensor images_of(const Tensor& b, const Tensor& y) {
 // [N, C, H, W] → [N, C H W], differentiable.
 Tensor rows_of(const Tensor& x) { return reshape(x, {x.size(0), x.size(1) * x.size(2) * x.size(3)}); }
 
-// Images as a convolution in this layout reads them. Few channels stay where they are: those of a first layer would
-// fill a block of 16 with 13 zeros, or are no vector of 8 for tensor cores to load.
-Tensor arranged(const Tensor& x, Layout layout) {
-  const bool few = x.size(1) < (layout == Layout::ChannelsLast ? kTensorCoreChannels : kChannelBlock);
-  return in_layout(x, few && x.layout() != layout ? Layout::Strided : layout);
-}
-
 }  // namespace
 
 Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_, const Conv2dOptions& options) {
   OpScope scope("conv2d");
   const Tensor x_ = autocast(input);
-  if (is_first_on_tensor_cores(x_, w_, options)) {
-    const std::vector<int64_t> more = {0, 0, 0, 0, 0, kTensorCoreChannels - x_.size(1)};
-    return conv2d(pad(in_layout(x_, Layout::ChannelsLast), more), pad(w_, more), b_, options);
-  }
   check_dim("conv2d", "the weight", w_, 4);
   check_operands("conv2d", x_, w_, b_, w_.size(0));
   check_geometry("conv2d", x_.shape(), w_.shape(), options.stride, options.padding, options.dilation, options.groups);
@@ -111,14 +92,19 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_, const Con
            "conv2d: the kernel of the weight ", w_.shape(), " (dilation ", options.dilation.h, "×", options.dilation.w,
            ") does not fit into the input ", x_.shape(), " padded by ", options.padding.h, "×", options.padding.w);
 
-  const Shape &image = x_.shape(), &filter = w_.shape();
-  if (options.padding == Pair(0) && options.groups == 1 && image[2] == filter[2] && image[3] == filter[3])
-    return reshape(linear(rows_of(x_), rows_of(w_), b_), {image[0], filter[0], 1, 1});  // seen once, as a whole
+  const LayoutPolicy& policy = layout_policy(x_.device());
+  const ConvPlan plan = policy.conv2d(conv_problem(ConvPass::Forward, x_, w_, options));
+  if (plan.padded_channels) {
+    const std::vector<int64_t> more = {0, 0, 0, 0, 0, plan.padded_channels - x_.size(1)};
+    return conv2d(pad(in_layout(x_, plan.layout), more), pad(w_, more), b_, options);
+  }
+  if (plan.method == ConvMethod::MatrixProduct)
+    return reshape(linear(rows_of(x_), rows_of(w_), b_), {x_.size(0), w_.size(0), 1, 1});
 
-  const Layout layout = kernels::conv2d_layout(x_, w_, options);
-  const Tensor x = arranged(x_, layout), w = strided_contiguous(w_), b = b_ ? strided_contiguous(b_) : b_;
+  const Layout layout = plan.layout;
+  const Tensor x = in_layout(x_, plan.x_layout), w = strided_contiguous(w_), b = b_ ? strided_contiguous(b_) : b_;
   Tensor y = empty({x.size(0), w.size(0), height, width}, {x.dtype(), x.device(), layout});
-  const Tensor filters = kernels::conv2d_filters(x, w.detach());
+  const Tensor filters = policy.conv2d_filters(x, w.detach());
   kernels::conv2d(y, x, filters, b, options);
   return differentiable(
       "conv2d", {x, w, b}, y,
@@ -177,22 +163,33 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
     return conv_transpose2d(pad(x_, {0, more_w, 0, more_h}), w_, b_, rest);
   }
 
-  if (conv.padding == Pair(0) && conv.groups == 1 && height == w_.size(2) && width == w_.size(3)) {  // one pixel
+  const Shape output = {x_.size(0), w_.size(1) * options.groups, height, width};
+  const ConvProblem problem{.pass = ConvPass::BackwardInput,
+                            .dtype = x_.dtype(),
+                            .x = output,
+                            .w = w_.shape(),
+                            .options = conv,
+                            .wanted = conv_algorithm()};
+  const ConvPlan plan = layout_policy(x_.device()).conv2d(problem);
+  if (plan.method == ConvMethod::MatrixProduct) {  // x has one pixel
     const Shape image = {w_.size(1), height, width};
     const Tensor b = b_ ? reshape(expand(reshape(b_, {image[0], 1, 1}), image), {image.numel()}) : b_;
-    return reshape(linear(rows_of(x_), transpose(rows_of(w_), 0, 1), b), {x_.size(0), image[0], height, width});
+    return reshape(linear(rows_of(x_), transpose(rows_of(w_), 0, 1), b), output);
   }
 
-  const Layout layout = kernels::conv2d_layout(x_, w_, conv);
+  const Layout layout = plan.layout;
   const Tensor x = in_layout(x_, layout), w = strided_contiguous(w_), b = b_ ? strided_contiguous(b_) : b_;
-  Tensor y = empty({x.size(0), w.size(1) * options.groups, height, width}, {x.dtype(), x.device(), layout});
+  Tensor y = empty(output, {x.dtype(), x.device(), layout});
   kernels::conv2d_backward_input(y, x, w, b ? images_of(b.detach(), y) : Tensor(), conv);
   if (y.is_channel_blocked() && y.size(1) < kChannelBlock) y = to_layout(y, Layout::Strided);  // mostly zeros
   return differentiable("conv_transpose2d", {x, w, b}, y,
                         [x = save_if(wants_grad(w), x), w = save_if(wants_grad(x), w), b = wants_grad(b),
                          b_dtype = b ? b.dtype() : w.dtype(), x_shape = x.shape(), w_shape = w.shape(),
-                         w_dtype = w.dtype(), layout, conv](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = arranged(dy_, layout);
+                         w_dtype = w.dtype(), layout, problem, conv](const Tensor& dy_) -> Gradients {
+                          ConvProblem forward = problem;
+                          forward.pass = ConvPass::Forward;
+                          forward.x_layout = dy_.layout();
+                          const Tensor dy = in_layout(dy_, layout_policy(dy_.device()).conv2d(forward).x_layout);
                           Tensor dx, dw;
                           if (w) {
                             dx = empty(x_shape, {dy.dtype(), dy.device(), layout});

@@ -5,6 +5,7 @@
 
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels/conv_plan.h"
 
 namespace ringgrad {
 namespace {
@@ -157,7 +158,8 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
 
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
-  const Layout layout = options.max_pool ? kernels::pool2d_layout(x_) : kernels::batch_norm_layout(x_);
+  const Layout layout =
+      options.max_pool ? layout_policy(x_.device()).pool2d(x_) : layout_policy(x_.device()).batch_norm(x_);
   const BatchNormArguments in(in_layout(x_, layout), weight_, bias_, running_mean, running_var, options.training);
   const auto& [x, weight, bias, mean, var] = in;
   kernels::RunningStatistics running;
@@ -167,7 +169,8 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
 
   const Tensor inputs[] = {x, weight, bias, residual};
   const Tensor y = empty_like(x);
-  const Tensor positive = relu && detail::needs_grad(inputs) ? kernels::batch_norm_positive(x) : Tensor();
+  const Tensor positive =
+      relu && detail::needs_grad(inputs) ? layout_policy(x.device()).batch_norm_positive(x) : Tensor();
   if (options.training)
     kernels::batch_norm(y, positive, mean, var, x, weight, bias, residual, eps, relu, running);
   else

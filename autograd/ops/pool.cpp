@@ -4,6 +4,7 @@
 
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels/conv_plan.h"
 
 namespace ringgrad {
 namespace {
@@ -36,7 +37,7 @@ Tensor max_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   CHECK_AS(ShapeError, x_.size(2) + 2 * options.padding.h <= INT32_MAX / x_.size(3), "max_pool2d: the planes of the ",
            "input ", x_.shape(), " padded by ", options.padding.h, "×", options.padding.w,
            " have more than 2^31 - 1 pixels, whose places an int32 index cannot name");
-  const Tensor x = in_layout(x_, kernels::pool2d_layout(x_));
+  const Tensor x = in_layout(x_, layout_policy(x_.device()).pool2d(x_));
   Tensor y = empty(shape, x.options()), index = empty(shape, {DType::Int32, x.device(), x.layout()});
   kernels::max_pool2d(y, index, x, options);
   return differentiable(
@@ -53,7 +54,7 @@ Tensor avg_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   OpScope scope("avg_pool2d");
   Pool2dOptions options = wanted;
   const Shape shape = pooled_shape("avg_pool2d", x_, options);
-  const Tensor x = in_layout(x_, kernels::pool2d_layout(x_));
+  const Tensor x = in_layout(x_, layout_policy(x_.device()).pool2d(x_));
   Tensor y = empty(shape, x.options());
   kernels::avg_pool2d(y, x, options);
   return differentiable("avg_pool2d", {x}, y,
@@ -73,7 +74,7 @@ Tensor adaptive_avg_pool2d(const Tensor& x_, Pair output_size) {
         output_size.w, ", expected at least 0");
   CHECK_AS(ShapeError, x_.size(2) > 0 && x_.size(3) > 0, "adaptive_avg_pool2d: the input ", x_.shape(),
            " has no pixels, expected at least one");
-  const Tensor x = in_layout(x_, kernels::pool2d_layout(x_));
+  const Tensor x = in_layout(x_, layout_policy(x_.device()).pool2d(x_));
   Tensor y = empty({x.size(0), x.size(1), output_size.h, output_size.w}, x.options());
   if (y.numel() > 0) kernels::adaptive_avg_pool2d(y, x);
   return differentiable("adaptive_avg_pool2d", {x}, y,

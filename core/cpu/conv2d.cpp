@@ -1,11 +1,11 @@
-// Convolution on the CPU. Images of float32 and narrower go to core/cpu/conv/: channel-blocked ones to its Winograd and
-// direct kernels, those with dilation as their sub-images; contiguous ones, with any stride, dilation and group, to
-// plane_convolution.h. Those of float64 are cut into strips of im2col that fit the second-level cache, and multiplied
-// by Eigen: the definition which the others are tested against.
+// Convolution on the CPU, by the methods of conv/plan.h. Channel-blocked images go to the Winograd and
+// direct kernels of core/cpu/conv/, those with dilation as their sub-images; contiguous ones, with any
+// stride, dilation and group, to plane_convolution.h. Those of float64 are cut into strips of im2col that
+// fit the second-level cache, and multiplied by Eigen.
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/cpu/amx/tile_unit.h"
 #include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/conv/depthwise.h"
+#include "ringgrad/core/cpu/conv/plan.h"
 #include "ringgrad/core/cpu/conv/plane_convolution.h"
 #include "ringgrad/core/cpu/conv/sub_images.h"
 #include "ringgrad/core/cpu/eigen_gemm.h"
@@ -52,11 +52,12 @@ void conv2d_nchw(Stream stream, const Tensor& y, const Tensor& x, const Tensor& 
     return narrow_into(y,
                        [&](const Tensor& wide) { conv2d_nchw(stream, wide, widen(x), widen(w), widen(b), options); });
   const ConvShape shape = conv_shape(x, w, y, options);
-  if (conv::is_depthwise(shape))
+  const ConvMethod method = conv::plan(conv_problem(ConvPass::Forward, x, w, y, options)).method;
+  if (method == ConvMethod::Depthwise)
     return visit_wide("conv2d", y.dtype(), [&]<class T>() {
       conv::depthwise<T>(stream, shape, x.data<T>(), w.data<T>(), b ? b.data<T>() : nullptr, y.data<T>());
     });
-  if (y.dtype() == DType::Float32)
+  if (method == ConvMethod::Planes)
     return conv::convolve_planes(stream, shape, x.data<float>(), w.data<float>(),
                                  b.defined() ? b.data<float>() : nullptr, y.data<float>());
   const Strips strips(shape);
@@ -82,12 +83,13 @@ void conv2d_nchw_backward_input(Stream stream, const Tensor& dx, const Tensor& d
       conv2d_nchw_backward_input(stream, wide, widen(dy), widen(w), widen(addend), options);
     });
   const ConvShape shape = conv_shape(dx, w, dy, options);
-  if (conv::is_depthwise(shape))
+  const ConvMethod method = conv::plan(conv_problem(ConvPass::BackwardInput, dx, w, dy, options)).method;
+  if (method == ConvMethod::Depthwise)
     return visit_wide("conv2d", dx.dtype(), [&]<class T>() {
       conv::depthwise_backward_input<T>(stream, shape, dy.data<T>(), w.data<T>(), addend ? addend.data<T>() : nullptr,
                                         dx.data<T>());
     });
-  if (dx.dtype() == DType::Float32)
+  if (method == ConvMethod::Planes)
     return conv::convolve_planes_backward(stream, shape, dy.data<float>(), w.data<float>(),
                                           addend ? addend.data<float>() : nullptr, dx.data<float>());
   const Strips strips(shape);
@@ -119,11 +121,12 @@ void conv2d_nchw_backward_weight(Stream stream, const Tensor& dw, const Tensor& 
     return narrow_into(
         dw, [&](const Tensor& wide) { conv2d_nchw_backward_weight(stream, wide, widen(dy), widen(x), options); });
   const ConvShape shape = conv_shape(x, dw, dy, options);
-  if (conv::is_depthwise(shape))
+  const ConvMethod method = conv::plan(conv_problem(ConvPass::BackwardWeight, x, dw, dy, options)).method;
+  if (method == ConvMethod::Depthwise)
     return visit_wide("conv2d", dw.dtype(), [&]<class T>() {
       conv::depthwise_backward_weight<T>(stream, shape, x.data<T>(), dy.data<T>(), dw.data<T>());
     });
-  if (dw.dtype() == DType::Float32)
+  if (method == ConvMethod::Planes)
     return conv::plane_weight_gradient(stream, shape, x.data<float>(), dy.data<float>(), dw.data<float>());
   const Strips strips(shape);
   constexpr int64_t kBlockDepth = 1024, kUnits = 64, kPartElements = int64_t{1} << 22;
@@ -173,18 +176,6 @@ Tensor blocked(const Tensor& x) {
   return images;
 }
 
-// A first layer's few channels: as they are for vectors, as a block for tiles. They multiply 16 channels at a time, and
-// take fewer cycles though most of those are zeros.
-Tensor first_layer(const Tensor& x) {
-  return x.dtype() != DType::BFloat16 || amx::tiles() == amx::Tiles::None ? x : blocked(x);
-}
-
-// As the process wants it, where there is such a one.
-ConvAlgorithm algorithm(const conv::Conv2dGeometry& g) {
-  const ConvAlgorithm wanted = conv_algorithm();
-  return wanted == ConvAlgorithm::Winograd && !conv::has_winograd(g) ? ConvAlgorithm::Direct : wanted;
-}
-
 // ---- with dilation: the same of sub-images
 
 bool is_dilated(const Conv2dOptions& options) { return options.dilation != Pair(1); }
@@ -224,16 +215,18 @@ void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& images, const Tens
     conv2d_cpu(stream, parts, split(stream, seen_in(images, y, w, options), images), w, b, {});
     return join(stream, made, parts, y);
   }
-  const Tensor x = first_layer(images);
+  const ConvMethod method = conv::plan(conv_problem(ConvPass::Forward, images, w, y, options)).method;
+  const bool first_layer = method == ConvMethod::FirstLayer;
+  const Tensor x = first_layer ? images : blocked(images);
   const conv::Conv2dGeometry g = geometry(x, w, options);
   const Tensor filters = in_dtype(w, DType::Float32), bias = in_dtype(b, DType::Float32);
   const float *const w_data = filters.data<float>(), *const b_data = bias.defined() ? bias.data<float>() : nullptr;
   visit_blocked(y, [&]<class T>() {
-    if (x.is_channel_blocked())
-      conv::convolve(stream, g, algorithm(g), Direction::Forward, x.data<T>(), w_data, b_data,
-                     static_cast<const T*>(nullptr), y.data<T>());
-    else
+    if (first_layer)
       conv::convolve_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), w_data, b_data, y.data<T>());
+    else
+      conv::convolve(stream, g, method, Direction::Forward, x.data<T>(), w_data, b_data, static_cast<const T*>(nullptr),
+                     y.data<T>());
   });
 }
 
@@ -246,10 +239,11 @@ void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy
     conv2d_backward_input_cpu(stream, parts, split(stream, made_by(dy, options), dy), w, addends, {});
     return join(stream, seen, parts, dx);
   }
+  const ConvMethod method = conv::plan(conv_problem(ConvPass::BackwardInput, dx, w, dy, options)).method;
   const conv::Conv2dGeometry g = geometry(dx, w, options);
   const Tensor filters = in_dtype(w, DType::Float32);
   visit_blocked(dy, [&]<class T>() {
-    conv::convolve(stream, g, algorithm(g), Direction::BackwardInput, dy.data<T>(), filters.data<float>(), nullptr,
+    conv::convolve(stream, g, method, Direction::BackwardInput, dy.data<T>(), filters.data<float>(), nullptr,
                    addend ? static_cast<const T*>(addend.data<T>()) : nullptr, dx.data<T>());
   });
 }
@@ -263,13 +257,15 @@ void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& d
     return conv2d_backward_weight_cpu(stream, dw, split(stream, made_by(dy, options), dy),
                                       split(stream, seen_in(images, dy, dw, options), images), {});
   }
-  const Tensor x = first_layer(images);
+  const ConvMethod method = conv::plan(conv_problem(ConvPass::BackwardWeight, images, dw, dy, options)).method;
+  const bool first_layer = method == ConvMethod::FirstLayer;
+  const Tensor x = first_layer ? images : blocked(images);
   const conv::Conv2dGeometry g = geometry(x, dw, options);
   visit_blocked(dy, [&]<class T>() {
-    if (x.is_channel_blocked())
-      conv::weight_gradient(stream, g, algorithm(g), x.data<T>(), dy.data<T>(), dw.data<float>());
-    else
+    if (first_layer)
       conv::weight_gradient_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), dy.data<T>(), dw.data<float>());
+    else
+      conv::weight_gradient(stream, g, method, x.data<T>(), dy.data<T>(), dw.data<float>());
   });
 }
 

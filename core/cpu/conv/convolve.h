@@ -6,31 +6,26 @@
 // Images are aligned to their element (to 64 bytes for full speed) and their padding channels are zero, in and out; NaN
 // and infinity may reach them. Outputs are overwritten. Results do not depend on the number of threads. The caller has
 // made the geometry with conv2d_geometry. Every function may be called by several threads at once, and throws
-// NotImplementedError for Winograd where has_winograd() denies it, OutOfMemoryError.
+// OutOfMemoryError.
 #pragma once
 
 #include "ringgrad/core/cpu/conv/filters.h"
-#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/core/kernels/conv_plan.h"
 
 namespace ringgrad::conv {
 
-// Whether a Winograd scheme covers a geometry: 3 x 3 with stride 1, or with stride 2 and padding 1; 5 x 5 with
-// stride 1. Direct convolutions cover every one. Relative errors (rms): float32 2e-7 to 8e-7 direct, 5e-7 to 2e-6
-// Winograd; bfloat16 with products of pairs 0.3 % direct, 1 % Winograd (3 x 3; 5 x 5, which is multiplied in float32,
-// 0.2 %). Weight gradients of bfloat16 images have float32's, but for Winograd's with products of pairs: 0.05 %. On a
-// processor with tiles (amx/tile_unit.h) direct convolutions of bfloat16 images use them, and Auto is Direct.
-bool has_winograd(const Conv2dGeometry& geometry);
-
-// What ConvAlgorithm::Auto stands for without tiles, by rules measured on AVX-512 (see bench/conv_bench.cpp).
-ConvAlgorithm fastest_algorithm(const Conv2dGeometry& geometry);
+// Relative errors (rms): float32 2e-7 to 8e-7 direct, 5e-7 to 2e-6 Winograd; bfloat16 with products of
+// pairs 0.3 % direct, 1 % Winograd (3 x 3; 5 x 5, which is multiplied in float32, 0.2 %). Weight
+// gradients of bfloat16 images have float32's, but for Winograd's with products of pairs: 0.05 %.
+// plan.h chooses the method: a Winograd scheme that fits the geometry, Direct, or for bfloat16 Tiles.
 
 // Forward: x, w and bias [K] (null: none) give y. BackwardInput: dy and w give dx, in the places of x and y. T: float
 // or bfloat16. `addend` (null: none) is an image like y that is added to it, before it is rounded.
 template <class T>
-void convolve(Stream stream, const Conv2dGeometry& geometry, ConvAlgorithm algorithm, Direction direction, const T* x,
+void convolve(Stream stream, const Conv2dGeometry& geometry, ConvMethod method, Direction direction, const T* x,
               const float* w, const float* bias, const T* addend, T* y);
 template <class T>
-void weight_gradient(Stream stream, const Conv2dGeometry& geometry, ConvAlgorithm algorithm, const T* x, const T* dy,
+void weight_gradient(Stream stream, const Conv2dGeometry& geometry, ConvMethod method, const T* x, const T* dy,
                      float* dw);
 
 // The same for first layers: x is [N, C, H, W] contiguous float32; y and dy are channel-blocked. Always forward, direct

@@ -1,0 +1,70 @@
+#include "ringgrad/core/kernels/conv_plan.h"
+
+#include <array>
+
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+namespace {
+
+constinit std::array<std::optional<LayoutPolicy>, kDeviceTypes> policies{};
+
+const char* name(ConvMethod method) {
+  switch (method) {
+    case ConvMethod::MatrixProduct: return "one matrix product";
+    case ConvMethod::WinogradF43: return "Winograd F(4, 3)";
+    case ConvMethod::WinogradF25: return "Winograd F(2, 5)";
+    case ConvMethod::WinogradF45: return "Winograd F(4, 5)";
+    case ConvMethod::WinogradStride2: return "Winograd, stride 2";
+    case ConvMethod::Direct: return "direct";
+    case ConvMethod::Tiles: return "direct, on tiles";
+    case ConvMethod::FirstLayer: return "direct, first layer";
+    case ConvMethod::Planes: return "planes";
+    case ConvMethod::Depthwise: return "depthwise";
+    case ConvMethod::Im2col: return "im2col, float64";
+    case ConvMethod::CudaCores: return "implicit product";
+    case ConvMethod::TensorCores: return "tensor cores";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string name(const ConvPlan& plan) {
+  return std::string(name(plan.method)) + (plan.sub_images ? " of sub-images" : "");
+}
+
+ConvProblem conv_problem(ConvPass pass, const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
+  return {.pass = pass,
+          .dtype = x.dtype(),
+          .x = x.shape(),
+          .w = w.shape(),
+          .options = options,
+          .x_layout = x.layout(),
+          .layout = {},
+          .wanted = conv_algorithm()};
+}
+
+ConvProblem conv_problem(ConvPass pass, const Tensor& x, const Tensor& w, const Tensor& y,
+                         const Conv2dOptions& options) {
+  ConvProblem problem = conv_problem(pass, x, w, options);
+  problem.layout = y.layout();
+  return problem;
+}
+
+bool covers_image(const ConvProblem& p) {
+  return p.options.padding == Pair(0) && p.options.groups == 1 && p.x[2] == p.w[2] && p.x[3] == p.w[3];
+}
+
+bool register_layout_policy(DeviceType device, const LayoutPolicy& policy) {
+  policies[static_cast<size_t>(device)] = policy;
+  return true;
+}
+
+const LayoutPolicy& layout_policy(Device device) {
+  const auto& policy = policies[static_cast<size_t>(device.type)];
+  CHECK_AS(NotImplementedError, policy, "this build has no kernels for ", device);
+  return *policy;
+}
+
+}  // namespace ringgrad
