@@ -18,9 +18,12 @@ namespace {
 
 constexpr int64_t kTermsPerLane = 32;
 
-// What terms are added in: float for the 16-bit types, and 64 bits for integers.
+// What a thread adds its terms in: float for the 16-bit types, and 64 bits for integers.
 template <class T>
 using Total = std::conditional_t<std::is_integral_v<T>, int64_t, Compute<T>>;
+// What the threads' sums, of type P, are added in.
+template <class P>
+using Wide = std::conditional_t<std::is_integral_v<P>, int64_t, double>;
 
 // A term is a function of an element and of the place of its output.
 struct Itself {
@@ -50,9 +53,9 @@ struct SumShape {
 // kAlongTerms: neighbouring threads take neighbouring terms, else neighbouring outputs.
 template <int kColumns, bool kAlongTerms, class Y, class X, class P, class F>
 __global__ void __launch_bounds__(kThreads) sum_kernel(SumShape shape, StridedIndex<2> outputs, StridedIndex<1> terms,
-                                                       Y* y, P* partials, const X* x, F f, double scale) {
+                                                       Y* y, Wide<P>* partials, const X* x, F f, double scale) {
   constexpr int kLanes = kThreads / kColumns;
-  __shared__ P totals[kThreads];
+  __shared__ Wide<P> totals[kThreads];
   constexpr int kNextLane = kAlongTerms ? 1 : kColumns, kNextColumn = kAlongTerms ? kLanes : 1;  // counted in threads
   const int column = static_cast<int>(threadIdx.x) / kNextColumn % kColumns;
   const int lane = static_cast<int>(threadIdx.x) / kNextLane % kLanes;
@@ -62,10 +65,15 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(SumShape shape, StridedIn
   const int64_t last = min(first + kLanes * kTermsPerLane, shape.terms);
   const auto at = outputs.offsets(output < shape.outputs ? output : 0);
 
-  P total = 0;
-  if (output < shape.outputs)
-    for (int64_t term = first + lane; term < last; term += kLanes)
-      total = Sum{}(total, f(static_cast<P>(widen(x[at.of[1] + terms.offsets(term).of[0]])), at.of[0]));
+  const auto sum_in = [&]<class B>(B total) {
+    if (output < shape.outputs)
+      for (int64_t term = first + lane; term < last; term += kLanes)
+        total = Sum{}(total, f(static_cast<B>(widen(x[at.of[1] + terms.offsets(term).of[0]])), at.of[0]));
+    return total;
+  };
+  Wide<P> total = sum_in(P(0));
+  if constexpr (std::is_same_v<P, float>)  // it may overflow although the sum of all does not
+    if (!(std::abs(total) < kInfinity<double>)) total = sum_in(0.0);
   totals[threadIdx.x] = total;
   for (int half = kLanes / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -75,23 +83,22 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(SumShape shape, StridedIn
   if (partials)
     partials[output * shape.segments + segment] = totals[threadIdx.x];
   else
-    y[at.of[0]] =
-        narrow<Y>(scale == 1 ? totals[threadIdx.x] : static_cast<P>(scale * static_cast<double>(totals[threadIdx.x])));
+    y[at.of[0]] = narrow<Y>(scale == 1 ? totals[threadIdx.x]
+                                       : static_cast<Wide<P>>(scale * static_cast<double>(totals[threadIdx.x])));
 }
 
 // One block per output adds its segments.
-template <class Y, class P>
+template <class Y, class W>
 __global__ void __launch_bounds__(kThreads)
-    add_segments_kernel(SumShape shape, StridedIndex<2> outputs, Y* y, const P* partials, double scale) {
-  using Wide = std::conditional_t<std::is_integral_v<P>, int64_t, double>;
+    add_segments_kernel(SumShape shape, StridedIndex<2> outputs, Y* y, const W* partials, double scale) {
   const int64_t output = blockIdx.x;
-  Wide total = 0;
+  W total = 0;
   for (int64_t s = threadIdx.x; s < shape.segments; s += kThreads)
-    total = Sum{}(total, static_cast<Wide>(partials[output * shape.segments + s]));
-  total = block_reduce(total, Sum{}, Wide(0));
+    total = Sum{}(total, partials[output * shape.segments + s]);
+  total = block_reduce(total, Sum{}, W(0));
   if (threadIdx.x == 0)
     y[outputs.offsets(output).of[0]] =
-        narrow<Y>(scale == 1 ? total : static_cast<Wide>(scale * static_cast<double>(total)));
+        narrow<Y>(scale == 1 ? total : static_cast<W>(scale * static_cast<double>(total)));
 }
 
 // Appends a loop, as part of the one before it where all operands can walk the two as one.
@@ -130,7 +137,7 @@ void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scal
   const int64_t segment = kThreads / columns * kTermsPerLane;
   const SumShape shape{outputs.numel, terms.numel, (terms.numel + segment - 1) / segment};
   Tensor partials;
-  if (shape.segments > 1) partials = empty({shape.outputs * shape.segments}, {dtype_of<P>, y.device()});
+  if (shape.segments > 1) partials = empty({shape.outputs * shape.segments}, {dtype_of<Wide<P>>, y.device()});
   const StridedIndex<2> to(outputs);
   const StridedIndex<1> from(terms);
   const auto kernel = columns == kColumns     ? sum_kernel<kColumns, false, Element<Out>, Element<In>, P, F>
@@ -138,10 +145,10 @@ void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scal
                                               : sum_kernel<kRow, true, Element<Out>, Element<In>, P, F>;
   const int64_t tiles = (shape.outputs + columns - 1) / columns;
   launch(kernel, grid_of(tiles * shape.segments), kThreads, 0, stream, shape, to, from, device_data<Out>(y),
-         optional_data<P>(partials), device_data<In>(x), f, scale);
+         optional_data<Wide<P>>(partials), device_data<In>(x), f, scale);
   if (shape.segments > 1)
-    launch(add_segments_kernel<Element<Out>, P>, grid_of(shape.outputs), kThreads, 0, stream, shape, to,
-           device_data<Out>(y), device_data<P>(partials), scale);
+    launch(add_segments_kernel<Element<Out>, Wide<P>>, grid_of(shape.outputs), kThreads, 0, stream, shape, to,
+           device_data<Out>(y), device_data<Wide<P>>(partials), scale);
 }
 
 void sum_cuda(Stream stream, const Tensor& y, const Tensor& x, double scale) {

@@ -4,8 +4,11 @@
 //   rows     the innermost loop is summed away: the sum of everything, of the last dimension, of all but the channels
 //            of NCHW
 //   columns  the innermost loop stays: the sum over the batch, or over all but the channels of NHWC or blocked memory
-// Both sum segments of at most kMaxTerms terms in the type of the terms, and add the segments in double.
+// Both sum segments of at most kMaxTerms terms in the type of the terms, and add the segments in double. A segment of
+// float that overflows, although the sum of all may not, is summed again in double.
 #include <array>
+#include <cfloat>
+#include <cmath>
 #include <optional>
 
 #include "ringgrad/core/base/check.h"
@@ -170,17 +173,21 @@ void sum_rows(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale
                     const int64_t first_row = s / pieces * segment_rows, first = s % pieces * kMaxTerms;
                     const int64_t n = std::min(kMaxTerms, length - first);
                     const F term = f.from(y_offset);
-                    A total = 0;
-                    plan.reduced.walk(first_row, std::min(rows, first_row + segment_rows), [&](int64_t offset) {
-                      const T* row = x + x_offset + offset + first * stride;
-                      if (stride == 1)
-                        total += sum_lanes<A>(n, [row, term](auto i) { return term(at<A>(row, i)); });
-                      else
-                        total += sum_lanes<A>(n, [row, stride, term](int64_t i) {
-                          return static_cast<A>(term(static_cast<A>(row[i * stride])));
-                        });
-                    });
-                    *out = total;
+                    const auto sum_in = [&]<class B>(B total) {
+                      plan.reduced.walk(first_row, std::min(rows, first_row + segment_rows), [&](int64_t offset) {
+                        const T* row = x + x_offset + offset + first * stride;
+                        if (stride == 1)
+                          total += sum_lanes<B>(n, [row, term](auto i) { return term(at<B>(row, i)); });
+                        else
+                          total += sum_lanes<B>(n, [row, stride, term](int64_t i) {
+                            return static_cast<B>(term(static_cast<B>(row[i * stride])));
+                          });
+                      });
+                      return total;
+                    };
+                    *out = sum_in(A{0});
+                    if constexpr (std::is_same_v<A, float>)
+                      if (!std::isfinite(*out)) *out = sum_in(0.0);
                   });
 }
 
@@ -218,8 +225,14 @@ void sum_columns(Stream stream, const SumPlan& plan, Y* y, const T* x, double sc
   const auto add = columns == kLanes && stride == 1 ? add_rows<kLanes, A, T, F> : add_rows<0, A, T, F>;
   sum_segments<A>(stream, plan, columns, ceil_div(rows, segment_rows), std::min(rows, segment_rows) * width, y, scale,
                   [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t n, Total<A>* out) {
-                    add(plan.reduced, x + x_offset, stride, s * segment_rows, std::min(rows, (s + 1) * segment_rows), n,
-                        f.from(y_offset), out);
+                    const int64_t first = s * segment_rows, last = std::min(rows, first + segment_rows);
+                    add(plan.reduced, x + x_offset, stride, first, last, n, f.from(y_offset), out);
+                    if constexpr (std::is_same_v<A, float>) {
+                      bool overflows = false;
+                      for (int64_t j = 0; j < n; ++j) overflows |= !(std::abs(out[j]) <= DBL_MAX);
+                      if (overflows)
+                        add_rows<0, double>(plan.reduced, x + x_offset, stride, first, last, n, f.from(y_offset), out);
+                    }
                   });
 }
 
