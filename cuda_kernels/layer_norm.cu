@@ -100,7 +100,8 @@ __global__ void __launch_bounds__(kThreads)
     const A mean_g_xhat = team.reduce(sum_g_xhat, Sum{}, A(0)) * share;
     for (int64_t c = team.rank(); c < C; c += team.size()) {
       const A g = widen(dy[n * C + c]) * (weight ? weight[parts.place(n, c)] : A(1));
-      dx[n * C + c] = narrow<T>(rstd[n] * (g - mean_g - xhat(widen(x[n * C + c])) * mean_g_xhat));
+      const A slope = rstd[n] * (g - mean_g - xhat(widen(x[n * C + c])) * mean_g_xhat);
+      dx[n * C + c] = narrow<T>(C == 1 ? 0 * slope : slope);  // one number is normalised to 0, whatever it is
     }
   }
 }

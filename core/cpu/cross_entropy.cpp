@@ -155,7 +155,9 @@ void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& s
       const A s = scale.data<A>()[n], hit = (1 - smoothing) * u[target];
       const A factor = s * (hit + share * all), spread = s * share;
       for (int64_t c = 0; c < classes; ++c) to[c] = static_cast<T>(factor * power[c] - spread * u[c]);
-      to[target] = static_cast<T>(factor * power[target] - spread * u[target] - s * hit);
+      // Of one class alone all terms cancel: each difference is 0, not a product's rounding error.
+      const A p = power[target];
+      to[target] = static_cast<T>(s * (hit * (p - 1) + share * (all * p - u[target])));
     });
   });
 }
