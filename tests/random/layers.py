@@ -4,7 +4,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from operations import absolute, operation, relu, same
+from operations import absolute, operation, relu, same, scale_of
 
 
 # ---- images ---------------------------------------------------------------------------------------------------------
@@ -123,7 +123,8 @@ def batch_norm_of(r, pool):
     if pool.tensor(x).numel() < 3 * shape[1]:
         return None
     kind = pool.statistics_dtype(x)
-    inputs = [x] + [pool.new(kind, shape[1:2], parameter=True) for _ in range(2)]
+    # A weight is divided by its channel's deviation before anything else: one at the end of the range overflows.
+    inputs = [x] + [pool.new(kind, shape[1:2], parameter=True, finite=True) for _ in range(2)]
     inputs += [pool.new(kind, shape[1:2]), pool.new(kind, shape[1:2], positive=True)]
     relu = r.random() < 0.4
     if r.random() < 0.3:
@@ -156,14 +157,28 @@ def layer_norm_of(r, pool):
     x = pool.pick("float", min_dim=1, filled=True)
     shape = pool.shape(x)
     shape = shape[r.randrange(len(shape)) :]
-    if torch.Size(shape).numel() < 3:  # its gradient is nothing but rounding errors
+    if torch.Size(shape).numel() == 2:  # its gradient is nothing but rounding errors
         return None
     return affine(r, pool, x, shape), {"shape": shape, "eps": r.choice(EPS)}
 
 
+def normalized(x, dims, eps):
+    """Normalises float64 over `dims`; a power of two keeps the squares of large numbers in range, as ringgrad does."""
+    scale = scale_of(x, dims).clamp(max=1)
+    x = x * scale
+    apart = x - x.mean(dims, keepdim=True)
+    return apart / (apart.square().mean(dims, keepdim=True) + eps * scale**2).sqrt()
+
+
 @operation("layer_norm", layer_norm_of)
 def _(args, x, *weights):
-    return F.layer_norm(x, args["shape"], *same(x, *weights), eps=args["eps"])
+    weights = same(x, *weights)
+    dims = list(range(x.dim() - len(args["shape"]), x.dim()))
+    if x.dtype != torch.float64 or bool((scale_of(x, dims) >= 1).all()):
+        return F.layer_norm(x, args["shape"], *weights, eps=args["eps"])
+    y = normalized(x, dims, args["eps"])
+    y = y * weights[0] if weights else y
+    return y + weights[1] if len(weights) > 1 else y
 
 
 def group_norm_of(r, pool):
@@ -177,7 +192,14 @@ def group_norm_of(r, pool):
 
 @operation("group_norm", group_norm_of)
 def _(args, x, *weights):
-    return F.group_norm(x, args["groups"], *same(x, *weights), eps=args["eps"])
+    weights = same(x, *weights)
+    grouped = x.reshape(x.shape[0], args["groups"], -1)
+    if x.dtype != torch.float64 or bool((scale_of(grouped, [2]) >= 1).all()):
+        return F.group_norm(x, args["groups"], *weights, eps=args["eps"])
+    weights = [w.reshape([-1] + [1] * (x.dim() - 2)) for w in weights]
+    y = normalized(grouped, [2], args["eps"]).reshape(x.shape)
+    y = y * weights[0] if weights else y
+    return y + weights[1] if len(weights) > 1 else y
 
 
 # ---- losses ---------------------------------------------------------------------------------------------------------
@@ -191,8 +213,6 @@ def class_loss_of(smooth):
         if len(shape) == 3 or (len(shape) == 4 and not smooth and r.random() < 0.5):
             return None
         classes = shape[1]
-        if classes == 1:  # whose gradient is nothing but rounding errors
-            return None
         ignored = r.choice([-100, 0, 255])
         target = pool.new("int64", shape[:1] + shape[2:], values=list(range(classes)) + [ignored])
         inputs = [x, target] + ([pool.new(pool.dtype(x), [classes], positive=True)] if r.random() < 0.3 else [])

@@ -213,12 +213,60 @@ def spread(r, pool):
     return (inputs, args) if enough else None
 
 
-operation("var", spread)(
-    lambda args, x: torch.var(x, dim=dims_of(x, args), correction=args["correction"], keepdim=args["keepdim"])
-)
-operation("std", spread)(
-    lambda args, x: torch.std(x, dim=dims_of(x, args), correction=args["correction"], keepdim=args["keepdim"])
-)
+class Known(torch.autograd.Function):
+    """A reduction with this value and this slope."""
+
+    @staticmethod
+    def forward(ctx, x, value, slope):
+        ctx.save_for_backward(slope)
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (slope,) = ctx.saved_tensors
+        return gradient * slope, None, None
+
+
+def scale_of(x, dims):
+    """Returns for each reduced row the power of two that brings float64 numbers of far-off magnitude near 1, else 1."""
+    if not x.numel():
+        return torch.ones((), dtype=x.dtype)
+    most = x.detach().abs().nan_to_num(0, 0, 0).amax(dims, keepdim=True)
+    exponent = torch.frexp(most)[1].clamp(-1000, 1000)
+    far = (most > 0) & ((most > 1e100) | (most < 1e-100))
+    return torch.where(far, torch.ldexp(torch.ones_like(most), -exponent), 1.0)
+
+
+def reduced_exactly(args, x, theirs, ours):
+    """Computes ours, (value, slope) of x, where PyTorch's float64 loses digits or overflows on the way."""
+    if x.dtype != torch.float64 or not x.numel() or not bool(x.isfinite().all()):
+        return theirs(x)
+    value, slope = ours(x.detach(), dims_of(x, args))
+    y = Known.apply(x, value, slope)
+    return y if args["keepdim"] else y.reshape(theirs(x.detach()).shape)
+
+
+def spread_of(root):
+    def function(args, x):
+        def theirs(x):
+            f = torch.std if root else torch.var
+            return f(x, dim=dims_of(x, args), correction=args["correction"], keepdim=args["keepdim"])
+
+        def ours(x, dims):  # two passes: one loses digits where one number is far larger than the others
+            scale, freedom = scale_of(x, dims), math.prod([x.shape[d] for d in dims]) - args["correction"]
+            apart = x * scale - (x * scale).mean(dims, keepdim=True)
+            y = apart.square().sum(dims, keepdim=True) / freedom
+            if root:
+                return y.sqrt() / scale, torch.where(y == 0, 0, apart / freedom / y.sqrt())
+            return y / scale / scale, 2 * apart / freedom / scale
+
+        return reduced_exactly(args, x, theirs, ours)
+
+    return function
+
+
+operation("var", spread)(spread_of(False))
+operation("std", spread)(spread_of(True))
 
 
 def norm_of(r, pool):
@@ -228,6 +276,17 @@ def norm_of(r, pool):
 
 @operation("norm", norm_of)
 def _(args, x):
+    p = number(args["p"])
+
+    def ours(x, dims):
+        scale = scale_of(x, dims)
+        y = torch.linalg.vector_norm(x * scale, p, dim=dims, keepdim=True)
+        return y / scale, torch.where(x == 0, 0, x.sign() * ((x * scale).abs() / y) ** (p - 1))
+
+    return norm_in_pytorch(args, x) if p in (1, math.inf) else reduced_exactly(args, x, lambda x: norm_in_pytorch(args, x), ours)
+
+
+def norm_in_pytorch(args, x):
     if args["p"] not in (2, "inf"):  # the gradient at 0 is 0, whatever the norm is
         x = torch.where(x == 0, x.detach(), x)
     if args["p"] == 1:
