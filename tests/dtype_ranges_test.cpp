@@ -328,6 +328,104 @@ TEST_CASE("results and gradients of 16 bits are rounded once", "[ops][quick]") {
   }
 }
 
+// The sum of all terms is a number, though sums of some of them are not: in rows, pieces of a long row and columns.
+// The third row's sum is beyond the range.
+TEST_CASE("sums and means that overflow on the way are those of float64", "[ops][quick]") {
+  std::vector<Device> devices = {{}};
+  if (device_count(DeviceType::CUDA) > 0) devices.emplace_back("cuda");
+  for (const Device device : devices)
+    for (const DType dtype : {DType::Float32, DType::BFloat16})
+      for (const Shape& shape : {Shape{3, 4}, Shape{3, 300}, Shape{3, 20000}, Shape{300, 3}, Shape{20000, 3}}) {
+        INFO(device << ' ' << dtype << ' ' << shape);
+        const int reduced = shape[0] == 3 ? 1 : 0;
+        const int64_t n = shape[reduced];
+        Array x = values_of(whole(shape, -8, 8), 0, dtype);
+        const double largest = format_of(dtype).largest;
+        for (int64_t k = 0; k < 3; ++k)
+          for (int64_t i = 0; i < n; ++i)
+            if (const int64_t place = reduced == 1 ? k * n + i : i * 3 + k; i < n / 2)
+              x.values[place] = k == 0 ? largest : -largest;
+            else if (k < 2)
+              x.values[place] = k == 0 ? -largest : largest;
+        const auto agrees_with_float64 = [&](Tensor (*f)(const Tensor&, const Dims&)) {
+          const Tensor wide = arrange(x, DType::Float64, {}, Arrangement::Contiguous);
+          const Tensor narrow = arrange(x, dtype, device, Arrangement::Contiguous);
+          const auto want = to_vector<double>(f(wide, {reduced})), got = to_vector<double>(f(narrow, {reduced}));
+          for (size_t i = 0; i < want.size(); ++i) {
+            if (std::abs(want[i]) > largest)
+              CHECK(got[i] == std::copysign(INFINITY, want[i]));
+            else
+              CHECK(std::abs(got[i] - want[i]) <= format_of(dtype).epsilon * std::abs(want[i]));
+          }
+        };
+        agrees_with_float64([](const Tensor& t, const Dims& dims) { return sum(t, dims); });
+        agrees_with_float64([](const Tensor& t, const Dims& dims) { return mean(t, dims); });
+      }
+}
+
+// Two numbers at one end of the range and one at the other: the sum overflows, and so do differences. The mean is a
+// number, the variance infinite, hence xhat is 0 and y the bias.
+TEST_CASE("batch norm at the end of a dtype's range", "[ops][quick]") {
+  const DirectConvolutions direct;
+  std::vector<Device> devices = {{}};
+  if (device_count(DeviceType::CUDA) > 0) devices.emplace_back("cuda");
+  for (const Device device : devices)
+    for (const DType dtype : {DType::Float32, DType::BFloat16})
+      for (const Shape& shape : {Shape{8, 3}, Shape{16, 16}, Shape{2, 3, 4}, Shape{2, 16, 4, 4}}) {
+        INFO(device << ' ' << dtype << ' ' << shape);
+        const double largest = format_of(dtype).largest;
+        Array numbers = values_of(uniform(shape), 0, dtype);
+        const int64_t channels = shape[1], pixels = numbers.numel() / shape[0] / channels;
+        const int64_t count = numbers.numel() / channels;
+        const auto place = [&](int64_t c, int64_t i) { return (i / pixels * channels + c) * pixels + i % pixels; };
+        std::vector<double> means(static_cast<size_t>(channels));
+        for (int64_t c = 0; c < channels; ++c) {
+          numbers.values[place(c, 1)] = numbers.values[place(c, 2)] = -largest;
+          if (c == 1) numbers.values[place(c, 2)] = largest;
+          for (int64_t i = 0; i < count; ++i) means[c] += numbers.values[place(c, i)] / static_cast<double>(count);
+        }
+        const Tensor x = arrange(numbers, dtype, device, Arrangement::Contiguous);
+        const Tensor weight = full({channels}, 2, {DType::Float32, device});
+        const Tensor bias = full({channels}, -1.5, {DType::Float32, device});
+        const Tensor mean = zeros({channels}, {DType::Float32, device}), var = ones_like(mean);
+        const Tensor y = batch_norm(x, weight, bias, mean, var, {.training = true, .momentum = 1});
+        for (const double value : to_vector<double>(y)) CHECK(value == -1.5);
+        const auto got = to_vector<double>(mean);
+        for (int64_t c = 0; c < channels; ++c) CHECK(std::abs(got[c] - means[c]) <= 0x1p-20 * largest);
+      }
+}
+
+// What is normalised to 0, or has the probability 1, whatever it is, has no gradient, to the last digit.
+TEST_CASE("rows of one number and losses of one class have gradients of 0", "[ops][quick]") {
+  std::vector<Device> devices = {{}};
+  if (device_count(DeviceType::CUDA) > 0) devices.emplace_back("cuda");
+  for (const Device device : devices)
+    for (const DType dtype : {DType::Float32, DType::Float64}) {
+      INFO(device << ' ' << dtype);
+      const auto made = [&](const Shape& shape, int seed, double low) {
+        return arrange(values_of(uniform(shape, low, 2), seed, dtype), dtype, device, Arrangement::Contiguous);
+      };
+      const auto check_gradient = [&](const Tensor& x, const Tensor& y) {
+        y.backward(made(y.shape(), 9, -2));
+        for (const double slope : to_vector<double>(x.grad())) CHECK(slope == 0);
+      };
+      Tensor x = made({40, 1}, 0, -2);
+      x.set_requires_grad();
+      check_gradient(x, layer_norm(x, {1}, made({1}, 1, -2), made({1}, 2, -2)));
+      Tensor channels = made({10, 4}, 3, -2);
+      channels.set_requires_grad();
+      check_gradient(channels, group_norm(channels, 4, made({4}, 4, -2), made({4}, 5, -2)));
+      for (const double smoothing : {0.0, 0.1}) {
+        Tensor logits = made({40, 1}, 6, -2);
+        logits.set_requires_grad();
+        check_gradient(
+            logits,
+            cross_entropy(logits, zeros({40}, {DType::Int64, device}),
+                          {.weight = made({1}, 7, 0.1), .label_smoothing = smoothing, .reduction = Reduction::None}));
+      }
+    }
+}
+
 // Powers of two pass exactly through these operations, unless a number becomes subnormal.
 TEST_CASE("operations of float64 at the ends of its range", "[ops][quick]") {
   struct Homogeneous {

@@ -45,7 +45,9 @@ void stats(Stream stream, const ChannelRows& rows, Step step, const Tensor& mean
       [&](int64_t partial, int64_t c) {
         const int64_t at = partial * channels + c;
         const double n = size(partial), rest = rests[at], apart = piece_means[at] + rest / n - means[c];
-        return std::max(0.0, squares[at] - rest * rest / n) + n * apart * apart;
+        // An infinite sum of squares stays so, though rest² may overflow as well.
+        const double own = std::isinf(squares[at]) ? squares[at] : std::max(0.0, squares[at] - rest * rest / n);
+        return own + n * apart * apart;
       },
       [&](int64_t c, double total) {
         if (c < real_channels) var_out[c] = static_cast<A>(total / count);

@@ -64,6 +64,7 @@ struct Normalization {
     for (const Workspace<A>* coefficient : {&scale, &shift}) std::fill_n(coefficient->data(), padded_channels(x), A{0});
     for (int64_t c = 0; c < x.shape()[1]; ++c) {
       const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[c]) + eps);
+      if (rstd == 0 && std::isfinite(mean[c])) mean[c] = 0;  // x - mean may overflow, and 0 ∞ is no number
       scale[c] = static_cast<A>(weight.defined() ? weight.data<A>()[c] * rstd : rstd);
       shift[c] = bias.defined() ? bias.data<A>()[c] : A{0};
     }

@@ -5,6 +5,8 @@
 // Per-channel arguments point to the piece's first channel. Results depend on n alone.
 #pragma once
 
+#include <limits>
+
 #include "ringgrad/core/cpu/batch_norm.h"
 #include "ringgrad/core/cpu/conv/vector.h"
 
@@ -36,6 +38,17 @@ template <class Term>
   sum = even + odd;
 }
 
+// Numbers near the end of the range: their sum and those of their deviations may overflow, although the mean is a
+// number. Then the mean is that of their shares, and the rest, which would correct its last digit, is 0. The squares
+// are infinite.
+template <class A, class Number>
+void mend_overflow(int64_t count, const Number& number, A& mean, A& rest, A& squares) {
+  if (std::isfinite(mean) && std::isfinite(rest)) return;
+  mean = sum_piece<A>(count, [=](int64_t i) { return number(i) / static_cast<A>(count); });
+  rest = 0;
+  squares = std::numeric_limits<A>::infinity();
+}
+
 // mean ≈ the mean of x, rest = Σ (x - mean), what its rounding left over, and squares = Σ (x - mean)², for each of the
 // kWidth channels.
 template <class T, int kWidth, class Step, class A = Accumulator<T>>
@@ -54,6 +67,10 @@ void piece_statistics(int64_t n, Step step, const T* x, A* mean, A* rest, A* squ
       store(rest + lane, left);
       store(squares + lane, deviations);
     }
+    for (int w = 0; w < kWidth; ++w)
+      mend_overflow<A>(
+          n / kWidth, [x, w, step](int64_t i) { return static_cast<A>(x[w + i * step]); }, mean[w], rest[w],
+          squares[w]);
   } else {
     for (int w = 0; w < kWidth; ++w, ++x) {
       const int64_t count = n / kWidth;
@@ -65,6 +82,8 @@ void piece_statistics(int64_t n, Step step, const T* x, A* mean, A* rest, A* squ
         const A deviation = static_cast<A>(x[i * step]) - m;
         return deviation * deviation;
       });
+      mend_overflow<A>(
+          count, [=](int64_t i) { return static_cast<A>(x[i * step]); }, mean[w], rest[w], squares[w]);
     }
   }
 }
