@@ -17,10 +17,7 @@ struct Normalise {
     __device__ __forceinline__ A operator()(A x) const { return (x - mean) * scale + shift; }
   };
   __device__ __forceinline__ Line line(int64_t c) const {
-    const A scale = (weight ? weight[c] : A(1)) / std::sqrt(var[c] + eps);
-    // Where the variance is infinite, x - mean may overflow, and 0 ∞ is no number.
-    const A center = var[c] == kInfinity<A> && std::abs(mean[c]) < kInfinity<A> ? A(0) : mean[c];
-    return {center, scale, bias ? bias[c] : A(0)};
+    return {mean[c], (weight ? weight[c] : A(1)) / std::sqrt(var[c] + eps), bias ? bias[c] : A(0)};
   }
 };
 

@@ -43,11 +43,10 @@ struct StatsReducer {
     const A count = s[0].count + 1, share = 1 / count;  // all have seen as many
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
-      // The difference of two numbers near the end of the range overflows, that of their halves does not.
-      const A value = widen(in.element[k]), half = value * A(0.5) - s[k].mean * A(0.5);
+      const A value = widen(in.element[k]), apart = value - s[k].mean;
       s[k].count = count;
-      s[k].mean += half * (2 * share);
-      s[k].squares += 2 * half * (value - s[k].mean);
+      s[k].mean += apart * share;
+      s[k].squares += apart * (value - s[k].mean);
     }
   }
   // Applies Chan's formulas to many states at once. This takes one division; merging them one by
