@@ -47,6 +47,28 @@ TEST_CASE("a NaN in a distance is one in its gradient", "[kinks][quick]") {
   CHECK(!hidden([&](const Tensor& x) { return smooth_l1_loss(x, target); }));
 }
 
+// As in PyTorch: what comes back is multiplied by the sign, and infinity or NaN by 0 is NaN.
+TEST_CASE("a gradient that is not finite is not hidden by the kink of a distance", "[kinks][quick]") {
+  for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16})
+    for (const double value : {double(INFINITY), -double(INFINITY), double(NAN)}) {
+      const auto gradient = [&](auto f) {
+        const Tensor x = full({40}, 0, {.dtype = dtype});  // vectors, and what they leave over
+        x.set_requires_grad();
+        f(x).backward(full({40}, value, {.dtype = dtype}));
+        return to_vector<double>(x.grad());
+      };
+      INFO(dtype << ", " << value);
+      for (const double dx : gradient([](const Tensor& x) { return abs(x); })) CHECK(std::isnan(dx));
+      const auto loss = [&](const Tensor& x) { return l1_loss(x, zeros_like(x), Reduction::None); };
+      for (const double dx : gradient(loss)) CHECK(std::isnan(dx));
+    }
+}
+
+TEST_CASE("elu at NaN has a gradient that is NaN, wherever the number stands", "[kinks][quick]") {
+  const auto all = gradient_of([](const Tensor& x) { return elu(x); }, std::vector<float>(40, NAN));
+  for (const double dx : all) CHECK(std::isnan(dx));
+}
+
 TEST_CASE("binary cross entropies at the ends of what they take", "[kinks][quick]") {
   const Tensor target = tensor<float>({0, 1, 0.5, 0, 1, 0.5}), ones_each = ones({6});
   const Tensor x = Tensor(tensor<float>({INFINITY, INFINITY, INFINITY, -INFINITY, -INFINITY, -INFINITY}));

@@ -83,7 +83,7 @@ struct ElementwiseFunctions {
   UNARY(sqrt, std::sqrt(x))
   UNARY_BACKWARD(sqrt_backward, y, dy / (2 * y))
   UNARY(abs, std::abs(x))
-  UNARY_BACKWARD(abs_backward, x, x > 0 ? dy : x < 0 ? -dy : x)  // 0 or NaN
+  UNARY_BACKWARD(abs_backward, x, x > 0 ? dy : x < 0 ? -dy : dy * x)  // 0 or NaN
   UNARY(relu, x > 0 || x != x ? x : A(0))
   UNARY_BACKWARD(relu_backward, y, y > 0 ? dy : A(0))
   UNARY(sigmoid, logistic(x))
