@@ -65,22 +65,52 @@ operation("sub_number", with_number())(lambda args, x: x - args["c"])
 operation("number_sub", with_number())(lambda args, x: args["c"] - x)
 operation("mul_number", with_number())(lambda args, x: x * args["c"])
 operation("div_number", with_number(("float",)))(lambda args, x: x / args["c"])
-operation("number_div", with_number(("float",)))(lambda args, x: args["c"] / x)
+operation("number_div", with_number(("float",)))(lambda args, x: args["c"] * power(x, -1))
 
 
-@operation("pow", with_number(("float",), [2, 3, 0.5, -1, -2, 1, 0, 1.5, 2.5, -0.5, 4]))
-def _(args, x):  # as in C at -inf, where PyTorch takes a root for 0.5
-    return torch.pow(x, torch.tensor(args["c"], dtype=x.dtype))
+class WithGradient(torch.autograd.Function):
+    """A value, and the gradient backward(dy)."""
+
+    @staticmethod
+    def forward(ctx, x, value, backward):
+        ctx.gradient = backward
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, dy):
+        return ctx.gradient(dy), None, None
 
 
+def with_gradient(x, value, backward):
+    """In float64, no wider dtype says what is right where PyTorch's products overflow on the way."""
+    return WithGradient.apply(x, value.detach(), backward) if x.dtype == torch.float64 else value
+
+
+def power(x, c):
+    if c == 0.5:  # a root, as PyTorch's with a number: NaN at -inf, where pow of C is inf
+        return x.sqrt()
+    y, v = torch.pow(x, torch.tensor(c, dtype=x.dtype)), x.detach()
+    gradients = {2: lambda dy: dy * v * 2, 3: lambda dy: dy * v * v * 3, -1: lambda dy: -(dy / v / v)}
+    return with_gradient(x, y, gradients[c]) if c in gradients else y
+
+
+operation("pow", with_number(("float",), [2, 3, 0.5, -1, -2, 1, 0, 1.5, 2.5, -0.5, 4]))(
+    lambda args, x: power(x, args["c"])
+)
 operation("leaky_relu", with_number(("float",), [0.01, 0.5, 0.0, 2.0]))(lambda args, x: F.leaky_relu(x, args["c"]))
-operation("elu", with_number(("float",), [1.0, 0.5, 2.0]))(lambda args, x: F.elu(x, args["c"]))
+
+
+@operation("elu", with_number(("float",), [1.0, 0.5, 2.0]))
+def _(args, x):  # gradient NaN at NaN, where PyTorch's is NaN in vectors and dy in what they leave over
+    nan = x.isnan()
+    return torch.where(nan, x * torch.where(nan, x.detach(), 1), F.elu(x, args["c"]))
 
 
 @operation("softplus", with_number(("float",), [1.0, 0.5, 3.0]))
 def _(args, x):  # everywhere what PyTorch gives up to 20 / beta
-    beta = args["c"]
-    return torch.logaddexp(x * beta, torch.zeros((), dtype=x.dtype)) / beta
+    beta, v = args["c"], x.detach()
+    y = torch.logaddexp(x * beta, torch.zeros((), dtype=x.dtype)) / beta
+    return with_gradient(x, y, lambda dy: dy * torch.sigmoid(v * beta))
 
 
 def relu(x):  # gradient 0 at NaN
@@ -88,12 +118,16 @@ def relu(x):  # gradient 0 at NaN
 
 
 def gelu(x):  # PyTorch's in float64 cancels where x is far below 0
-    return x * 0.5 * torch.special.erfc(-x * 0.5**0.5) if x.dtype == torch.float64 else F.gelu(x)
+    if x.dtype != torch.float64:
+        return F.gelu(x)
+    v = x.detach()
+    below, density = 0.5 * torch.special.erfc(-v * 0.5**0.5), (-v * v / 2).exp() * (2 * math.pi) ** -0.5
+    return with_gradient(x, v * below, lambda dy: dy * (below + v * density))
 
 
 for name in "neg exp log log1p sin cos sqrt square relu gelu silu sigmoid tanh".split():
     wanted = {"positive": True} if name in ("log", "log1p", "sqrt") else {}
-    function = {"gelu": gelu, "relu": relu, "silu": F.silu}.get(name) or getattr(torch, name)
+    function = {"gelu": gelu, "relu": relu, "silu": F.silu, "square": lambda x: power(x, 2)}.get(name) or getattr(torch, name)
     operation(name, one(("float",), **wanted))(lambda args, x, f=function: f(x))
 operation("logsigmoid", one())(lambda args, x: F.logsigmoid(x))
 
