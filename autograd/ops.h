@@ -120,7 +120,7 @@ Tensor nonzero(const Tensor& mask);  // int64 [n, mask.dim()]: where it is true,
 Tensor relu(const Tensor& x);                           // max(x, 0); gradient 0 at 0, and at NaN (PyTorch: 1)
 Tensor leaky_relu(const Tensor& x, Real slope = 0.01);  // x > 0 ? x : slope x; gradient slope at 0
 Tensor prelu(const Tensor& x, const Tensor& weight);    // x > 0 ? x : weight x; weight broadcast as it is
-Tensor elu(const Tensor& x, Real alpha = 1);            // x > 0 ? x : alpha (e^x - 1)
+Tensor elu(const Tensor& x, Real alpha = 1);            // x > 0 ? x : alpha (e^x - 1); gradient NaN at NaN
 Tensor softplus(const Tensor& x, Real beta = 1);        // log(1 + e^(beta x)) / beta; PyTorch's is x beyond 20 / beta
 inline Tensor logsigmoid(const Tensor& x) { return neg(softplus(neg(x))); }
 Tensor sigmoid(const Tensor& x);
@@ -200,6 +200,8 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 // Winograd's algorithms carry a NaN or an infinity to outputs that do not see the pixel, and
 // overflow sooner. Where that matters, set_conv_algorithm(ConvAlgorithm::Direct) chooses exact
 // sums. core/README.md says which convolutions take Winograd's algorithms.
+// Every algorithm may multiply the zeros around an image: a weight that is infinite or NaN can make
+// outputs and gradients at the border NaN. Sums near the largest number may overflow on the way.
 
 // x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q],
 // P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋ + 1.
