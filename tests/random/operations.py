@@ -372,7 +372,7 @@ def topk_of(r, pool):
 @operation("topk", topk_of)
 def _(args, x):
     values, indices = torch.sort(x, dim=args["dim"], descending=args["largest"], stable=True)
-    return values.narrow(args["dim"], 0, args["k"]), indices.narrow(args["dim"], 0, args["k"])
+    return tuple(found.narrow(args["dim"], 0, args["k"]).contiguous() for found in (values, indices))
 
 
 # ---- products -------------------------------------------------------------------------------------------------------
