@@ -4,7 +4,8 @@ import math
 
 import torch
 import torch.nn.functional as F
-from operations import absolute, operation, relu, same, scale_of
+from operations import absolute, operation, relu, same
+from reductions import scale_of
 
 
 # ---- images ---------------------------------------------------------------------------------------------------------

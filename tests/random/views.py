@@ -2,7 +2,8 @@
 
 import torch
 import torch.nn.functional as F
-from operations import ANY, along, brackets, one, operation, put
+from operations import ANY, brackets, one, operation, put
+from reductions import along
 
 
 def shaped(r, pool):
