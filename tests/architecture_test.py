@@ -50,6 +50,7 @@ ROOMS = {
         "dtype",
         "scalar shape",
         "tensor overlap factory random generator_scope kernels program_observer",
+        "reference",
         "cpu",
     ],
     "data": ["sampler image_dataset", "batch_source formats", "loading synthetic", "datasets"],

@@ -92,6 +92,10 @@ void check_all(const std::vector<std::string>& networks) {
 }  // namespace
 
 TEST_CASE("the small networks train as in PyTorch", "[quick]") { check_all({"cnn", "lenet"}); }
+TEST_CASE("the small networks train as in PyTorch with the reference kernels", "[quick]") {
+  const ProviderGuard reference(Provider::Reference);
+  check_all({"cnn", "lenet"});
+}
 TEST_CASE("ResNet-20 trains as in PyTorch, with either shortcut") { check_all({"resnet20", "resnet20b"}); }
 TEST_CASE("ResNet-18 trains as in PyTorch") { check_all({"resnet18"}); }
 TEST_CASE("ResNet-50 trains as in PyTorch") { check_all({"resnet50"}); }

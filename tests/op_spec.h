@@ -1,6 +1,7 @@
 // OpSpec: one row per operation, from which tests/op_test.cpp makes its suites over devices, providers, dtypes and
-// arrangements in memory. A row says how to call the operation, what it computes (in double, by plain loops that share
-// no code with the library), on which inputs, which kernels it reaches, and which mistakes it refuses with what words.
+// arrangements in memory. A row says how to call the operation, on which inputs, which kernels it reaches, and which
+// mistakes it refuses with what words. Results are compared with those of the reference kernels, and where the row has
+// a formula of its own (in double, by plain loops that share no code with the library) with that.
 #pragma once
 
 #include <functional>
@@ -88,7 +89,7 @@ struct OpSpec {
   std::string name;
   std::vector<std::string> kernels = {};
   std::function<Tensors(const Tensors&)> run;
-  std::function<Arrays(const Arrays&)> reference;
+  std::function<Arrays(const Arrays&)> reference = {};
   std::vector<Sample> samples;
   std::vector<ErrorCase> errors = {};
   int64_t terms = 1;             // the longest sum behind an element of a result or a gradient, or the longest part in

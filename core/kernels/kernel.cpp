@@ -19,7 +19,8 @@ std::vector<std::string>& libraries(DeviceType device) {
 }  // namespace
 
 const char* name(Provider provider) {
-  return provider == Provider::Native ? "native" : provider == Provider::Vendor ? "vendor" : "fastest";
+  static constexpr std::array kNames = {"native", "vendor", "reference", "fastest"};
+  return kNames[static_cast<size_t>(provider)];
 }
 
 void set_provider(std::optional<Provider> provider) { of_process = provider; }
@@ -53,8 +54,12 @@ bool KernelBase::set_slot(DeviceType device, Provider provider, AnyFunction func
   return true;
 }
 
-KernelBase::AnyFunction KernelBase::native_slot(DeviceType device) const {
-  AnyFunction function = slot(device, Provider::Native);
+KernelBase::AnyFunction KernelBase::own_slot(DeviceType device) const {
+  const bool wants_reference = preferred_provider(device) == Provider::Reference;
+  const AnyFunction native = slot(device, Provider::Native);
+  const AnyFunction function = wants_reference || !native ? slot(device, Provider::Reference) : native;
+  CHECK_AS(NotImplementedError, function != nullptr || !wants_reference, name_, ": no reference implementation for ",
+           ringgrad::name(device), " tensors; the reference kernels run on the CPU");
   CHECK_AS(NotImplementedError, function != nullptr, name_, ": no implementation for ", ringgrad::name(device),
            " tensors in this build");
   return function;

@@ -33,15 +33,18 @@
 namespace ringgrad {
 
 enum class Provider : uint8_t {
-  Native,   // ours: readable, the definition
-  Vendor,   // oneDNN on the CPU, cuBLAS and cuDNN on CUDA
-  Fastest,  // a choice, not an implementation: of the two, the one measured to be faster (core/kernels/autotune.h)
+  Native,     // ours, written for speed
+  Vendor,     // oneDNN on the CPU, cuBLAS and cuDNN on CUDA
+  Reference,  // the definition, on the CPU: each formula as the loops that it says (core/reference/)
+  Fastest,    // a choice, not an implementation: of the first two, the one measured to be faster (autotune.h)
 };
-inline constexpr int kProviders = 2;  // that implement kernels
+inline constexpr int kProviders = 3;  // that implement kernels
 const char* name(Provider provider);
 
-// Which provider kernels use where there are two, on every thread; nullopt for the default, which is native on the CPU
-// and the fastest on CUDA. A setting of the process.
+// Which provider kernels use where there are several, on every thread; nullopt for the default, which is native on the
+// CPU and the fastest on CUDA. A kernel without a vendor's implementation is native then, too; a native one that is
+// missing is the reference. Reference takes no other's place: where it has none, a call throws NotImplementedError.
+// A setting of the process.
 void set_provider(std::optional<Provider> provider);
 
 // The same for this thread alone and the guard's lifetime.
@@ -80,8 +83,9 @@ class KernelBase {
     return slots_[static_cast<int>(device)][static_cast<int>(provider)];
   }
   bool set_slot(DeviceType device, Provider provider, AnyFunction function);
-  // Throws NotImplementedError naming the kernel when there is none.
-  AnyFunction native_slot(DeviceType device) const;
+  // The reference where this thread prefers it or there is no native implementation, else the native one. Throws
+  // NotImplementedError naming the kernel when there is none.
+  AnyFunction own_slot(DeviceType device) const;
 
  private:
   const char* name_;
@@ -116,13 +120,13 @@ template <class... Args, bool kVendor>
 class Kernel<void(Args...), kVendor> : public KernelBase {
  public:
   template <Provider provider>
-  using Implementation = std::conditional_t<provider == Provider::Native, void, bool> (*)(Stream, Args...);
+  using Implementation = std::conditional_t<provider == Provider::Vendor, bool, void> (*)(Stream, Args...);
 
   constexpr explicit Kernel(const char* name) : KernelBase(name) {}
 
   template <Provider provider>
   bool set(DeviceType device, Implementation<provider> function) {
-    static_assert(provider == Provider::Native || kVendor, "the contract does not say kVendorToo");
+    static_assert(provider != Provider::Vendor || kVendor, "the contract does not say kVendorToo");
     return set_slot(device, provider, reinterpret_cast<AnyFunction>(function));
   }
 
@@ -135,22 +139,22 @@ class Kernel<void(Args...), kVendor> : public KernelBase {
   }
 
  private:
-  using Native = Implementation<Provider::Native>;
+  using Own = Implementation<Provider::Native>;
   using Vendor = Implementation<Provider::Vendor>;
 
   void run(Stream stream, std::type_identity_t<Args>... args) const {
-    const auto native = reinterpret_cast<Native>(native_slot(stream.device.type));
+    const auto own = reinterpret_cast<Own>(own_slot(stream.device.type));
     if constexpr (kVendor) {
       const AnyFunction vendor = slot(stream.device.type, Provider::Vendor);
-      if (vendor && by_vendor(reinterpret_cast<Vendor>(vendor), native, stream, args...)) return;
+      if (vendor && by_vendor(reinterpret_cast<Vendor>(vendor), own, stream, args...)) return;
     }
-    native(stream, args...);
+    own(stream, args...);
   }
 
   // Runs the vendor's implementation if that is wanted, and says whether that has done it.
-  bool by_vendor(Vendor vendor, Native native, Stream stream, std::type_identity_t<Args>... args) const {
+  bool by_vendor(Vendor vendor, Own native, Stream stream, std::type_identity_t<Args>... args) const {
     const Provider wanted = preferred_provider(stream.device.type);
-    if (wanted == Provider::Native) return false;
+    if (wanted == Provider::Native || wanted == Provider::Reference) return false;
     if (wanted == Provider::Fastest &&
         !vendor_is_faster(
             stream, call_signature(name(), args...), [&](Stream on) { native(on, when_timed(args)...); },

@@ -120,10 +120,11 @@ const std::vector<RecipeField>& recipe_fields() {
       F::word("float32_matmul_precision", &R::float32_matmul_precision,
               "highest: float32 by float32; high, medium: by TF32 where cuBLAS and cuDNN compute; ignored elsewhere",
               {"highest", "high", "medium"}),
-      F::word("provider", &R::provider,
-              "native (ours), vendor (oneDNN; cuBLAS, cuDNN), fastest (measured at first use, and remembered) or auto: "
-              "native on the CPU, fastest on CUDA",
-              {"auto", "native", "vendor", "fastest"}),
+      F::word(
+          "provider", &R::provider,
+          "native (ours), vendor (oneDNN; cuBLAS, cuDNN), fastest (measured at first use, and remembered), reference "
+          "(the formulas as plain loops; slow, on the CPU alone) or auto: native on the CPU, fastest on CUDA",
+          {"auto", "native", "vendor", "fastest", "reference"}),
   };
   return fields;
 }
@@ -224,7 +225,7 @@ ConvAlgorithm conv_algorithm_named(const std::string& name) {
 
 std::optional<Provider> provider_named(const std::string& name) {
   recipe_field("provider").check_choice(name);
-  for (const Provider provider : {Provider::Native, Provider::Vendor, Provider::Fastest})
+  for (const Provider provider : {Provider::Native, Provider::Vendor, Provider::Reference, Provider::Fastest})
     if (name == ringgrad::name(provider)) return provider;
   return {};
 }

@@ -36,7 +36,7 @@ struct Recipe {
   std::string dtype = "fp32";     // of images and activations; or bf16, fp16
   std::string amp = "O0";         // what else has that dtype; see mixed_precision.h
   std::string conv = "auto";      // see core/kernels/geometry.h
-  std::string provider = "auto";  // or native, vendor, fastest; see core/kernels/kernel.h
+  std::string provider = "auto";  // or native, vendor, reference, fastest; see core/kernels/kernel.h
 
   std::string float32_matmul_precision = "highest";  // see core/kernels/float32_precision.h
 

@@ -1,0 +1,174 @@
+// The elements of a tensor, whatever its dtype and its layout, as plain numbers: how every reference kernel reads and
+// writes. Numbers are double where elements are floating, and 64-bit integers where they are whole. So a kernel is
+// written once, its sums are wide, and a result is rounded once, when it is stored.
+//
+// Nothing here is fast: each access computes a place in memory and asks for the dtype.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "ringgrad/core/base/number.h"
+#include "ringgrad/core/kernels.h"
+
+namespace ringgrad::reference {
+
+// x(n, c, h, w) reads an element of a tensor x as an A, and x(n, c, h, w) = value converts the value to x's dtype and
+// writes it. An index may be a Shape, too. REQUIRES: as many numbers as the tensor has dimensions, each in its range.
+template <class A>
+class Elements {
+ public:
+  class Element {
+   public:
+    Element(DType dtype, std::byte* place) : dtype_(dtype), place_(place) {}
+    operator A() const {
+      return visit_dtype("read", dtype_, [this]<class T>() { return static_cast<A>(*reinterpret_cast<T*>(place_)); });
+    }
+    void operator=(A value) const {
+      visit_dtype("write", dtype_, [this, value]<class T>() {
+        if constexpr (std::is_same_v<T, bool>)
+          *reinterpret_cast<T*>(place_) = value != 0;
+        else
+          *reinterpret_cast<T*>(place_) = number<T>(value);
+      });
+    }
+    void operator=(const Element& other) const { *this = A{other}; }
+    void operator+=(A value) const { *this = *this + value; }
+
+   private:
+    DType dtype_;
+    std::byte* place_;
+  };
+
+  // An undefined tensor has no elements: only value_or() may be asked then.
+  explicit Elements(const Tensor& x) {
+    if (!x.defined()) return;
+    data_ = static_cast<std::byte*>(x.raw_data());
+    dtype_ = x.dtype();
+    itemsize_ = static_cast<int64_t>(itemsize(dtype_));
+    blocked_ = x.is_channel_blocked();
+    shape_ = x.shape();
+    if (!blocked_) strides_ = x.strides();
+  }
+  explicit operator bool() const { return data_ != nullptr; }
+  const Shape& shape() const { return shape_; }
+
+  template <std::integral... Index>
+  Element operator()(Index... index) const {
+    const std::array<int64_t, kMaxDims> at = {static_cast<int64_t>(index)...};
+    return element(at.data(), static_cast<int>(sizeof...(Index)));
+  }
+  Element operator()(const Shape& index) const { return element(index.begin(), index.dim()); }
+  template <class... Index>
+  A value_or(A otherwise, const Index&... index) const {
+    return data_ ? A{(*this)(index...)} : otherwise;
+  }
+
+ private:
+  Element element(const int64_t* at, int dim) const {
+    int64_t offset = 0;
+    if (blocked_) {  // [N, ⌈C/16⌉, H, W, 16]
+      const int64_t blocks = (shape_[1] + kChannelBlock - 1) / kChannelBlock;
+      const int64_t block = at[0] * blocks + at[1] / kChannelBlock;
+      offset = ((block * shape_[2] + at[2]) * shape_[3] + at[3]) * kChannelBlock + at[1] % kChannelBlock;
+    } else {
+      for (int d = 0; d < dim; ++d) offset += at[d] * strides_[d];
+    }
+    return Element(dtype_, data_ + offset * itemsize_);
+  }
+
+  std::byte* data_ = nullptr;
+  DType dtype_ = DType::Float32;
+  int64_t itemsize_ = 0;
+  bool blocked_ = false;
+  Shape shape_;
+  Strides strides_;
+};
+
+// A result of a kernel. The channels beyond the last in its last block, where it has blocks, are 0.
+template <class A>
+class Results : public Elements<A> {
+ public:
+  explicit Results(const Tensor& y) : Elements<A>(y) {
+    if (!y.defined() || !y.is_channel_blocked()) return;
+    const Shape& s = y.shape();
+    const int64_t end = (s[1] + kChannelBlock - 1) / kChannelBlock * kChannelBlock;
+    for (int64_t n = 0; n < s[0]; ++n)
+      for (int64_t c = s[1]; c < end; ++c)
+        for (int64_t h = 0; h < s[2]; ++h)
+          for (int64_t w = 0; w < s[3]; ++w) (*this)(n, c, h, w) = 0;
+  }
+};
+
+// Wide sums, 0 at first: sums(n, c) += value.
+class Sums {
+ public:
+  explicit Sums(const Shape& shape) : strides_(contiguous_strides(shape)), values_(shape.numel()) {}
+
+  template <std::integral... Index>
+  double& operator()(Index... index) {
+    const std::array<int64_t, kMaxDims> at = {static_cast<int64_t>(index)...};
+    return values_[std::inner_product(strides_.begin(), strides_.end(), at.begin(), int64_t{0})];
+  }
+  double& operator()(const Shape& index) {
+    return values_[std::inner_product(strides_.begin(), strides_.end(), index.begin(), int64_t{0})];
+  }
+
+ private:
+  Strides strides_;
+  std::vector<double> values_;
+};
+
+// body(index) for every index of a shape, the last dimension fastest.
+template <class Body>
+void for_each_index(const Shape& shape, const Body& body) {
+  Shape index = shape;
+  std::fill(index.begin(), index.end(), 0);
+  for (int64_t left = shape.numel(); left > 0; --left) {
+    body(std::as_const(index));
+    for (int d = shape.dim() - 1; d >= 0 && ++index[d] == shape[d]; --d) index[d] = 0;
+  }
+}
+
+// body.operator()<A>() with the type in which elements of `dtype` are computed: double, or Integer.
+template <class Integer, class Body>
+void with_numbers(DType dtype, const Body& body) {
+  if (is_floating(dtype))
+    body.template operator()<double>();
+  else
+    body.template operator()<Integer>();
+}
+
+// y[i] = f(x[i]…) for every index i; y and x have one shape.
+template <class Integer = int64_t, class F, class First, class... Rest>
+void map(const Tensor& y, const F& f, const First& first, const Rest&... rest) {
+  with_numbers<Integer>(first.dtype(), [&]<class A>() {
+    const auto loop = [&](const auto& to, const auto&... from) {
+      for_each_index(y.shape(), [&](const Shape& i) { to(i) = f(A{from(i)}...); });
+    };
+    loop(Results<A>(y), Elements<A>(first), Elements<A>(rest)...);
+  });
+}
+
+// The same for numbers, of which integers wrap, and for floating ones alone. Throw DTypeError in the name of
+// `operation` for others.
+template <class F, class First, class... Rest>
+void map_numbers(const char* operation, const Tensor& y, const F& f, const First& first, const Rest&... rest) {
+  if (first.dtype() == DType::Bool) throw_unsupported_dtype(operation, first.dtype(), "a number");
+  map<uint64_t>(y, f, first, rest...);
+}
+template <class F, class First, class... Rest>
+void map_floating(const char* operation, const Tensor& y, const F& f, const First& first, const Rest&... rest) {
+  if (!is_floating(first.dtype())) throw_unsupported_dtype(operation, first.dtype(), "a floating dtype");
+  map(y, f, first, rest...);
+}
+
+// All elements of a contiguous tensor, as one dimension.
+inline Tensor flat(const Tensor& x) { return x.defined() ? x.as_strided({x.numel()}, {1}, x.storage_offset()) : x; }
+
+}  // namespace ringgrad::reference

@@ -1,0 +1,116 @@
+// Reference: the random numbers that core/random.h defines, one element after the other, and what uses them.
+#include <cmath>
+#include <numbers>
+
+#include "ringgrad/core/reference/elements.h"
+
+namespace ringgrad::reference {
+namespace {
+
+struct RandomState {
+  uint64_t seed, offset;
+  explicit RandomState(const Tensor& state) {
+    const Elements<int64_t> at(state);
+    seed = static_cast<uint64_t>(int64_t{at(0)});
+    offset = static_cast<uint64_t>(int64_t{at(1)});
+  }
+  // The block with the words of element i, where each element takes `words` of its four.
+  PhiloxBlock block(int64_t i, int64_t words) const {
+    return philox(seed, offset + static_cast<uint64_t>(i / (4 / words)));
+  }
+};
+
+// Number i, in [0, 1), of a draw of elements of type T.
+template <class T>
+double uniform_at(const RandomState& state, int64_t i) {
+  return uniform_number<T>(state.block(i, kWordsOf<T>).word, i % (4 / kWordsOf<T>));
+}
+
+void advance_random_state(Stream, const Tensor& snapshot_out, const Tensor& state_out, int64_t count) {
+  const Results<int64_t> snapshot(snapshot_out);
+  const Results<int64_t> state(state_out);
+  for (int64_t i = 0; i < 2; ++i) snapshot(i) = state(i);
+  state(1) += count;
+}
+
+void uniform(Stream, const Tensor& x_out, const Tensor& state_in, double low, double high) {
+  const RandomState state(state_in);
+  const Results<double> x(flat(x_out));
+  visit_floating("uniform", x_out.dtype(), [&]<class T>() {
+    for (int64_t i = 0; i < x_out.numel(); ++i) x(i) = low + (high - low) * uniform_at<T>(state, i);
+  });
+}
+
+void randint(Stream, const Tensor& x_out, const Tensor& state_in, int64_t low, uint64_t range) {
+  const RandomState state(state_in);
+  const Results<uint64_t> x(flat(x_out));
+  for (int64_t i = 0; i < x_out.numel(); ++i) {
+    const uint64_t word = wide_word(state.block(i, 2).word, i % 2);
+    x(i) = static_cast<uint64_t>(low) + integer_below(range, word, state.seed, state.offset, i);
+  }
+}
+
+// Box & Muller (1958): two uniform numbers make the elements 2 i and 2 i + 1. The cosine of an angle that is rounded to
+// double would be wrong in its last digits near 0.
+void normal(Stream, const Tensor& x_out, const Tensor& state_in, double mean, double std) {
+  const RandomState state(state_in);
+  const Results<double> x(flat(x_out));
+  visit_floating("normal", x_out.dtype(), [&]<class T>() {
+    for (int64_t i = 0; i < x_out.numel(); ++i) {
+      const int64_t first = i - i % 2;
+      const double radius = std::sqrt(-2 * std::log(1 - uniform_at<Accumulator<T>>(state, first)));
+      const long double angle = 2 * std::numbers::pi_v<long double> * uniform_at<Accumulator<T>>(state, first + 1);
+      x(i) = mean + std * radius * static_cast<double>(i == first ? std::cos(angle) : std::sin(angle));
+    }
+  });
+}
+
+void dropout(Stream, const Tensor& y_out, const Tensor& x_in, const Tensor& state_in, double p) {
+  const RandomState state(state_in);
+  const Elements<double> x(flat(x_in));
+  const Results<double> y(flat(y_out));
+  for (int64_t i = 0; i < x_in.numel(); ++i) {
+    const bool kept = state.block(i, 1).word[i % 4] >= dropout_threshold(p);
+    y(i) = kept ? x(i) / (1 - p) : 0;
+  }
+}
+
+void augment_images(Stream, const Tensor& y_out, const Tensor& images_in, const Tensor& index_in,
+                    const Tensor& epoch_in, const Tensor& scale_in, const Tensor& shift_in,
+                    const AugmentOptions& options) {
+  const Elements<int64_t> images(images_in);
+  const Elements<int64_t> index(index_in);
+  const Elements<double> scale(scale_in);
+  const Elements<double> shift(shift_in);
+  const Results<double> y(y_out);
+  const int64_t epoch = Elements<int64_t>(flat(epoch_in))(0);
+  const auto height = static_cast<int>(y_out.size(2));
+  const auto width = static_cast<int>(y_out.size(3));
+  for_each_index(y.shape(), [&](const Shape& i) {
+    const int64_t image = index(i[0]);
+    if (image < 0 || image >= images_in.size(0)) return;
+    const Augmentation a = draw_augmentation(options, height, width, epoch, image);
+    const auto row = static_cast<int>(i[2]);
+    const auto column = static_cast<int>(i[3]);
+    int h = row + a.dy;
+    int w = (a.flip ? width - 1 - column : column) + a.dx;
+    if (options.reflect) {
+      h = reflected(h, height);
+      w = reflected(w, width);
+    }
+    const bool cut = row >= a.cut_top && row < a.cut_bottom && column >= a.cut_left && column < a.cut_right;
+    const bool inside = h >= 0 && h < height && w >= 0 && w < width;
+    const double pixel = inside ? static_cast<double>(int64_t{images(image, i[1], h, w)}) : 0;
+    y(i) = cut ? 0 : scale(i[1]) * pixel + shift(i[1]);
+  });
+}
+
+REGISTER_KERNEL(advance_random_state, DeviceType::CPU, Provider::Reference, advance_random_state);
+REGISTER_KERNEL(uniform, DeviceType::CPU, Provider::Reference, uniform);
+REGISTER_KERNEL(randint, DeviceType::CPU, Provider::Reference, randint);
+REGISTER_KERNEL(normal, DeviceType::CPU, Provider::Reference, normal);
+REGISTER_KERNEL(dropout, DeviceType::CPU, Provider::Reference, dropout);
+REGISTER_KERNEL(augment_images, DeviceType::CPU, Provider::Reference, augment_images);
+
+}  // namespace
+}  // namespace ringgrad::reference
