@@ -5,9 +5,19 @@ Results go to stdout, everything else to stderr; a run that is stopped at any st
 one that was not.
 """
 
-import json, os, pathlib, shutil, signal, subprocess, sys, time, unittest
+import array, json, os, pathlib, shutil, signal, struct, subprocess, sys, time, unittest
 
 from program_case import PROGRAM, DigitsCase, sha256, write_tiny
+
+
+def floats_of(path):
+    """The float32 tensors of a safetensors file."""
+    data = path.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    bytes_of = lambda entry: data[8 + length + entry["data_offsets"][0] : 8 + length + entry["data_offsets"][1]]
+    return {name: array.array("f", bytes_of(entry)) for name, entry in header.items() if entry["dtype"] == "F32"}
 
 
 class Program(DigitsCase):
@@ -242,6 +252,27 @@ class Program(DigitsCase):
                          env={"RINGGRAD_CACHE_DIR": str(self.dir / "cache")})
         doctor = json.loads(self.run_program("doctor", "--json", env={"RINGGRAD_CACHE_DIR": str(self.dir / "cache")}).stdout)
         self.assertEqual(doctor["autotune"]["cpu:0"]["calls"] > 0, doctor["kernels"]["cpu_vendor"] > 0)
+
+    def test_reference_kernels_train_as_the_native_ones(self):
+        after = {}
+        for provider in ("native", "reference"):
+            child = self.start("train", "--provider", provider, "--model", "lenet", "--parallel", "none", "--batch", "32",
+                               "--epochs", "1", "--max-steps", "4", "--save-every", "4", "--out", provider)
+            checkpoint = self.dir / provider / "checkpoint.safetensors"
+            while not checkpoint.exists() and child.poll() is None:
+                time.sleep(0.05)
+            child.kill()  # the evaluation takes long
+            _, errors = child.communicate()
+            self.assertTrue(checkpoint.exists(), errors)
+            after[provider] = floats_of(checkpoint)
+        self.assertEqual(after["native"].keys(), after["reference"].keys())
+        self.assertGreater(len(after["native"]), 10)
+        for name in (name for name in after["native"] if not name.startswith("optim.")):
+            native = after["native"][name]
+            apart = max(abs(a - b) for a, b in zip(native, after["reference"][name]))
+            largest = max(abs(a) for a in native)
+            self.assertLessEqual(apart, 1e-4 * largest, name)  # float32, of sums of 25,000 terms, four steps long
+        self.assertNotEqual(after["native"], after["reference"])  # the last digits tell that other kernels ran
 
     def test_instructions_that_are_not_here(self):
         done = self.run_program("bench", "train", env={"RINGGRAD_ISA": "v9"}, code=2)
