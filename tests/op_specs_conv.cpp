@@ -1,4 +1,4 @@
-// Rows for convolutions: every option against the seven nested loops of the definition.
+// Rows for convolutions, with every option.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
@@ -9,48 +9,11 @@ namespace {
 
 constexpr int64_t kHuge = int64_t{1} << 62;
 
-// Calls visit(n, k, p, q, c, h, w, r, s, cg) for every product of the convolution of [N, C, H, W] with [K, C/G, R, S]
-// to [N, K, P, Q] whose pixel lies inside the image; cg counts the channel inside its group.
-template <class Visit>
-void for_each_product(const Shape& x, const Shape& weight, const Shape& y, const Conv2dOptions& o, Visit visit) {
-  const int64_t group_in = weight[1], group_out = weight[0] / o.groups;
-  for (int64_t n = 0; n < y[0]; ++n)
-    for (int64_t k = 0; k < y[1]; ++k)
-      for (int64_t p = 0; p < y[2]; ++p)
-        for (int64_t q = 0; q < y[3]; ++q)
-          for (int64_t cg = 0; cg < group_in; ++cg)
-            for (int64_t r = 0; r < weight[2]; ++r)
-              for (int64_t s = 0; s < weight[3]; ++s) {
-                const int64_t h = p * o.stride.h + r * o.dilation.h - o.padding.h;
-                const int64_t w = q * o.stride.w + s * o.dilation.w - o.padding.w;
-                if (h >= 0 && h < x[2] && w >= 0 && w < x[3])
-                  visit(n, k, p, q, k / group_out * group_in + cg, h, w, r, s, cg);
-              }
-}
-
-int64_t out_size(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
-  int64_t count = 0;  // positions at which the kernel fits
-  for (int64_t at = -padding; at + dilation * (kernel - 1) < in + padding; at += stride) ++count;
-  return count;
-}
-
 OpSpec conv(const std::string& name, const Conv2dOptions& o, std::vector<Sample> samples, int64_t terms) {
   OpSpec spec;
   spec.name = name;
   spec.kernels = {"conv2d", "conv2d_backward_input", "conv2d_backward_weight", "sum"};
   spec.run = [o](const Tensors& in) { return Tensors{conv2d(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), o)}; };
-  spec.reference = [o](const Arrays& in) {
-    const Array &x = in[0], &w = in[1];
-    Array y({x.size(0), w.size(0), out_size(x.size(2), w.size(2), o.stride.h, o.padding.h, o.dilation.h),
-             out_size(x.size(3), w.size(3), o.stride.w, o.padding.w, o.dilation.w)});
-    if (in.size() > 2)
-      for (int64_t i = 0; i < y.numel(); ++i) y.values[i] = in[2](y.index(i)[1]);
-    for_each_product(x.shape, w.shape, y.shape, o,
-                     [&](auto n, auto k, auto p, auto q, auto c, auto h, auto i, auto r, auto s, auto cg) {
-                       y(n, k, p, q) += x(n, c, h, i) * w(k, cg, r, s);
-                     });
-    return Arrays{y};
-  };
   spec.samples = std::move(samples);
   spec.terms = terms;
   return spec;
@@ -62,23 +25,6 @@ OpSpec conv_transpose(const std::string& name, const ConvTranspose2dOptions& o, 
   spec.kernels = {"conv2d_backward_input", "conv2d", "conv2d_backward_weight", "sum", "add"};
   spec.run = [o](const Tensors& in) {
     return Tensors{conv_transpose2d(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), o)};
-  };
-  spec.reference = [o](const Arrays& in) {  // every pixel of x spreads a copy of the kernel
-    const Array &x = in[0], &w = in[1];
-    const auto size = [](int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, int64_t extra) {
-      return (in - 1) * stride - 2 * padding + dilation * (kernel - 1) + extra + 1;
-    };
-    Array y({x.size(0), w.size(1) * o.groups,
-             size(x.size(2), w.size(2), o.stride.h, o.padding.h, o.dilation.h, o.output_padding.h),
-             size(x.size(3), w.size(3), o.stride.w, o.padding.w, o.dilation.w, o.output_padding.w)});
-    if (in.size() > 2)
-      for (int64_t i = 0; i < y.numel(); ++i) y.values[i] = in[2](y.index(i)[1]);
-    const Conv2dOptions conv{.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups};
-    for_each_product(y.shape, w.shape, x.shape, conv,
-                     [&](auto n, auto k, auto p, auto q, auto c, auto h, auto i, auto r, auto s, auto cg) {
-                       y(n, c, h, i) += x(n, k, p, q) * w(k, cg, r, s);
-                     });
-    return Arrays{y};
   };
   spec.samples = std::move(samples);
   spec.terms = 64;

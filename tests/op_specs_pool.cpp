@@ -7,55 +7,11 @@
 namespace ringgrad::test {
 namespace {
 
-struct Window {
-  int64_t begin, end;  // of rows or columns of the image
-};
-
-// Calls visit(n, c, p, q, rows, columns) for each output; windows reach into the padding, which `visit` must skip.
-template <class Visit>
-Array pooled(const Array& x, const Pool2dOptions& o, Visit visit) {
-  const Pair stride = o.stride == Pair(0) ? o.kernel : o.stride;
-  const int64_t height = (x.size(2) + 2 * o.padding.h - o.kernel.h) / stride.h + 1;
-  const int64_t width = (x.size(3) + 2 * o.padding.w - o.kernel.w) / stride.w + 1;
-  Array y({x.size(0), x.size(1), height, width});
-  for (int64_t i = 0; i < y.numel(); ++i) {
-    const Shape at = y.index(i);
-    const int64_t top = at[2] * stride.h - o.padding.h, left = at[3] * stride.w - o.padding.w;
-    y.values[i] = visit(at[0], at[1], Window{top, top + o.kernel.h}, Window{left, left + o.kernel.w});
-  }
-  return y;
-}
-
-double max_in(const Array& x, int64_t n, int64_t c, Window rows, Window columns) {
-  double most = -INFINITY;
-  for (int64_t h = std::max<int64_t>(0, rows.begin); h < std::min(x.size(2), rows.end); ++h)
-    for (int64_t w = std::max<int64_t>(0, columns.begin); w < std::min(x.size(3), columns.end); ++w)
-      if (x(n, c, h, w) > most || std::isnan(x(n, c, h, w))) most = x(n, c, h, w);
-  return most;
-}
-
-double mean_in(const Array& x, int64_t n, int64_t c, Window rows, Window columns, bool count_padding) {
-  double sum = 0;
-  int64_t inside = 0;
-  for (int64_t h = rows.begin; h < rows.end; ++h)
-    for (int64_t w = columns.begin; w < columns.end; ++w)
-      if (h >= 0 && h < x.size(2) && w >= 0 && w < x.size(3)) {
-        sum += x(n, c, h, w);
-        ++inside;
-      }
-  const int64_t all = (rows.end - rows.begin) * (columns.end - columns.begin);
-  return sum / static_cast<double>(count_padding ? all : inside);
-}
-
 OpSpec max_pool(const std::string& name, const Pool2dOptions& o, std::vector<Sample> samples) {
   OpSpec spec;
   spec.name = name;
   spec.kernels = {"max_pool2d", "max_pool2d_backward"};
   spec.run = [o](const Tensors& in) { return Tensors{max_pool2d(in[0], o)}; };
-  spec.reference = [o](const Arrays& in) {
-    return Arrays{
-        pooled(in[0], o, [&](int64_t n, int64_t c, Window r, Window w) { return max_in(in[0], n, c, r, w); })};
-  };
   spec.samples = std::move(samples);
   spec.terms = 9;  // a pixel may win in every window that covers it
   return spec;
@@ -66,11 +22,6 @@ OpSpec avg_pool(const std::string& name, const Pool2dOptions& o, std::vector<Sam
   spec.name = name;
   spec.kernels = {"avg_pool2d", "avg_pool2d_backward"};
   spec.run = [o](const Tensors& in) { return Tensors{avg_pool2d(in[0], o)}; };
-  spec.reference = [o](const Arrays& in) {
-    return Arrays{pooled(in[0], o, [&](int64_t n, int64_t c, Window r, Window w) {
-      return mean_in(in[0], n, c, r, w, o.count_padding);
-    })};
-  };
   spec.samples = std::move(samples);
   spec.terms = 9;
   return spec;
@@ -81,18 +32,6 @@ OpSpec adaptive(const std::string& name, Pair size, std::vector<Sample> samples)
   spec.name = name;
   spec.kernels = {"adaptive_avg_pool2d", "adaptive_avg_pool2d_backward"};
   spec.run = [size](const Tensors& in) { return Tensors{adaptive_avg_pool2d(in[0], size)}; };
-  spec.reference = [size](const Arrays& in) {
-    const Array& x = in[0];
-    Array y({x.size(0), x.size(1), size.h, size.w});
-    const auto window = [](int64_t i, int64_t out, int64_t in) {
-      return Window{i * in / out, ((i + 1) * in + out - 1) / out};
-    };
-    for (int64_t i = 0; i < y.numel(); ++i) {
-      const Shape at = y.index(i);
-      y.values[i] = mean_in(x, at[0], at[1], window(at[2], size.h, x.size(2)), window(at[3], size.w, x.size(3)), true);
-    }
-    return Arrays{y};
-  };
   spec.samples = std::move(samples);
   spec.terms = 35;
   return spec;
