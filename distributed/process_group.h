@@ -51,7 +51,7 @@ enum class AllReduceAlgorithm : uint8_t {
 // Which messages between ranks on CPUs carry a CRC-32C of their payload, so that a bit which the network flips is an
 // error that names the link, and not a wrong sum on all ranks alike. What is summed in shared memory is no message.
 enum class Checksums : uint8_t {
-  Auto,  // those over TCP, whose own checksum has 16 bits
+  Auto,  // those over a network: TCP's own checksum has 16 bits
   On,
   Off,
 };

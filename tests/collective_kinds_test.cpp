@@ -88,7 +88,7 @@ void check_reductions(ProcessGroup& group) {
 }  // namespace
 
 TEST_CASE("every rank gets its part from every rank", "[collective_kinds][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(1, 2, 3, 5);
   run(size, channel, [&](ProcessGroup& group) {
     const int rank = group.rank();
@@ -119,7 +119,7 @@ TEST_CASE("every rank gets its part from every rank", "[collective_kinds][quick]
 }
 
 TEST_CASE("ranks that disagree about parts are out of step", "[collective_kinds][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int kind = GENERATE(0, 1, 2);
   const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
     const int rank = group.rank();
@@ -137,7 +137,7 @@ TEST_CASE("ranks that disagree about parts are out of step", "[collective_kinds]
 }
 
 TEST_CASE("texts of any length, to all and to one", "[collective_kinds][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   run(3, channel, [](ProcessGroup& group) {
     const auto text = [](int r) { return std::string(static_cast<size_t>(r * 1000), 'a') + std::string(1, '\0'); };
     const std::vector<std::string> all{text(0), text(1), ""};
@@ -149,7 +149,7 @@ TEST_CASE("texts of any length, to all and to one", "[collective_kinds][quick][t
 }
 
 TEST_CASE("every reduction of every dtype", "[collective_kinds][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(1, 2, 3);
   run(size, channel, [](ProcessGroup& group) {
     check_reductions<int64_t>(group);
@@ -161,7 +161,7 @@ TEST_CASE("every reduction of every dtype", "[collective_kinds][quick][threads]"
 }
 
 TEST_CASE("one call may have a deadline of its own", "[collective_kinds][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int kind = GENERATE(0, 1, 2);
   const auto begin = std::chrono::steady_clock::now();
   const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {

@@ -117,7 +117,7 @@ void check(const std::vector<std::string>& errors) {
 }  // namespace
 
 TEST_CASE("every collective takes every layout, another one on each rank", "[collective_layout][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(2, 3);
   const bool async = GENERATE(false, true);
   check(errors_of_ranks(host_groups(size, channel), [&](ProcessGroup& group) {
@@ -142,7 +142,7 @@ TEST_CASE("a plain convolution's output is gathered as what it is", "[collective
 }
 
 TEST_CASE("a result arrives although nobody keeps the Work", "[collective_layout][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   check(errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
     const Tensor x = laid_out(Transposed, values(group.rank(), kPart));
     group.all_reduce(x, ReduceOp::Max, {.async = true});
@@ -154,7 +154,7 @@ TEST_CASE("a result arrives although nobody keeps the Work", "[collective_layout
 }
 
 TEST_CASE("ranks with other shapes are out of step, and the error names both", "[collective_layout][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int kind = GENERATE(0, 1, 2);
   const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
     const Tensor x = group.rank() == 0 ? ones({2, 3}) : ones({3, 2});

@@ -47,7 +47,7 @@ void backward(DistributedDataParallel& ddp, const std::vector<double>& gradient,
 TEST_CASE("the weighted mean of gradients near the ends of their type", "[ddp][quick][threads]") {
   const Way way = ways(GENERATE(range(0, 6)));
   const bool first_is_skipped = GENERATE(false, true);
-  const char* const channel = GENERATE("shm", "tcp");
+  const char* const channel = GENERATE(from_range(channel_names()));
   using Weights = std::vector<double>;
   const std::vector<Weights> steps{{1, 1, 1},    {64, 64, 64},       {4096, 1, 7}, {1, 4096, 4096},
                                    {0, 4096, 0}, {1e-3, 1e-3, 2e-3}, {3, 5, 8},    {1e6, 1e6, 1e6}};

@@ -12,6 +12,7 @@
 #include "ringgrad/distributed/os/socket.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/job.h"
+#include "ringgrad/tests/run_ranks.h"
 
 using namespace ringgrad;
 
@@ -251,7 +252,7 @@ TEST_CASE("a rank of a job", "[.]") {
 
 TEST_CASE("a rank that is killed, in ten phases", "[faults]") {
   const Directory directory;
-  const std::string transport = GENERATE("shm", "tcp");
+  const std::string transport = GENERATE(from_range(channel_names()));
   const int ranks = GENERATE(2, 4);
   const bool first = GENERATE(true, false);
   const int culprit = first ? 0 : ranks - 1;
@@ -294,7 +295,7 @@ TEST_CASE("a rank may call exit() with collectives under way", "[faults]") {
 
 TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and may go on before", "[faults]") {
   const Directory directory;
-  const std::string transport = GENERATE("shm", "tcp");
+  const std::string transport = GENERATE(from_range(channel_names()));
   const JobResult outcome = run("stops", "backward", 1, 3, transport, directory, "0.7");
   CAPTURE(outcome.report);
   REQUIRE(outcome.exit_code == 6);
@@ -357,7 +358,7 @@ TEST_CASE("a rank that never comes is named", "[faults]") {
 
 TEST_CASE("a rank that skips a step is out of step, and both sides are named", "[faults]") {
   const Directory directory;
-  const std::string transport = GENERATE("shm", "tcp");
+  const std::string transport = GENERATE(from_range(channel_names()));
   const JobResult outcome = run("skips", "backward", 1, 2, transport, directory);
   CAPTURE(outcome.report);
   REQUIRE(outcome.exit_code == 6);

@@ -21,11 +21,10 @@ using std::chrono::milliseconds;
 // Of where a fault happens; tests/attack/on_wires.py tries many.
 unsigned seed() { return static_cast<unsigned>(number_from_environment("RINGGRAD_TEST_SEED", 0, INT_MAX, 12345)); }
 
-// A rank's address as it travels at the rendezvous: its fifth line is the port.
+// A rank's address as it travels at the rendezvous: the line "tcp HOST PORT" is about TCP.
 std::string through(FaultProxy& proxy, const std::string& card) {
-  size_t begin = 0;
-  for (int line = 0; line < 4; ++line) begin = card.find('\n', begin) + 1;
-  const size_t end = card.find('\n', begin);
+  const std::string host = "\ntcp 127.0.0.1 ";
+  const size_t begin = card.find(host) + host.size(), end = card.find('\n', begin);
   const auto port = static_cast<uint16_t>(std::stoi(card.substr(begin, end - begin)));
   return card.substr(0, begin) + std::to_string(proxy.towards({"127.0.0.1", port}).port) + card.substr(end);
 }

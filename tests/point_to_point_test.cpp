@@ -33,7 +33,7 @@ bool is_full(const Tensor& x, double value) {
 }  // namespace
 
 TEST_CASE("both ranks receive first, and send then", "[point_to_point][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int64_t count = GENERATE(0, 5, 3'000'000);  // the last one in several messages
   run(2, channel, [&](ProcessGroup& group) {
     const int other = 1 - group.rank();
@@ -46,7 +46,7 @@ TEST_CASE("both ranks receive first, and send then", "[point_to_point][quick][th
 }
 
 TEST_CASE("both ranks send first, more than a stream holds", "[point_to_point][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(2, 3);  // to each other; in a circle
   run(size, channel, [&](ProcessGroup& group) {
     const int right = (group.rank() + 1) % size, left = (group.rank() + size - 1) % size;
@@ -58,7 +58,7 @@ TEST_CASE("both ranks send first, more than a stream holds", "[point_to_point][q
 }
 
 TEST_CASE("a tag says which letter is meant", "[point_to_point][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   run(2, channel, [](ProcessGroup& group) {
     const auto x = [](double value) { return full({4}, value); };
     if (group.rank() == 0) {
@@ -80,7 +80,7 @@ TEST_CASE("a tag says which letter is meant", "[point_to_point][quick][threads]"
 }
 
 TEST_CASE("a receive from any rank says which it was", "[point_to_point][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const bool async = GENERATE(false, true);
   run(4, channel, [&](ProcessGroup& group) {
     if (group.rank() != 2) {
@@ -100,7 +100,7 @@ TEST_CASE("a receive from any rank says which it was", "[point_to_point][quick][
 }
 
 TEST_CASE("letters and collectives do not wait for each other", "[point_to_point][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int64_t count = GENERATE(100, 1'000'000);
   run(2, channel, [&](ProcessGroup& group) {
     const int rank = group.rank(), other = 1 - rank;
@@ -138,7 +138,7 @@ TEST_CASE("letters and collectives do not wait for each other", "[point_to_point
 }
 
 TEST_CASE("many letters in many orders, among collectives", "[point_to_point][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int size = 3, letters = 40;
   run(size, channel, [&](ProcessGroup& group) {
     const int rank = group.rank();
@@ -175,7 +175,7 @@ TEST_CASE("many letters in many orders, among collectives", "[point_to_point][qu
 }
 
 TEST_CASE("a letter of another shape or dtype is an error that names both", "[point_to_point][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(host_groups(2, channel, patient()), [](ProcessGroup& group) {
     if (group.rank() == 0) group.send(ones({2, 3}), 1, {.tag = 4}).wait();
     if (group.rank() == 1) group.recv(ones({3, 2}), 0, {.tag = 4}).wait();
@@ -189,7 +189,7 @@ TEST_CASE("a letter of another shape or dtype is an error that names both", "[po
 }
 
 TEST_CASE("whoever waits for a letter learns that it cannot come", "[point_to_point][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int end = GENERATE(0, 1, 2, 3);
   const auto options = patient(std::chrono::milliseconds(end == 3 ? 100 : 5000));
   const auto errors = errors_of_ranks(host_groups(3, channel, options), [&](ProcessGroup& group) {
@@ -214,7 +214,7 @@ TEST_CASE("whoever waits for a letter learns that it cannot come", "[point_to_po
 }
 
 TEST_CASE("work that is under way ends with its group", "[point_to_point][quick][threads]") {
-  auto groups = host_groups(2, GENERATE("shm", "tcp"), patient());
+  auto groups = host_groups(2, GENERATE(from_range(channel_names())), patient());
   const Work work = groups[0]->recv(ones({3}), 1, {.async = true});
   groups.clear();
   REQUIRE_THROWS_AS(work.wait(), DistributedError);

@@ -15,7 +15,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 }  // namespace
 
 TEST_CASE("errors name step, bucket and parameters", "[process_group][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(host_groups(2, channel), [](ProcessGroup& group) {
     const auto about = std::make_shared<const std::string>("conv2.weight conv1.weight");
     const Tensor x = full({1000}, 1);
@@ -34,7 +34,7 @@ TEST_CASE("errors name step, bucket and parameters", "[process_group][quick][thr
 }
 
 TEST_CASE("different collectives with the same number are found out at once", "[process_group][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int kind = GENERATE(0, 1, 2, 3);
   const auto errors = errors_of_ranks(host_groups(3, channel), [&](ProcessGroup& group) {
     const Tensor x = full({1000}, 1);
@@ -59,7 +59,7 @@ TEST_CASE("different collectives with the same number are found out at once", "[
 }
 
 TEST_CASE("a rank that dies between collectives is known without a collective", "[process_group][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   std::string known;
   std::atomic<bool> outside = false;
   const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
@@ -86,7 +86,7 @@ TEST_CASE("a rank that leaves in good order is no failure", "[process_group][qui
 
 TEST_CASE("a rank that dies between collectives is named by the next one, and by all that follow",
           "[process_group][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(host_groups(3, channel), [](ProcessGroup& group) {
     const Tensor x = full({10}, 1);
     group.all_reduce(x).wait();
@@ -108,7 +108,7 @@ TEST_CASE("a rank that dies between collectives is named by the next one, and by
 }
 
 TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_group][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<int> failed = 0;
   const CollectiveOptions hurried{.step = 2, .timeout = std::chrono::milliseconds(100)};
   const auto errors = errors_of_ranks(host_groups(4, channel), [&](ProcessGroup& group) {
@@ -132,7 +132,7 @@ TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_g
 }
 
 TEST_CASE("a receive that lasts too long does not blame the last collective", "[process_group][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<bool> failed = false;
   const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
     const Tensor x = full({10}, 1);
@@ -151,7 +151,7 @@ TEST_CASE("a receive that lasts too long does not blame the last collective", "[
 }
 
 TEST_CASE("abort ends everybody's wait with the reason", "[process_group][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(host_groups(3, channel), [](ProcessGroup& group) {
     if (group.rank() == 1) group.abort("loss is NaN on rank 1, step 7");
     group.barrier().wait();
@@ -160,7 +160,7 @@ TEST_CASE("abort ends everybody's wait with the reason", "[process_group][quick]
 }
 
 TEST_CASE("where a rank's program gives up, nobody says that a rank has died", "[process_group][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const bool async = GENERATE(false, true);
   const auto errors = errors_of_ranks(host_groups(3, channel), [&](ProcessGroup& group) {
     if (group.rank() == 1) group.abort("loss is NaN", FailureKind::Failed);
@@ -177,7 +177,7 @@ TEST_CASE("where a rank's program gives up, nobody says that a rank has died", "
 }
 
 TEST_CASE("a group that goes with work under way does not wait for it", "[process_group][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(host_groups(2, channel), [](ProcessGroup& group) {
     const Tensor x = full({10}, 1);
     const Work work = group.all_reduce(x, ReduceOp::Sum, {.async = group.rank() == 0});
@@ -189,7 +189,7 @@ TEST_CASE("a group that goes with work under way does not wait for it", "[proces
 
 // Nobody waits for some of what is issued, before and after the group has failed, and while it goes.
 TEST_CASE("work that is dropped holds nobody up, whatever becomes of its group", "[process_group][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const auto how = GENERATE("rank 1 leaves", "rank 1 throws", "rank 1 aborts", "ranks disagree");
   CAPTURE(channel, how);
   const std::string end = how;

@@ -174,7 +174,7 @@ TEST_CASE("averages have the same bits on all ranks", "[process_group][quick][th
 }
 
 TEST_CASE("the other collectives on tensors", "[process_group][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(1, 2, 3, 7);
   run_groups(size, channel, {}, [&](ProcessGroup& group) {
     const int rank = group.rank(), last = size - 1;
@@ -216,7 +216,7 @@ TEST_CASE("the other collectives on tensors", "[process_group][quick][threads]")
 }
 
 TEST_CASE("asynchronous collectives are done in the order of issue", "[process_group][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(2, 3);
   run_groups(size, channel, {}, [&](ProcessGroup& group) {
     std::vector<Tensor> x;

@@ -64,7 +64,8 @@ void run_connected(int size, const std::string& transport, Body body, const std:
     connect.host = host;
     Connected connected = connect_ranks(rank, size, connect, [&](const std::string& value) {
       auto cards = meet(rank, size, value, rendezvous);
-      for (std::string& card : cards) card.replace(card.find(host), host.size(), "127.0.0.1");
+      for (std::string& card : cards)
+        if (const size_t at = card.find(host); at != std::string::npos) card.replace(at, host.size(), "127.0.0.1");
       return cards;
     });
     HostOptions options;
@@ -226,11 +227,12 @@ TEST_CASE("several machines do not meet at a name for this machine alone", "[ran
   REQUIRE_THROWS_AS(check_reachable("LOCALHOST"), EnvironmentError);  // known, too, and not the word for it
 }
 
-TEST_CASE("ranks connect by shared memory and by TCP", "[rank_environment][quick][threads]") {
-  const std::string transport = GENERATE("auto", "shm", "tcp");
+TEST_CASE("ranks connect by every transport that has a name", "[rank_environment][quick][threads]") {
+  const std::string transport = GENERATE(from_range(transport_names()));
   const int size = GENERATE(1, 2, 5);
   run_connected(size, transport, [&](ProcessGroup& group) {
-    must(size == 1 || group.backend() == (transport == "tcp" ? "ring over tcp" : "shared memory"), "transport");
+    const bool in_memory = transport == "auto" || find_channel_kind(transport)->reach == Reach::Memory;
+    must(size == 1 || group.backend() == (in_memory ? "shared memory" : "ring over " + transport), "transport");
     const Tensor x = full({1000}, group.rank() + 1);
     group.all_reduce(x).wait();
     must(x.data<float>()[999] == static_cast<float>(size * (size + 1) / 2), "sum");
@@ -285,9 +287,8 @@ TEST_CASE("a rank that dies while others connect is named, whatever it has left 
   std::thread two;
   const auto exchange = [&](const std::string& card) {  // rank 1 never connects, rank 2 soon dies
     two = std::thread([card] {
-      std::string skipped;
       Address zero;
-      std::istringstream(card) >> skipped >> skipped >> skipped >> zero.host >> zero.port;
+      std::istringstream(card.substr(card.find("\ntcp ") + 5)) >> zero.host >> zero.port;
       const auto deadline = Deadline::after(std::chrono::seconds(10));
       const FileDescriptor socket = connect_tcp(zero, deadline);
       client_handshake(socket, {ConnectionPurpose::Control, 2, 3, ""}, "secret", deadline, "rank 0");
@@ -303,6 +304,32 @@ TEST_CASE("a rank that dies while others connect is named, whatever it has left 
   }
   two.join();
   REQUIRE(contains(error, "rank 2 died"));
+}
+
+// framed_channel.cpp is all that this program has of one.
+TEST_CASE("a transport that registers itself can be named, and auto leaves it alone", "[rank_environment][quick]") {
+  CHECK(transport_names() == std::vector<std::string>{"auto", "shm", "tcp", "framed"});
+  CHECK(transport_choices() == "auto, shm, tcp or framed");
+  ConnectOptions options;
+  std::string offered;
+  const auto to_another_machine = [&](const std::string& card) {
+    offered = card;
+    return std::vector<std::string>{card, "1" + card.substr(card.find('\n'))};
+  };
+  options.transport = "pigeon";
+  CHECK_THROWS_WITH(connect_ranks(0, 2, options, to_another_machine),
+                    "transport: 'pigeon', expected auto, shm, tcp or framed");
+  options.transport = "framed";
+  CHECK_THROWS_WITH(connect_ranks(0, 2, options, to_another_machine),
+                    "transport: framed was asked for, but ranks 0 and 1 do not share a machine");
+  CHECK(contains(offered, "\nframed ringgrad-framed-"));
+  CHECK_FALSE(contains(offered, "\ntcp "));
+  options.transport = "auto";
+  options.timeout = std::chrono::milliseconds(1);
+  CHECK_THROWS_AS(connect_ranks(0, 2, options, to_another_machine), TimeoutError);
+  CHECK(contains(offered, "\nshm ringgrad-"));
+  CHECK(contains(offered, "\ntcp 127.0.0.1 "));
+  CHECK_FALSE(contains(offered, "framed"));
 }
 
 TEST_CASE("ranks told to use different transports are named", "[rank_environment][quick][threads]") {

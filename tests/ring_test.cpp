@@ -109,20 +109,20 @@ void test_all_reduce_of_all_dtypes(const char* channel, int size, size_t count, 
 }  // namespace
 
 TEST_CASE("all_reduce is exact and the same on all ranks", "[ring][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(1, 2, 3, 4, 7);
   for (size_t count : {size_t{0}, size_t{1}, static_cast<size_t>(size - 1), static_cast<size_t>(size), size_t{1000}})
     test_all_reduce_of_all_dtypes(channel, size, count, 64);
 }
 
 TEST_CASE("all_reduce of a million elements", "[ring]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(1, 2, 3, 4, 7);
   test_all_reduce_of_all_dtypes(channel, size, 1'000'000, 1 << 16);
 }
 
 TEST_CASE("the other collectives", "[ring][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(1, 2, 3, 4, 7);
   const size_t count = GENERATE(0, 1, 1000);
   CAPTURE(channel, size, count);
@@ -195,7 +195,7 @@ TEST_CASE("the other collectives", "[ring][quick][threads]") {
 }
 
 TEST_CASE("nobody leaves a barrier before everybody has come", "[ring][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(2, 3, 7);
   std::atomic<int> arrived = 0;
   run_ranks(size, channel, [&](Transport& t) {
@@ -236,7 +236,7 @@ TEST_CASE("NaN survives min and max wherever it stands", "[ring][quick][threads]
 }
 
 TEST_CASE("ranks in different collectives are told so", "[ring][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [](Transport& t) {
     try {
       std::vector<float> x(100);

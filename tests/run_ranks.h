@@ -25,27 +25,39 @@ inline std::pair<FileDescriptor, FileDescriptor> local_socket_pair() {
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
-inline std::pair<FileDescriptor, FileDescriptor> tcp_socket_pair() {
-  const FileDescriptor listener = listen_tcp({"127.0.0.1", 0});
-  FileDescriptor client = connect_tcp(local_address(listener), Deadline::after(std::chrono::seconds(30)));
-  FileDescriptor server(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!server) throw Error("accept");
-  const int on = 1;
-  setsockopt(server.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  return {std::move(client), std::move(server)};
+// Of all transports that are registered, for from_range(): what is true of one is true of all.
+inline std::vector<const char*> channel_names() {
+  std::vector<const char*> names;
+  for (const ChannelKind* kind : channel_kinds()) names.push_back(kind->name);
+  return names;
 }
 
-// Connected transports for ranks 0 … size-1, each to be used by its own thread. `channel` is "shm" (the queues and
-// boards that processes use, too; the threads see them at the same addresses) or "tcp" (loopback connections).
+// Connects two ranks of this process by the transport of that name, over Unix control connections.
+inline void connect_pair(Link& a, Link& b, std::string_view channel) {
+  const ChannelKind* kind = find_channel_kind(std::string(channel));
+  if (kind == nullptr) throw Error("no transport " + std::string(channel));
+  std::tie(a.control, b.control) = local_socket_pair();
+  FileDescriptor client, server;
+  if (kind->reach != Reach::Memory) {
+    const ChannelOffer offer = kind->offer("127.0.0.1");
+    client = kind->dial(offer.address, Deadline::after(std::chrono::seconds(30)));
+    server = FileDescriptor(accept4(offer.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!server) throw Error("accept");
+    const int on = 1;
+    setsockopt(server.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+  a.data = kind->open(std::move(client));
+  b.data = kind->open(std::move(server));
+}
+
+// Connected transports for ranks 0 … size-1, each to be used by its own thread. `channel` is the name of a transport,
+// such as "shm" (the queues and boards that processes use, too; the threads see them at the same addresses) or "tcp"
+// (loopback connections).
 inline std::vector<std::unique_ptr<Transport>> in_process_transports(int size, std::string_view channel = "shm") {
   std::vector<std::vector<Link>> links(size);
   for (auto& row : links) row.resize(size);
-  for (int i = 0; i < size; ++i) {
-    for (int j = 0; j < i; ++j) {
-      std::tie(links[i][j].control, links[j][i].control) = local_socket_pair();
-      if (channel == "tcp") std::tie(links[i][j].data, links[j][i].data) = tcp_socket_pair();
-    }
-  }
+  for (int i = 0; i < size; ++i)
+    for (int j = 0; j < i; ++j) connect_pair(links[i][j], links[j][i], channel);
   std::vector<std::unique_ptr<Transport>> transports;
   const auto deadline = Deadline::after(std::chrono::seconds(30));
   for (int r = 0; r < size; ++r)

@@ -55,7 +55,7 @@ struct TestLetter final : Letter {
 }  // namespace
 
 TEST_CASE("bytes between all pairs arrive whole and in order", "[transport][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(1, 2, 3, 5);
   run_ranks(size, channel, [&](Transport& t) {
     const std::vector<size_t> sizes = {0, 1, 7, 4095, 4096, 4097, 100'000, 700'000};  // queues hold 512 KiB
@@ -100,7 +100,7 @@ TEST_CASE("a byte queue wraps around without losing a byte", "[transport][quick]
 }
 
 TEST_CASE("a rank that fails is named by all others, wherever it is in the ring", "[transport][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(in_process_transports(4, channel), [](Transport& t) {
     if (t.rank() == 2) {
       t.abort({FailureKind::Died, "rank 2 failed: bad batch"});
@@ -117,7 +117,7 @@ TEST_CASE("a rank that fails is named by all others, wherever it is in the ring"
 }
 
 TEST_CASE("an exception that closes a rank's transport is no goodbye", "[transport][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(in_process_transports(3, channel), [](Transport& t) {
     if (t.rank() == 1) throw Error("out of luck");
     std::byte byte;
@@ -128,7 +128,7 @@ TEST_CASE("an exception that closes a rank's transport is no goodbye", "[transpo
 }
 
 TEST_CASE("a rank may leave when nobody needs it any more", "[transport][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<bool> gone = false;
   const auto errors = errors_of_ranks(in_process_transports(3, channel), [&](Transport& t) {
     std::byte byte{7};
@@ -147,7 +147,7 @@ TEST_CASE("a rank may leave when nobody needs it any more", "[transport][quick][
 }
 
 TEST_CASE("a deadline names the rank that is missing, and everybody learns it", "[transport][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<int> failed = 0;
   const auto errors = errors_of_ranks(in_process_transports(4, channel), [&](Transport& t) {
     t.enter(barrier_frame(t.rank() == 2 ? 16 : 17));
@@ -222,7 +222,7 @@ TEST_CASE("a letter is under way no more when its owner hears of its end, who ma
 
 TEST_CASE("a rank that stops in the middle of a letter is named, also where any rank might have sent it",
           "[transport][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<bool> failed = false;
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [&](Transport& t) {
     if (t.rank() == 0) {
@@ -256,7 +256,7 @@ TEST_CASE("a rank that stops in the middle of a letter is named, also where any 
 }
 
 TEST_CASE("a rank that does not answer is called stopped", "[transport][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<bool> failed = false;
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [&](Transport& t) {
     t.set_timeout(std::chrono::milliseconds(30));
@@ -294,7 +294,7 @@ TEST_CASE("all calls fail with the first cause once a group has failed", "[trans
 }
 
 TEST_CASE("ranks that wait for each other in different collectives find out", "[transport][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [](Transport& t) {
     Frame frame = barrier_frame(5);
     if (t.rank() == 1) frame.operation = Operation::Broadcast, frame.root = 0, frame.count = 3;
@@ -331,7 +331,7 @@ TEST_CASE("a board that is just being written is no disagreement", "[transport][
 }
 
 TEST_CASE("another thread can interrupt a wait", "[transport][quick][threads]") {
-  const auto channel = GENERATE("shm", "tcp");
+  const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [](Transport& t) {
     std::thread other;
     if (t.rank() == 0) other = std::thread([&] { t.interrupt({FailureKind::Died, "rank 0 was told to stop"}); });

@@ -21,10 +21,9 @@ struct Cluster {
     for (auto& row : links) row.resize(machines.size());
     for (int i = 0; i < size; ++i)
       for (int j = 0; j < i; ++j) {
-        std::tie(links[i][j].control, links[j][i].control) = local_socket_pair();
+        connect_pair(links[i][j], links[j][i], machines[i] == machines[j] ? "shm" : "tcp");
         if (machines[i] == machines[j]) continue;
-        std::tie(links[i][j].data, links[j][i].data) = tcp_socket_pair();
-        for (const Link* link : {&links[i][j], &links[j][i]}) cables.emplace_back(dup(link->data.get()));
+        for (const Link* link : {&links[i][j], &links[j][i]}) cables.emplace_back(dup(link->data->descriptor()));
       }
     const auto deadline = Deadline::after(std::chrono::seconds(30));
     std::vector<std::unique_ptr<Transport>> transports;

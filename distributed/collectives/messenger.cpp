@@ -8,8 +8,8 @@
 
 namespace ringgrad {
 
-bool needs_checksum(Checksums which, const Transport& transport, int peer) {
-  return which == Checksums::On || (which == Checksums::Auto && !transport.shares_memory_with(peer));
+bool needs_checksum(Checksums which, const ChannelKind& kind) {
+  return which == Checksums::On || (which == Checksums::Auto && kind.reach == Reach::Network);
 }
 
 Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksums, std::vector<int> members,
@@ -27,7 +27,7 @@ Transfer Messenger::send(int member, std::span<const std::byte> payload) {
   if (on_send_) on_send_(members_[member], payload);
   Peer& to = peers_[member];
   const int peer = members_[member];
-  const bool guarded = needs_checksum(checksums_, transport_, peer);
+  const bool guarded = needs_checksum(checksums_, transport_.channel(peer));
   do {
     const auto piece = payload.first(std::min<size_t>(payload.size(), kMaxPayload));
     payload = payload.subspan(piece.size());

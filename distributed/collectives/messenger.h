@@ -9,7 +9,8 @@
 
 namespace ringgrad {
 
-bool needs_checksum(Checksums which, const Transport& transport, int peer);
+// Whether what this rank sends that way carries a CRC.
+bool needs_checksum(Checksums which, const ChannelKind& kind);
 
 class Messenger {
  public:

@@ -37,7 +37,7 @@ Work HostProcessGroup::exchange_letter(Collective collective) {
   auto letter = std::make_shared<LetterJob>(std::move(collective));
   letter->frame.job = options_.job;
   letter->timeout = timeout_of(letter->collective);
-  letter->guarded = letter->outgoing && needs_checksum(options_.checksums, *transport_, letter->peer);
+  letter->guarded = letter->outgoing && needs_checksum(options_.checksums, transport_->channel(letter->peer));
   transport_->post(letter);
   if (std::unique_lock lock(transport_mutex_, std::defer_lock); !async && lock.try_lock())
     move_letters(/*spinning=*/true, [&] { return letter->done(); });

@@ -72,12 +72,13 @@ std::string HostProcessGroup::backend() const {
   if (shared_ && across_.empty() && size() > 1) return "shared memory";
   std::string channels;
   for (int r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    const std::string channel = transport_->channel(r);
+    const bool sends_to = across_.empty() || std::find(across_.begin(), across_.end(), r) != across_.end();
+    if (r == rank() || !sends_to) continue;
+    const std::string channel = transport_->channel(r).name;
     if (channels.find(channel) == std::string::npos) channels += (channels.empty() ? "" : "+") + channel;
   }
-  if (!across_.empty()) return "shared memory, and ring over tcp";
-  return channels.empty() ? "ring" : "ring over " + channels;
+  const std::string ring = channels.empty() ? "ring" : "ring over " + channels;
+  return across_.empty() ? ring : "shared memory, and " + ring;
 }
 
 void HostProcessGroup::abort(const std::string& reason, FailureKind kind) {

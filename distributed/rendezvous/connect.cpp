@@ -3,13 +3,13 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <sstream>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/os/shared_memory.h"
-#include "ringgrad/distributed/os/socket.h"
 #include "ringgrad/distributed/rendezvous/handshake.h"
 #include "ringgrad/distributed/transport/transport.h"
 
@@ -21,22 +21,26 @@ constexpr std::chrono::milliseconds kLookAround{50};  // how often those who wai
 // How to reach a rank. Its fields travel as lines, which none of them contains.
 struct PeerAddress {
   uint64_t machine = 0;
-  std::string transport;   // what the rank was told to use
-  std::string local_name;  // of its Unix socket
-  Address address;
-  uint64_t job = 0;    // rank 0's counts
-  std::string secret;  // the same, where the job has none: they have met as processes of one user
+  std::string transport;  // what the rank was told to use
+  uint64_t job = 0;       // rank 0's counts
+  std::string secret;     // the same, where the job has none: they have met as processes of one user
+  std::map<std::string, std::string> offers = {};  // addresses, by transport
 
   std::string print() const {
-    return str(machine, '\n', transport, '\n', local_name, '\n', address.host, '\n', address.port, '\n', job, '\n',
-               secret);
+    std::string text = str(machine, '\n', transport, '\n', job, '\n', secret, '\n');
+    for (const auto& [name, address] : offers) text += str(name, ' ', address, '\n');
+    return text;
   }
   static PeerAddress parse(const std::string& text, int rank) {
     PeerAddress result;
     TextInput in(text);
-    in >> result.machine >> result.transport >> result.local_name >> result.address.host >> result.address.port >>
-        result.job >> result.secret;
+    in >> result.machine >> result.transport >> result.job >> result.secret;
     CHECK_AS(DistributedError, !in.fail(), "rendezvous: rank ", rank, " sent a damaged address");
+    std::string name;
+    while (in >> name) {
+      in.ignore();
+      std::getline(in, result.offers[name]);
+    }
     return result;
   }
 };
@@ -50,15 +54,14 @@ class Connector {
     PeerAddress own;
     own.machine = machine_id();
     own.transport = options_.transport;
-    own.local_name = "ringgrad-" + new_secret().substr(0, 32);
-    own.address.host = options_.host;
     own.secret = new_secret();
     own.job = parse_number<uint64_t>(new_secret().substr(0, 15), 16).value();
     std::vector<FileDescriptor> listeners;
-    if (size_ > 1 && options_.transport != "tcp") listeners.push_back(listen_local(own.local_name));
-    if (size_ > 1 && options_.transport != "shm") {
-      listeners.push_back(listen_tcp(own.address, IfForeign::ListenOnAll));
-      own.address.port = local_address(listeners.back()).port;
+    for (const ChannelKind* kind : channel_kinds()) {
+      if (size_ == 1 || !is_wanted(*kind)) continue;
+      ChannelOffer offer = kind->offer(options_.host);
+      own.offers[kind->name] = std::move(offer.address);
+      listeners.push_back(std::move(offer.listener));
     }
     read_addresses(exchange(own.print()));
     secret_ = options_.secret.empty() ? addresses_[0].secret : options_.secret;
@@ -79,21 +82,36 @@ class Connector {
     for (int r = 0; r < size_; ++r) {
       CHECK_AS(OutOfStepError, addresses_[r].transport == options_.transport, "transport: rank ", rank_,
                " was told to use ", options_.transport, ", rank ", r, " ", addresses_[r].transport);
-      CHECK_AS(DistributedError, options_.transport != "shm" || shares_memory(r),
-               "transport: shm was asked for, but ranks ", rank_, " and ", r, " do not share a machine");
+      kinds_.push_back(r == rank_ ? nullptr : kind_between(rank_, r));
+      CHECK_AS(DistributedError, r == rank_ || kinds_[r], "transport: ", options_.transport,
+               " was asked for, but ranks ", rank_, " and ", r, " do not share a machine");
     }
   }
 
-  bool shares_memory(int peer) const {
-    return options_.transport != "tcp" && addresses_[peer].machine == addresses_[rank_].machine;
+  bool is_wanted(const ChannelKind& kind) const {
+    return options_.transport == "auto" ? kind.preference > 0 : options_.transport == kind.name;
+  }
+
+  // The same for both ranks of a pair; nullptr: there is none.
+  const ChannelKind* kind_between(int a, int b) const {
+    const bool one_machine = addresses_[a].machine == addresses_[b].machine;
+    for (const ChannelKind* kind : channel_kinds())
+      if (addresses_[a].offers.contains(kind->name) && addresses_[b].offers.contains(kind->name) &&
+          (one_machine || kind->reach == Reach::Network))
+        return kind;
+    return nullptr;
   }
 
   std::vector<int> machines() const {
     std::vector<int> machines;
     for (int r = 0; r < size_; ++r) {
-      const auto same = [&](const PeerAddress& other) { return other.machine == addresses_[r].machine; };
-      const auto first = std::find_if(addresses_.begin(), addresses_.end(), same) - addresses_.begin();
-      machines.push_back(options_.transport == "tcp" ? r : static_cast<int>(first));
+      int first = 0;
+      const auto share_memory = [&] {
+        const ChannelKind* kind = kind_between(first, r);
+        return kind && kind->reach == Reach::Memory;
+      };
+      while (first < r && !share_memory()) ++first;
+      machines.push_back(first);
     }
     return machines;
   }
@@ -107,23 +125,25 @@ class Connector {
   void go_to(int peer) {
     const std::string name = str("rank ", peer);
     const auto dial = [&](ConnectionPurpose purpose) {
-      FileDescriptor socket = shares_memory(peer) ? connect_local(addresses_[peer].local_name, deadline_)
-                                                  : connect_tcp(addresses_[peer].address, deadline_, IfRefused::Fail);
+      FileDescriptor socket = kinds_[peer]->dial(addresses_[peer].offers[kinds_[peer]->name], deadline_);
       client_handshake(socket, {purpose, rank_, size_, ""}, secret_, deadline_, name.c_str());
       return socket;
     };
     try {
       links_[peer].control = dial(ConnectionPurpose::Control);
-      if (!shares_memory(peer)) links_[peer].data = dial(ConnectionPurpose::Data);
+      links_[peer].data =
+          kinds_[peer]->open(has_data_connection(peer) ? dial(ConnectionPurpose::Data) : FileDescriptor());
     } catch (const DistributedError&) {
       throw_failure(failure_of(std::current_exception()),
                     str("transport: rank ", rank_, " cannot connect to ", name, ": "));
     }
   }
 
+  bool has_data_connection(int peer) const { return kinds_[peer]->reach != Reach::Memory; }
+
   void await_higher_ranks(PeerListener& listener) {
     int missing = 0;
-    for (int peer = rank_ + 1; peer < size_; ++peer) missing += shares_memory(peer) ? 1 : 2;
+    for (int peer = rank_ + 1; peer < size_; ++peer) missing += has_data_connection(peer) ? 2 : 1;
     while (missing > 0) {
       auto admitted = listener.next(Deadline::after(kLookAround));
       if (!admitted) {
@@ -135,13 +155,20 @@ class Connector {
       }
       --missing;
       const auto [purpose, peer, size, value] = admitted->claims;
-      const bool known = size == size_ && peer > rank_ && peer < size_ && purpose != ConnectionPurpose::Rendezvous;
+      const bool known = size == size_ && peer > rank_ && peer < size_ && purpose != ConnectionPurpose::Rendezvous &&
+                         (purpose == ConnectionPurpose::Control || has_data_connection(peer));
       CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size, " connected to rank ", rank_, " of ",
                size_, ", which does not expect it");
-      FileDescriptor& place = purpose == ConnectionPurpose::Control ? links_[peer].control : links_[peer].data;
-      CHECK_AS(DistributedError, !place, "transport: rank ", peer, " connected to rank ", rank_, " twice");
-      place = std::move(admitted->socket);
+      Link& link = links_[peer];
+      const bool twice = purpose == ConnectionPurpose::Control ? bool(link.control) : link.data != nullptr;
+      CHECK_AS(DistributedError, !twice, "transport: rank ", peer, " connected to rank ", rank_, " twice");
+      if (purpose == ConnectionPurpose::Control)
+        link.control = std::move(admitted->socket);
+      else
+        link.data = kinds_[peer]->open(std::move(admitted->socket));
     }
+    for (int peer = rank_ + 1; peer < size_; ++peer)
+      if (!has_data_connection(peer)) links_[peer].data = kinds_[peer]->open({});
   }
 
   // A rank that has connected, and then gives up or dies because of another one, closes its connections, mostly with
@@ -162,7 +189,7 @@ class Connector {
   std::string names_of_missing() const {
     std::string names;
     for (int peer = rank_ + 1; peer < size_; ++peer)
-      if (!links_[peer].control || (!shares_memory(peer) && !links_[peer].data))
+      if (!links_[peer].control || (has_data_connection(peer) && !links_[peer].data))
         names += str(names.empty() ? "rank " : ", rank ", peer);
     return names;
   }
@@ -173,11 +200,23 @@ class Connector {
   Deadline deadline_;  // of connecting: the rendezvous before it has its own
   std::vector<Link> links_;
   std::vector<PeerAddress> addresses_;
+  std::vector<const ChannelKind*> kinds_;  // by rank: how this one is connected with it
 };
 
 }  // namespace
 
-std::vector<std::string> transport_names() { return {"auto", "shm", "tcp"}; }
+std::vector<std::string> transport_names() {
+  std::vector<std::string> names{"auto"};
+  for (const ChannelKind* kind : channel_kinds()) names.emplace_back(kind->name);
+  return names;
+}
+
+std::string transport_choices(const std::string& automatic) {
+  std::string words = automatic;
+  for (const ChannelKind* kind : channel_kinds())
+    words += (kind == channel_kinds().back() ? " or " : ", ") + std::string(kind->name);
+  return words;
+}
 
 bool is_transport(const std::string& name) {
   const auto names = transport_names();
@@ -185,8 +224,8 @@ bool is_transport(const std::string& name) {
 }
 
 Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange) {
-  CHECK_AS(EnvironmentError, is_transport(options.transport), "transport: '", options.transport,
-           "', expected auto, shm or tcp");
+  CHECK_AS(EnvironmentError, is_transport(options.transport), "transport: '", options.transport, "', expected ",
+           transport_choices());
   return Connector(rank, size, options).run(exchange);
 }
 

@@ -1,18 +1,61 @@
-// One end of a stream of bytes between two ranks, as an operating system sees it: takes what fits, gives what is there,
-// never waits. A Transport makes whole messages and waiting out of it.
+// Channel: one end of a stream of bytes between two ranks. It takes what fits, gives what is there, and never waits. A
+// Transport makes whole messages and waiting out of it.
+//
+// ChannelKind: a transport, as its own file registers it. Everything else goes through the list of them: connecting,
+// what --transport may say, what errors call a link, whether messages carry checksums.
 #pragma once
 
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "ringgrad/core/base/clock.h"
 #include "ringgrad/distributed/os/file_descriptor.h"
-#include "ringgrad/distributed/transport/byte_queue.h"
 
 namespace ringgrad {
+
+class Channel;
+class SharedMemoryPeers;
+
+// What two ranks must have in common to be connected so.
+enum class Reach : uint8_t {
+  Memory,   // memory that both see. They have a control connection alone, a Unix socket that hands it over.
+  Machine,  // the machine
+  Network,  // nothing. The network may flip bits, so Checksums::Auto adds a CRC to what goes this way.
+};
+
+// How other ranks come to this one.
+struct ChannelOffer {
+  std::string address;      // what dial() needs: one line of at most 300 bytes
+  FileDescriptor listener;  // a stream socket that accepts what dial() connects
+};
+
+struct ChannelKind {
+  const char* name;  // "tcp": for people, --transport and errors
+  Reach reach;
+  int preference;  // `auto` takes the largest that a pair of ranks has; 0: taken by name only
+
+  // `host`: where other machines reach this rank. Throws DistributedError where this machine lacks the transport.
+  ChannelOffer (*offer)(const std::string& host);
+  // A connected stream socket. It serves the handshake first, and then as a control connection or for open().
+  // Throws TimeoutError or DistributedError.
+  FileDescriptor (*dial)(const std::string& address, Deadline deadline);
+  // Both ends call it on the connection that dial() made and the listener accepted; Reach::Memory has none, and gets an
+  // empty one.
+  std::unique_ptr<Channel> (*open)(FileDescriptor connection);
+};
+
+// Called before main by the file that implements the kind, which must outlive the program's ranks.
+void register_channel(const ChannelKind& kind);
+// Those that this program has, the ones that `auto` prefers first, then by name.
+const std::vector<const ChannelKind*>& channel_kinds();
+// nullptr where this program has none of that name.
+const ChannelKind* find_channel_kind(const std::string& name);
 
 // The stream has ended or broken; `how` says which.
 struct ChannelClosed {
@@ -22,56 +65,20 @@ struct ChannelClosed {
 class Channel {
  public:
   virtual ~Channel() = default;
-  virtual const char* name() const = 0;  // "tcp", "shm"
+  virtual const ChannelKind& kind() const = 0;
 
-  // Takes bytes from the pieces, in order, and returns how many; 0 when the stream is full. Throws ChannelClosed.
+  // Called once, when all control connections are there, on both ends: for what the two must exchange first.
+  virtual void complete(SharedMemoryPeers&, int /*peer*/, Deadline) {}
+
+  // Takes bytes from the pieces, in order, and returns how many; 0 when the stream is full. Bytes that are taken arrive
+  // without another call. The next call begins with the first byte that was not taken, and offers at least what this
+  // one did. Throws ChannelClosed.
   virtual size_t write(std::span<const iovec> pieces) = 0;
   // Fills the front of `bytes`, and returns how much; 0 when nothing has arrived. Throws ChannelClosed.
   virtual size_t read(std::span<std::byte> bytes) = 0;
 
   // What to poll for readiness, or -1 where the peer rings a doorbell instead.
   virtual int descriptor() const = 0;
-};
-
-// A Channel over a connected TCP socket.
-class SocketChannel final : public Channel {
- public:
-  explicit SocketChannel(FileDescriptor socket);
-
-  const char* name() const override { return "tcp"; }
-  size_t write(std::span<const iovec> pieces) override;
-  size_t read(std::span<std::byte> bytes) override;
-  int descriptor() const override { return socket_.get(); }
-
- private:
-  size_t receive(std::byte* to, size_t capacity);
-
-  FileDescriptor socket_;
-  // A header and a small payload arrive together: reading ahead saves the second system call. Large reads bypass it.
-  std::vector<std::byte> ahead_;
-  size_t ahead_begin_ = 0, ahead_end_ = 0;
-};
-
-// A Channel over two queues in shared memory.
-class ShmChannel final : public Channel {
- public:
-  ShmChannel(ByteQueue outgoing, ByteQueue incoming) : outgoing_(outgoing), incoming_(incoming) {}
-
-  const char* name() const override { return "shm"; }
-  size_t write(std::span<const iovec> pieces) override {
-    size_t taken = 0;
-    for (const iovec& piece : pieces) {
-      const size_t n = outgoing_.write({static_cast<const std::byte*>(piece.iov_base), piece.iov_len});
-      taken += n;
-      if (n < piece.iov_len) break;
-    }
-    return taken;
-  }
-  size_t read(std::span<std::byte> bytes) override { return incoming_.read(bytes); }
-  int descriptor() const override { return -1; }
-
- private:
-  ByteQueue outgoing_, incoming_;
 };
 
 }  // namespace ringgrad

@@ -192,8 +192,8 @@ std::string FailureDetector::who_is_missing(const PeerStreams& streams, const Sl
   if (!text.empty()) return text;
   if (position_.inside) text = "; all ranks are in it";
   for (int r = 0; r < size(); ++r) {
-    if (streams.receiving(r)) text += str("; no data comes from rank ", r, " over ", streams.channel(r));
-    if (streams.sending(r)) text += str("; rank ", r, " takes no data over ", streams.channel(r));
+    if (streams.receiving(r)) text += str("; no data comes from rank ", r, " over ", streams.channel(r).kind().name);
+    if (streams.sending(r)) text += str("; rank ", r, " takes no data over ", streams.channel(r).kind().name);
   }
   return text;
 }

@@ -17,7 +17,7 @@ constexpr size_t kPiece = 4 << 20;  // of a letter, which travels in messages of
 
 // "a message from rank 1 to rank 0 over tcp"
 std::string Mailbox::link_from(int peer) const {
-  return str("a message from rank ", peer, " to rank ", rank_, " over ", streams_.channel(peer));
+  return str("a message from rank ", peer, " to rank ", rank_, " over ", streams_.channel(peer).kind().name);
 }
 
 void Mailbox::check_payload(int peer, const Frame& frame, std::span<const std::byte> payload) const {

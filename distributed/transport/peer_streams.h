@@ -31,10 +31,12 @@ enum class Expect : uint8_t {
 
 class PeerStreams {
  public:
-  explicit PeerStreams(int size) : peers_(static_cast<size_t>(size)) {}
+  // channels[r] leads to rank r; this rank's own entry is empty.
+  explicit PeerStreams(std::vector<std::unique_ptr<Channel>> channels) {
+    for (auto& channel : channels) peers_.push_back({std::move(channel)});
+  }
 
-  void connect(int peer, std::unique_ptr<Channel> channel) { peers_[peer].channel = std::move(channel); }
-  const char* channel(int peer) const { return peers_[peer].channel->name(); }
+  Channel& channel(int peer) const { return *peers_[peer].channel; }
 
   // Queues bytes, which must stay as they are until the transfer is done; or room for exactly so many.
   Transfer send(int peer, std::span<const std::byte> bytes);
@@ -66,7 +68,7 @@ class PeerStreams {
   };
   struct Peer {
     std::unique_ptr<Channel> channel;
-    Queue sends, recvs;
+    Queue sends = {}, recvs = {};
     Expect expected = Expect::Nothing;
   };
 

@@ -57,7 +57,7 @@ void SharedMemoryPeers::hand_over(int peer, int descriptor, Deadline deadline) {
   }
 }
 
-std::unique_ptr<Channel> SharedMemoryPeers::open(int peer, Deadline deadline) {
+QueuePair SharedMemoryPeers::open(int peer, Deadline deadline) {
   for (ranks_.attend(); ranks_.descriptors_from(peer) < 2; ranks_.attend()) {
     pollfd ready{ranks_.control_of(peer), POLLIN, 0};
     if (poll(&ready, 1, deadline.poll_timeout()) == 0)
@@ -70,8 +70,8 @@ std::unique_ptr<Channel> SharedMemoryPeers::open(int peer, Deadline deadline) {
            peers_[peer].memory->size() == memory_->size() && theirs.magic == kBoardMagic && theirs.rank == peer &&
                theirs.size == size_ && theirs.queue_capacity == kQueueBytes,
            "transport: rank ", peer, " runs another program or version than rank ", rank_);
-  return std::make_unique<ShmChannel>(ByteQueue(memory_of(rank_) + queue_offset(peer), kQueueBytes),
-                                      ByteQueue(memory_of(peer) + queue_offset(rank_), kQueueBytes));
+  return {ByteQueue(memory_of(rank_) + queue_offset(peer), kQueueBytes),
+          ByteQueue(memory_of(peer) + queue_offset(rank_), kQueueBytes)};
 }
 
 int SharedMemoryPeers::usable_cores() const {

@@ -15,9 +15,14 @@
 
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/distributed/transport/board.h"
+#include "ringgrad/distributed/transport/byte_queue.h"
 #include "ringgrad/distributed/transport/failure_detector.h"
 
 namespace ringgrad {
+
+struct QueuePair {
+  ByteQueue outgoing, incoming;
+};
 
 class SharedMemoryPeers {
  public:
@@ -26,8 +31,8 @@ class SharedMemoryPeers {
   SharedMemoryPeers(FailureDetector& ranks, const std::vector<bool>& local, const FileDescriptor& doorbell,
                     Deadline deadline);
 
-  // Receives a local peer's memory, and makes a channel of its queues and this rank's.
-  std::unique_ptr<Channel> open(int peer, Deadline deadline);
+  // Receives a local peer's memory: the queue to it, and the one from it.
+  QueuePair open(int peer, Deadline deadline);
 
   bool opened(int peer) const { return peers_[peer].memory != nullptr; }
   int usable_cores() const;  // of this rank and of all that are open

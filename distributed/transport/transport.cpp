@@ -34,10 +34,16 @@ std::vector<FileDescriptor> controls_of(std::vector<Link>& links) {
   return controls;
 }
 
-// Which ranks share this one's memory. REQUIRES: the links still have their control connections.
+std::vector<std::unique_ptr<Channel>> channels_of(std::vector<Link>& links) {
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (Link& link : links) channels.push_back(std::move(link.data));
+  return channels;
+}
+
+// Which ranks share this one's memory. REQUIRES: the links still have their channels.
 std::vector<bool> local_ranks(const std::vector<Link>& links) {
   std::vector<bool> local;
-  for (const Link& link : links) local.push_back(!link.data && link.control);
+  for (const Link& link : links) local.push_back(link.data && link.data->kind().reach == Reach::Memory);
   return local;
 }
 
@@ -50,11 +56,10 @@ FileDescriptor new_doorbell() {
 }  // namespace
 
 Transport::Transport(int rank, std::vector<Link> links, int ranks_here, Deadline deadline)
-    : links_(std::move(links)),
-      local_(local_ranks(links_)),
-      ranks_(rank, controls_of(links_)),
-      streams_(static_cast<int>(links_.size())),
-      mailbox_(streams_, rank, static_cast<int>(links_.size())),
+    : local_(local_ranks(links)),
+      ranks_(rank, controls_of(links)),
+      streams_(channels_of(links)),
+      mailbox_(streams_, rank, static_cast<int>(links.size())),
       doorbell_(new_doorbell()),
       memory_(ranks_, local_, doorbell_, deadline),
       ranks_here_(ranks_here) {}
@@ -62,12 +67,8 @@ Transport::Transport(int rank, std::vector<Link> links, int ranks_here, Deadline
 Transport::~Transport() { ranks_.say_goodbye(); }
 
 void Transport::complete(Deadline deadline) {
-  for (int r = 0; r < size(); ++r) {
-    if (links_[r].data)
-      streams_.connect(r, std::make_unique<SocketChannel>(std::move(links_[r].data)));
-    else if (r != rank())
-      streams_.connect(r, memory_.open(r, deadline));
-  }
+  for (int r = 0; r < size(); ++r)
+    if (r != rank()) streams_.channel(r).complete(memory_, r, deadline);
   const int cores = std::max(1, memory_.usable_cores());
   crowding_ = (ranks_here_ + cores - 1) / cores;
 }

@@ -2,10 +2,9 @@
 // thread. It knows neither tensors nor reductions; the collectives are functions of a Transport (ring.h).
 //
 // Ranks are connected pair by pair, each pair by the fastest way it has. A pair always has a control connection
-// (control_link.h). Its data goes through a TCP connection where the link has one, else through two queues in shared
-// memory. One thread does everything: it moves what can be moved on all pairs, and where nothing can, sleeps in one
-// poll() on all control connections, all busy sockets and its own doorbell. So a rank that dies, wherever it is in the
-// ring, wakes all ranks at once.
+// (control_link.h), and a channel for its data (channel.h). One thread does everything: it moves what can be moved on
+// all pairs, and where nothing can, sleeps in one poll() on all control connections, all busy channels and its own
+// doorbell. So a rank that dies, wherever it is in the ring, wakes all ranks at once.
 //
 // It waits; the rest is done by its four parts: PeerStreams moves bytes, Mailbox makes messages of them,
 // FailureDetector deals with ranks that leave, fail or are missed, SharedMemoryPeers with boards, doorbells and
@@ -27,10 +26,10 @@
 
 namespace ringgrad {
 
-// How one pair is connected. Without `data` the pair shares memory, and `control` is a Unix socket.
+// How one pair is connected.
 struct Link {
   FileDescriptor control;
-  FileDescriptor data;
+  std::unique_ptr<Channel> data;
 };
 
 // Thread-safety: none; a group lets one thread at a time use its transport. Only interrupt(), post(),
@@ -46,7 +45,7 @@ class Transport {
   ~Transport();
   Transport(const Transport&) = delete;
 
-  // Receives the parts of the local peers.
+  // Completes the channels, and receives the parts of the local peers.
   void complete(Deadline deadline);
 
   int rank() const { return ranks_.rank(); }
@@ -85,9 +84,8 @@ class Transport {
   void leave() { ranks_.leave_collective(); }
   const Position& position() const { return ranks_.position(); }
 
-  const char* channel(int peer) const { return streams_.channel(peer); }  // how bytes reach it: "tcp", "shm"
+  const ChannelKind& channel(int peer) const { return streams_.channel(peer).kind(); }  // how bytes reach it
 
-  bool shares_memory_with(int peer) const { return local_[peer]; }
   // Where all ranks of the group share memory, they can do more than send bytes: read each other's
   // (shared_all_reduce.h).
   bool shares_memory() const { return std::count(local_.begin(), local_.end(), true) + 1 == size(); }
@@ -123,7 +121,6 @@ class Transport {
   std::chrono::milliseconds grow_impatient(std::chrono::nanoseconds silent, For what);
   std::chrono::nanoseconds sleep(std::chrono::nanoseconds longest);
 
-  std::vector<Link> links_;        // by rank: the control connections go to ranks_, data in complete() to streams_
   const std::vector<bool> local_;  // by rank: whether it shares this one's memory
   FailureDetector ranks_;
   PeerStreams streams_;

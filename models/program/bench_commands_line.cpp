@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/command_line_parts.h"
 #include "ringgrad/models/program/commands/commands.h"
@@ -89,7 +90,7 @@ void add_bench_allreduce(CLI::App& bench, Run& run) {
   app->add_option("--ranks", o.ranks, "processes")->check(CLI::Range(2, 256));
   add_device_option(app, o.device);
   add_backend_option(app, o.backend);
-  app->add_option("--transport", o.transport, "of the ring: auto, shm or tcp");
+  app->add_option("--transport", o.transport, "of the ring: " + transport_choices());
   app->add_option("--algorithm", o.algorithm, "of the ring: auto, gather, exchange, ring, segmented or shared");
   auto* smallest = app->add_option("-b,--minbytes", o.min_bytes, "smallest size, such as 8 or 1M")
                        ->default_str("1K, 64K, 1M, 4M, 25M and 64M")

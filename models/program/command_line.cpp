@@ -86,8 +86,8 @@ void add_train(CLI::App& app, Run& run) {
                         "MIN:MAX ranks: one that dies is replaced, and its work is lost to nobody");
   add_backend_option(train_app, o.division.backend);
   train_app->add_option("--transport", o.division.transport,
-                        "between ranks: auto (the fastest for each pair), shm or tcp");
-  train_app->add_option("--checksums", o.checksums, "of messages between ranks: on, off or auto (those by TCP)")
+                        "between ranks: " + transport_choices("auto (the fastest for each pair)"));
+  train_app->add_option("--checksums", o.checksums, "of messages between ranks: on, off or auto (those over a network)")
       ->check(CLI::IsMember({"auto", "on", "off"}));
   train_app->add_flag_function(
       "--sync-bn,!--no-sync-bn", [&o](int64_t count) { o.division.sync_bn = count > 0; },
@@ -228,7 +228,9 @@ void add_launch(CLI::App& app, Run& run) {
       ->check(CLI::Range(1, 65534));
   launch_app->add_option("--timeout", o.timeout_seconds, "seconds a rank may keep the others waiting (default: 60)")
       ->check(CLI::Range(0.001, 1e5));
-  launch_app->add_option("--transport", o.transport, "between ranks: auto (the fastest for each pair), shm or tcp")
+  launch_app
+      ->add_option("--transport", o.transport,
+                   "between ranks: " + transport_choices("auto (the fastest for each pair)"))
       ->check(CLI::IsMember(transport_names()));
   launch_app->add_option("--log-dir", o.job.log_directory, "also write every rank's output to rankN.log there");
   launch_app->add_option("command", o.job.command, "-- PROGRAM ARGUMENTS")->required();

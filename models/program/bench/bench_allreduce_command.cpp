@@ -285,9 +285,11 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
     throw UsageError("bench allreduce: no algorithm '" + options.algorithm +
                      "'; auto, gather, exchange, ring, segmented or shared");
   if (!is_transport(options.transport))
-    throw UsageError("bench allreduce: no transport '" + options.transport + "'; auto, shm or tcp");
-  if (options.transport == "tcp" && algorithm->second == AllReduceAlgorithm::SharedMemory)
-    throw UsageError("bench allreduce: --algorithm shared works in memory that ranks share, not over --transport tcp");
+    throw UsageError("bench allreduce: no transport '" + options.transport + "'; " + transport_choices());
+  const ChannelKind* kind = find_channel_kind(options.transport);
+  if (kind && kind->reach != Reach::Memory && algorithm->second == AllReduceAlgorithm::SharedMemory)
+    throw UsageError("bench allreduce: --algorithm shared works in memory that ranks share, not over --transport {}",
+                     options.transport);
   if (sizes(options).empty())
     throw UsageError(
         "bench allreduce: no size from -b {} to -e {}; expected the first to be smaller, and without -b at least 1K",

@@ -30,7 +30,7 @@ struct TrainOptions {
   std::string resume;        // a run directory to continue
   std::string init;          // a run directory or file whose weights to begin with; "" : random ones
   int workers = 1;           // data loader threads
-  std::string checksums;     // of what travels between ranks: auto (by TCP), on, off; "" : RINGGRAD_CHECKSUMS
+  std::string checksums;     // of what travels between ranks: auto (over a network), on, off; "" : RINGGRAD_CHECKSUMS
   int64_t max_steps = 0;     // stop after so many steps of this call; 0: never
   int64_t save_every = 0;    // checkpoint every so many steps, besides every epoch; 0: never
   int64_t log_every = 0;     // a line in metrics.jsonl every so many steps, besides every epoch; 0: never

@@ -66,8 +66,12 @@ std::string read_all(int descriptor) {
 std::vector<RankResult> run_forked_ranks(int size, const RankBody& rank) {
   Links links(size);
   for (auto& row : links) row.resize(size);
+  const ChannelKind& shared_memory = *find_channel_kind("shm");
   for (int i = 0; i < size; ++i)
-    for (int j = 0; j < i; ++j) std::tie(links[i][j].control, links[j][i].control) = both_ends(/*of_a_pipe=*/false);
+    for (int j = 0; j < i; ++j) {
+      std::tie(links[i][j].control, links[j][i].control) = both_ends(/*of_a_pipe=*/false);
+      for (Link* link : {&links[i][j], &links[j][i]}) link->data = shared_memory.open({});
+    }
 
   struct Process {
     pid_t id;

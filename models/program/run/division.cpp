@@ -103,7 +103,7 @@ void check_division(const Division& d) {
   if (d.sync_bn.value_or(false) && !d.parallel.empty() && d.parallel != "ddp" && (d.shards == 0 || dp))
     throw UsageError("--sync-bn needs --parallel ddp, not {}", d.parallel);
   if (!d.transport.empty() && !is_transport(d.transport))
-    throw UsageError("--transport is '{}', expected auto, shm or tcp", d.transport);
+    throw UsageError("--transport is '{}', expected {}", d.transport, transport_choices());
   check_for_ranks(d, "--transport", d.transport);
   if (d.bucket_mb != kPlannedBuckets && !(d.bucket_mb >= 0 && d.bucket_mb <= 1e6))
     throw UsageError("--bucket-mb is {}, expected up to 1e6, or auto", d.bucket_mb);
