@@ -6,7 +6,7 @@ import re
 from source_tree import Breach, without_comments
 
 MAX_LINES = 500  # of a file
-MAX_TOKENS = 667_500  # of the whole without tests, bench and comments
+MAX_TOKENS = 668_500  # of the whole without tests, bench and comments
 MAX_BOOK = 9_200  # of the book
 FREE_FOLDERS = {"tests", "bench"}  # consumers: they may include everything, and have no budget
 
