@@ -39,14 +39,17 @@ class Rectified {
   }
 
  private:
-  Elements<double> dy_, y_;
+  Elements<double> dy_;
+  Elements<double> y_;
   Bits bits_;
   bool has_bits_;
 };
 
 // xhat of element i, and the output before it is rectified.
 struct Normalization {
-  Elements<double> x, mean, var;
+  Elements<double> x;
+  Elements<double> mean;
+  Elements<double> var;
   double eps;
   Normalization(const Tensor& x, const Tensor& mean, const Tensor& var, double eps)
       : x(x), mean(mean), var(var), eps(eps) {}
@@ -108,10 +111,12 @@ void batch_norm_backward_reduce(Stream, const Tensor& sum_dy_out, const Tensor& 
   }
 }
 
-// How dx follows from g, with sums over `count` elements of a channel; from g alone where those are infinitely many.
+// dx from g, with sums over `count` elements of a channel; from g alone if those are infinitely many.
 struct Gradient {
   Normalization of;
-  Elements<double> weight, sum_dy, sum_dy_xhat;
+  Elements<double> weight;
+  Elements<double> sum_dy;
+  Elements<double> sum_dy_xhat;
   double count;
   double operator()(const Shape& i, double g) const {
     const int64_t c = i[1];

@@ -41,7 +41,7 @@ void minimum(Stream, const Tensor& y, const Tensor& left, const Tensor& right) {
   map(
       y, [](auto a, auto b) { return a < b || a != a ? a : b; }, left, right);
 }
-// What of dy goes to `mine`: nothing if the other one wins, half if both do, else all.
+// `mine` receives nothing of dy if the other one wins, half if both do, else all.
 void maximum_backward(Stream, const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b) {
   const auto share = [](double g, double mine, double other) { return mine < other ? 0 : mine == other ? g / 2 : g; };
   map_floating("maximum_backward", da, share, dy, a, b);

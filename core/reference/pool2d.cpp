@@ -10,7 +10,8 @@ namespace {
 
 // Pixels [begin, end) along one axis.
 struct Range {
-  int64_t begin, end;
+  int64_t begin;
+  int64_t end;
 };
 
 // The window of output i along an axis of `size` pixels, without what lies in the padding.

@@ -8,7 +8,8 @@ namespace ringgrad::reference {
 namespace {
 
 struct RandomState {
-  uint64_t seed, offset;
+  uint64_t seed;
+  uint64_t offset;
   explicit RandomState(const Tensor& state) {
     const Elements<int64_t> at(state);
     seed = static_cast<uint64_t>(int64_t{at(0)});

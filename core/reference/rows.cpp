@@ -12,7 +12,10 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // The number of weight and bias that serves column c of row n.
 struct Parameters {
-  int64_t rows, groups, columns, count;  // `count` numbers for a row of `columns`
+  int64_t rows;
+  int64_t groups;
+  int64_t columns;
+  int64_t count;  // `count` numbers for a row of `columns`
   Parameters(const Tensor& x, int64_t groups, std::initializer_list<Tensor> parameters)
       : rows(x.size(0)), groups(groups), columns(x.size(1)), count(1) {
     for (const Tensor& parameter : parameters)
@@ -83,7 +86,8 @@ void layer_norm_backward(Stream, const Tensor& dx_out, const Tensor& dweight_out
 
 // m = max_c x and log Σ e^(x - m) of row n.
 struct LogSumExp {
-  double largest, log_sum;
+  double largest;
+  double log_sum;
   LogSumExp(const Elements<double>& x, int64_t n) : largest(x(n, 0)) {
     const int64_t columns = x.shape()[1];
     for (int64_t c = 1; c < columns; ++c) largest = std::max(largest, double{x(n, c)});
@@ -135,7 +139,8 @@ void log_softmax_backward(Stream, const Tensor& dx_out, const Tensor& dy_in, con
 struct Classes {
   Elements<int64_t> target;
   Elements<double> weight;
-  int64_t count, ignore_index;
+  int64_t count;
+  int64_t ignore_index;
   Classes(const Tensor& t, const Tensor& class_weight, int64_t count, int64_t ignore_index)
       : target(t), weight(class_weight), count(count), ignore_index(ignore_index) {}
   bool has(int64_t n) const { return target(n) != ignore_index && target(n) >= 0 && target(n) < count; }
