@@ -54,7 +54,7 @@ std::span<std::byte> bytes_of(std::vector<T>& x) {
 Messenger messenger(Transport& t, Operation operation, uint64_t count, int root = -1) {
   Frame frame;
   frame.operation = operation;
-  frame.sequence = t.position().frame.sequence + 1;
+  frame.sequence = t.ranks().position().frame.sequence + 1;
   frame.count = count;
   frame.root = root;
   t.enter(frame);
@@ -247,7 +247,7 @@ TEST_CASE("ranks in different collectives are told so", "[ring][quick][threads]"
         barrier(m);
       }
     } catch (...) {
-      t.abort(failure_of(std::current_exception()));
+      t.ranks().abort(failure_of(std::current_exception()));
       throw;
     }
   });

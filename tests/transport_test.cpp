@@ -42,7 +42,7 @@ struct TestLetter final : Letter {
     return frame;
   }
   void arrive(int) noexcept override {
-    others_under_way = transport.letters_under_way();
+    others_under_way = transport.mailbox().under_way();
     arrived = true;
   }
   void fail(std::exception_ptr) noexcept override {}
@@ -65,10 +65,10 @@ TEST_CASE("bytes between all pairs arrive whole and in order", "[transport][quic
       for (int peer = 0; peer < size; ++peer) {
         if (peer == t.rank()) continue;
         outgoing.push_back(pattern(n, t.rank() * 8 + peer));
-        transfers.push_back(t.send(peer, outgoing.back()));
+        transfers.push_back(t.streams().send(peer, outgoing.back()));
         incoming.emplace_back(n);
         expected.push_back(pattern(n, peer * 8 + t.rank()));
-        transfers.push_back(t.recv(peer, incoming.back()));
+        transfers.push_back(t.streams().recv(peer, incoming.back()));
       }
     }
     for (const Transfer& transfer : transfers) t.wait(transfer);
@@ -103,11 +103,11 @@ TEST_CASE("a rank that fails is named by all others, wherever it is in the ring"
   const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(in_process_transports(4, channel), [](Transport& t) {
     if (t.rank() == 2) {
-      t.abort({FailureKind::Died, "rank 2 failed: bad batch"});
+      t.ranks().abort({FailureKind::Died, "rank 2 failed: bad batch"});
       throw Error("bad batch");
     }
     std::byte byte;
-    t.wait(t.recv((t.rank() + 3) % 4, {&byte, 1}));  // ranks 0 and 1 wait for ranks that wait themselves
+    t.wait(t.streams().recv((t.rank() + 3) % 4, {&byte, 1}));  // ranks 0 and 1 wait for ranks that wait themselves
   });
   REQUIRE(errors[2] == "bad batch");
   for (int r : {0, 1, 3}) {
@@ -121,7 +121,7 @@ TEST_CASE("an exception that closes a rank's transport is no goodbye", "[transpo
   const auto errors = errors_of_ranks(in_process_transports(3, channel), [](Transport& t) {
     if (t.rank() == 1) throw Error("out of luck");
     std::byte byte;
-    t.wait(t.recv(1 - t.rank() / 2, {&byte, 1}));
+    t.wait(t.streams().recv(1 - t.rank() / 2, {&byte, 1}));
   });
   REQUIRE(contains(errors[0], "rank 1 failed"));
   REQUIRE(contains(errors[2], "rank 1 failed"));
@@ -132,15 +132,15 @@ TEST_CASE("a rank may leave when nobody needs it any more", "[transport][quick][
   std::atomic<bool> gone = false;
   const auto errors = errors_of_ranks(in_process_transports(3, channel), [&](Transport& t) {
     std::byte byte{7};
-    if (t.rank() == 2) return t.wait(t.send(0, {&byte, 1}));
+    if (t.rank() == 2) return t.wait(t.streams().send(0, {&byte, 1}));
     if (t.rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      return t.wait(t.send(0, {&byte, 1}));
+      return t.wait(t.streams().send(0, {&byte, 1}));
     }
-    t.wait(t.recv(1, {&byte, 1}));  // rank 2 leaves during this wait
-    t.wait(t.recv(2, {&byte, 1}));  // and what it has sent is still there
+    t.wait(t.streams().recv(1, {&byte, 1}));  // rank 2 leaves during this wait
+    t.wait(t.streams().recv(2, {&byte, 1}));  // and what it has sent is still there
     gone = true;
-    t.wait(t.recv(2, {&byte, 1}));
+    t.wait(t.streams().recv(2, {&byte, 1}));
   });
   REQUIRE(gone);
   REQUIRE(contains(errors[0], "rank 2 has left the group"));
@@ -151,21 +151,21 @@ TEST_CASE("a deadline names the rank that is missing, and everybody learns it", 
   std::atomic<int> failed = 0;
   const auto errors = errors_of_ranks(in_process_transports(4, channel), [&](Transport& t) {
     t.enter(barrier_frame(t.rank() == 2 ? 16 : 17));
-    if (t.rank() == 2) t.leave();
+    if (t.rank() == 2) t.ranks().leave_collective();
     t.set_timeout(std::chrono::milliseconds(t.rank() == 0 ? 60 : 2000));
     if (t.rank() == 2) {  // computes, with a thread that answers; then comes too late
       while (failed < 3) {
         try {
-          t.attend();
+          t.ranks().attend();
         } catch (const TimeoutError&) {
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-      t.attend();
+      t.ranks().attend();
     }
     std::byte byte;
     try {
-      t.wait(t.recv((t.rank() + 3) % 4, {&byte, 1}));
+      t.wait(t.streams().recv((t.rank() + 3) % 4, {&byte, 1}));
     } catch (const TimeoutError&) {
       ++failed;
       throw;
@@ -198,13 +198,13 @@ TEST_CASE("a letter whose last bytes a collective takes along has left", "[trans
     const bool sends = t.rank() == 0;
     const auto letter = std::make_shared<TestLetter>(t, 1 - t.rank(), sends, 700'000);
     t.set_spinning(false);
-    t.post(letter);
+    t.mailbox().post(letter);
     int looks = 0;
     if (sends) t.move_letters_until([&] { return ++looks > 2; });  // what a queue holds
     begun = begun || sends;
     while (!begun) std::this_thread::yield();
     while (sends && !arrived) t.push(1);
-    t.move_letters_until([&] { return t.letters_under_way() == 0; });  // it timed out at once
+    t.move_letters_until([&] { return t.mailbox().under_way() == 0; });  // it timed out at once
     arrived = arrived || !sends;
     if (letter->bytes != pattern(700'000, 1)) throw Error("received other bytes than were sent");
   });
@@ -214,7 +214,7 @@ TEST_CASE("a letter is under way no more when its owner hears of its end, who ma
           "[transport][quick][threads]") {
   run_ranks(2, "shm", [&](Transport& t) {
     const auto letter = std::make_shared<TestLetter>(t, 1 - t.rank(), t.rank() == 0, 1000);
-    t.post(letter);
+    t.mailbox().post(letter);
     t.move_letters_until([&] { return letter->arrived.load(); });
     if (letter->others_under_way != 0) throw Error("it is still counted");
   });
@@ -230,11 +230,11 @@ TEST_CASE("a rank that stops in the middle of a letter is named, also where any 
       frame.payload_bytes = 1000;
       const FrameBytes header = encode(frame);
       const auto half = pattern(500, 1);
-      t.send(1, header);
-      t.wait(t.send(1, half));
+      t.streams().send(1, header);
+      t.wait(t.streams().send(1, half));
       while (!failed) {
         try {
-          t.attend();
+          t.ranks().attend();
         } catch (const TimeoutError&) {
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -243,7 +243,7 @@ TEST_CASE("a rank that stops in the middle of a letter is named, also where any 
     }
     const auto letter = std::make_shared<TestLetter>(t, kAnyRank, false, 1000);
     letter->timeout = std::chrono::milliseconds(60);
-    t.post(letter);
+    t.mailbox().post(letter);
     try {
       t.move_letters_until([&] { return letter->arrived.load(); });
     } catch (...) {
@@ -266,7 +266,7 @@ TEST_CASE("a rank that does not answer is called stopped", "[transport][quick][t
       while (!failed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     } else {
       try {
-        t.wait(t.recv(1, {&byte, 1}));
+        t.wait(t.streams().recv(1, {&byte, 1}));
       } catch (...) {
         failed = true;
         throw;
@@ -279,12 +279,12 @@ TEST_CASE("a rank that does not answer is called stopped", "[transport][quick][t
 TEST_CASE("all calls fail with the first cause once a group has failed", "[transport][quick][threads]") {
   run_ranks(2, "shm", [](Transport& t) {
     if (t.rank() == 1) return;
-    t.abort({FailureKind::OutOfStep, "first cause"});
-    t.abort({FailureKind::Died, "second cause"});
+    t.ranks().abort({FailureKind::OutOfStep, "first cause"});
+    t.ranks().abort({FailureKind::Died, "second cause"});
     std::byte byte;
     for (int i = 0; i < 2; ++i) {
       try {
-        t.wait(t.recv(1, {&byte, 1}));
+        t.wait(t.streams().recv(1, {&byte, 1}));
         throw Error("recv succeeded");
       } catch (const OutOfStepError& e) {
         if (e.what() != std::string("first cause")) throw;
@@ -300,7 +300,7 @@ TEST_CASE("ranks that wait for each other in different collectives find out", "[
     if (t.rank() == 1) frame.operation = Operation::Broadcast, frame.root = 0, frame.count = 3;
     t.enter(frame);
     std::byte byte;
-    t.wait(t.recv(1 - t.rank(), {&byte, 1}));
+    t.wait(t.streams().recv(1 - t.rank(), {&byte, 1}));
   });
   for (const auto& error : errors) {
     CAPTURE(error);
@@ -323,9 +323,9 @@ TEST_CASE("a board that is just being written is no disagreement", "[transport][
       Board& own = t.memory().board(1);
       own.frame[0] = words[0];  // the operation; the sequence, in another word, is still the old one
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      t.wait(t.send(0, {&byte, 1}));
+      t.wait(t.streams().send(0, {&byte, 1}));
     } else {
-      t.wait(t.recv(1, {&byte, 1}));
+      t.wait(t.streams().recv(1, {&byte, 1}));
     }
   });
 }
@@ -337,7 +337,7 @@ TEST_CASE("another thread can interrupt a wait", "[transport][quick][threads]") 
     if (t.rank() == 0) other = std::thread([&] { t.interrupt({FailureKind::Died, "rank 0 was told to stop"}); });
     std::byte byte;
     try {
-      t.wait(t.recv(1 - t.rank(), {&byte, 1}));
+      t.wait(t.streams().recv(1 - t.rank(), {&byte, 1}));
     } catch (...) {
       if (other.joinable()) other.join();
       throw;

@@ -27,7 +27,8 @@ Transfer Messenger::send(int member, std::span<const std::byte> payload) {
   if (on_send_) on_send_(members_[member], payload);
   Peer& to = peers_[member];
   const int peer = members_[member];
-  const bool guarded = needs_checksum(checksums_, transport_.channel(peer));
+  PeerStreams& streams = transport_.streams();
+  const bool guarded = needs_checksum(checksums_, streams.channel(peer).kind());
   do {
     const auto piece = payload.first(std::min<size_t>(payload.size(), kMaxPayload));
     payload = payload.subspan(piece.size());
@@ -36,8 +37,8 @@ Transfer Messenger::send(int member, std::span<const std::byte> payload) {
     frame.payload_bytes = piece.size();
     if (guarded) frame.payload_crc = crc32c(piece.data(), piece.size());
     headers_.push_back(encode(frame));
-    to.last = transport_.send(peer, headers_.back());
-    if (!piece.empty()) to.last = transport_.send(peer, piece);
+    to.last = streams.send(peer, headers_.back());
+    if (!piece.empty()) to.last = streams.send(peer, piece);
     if (guarded) transport_.push(peer);  // while the cache still has what was read for the CRC
   } while (!payload.empty());
   return to.last;

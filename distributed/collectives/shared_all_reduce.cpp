@@ -91,7 +91,7 @@ void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string>
   own.segment.store(place.segment, std::memory_order_relaxed);
   own.offset.store(place.offset, std::memory_order_relaxed);
   transport_.enter(frame, std::move(about));
-  wait_for_all(&Board::entered, transport_.position().frame.sequence);
+  wait_for_all(&Board::entered, transport_.ranks().position().frame.sequence);
   memory_.check_entered();
 
   bool all_shared = true, none_shared = true;

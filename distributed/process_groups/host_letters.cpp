@@ -37,11 +37,12 @@ Work HostProcessGroup::exchange_letter(Collective collective) {
   auto letter = std::make_shared<LetterJob>(std::move(collective));
   letter->frame.job = options_.job;
   letter->timeout = timeout_of(letter->collective);
-  letter->guarded = letter->outgoing && needs_checksum(options_.checksums, transport_->channel(letter->peer));
-  transport_->post(letter);
+  letter->guarded =
+      letter->outgoing && needs_checksum(options_.checksums, transport_->streams().channel(letter->peer).kind());
+  transport_->mailbox().post(letter);
   if (std::unique_lock lock(transport_mutex_, std::defer_lock); !async && lock.try_lock())
     move_letters(/*spinning=*/true, [&] { return letter->done(); });
-  if (transport_->letters_under_way() > 0) {
+  if (transport_->mailbox().under_way() > 0) {
     wake();
     transport_->ring();
   }
@@ -58,9 +59,9 @@ void HostProcessGroup::move_letters(bool spinning, const std::function<bool()>& 
     transport_->move_letters_until([&] { return demand_ > 0 || stop_ || done(); });
   } catch (const std::exception&) {
     if (failure_)
-      transport_->fail_letters(std::current_exception());
+      transport_->mailbox().fail_all(std::current_exception());
     else
-      give_up(transport_->describe_letter());
+      give_up(transport_->mailbox().describe_first());
   }
   moving_letters_ = false;
 }

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/collectives/collectives.h"
 #include "ringgrad/distributed/collectives/ring.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/process_groups/message_collectives.h"
@@ -60,7 +61,7 @@ HostProcessGroup::~HostProcessGroup() {
   std::unique_lock lock(jobs_mutex_);
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     transport_->interrupt({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
-  else if (!jobs_.empty() || transport_->letters_under_way() > 0)
+  else if (!jobs_.empty() || transport_->mailbox().under_way() > 0)
     transport_->interrupt({FailureKind::Died, str("rank ", rank(), " left the group with collectives under way")});
   stop_ = true;
   lock.unlock();
@@ -74,7 +75,7 @@ std::string HostProcessGroup::backend() const {
   for (int r = 0; r < size(); ++r) {
     const bool sends_to = across_.empty() || std::find(across_.begin(), across_.end(), r) != across_.end();
     if (r == rank() || !sends_to) continue;
-    const std::string channel = transport_->channel(r).name;
+    const std::string channel = transport_->streams().channel(r).kind().name;
     if (channels.find(channel) == std::string::npos) channels += (channels.empty() ? "" : "+") + channel;
   }
   const std::string ring = channels.empty() ? "ring" : "ring over " + channels;
@@ -91,7 +92,7 @@ std::optional<Failure> HostProcessGroup::failure() {
   const std::unique_lock lock(transport_mutex_, std::try_to_lock);
   if (!lock) return {};
   if (failure_) return failure_;
-  std::optional<Failure> heard = transport_->failure();
+  std::optional<Failure> heard = transport_->ranks().failure();
   if (heard) heard->text += words_on_ranks();
   return heard;
 }
@@ -105,17 +106,15 @@ void HostProcessGroup::wake() {
 
 // A blocking call is executed by its caller: waking the worker and being woken by it would cost more than a small
 // all-reduce does.
-template <class Body>
-void HostProcessGroup::execute_here(const Collective& collective, Body body) {
+std::unique_lock<std::mutex> HostProcessGroup::take_turn() {
   ++demand_;
   if (moving_letters_) transport_->ring();
   std::unique_lock lock(jobs_mutex_);
   no_jobs_.wait(lock, [&] { return jobs_.empty(); });
-  std::lock_guard transport_lock(transport_mutex_);
+  std::unique_lock turn(transport_mutex_);
   --demand_;
-  lock.unlock();
   transport_->set_spinning(true);
-  execute(collective, body);
+  return turn;
 }
 
 Work HostProcessGroup::issue(Collective collective) {
@@ -123,7 +122,8 @@ Work HostProcessGroup::issue(Collective collective) {
   if (reduces(collective.operation))
     (void)reduction(name(collective.operation), collective.input.dtype(), collective.reduce_op);
   if (!collective.options.async) {
-    execute_here(collective, [&](const Frame& frame) { run(collective, frame); });
+    const auto turn = take_turn();
+    execute(collective);
     return {};
   }
   auto job = std::make_shared<QueuedCollective>(std::move(collective));
@@ -144,16 +144,16 @@ void HostProcessGroup::serve() {
       std::lock_guard lock(jobs_mutex_);
       if (!jobs_.empty())
         job = jobs_.front();
-      else if (stop_ && transport_->letters_under_way() == 0)
+      else if (stop_ && transport_->mailbox().under_way() == 0)
         return;
     }
     if (job == nullptr) {
-      if (transport_->letters_under_way() == 0) {
+      if (transport_->mailbox().under_way() == 0) {
         listen();
       } else {
         std::this_thread::yield();  // to who wants the transport
         std::lock_guard lock(transport_mutex_);
-        move_letters(/*spinning=*/false, [this] { return transport_->letters_under_way() == 0; });
+        move_letters(/*spinning=*/false, [this] { return transport_->mailbox().under_way() == 0; });
       }
       continue;
     }
@@ -161,7 +161,7 @@ void HostProcessGroup::serve() {
     try {
       std::lock_guard lock(transport_mutex_);
       transport_->set_spinning(false);  // the core belongs to this rank's computation
-      execute(job->collective, [&](const Frame& frame) { run(job->collective, frame); });
+      execute(job->collective);
     } catch (...) {
       error = std::current_exception();
     }
@@ -181,8 +181,8 @@ void HostProcessGroup::listen() {
   {
     std::lock_guard lock(transport_mutex_);
     try {
-      transport_->attend();
-      transport_->watch(watched);
+      transport_->ranks().attend();
+      transport_->ranks().watch(watched);
     } catch (...) {  // the group has failed, and the next collective will say so
     }
   }
@@ -214,17 +214,40 @@ std::string HostProcessGroup::words_on_ranks() const {
                      fmt::join(options_.job_ranks, ", "));
 }
 
-template <class Body>
-void HostProcessGroup::execute(const Collective& collective, Body body) {
+std::shared_ptr<Storage> HostProcessGroup::execute(const Collective& collective) {
   if (failure_) throw_failure(*failure_);
-  Frame frame = next_frame(collective);
+  const Frame frame = next_frame(collective);
   transport_->set_timeout(timeout_of(collective));
   if (frame.step >= 0) set_step(frame.step);
   if (frame.bucket >= 0) own_status().bucket = frame.bucket + 1;
   try {
-    body(frame);
-    transport_->leave();
+    std::shared_ptr<Storage> storage;
+    const bool reduces_all = collective.operation == Operation::AllReduce;
+    if (reduces_all && shared_ && (across_.empty() || !is_small(bytes_of(collective.output), size()))) {
+      run_in_shared_memory(collective, frame);
+    } else {
+      transport_->enter(frame, collective.options.about);
+      Messenger messages(*transport_, frame, options_.checksums, {}, options_.on_send);
+      if (collective.operation == Operation::AllocateShared) {
+        storage = shared_->allocate(frame.count);
+      } else if (!reduces_all) {
+        run_by_messages(collective, frame, messages, options_.segment_bytes);
+      } else {
+        const ReduceFunctions& how = reduction("all_reduce", frame.dtype, collective.reduce_op);
+        const AllReduceAlgorithm way = options_.algorithm;
+        const auto x = bytes_of(collective.output);
+        if (way == AllReduceAlgorithm::Exchange || (way == AllReduceAlgorithm::Auto && is_small(x, size())))
+          exchange_all_reduce(messages, x.data(), frame.count, how);
+        else if (way == AllReduceAlgorithm::GatherBroadcast)
+          gather_broadcast_all_reduce(messages, x.data(), frame.count, how);
+        else
+          ring_all_reduce(messages, x.data(), frame.count, how,
+                          way == AllReduceAlgorithm::Ring ? kWholeChunk : options_.segment_bytes);
+      }
+    }
+    transport_->ranks().leave_collective();
     deliver(collective);
+    return storage;
   } catch (const std::exception&) {
     const Failure failure = give_up(describe(collective));
     if (!is_noticed(std::current_exception())) throw;
@@ -235,23 +258,16 @@ void HostProcessGroup::execute(const Collective& collective, Body body) {
 // In the handler of what has ended the group: tells all ranks, and whoever waits for a letter.
 Failure HostProcessGroup::give_up(const std::string& during) {
   Failure failure = failure_of(std::current_exception());
-  transport_->abort(failure);
+  transport_->ranks().abort(failure);
   failure.text = str(during, ": ", failure.text, words_on_ranks());
   failure_ = failure;
   report_failure(failure, is_noticed(std::current_exception()));
   try {
     throw_failure(failure);
   } catch (...) {
-    transport_->fail_letters(std::current_exception());
+    transport_->mailbox().fail_all(std::current_exception());
   }
   return failure;
-}
-
-void HostProcessGroup::run(const Collective& c, const Frame& frame) {
-  const bool travels = !across_.empty() && is_small(bytes_of(c.output), size());
-  if (c.operation == Operation::AllReduce && shared_ && !travels) return run_in_shared_memory(c, frame);
-  transport_->enter(frame, c.options.about);
-  run_by_messages(c, frame, *transport_, options_);
 }
 
 void HostProcessGroup::run_in_shared_memory(const Collective& c, const Frame& frame) {
@@ -268,13 +284,11 @@ std::shared_ptr<Storage> HostProcessGroup::allocate_shared(size_t bytes, Device 
   CHECK_AS(DeviceError, reaches(device), "allocate_shared: on ", device, ", but this is a group of CPU ranks");
   check_process("allocate_shared");
   if (!shared_) return std::make_shared<Storage>(bytes, device);
-  std::shared_ptr<Storage> storage;
-  execute_here({Operation::AllocateShared, {}, {}}, [&](Frame& frame) {
-    set_shape(frame, std::array{static_cast<int64_t>(bytes)});
-    transport_->enter(frame);
-    storage = shared_->allocate(bytes);
-  });
-  return storage;
+  Collective collective{Operation::AllocateShared, {}, {}};
+  collective.stands_for = frame_of(collective);
+  set_shape(*collective.stands_for, std::array{static_cast<int64_t>(bytes)});
+  const auto turn = take_turn();
+  return execute(collective);
 }
 
 // -- groups out of groups: the ranks exchange their addresses through the parent, and connect anew -------------------

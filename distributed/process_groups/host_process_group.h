@@ -44,11 +44,9 @@ class HostProcessGroup final : public ProcessGroup {
   struct LetterJob;
 
   Work issue(Collective collective) override;
-  template <class Body>
-  void execute_here(const Collective& collective, Body body);
-  template <class Body>
-  void execute(const Collective& collective, Body body);
-  void run(const Collective& collective, const Frame& frame);
+  std::unique_lock<std::mutex> take_turn();
+  // REQUIRES: the caller holds the transport. Returns the memory of AllocateShared, else nothing.
+  std::shared_ptr<Storage> execute(const Collective& collective);
   void run_in_shared_memory(const Collective& collective, const Frame& frame);
   void find_shared_memory();
   Work exchange_letter(Collective collective);

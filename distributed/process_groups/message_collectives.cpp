@@ -31,25 +31,14 @@ std::span<std::byte> bytes_of(const Tensor& x) {
 
 bool is_small(std::span<const std::byte> x, int ranks) { return x.size() * static_cast<size_t>(ranks - 1) <= 32 << 10; }
 
-void run_by_messages(const Collective& c, const Frame& frame, Transport& transport, const HostOptions& options) {
-  Messenger messages(transport, frame, options.checksums, {}, options.on_send);
-  const size_t segment = options.segment_bytes, count = frame.count;
+void run_by_messages(const Collective& c, const Frame& frame, Messenger& messages, size_t segment) {
+  const size_t count = frame.count;
   const auto in = bytes_of(c.input), out = bytes_of(c.output);
   const auto how = [&]() -> const ReduceFunctions& { return reduction(name(c.operation), frame.dtype, c.reduce_op); };
   const auto parts = [&](std::span<std::byte> whole, const std::vector<int64_t>& counts) {
-    return parts_of(whole, counts, transport.size(), itemsize(frame.dtype));
+    return parts_of(whole, counts, messages.size(), itemsize(frame.dtype));
   };
   switch (c.operation) {
-    case Operation::AllReduce:
-      if (options.algorithm == AllReduceAlgorithm::Exchange ||
-          (options.algorithm == AllReduceAlgorithm::Auto && is_small(out, transport.size())))
-        exchange_all_reduce(messages, out.data(), count, how());
-      else if (options.algorithm == AllReduceAlgorithm::GatherBroadcast)
-        gather_broadcast_all_reduce(messages, out.data(), count, how());
-      else
-        ring_all_reduce(messages, out.data(), count, how(),
-                        options.algorithm == AllReduceAlgorithm::Ring ? kWholeChunk : segment);
-      break;
     case Operation::Broadcast: broadcast(messages, c.root, out, segment); break;
     case Operation::Reduce: reduce(messages, c.root, out.data(), in.data(), count, how(), segment); break;
     case Operation::Gather: gather(messages, c.root, out, in); break;

@@ -73,22 +73,12 @@ void Transport::complete(Deadline deadline) {
   crowding_ = (ranks_here_ + cores - 1) / cores;
 }
 
-Transfer Transport::send(int peer, std::span<const std::byte> bytes) {
-  ranks_.check_failure();
-  return streams_.send(peer, bytes);
-}
-
 void Transport::push(int peer) {
   try {
     if (streams_.push(peer)) memory_.ring_bell(peer);
   } catch (const ChannelClosed& closed) {
     ranks_.fail_because_broken(peer, closed.how);
   }
-}
-
-Transfer Transport::recv(int peer, std::span<std::byte> bytes) {
-  ranks_.check_failure();
-  return streams_.recv(peer, bytes);
 }
 
 void Transport::wait(const Transfer& transfer) {
@@ -105,7 +95,7 @@ Frame Transport::await_message(int peer) {
 }
 
 void Transport::receive_payload(int peer, const Frame& frame, std::span<std::byte> payload) {
-  if (!mailbox_.take(peer, payload) && !payload.empty()) wait(recv(peer, payload));
+  if (!mailbox_.take(peer, payload) && !payload.empty()) wait(streams_.recv(peer, payload));
   mailbox_.check_payload(peer, frame, payload);
 }
 
@@ -201,7 +191,7 @@ std::chrono::milliseconds Transport::grow_impatient(std::chrono::nanoseconds sil
     return std::chrono::duration_cast<std::chrono::milliseconds>(silent) + timeout;
   }
   if (silent >= say) {
-    const std::string what = position().inside ? describe(position().frame) : "a send or receive";
+    const std::string what = ranks_.position().inside ? describe(ranks_.position().frame) : "a send or receive";
     report_waiting(str("has waited ", std::chrono::round<std::chrono::seconds>(silent).count(), " s in ", what,
                        ranks_.who_is_missing(streams_, attend_for)));
     return timeout;

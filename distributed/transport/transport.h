@@ -6,9 +6,9 @@
 // all pairs, and where nothing can, sleeps in one poll() on all control connections, all busy channels and its own
 // doorbell. So a rank that dies, wherever it is in the ring, wakes all ranks at once.
 //
-// It waits; the rest is done by its four parts: PeerStreams moves bytes, Mailbox makes messages of them,
+// It waits; the rest is done by its four parts: PeerStreams queues and moves bytes, Mailbox makes messages of them,
 // FailureDetector deals with ranks that leave, fail or are missed, SharedMemoryPeers with boards, doorbells and
-// segments.
+// segments. Who has a Transport speaks to them himself.
 #pragma once
 
 #include <poll.h>
@@ -32,8 +32,8 @@ struct Link {
   std::unique_ptr<Channel> data;
 };
 
-// Thread-safety: none; a group lets one thread at a time use its transport. Only interrupt(), post(),
-// letters_under_way() and ring() are for all.
+// Thread-safety: none; a group lets one thread at a time use its transport. Only interrupt(), ring(), and the mailbox's
+// post() and under_way() are for all.
 //
 // Errors: every function may throw DistributedError (a rank ended or gave up), OutOfStepError or TimeoutError. The
 // group is then dead for good: the stream may have stopped in the middle of a message.
@@ -51,12 +51,18 @@ class Transport {
   int rank() const { return ranks_.rank(); }
   int size() const { return ranks_.size(); }
 
-  // Queues bytes for `peer`, to be sent while this rank waits. They must stay as they are until wait() returned.
-  Transfer send(int peer, std::span<const std::byte> bytes);
+  // What it queues moves while this rank waits.
+  PeerStreams& streams() { return streams_; }
+  // Letters travel while some thread waits in a collective or in move_letters_until(). Each is told of its end, unless
+  // an exception ends them all: who catches it calls fail_all().
+  Mailbox& mailbox() { return mailbox_; }
+  // While no collective runs, an idle thread polls the descriptors that ranks().watch() adds (without holding the
+  // transport), and calls attend() when one is ready: it answers ranks that ask for this one, and throws when the group
+  // has failed.
+  FailureDetector& ranks() { return ranks_; }
+
   // Moves what fits of what is queued for `peer`, without waiting.
   void push(int peer);
-  // Queues a receive of exactly so many bytes from `peer`.
-  Transfer recv(int peer, std::span<std::byte> bytes);
   // Returns when the transfer is complete, which earlier ones of its peer and direction then are, too. Moves the bytes
   // of all transfers meanwhile. Throws TimeoutError, naming who is missing, after a timeout in which nothing moved; ten
   // of them, while a rank of this machine has no core most of the time.
@@ -67,24 +73,14 @@ class Transport {
   Frame await_message(int peer);
   void receive_payload(int peer, const Frame& frame, std::span<std::byte> payload);
 
-  // Letters, which any thread may post; they travel while some thread waits in a collective or in here. Each is told of
-  // its end, unless an exception ends them all: who catches it calls fail_letters().
-  void post(std::shared_ptr<Letter> letter) { mailbox_.post(std::move(letter)); }
-  int letters_under_way() const { return mailbox_.under_way(); }
-  std::string describe_letter() { return mailbox_.describe_first(); }
   void move_letters_until(const std::function<bool()>& done);
-  void fail_letters(std::exception_ptr error) { mailbox_.fail_all(error); }
   // Makes the thread that waits look again whether it is done. From any thread.
   void ring() noexcept;
 
-  // Marks the begin and the end of a collective, which are numbered by their frames' sequence from 1 on. A rank that
-  // waits in the same collective and has another frame for it throws OutOfStepError, within half a second at the
-  // latest, where there is a core for every rank.
+  // Marks the begin of a collective, which are numbered by their frames' sequence from 1 on;
+  // ranks().leave_collective() marks its end. A rank that waits in the same collective and has another frame for it
+  // throws OutOfStepError, within half a second at the latest, where there is a core for every rank.
   void enter(const Frame& frame, std::shared_ptr<const std::string> about = {});
-  void leave() { ranks_.leave_collective(); }
-  const Position& position() const { return ranks_.position(); }
-
-  const ChannelKind& channel(int peer) const { return streams_.channel(peer).kind(); }  // how bytes reach it
 
   // Where all ranks of the group share memory, they can do more than send bytes: read each other's
   // (shared_all_reduce.h).
@@ -96,16 +92,8 @@ class Transport {
   // Collective of those ranks: each contributes `bytes` zeros.
   SharedSegment share(size_t bytes);
 
-  // Gives the group up: tells all ranks why, and fails every later call with the same words.
-  void abort(const Failure& failure) noexcept { ranks_.abort(failure); }
-  const std::optional<Failure>& failure() const { return ranks_.failure(); }
-  // The same, from any thread: the one that waits, or waits next, does it.
+  // Gives the group up as ranks().abort() does, from any thread: the one that waits, or waits next, does it.
   void interrupt(const Failure& failure) noexcept;
-
-  // While no collective runs, an idle thread polls the descriptors that watch() adds (without holding the transport),
-  // and calls attend() when one is ready: it answers ranks that ask for this one, and throws when the group has failed.
-  void watch(std::vector<pollfd>& descriptors) const { ranks_.watch(descriptors); }
-  void attend() { ranks_.attend(); }
 
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   // Whether waits may burn cycles for a few microseconds before they sleep; off where other threads want the core.

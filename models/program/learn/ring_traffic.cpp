@@ -15,7 +15,7 @@ using nlohmann::json;
 Messenger messenger(Transport& t, Operation operation, uint64_t count, const SendObserver& observer) {
   Frame frame;
   frame.operation = operation;
-  frame.sequence = t.position().frame.sequence + 1;
+  frame.sequence = t.ranks().position().frame.sequence + 1;
   frame.count = count;
   t.enter(frame);
   return Messenger(t, frame, Checksums::Off, {}, observer);
