@@ -132,7 +132,7 @@ inline double relative_difference(const std::vector<double>& a, const std::vecto
     difference += (a[i] - b[i]) * (a[i] - b[i]);
     norm += b[i] * b[i];
   }
-  return std::sqrt(difference / norm);
+  return difference == 0 ? 0 : std::sqrt(difference / norm);  // both may be all zeros
 }
 
 // How far training may drift from the same training that adds in another order. A rounding is carried on by all later
