@@ -19,7 +19,7 @@ constexpr size_t kTestShare = 5;  // one of so many
 
 OwnPictures divided(const LabelledPictures& all, const fs::path& path, const fs::path& base) {
   OwnPictures own{.classes = all.classes, .train = {}, .test = {}, .division = {}, .left_out = all.left_out};
-  own.division = "a fifth of each class is for the test, by a hash of the file's name";
+  own.division = "a fifth of each class is for the test, by a hash of the file's path below the folder";
   std::vector<std::vector<std::pair<uint64_t, const LabelledPictures::Picture*>>> of_class(all.classes.size());
   for (const auto& picture : all.pictures) {
     const std::string name = picture.file.lexically_relative(base).generic_string();
